@@ -1,0 +1,2 @@
+//! The tickwalk command.
+fn main() {}
