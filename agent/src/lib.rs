@@ -1,1 +1,113 @@
-//! Under construction.
+//! `libtickwalk.so`: the JVMTI agent that makes every thread's CPU clock tick.
+//!
+//! Problem: a profiler lives inside somebody else's process, in which it may neither crash, block, nor be noticed.
+//! Approach: entry points here; [`options`] says what to do, [`session`] in which order; [`threads`] gives each thread a
+//! [`timer`]; [`signal::handler`] captures; the sampler thread does everything else.
+//! Invariant: whatever goes wrong, the JVM starts and runs (unless `strict` was asked for).
+//! Sources: JVMTI 1.2, "Agent Start-Up", "Agent Shutdown".
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code, reason = "memory that signal handlers touch")]
+pub mod arena;
+#[allow(unsafe_code, reason = "raw function tables of the VM")]
+pub mod jvmti;
+pub mod log;
+pub mod options;
+pub mod session;
+#[allow(unsafe_code, reason = "signal handlers")]
+pub mod signal;
+pub mod threads;
+#[allow(unsafe_code, reason = "raw timer system calls")]
+pub mod timer;
+
+use std::ffi::{CStr, c_char, c_void};
+
+use jni::sys::{JNI_ERR, JNI_OK, JavaVM, jint};
+
+use crate::jvmti::callbacks;
+use crate::jvmti::vm::{AtStart, Vm};
+use crate::options::Options;
+use crate::session::Prepared;
+
+/// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
+///
+/// # Safety
+/// Called by the VM only.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "entry point")]
+pub unsafe extern "system" fn Agent_OnLoad(vm: *mut JavaVM, options: *const c_char, _reserved: *mut c_void) -> jint {
+    // SAFETY: the VM passes its own pointer.
+    let vm = unsafe { Vm::new(vm) };
+    // SAFETY: the VM passes a NUL-terminated string or null.
+    let options = unsafe { option_text(options) };
+    // SAFETY: this is Agent_OnLoad.
+    let at_start = unsafe { AtStart::new() };
+    callbacks::guarded(JNI_OK, || load(vm, &options, Some(at_start)))
+}
+
+/// Called by the VM when the agent is attached to a running program.
+///
+/// # Safety
+/// Called by the VM only.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "entry point")]
+pub unsafe extern "system" fn Agent_OnAttach(vm: *mut JavaVM, options: *const c_char, _reserved: *mut c_void) -> jint {
+    // SAFETY: the VM passes its own pointer.
+    let vm = unsafe { Vm::new(vm) };
+    // SAFETY: the VM passes a NUL-terminated string or null.
+    let options = unsafe { option_text(options) };
+    callbacks::guarded(JNI_OK, || {
+        let outcome = load(vm, &options, None);
+        if outcome == JNI_OK {
+            callbacks::attach_now(vm);
+        }
+        outcome
+    })
+}
+
+/// Called by the VM at the very end; VMDeath has usually stopped the session already.
+///
+/// # Safety
+/// Called by the VM only.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "entry point")]
+pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
+    callbacks::guarded((), || callbacks::stop("agent_unload"));
+}
+
+/// # Safety
+/// `options` is null or a NUL-terminated string.
+#[allow(unsafe_code, reason = "entry point")]
+unsafe fn option_text(options: *const c_char) -> String {
+    if options.is_null() {
+        return String::new();
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned()
+}
+
+fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
+    let strict = options::is_strict(text);
+    let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
+        log::install(options.log);
+        let prepared = Prepared::new(options, vm, at_start)?;
+        Ok(callbacks::arm(prepared)?)
+    });
+    match started {
+        Ok(()) => JNI_OK,
+        Err(Refusal(reason)) => {
+            let consequence = if strict { "strict: the JVM does not start" } else { "the program runs unprofiled" };
+            log::complain(&format!("{reason}; {consequence}"));
+            if strict { JNI_ERR } else { JNI_OK }
+        }
+    }
+}
+
+/// Why the agent does not profile, in words.
+struct Refusal(String);
+
+impl<E: std::error::Error> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,1 +1,35 @@
-//! Under construction.
+//! Receives, keeps, queries and draws what Tickwalk agents send.
+//!
+//! Problem: agents in JVMs deliver samples as a stream that may break off anywhere, and people want to see
+//! where the CPU time went, together with how far that picture can be trusted.
+//! Approach, following one message: [`ingest`] reads it from a socket and appends its bytes unchanged to a
+//! [`recording`]; [`profile`] reads recordings back and sums samples by thread and stack; [`query`] answers
+//! questions over a profile; [`summary`] closes the account of CPU time; [`export`] writes text and pages.
+//! Invariant: nothing received is guessed at or silently dropped; what is unknown, cut or missing is shown and
+//! counted.
+//!
+//! The interfaces for other programs, JSON included, are in `collector/API.md`; the stream itself is described
+//! in `design/wire-format.md`.
+//!
+//! ```
+//! use collector::profile::Profile;
+//! use collector::query::top::{Order, methods};
+//! use proto::v1::{AgentMessage, Hello, SampleBatch, agent_message::Body};
+//!
+//! let mut profile = Profile::new(Hello { interval_ns: 10_000_000, ..Default::default() });
+//! let samples = SampleBatch { thread: vec![1], stack: vec![7], cpu_ns: vec![10_000_000], ..Default::default() };
+//! profile.add(AgentMessage { sequence: 2, body: Some(Body::Samples(samples)) });
+//!
+//! // The dictionary entry of stack 7 never came, which is shown rather than hidden.
+//! assert_eq!(methods(&profile, Order::SelfTime)[0].name, "[unknown]");
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod export;
+pub mod ingest;
+pub mod profile;
+pub mod quantity;
+pub mod query;
+pub mod recording;
+pub mod summary;

@@ -1,1 +1,63 @@
-//! Under construction.
+//! Runs Java workloads whose profile is known under the agent, on every supported JDK.
+//!
+//! Problem: whether a profile is true can only be judged where the truth is known.
+//! Approach: each file in `workloads/` burns CPU time in one shape and prints what it did as `truth` lines;
+//! this crate compiles them once, runs one under `tickwalk record` (or under the bare agent), and hands back a
+//! typed [`Run`] to compare.
+//! Invariants: the agent and the binary are only ever started as processes, never linked; assertions are on
+//! counts, identities and ratios, never on elapsed time; nothing here waits by the clock.
+//!
+//! What a test needs: `java-tests/fetch` once (JDKs and compiler), `cargo build` before (agent and binary).
+//! Environment: `TICKWALK_JDKS` (folder of JAVA_HOMEs named by version), `TICKWALK_BIN_DIR` (folder with
+//! `tickwalk` and `libtickwalk.so`), `TICKWALK_REQUIRE_JDKS=1` (a missing JDK fails instead of skipping).
+//!
+//! This is test support: what cannot be found or parsed is a panic with the remedy in its text.
+#![forbid(unsafe_code)]
+
+mod binaries;
+mod jdk;
+mod process;
+mod recording;
+mod stacks;
+mod summary;
+mod tolerance;
+mod truth;
+mod workload;
+
+pub use jdk::{Jdk, on_jdk};
+pub use process::Finished;
+pub use recording::{Run, Workload};
+pub use stacks::{MethodWeight, Stack, Stacks};
+pub use summary::{CpuTime, Percentiles, Summary, ThreadAccount};
+pub use tolerance::{INTERVAL_NS, binomial_tolerance};
+pub use truth::Truth;
+
+/// Turns a function of a [`Jdk`] into one test per JDK: `name::jdk11`, `name::jdk17`, ...
+///
+/// `on_jdks!(21, 25; ...)` restricts it to some of them.
+#[macro_export]
+macro_rules! on_every_jdk {
+    ($(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $crate::on_jdks! { 11, 17, 21, 25; $(#[$attribute])* fn $name($jdk) $body }
+    };
+}
+
+/// See [`on_every_jdk`].
+#[macro_export]
+macro_rules! on_jdks {
+    ($($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $(#[$attribute])*
+        mod $name {
+            #[allow(unused_imports, reason = "the parent's imports serve all tests of a file")]
+            use super::*;
+
+            fn check($jdk: &$crate::Jdk) $body
+
+            $($crate::on_jdks! { @test $feature })+
+        }
+    };
+    (@test 11) => { #[test] fn jdk11() { $crate::on_jdk(11, check); } };
+    (@test 17) => { #[test] fn jdk17() { $crate::on_jdk(17, check); } };
+    (@test 21) => { #[test] fn jdk21() { $crate::on_jdk(21, check); } };
+    (@test 25) => { #[test] fn jdk25() { $crate::on_jdk(25, check); } };
+}

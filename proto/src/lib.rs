@@ -1,1 +1,42 @@
-//! Under construction.
+//! The language between the Tickwalk agent and a collector.
+//!
+//! Problem: an agent inside a JVM has to hand its samples to a process that may be slow, absent, of another
+//! version or hostile, and the same bytes have to be readable years later from a file.
+//! Approach: protobuf messages ([`v1`], generated from `proto/profiler.proto`) in gRPC's length-prefixed
+//! framing ([`framing`]) without HTTP/2; a recording file is the agent's half of the conversation.
+//! Invariant: nothing here does I/O policy, and no input, however wrong, causes a panic or an allocation
+//! larger than a small multiple of [`framing::MAX_MESSAGE_BYTES`].
+//!
+//! Sources: gRPC over HTTP/2 ("Length-Prefixed-Message"), the protobuf encoding guide.
+//! The contract in prose is `design/wire-format.md`.
+//!
+//! ```
+//! use proto::framing::{FrameDecoder, encode_frame};
+//! use proto::v1::{AgentMessage, Heartbeat, agent_message::Body};
+//!
+//! let message = AgentMessage { sequence: 7, body: Some(Body::Heartbeat(Heartbeat { time_ns: 42 })) };
+//! let mut bytes = Vec::new();
+//! encode_frame(&message, &mut bytes)?;
+//!
+//! let mut decoder = FrameDecoder::new();
+//! decoder.push(&bytes[..3]);
+//! assert_eq!(decoder.next::<AgentMessage>()?, None);
+//! decoder.push(&bytes[3..]);
+//! assert_eq!(decoder.next::<AgentMessage>()?, Some(message));
+//! # Ok::<(), proto::framing::FramingError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod framing;
+pub mod histogram;
+pub mod version;
+
+/// The messages of `proto/profiler.proto`, version 1 of the wire format.
+///
+/// The code is generated and committed, so that a build needs no protobuf compiler; the test `drift` compares
+/// it with what the definition yields, and `TICKWALK_REGENERATE=1 cargo test -p proto --test drift` rewrites it.
+#[rustfmt::skip]
+#[path = "generated.rs"]
+#[allow(missing_docs, reason = "documentation of fields lives in the .proto, most are named by their meaning")]
+#[allow(clippy::doc_lazy_continuation, reason = "comments of the .proto are plain text, not Markdown")]
+pub mod v1;

@@ -1,1 +1,143 @@
-//! Under construction.
+//! Per-thread request queues and the snapshot pool between a signal handler and the thread that drains them.
+//!
+//! A timer signal interrupts a profiled thread. Its handler may not allocate, lock, wait or panic, yet has to hand
+//! over a record of some 48 bytes and a few kilobytes of copied stack.
+//! This crate is what it hands them to: memory made beforehand, lock-free, `no_std`, without an allocator.
+//! It knows nothing of JVMs, signals or the operating system; what it stores is plain integers and bytes.
+//!
+//! ```text
+//!   handlers, one at a time on each thread                          sampler thread
+//!
+//!   SnapshotPool::acquire -> write -> publish ---- slabs ----> view -> bytes -> drop (slab is free again)
+//!   ThreadQueue::push ------------- tail [ring of Requests] head ------> try_drain -> Request, Request, ...
+//!   ReadyList::link --------------- which queues have requests --------> take_all -> index, index, ...
+//!   LostCounters::add, Histogram::record                                 snapshot
+//! ```
+//!
+//! # Duties of the user
+//!
+//! - One producer for each [`ThreadQueue`]: calls of [`ThreadQueue::push`] for the same queue never overlap.
+//!   A handler that runs on its own thread and cannot nest satisfies this.
+//! - Count what is refused: a full ring gives the request back, a full pool gives `None`. Nothing is overwritten.
+//! - Give back the snapshot of a request that could not be pushed ([`SnapshotPool::release`]); a handle that is
+//!   neither viewed nor released keeps its slab.
+//!
+//! # Example
+//!
+//! The handler interrupts a thread that shares only the statics with it.
+//!
+//! ```
+//! use queue::{Capacity, LostCause, ReadyList, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+//!
+//! static QUEUE: ThreadQueue = ThreadQueue::new(); // one for each profiled thread; this is number 7
+//! static READY: ReadyList = ReadyList::new();
+//!
+//! /// Runs in the signal handler: no allocation, no lock, no panic.
+//! fn on_tick(pool: &SnapshotPool, pc: u64, stack: &[u8]) {
+//!     let mut request = Request { pc, time_ns: 1_000, ..Request::default() };
+//!     if let Some(mut slab) = pool.acquire(stack.len()) {
+//!         let len = stack.len().min(slab.capacity());
+//!         // SAFETY: the slab has room for `len` bytes and does not overlap the stack.
+//!         unsafe { slab.as_mut_ptr().copy_from_nonoverlapping(stack.as_ptr(), len) };
+//!         // SAFETY: the first `len` bytes were just written.
+//!         request.snapshot = unsafe { slab.publish(len) };
+//!         request.snapshot_len = len as u32;
+//!     }
+//!     // SAFETY: only this handler pushes to QUEUE, and it cannot nest.
+//!     match unsafe { QUEUE.push(request) } {
+//!         Ok(()) => {
+//!             READY.link(7, &QUEUE);
+//!         }
+//!         Err(refused) => {
+//!             pool.release(refused.snapshot);
+//!             QUEUE.lost().add(LostCause::QueueFull, refused.cpu_ns(10_000_000));
+//!         }
+//!     }
+//! }
+//!
+//! // Before the first tick: a ring of 16 entries (17 slots) and a pool of slabs.
+//! let storage = Box::leak(Box::new(RingStorage::<17>::new()));
+//! assert!(QUEUE.install(storage.split(), Capacity::Entries16).is_ok());
+//! let plan = [SlabClass { bytes: 4096, count: 4 }, SlabClass { bytes: 65536, count: 1 }];
+//! let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
+//! let pool = SnapshotPool::new(&mut region, &plan).unwrap();
+//!
+//! on_tick(&pool, 0x7f00, b"return addresses");
+//!
+//! // In the sampler thread.
+//! for index in READY.take_all(|_index| &QUEUE) {
+//!     assert_eq!(index, 7);
+//!     for request in QUEUE.try_drain().expect("nobody else drains") {
+//!         assert_eq!(request.pc, 0x7f00);
+//!         let view = pool.view(request.snapshot, request.snapshot_len as usize).unwrap();
+//!         assert_eq!(view.bytes(), b"return addresses");
+//!     }
+//! }
+//! assert_eq!(pool.stats().in_use(), 0);
+//! ```
+//!
+//! # Orders of all atomics
+//!
+//! | Atomic | Release (or stronger) | Acquire (or stronger) it pairs with | What crosses |
+//! |---|---|---|---|
+//! | ring `tail` (heapless) | producer, after writing the slot | consumer, before reading the slot | the request |
+//! | ring `head` (heapless) | consumer, after reading the slot | producer, before reusing the slot | the free slot |
+//! | `ThreadQueue::state` | end of `install` | `push`, `try_drain` | the ring ends |
+//! | `ThreadQueue::draining` | drop of `Drain` | `try_drain` | the consumer end, the ring's `head` |
+//! | `Link::linked` | swap to true in `link` | swap to false in `take_all` | requests pushed before `link` |
+//! | `Link::linked` | swap to false in `take_all` | swap to true in `link` | the right to overwrite `next` |
+//! | `ReadyList::head` | exchange in `link` | swap in `take_all` | all `next` links |
+//! | `FreeList::head` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
+//! | `SlabHead::control` | `publish` | `view`, `release` | the slab's bytes |
+//!
+//! Everything else is relaxed: `Link::next` and `SlabHead::next` travel under the heads above, the other changes
+//! of `SlabHead::control` are made by the slab's owner and published by the push that follows, and
+//! [`LostCounters`], [`Histogram`] and the pool's counters are statistics that publish nothing.
+//!
+//! Loom explores these protocols, and `tests/loom.rs` shows for each that weakening it is noticed; the ring itself is
+//! replaced by a model with the same orders.
+//! Two things loom cannot show and which are argued instead:
+//!
+//! - The row "right to overwrite `next`" forbids that the taker's load of `next` sees a store that comes after its own
+//!   swap. Loom runs each thread in program order and never lets a load see a later store.
+//! - A handler that interrupts its own thread. There program order is all that is needed: no operation here is
+//!   entered twice on one thread for the same queue, and the lock-free lists admit a handler between any two
+//!   instructions of an operation in progress, since the interrupted one only finds its exchange refused.
+
+#![no_std]
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("the pool's tagged heads need 64-bit atomics");
+
+#[cfg(loom)]
+extern crate std;
+
+mod capacity;
+mod free_list;
+mod histogram;
+mod lost;
+mod pool;
+mod pool_plan;
+mod pool_stats;
+mod ready_list;
+mod request;
+mod ring;
+mod slab_head;
+mod sync;
+mod thread_queue;
+
+pub use capacity::Capacity;
+pub use histogram::{Histogram, HistogramSnapshot};
+pub use lost::{Lost, LostCause, LostCounters};
+pub use pool::{Slab, SnapshotPool, SnapshotView};
+pub use pool_plan::{MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
+pub use pool_stats::{ClassStats, PoolStats};
+pub use ready_list::{ReadyIter, ReadyList};
+pub use request::{Request, RequestFlags};
+pub use ring::{RingEnds, RingStorage};
+pub use slab_head::SnapshotHandle;
+#[cfg(loom)]
+pub use sync::{Fault, model::with_fault};
+pub use thread_queue::{Drain, ThreadQueue};

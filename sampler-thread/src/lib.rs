@@ -1,1 +1,86 @@
-//! Under construction.
+//! The thread that turns requests into samples.
+//!
+//! Problem: a signal handler can only leave raw material; walking, naming, accounting and sending need a place where
+//! allocation, faults and blocking are allowed and where no safepoint stops the work.
+//! Approach: a native thread that the VM does not know, fed through lock-free queues (`queue`), which walks copied stacks
+//! (`stackwalk`) and streams messages (`proto`) to files and collectors ([`sink`]).
+//! Invariant: this crate knows neither JNI nor JVMTI and contains no `unsafe`; what belongs to the process comes
+//! through [`host::Host`].
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod batch;
+pub mod clock;
+pub mod host;
+pub mod intern;
+pub mod resolve;
+pub mod sink;
+mod stats;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use stackwalk::{HotSpot, Memory};
+
+pub use proto::version::{MAGIC, WIRE_VERSION};
+pub use worker::{DRAIN_PERIOD, SessionFacts};
+
+use crate::host::Host;
+use crate::sink::Destinations;
+use crate::worker::{Command, Worker};
+
+/// Name of the thread, as `ps -T` and `/proc` show it.
+pub const THREAD_NAME: &str = "tickwalk-sampler";
+
+/// A running sampler thread.
+#[derive(Debug)]
+pub struct Sampler {
+    commands: Sender<Command>,
+    thread: JoinHandle<()>,
+}
+
+impl Sampler {
+    /// Starts the thread; `started` runs on it first, with its kernel thread id.
+    ///
+    /// # Errors
+    /// As [`std::thread::Builder::spawn`].
+    pub fn start<H, M>(
+        host: H,
+        hotspot: Arc<HotSpot>,
+        memory: M,
+        session: SessionFacts,
+        destinations: Destinations,
+        started: impl FnOnce(i32) + Send + 'static,
+    ) -> io::Result<Self>
+    where
+        H: Host + 'static,
+        M: Memory + Send + 'static,
+    {
+        let (commands, inbox) = channel();
+        // The new thread inherits the mask, so no signal of the host can ever land on it.
+        let mut before = SigSet::empty();
+        pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
+        let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
+            started(nix::unistd::gettid().as_raw());
+            Worker::new(host, hotspot, memory, session, destinations).run(&inbox);
+        });
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+        Ok(Self { commands, thread: thread? })
+    }
+
+    /// Drains everything, sends the last messages and waits at most `patience` for the thread to be done.
+    ///
+    /// Returns whether it was done in time; the caller must have stopped all producers before.
+    pub fn stop(self, reason: &'static str, patience: Duration) -> bool {
+        let (done, finished) = channel();
+        if self.commands.send(Command::Stop { reason, done }).is_err() {
+            return self.thread.is_finished();
+        }
+        finished.recv_timeout(patience).is_ok()
+    }
+}

@@ -1,1 +1,59 @@
-//! Under construction.
+//! Stack walking for HotSpot JVMs over injected memory.
+//!
+//! A walk turns a [`Capture`] (registers and a few VM fields of one moment) and a copy of the thread's stack into
+//! [`Frame`]s, newest first, and ends with a [`Stop`] reason. The VM's own structures are read through
+//! [`Memory`], described by the tables in libjvm ([`HotSpot`]), and remembered in a [`ScopeCache`].
+//!
+//! The same code walks a snapshot on a sampler thread, another process and a recorded fixture.
+//! `no_std`; nothing is allocated, locked or faulted on while walking, and nothing panics on garbage.
+//!
+//! # The user's duties
+//! - [`HotSpot::read_tables`] once libjvm is loaded, [`HotSpot::start`] once the VM is initialised.
+//! - Fill the capture and copy the stack at the same moment; a later copy describes another stack.
+//! - Register with [`LiveMemory::add_permanent`] only what truly never goes away.
+//! - Treat a [`Method`] as a promise about the moment of the sample: resolve it soon, expect errors.
+//!
+//! # Not done here
+//! Native frames below Java (C libraries, libjvm), frames frozen in heap objects of unmounted virtual threads,
+//! CPUs other than x86-64.
+//!
+//! # Example
+//! A walker over memory that holds no VM stops at once and says why.
+//! ```
+//! use stackwalk::{HotSpot, LayoutError, StackCopy};
+//!
+//! let bytes = [0; 64];
+//! let memory = StackCopy::new(0x1000, &bytes);
+//! let error = HotSpot::read_tables(|_name| None, &memory).unwrap_err();
+//! assert_eq!(error, LayoutError::MissingSymbol("gHotSpotVMStructs"));
+//! ```
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod arch;
+mod cache;
+mod capture;
+mod frame;
+mod hotspot;
+mod limits;
+mod live_memory;
+mod memory;
+mod stop;
+mod walker;
+
+pub use cache::{CacheStats, ScopeCache};
+pub use capture::{CAPTURE_BYTES, Capture};
+pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Pc, Place};
+pub use hotspot::flags::JvmFlag;
+pub use hotspot::method::{MethodError, MethodNames, Symbol};
+pub use hotspot::thread::{JavaThreads, ThreadOffsets};
+pub use hotspot::vm_structs::VmSymbols;
+pub use hotspot::{HotSpot, LayoutError};
+pub use limits::Limits;
+pub use live_memory::{Access, LiveMemory};
+pub use memory::{Memory, Overlay, StackCopy, Unreadable};
+pub use stop::Stop;
+pub use walker::{Frames, Walker};

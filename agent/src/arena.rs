@@ -1,0 +1,113 @@
+//! Memory that signal handlers may touch: one slot per profiled thread, and what all slots share.
+//!
+//! Problem: a timer signal carries a pointer, may arrive late, and anybody may forge one; the handler must know that
+//! the pointer is good before it follows it.
+//! Approach: all slots lie in one mapping that is never given back; a pointer is good if it points at the start of a
+//! slot inside it.
+//! A slot is reused by another thread only after its former thread cannot be interrupted for it any more.
+//! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use queue::{Histogram, ReadyList, SnapshotPool, ThreadQueue};
+use stackwalk::ThreadOffsets;
+
+/// Most threads profiled at once; the mapping costs address space only until a slot is used.
+pub const MAX_THREADS: u32 = 1 << 16;
+
+/// One profiled thread, as the handler sees it. All-zero bytes are a valid idle slot.
+#[derive(Default)]
+pub struct ThreadSlot {
+    /// Requests of this thread.
+    pub queue: ThreadQueue,
+    /// The thread's `JavaThread*`, 0 while it is not a Java thread.
+    /// Release by the registry after the stack bounds; Acquire by the handler.
+    pub java_thread: AtomicU64,
+    /// Lowest address of the thread's stack, 0 if unknown.
+    pub stack_low: AtomicU64,
+    /// One past the highest address of the thread's stack, 0 if unknown.
+    pub stack_high: AtomicU64,
+}
+
+/// What the handlers of all threads share.
+pub struct Shared {
+    /// All slots.
+    pub slots: &'static [ThreadSlot],
+    /// Where stack copies go.
+    pub pool: SnapshotPool<'static>,
+    /// Queues with requests.
+    pub ready: ReadyList,
+    /// Cycles per handler run.
+    pub cycles: Histogram,
+    /// Sampling interval in nanoseconds.
+    pub interval_ns: u64,
+    /// Most stack bytes copied.
+    pub max_stack: u64,
+    /// Where a `JavaThread` keeps what the walker needs.
+    pub offsets: ThreadOffsets,
+    /// Set when profiling stops: expirations are counted as lost from then on.
+    pub stopping: AtomicBool,
+    /// Handlers that are running now.
+    pub in_flight: AtomicU32,
+    /// What the signal did before us.
+    pub previous: libc::sigaction,
+}
+
+// SAFETY: every field is Sync by itself but `previous`, a plain record that is never written after publication.
+unsafe impl Sync for Shared {}
+
+/// Release by [`publish`], Acquire by the handler.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes `shared` visible to handlers, for ever.
+pub fn publish(shared: Box<Shared>) -> &'static Shared {
+    let shared = Box::leak(shared);
+    SHARED.store(shared, Ordering::Release);
+    shared
+}
+
+/// What was published. Signal safe.
+pub fn shared() -> Option<&'static Shared> {
+    let shared = SHARED.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or came from `Box::leak` in `publish`, and is never freed.
+    unsafe { shared.as_ref() }
+}
+
+impl Shared {
+    /// The slot a signal's value points at, if it is one of ours. Signal safe.
+    pub fn slot_at(&self, pointer: *const libc::c_void) -> Option<(u32, &'static ThreadSlot)> {
+        let offset = (pointer as usize).checked_sub(self.slots.as_ptr() as usize)?;
+        let index = offset.checked_div(size_of::<ThreadSlot>())?;
+        let slot = self.slots.get(index)?;
+        let exact = std::ptr::eq(std::ptr::from_ref(slot).cast(), pointer);
+        exact.then_some((index as u32, slot))
+    }
+}
+
+/// Maps `bytes` zeroed bytes that are never unmapped; pages cost memory once they are touched.
+///
+/// # Errors
+/// As mmap(2).
+pub fn map_forever(bytes: usize) -> io::Result<&'static mut [std::mem::MaybeUninit<u8>]> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping is `bytes` long, writable, used by nobody else and never unmapped.
+    Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) })
+}
+
+/// Maps idle slots for [`MAX_THREADS`] threads.
+///
+/// # Errors
+/// As mmap(2).
+pub fn map_slots() -> io::Result<&'static [ThreadSlot]> {
+    let region = map_forever(MAX_THREADS as usize * size_of::<ThreadSlot>())?;
+    let slots: *const ThreadSlot = region.as_ptr().cast();
+    // SAFETY: the region is zeroed, page-aligned, long enough and never unmapped; a zeroed slot is valid.
+    Ok(unsafe { std::slice::from_raw_parts(slots, MAX_THREADS as usize) })
+}

@@ -1,0 +1,133 @@
+//! The JVMTI events, each a boundary that no panic crosses.
+//!
+//! Problem: a panic that unwinds into the VM, or an error that stops it, would harm the host.
+//! Approach: every callback runs inside [`guard`]; after a panic the agent is switched off for good.
+//! Invariant: callbacks lock only [`STATE`] and what lies below it, and never call into the VM while they hold it for
+//! writing.
+//! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jni::sys::jobject;
+use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
+use parking_lot::RwLock;
+
+use super::vm::Vm;
+use super::{Jni, JvmtiError};
+use crate::log;
+use crate::session::{Prepared, Session};
+
+/// Where the agent stands.
+enum State {
+    Idle,
+    Prepared(Box<Prepared>),
+    Running(Session),
+}
+
+static STATE: RwLock<State> = RwLock::new(State::Idle);
+static DISABLED: AtomicBool = AtomicBool::new(false);
+
+/// Runs a callback's body; a panic disables the agent and is told once.
+fn guard(body: impl FnOnce()) {
+    if DISABLED.load(Ordering::Relaxed) {
+        return;
+    }
+    if catch_unwind(AssertUnwindSafe(body)).is_err() && !DISABLED.swap(true, Ordering::Relaxed) {
+        log::complain("internal error, profiling is off; the program goes on");
+    }
+}
+
+/// Runs the body of an entry point; a panic is told and answered with `fallback`.
+pub fn guarded<T>(fallback: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        log::complain("internal error, profiling is off; the program goes on");
+        fallback
+    })
+}
+
+/// Registers the callbacks and keeps `prepared` until the VM is initialised.
+///
+/// # Errors
+/// As SetEventCallbacks and SetEventNotificationMode.
+pub fn arm(prepared: Prepared) -> Result<(), JvmtiError> {
+    let jvmti = prepared.jvmti();
+    let callbacks = jvmtiEventCallbacks {
+        VMInit: Some(vm_init),
+        VMDeath: Some(vm_death),
+        ThreadStart: Some(thread_start),
+        ThreadEnd: Some(thread_end),
+        ..jvmtiEventCallbacks::default()
+    };
+    jvmti.set_callbacks(&callbacks)?;
+    *STATE.write() = State::Prepared(Box::new(prepared));
+    jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?;
+    jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_DEATH)
+}
+
+/// Starts profiling in a VM that is initialised; `thread` is the calling thread if it is known.
+pub fn start(jni: Jni, thread: Option<jobject>) {
+    let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else { return };
+    let jvmti = prepared.jvmti();
+    match Session::start(*prepared, jni, thread) {
+        Ok(session) => {
+            *STATE.write() = State::Running(session);
+            let enabled = jvmti
+                .enable(jvmtiEvent::JVMTI_EVENT_THREAD_START)
+                .and_then(|()| jvmti.enable(jvmtiEvent::JVMTI_EVENT_THREAD_END));
+            if let Err(error) = enabled {
+                log::complain(&format!("new Java threads are found late: {error}"));
+            }
+            // Threads that started between the listing and the events.
+            if let State::Running(session) = &*STATE.read() {
+                session.adopt_existing(jni);
+            }
+        }
+        Err(error) => log::complain(&format!("{error}; the program runs unprofiled")),
+    }
+}
+
+/// Ends a running session; the second call finds nothing to do.
+pub fn stop(reason: &'static str) {
+    let state = std::mem::replace(&mut *STATE.write(), State::Idle);
+    if let State::Running(session) = state {
+        session.stop(reason);
+    }
+}
+
+/// Starts profiling from Agent_OnAttach, on a thread of the VM's own choice.
+pub fn attach_now(vm: Vm) {
+    match vm.jni() {
+        Ok(jni) => start(jni, None),
+        Err(error) => log::complain(&format!("{error}; the program runs unprofiled")),
+    }
+}
+
+// The bindings name the JNI environment by a type of an older jni-sys; to us it is a pointer that `Jni` wraps, so the
+// callbacks leave its type open.
+
+unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
+    // SAFETY: the VM passes the environment of the calling thread.
+    guard(|| start(unsafe { Jni::new(env.cast()) }, Some(thread)));
+}
+
+unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
+    guard(|| stop("vm_death"));
+}
+
+unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
+    guard(|| {
+        if let State::Running(session) = &*STATE.read() {
+            // SAFETY: the VM passes the environment of the calling thread.
+            session.thread_started(unsafe { Jni::new(env.cast()) }, thread);
+        }
+    });
+}
+
+unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject) {
+    guard(|| {
+        if let State::Running(session) = &*STATE.read() {
+            session.thread_ended();
+        }
+    });
+}

@@ -1,0 +1,35 @@
+//! Switching `DebugNonSafepoints` on.
+//!
+//! Problem: without it the JIT records positions only at safepoints, and a sample between two of them is charged to
+//! the wrong line or inlined method.
+//! Approach: set the flag's byte before anything is compiled, unless the user chose a value.
+//! Sources: HotSpot `runtime/flags/jvmFlag.hpp` (origin in the low four bits of the flags word, 0 = default),
+//! `code/debugInfoRec.cpp` (the flag is read once per compilation).
+
+use stackwalk::{HotSpot, Memory};
+
+use super::vm::AtStart;
+
+/// What became of the flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugNonSafepoints {
+    /// We switched it on.
+    SwitchedOn,
+    /// The user had chosen; left as it is.
+    ChosenByUser,
+    /// This VM has no such flag.
+    Missing,
+}
+
+/// Switches the flag on if it has its default value.
+pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory, _at_start: AtStart) -> DebugNonSafepoints {
+    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else { return DebugNonSafepoints::Missing };
+    if !flag.is_default() {
+        return DebugNonSafepoints::ChosenByUser;
+    }
+    let value = flag.value_address as *mut u8;
+    // SAFETY: the VM's own table names this address as the flag's bool, which is writable data of libjvm; at start
+    // no compiler thread reads it yet.
+    unsafe { value.write_volatile(1) };
+    DebugNonSafepoints::SwitchedOn
+}

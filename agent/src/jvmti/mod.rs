@@ -1,0 +1,227 @@
+//! JVMTI and the few JNI calls the agent makes, checked.
+//!
+//! Problem: the function table is raw, may come from a newer JVM than the bindings know, and every entry may be null.
+//! Approach: one method per call used, each of which tests the entry and turns the answer into a [`JvmtiError`].
+//! `jvmti-sys` declares errors as a Rust enum; a newer JVM could answer with a number outside of it, so answers are
+//! read as plain integers (`design/0002-jvmti-sys.md`).
+//! Sources: JVM Tool Interface 1.2 to 25 (`jvmti.xml`), JNI specification.
+
+use std::ffi::{CStr, CString, c_void};
+
+use jni::sys::{JNIEnv, jint, jlong, jobject};
+use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo, jthread};
+
+#[cfg(feature = "agct")]
+pub mod agct;
+pub mod callbacks;
+pub mod flags;
+pub mod symbols;
+pub mod vm;
+pub mod vm_memory;
+
+/// A JVMTI or JNI call that failed: the function and the number it answered, or -1 if it is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JvmtiError {
+    /// Name of the function.
+    pub function: &'static str,
+    /// Error number.
+    pub code: jint,
+}
+
+impl std::fmt::Display for JvmtiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} answered {}", self.function, self.code)
+    }
+}
+
+impl std::error::Error for JvmtiError {}
+
+/// A JVMTI environment; the VM keeps it for the life of the process.
+#[derive(Debug, Clone, Copy)]
+pub struct Jvmti {
+    env: *mut jvmtiEnv,
+}
+
+// SAFETY: a JVMTI environment may be used from any thread that is attached to the VM (JVMTI specification).
+unsafe impl Send for Jvmti {}
+// SAFETY: as above; the wrapper itself is never changed.
+unsafe impl Sync for Jvmti {}
+
+/// Calls a function of the table and turns its answer into a result.
+macro_rules! call {
+    ($jvmti:expr, $name:ident : fn($($type:ty),*), $($argument:expr),*) => {{
+        // SAFETY: the VM's environment points at its function table.
+        let table = unsafe { *$jvmti.env };
+        // SAFETY: the table holds at least the functions of JVMTI 1.2.
+        let function = unsafe { (*table).$name };
+        match function {
+            None => Err(JvmtiError { function: stringify!($name), code: -1 }),
+            Some(function) => {
+                let function = function as *const c_void;
+                // SAFETY: same function, its answer read as the integer it is in C.
+                let function: unsafe extern "C" fn(*mut jvmtiEnv, $($type),*) -> jint =
+                    unsafe { std::mem::transmute(function) };
+                // SAFETY: the arguments are those the specification asks for, see each caller.
+                match unsafe { function($jvmti.env, $($argument),*) } {
+                    0 => Ok(()),
+                    code => Err(JvmtiError { function: stringify!($name), code }),
+                }
+            }
+        }
+    }};
+}
+
+impl Jvmti {
+    /// A system property of the VM.
+    pub fn system_property(&self, name: &str) -> Option<String> {
+        let name = CString::new(name).ok()?;
+        let mut value = std::ptr::null_mut();
+        call!(self, GetSystemProperty: fn(*const std::ffi::c_char, *mut *mut std::ffi::c_char), name.as_ptr(), &raw mut value).ok()?;
+        self.take_string(value)
+    }
+
+    /// Registers the callbacks.
+    ///
+    /// # Errors
+    /// As SetEventCallbacks.
+    pub fn set_callbacks(&self, callbacks: &jvmtiEventCallbacks) -> Result<(), JvmtiError> {
+        let size = size_of::<jvmtiEventCallbacks>() as jint;
+        call!(self, SetEventCallbacks: fn(*const jvmtiEventCallbacks, jint), std::ptr::from_ref(callbacks), size)
+    }
+
+    /// Switches an event on for all threads.
+    ///
+    /// # Errors
+    /// As SetEventNotificationMode.
+    pub fn enable(&self, event: jvmtiEvent) -> Result<(), JvmtiError> {
+        let mode = jvmtiEventMode::JVMTI_ENABLE as jint;
+        let all: jthread = std::ptr::null_mut();
+        call!(self, SetEventNotificationMode: fn(jint, jint, jthread), mode, event as jint, all)
+    }
+
+    /// Name of a thread; `null` means the calling one.
+    pub fn thread_name(&self, thread: jthread) -> Option<String> {
+        let mut info = jvmtiThreadInfo::default();
+        call!(self, GetThreadInfo: fn(jthread, *mut jvmtiThreadInfo), thread, &raw mut info).ok()?;
+        self.take_string(info.name)
+    }
+
+    /// All live platform threads, as local references.
+    pub fn all_threads(&self) -> Vec<jthread> {
+        let mut count: jint = 0;
+        let mut threads: *mut jthread = std::ptr::null_mut();
+        let answer = call!(self, GetAllThreads: fn(*mut jint, *mut *mut jthread), &raw mut count, &raw mut threads);
+        if answer.is_err() || threads.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the VM allocated `count` references at `threads`.
+        let list = unsafe { std::slice::from_raw_parts(threads, usize::try_from(count).unwrap_or(0)) }.to_vec();
+        self.deallocate(threads.cast());
+        list
+    }
+
+    /// The environment a callback received.
+    ///
+    /// # Safety
+    /// `env` is an environment the VM made for this agent.
+    #[cfg(feature = "agct")]
+    pub unsafe fn from_raw(env: *mut jvmtiEnv) -> Self {
+        Self { env }
+    }
+
+    /// All loaded classes, as local references.
+    #[cfg(feature = "agct")]
+    pub fn loaded_classes(&self) -> Vec<jni::sys::jclass> {
+        use jni::sys::jclass;
+        let mut count: jint = 0;
+        let mut classes: *mut jclass = std::ptr::null_mut();
+        let answer = call!(self, GetLoadedClasses: fn(*mut jint, *mut *mut jclass), &raw mut count, &raw mut classes);
+        if answer.is_err() || classes.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the VM allocated `count` references at `classes`.
+        let list = unsafe { std::slice::from_raw_parts(classes, usize::try_from(count).unwrap_or(0)) }.to_vec();
+        self.deallocate(classes.cast());
+        list
+    }
+
+    /// Makes the VM create the jmethodIDs of a class.
+    #[cfg(feature = "agct")]
+    pub fn touch_methods(&self, class: jni::sys::jclass) {
+        use jni::sys::{jclass, jmethodID};
+        let mut count: jint = 0;
+        let mut methods: *mut jmethodID = std::ptr::null_mut();
+        let answer = call!(
+            self,
+            GetClassMethods: fn(jclass, *mut jint, *mut *mut jmethodID),
+            class, &raw mut count, &raw mut methods
+        );
+        if answer.is_ok() && !methods.is_null() {
+            self.deallocate(methods.cast());
+        }
+    }
+
+    /// Copies a string the VM allocated and frees it.
+    fn take_string(&self, text: *mut std::ffi::c_char) -> Option<String> {
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: the VM returned a NUL-terminated string.
+        let copy = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+        self.deallocate(text.cast());
+        Some(copy)
+    }
+
+    fn deallocate(&self, memory: *mut u8) {
+        // Nothing can be done about a failure, and none is known to occur.
+        let _ = call!(self, Deallocate: fn(*mut u8), memory);
+    }
+}
+
+/// The JNI environment of the calling thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Jni {
+    env: *mut JNIEnv,
+}
+
+impl Jni {
+    /// Wraps the pointer a callback received.
+    ///
+    /// # Safety
+    /// `env` is the JNI environment of the calling thread.
+    pub unsafe fn new(env: *mut JNIEnv) -> Self {
+        Self { env }
+    }
+
+    /// Address of the environment, which lies inside the thread's `JavaThread`.
+    pub fn address(&self) -> u64 {
+        self.env as u64
+    }
+
+    /// `java.lang.Thread.eetop` of a thread: its `JavaThread*`, 0 if it is not alive.
+    pub fn java_thread(&self, thread: jobject) -> Option<u64> {
+        // SAFETY: the environment points at its function table.
+        let table = unsafe { *self.env };
+        // SAFETY: the table holds at least the functions of JNI 1.1.
+        let functions = unsafe { &(*table).v1_1 };
+        // SAFETY: a valid class name.
+        let class = unsafe { (functions.FindClass)(self.env, c"java/lang/Thread".as_ptr()) };
+        if class.is_null() {
+            // SAFETY: always allowed.
+            unsafe { (functions.ExceptionClear)(self.env) };
+            return None;
+        }
+        // SAFETY: the class is a live local reference, the names are NUL-terminated.
+        let field = unsafe { (functions.GetFieldID)(self.env, class, c"eetop".as_ptr(), c"J".as_ptr()) };
+        if field.is_null() {
+            // SAFETY: always allowed.
+            unsafe { (functions.ExceptionClear)(self.env) };
+            return None;
+        }
+        // SAFETY: `thread` is a java.lang.Thread and the field one of its long fields.
+        let value: jlong = unsafe { (functions.GetLongField)(self.env, thread, field) };
+        // SAFETY: the class reference is not used again.
+        unsafe { (functions.DeleteLocalRef)(self.env, class) };
+        Some(value.cast_unsigned())
+    }
+}

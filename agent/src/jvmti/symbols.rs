@@ -1,0 +1,71 @@
+//! The VM's exported tables, found in the library the JVM was loaded from.
+//!
+//! Problem: `gHotSpotVMStructs` and its kin are data symbols of libjvm, which the launcher may have loaded privately.
+//! Approach: ask the dynamic linker for the library that contains a JVMTI function, and look symbols up in it.
+//! Sources: dladdr(3), dlopen(3) (RTLD_NOLOAD), dlsym(3), dl_iterate_phdr(3).
+
+use std::ffi::{CString, c_int, c_void};
+use std::mem::MaybeUninit;
+
+/// A loaded library, by name of the file it came from.
+#[derive(Debug)]
+pub struct Library {
+    handle: *mut c_void,
+    base: u64,
+}
+
+impl Library {
+    /// The library that contains `address`.
+    pub fn containing(address: *const c_void) -> Option<Self> {
+        let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: `info` is writable; any address may be asked about.
+        let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
+        if found == 0 {
+            return None;
+        }
+        // SAFETY: zeroed, and filled by the call.
+        let info = unsafe { info.assume_init() };
+        // SAFETY: dladdr gives the NUL-terminated name of a loaded file; NOLOAD only adds a reference, which we keep.
+        let handle = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        (!handle.is_null()).then_some(Self { handle, base: info.dli_fbase as u64 })
+    }
+
+    /// Address of a symbol.
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: the handle is open and the name NUL-terminated.
+        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!address.is_null()).then_some(address as u64)
+    }
+
+    /// Address ranges of the library's segments, which stay mapped as long as the handle is open.
+    pub fn segments(&self) -> Vec<std::ops::Range<u64>> {
+        let mut search = Search { base: self.base, found: Vec::new() };
+        // SAFETY: the callback matches and `search` outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut search).cast()) };
+        search.found
+    }
+}
+
+struct Search {
+    base: u64,
+    found: Vec<std::ops::Range<u64>>,
+}
+
+/// Collects the loadable segments of the library whose first segment lies at `base`.
+unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the linker passes a valid record.
+    let info = unsafe { &*info };
+    // SAFETY: `segments` passed a pointer to its `Search`.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    if info.dlpi_addr != search.base {
+        return 0;
+    }
+    // SAFETY: the record names `dlpi_phnum` program headers.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
+        let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        search.found.push(start..start.wrapping_add(header.p_memsz));
+    }
+    1
+}

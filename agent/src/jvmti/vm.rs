@@ -1,0 +1,80 @@
+//! The VM as an agent entry point receives it.
+//!
+//! Problem: everything starts from one raw pointer.
+//! Approach: [`Vm`] is made once, where the VM calls us, and hands out checked environments from there on.
+//! Sources: JNI specification, "The Invocation API"; JVMTI 1.2, GetEnv.
+
+use std::ffi::c_void;
+
+use jni::sys::{JNIInvokeInterface__1_2, JavaVM, jint};
+
+use super::symbols::Library;
+use super::{Jni, Jvmti, JvmtiError};
+
+/// JVMTI 1.2, the oldest version all supported JVMs offer.
+const JVMTI_VERSION_1_2: jint = 0x3001_0200;
+
+/// The VM this agent lives in.
+#[derive(Debug, Clone, Copy)]
+pub struct Vm {
+    pointer: *mut JavaVM,
+}
+
+/// Proof that the VM has not started any Java thread yet: made in Agent_OnLoad only.
+#[derive(Debug, Clone, Copy)]
+pub struct AtStart(());
+
+impl AtStart {
+    /// Proof for one agent start.
+    ///
+    /// # Safety
+    /// The VM is calling Agent_OnLoad.
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Vm {
+    /// Wraps the pointer an entry point received.
+    ///
+    /// # Safety
+    /// `pointer` is the one the VM passed to an agent entry point.
+    pub unsafe fn new(pointer: *mut JavaVM) -> Self {
+        Self { pointer }
+    }
+
+    fn functions(&self) -> &JNIInvokeInterface__1_2 {
+        // SAFETY: by the promise of `new`.
+        let table = unsafe { *self.pointer };
+        // SAFETY: every VM has the invocation functions of JNI 1.2, for as long as it lives.
+        unsafe { &(*table).v1_2 }
+    }
+
+    fn environment(&self, version: jint) -> Result<*mut c_void, JvmtiError> {
+        let mut env: *mut c_void = std::ptr::null_mut();
+        // SAFETY: `env` is writable.
+        let code = unsafe { (self.functions().GetEnv)(self.pointer, &raw mut env, version) };
+        if code != 0 || env.is_null() { Err(JvmtiError { function: "GetEnv", code }) } else { Ok(env) }
+    }
+
+    /// A new JVMTI environment.
+    ///
+    /// # Errors
+    /// When the VM offers no JVMTI 1.2.
+    pub fn jvmti(&self) -> Result<Jvmti, JvmtiError> {
+        Ok(Jvmti { env: self.environment(JVMTI_VERSION_1_2)?.cast() })
+    }
+
+    /// The JNI environment of the calling thread.
+    ///
+    /// # Errors
+    /// When the thread is not attached to the VM.
+    pub fn jni(&self) -> Result<Jni, JvmtiError> {
+        Ok(Jni { env: self.environment(jni::sys::JNI_VERSION_1_6)?.cast() })
+    }
+
+    /// The library the VM's own functions lie in.
+    pub fn library(&self) -> Option<Library> {
+        Library::containing(self.functions().GetEnv as *const c_void)
+    }
+}

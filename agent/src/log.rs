@@ -1,0 +1,77 @@
+//! Log lines of the agent on standard error.
+//!
+//! Problem: the host program owns its standard error, so the agent must be silent unless something is wrong
+//! or the user asked, and each event must be one line that names its origin.
+//! Approach: a [`tracing::Subscriber`] of one page instead of a formatting library inside every JVM.
+//! Invariant: never called from the signal handler (`design/signal-safety.md`).
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Metadata, Subscriber, span};
+
+struct StandardError {
+    level: LevelFilter,
+}
+
+/// Installs the subscriber for this copy of the agent; a second call changes nothing.
+pub fn install(level: LevelFilter) {
+    // A host that embeds us beside another tracing user cannot happen: the agent links its own copy.
+    let _ = tracing::subscriber::set_global_default(StandardError { level });
+}
+
+/// Writes one line for the user whatever the log level is.
+pub fn complain(text: &str) {
+    write_line(text);
+}
+
+fn write_line(text: &str) {
+    // One write call, so that lines of several processes do not mix; a closed stderr is not our problem.
+    let _ = std::io::stderr().write_all(format!("tickwalk: {text}\n").as_bytes());
+}
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.fields, " {}={value:?}", field.name())
+        };
+    }
+}
+
+impl Subscriber for StandardError {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.level
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        write_line(&format!("{}{}", line.message, line.fields));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}

@@ -1,0 +1,329 @@
+//! The option string after `-agentpath:libtickwalk.so=`: a comma-separated list of `name[=value]`.
+//!
+//! Problem: people mistype options, and a profiler must not stop their program for it.
+//! Approach: parse everything into [`Options`] before anything is started; each mistake is one [`OptionError`]
+//! whose text names the option, the value and what would have been right.
+//! Invariant: an `Options` value holds only ranges the rest of the agent can run with.
+
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Shortest accepted sampling interval.
+///
+/// CPU timers fire on the scheduler tick (1 to 10 ms), so anything shorter only grows the overrun count;
+/// below 10 us even that arithmetic stops being useful.
+pub const MIN_INTERVAL: Duration = Duration::from_micros(10);
+/// Longest accepted sampling interval.
+pub const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval when none is given: 100 samples per CPU second.
+pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
+/// Most stack bytes copied per sample when `maxstack` is not given.
+///
+/// A thousand interpreted frames take about 130 KiB; 512 KiB holds the deepest stacks of real programs.
+pub const DEFAULT_MAX_STACK: usize = 512 * 1024;
+/// Smallest and largest accepted `maxstack`.
+pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
+
+/// What is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Each thread's own CPU clock ticks.
+    #[default]
+    CpuTime,
+}
+
+/// Where samples stream to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Collector {
+    /// A Unix domain socket.
+    Unix(PathBuf),
+    /// `host:port`.
+    Tcp(String),
+}
+
+/// Everything the user can choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// What is sampled.
+    pub mode: Mode,
+    /// CPU time between two expirations of a thread's timer.
+    pub interval: Duration,
+    /// Signal number, or `None` for the first free real-time signal.
+    pub signal: Option<i32>,
+    /// Collector to stream to.
+    pub collector: Option<Collector>,
+    /// Recording file to write, `%p` already replaced by the process id.
+    pub file: Option<PathBuf>,
+    /// Most stack bytes copied per sample.
+    pub max_stack: usize,
+    /// Most verbose level that is written to standard error.
+    pub log: tracing::level_filters::LevelFilter,
+    /// Refuse to start the JVM when profiling cannot start.
+    pub strict: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mode: Mode::CpuTime,
+            interval: DEFAULT_INTERVAL,
+            signal: None,
+            collector: None,
+            file: None,
+            max_stack: DEFAULT_MAX_STACK,
+            log: tracing::level_filters::LevelFilter::WARN,
+            strict: false,
+        }
+    }
+}
+
+/// Why an option string was refused. The text of each is one line for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// No option has this name.
+    Unknown(String),
+    /// The option needs a value.
+    NoValue(&'static str),
+    /// The value does not fit the option.
+    BadValue {
+        /// Option name.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// What would fit, in words.
+        expected: &'static str,
+    },
+    /// Neither `file` nor `collector` was given, so samples would go nowhere.
+    NoDestination,
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(
+                f,
+                "unknown option '{name}' (known: mode, interval, signal, collector, file, maxstack, log, strict)"
+            ),
+            Self::NoValue(option) => write!(f, "option '{option}' needs a value, as in {option}=..."),
+            Self::BadValue { option, value, expected } => {
+                write!(f, "option '{option}': '{value}' is not {expected}")
+            }
+            Self::NoDestination => {
+                write!(f, "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)";
+const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
+
+/// Whether `strict` stands in an option string, however broken the rest of it is.
+pub fn is_strict(text: &str) -> bool {
+    text.split(',').any(|part| part.trim() == "strict")
+}
+
+impl Options {
+    /// Parses the option string; empty parts are skipped.
+    ///
+    /// # Errors
+    /// The first mistake found, from the left.
+    pub fn parse(text: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, value) = match part.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (part, None),
+            };
+            options.set(name, value)?;
+        }
+        if options.file.is_none() && options.collector.is_none() {
+            return Err(OptionError::NoDestination);
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
+        let need = |option| value.filter(|v| !v.is_empty()).ok_or(OptionError::NoValue(option));
+        match name {
+            "mode" => self.mode = parse_mode(need("mode")?)?,
+            "interval" => self.interval = parse_interval(need("interval")?)?,
+            "signal" => self.signal = Some(parse_signal(need("signal")?)?),
+            "collector" => self.collector = Some(parse_collector(need("collector")?)?),
+            "file" => {
+                let path = need("file")?.replace("%p", &std::process::id().to_string());
+                self.file = Some(PathBuf::from(path));
+            }
+            "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
+            "log" => self.log = parse_level(need("log")?)?,
+            "strict" if value.is_none() => self.strict = true,
+            "strict" => return Err(bad("strict", value.unwrap_or(""), "given without a value")),
+            other => return Err(OptionError::Unknown(other.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+fn bad(option: &'static str, value: &str, expected: &'static str) -> OptionError {
+    OptionError::BadValue { option, value: value.to_owned(), expected }
+}
+
+fn parse_mode(value: &str) -> Result<Mode, OptionError> {
+    match value {
+        "cputime" => Ok(Mode::CpuTime),
+        other => Err(bad("mode", other, "'cputime', the only mode")),
+    }
+}
+
+/// Splits `10ms` into its number and its unit.
+fn split_number(value: &str) -> Option<(u64, &str)> {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = value.split_at_checked(digits)?;
+    Some((number.parse().ok()?, unit))
+}
+
+fn parse_interval(value: &str) -> Result<Duration, OptionError> {
+    let refuse = || bad("interval", value, INTERVAL_FORM);
+    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+    let nanos_per_unit = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(refuse()),
+    };
+    let interval = number.checked_mul(nanos_per_unit).map(Duration::from_nanos).ok_or_else(refuse)?;
+    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
+}
+
+fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
+    let refuse = || bad("maxstack", value, MAX_STACK_FORM);
+    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+    let factor = match unit {
+        "" => 1,
+        "k" | "K" => 1024,
+        "m" | "M" => 1024 * 1024,
+        _ => return Err(refuse()),
+    };
+    let bytes = number.checked_mul(factor).and_then(|b| usize::try_from(b).ok()).ok_or_else(refuse)?;
+    MAX_STACK_RANGE.contains(&bytes).then_some(bytes).ok_or_else(refuse)
+}
+
+fn parse_signal(value: &str) -> Result<i32, OptionError> {
+    let refuse = || bad("signal", value, "a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)");
+    let number: i32 = match value {
+        "PROF" | "SIGPROF" => libc::SIGPROF,
+        other => other.parse().map_err(|_| refuse())?,
+    };
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    let free = number == libc::SIGPROF || number == libc::SIGVTALRM || real_time.contains(&number);
+    free.then_some(number).ok_or_else(refuse)
+}
+
+fn parse_collector(value: &str) -> Result<Collector, OptionError> {
+    let refuse = || bad("collector", value, "unix:PATH or HOST:PORT");
+    if let Some(path) = value.strip_prefix("unix:") {
+        return if path.is_empty() { Err(refuse()) } else { Ok(Collector::Unix(PathBuf::from(path))) };
+    }
+    let address = value.strip_prefix("tcp:").unwrap_or(value);
+    let (host, port) = address.rsplit_once(':').ok_or_else(refuse)?;
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err(refuse());
+    }
+    Ok(Collector::Tcp(address.to_owned()))
+}
+
+fn parse_level(value: &str) -> Result<tracing::level_filters::LevelFilter, OptionError> {
+    use tracing::level_filters::LevelFilter;
+    Ok(match value {
+        "none" => LevelFilter::OFF,
+        "error" => LevelFilter::ERROR,
+        "warn" => LevelFilter::WARN,
+        "info" => LevelFilter::INFO,
+        "debug" => LevelFilter::DEBUG,
+        other => return Err(bad("log", other, "one of none, error, warn, info, debug")),
+    })
+}
+
+impl Collector {
+    /// Resolves a TCP address; the first answer counts.
+    pub fn tcp_address(address: &str) -> std::io::Result<std::net::SocketAddr> {
+        address
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address"))
+    }
+}
+
+impl fmt::Display for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => f.write_str(address),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_error(text: &str, expected: &str) {
+        assert_eq!(Options::parse(text).expect_err(text).to_string(), expected);
+    }
+
+    #[test]
+    fn all_options_together() {
+        let options =
+            Options::parse("mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,log=debug,strict")
+                .expect("valid");
+        assert_eq!(options.interval, Duration::from_micros(500));
+        assert_eq!(options.signal, Some(libc::SIGPROF));
+        assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
+        assert_eq!(options.max_stack, 65_536);
+        assert_eq!(options.log, tracing::level_filters::LevelFilter::DEBUG);
+        assert!(options.strict);
+    }
+
+    #[test]
+    fn units_of_interval() {
+        for (text, nanos) in [("20000ns", 20_000), ("10us", 10_000), ("1ms", 1_000_000), ("2s", 2_000_000_000)] {
+            let options = Options::parse(&format!("file=x,interval={text}")).expect(text);
+            assert_eq!(options.interval, Duration::from_nanos(nanos), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
+        check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
+        check_error("file=x,interval=99999999999999999999s", &format!(
+            "option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"
+        ));
+        check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
+        check_error("intervall=1ms", "unknown option 'intervall' (known: mode, interval, signal, collector, file, maxstack, log, strict)");
+        check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
+        check_error("file=", "option 'file' needs a value, as in file=...");
+        check_error("collector=nowhere", "option 'collector': 'nowhere' is not unix:PATH or HOST:PORT");
+        check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
+        check_error("signal=11,file=x", "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)");
+    }
+
+    #[test]
+    fn strict_is_seen_in_a_broken_string() {
+        assert!(is_strict("bogus=1,strict,interval=x"));
+        assert!(!is_strict("file=strict,interval=10ms"));
+    }
+
+    #[test]
+    fn process_id_in_file_names() {
+        let options = Options::parse("file=/tmp/p-%p.tickwalk").expect("valid");
+        assert_eq!(options.file, Some(PathBuf::from(format!("/tmp/p-{}.tickwalk", std::process::id()))));
+    }
+}

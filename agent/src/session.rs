@@ -1,0 +1,313 @@
+//! The order of things: what is made before the first tick, and what is taken down after the last.
+//!
+//! Problem: a handler may run on any thread from the moment a timer exists until the process is gone.
+//! Approach: [`Prepared`] holds what Agent_OnLoad can make (options, VM tables, destinations); [`Session::start`] makes the
+//! rest at VMInit in the order layout, memory, publication, handler, sampler, timers; [`Session::stop`] takes down in
+//! the opposite order: timers, handlers in flight, sampler. Memory that handlers touch is never freed.
+//! Invariant: every error leaves the JVM running without us.
+
+use std::hash::{BuildHasher, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use jni::sys::jobject;
+use queue::{Histogram, ReadyList, SlabClass, SnapshotPool};
+use sampler_thread::sink::{Destinations, FileSink, SocketSink};
+use sampler_thread::{Sampler, SessionFacts, clock};
+use stackwalk::{HotSpot, LiveMemory, Memory, ThreadOffsets};
+
+use crate::arena::{self, Shared};
+use crate::jvmti::flags::{self, DebugNonSafepoints};
+use crate::jvmti::vm::{AtStart, Vm};
+use crate::jvmti::{Jni, Jvmti, JvmtiError, vm_memory};
+use crate::options::{Collector, Options};
+use crate::signal::{self, SignalError};
+use crate::threads::{JavaThread, Registry, SampledProcess};
+
+/// Longest wait for the last samples to be delivered when the JVM ends.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for handlers that are running when profiling stops; one takes microseconds.
+const HANDLER_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Why profiling cannot start. The text of each is one line for the user.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The VM offers no usable JVMTI.
+    Jvmti(JvmtiError),
+    /// The VM is not a HotSpot we can read.
+    UnsupportedVm {
+        /// `java.vm.name` and version.
+        name: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// The recording file cannot be written.
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The collector cannot be reached.
+    Collector {
+        /// Its address.
+        address: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// No signal.
+    Signal(SignalError),
+    /// Memory for queues and copies could not be mapped.
+    Memory(std::io::Error),
+    /// The sampler thread could not be started.
+    Thread(std::io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Jvmti(error) => write!(f, "this JVM offers no JVMTI 1.2 ({error})"),
+            Self::UnsupportedVm { name, reason } => {
+                write!(f, "unsupported JVM: {name} ({reason}); Tickwalk needs HotSpot 11 or newer")
+            }
+            Self::File { path, error } => write!(f, "cannot write file={path}: {error}"),
+            Self::Collector { address, error } => write!(f, "cannot reach collector={address}: {error}"),
+            Self::Signal(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "cannot map memory: {error}"),
+            Self::Thread(error) => write!(f, "cannot start the sampler thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// What Agent_OnLoad makes.
+pub struct Prepared {
+    options: Options,
+    jvmti: Jvmti,
+    hotspot: HotSpot,
+    memory: &'static LiveMemory,
+    destinations: Destinations,
+}
+
+impl Prepared {
+    /// Reads the VM's tables, switches DebugNonSafepoints on and opens the destinations.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left behind but an empty recording file.
+    pub fn new(options: Options, vm: Vm, at_start: Option<AtStart>) -> Result<Self, StartError> {
+        let jvmti = vm.jvmti().map_err(StartError::Jvmti)?;
+        let unsupported = |reason: String| unsupported(&jvmti, reason);
+        let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
+        let memory = vm_memory::of_library(&library);
+        let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
+            .map_err(|error| unsupported(error.to_string()))?;
+        let destinations = open_destinations(&options)?;
+        if let Some(at_start) = at_start {
+            if flags::switch_on(&hotspot, memory, at_start) == DebugNonSafepoints::ChosenByUser {
+                tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
+            }
+        }
+        Ok(Self { options, jvmti, hotspot, memory, destinations })
+    }
+
+    /// The JVMTI environment.
+    pub fn jvmti(&self) -> Jvmti {
+        self.jvmti
+    }
+}
+
+fn unsupported(jvmti: &Jvmti, reason: String) -> StartError {
+    let property = |name| jvmti.system_property(name).unwrap_or_else(|| "unknown".to_owned());
+    StartError::UnsupportedVm { name: format!("{} {}", property("java.vm.name"), property("java.vm.version")), reason }
+}
+
+fn open_destinations(options: &Options) -> Result<Destinations, StartError> {
+    let mut destinations = Destinations::default();
+    if let Some(path) = &options.file {
+        let file = FileSink::create(path)
+            .map_err(|error| StartError::File { path: path.display().to_string(), error })?;
+        destinations.add(Box::new(file));
+    }
+    if let Some(collector) = &options.collector {
+        let socket = connect(collector)
+            .map_err(|error| StartError::Collector { address: collector.to_string(), error })?;
+        destinations.add(Box::new(socket));
+    }
+    Ok(destinations)
+}
+
+fn connect(collector: &Collector) -> std::io::Result<SocketSink> {
+    match collector {
+        Collector::Unix(path) => SocketSink::unix(path),
+        Collector::Tcp(address) => SocketSink::tcp(Collector::tcp_address(address)?),
+    }
+}
+
+/// Slabs for stack copies.
+///
+/// In flight are at most one sample per processor and tick between two drains; 32 per processor cover a sampler that is
+/// kept from running for an eighth of a second.
+/// Typical stacks are below 16 KiB; classes above exist for deep recursion and the interpreter.
+fn pool_plan(processors: usize) -> [SlabClass; 5] {
+    let processors = processors.clamp(2, 256);
+    [
+        SlabClass { bytes: 512, count: 32 * processors },
+        SlabClass { bytes: 8 << 10, count: 32 * processors },
+        SlabClass { bytes: 32 << 10, count: 16 * processors },
+        SlabClass { bytes: 160 << 10, count: 8 * processors },
+        SlabClass { bytes: (1 << 20) + 4096, count: 2 * processors },
+    ]
+}
+
+/// A running profile.
+pub struct Session {
+    registry: Arc<Registry>,
+    shared: &'static Shared,
+    sampler: Sampler,
+    /// Address of a thread's JNI environment minus that of its `JavaThread`; the same for all threads of a VM.
+    env_offset: Option<u64>,
+    offsets: ThreadOffsets,
+    jvmti: Jvmti,
+    memory: &'static LiveMemory,
+}
+
+impl Session {
+    /// Starts profiling; the VM is initialised and the calling thread, a Java thread, is `thread`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(prepared: Prepared, jni: Jni, thread: Option<jobject>) -> Result<Self, StartError> {
+        let Prepared { options, jvmti, mut hotspot, memory, destinations } = prepared;
+        hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
+        vm_memory::add_code_heaps(memory, &hotspot);
+        let offsets = hotspot.thread_offsets();
+        let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
+        let shared = make_shared(&options, offsets, signal)?;
+        signal::install(signal).map_err(StartError::Signal)?;
+        let registry = Arc::new(Registry::new(shared, signal, options.interval));
+        let session = session_facts(&options, &jvmti, &hotspot);
+        let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
+        let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
+        if let Some(address) = thread.and_then(|thread| jni.java_thread(thread)).filter(|address| *address != 0) {
+            session.env_offset = Some(jni.address().wrapping_sub(address));
+        }
+        session.adopt_existing(jni);
+        tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
+        Ok(session)
+    }
+
+    /// Registers the Java threads that are running already.
+    pub fn adopt_existing(&self, jni: Jni) {
+        for thread in self.jvmti.all_threads() {
+            let Some(address) = jni.java_thread(thread).filter(|address| *address != 0) else { continue };
+            self.adopt(address, thread);
+        }
+    }
+
+    /// Registers the calling Java thread.
+    pub fn thread_started(&self, jni: Jni, thread: jobject) {
+        let address = match self.env_offset {
+            Some(offset) => Some(jni.address().wrapping_sub(offset)),
+            None => jni.java_thread(thread),
+        };
+        if let Some(address) = address.filter(|address| *address != 0) {
+            self.adopt(address, thread);
+        }
+    }
+
+    fn adopt(&self, address: u64, thread: jobject) {
+        let Some(tid) = self.tid_of(address) else { return };
+        let base = self.memory.read_u64(address + u64::from(self.offsets.stack_base)).unwrap_or(0);
+        let size = self.memory.read_u64(address + u64::from(self.offsets.stack_size)).unwrap_or(0);
+        let name = self.jvmti.thread_name(thread).unwrap_or_default();
+        let (stack_low, stack_high) = (base.saturating_sub(size), base);
+        self.registry.java_started(tid, JavaThread { address, stack_low, stack_high, name });
+    }
+
+    fn tid_of(&self, address: u64) -> Option<i32> {
+        let os_thread = self.memory.read_u64(address + u64::from(self.offsets.osthread)).ok()?;
+        let tid = self.memory.read_i32(os_thread + u64::from(self.offsets.osthread_thread_id)).ok()?;
+        (tid > 0).then_some(tid)
+    }
+
+    /// Unregisters the calling Java thread.
+    pub fn thread_ended(&self) {
+        self.registry.java_ended(nix::unistd::gettid().as_raw());
+    }
+
+    /// Stops: timers first, then handlers in flight, then the sampler with all that is queued.
+    pub fn stop(self, reason: &'static str) {
+        self.registry.stop();
+        self.shared.stopping.store(true, Ordering::Release);
+        let deadline = Instant::now() + HANDLER_PATIENCE;
+        // Acquire pairs with the handler's decrement: its request is visible once the count is zero.
+        while self.shared.in_flight.load(Ordering::Acquire) != 0 && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        if !self.sampler.stop(reason, STOP_PATIENCE) {
+            tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
+        }
+    }
+}
+
+fn make_shared(options: &Options, offsets: ThreadOffsets, signal: i32) -> Result<&'static Shared, StartError> {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let plan = pool_plan(processors);
+    let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).map_err(StartError::Memory)?;
+    let pool = SnapshotPool::new(region, &plan)
+        .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
+    let previous = signal::current_action(signal).map_err(StartError::Signal)?;
+    Ok(arena::publish(Box::new(Shared {
+        slots: arena::map_slots().map_err(StartError::Memory)?,
+        pool,
+        ready: ReadyList::new(),
+        cycles: Histogram::new(),
+        interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
+        max_stack: options.max_stack as u64,
+        offsets,
+        stopping: AtomicBool::new(false),
+        in_flight: AtomicU32::new(0),
+        previous,
+    })))
+}
+
+fn start_sampler(
+    registry: &Arc<Registry>,
+    hotspot: Arc<HotSpot>,
+    memory: &'static LiveMemory,
+    session: SessionFacts,
+    destinations: Destinations,
+) -> Result<Sampler, StartError> {
+    let host = SampledProcess { registry: Arc::clone(registry), memory, hotspot: Arc::clone(&hotspot) };
+    let excluded = Arc::clone(registry);
+    let started = move |tid| excluded.exclude(tid);
+    Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)
+}
+
+fn session_facts(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> SessionFacts {
+    let property = |name| jvmti.system_property(name).unwrap_or_default();
+    // A fresh RandomState is seeded by the kernel; hashing nothing with it gives 64 random bits.
+    let session_id = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let host = std::fs::read_to_string(Path::new("/proc/sys/kernel/hostname")).unwrap_or_default();
+    SessionFacts {
+        magic: sampler_thread::MAGIC,
+        wire_version: sampler_thread::WIRE_VERSION,
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        session_id,
+        pid: std::process::id(),
+        jvm_version: property("java.vm.version"),
+        jvm_name: property("java.vm.name"),
+        jdk_major: hotspot.jdk_major(),
+        command: property("sun.java.command"),
+        host: host.trim_end().to_owned(),
+        interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
+        kernel_tick_ns: clock::kernel_tick_nanos(),
+        wall_clock_ns: clock::wall_nanos(),
+        monotonic_ns: clock::monotonic_nanos(),
+        token: String::new(),
+    }
+}

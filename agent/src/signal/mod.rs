@@ -1,0 +1,84 @@
+//! Installing the tick handler, and passing foreign signals on.
+//!
+//! Problem: the signal may belong to somebody else as well, and a handler that is taken away while a timer's signal is
+//! still queued would leave the default action, which kills the process.
+//! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not a
+//! timer expiration of ours; never uninstall while the process lives (`design/signal-safety.md`).
+//! Sources: sigaction(2), signal(7).
+
+use std::io;
+use std::mem::MaybeUninit;
+
+pub mod handler;
+pub mod ucontext;
+
+/// Why no signal could be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// Every real-time signal has a handler already.
+    NoFreeSignal,
+    /// The kernel refused.
+    Refused(io::Error),
+}
+
+impl std::fmt::Display for SignalError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoFreeSignal => f.write_str("every real-time signal is taken; choose one with signal="),
+            Self::Refused(error) => write!(f, "the signal cannot be used: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SignalError {}
+
+/// The first real-time signals are used by C libraries and language run-times for thread control.
+const RESERVED_REAL_TIME: i32 = 4;
+
+/// The signal to use: the one asked for, or the first real-time signal that has the default action.
+///
+/// # Errors
+/// [`SignalError`].
+pub fn choose(asked: Option<i32>) -> Result<i32, SignalError> {
+    if let Some(signal) = asked {
+        return Ok(signal);
+    }
+    for signal in libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX() {
+        if current_action(signal)?.sa_sigaction == libc::SIG_DFL {
+            return Ok(signal);
+        }
+    }
+    Err(SignalError::NoFreeSignal)
+}
+
+/// The present action of a signal.
+///
+/// # Errors
+/// [`SignalError::Refused`] for a number that is no signal.
+pub fn current_action(signal: i32) -> Result<libc::sigaction, SignalError> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the new action is null, the old one is written to `action`.
+    let outcome = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    if outcome != 0 {
+        return Err(SignalError::Refused(io::Error::last_os_error()));
+    }
+    // SAFETY: all-zero bytes are a valid sigaction, and the call filled it.
+    Ok(unsafe { action.assume_init() })
+}
+
+/// Installs the tick handler; [`crate::arena::publish`] must have been called.
+///
+/// # Errors
+/// [`SignalError::Refused`].
+pub fn install(signal: i32) -> Result<(), SignalError> {
+    // SAFETY: all-zero bytes are a valid sigaction.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = handler::on_tick as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+    // SAFETY: `sa_mask` is a valid signal set to write to.
+    unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
+    // SAFETY: the handler has the three-argument form that SA_SIGINFO announces and is never unloaded.
+    let outcome = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    if outcome != 0 { Err(SignalError::Refused(io::Error::last_os_error())) } else { Ok(()) }
+}

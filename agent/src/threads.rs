@@ -1,0 +1,425 @@
+//! Who is profiled: one entry per live thread, its timer, and its slot.
+//!
+//! Problem: Java threads announce themselves, all other threads (GC, compilers, native pools) do not, and a thread can
+//! change from one to the other.
+//! Approach: a registry keyed by kernel thread id. ThreadStart and ThreadEnd events feed it on the thread itself; a look
+//! through `/proc/self/task` finds the rest. Both paths are idempotent.
+//! Invariant: a slot has at most one timer; a slot is freed only after the sampler retired its former owner.
+//! Sources: proc(5), timer_create(2) (EAGAIN when RLIMIT_SIGPENDING is used up), JVMTI ThreadStart/ThreadEnd.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use queue::{Capacity, Histogram, ReadyList, RingEnds, SnapshotPool, ThreadQueue};
+use sampler_thread::clock::thread_cpu_nanos;
+use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
+use stackwalk::{HotSpot, LiveMemory};
+
+use crate::arena::{Shared, ThreadSlot};
+use crate::jvmti::vm_memory;
+use crate::timer::Timer;
+
+/// Requests a thread's queue holds.
+///
+/// The sampler drains every 25 ms and a CPU timer fires at most once per tick (4 ms at 250 Hz), so 64 entries cover a
+/// sampler that is kept from running for a quarter of a second at the highest true rate.
+const QUEUE_CAPACITY: Capacity = Capacity::Entries64;
+
+/// What a Java thread tells about itself.
+#[derive(Debug, Clone)]
+pub struct JavaThread {
+    /// Address of the VM's JavaThread.
+    pub address: u64,
+    /// Lowest address of its stack.
+    pub stack_low: u64,
+    /// One past the highest address of its stack.
+    pub stack_high: u64,
+    /// Name at this moment.
+    pub name: String,
+}
+
+struct Entry {
+    facts: ThreadFacts,
+    timer: Option<Timer>,
+    /// Value of `Inner::looks` when the entry was made; younger entries cannot be missing from an older listing.
+    made_at: u64,
+}
+
+/// A thread that ended as a Java thread but may live on as a native one.
+struct Left {
+    clock_ns: u64,
+    looks: u32,
+}
+
+#[derive(Default)]
+struct Inner {
+    by_tid: HashMap<i32, u32>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    ended: Vec<u32>,
+    left: HashMap<i32, Left>,
+    own_tids: Vec<i32>,
+    next_id: u32,
+    looks: u64,
+    carry_ns: u64,
+    queue_bytes: u64,
+    stopped: bool,
+    warned: bool,
+}
+
+/// All profiled threads.
+pub struct Registry {
+    shared: &'static Shared,
+    signal: i32,
+    interval: Duration,
+    inner: Mutex<Inner>,
+}
+
+impl Registry {
+    /// An empty registry.
+    pub fn new(shared: &'static Shared, signal: i32, interval: Duration) -> Self {
+        Self { shared, signal, interval, inner: Mutex::new(Inner::default()) }
+    }
+
+    /// Leaves a thread of ours out of the profile.
+    pub fn exclude(&self, tid: i32) {
+        self.inner.lock().own_tids.push(tid);
+    }
+
+    /// A Java thread has started, or was found running. Any thread may call this, the thread itself best.
+    pub fn java_started(&self, tid: i32, thread: JavaThread) {
+        let mut inner = self.inner.lock();
+        if inner.stopped {
+            return;
+        }
+        // A thread that detached and comes back (the launcher's main thread, as DestroyJavaVM) was profiled before.
+        let known_ns = inner.left.remove(&tid).map_or(0, |left| left.clock_ns);
+        let slot = match inner.by_tid.get(&tid) {
+            Some(&slot) => Some(slot),
+            None => self.open(&mut inner, tid, Arc::from(thread.name.as_str()), ThreadKind::Java, known_ns),
+        };
+        let Some(slot) = slot else { return };
+        if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
+            entry.facts.name = Arc::from(thread.name.as_str());
+            entry.facts.kind = ThreadKind::Java;
+            entry.facts.revision += 1;
+        }
+        let Some(slot) = self.slot(slot) else { return };
+        slot.stack_low.store(thread.stack_low, Ordering::Relaxed);
+        slot.stack_high.store(thread.stack_high, Ordering::Relaxed);
+        // Release: the handler that sees the thread sees its stack bounds.
+        slot.java_thread.store(thread.address, Ordering::Release);
+    }
+
+    /// The calling Java thread is about to end, or to detach from the VM.
+    pub fn java_ended(&self, tid: i32) {
+        let mut inner = self.inner.lock();
+        let Some(slot) = inner.by_tid.remove(&tid) else { return };
+        if let Some(slot) = self.slot(slot) {
+            slot.java_thread.store(0, Ordering::Release);
+        }
+        self.close(&mut inner, slot, None);
+        let clock_ns = thread_cpu_nanos(tid).unwrap_or(0);
+        inner.left.insert(tid, Left { clock_ns, looks: 0 });
+        if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
+            entry.facts.ended_ns = Some(clock_ns);
+        }
+    }
+
+    /// Deletes every timer; threads that start from now on are not profiled.
+    pub fn stop(&self) {
+        let mut inner = self.inner.lock();
+        inner.stopped = true;
+        for entry in inner.entries.iter_mut().flatten() {
+            entry.timer = None;
+        }
+    }
+
+    fn slot(&self, slot: u32) -> Option<&'static ThreadSlot> {
+        self.shared.slots.get(slot as usize)
+    }
+
+    /// Makes an entry with a running timer; `None` if the thread has ended or no slot is left.
+    fn open(&self, inner: &mut Inner, tid: i32, name: Arc<str>, kind: ThreadKind, known_ns: u64) -> Option<u32> {
+        let index = self.take_slot(inner)?;
+        let slot = self.slot(index)?;
+        let interval_ns = self.shared.interval_ns;
+        let carried_ns = inner.carry_ns.min(interval_ns.saturating_sub(1));
+        let armed = self.arm(tid, slot, carried_ns);
+        let (timer, armed_ns) = match armed {
+            Ok((timer, armed_ns)) => (Some(timer), armed_ns),
+            Err(error) => {
+                let Ok(armed_ns) = thread_cpu_nanos(tid) else {
+                    inner.free.push(index);
+                    return None;
+                };
+                self.warn_once(inner, &error);
+                (None, armed_ns)
+            }
+        };
+        let has_timer = timer.is_some();
+        let carried_ns = if has_timer { carried_ns } else { 0 };
+        inner.carry_ns -= carried_ns;
+        inner.next_id += 1;
+        let facts = ThreadFacts {
+            slot: index,
+            id: inner.next_id,
+            revision: 0,
+            tid,
+            name,
+            kind,
+            armed_ns,
+            carried_ns,
+            before_timer_ns: armed_ns.saturating_sub(known_ns),
+            has_timer,
+            ended_ns: None,
+        };
+        let made_at = inner.looks;
+        if let Some(place) = inner.entries.get_mut(index as usize) {
+            *place = Some(Entry { facts, timer, made_at });
+        }
+        inner.by_tid.insert(tid, index);
+        Some(index)
+    }
+
+    fn take_slot(&self, inner: &mut Inner) -> Option<u32> {
+        let index = match inner.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = u32::try_from(inner.entries.len()).ok().filter(|i| *i < crate::arena::MAX_THREADS)?;
+                inner.entries.push(None);
+                index
+            }
+        };
+        let slot = self.slot(index)?;
+        slot.java_thread.store(0, Ordering::Relaxed);
+        slot.stack_low.store(0, Ordering::Relaxed);
+        slot.stack_high.store(0, Ordering::Relaxed);
+        if !slot.queue.is_installed() {
+            // Both outcomes leave a usable slot: without a queue every request is counted as lost.
+            if queue_of(QUEUE_CAPACITY).is_some_and(|ends| slot.queue.install(ends, QUEUE_CAPACITY).is_ok()) {
+                inner.queue_bytes += QUEUE_CAPACITY.bytes() as u64;
+            }
+        }
+        Some(index)
+    }
+
+    /// Starts a timer whose first expiration comes `carried_ns` early; returns the clock it was armed at.
+    fn arm(&self, tid: i32, slot: &'static ThreadSlot, carried_ns: u64) -> io::Result<(Timer, u64)> {
+        let context = std::ptr::from_ref(slot).cast_mut().cast();
+        let timer = Timer::create(tid, self.signal, context)?;
+        let armed_ns = thread_cpu_nanos(tid)?;
+        let first = armed_ns.saturating_add(self.shared.interval_ns).saturating_sub(carried_ns);
+        timer.start(Duration::from_nanos(first), self.interval)?;
+        Ok((timer, armed_ns))
+    }
+
+    fn warn_once(&self, inner: &mut Inner, error: &io::Error) {
+        if !std::mem::replace(&mut inner.warned, true) {
+            tracing::warn!(
+                "no timer for a thread ({error}); its CPU time is reported as lost.no_timer; raise `ulimit -i` to profile it"
+            );
+        }
+    }
+
+    /// Ends an entry: no timer, listed for the sampler.
+    fn close(&self, inner: &mut Inner, slot: u32, ended_ns: Option<u64>) {
+        if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
+            entry.timer = None;
+            entry.facts.ended_ns = ended_ns;
+        }
+        inner.ended.push(slot);
+    }
+
+    /// Closes the entries of threads that are not in `alive`, a listing begun after look number `look`.
+    fn close_vanished(&self, inner: &mut Inner, alive: &[i32], look: u64) {
+        let gone: Vec<(i32, u32)> = inner
+            .by_tid
+            .iter()
+            .filter(|(tid, slot)| {
+                let entry = inner.entries.get(**slot as usize).and_then(Option::as_ref);
+                alive.binary_search(tid).is_err() && entry.is_some_and(|entry| entry.made_at < look)
+            })
+            .map(|(tid, slot)| (*tid, *slot))
+            .collect();
+        for (tid, slot) in gone {
+            inner.by_tid.remove(&tid);
+            if let Some(slot) = self.slot(slot) {
+                slot.java_thread.store(0, Ordering::Release);
+            }
+            // Its clock is gone with it; the sampler keeps the last reading and what expirations prove.
+            self.close(inner, slot, Some(0));
+        }
+        inner.left.retain(|tid, _| alive.binary_search(tid).is_ok());
+    }
+
+    fn open_found(&self, inner: &mut Inner, alive: &[i32]) {
+        for &tid in alive {
+            if inner.by_tid.contains_key(&tid) || inner.own_tids.contains(&tid) {
+                continue;
+            }
+            let mut known_ns = 0;
+            if let Some(left) = inner.left.get_mut(&tid) {
+                left.looks += 1;
+                // A thread that has said goodbye to the VM usually dies at once; one that stays is a native thread now.
+                if left.looks < 3 {
+                    continue;
+                }
+                known_ns = left.clock_ns;
+                inner.left.remove(&tid);
+            }
+            let Some(name) = kernel_name(tid) else { continue };
+            let kind = kind_of(&name);
+            self.open(inner, tid, Arc::from(name.as_str()), kind, known_ns);
+        }
+    }
+}
+
+/// Makes a queue in memory that is never freed; the slot it goes to keeps it for ever.
+fn queue_of(capacity: Capacity) -> Option<RingEnds> {
+    // Boxes of bytes have no alignment of their own, so there is room to reach the next multiple of 8.
+    // Written once here, so that the handler meets no page fault.
+    let region = Box::leak(vec![MaybeUninit::new(0_u8); capacity.bytes() + 8].into_boxed_slice());
+    let misaligned = region.as_ptr().align_offset(8);
+    RingEnds::in_region(capacity, region.get_mut(misaligned..)?)
+}
+
+/// All kernel thread ids of this process, sorted.
+fn tasks() -> Vec<i32> {
+    let Ok(listing) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let names = listing.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut tids: Vec<i32> = names.collect();
+    tids.sort_unstable();
+    tids
+}
+
+fn kernel_name(tid: i32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+}
+
+/// Kind of a thread of the VM, by the name the VM gave it (the kernel keeps 15 bytes of it).
+///
+/// Names: JDK 11 to 25, `gcId`-less `WorkGang`/`WorkerThreads` names, `compileBroker.cpp`, `vmThread.cpp`.
+fn kind_of(name: &str) -> ThreadKind {
+    const COMPILER: [&str; 4] = ["C1 Compiler", "C2 Compiler", "JVMCI", "Sweeper thread"];
+    const GC: [&str; 9] =
+        ["GC Thread", "G1 ", "Concurrent Mark", "ParGC", "ZDriver", "ZWorker", "ZDirector", "Shenandoah", "XWorker"];
+    const VM: [&str; 6] = ["VM Thread", "VM Periodic", "Service Thread", "Monitor Defl", "Signal Dispatch", "Notification"];
+    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if starts(&COMPILER) {
+        ThreadKind::Compiler
+    } else if starts(&GC) || (name.starts_with('Z') && name.get(1..2).is_some_and(|c| c.chars().all(char::is_uppercase))) {
+        ThreadKind::Gc
+    } else if starts(&VM) {
+        ThreadKind::Vm
+    } else {
+        ThreadKind::Native
+    }
+}
+
+/// The registry as the sampler thread sees it.
+pub struct SampledProcess {
+    /// The threads.
+    pub registry: Arc<Registry>,
+    /// The VM's memory.
+    pub memory: &'static LiveMemory,
+    /// Layout of the VM.
+    pub hotspot: Arc<HotSpot>,
+}
+
+impl Host for SampledProcess {
+    fn ready(&self) -> &ReadyList {
+        &self.registry.shared.ready
+    }
+
+    fn queue(&self, slot: u32) -> &ThreadQueue {
+        // Slots named by the ready list or the registry exist; the first stands in rather than panicking.
+        let slots = self.registry.shared.slots;
+        &slots.get(slot as usize).unwrap_or(&slots[0]).queue
+    }
+
+    fn pool(&self) -> &SnapshotPool<'static> {
+        &self.registry.shared.pool
+    }
+
+    fn handler_cycles(&self) -> &Histogram {
+        &self.registry.shared.cycles
+    }
+
+    fn discover(&self) {
+        let look = {
+            let mut inner = self.registry.inner.lock();
+            if inner.stopped {
+                return;
+            }
+            inner.looks += 1;
+            inner.looks
+        };
+        vm_memory::add_code_heaps(self.memory, &self.hotspot);
+        // Listed without the lock: a directory of thousands of threads must not hold up a starting one.
+        let alive = tasks();
+        if alive.is_empty() {
+            return;
+        }
+        let mut inner = self.registry.inner.lock();
+        if !inner.stopped {
+            self.registry.close_vanished(&mut inner, &alive, look);
+            self.registry.open_found(&mut inner, &alive);
+        }
+    }
+
+    fn thread(&self, slot: u32) -> Option<ThreadFacts> {
+        let inner = self.registry.inner.lock();
+        inner.entries.get(slot as usize)?.as_ref().map(|entry| entry.facts.clone())
+    }
+
+    fn threads(&self) -> Vec<ThreadFacts> {
+        self.registry.inner.lock().entries.iter().flatten().map(|entry| entry.facts.clone()).collect()
+    }
+
+    fn ended(&self) -> Vec<ThreadFacts> {
+        let mut inner = self.registry.inner.lock();
+        let ended = std::mem::take(&mut inner.ended);
+        ended.iter().filter_map(|slot| Some(inner.entries.get(*slot as usize)?.as_ref()?.facts.clone())).collect()
+    }
+
+    fn retire(&self, slot: u32, handed_on_ns: u64) {
+        let mut inner = self.registry.inner.lock();
+        if let Some(place) = inner.entries.get_mut(slot as usize) {
+            *place = None;
+        }
+        inner.free.push(slot);
+        inner.carry_ns = inner.carry_ns.saturating_add(handed_on_ns);
+    }
+
+    fn queue_bytes(&self) -> u64 {
+        self.registry.inner.lock().queue_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_by_name() {
+        let cases = [
+            ("C2 CompilerThre", ThreadKind::Compiler),
+            ("GC Thread#3", ThreadKind::Gc),
+            ("G1 Conc#0", ThreadKind::Gc),
+            ("ZDriverMinor", ThreadKind::Gc),
+            ("VM Periodic Tas", ThreadKind::Vm),
+            ("java", ThreadKind::Native),
+            ("Zookeeper", ThreadKind::Native),
+        ];
+        for (name, kind) in cases {
+            assert_eq!(kind_of(name), kind, "{name}");
+        }
+    }
+}

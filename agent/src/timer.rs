@@ -1,0 +1,72 @@
+//! A POSIX timer on one thread's CPU clock.
+//!
+//! Problem: each thread must be interrupted after every interval of its own CPU time, by a signal that carries
+//! the thread's context.
+//! Approach: `timer_create` on the thread's CPU clock with `SIGEV_THREAD_ID`, started at an absolute time of that
+//! clock, so that expirations lie on a fixed grid and their sum is exact.
+//! The raw system calls are used instead of nix's `Timer`: its per-thread notification exists for glibc targets only, and
+//! its timers cannot be moved into a slot that outlives the thread (`design/0003-nix-timer.md`).
+//! Invariant: after [`Timer`] is dropped the kernel queues no further signal for it.
+//! Sources: timer_create(2), timer_settime(2).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use sampler_thread::clock::thread_cpu_clock;
+
+/// A running timer; dropping it deletes it.
+#[derive(Debug)]
+pub struct Timer {
+    id: libc::c_int,
+}
+
+impl Timer {
+    /// Creates a timer for `tid` that sends `signal` to that thread with `context` as its value.
+    ///
+    /// # Errors
+    /// `EAGAIN` when RLIMIT_SIGPENDING is used up, `EINVAL` when the thread has ended.
+    pub fn create(tid: i32, signal: i32, context: *mut libc::c_void) -> io::Result<Self> {
+        // SAFETY: all-zero bytes are a valid sigevent.
+        let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signal;
+        event.sigev_value = libc::sigval { sival_ptr: context };
+        event.sigev_notify_thread_id = tid;
+        let mut id: libc::c_int = 0;
+        // SAFETY: `event` and `id` are valid for the kernel to read and write; the kernel's timer_t is an int.
+        let outcome = unsafe {
+            libc::syscall(libc::SYS_timer_create, thread_cpu_clock(tid), &raw mut event, &raw mut id)
+        };
+        if outcome != 0 { Err(io::Error::last_os_error()) } else { Ok(Self { id }) }
+    }
+
+    /// Starts the timer: first expiration when the thread's CPU clock reads `first`, then every `interval`.
+    ///
+    /// # Errors
+    /// `EINVAL` when the thread has ended.
+    pub fn start(&self, first: Duration, interval: Duration) -> io::Result<()> {
+        let setting = libc::itimerspec { it_interval: timespec(interval), it_value: timespec(first) };
+        self.set(libc::TIMER_ABSTIME, &setting)
+    }
+
+    fn set(&self, flags: libc::c_int, setting: &libc::itimerspec) -> io::Result<()> {
+        let none = std::ptr::null_mut::<libc::itimerspec>();
+        // SAFETY: `setting` is a valid itimerspec, the old value is not asked for.
+        let outcome = unsafe {
+            libc::syscall(libc::SYS_timer_settime, self.id, flags, std::ptr::from_ref(setting), none)
+        };
+        if outcome != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the id came from timer_create and is deleted once; deleting needs no memory of ours.
+        unsafe { libc::syscall(libc::SYS_timer_delete, self.id) };
+    }
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) }
+}

@@ -1,0 +1,226 @@
+//! The handler under real signals, without a JVM: it allocates nothing, keeps errno, loses nothing uncounted, copies the
+//! stack it interrupts, and leaves foreign signals alone.
+//!
+//! One test in this file, because it installs a process-wide handler and allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use queue::{Capacity, Histogram, LostCause, ReadyList, RingEnds, SlabClass, SnapshotPool};
+use stackwalk::{CAPTURE_BYTES, Capture, ThreadOffsets};
+use tickwalk::arena::{self, Shared};
+use tickwalk::{signal, timer::Timer};
+
+static IN_HANDLER_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static FOREIGN: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+impl Counting {
+    fn count() {
+        // Only this thread ticks, so while a handler is in flight every allocation here is the handler's.
+        if arena::shared().is_some_and(|shared| shared.in_flight.load(Ordering::Relaxed) != 0) {
+            IN_HANDLER_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        Self::count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+extern "C" fn foreign(_signal: i32) {
+    FOREIGN.fetch_add(1, Ordering::Relaxed);
+}
+
+const INTERVAL_NS: u64 = 4_000_000;
+
+fn offsets() -> ThreadOffsets {
+    // The thread under test is no Java thread, so no offset is ever used.
+    ThreadOffsets {
+        state: 0,
+        anchor_sp: 0,
+        anchor_pc: 0,
+        anchor_fp: 0,
+        vframe_array_head: 0,
+        cont_entry: None,
+        osthread: 0,
+        osthread_thread_id: 0,
+        stack_base: 0,
+        stack_size: 0,
+        terminated: None,
+        not_terminated: None,
+        in_java: 0,
+        thread_object: None,
+        vthread: None,
+    }
+}
+
+fn publish(signal: i32) -> &'static Shared {
+    let plan = [SlabClass { bytes: 512, count: 8 }, SlabClass { bytes: 256 << 10, count: 64 }];
+    let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
+    arena::publish(Box::new(Shared {
+        slots: arena::map_slots().expect("memory"),
+        pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
+        ready: ReadyList::new(),
+        cycles: Histogram::new(),
+        interval_ns: INTERVAL_NS,
+        max_stack: 128 << 10,
+        offsets: offsets(),
+        stopping: AtomicBool::new(false),
+        in_flight: AtomicU32::new(0),
+        previous: signal::current_action(signal).expect("a signal"),
+    }))
+}
+
+/// Sends the signal to the calling thread with a code and value of the test's choice.
+fn send(signal: i32, code: i32, value: *const libc::c_void) {
+    // Layout of siginfo for the timer case: signo, errno, code, pad, timer id, overrun, value.
+    let mut words = [0_u64; 16];
+    words[0] = u64::from(signal.cast_unsigned());
+    words[1] = u64::from(code.cast_unsigned());
+    words[3] = value as u64;
+    // SAFETY: getpid and gettid have no preconditions; the record is as long as the kernel's siginfo.
+    let outcome = unsafe {
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), libc::gettid(), signal, words.as_ptr())
+    };
+    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Bounds of the calling thread's stack.
+fn own_stack() -> std::ops::Range<u64> {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut low, mut size) = (std::ptr::null_mut(), 0_usize);
+    // SAFETY: the attributes are filled for the calling thread before they are asked.
+    unsafe {
+        assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()), 0);
+        assert_eq!(libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size), 0);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+    }
+    low as u64..low as u64 + size as u64
+}
+
+#[derive(Default)]
+struct Seen {
+    requests: u64,
+    periods: u64,
+    markers: u64,
+}
+
+/// Drains everything that is ready, looking for `marker` in the copies.
+fn drain(shared: &'static Shared, marker: u64, seen: &mut Seen) {
+    let ready: Vec<u32> = shared.ready.take_all(|slot| &shared.slots[slot as usize].queue).collect();
+    for slot in ready {
+        let Some(requests) = shared.slots[slot as usize].queue.try_drain() else { continue };
+        for request in requests {
+            seen.requests += 1;
+            seen.periods += request.periods();
+            let view = shared.pool.view(request.snapshot, request.snapshot_len as usize).expect("a snapshot");
+            let capture = Capture::from_bytes(view.bytes()).expect("a capture");
+            assert_eq!((capture.pc, capture.sp, capture.fp), (request.pc, request.sp, request.fp));
+            assert_eq!(capture.stack_low, capture.sp);
+            let stack = &view.bytes()[CAPTURE_BYTES..];
+            let words = stack.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
+            seen.markers += u64::from(words.into_iter().any(|word| word == marker));
+        }
+    }
+}
+
+fn own_cpu_ns() -> u64 {
+    sampler_thread::clock::own_cpu_nanos()
+}
+
+#[test]
+fn real_ticks_neither_allocate_nor_get_lost() {
+    let signal = signal::choose(None).expect("a free signal");
+    // SAFETY: a handler with one argument, installed before ours.
+    let previous = unsafe { libc::signal(signal, foreign as *const () as usize) };
+    assert_eq!(previous, libc::SIG_DFL);
+    let shared = publish(signal);
+    signal::install(signal).expect("installed");
+
+    let slot = &shared.slots[3];
+    let region = Box::leak(vec![MaybeUninit::<u8>::uninit(); Capacity::Entries32.bytes() + 64].into_boxed_slice());
+    let skip = region.as_ptr().align_offset(8);
+    let ends = RingEnds::in_region(Capacity::Entries32, &mut region[skip..]).expect("room");
+    assert!(slot.queue.install(ends, Capacity::Entries32).is_ok());
+    let stack = own_stack();
+    slot.stack_low.store(stack.start, Ordering::Relaxed);
+    slot.stack_high.store(stack.end, Ordering::Relaxed);
+    let slot_address: *const libc::c_void = std::ptr::from_ref(slot).cast();
+
+    // A word that is on this stack and nowhere in a register for long.
+    let marker = std::hint::black_box([0x7157_a1c4_0000_0000_u64 | u64::from(std::process::id()), 1, 2, 3]);
+    let mut seen = Seen::default();
+
+    // Thousands of timer signals, of which some meet a full queue.
+    const SENT: u64 = 5_000;
+    for i in 0..SENT {
+        // SAFETY: errno of the calling thread.
+        unsafe { *libc::__errno_location() = 1234 };
+        send(signal, libc::SI_TIMER, slot_address);
+        // SAFETY: as above.
+        assert_eq!(unsafe { *libc::__errno_location() }, 1234);
+        if i % 40 == 0 {
+            drain(shared, marker[0], &mut seen);
+        }
+    }
+    drain(shared, marker[0], &mut seen);
+    let lost = |cause: LostCause| slot.queue.lost().snapshot()[cause.index()];
+    let full = lost(LostCause::QueueFull);
+    assert!(full.count > 0, "the queue of 32 was meant to overflow between drains of 40");
+    assert_eq!(seen.requests + full.count, SENT);
+    assert_eq!(full.nanos, full.count * INTERVAL_NS);
+    assert_eq!(seen.markers, seen.requests, "every copy holds the interrupted frames");
+
+    // Real ticks of a real timer: expirations account for all CPU time.
+    let before = (seen.requests, own_cpu_ns());
+    // SAFETY: gettid has no preconditions.
+    let tid = unsafe { libc::gettid() };
+    let timer = Timer::create(tid, signal, slot_address.cast_mut()).expect("a timer");
+    let armed = own_cpu_ns();
+    timer.start(Duration::from_nanos(armed + INTERVAL_NS), Duration::from_nanos(INTERVAL_NS)).expect("started");
+    let periods_before = seen.periods;
+    while own_cpu_ns() < armed + 1_000_000_000 {
+        drain(shared, marker[0], &mut seen);
+    }
+    drop(timer);
+    drain(shared, marker[0], &mut seen);
+    let burnt = own_cpu_ns() - armed;
+    let sampled = (seen.periods - periods_before) * INTERVAL_NS;
+    assert!(seen.requests > before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
+    assert!(sampled <= burnt && burnt - sampled < INTERVAL_NS + 20_000_000, "sampled {sampled} of {burnt} ns");
+
+    // What is not ours goes to whom it belongs.
+    assert_eq!(FOREIGN.load(Ordering::Relaxed), 0);
+    send(signal, libc::SI_QUEUE, slot_address);
+    send(signal, libc::SI_TIMER, std::ptr::null());
+    send(signal, libc::SI_TIMER, slot_address.wrapping_byte_add(8));
+    send(signal, libc::SI_TIMER, std::ptr::from_ref(&marker).cast());
+    assert_eq!(FOREIGN.load(Ordering::Relaxed), 4);
+
+    // After the end, a late signal is counted and captures nothing.
+    shared.stopping.store(true, Ordering::Release);
+    send(signal, libc::SI_TIMER, slot_address);
+    assert_eq!(lost(LostCause::Stopping).count, 1);
+
+    assert_eq!(shared.pool.stats().in_use(), 0, "every slab came back");
+    assert_eq!(IN_HANDLER_ALLOCATIONS.load(Ordering::Relaxed), 0);
+    assert!(shared.cycles.snapshot().count() >= SENT);
+}

@@ -1,0 +1,605 @@
+//! The architecture as a test: who may depend on whom, where `unsafe` may live, what the handler may use.
+//!
+//! Problem: rules that only a document states are broken by the first hurried change.
+//! Approach: each rule is a function from text to complaints, run over this workspace and, to show that it can
+//! fail, over a small text that breaks it.
+//! Invariant: a file that a rule speaks about and that does not exist is a complaint, never a pass.
+//!
+//! Source: rust-analyzer, `xtask/src/tidy.rs`.
+
+#![allow(missing_docs)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Normal and build dependencies among our crates; nothing else is allowed.
+const EDGES: &[(&str, &[&str])] = &[
+    ("agent", &["sampler-thread", "queue", "stackwalk"]),
+    ("sampler-thread", &["queue", "stackwalk", "proto"]),
+    ("cli", &["collector"]),
+    ("collector", &["proto"]),
+    ("queue", &[]),
+    ("stackwalk", &[]),
+    ("proto", &[]),
+    ("java-tests", &[]),
+];
+
+/// Files, and folders ending in a slash, that may contain `unsafe`; changed only by a decision in `design/`.
+const UNSAFE_ALLOWED: &[&str] = &[
+    "queue/src/ring.rs",
+    "queue/src/pool.rs",
+    "queue/src/thread_queue.rs",
+    "stackwalk/src/live_memory.rs",
+    "agent/src/lib.rs",
+    "agent/src/timer.rs",
+    "agent/src/arena.rs",
+    "agent/src/jvmti/",
+    "agent/src/signal/",
+];
+
+/// Crates that forbid `unsafe` altogether.
+const UNSAFE_FORBIDDEN: &[&str] = &["sampler-thread", "proto", "collector", "cli", "java-tests"];
+
+const HANDLER: &str = "agent/src/signal/handler.rs";
+const HANDLER_LINES: usize = 150;
+const HANDLER_IMPORTS: &[&str] = &["core", "libc", "queue", "super::ucontext", "crate::arena"];
+/// What allocates, locks, logs or panics. A word matches whole identifiers only: `unwrap_or` is not `unwrap`.
+const HANDLER_BANNED: &[&str] = &[
+    "Box",
+    "Vec",
+    "String",
+    "format!",
+    "println",
+    "tracing",
+    "unwrap",
+    "expect(",
+    "panic!",
+    "thread_local",
+    "Mutex",
+    "lock(",
+];
+
+/// A file beyond this is to be split; tests and generated code are exempt.
+const SOURCE_LINES: usize = 800;
+/// Unfinished work and switched-off tests. Written in two parts so that this file passes.
+const MARKERS: &[&str] = &[
+    concat!("todo", "!"),
+    concat!("unimplemented", "!"),
+    concat!("FIX", "ME"),
+    concat!("#[", "ignore"),
+];
+
+// ---------------------------------------------------------------- the rules, over this workspace
+
+#[test]
+fn crates_depend_only_on_what_they_may() {
+    settle(edge_complaints(&workspace_edges()));
+}
+
+#[test]
+fn unsafe_lives_only_where_it_may() {
+    let mut complaints = Vec::new();
+    for (path, text) in sources() {
+        if !is_test(&path) && has_token(&code_of(&text), "unsafe") && !may_be_unsafe(&path) {
+            complaints.push(format!(
+                "{path}: contains `unsafe`; allowed only in {UNSAFE_ALLOWED:?}"
+            ));
+        }
+    }
+    for name in UNSAFE_FORBIDDEN {
+        let roots = ["lib.rs", "main.rs"].map(|file| format!("{name}/src/{file}"));
+        let texts: Vec<_> = roots
+            .iter()
+            .filter_map(|root| Some((root, read(root)?)))
+            .collect();
+        if texts.is_empty() {
+            complaints.push(format!("{name}: neither {} nor {} exists", roots[0], roots[1]));
+        }
+        let lax = texts.into_iter().filter(|(_, text)| !forbids_unsafe(text));
+        complaints.extend(lax.map(|(root, _)| format!("{root}: lacks #![forbid(unsafe_code)]")));
+    }
+    let missing = UNSAFE_ALLOWED
+        .iter()
+        .filter(|path| !workspace().join(path).exists());
+    complaints
+        .extend(missing.map(|path| format!("{path}: named in the list for `unsafe` but does not exist")));
+    settle(complaints);
+}
+
+#[test]
+fn the_handler_is_short_and_uses_little() {
+    settle(match read(HANDLER) {
+        Some(text) => handler_complaints(&text),
+        None => vec![format!("{HANDLER}: does not exist")],
+    });
+}
+
+#[test]
+fn the_architecture_page_names_paths_that_exist() {
+    let page = "design/architecture.md";
+    settle(match read(page) {
+        Some(text) => path_complaints(&text, &workspace()),
+        None => vec![format!("{page}: does not exist")],
+    });
+}
+
+#[test]
+fn files_are_finished_and_not_too_long() {
+    let sources = sources();
+    assert!(
+        sources.len() > 20,
+        "found {} source files: the walk is broken",
+        sources.len()
+    );
+    settle(
+        sources
+            .iter()
+            .flat_map(|(path, text)| file_complaints(path, text))
+            .collect(),
+    );
+}
+
+fn settle(complaints: Vec<String>) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+// ---------------------------------------------------------------- dependencies
+
+/// One dependency of one of our crates on another.
+struct Edge {
+    from: String,
+    to: String,
+    dev: bool,
+}
+
+fn workspace_edges() -> Vec<Edge> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("metadata lists packages");
+    let name_of = |value: &serde_json::Value| value["name"].as_str().expect("packages have names").to_owned();
+    let ours: BTreeSet<String> = packages.iter().map(name_of).collect();
+    assert_eq!(
+        ours,
+        EDGES.iter().map(|(name, _)| name.to_string()).collect(),
+        "crates of the workspace"
+    );
+    let mut edges = Vec::new();
+    for package in packages {
+        for dependency in package["dependencies"]
+            .as_array()
+            .expect("packages list dependencies")
+        {
+            let (from, to) = (name_of(package), name_of(dependency));
+            if ours.contains(&to) {
+                edges.push(Edge {
+                    from,
+                    to,
+                    dev: dependency["kind"] == "dev",
+                });
+            }
+        }
+    }
+    edges
+}
+
+fn edge_complaints(edges: &[Edge]) -> Vec<String> {
+    let may = |edge: &Edge| {
+        // The Java tests talk to processes; even their own tests link nothing of ours.
+        let free = edge.dev && edge.from != "java-tests";
+        let allowed = EDGES
+            .iter()
+            .find(|(from, _)| *from == edge.from)
+            .map_or(&[][..], |(_, to)| to);
+        free || allowed.contains(&edge.to.as_str())
+    };
+    let wrong = edges.iter().filter(|edge| !may(edge));
+    wrong
+        .map(|edge| format!("{} must not depend on {}", edge.from, edge.to))
+        .collect()
+}
+
+#[test]
+fn a_forbidden_edge_is_noticed() {
+    let edge = |from: &str, to: &str, dev| Edge {
+        from: from.into(),
+        to: to.into(),
+        dev,
+    };
+    let check = |edge: Edge, allowed: bool| {
+        let complaints = edge_complaints(&[edge]);
+        assert_eq!(complaints.is_empty(), allowed, "{complaints:?}");
+    };
+    check(edge("agent", "queue", false), true);
+    check(edge("agent", "proto", false), false);
+    check(edge("queue", "stackwalk", false), false);
+    check(edge("queue", "stackwalk", true), true);
+    check(edge("java-tests", "collector", true), false);
+    check(edge("newcomer", "queue", false), false);
+}
+
+// ---------------------------------------------------------------- unsafe
+
+fn may_be_unsafe(path: &str) -> bool {
+    let covers = |allowed: &str| path == allowed || allowed.ends_with('/') && path.starts_with(allowed);
+    UNSAFE_ALLOWED.iter().any(|allowed| covers(allowed))
+}
+
+fn forbids_unsafe(text: &str) -> bool {
+    let code: String = code_of(text).split_whitespace().collect();
+    code.contains("#![forbid(unsafe_code)]")
+}
+
+#[test]
+fn unsafe_is_noticed_in_code_only() {
+    let check = |text: &str, expect: bool| assert_eq!(has_token(&code_of(text), "unsafe"), expect, "{text}");
+    check("fn f() { unsafe { g() } }", true);
+    check("unsafe impl Send for A {}", true);
+    check(
+        "// unsafe\n/* unsafe /* nested */ unsafe */ let a = \"unsafe \\\" unsafe\"; #![deny(unsafe_code)]",
+        false,
+    );
+    check(
+        "let a = r#\"a \" unsafe\"#; let b = b\"unsafe\"; let c = '\"'; f::<'a>(\"unsafe\")",
+        false,
+    );
+    check("let quote = '\"'; unsafe {} // \"", true);
+    check("fn f<'a>(x: &'a str) { unsafe {} }", true);
+    assert!(may_be_unsafe("agent/src/jvmti/raw.rs") && may_be_unsafe("queue/src/pool.rs"));
+    assert!(!may_be_unsafe("queue/src/pool_plan.rs") && !may_be_unsafe("agent/src/signals.rs"));
+    assert!(forbids_unsafe("#![forbid(unsafe_code)]") && !forbids_unsafe("// #![forbid(unsafe_code)]"));
+    assert!(!forbids_unsafe("#![deny(unsafe_code)]"));
+}
+
+// ---------------------------------------------------------------- the handler
+
+fn handler_complaints(text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let lines = text.lines().count();
+    if lines > HANDLER_LINES {
+        complaints.push(format!("{HANDLER}: {lines} lines, more than {HANDLER_LINES}"));
+    }
+    let code = code_of(text);
+    for path in imports(&code) {
+        let within = |allowed: &str| path == allowed || path.starts_with(&format!("{allowed}::"));
+        if !HANDLER_IMPORTS.iter().any(|allowed| within(allowed)) {
+            complaints.push(format!(
+                "{HANDLER}: imports {path}; allowed are {HANDLER_IMPORTS:?}"
+            ));
+        }
+    }
+    let banned = HANDLER_BANNED.iter().filter(|banned| has_token(&code, banned));
+    complaints.extend(banned.map(|banned| format!("{HANDLER}: uses `{banned}`")));
+    complaints
+}
+
+/// All paths that the `use` items of `code` import, groups written out.
+fn imports(code: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    let mut rest = code;
+    while let Some(at) = find_token(rest, "use") {
+        rest = &rest[at + "use".len()..];
+        let tree: String = rest.split(';').next().unwrap_or("").split_whitespace().collect();
+        write_out("", &tree, &mut paths);
+    }
+    paths
+}
+
+fn write_out(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+    let Some((head, group)) = tree.split_once('{') else {
+        let path = format!("{prefix}{tree}");
+        paths.push(
+            path.trim_start_matches("::")
+                .trim_end_matches("::self")
+                .to_owned(),
+        );
+        return;
+    };
+    let group = group.strip_suffix('}').unwrap_or(group);
+    let (mut depth, mut start) = (0, 0);
+    for (at, character) in group.char_indices().chain([(group.len(), ',')]) {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if at > start {
+                    write_out(&format!("{prefix}{head}"), &group[start..at], paths);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_does_too_much_is_noticed() {
+    let check = |text: &str, expect: &str| {
+        let complaints = handler_complaints(text).join("\n");
+        assert!(
+            if expect.is_empty() {
+                complaints.is_empty()
+            } else {
+                complaints.contains(expect)
+            },
+            "{complaints}"
+        );
+    };
+    check(
+        "use core::{mem, ptr};\nuse super::ucontext::{self, pc};\nuse crate::arena::Slot;\nuse libc;",
+        "",
+    );
+    check(
+        "x.checked_add(1).unwrap_or(0); block(); // Vec, panic!\n#![deny(clippy::unwrap_used)]",
+        "",
+    );
+    check("use std::sync::Arc;", "imports std::sync::Arc");
+    check("use {core::mem, std::fmt};", "imports std::fmt");
+    check(
+        "use crate::{arena::Slot, session::{self, Session}};",
+        "imports crate::session::Session",
+    );
+    check("use corelib::x;", "imports corelib::x");
+    check("pub(crate) use super::ucontexts;", "imports super::ucontexts");
+    check("fn f() { x.unwrap(); }", "`unwrap`");
+    check("let a = Box::new(1);", "`Box`");
+    check("let a = format!(\"{a}\");", "`format!`");
+    check("a.lock().expect(\"b\");", "`lock(`");
+    check("a.lock().expect(\"b\");", "`expect(`");
+    check(&"\n".repeat(HANDLER_LINES + 1), "more than 150");
+}
+
+// ---------------------------------------------------------------- the architecture page
+
+fn path_complaints(page: &str, root: &Path) -> Vec<String> {
+    let missing = paths_in(page)
+        .into_iter()
+        .filter(|path| !root.join(path).exists());
+    missing
+        .map(|path| format!("design/architecture.md: `{path}` does not exist"))
+        .collect()
+}
+
+/// What stands in back-ticks and looks like a path of this repository: relative, with a slash, and either inside
+/// one of our folders or with the name of a file at its end.
+fn paths_in(page: &str) -> Vec<&str> {
+    let file_types = [
+        ".rs", ".md", ".toml", ".proto", ".java", ".sh", ".json", ".html", ".js", ".css",
+    ];
+    let looks_like_path = |span: &&str| {
+        let ours = span.split('/').next().is_some_and(|first| {
+            first == "design" || first == ".ci" || EDGES.iter().any(|(name, _)| *name == first)
+        });
+        let plain = span
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+        let file = file_types.iter().any(|file_type| span.ends_with(file_type));
+        plain && span.contains('/') && !span.starts_with('/') && (ours || file)
+    };
+    page.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter(looks_like_path)
+        .collect()
+}
+
+#[test]
+fn a_path_that_rotted_is_noticed() {
+    let page = "`queue/src/lib.rs`, `queue/src/gone.rs`; `old/src/a.rs`\n`/proc/self/task`, `a/b`, `Arc<a/b>`, `design`";
+    assert_eq!(
+        paths_in(page),
+        ["queue/src/lib.rs", "queue/src/gone.rs", "old/src/a.rs"]
+    );
+    let complaints = path_complaints(page, &workspace()).join("\n");
+    assert!(
+        complaints.contains("gone.rs") && complaints.contains("old/src") && !complaints.contains("lib.rs")
+    );
+}
+
+// ---------------------------------------------------------------- files
+
+fn file_complaints(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let lines = text.lines().count();
+    if lines > SOURCE_LINES && !is_test(path) && !path.ends_with("/generated.rs") {
+        complaints.push(format!("{path}: {lines} lines, more than {SOURCE_LINES}"));
+    }
+    let code = code_of(text);
+    for marker in MARKERS {
+        // Words in comments count only where the marker is one that is written in comments.
+        let searched = if marker.chars().all(char::is_alphabetic) {
+            text
+        } else {
+            &code
+        };
+        if has_token(searched, marker) {
+            complaints.push(format!("{path}: contains {marker}"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn unfinished_and_overlong_files_are_noticed() {
+    let long = "\n".repeat(SOURCE_LINES + 1);
+    let check = |path: &str, text: &str, complaints: usize| {
+        assert_eq!(file_complaints(path, text).len(), complaints, "{path}");
+    };
+    check("a/src/lib.rs", &long, 1);
+    check("a/src/lib.rs", &long[1..], 0);
+    check("a/tests/a.rs", &long, 0);
+    check("a/src/a/tests.rs", &long, 0);
+    check("a/src/generated.rs", &long, 0);
+    check(
+        "a/src/a.rs",
+        concat!("fn f() { to", "do!() } // FIX", "ME later"),
+        2,
+    );
+    check(
+        "a/tests/a.rs",
+        concat!("#[", "ignore = \"slow\"] fn f() { unimple", "mented!() }"),
+        2,
+    );
+    check("a/src/a.rs", "// One may write todo! in a comment.", 0);
+}
+
+// ---------------------------------------------------------------- reading
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the agent lies in the workspace")
+        .to_owned()
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(workspace().join(path)).ok()
+}
+
+/// True for files of which the rules for product code do not speak.
+fn is_test(path: &str) -> bool {
+    let in_folder = |folder: &str| path.split('/').any(|part| part == folder);
+    ["tests", "benches", "fuzz"].into_iter().any(in_folder) || path.ends_with("/tests.rs")
+}
+
+/// All Rust files of our crates: path relative to the workspace, and text.
+fn sources() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let mut folders: Vec<PathBuf> = EDGES.iter().map(|(name, _)| workspace().join(name)).collect();
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for entry in entries {
+            let path = entry.expect("folders are readable").path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path).expect("sources are UTF-8");
+                let path = path
+                    .strip_prefix(workspace())
+                    .expect("found below it")
+                    .to_string_lossy()
+                    .into_owned();
+                files.push((path, text));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Where `token` occurs in `code` as whole words.
+fn find_token(code: &str, token: &str) -> Option<usize> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let whole = |&(at, _): &(usize, &str)| {
+        let before = code[..at].chars().next_back().is_some_and(word) && token.starts_with(word);
+        let after = code[at + token.len()..].chars().next().is_some_and(word) && token.ends_with(word);
+        !before && !after
+    };
+    code.match_indices(token).find(whole).map(|(at, _)| at)
+}
+
+fn has_token(code: &str, token: &str) -> bool {
+    find_token(code, token).is_some()
+}
+
+/// `text` without comments and without the contents of strings and characters.
+fn code_of(text: &str) -> String {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skipped = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if first == '"' {
+            quoted(rest, '"')
+        } else if first == '\'' && is_character(rest) {
+            quoted(rest, '\'')
+        } else if let Some(length) = raw_string(rest).filter(|_| !ends_in_word(&code)) {
+            length
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        code.push(' ');
+        rest = &rest[skipped..];
+    }
+    code
+}
+
+fn ends_in_word(code: &str) -> bool {
+    code.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+/// Length of the block comment, nested ones included, that `text` begins with.
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        if rest.starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if rest.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    text.len()
+}
+
+/// Length of the literal that `text` begins with and the next unescaped `quote` ends.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, character) in text.char_indices().skip(1) {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if character == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Tells a character literal from a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut characters = text.chars().skip(1);
+    characters.next() == Some('\\') || characters.next() == Some('\'')
+}
+
+/// Length of the raw string, with its prefix, that `text` begins with.
+fn raw_string(text: &str) -> Option<usize> {
+    let prefix = ["r", "br", "cr"]
+        .into_iter()
+        .find(|prefix| text.starts_with(prefix))?;
+    let body = text[prefix.len()..].trim_start_matches('#');
+    let hashes = text.len() - prefix.len() - body.len();
+    let inner = body.strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    Some(
+        inner
+            .find(&end)
+            .map_or(text.len(), |at| prefix.len() + hashes + 1 + at + end.len()),
+    )
+}

@@ -1,0 +1,81 @@
+//! The verbs of the command line.
+
+mod collect;
+mod doctor;
+mod export;
+mod flamegraph;
+mod record;
+mod top;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::{Parser, Subcommand};
+use collector::profile::Profile;
+use tracing::Level;
+
+/// CPU-time profiler for Java programs on HotSpot JVMs.
+#[derive(Debug, Parser)]
+#[command(version, name = "tickwalk", after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tickwalk record -- java -jar app.jar          profile a program, print hot methods, draw a flame graph
+  tickwalk top recording.tickwalk               hot methods of a recording
+  tickwalk flamegraph recording.tickwalk        flame graph of a recording
+  tickwalk doctor                               check what this machine allows";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run a program and record where its CPU time goes
+    Record(record::Arguments),
+    /// Receive sessions of agents and record each to a file, until interrupted
+    Collect(collect::Arguments),
+    /// Show the methods of a recording that used most CPU time
+    Top(top::Arguments),
+    /// Draw the flame graph of a recording as one HTML file
+    Flamegraph(flamegraph::Arguments),
+    /// Convert a recording for other tools
+    Export(export::Arguments),
+    /// Check whether this machine and its JDKs can be profiled
+    Doctor(doctor::Arguments),
+}
+
+impl Cli {
+    /// Level of log events that are shown unless `TICKWALK_LOG` says otherwise.
+    pub fn default_log_level(&self) -> Level {
+        match self.verb {
+            Verb::Collect(_) => Level::INFO,
+            _ => Level::WARN,
+        }
+    }
+
+    /// Runs the verb.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.verb {
+            Verb::Record(arguments) => record::run(arguments),
+            Verb::Collect(arguments) => collect::run(arguments),
+            Verb::Top(arguments) => top::run(arguments),
+            Verb::Flamegraph(arguments) => flamegraph::run(arguments),
+            Verb::Export(arguments) => export::run(arguments),
+            Verb::Doctor(arguments) => doctor::run(arguments),
+        }
+    }
+}
+
+fn read_profile(recording: &Path) -> anyhow::Result<Profile> {
+    Profile::read(recording).map_err(|error| anyhow!("{}: {error}", recording.display()))
+}
+
+/// What a page about `profile` is called.
+fn title(profile: &Profile) -> &str {
+    match profile.hello().command.as_str() {
+        "" => "Tickwalk",
+        command => command,
+    }
+}

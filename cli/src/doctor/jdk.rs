@@ -1,0 +1,141 @@
+//! JDKs on this machine and whether they can be profiled.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+
+/// Oldest major version supported.
+const OLDEST: u32 = 11;
+
+const SUBJECT: &str = "JDK";
+
+pub(super) fn examine() -> Vec<Finding> {
+    let homes = homes();
+    if homes.is_empty() {
+        let fix = format!("install one of version {OLDEST} or newer, or set JAVA_HOME");
+        return vec![Finding::warn(
+            SUBJECT,
+            "none found in JAVA_HOME, PATH and /usr/lib/jvm",
+            fix,
+        )];
+    }
+    homes.iter().map(|home| judge(home)).collect()
+}
+
+/// Home directories of JDKs, each once however many links lead to it.
+fn homes() -> BTreeSet<PathBuf> {
+    let named = env::var_os("JAVA_HOME")
+        .filter(|home| !home.is_empty())
+        .map(PathBuf::from);
+    let on_path = env::var_os("PATH").and_then(|path| {
+        env::split_paths(&path)
+            .map(|directory| directory.join("java"))
+            .find(|java| java.is_file())
+    });
+    // .../bin/java, with links resolved, lies two levels below the home directory.
+    let by_path = on_path
+        .and_then(|java| fs::canonicalize(java).ok())
+        .and_then(|java| Some(java.parent()?.parent()?.to_owned()));
+    let installed = fs::read_dir("/usr/lib/jvm")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    named
+        .into_iter()
+        .chain(by_path)
+        .chain(installed)
+        .filter_map(|home| fs::canonicalize(home).ok())
+        .filter(|home| home.join("bin/java").is_file())
+        .collect()
+}
+
+fn judge(home: &Path) -> Finding {
+    let release = Release(fs::read_to_string(home.join("release")).unwrap_or_default());
+    let version = release.value("JAVA_VERSION").unwrap_or("of unknown version");
+    let vendor = release
+        .value("IMPLEMENTOR")
+        .map_or(String::new(), |vendor| format!(" ({vendor})"));
+    let found = format!("{version}{vendor} at {}", home.display());
+    let is_openj9 = release
+        .value("JVM_VARIANT")
+        .is_some_and(|variant| variant.eq_ignore_ascii_case("openj9"))
+        || home.join("lib/default/libj9vm29.so").exists();
+    if is_openj9 {
+        return Finding::warn(
+            SUBJECT,
+            format!("{found}: OpenJ9, not supported"),
+            "use a JDK with the HotSpot VM",
+        );
+    }
+    if !home.join("lib/server/libjvm.so").is_file() {
+        let fix = "use a JDK with the server VM, or of a version that has lib/server";
+        return Finding::warn(
+            SUBJECT,
+            format!("{found}: no lib/server/libjvm.so, not supported"),
+            fix,
+        );
+    }
+    match major(version) {
+        Some(major) if major < OLDEST => {
+            let fix = format!("use version {OLDEST} or newer");
+            Finding::warn(SUBJECT, format!("{found}: too old"), fix)
+        }
+        Some(_) => Finding::ok(SUBJECT, format!("{found}: supported")),
+        None => Finding::warn(
+            SUBJECT,
+            found,
+            format!("its release file names no version; {OLDEST} or newer works"),
+        ),
+    }
+}
+
+/// 25 for "25.0.3", 8 for "1.8.0_402".
+fn major(version: &str) -> Option<u32> {
+    let mut numbers = version.split(['.', '-', '+', '_']);
+    match numbers.next()?.parse().ok()? {
+        1 => numbers.next()?.parse().ok(),
+        major => Some(major),
+    }
+}
+
+/// The file `release` of a JDK: lines NAME="value".
+struct Release(String);
+
+impl Release {
+    fn value(&self, name: &str) -> Option<&str> {
+        let line = self
+            .0
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+        Some(line.trim().trim_matches('"'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn majors() {
+        for (version, expected) in [
+            ("25.0.3", Some(25)),
+            ("1.8.0_402", Some(8)),
+            ("21", Some(21)),
+            ("26-ea", Some(26)),
+            ("of unknown version", None),
+        ] {
+            assert_eq!(major(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn release_files() {
+        let release = Release("IMPLEMENTOR=\"Debian\"\nJAVA_VERSION=\"17.0.9\"\n".into());
+        assert_eq!(release.value("JAVA_VERSION"), Some("17.0.9"));
+        assert_eq!(release.value("JAVA"), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! What the kernel allows: timers, signals, reading memory.
+
+use std::fs;
+use std::io::IoSliceMut;
+
+use collector::quantity;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::signal::{SigEvent, SigSet, SigevNotify, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+use super::Finding;
+
+/// Interval asked for when measuring the tick: shorter than any tick but that of a 1000 Hz kernel, which equals it.
+const ASKED_NS: u64 = 1_000_000;
+
+/// CPU time spent on measuring the tick: 20 expirations on the slowest usual kernel (100 Hz).
+const MEASURE_NS: u64 = 200_000_000;
+
+/// Fewest timers that are enough for ordinary servers; one with 500 threads is large.
+const TIMERS_WANTED: u64 = 1_000;
+
+pub(super) fn examine() -> Vec<Finding> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    vec![
+        tick(),
+        pending_signals(&status),
+        seccomp(&status),
+        reading_memory(),
+    ]
+}
+
+/// Measures how often a timer on a thread's CPU clock can fire.
+fn tick() -> Finding {
+    const SUBJECT: &str = "timer tick";
+    match measure_tick() {
+        Ok(Some(tick_ns)) => {
+            let rate = 1e9 / tick_ns as f64;
+            let configured = configured_hz().map_or(String::new(), |hz| format!(", CONFIG_HZ={hz}"));
+            Finding::ok(
+                SUBJECT,
+                format!(
+                    "{} of CPU time: at most {rate:.0} samples per CPU second and thread{configured}",
+                    quantity::duration(tick_ns)
+                ),
+            )
+        }
+        Ok(None) => Finding::fail(
+            SUBJECT,
+            "a timer on the thread's CPU clock never fired",
+            "check that the kernel has CONFIG_POSIX_TIMERS, and that no sandbox replaces timers",
+        ),
+        Err(error) => Finding::fail(
+            SUBJECT,
+            format!("no timer on the thread's CPU clock: {error}"),
+            "allow timer_create and timer_settime in the seccomp profile of the container",
+        ),
+    }
+}
+
+fn measure_tick() -> nix::Result<Option<u64>> {
+    let signal = Signal::SIGALRM;
+    let set: SigSet = [signal].into_iter().collect();
+    set.thread_block()?;
+    let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    let event = SigEvent::new(SigevNotify::SigevSignal { signal, si_value: 0 });
+    let mut timer = Timer::new(ClockId::CLOCK_THREAD_CPUTIME_ID, event)?;
+    let asked = TimeSpec::new(0, ASKED_NS as i64);
+    timer.set(
+        Expiration::IntervalDelayed(asked, asked),
+        TimerSetTimeFlags::empty(),
+    )?;
+    let start_ns = cpu_ns()?;
+    let mut first_ns = None;
+    let mut last_ns = 0;
+    let mut periods = 0u64;
+    while cpu_ns()? - start_ns < MEASURE_NS {
+        // Reading without waiting burns the CPU time that makes the timer advance.
+        if matches!(descriptor.read_signal(), Ok(Some(_))) {
+            last_ns = cpu_ns()?;
+            match first_ns {
+                None => first_ns = Some(last_ns),
+                Some(_) => periods += 1,
+            }
+        }
+    }
+    drop(timer);
+    // A last expiration may be pending; with the signal blocked it ends with the descriptor's reader.
+    let _ = descriptor.read_signal();
+    Ok(first_ns
+        .filter(|_| periods > 0)
+        .map(|first_ns| (last_ns - first_ns) / periods))
+}
+
+fn cpu_ns() -> nix::Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
+    Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}
+
+/// The kernel's configured tick rate, where its configuration can be read as text.
+fn configured_hz() -> Option<u64> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let config = fs::read_to_string(format!("/boot/config-{}", release.trim())).ok()?;
+    config
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_HZ="))
+        .and_then(|hz| hz.parse().ok())
+}
+
+/// Each timer reserves one queued signal of the user's limit.
+fn pending_signals(status: &str) -> Finding {
+    const SUBJECT: &str = "timers";
+    const FIX: &str = "raise it with 'ulimit -i', or LimitSIGPENDING= of the systemd unit";
+    let used: u64 = field(status, "SigQ")
+        .and_then(|queue| queue.split_once('/'))
+        .and_then(|(used, _)| used.parse().ok())
+        .unwrap_or(0);
+    match getrlimit(Resource::RLIMIT_SIGPENDING) {
+        Ok((limit, _)) if limit == RLIM_INFINITY => Finding::ok(SUBJECT, "RLIMIT_SIGPENDING is unlimited"),
+        Ok((limit, _)) => {
+            let free = limit.saturating_sub(used);
+            let found = format!(
+                "RLIMIT_SIGPENDING is {}, {} in use: timers for {} threads",
+                quantity::count(limit),
+                quantity::count(used),
+                quantity::count(free)
+            );
+            match free {
+                0 => Finding::fail(SUBJECT, found, FIX),
+                free if free < TIMERS_WANTED => Finding::warn(SUBJECT, found, FIX),
+                _ => Finding::ok(SUBJECT, found),
+            }
+        }
+        Err(error) => Finding::warn(SUBJECT, format!("RLIMIT_SIGPENDING cannot be read: {error}"), FIX),
+    }
+}
+
+/// Seccomp by itself does no harm; what it would forbid is tried by the other checks.
+fn seccomp(status: &str) -> Finding {
+    let mode = match field(status, "Seccomp") {
+        Some("0") => "none",
+        Some("1") => "strict",
+        Some("2") => "filter, as containers have; the other checks tell whether it matters",
+        _ => "unknown",
+    };
+    Finding::ok("seccomp", mode)
+}
+
+/// The agent reads memory that may vanish through the kernel, which then reports instead of faulting.
+fn reading_memory() -> Finding {
+    const SUBJECT: &str = "memory access";
+    let source = *b"tickwalk";
+    let mut target = [0; 8];
+    let remote = [RemoteIoVec {
+        base: source.as_ptr() as usize,
+        len: source.len(),
+    }];
+    match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut target)], &remote) {
+        Ok(8) if target == source => Finding::ok(SUBJECT, "process_vm_readv works"),
+        Ok(_) => Finding::warn(
+            SUBJECT,
+            "process_vm_readv reads something else",
+            "report this kernel",
+        ),
+        Err(error) => Finding::warn(
+            SUBJECT,
+            format!("process_vm_readv is refused ({error}), a slower way will be used"),
+            "allow process_vm_readv in the seccomp profile of the container",
+        ),
+    }
+}
+
+/// Value of a line `name: value` of a status file.
+fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
+}

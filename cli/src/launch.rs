@@ -1,0 +1,261 @@
+//! Starts a program with the agent in its JVM and stays with it until it ends.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::signals::Signals;
+
+/// Environment variable whose options every JVM takes over.
+const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
+
+/// A sampling interval such as `10ms`, checked and kept as written.
+#[derive(Clone, Debug)]
+pub struct Interval(String);
+
+impl FromStr for Interval {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WANTED: &str =
+            "write a time from 10us to 60s with its unit (ns, us, ms or s), for example 10ms";
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let ns_per_unit: u64 = match unit {
+            "ns" => 1,
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            _ => return Err(WANTED),
+        };
+        let ns = number
+            .parse::<u64>()
+            .ok()
+            .and_then(|number| number.checked_mul(ns_per_unit));
+        match ns {
+            Some(10_000..=60_000_000_000) => Ok(Interval(text.to_owned())),
+            _ => Err(WANTED),
+        }
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the agent is told.
+#[derive(Debug)]
+pub struct AgentOptions<'a> {
+    /// The agent library.
+    pub library: PathBuf,
+    /// Unix socket of the collector.
+    pub socket: PathBuf,
+    /// Sampling interval.
+    pub interval: Interval,
+    /// Further options, as the user wrote them.
+    pub more: &'a [String],
+}
+
+impl AgentOptions<'_> {
+    /// The argument for the JVM.
+    fn argument(&self) -> anyhow::Result<String> {
+        let text = |path: &Path| match path.to_str() {
+            Some(text) if !text.contains(',') => Ok(text.to_owned()),
+            _ => bail!(
+                "the path {} cannot be passed to the agent: no commas, UTF-8 only",
+                path.display()
+            ),
+        };
+        // The library is named before the first '=', so its own name must not contain one.
+        if self.library.as_os_str().as_encoded_bytes().contains(&b'=') {
+            bail!(
+                "the path {} cannot be passed to the JVM: it contains '='",
+                self.library.display()
+            );
+        }
+        let mut argument = format!(
+            "-agentpath:{}=mode=cputime,interval={},collector=unix:{}",
+            text(&self.library)?,
+            self.interval,
+            text(&self.socket)?
+        );
+        for option in self.more {
+            argument.push(',');
+            argument.push_str(option);
+        }
+        Ok(argument)
+    }
+}
+
+/// A program about to be started.
+#[derive(Debug)]
+pub struct Launch {
+    program: OsString,
+    arguments: Vec<OsString>,
+    tool_options: Option<OsString>,
+}
+
+impl Launch {
+    /// Puts the agent into `command`: as the first option of `java`, or for other programs in the environment.
+    ///
+    /// # Errors
+    /// If a path cannot be expressed in the agent's options.
+    pub fn new(command: &[OsString], options: &AgentOptions<'_>) -> anyhow::Result<Self> {
+        let (program, arguments) = command.split_first().context("no program to run")?;
+        let argument = options.argument()?;
+        let mut launch = Launch {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            tool_options: None,
+        };
+        if Path::new(program).file_name() == Some(OsStr::new("java")) {
+            launch.arguments.insert(0, argument.into());
+        } else {
+            launch.tool_options = Some(tool_options(&argument, std::env::var_os(TOOL_OPTIONS)));
+        }
+        Ok(launch)
+    }
+
+    /// In words, for a message about an agent that did not show up.
+    pub fn how_the_agent_was_passed(&self) -> &'static str {
+        match self.tool_options {
+            None => "-agentpath was passed on the command line",
+            Some(_) => "-agentpath was passed in JAVA_TOOL_OPTIONS, which only a JVM reads",
+        }
+    }
+
+    /// Runs the program to its end, passing signals on to it.
+    ///
+    /// # Errors
+    /// If it cannot be started or waited for.
+    pub fn run(&self, signals: &Signals) -> anyhow::Result<ExitStatus> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        if let Some(options) = &self.tool_options {
+            command.env(TOOL_OPTIONS, options);
+        }
+        let child = signals.let_through(|| command.spawn())?;
+        let child = child.map_err(|error| {
+            let program = self.program.display();
+            match error.kind() {
+                io::ErrorKind::NotFound => {
+                    anyhow::anyhow!("the program {program} does not exist; give its path or check PATH")
+                }
+                _ => anyhow::Error::new(error).context(format!("cannot start {program}")),
+            }
+        })?;
+        attend(child, signals)
+    }
+}
+
+/// Waits for `child`; SIGCHLD is among the blocked signals, so its end cannot be missed.
+fn attend(mut child: Child, signals: &Signals) -> anyhow::Result<ExitStatus> {
+    let pid = Pid::from_raw(i32::try_from(child.id()).context("process id")?);
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
+            return Ok(status);
+        }
+        let received = signals.next()?;
+        // A key of the terminal has reached the program by itself; twice would mean "at once" to many.
+        if received.signal != Signal::SIGCHLD && !received.from_terminal {
+            // A program that has just ended cannot be signalled, which the next round finds out.
+            let _ = kill(pid, received.signal);
+        }
+    }
+}
+
+/// The agent's argument in front of options that are set already, quoted if the JVM would split it.
+fn tool_options(argument: &str, present: Option<OsString>) -> OsString {
+    let mut options = OsString::new();
+    if argument.contains(char::is_whitespace) {
+        options.push(format!("\"{argument}\""));
+    } else {
+        options.push(argument);
+    }
+    if let Some(present) = present.filter(|present| !present.is_empty()) {
+        options.push(" ");
+        options.push(present);
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(more: &[String]) -> AgentOptions<'_> {
+        AgentOptions {
+            library: "/opt/libtickwalk.so".into(),
+            socket: "/tmp/s".into(),
+            interval: Interval("10ms".into()),
+            more,
+        }
+    }
+
+    fn launch(command: &[&str]) -> Launch {
+        let command: Vec<OsString> = command.iter().map(OsString::from).collect();
+        Launch::new(&command, &options(&["log=debug".into()])).expect("plain paths")
+    }
+
+    const ARGUMENT: &str =
+        "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,collector=unix:/tmp/s,log=debug";
+
+    #[test]
+    fn java_gets_the_agent_as_its_first_option() {
+        let launch = launch(&["/usr/bin/java", "-jar", "app.jar"]);
+        assert_eq!(launch.arguments, [ARGUMENT, "-jar", "app.jar"]);
+        assert_eq!(launch.tool_options, None);
+    }
+
+    #[test]
+    fn other_programs_get_it_in_the_environment() {
+        let launch = launch(&["./gradlew", "run"]);
+        assert_eq!(launch.arguments, ["run"]);
+        assert!(
+            launch
+                .tool_options
+                .is_some_and(|options| options.to_string_lossy().starts_with(ARGUMENT))
+        );
+    }
+
+    #[test]
+    fn options_that_are_set_stay_and_spaces_are_quoted() {
+        assert_eq!(tool_options("-a", Some("-Dx=1".into())), "-a -Dx=1");
+        assert_eq!(tool_options("-a", Some("".into())), "-a");
+        assert_eq!(tool_options("-a b", None), "\"-a b\"");
+    }
+
+    #[test]
+    fn paths_the_options_cannot_express_are_refused() {
+        let mut bad = options(&[]);
+        bad.socket = "/tmp/a,b".into();
+        assert!(bad.argument().is_err());
+        let mut bad = options(&[]);
+        bad.library = "/opt/a=b.so".into();
+        assert!(bad.argument().is_err());
+    }
+
+    #[test]
+    fn intervals() {
+        for (text, good) in [
+            ("10ms", true),
+            ("10us", true),
+            ("60s", true),
+            ("9us", false),
+            ("10", false),
+            ("ms", false),
+            ("-1s", false),
+        ] {
+            assert_eq!(text.parse::<Interval>().is_ok(), good, "{text}");
+        }
+    }
+}

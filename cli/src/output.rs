@@ -1,0 +1,74 @@
+//! Where output goes: reports to standard output, files, and log events to standard error.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+
+use anyhow::{Context, bail};
+use tracing::Level;
+use tracing_subscriber::EnvFilter;
+
+/// Shows log events from `level` on, or as `TICKWALK_LOG` says.
+pub fn start_log(level: Level) {
+    let filter = EnvFilter::builder()
+        .with_default_directive(level.into())
+        .with_env_var("TICKWALK_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .init();
+}
+
+/// Writes to standard output; a reader that has seen enough (`| head`) is no error.
+pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
+    }
+}
+
+/// Writes the file at `path`, replacing it.
+pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+    File::create(path)
+        .and_then(|file| {
+            let mut out = BufWriter::new(file);
+            write(&mut out)?;
+            out.flush()
+        })
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes sure, before a program is started, that its recording can be put at `path`.
+pub fn check_directory(path: &Path) -> anyhow::Result<()> {
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    if !directory.is_dir() {
+        bail!(
+            "cannot write {}: create the directory {} first",
+            path.display(),
+            directory.display()
+        );
+    }
+    if path.is_dir() {
+        bail!(
+            "cannot write {}: it is a directory, name a file in it",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The exit code a shell would report: that of the program, or 128 + N if signal N ended it.
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}

@@ -1,0 +1,338 @@
+//! The binary as users meet it: usage errors, reports over a recording, and `record` around other programs.
+
+#[path = "../../collector/tests/support/mod.rs"]
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+fn tickwalk(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
+    command().args(arguments).output().expect("the binary runs")
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tickwalk"));
+    for variable in ["TICKWALK_AGENT", "TICKWALK_LOG", "JAVA_TOOL_OPTIONS"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// A directory with a recording of a small session.
+struct Recorded {
+    directory: TempDir,
+    recording: PathBuf,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let recording = directory.path().join("small.tickwalk");
+        fs::write(&recording, support::small().bytes()).expect("write");
+        Recorded { directory, recording }
+    }
+}
+
+/// Checks that `arguments` end with `code`, and that standard error contains `message`.
+fn check_error(arguments: &[&str], code: i32, message: &str) {
+    let output = tickwalk(arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}: {}",
+        stderr(&output)
+    );
+    assert!(
+        stderr(&output).contains(message),
+        "{arguments:?}: {}",
+        stderr(&output)
+    );
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    check_error(&["frobnicate"], 2, "frobnicate");
+    check_error(&["record"], 2, "COMMAND");
+    check_error(&["record", "--interval", "10", "--", "java"], 2, "10ms");
+    check_error(&["top"], 2, "RECORDING");
+    check_error(&["export", "--format", "pdf", "x"], 2, "collapsed");
+    check_error(&["collect", "--listen", "localhost"], 2, "port");
+}
+
+#[test]
+fn errors_at_run_time_are_exit_code_1_and_one_line() {
+    check_error(
+        &["top", "/nonexistent"],
+        1,
+        "tickwalk: /nonexistent: entity not found\n",
+    );
+    check_error(
+        &["top", "/bin/sh"],
+        1,
+        "tickwalk: /bin/sh: not a Tickwalk recording\n",
+    );
+    check_error(
+        &["record", "--agent", "/nonexistent.so", "--", "java"],
+        1,
+        "named by --agent",
+    );
+    let agent = ["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")];
+    let command = ["-o", "/nonexistent/x", "--", "java"];
+    check_error(
+        &[&agent[..], &command[..]].concat(),
+        1,
+        "create the directory /nonexistent first",
+    );
+}
+
+#[test]
+fn every_verb_has_examples() {
+    for verb in ["record", "collect", "top", "flamegraph", "export", "doctor"] {
+        let help = stdout(&tickwalk([verb, "--help"]));
+        assert!(help.contains("Examples:"), "{verb}: {help}");
+    }
+}
+
+#[test]
+fn top_shows_tables_or_the_account() {
+    let recorded = Recorded::new();
+    let text = stdout(&tickwalk([OsStr::new("top"), recorded.recording.as_os_str()]));
+    assert!(
+        text.starts_with("10 samples, 160 ms CPU time, 87.9 % of CPU time explained"),
+        "{text}"
+    );
+    assert!(text.contains("by self") && text.contains("by total"), "{text}");
+
+    let arguments = ["top", "--by", "total", "--limit", "1"].map(OsStr::new);
+    let text = stdout(&tickwalk(
+        arguments.into_iter().chain([recorded.recording.as_os_str()]),
+    ));
+    assert!(
+        text.ends_with("80.0 ms  com.example.Main.main\n") && !text.contains("by self"),
+        "{text}"
+    );
+
+    let text = stdout(&tickwalk([
+        OsStr::new("top"),
+        OsStr::new("--json"),
+        recorded.recording.as_os_str(),
+    ]));
+    let account: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(account["cpu_ns"]["sampled"], 160_000_000);
+}
+
+#[test]
+fn flamegraph_is_put_beside_the_recording() {
+    let recorded = Recorded::new();
+    let output = tickwalk([OsStr::new("flamegraph"), recorded.recording.as_os_str()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = fs::read_to_string(recorded.directory.path().join("small.html")).expect("page");
+    assert!(page.contains("com.example.Work.descend"));
+}
+
+#[test]
+fn export_goes_to_standard_output_or_a_file() {
+    let recorded = Recorded::new();
+    let export = ["export", "--format", "collapsed"].map(OsStr::new);
+    let text = stdout(&tickwalk(
+        export.into_iter().chain([recorded.recording.as_os_str()]),
+    ));
+    assert!(
+        text.contains("com.example.Main.main;com.example.Work.run;java.util.HashMap.get 5\n"),
+        "{text}"
+    );
+    let file = recorded.directory.path().join("stacks.txt");
+    let to_file = [OsStr::new("-o"), file.as_os_str(), recorded.recording.as_os_str()];
+    assert!(tickwalk(export.into_iter().chain(to_file)).stdout.is_empty());
+    assert_eq!(fs::read_to_string(file).expect("file"), text);
+}
+
+#[test]
+fn doctor_reports_every_subject() {
+    let output = tickwalk(["doctor", "--json"]);
+    let findings: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let subjects: Vec<&str> = findings
+        .as_array()
+        .expect("list")
+        .iter()
+        .filter_map(|finding| finding["subject"].as_str())
+        .collect();
+    for subject in ["timer tick", "timers", "seccomp", "memory access", "JDK", "agent"] {
+        assert!(subjects.contains(&subject), "{subjects:?}");
+    }
+}
+
+/// A directory with a script named `name`, to be run by `record`.
+fn script(name: &str, body: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{body}\n")).expect("write");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    directory
+}
+
+/// `tickwalk record OPTIONS -- DIRECTORY/NAME a b`, with any file as the agent.
+fn record(directory: &Path, name: &str, options: &[&str]) -> Command {
+    let mut command = command();
+    command
+        .current_dir(directory)
+        .args(["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")])
+        .args(options);
+    command.arg("--").arg(directory.join(name)).args(["a", "b"]);
+    command
+}
+
+#[test]
+fn a_jvm_that_never_connects_is_explained_and_its_exit_code_kept() {
+    let directory = script("java", r#"echo "$@"; cat; exit 7"#);
+    let mut child = record(directory.path(), "java", &["--agent-option", "log=debug"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    child
+        .stdin
+        .take()
+        .expect("pipe")
+        .write_all(b"typed\n")
+        .expect("write");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(7));
+    let (shown, explained) = (stdout(&output), stderr(&output));
+    assert!(
+        shown.starts_with("-agentpath:") && shown.ends_with(",log=debug a b\ntyped\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("=mode=cputime,interval=10ms,collector=unix:/"),
+        "{shown}"
+    );
+    assert!(
+        explained.contains("never connected") && explained.lines().count() == 1,
+        "{explained}"
+    );
+    assert!(!directory.path().join("recording.tickwalk").exists());
+}
+
+#[test]
+fn other_programs_get_the_agent_in_the_environment() {
+    let directory = script("gradlew", r#"echo "$JAVA_TOOL_OPTIONS" "$@""#);
+    let output = record(directory.path(), "gradlew", &[])
+        .env("JAVA_TOOL_OPTIONS", "-Dset=1")
+        .output()
+        .expect("the binary runs");
+    let shown = stdout(&output);
+    assert!(
+        shown.starts_with("-agentpath:") && shown.ends_with(" -Dset=1 a b\n"),
+        "{shown}"
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_session_is_reported_and_its_files_written() {
+    // The stand-in for a JVM only tells where the collector listens and waits; this test plays the agent.
+    let directory = script("java", r#"echo "$1"; read line"#);
+    let mut child = record(directory.path(), "java", &["--summary", "out.json", "--top", "3"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("pipe"))
+        .read_line(&mut line)
+        .expect("read");
+    let (_, socket) = line.trim().split_once("collector=unix:").expect("address");
+    let bytes = support::small().bytes();
+    UnixStream::connect(socket)
+        .expect("listening")
+        .write_all(&bytes)
+        .expect("sent");
+    child
+        .stdin
+        .take()
+        .expect("pipe")
+        .write_all(b"end\n")
+        .expect("write");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(fs::read(directory.path().join("recording.tickwalk")).expect("recording") == bytes);
+    assert!(directory.path().join("recording.html").exists());
+    let summary = fs::read_to_string(directory.path().join("out.json")).expect("summary");
+    let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
+    assert_eq!(summary["complete"], true);
+    let report = stderr(&output);
+    for part in [
+        "10 samples",
+        "Hot methods by self",
+        "java.util.HashMap.get",
+        "recording.html",
+        "out.json",
+    ] {
+        assert!(report.contains(part), "{part} is missing: {report}");
+    }
+}
+
+#[test]
+fn signals_reach_the_program_and_its_end_by_signal_is_told() {
+    let directory = script("java", "echo ready; exec cat");
+    for (sent, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let mut child = record(directory.path(), "java", &[])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("pipe"))
+            .read_line(&mut line)
+            .expect("read");
+        kill(Pid::from_raw(child.id() as i32), sent).expect("running");
+        assert_eq!(child.wait().expect("it ends").code(), Some(code));
+    }
+}
+
+#[test]
+fn collect_records_until_it_is_told_to_stop() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let socket = directory.path().join("socket");
+    let mut child = command()
+        .args(["collect", "--listen"])
+        .arg(format!("unix:{}", socket.display()))
+        .arg("--dir")
+        .arg(directory.path().join("recordings"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut log = BufReader::new(child.stderr.take().expect("pipe")).lines();
+    let ready = log.next().expect("a line").expect("text");
+    assert!(ready.contains("ready"), "{ready}");
+    let bytes = support::small().bytes();
+    let mut agent = UnixStream::connect(&socket).expect("listening");
+    agent.write_all(&bytes).expect("sent");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("running");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    let recording = directory.path().join("recordings/4321-0000000000c0ffee.tickwalk");
+    assert!(fs::read(recording).expect("recording") == bytes);
+    assert!(!socket.exists());
+}

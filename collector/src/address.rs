@@ -1,0 +1,105 @@
+//! Where a collector listens and an agent connects, as written in options: `unix:/path`, `tcp:host:port` or
+//! `host:port`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Address of a collector.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// Path of a Unix stream socket.
+    Unix(PathBuf),
+    /// TCP host, a name or an address (IPv6 without brackets), and port.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port; 0 lets the system choose when listening.
+        port: u16,
+    },
+}
+
+/// Why a text is not an [`Address`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// Nothing follows `unix:`.
+    NoPath,
+    /// The part before the port is missing.
+    NoHost,
+    /// There is no `:port` at the end, or it is not a number below 65536.
+    NoPort,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            AddressError::NoPath => "the path of the Unix socket is missing",
+            AddressError::NoHost => "the host is missing",
+            AddressError::NoPort => "the port is missing or not a number from 0 to 65535",
+        };
+        write!(f, "{what}: write unix:/path, tcp:host:port or host:port")
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err(AddressError::NoPath),
+                path => Ok(Address::Unix(path.into())),
+            };
+        }
+        let text = text.strip_prefix("tcp:").unwrap_or(text);
+        let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
+        let port = port.parse().map_err(|_| AddressError::NoPort)?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        match host {
+            "" => Err(AddressError::NoHost),
+            host => Ok(Address::Tcp {
+                host: host.to_owned(),
+                port,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<&str, AddressError>) {
+        let parsed = text.parse::<Address>().map(|address| address.to_string());
+        assert_eq!(parsed.as_deref(), expected.as_ref().map(|text| *text), "{text}");
+    }
+
+    #[test]
+    fn forms() {
+        check("unix:/run/tickwalk.sock", Ok("unix:/run/tickwalk.sock"));
+        check("tcp:localhost:4170", Ok("tcp:localhost:4170"));
+        check("127.0.0.1:0", Ok("tcp:127.0.0.1:0"));
+        check("[::1]:4170", Ok("tcp:[::1]:4170"));
+        check("unix:", Err(AddressError::NoPath));
+        check(":80", Err(AddressError::NoHost));
+        check("localhost", Err(AddressError::NoPort));
+        check("localhost:99999", Err(AddressError::NoPort));
+        check("", Err(AddressError::NoPort));
+    }
+}

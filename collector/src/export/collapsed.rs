@@ -1,0 +1,73 @@
+//! Collapsed stacks: a line `root;...;leaf weight` for each distinct stack, the input of flame graph tools.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use crate::profile::{Naming, Profile, UNKNOWN};
+
+/// What the number at the end of a line counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Sampling intervals of CPU time, rounded: a sample that stands for three intervals counts as three.
+    #[default]
+    Samples,
+    /// Nanoseconds of CPU time.
+    Nanoseconds,
+}
+
+/// How lines are made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What the weights are.
+    pub unit: Unit,
+    /// Whether each stack begins with its thread's name.
+    pub threads: bool,
+}
+
+/// Writes the stacks of `profile` to `out`, sorted by text. Stacks lighter than half a unit are left out.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(profile: &Profile, options: Options, mut out: impl Write) -> io::Result<()> {
+    let mut naming = Naming::new(profile);
+    // Different stack ids can have one text (same methods, other lines), which is one line.
+    let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (thread, stack, cell) in profile.cells() {
+        let mut line = String::new();
+        if options.threads {
+            let name = profile.thread(thread).map_or(UNKNOWN, |thread| &thread.name);
+            push_frame(&mut line, name);
+        }
+        for frame in naming.rooted_stack(stack) {
+            push_frame(&mut line, naming.text(frame.name));
+        }
+        let (cpu_ns, samples) = lines.entry(line).or_default();
+        *cpu_ns = cpu_ns.saturating_add(cell.cpu_ns);
+        *samples += cell.samples;
+    }
+    let interval_ns = profile.hello().interval_ns;
+    for (line, (cpu_ns, samples)) in lines {
+        let weight = match options.unit {
+            Unit::Nanoseconds => cpu_ns,
+            Unit::Samples if interval_ns > 0 => cpu_ns.saturating_add(interval_ns / 2) / interval_ns,
+            // An agent that does not tell its interval leaves the number of samples to count.
+            Unit::Samples => samples,
+        };
+        if weight > 0 {
+            writeln!(out, "{line} {weight}")?;
+        }
+    }
+    out.flush()
+}
+
+/// Appends a frame; characters that structure the format are replaced.
+fn push_frame(line: &mut String, text: &str) {
+    if !line.is_empty() {
+        line.push(';');
+    }
+    line.extend(text.chars().map(|c| match c {
+        ';' => ':',
+        c if c.is_control() => ' ',
+        c => c,
+    }));
+}

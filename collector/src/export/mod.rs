@@ -1,0 +1,5 @@
+//! Profiles in the forms other tools and people read.
+
+pub mod collapsed;
+pub mod flamegraph_html;
+pub mod table;

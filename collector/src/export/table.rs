@@ -1,0 +1,95 @@
+//! Hot methods as a text table.
+
+use std::fmt::Write;
+
+use crate::profile::Profile;
+use crate::quantity::{duration, percent, share};
+use crate::query::top::{MethodCost, Order, methods};
+use crate::summary::{Summary, TRUSTED};
+
+/// The account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
+pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
+    let summary = Summary::new(profile);
+    let mut text = format!("{}\n", summary.sentence());
+    for warning in warnings(profile, &summary) {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    for &order in orders {
+        let title = match order {
+            Order::SelfTime => "Hot methods by self CPU time",
+            Order::TotalTime => "Hot methods by total CPU time",
+        };
+        push_table(
+            &mut text,
+            title,
+            &methods(profile, order),
+            order,
+            limit,
+            profile.total().cpu_ns,
+        );
+    }
+    text
+}
+
+/// What a reader of `profile` has to know before believing it.
+pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !summary.complete {
+        warnings.push("the session did not end in order, its last samples may be missing".to_owned());
+    }
+    if let Some(cut) = profile.cut() {
+        warnings.push(format!("the recording is cut off: {cut}"));
+    }
+    if profile.missing_messages() > 0 {
+        warnings.push(format!("{} messages are missing", profile.missing_messages()));
+    }
+    if profile.statistics().is_none() {
+        warnings.push("no statistics were received, so CPU time cannot be accounted for".to_owned());
+    } else if summary.explained < TRUSTED {
+        warnings.push(format!(
+            "only {} of CPU time is explained by samples",
+            percent(summary.explained)
+        ));
+    }
+    warnings
+}
+
+fn push_table(
+    text: &mut String,
+    title: &str,
+    methods: &[MethodCost],
+    order: Order,
+    limit: usize,
+    whole: u64,
+) {
+    let time_of = |method: &MethodCost| match order {
+        Order::SelfTime => method.self_ns,
+        Order::TotalTime => method.total_ns,
+    };
+    let (head, time_title) = match order {
+        Order::SelfTime => (["self", "total"], "self time"),
+        Order::TotalTime => (["total", "self"], "total time"),
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "\n{title}\n{:>8} {:>8} {time_title:>11}  method",
+        head[0], head[1]
+    );
+    let shown = methods.iter().filter(|method| time_of(method) > 0).take(limit);
+    for method in shown {
+        let own = percent(share(method.self_ns, whole));
+        let total = percent(share(method.total_ns, whole));
+        let (first, second) = if order == Order::SelfTime {
+            (own, total)
+        } else {
+            (total, own)
+        };
+        let _ = writeln!(
+            text,
+            "{first:>8} {second:>8} {:>11}  {}",
+            duration(time_of(method)),
+            method.name
+        );
+    }
+}

@@ -1,0 +1,334 @@
+//! One connection: Hello, then messages until either side ends it.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use proto::framing::{FrameDecoder, FramingError, decode_frame, encode_frame};
+use proto::v1::{
+    Acknowledgement, AgentMessage, CollectorMessage, Hello, Reject, agent_message, collector_message,
+};
+use proto::version::{self, VersionError};
+
+use super::Shared;
+use super::socket::Stream;
+use crate::recording::RecordingWriter;
+
+/// Bytes asked for in one read: about one ordinary batch of samples.
+const READ_BYTES: usize = 64 << 10;
+
+/// Longest Hello accepted: its longest field is the command line, which the kernel passes in full only up to
+/// 128 KiB an argument; nothing else justifies buffering more for an unknown peer.
+const HELLO_BYTES: usize = 256 << 10;
+
+/// Bytes still taken in from one connection after the stop: more than a socket buffer holds (208 KiB by default,
+/// 6 MiB at most for TCP), so nothing that had arrived is left behind, and a peer that keeps sending is not waited for.
+const DRAIN_BYTES: usize = 8 << 20;
+
+/// How long a refused peer has to read the reason before the connection is closed on it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why a connection was closed by the collector; its text is sent to the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The bytes received are not framed messages, or end inside one.
+    Framing(FramingError),
+    /// The agent speaks another version, or the peer is not an agent.
+    Version(VersionError),
+    /// The first message is not a Hello.
+    NoHello,
+    /// No Hello arrived in time.
+    HelloLate,
+    /// A message without a sequence number.
+    NoSequence,
+    /// A second Hello names another session.
+    OtherSession(u64),
+    /// As many connections as allowed are being served.
+    TooManyConnections(usize),
+    /// As many sessions as allowed are known.
+    TooManySessions(usize),
+    /// The recording could not be written.
+    Storage(io::ErrorKind),
+    /// The peer does not read its acknowledgements, or is gone.
+    Unread(io::ErrorKind),
+    /// The collector is stopping while the peer keeps sending.
+    Stopping,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Framing(error) => error.fmt(f),
+            Refusal::Version(error) => error.fmt(f),
+            Refusal::NoHello => f.write_str("the first message is not a hello"),
+            Refusal::HelloLate => f.write_str("no hello arrived in time"),
+            Refusal::NoSequence => f.write_str("a message has no sequence number"),
+            Refusal::OtherSession(id) => write!(f, "a second hello names another session, {id:016x}"),
+            Refusal::TooManyConnections(max) => write!(f, "the collector serves {max} connections already"),
+            Refusal::TooManySessions(max) => write!(f, "the collector knows {max} sessions already"),
+            Refusal::Storage(kind) => write!(f, "the recording cannot be written: {kind}"),
+            Refusal::Unread(kind) => write!(f, "acknowledgements cannot be sent: {kind}"),
+            Refusal::Stopping => f.write_str("the collector is stopping"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Serves `stream` in a thread of its own, `None` if it was refused at once.
+pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
+    let second = match stream.try_clone() {
+        Ok(second) => second,
+        Err(error) => {
+            tracing::warn!(connection = id, %error, "connection dropped");
+            return None;
+        }
+    };
+    let max = shared.limits.connections;
+    let admitted = {
+        let mut open = shared.open.lock();
+        let admitted = open.len() < max;
+        if admitted {
+            open.insert(id, second);
+        }
+        admitted
+    };
+    if !admitted {
+        let refusal = Refusal::TooManyConnections(max);
+        tracing::warn!(connection = id, reason = %refusal, "connection refused");
+        // The listener must not wait for this peer, so it gets the reason only if it reads it in time.
+        let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
+        let _ = send_reject(&stream, refusal);
+        return None;
+    }
+    let thread_shared = Arc::clone(shared);
+    let spawned = thread::Builder::new()
+        .name(format!("connection-{id}"))
+        .spawn(move || {
+            run(id, &stream, &thread_shared);
+            thread_shared.open.lock().remove(&id);
+        });
+    match spawned {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            tracing::warn!(connection = id, %error, "no thread for a connection");
+            shared.open.lock().remove(&id);
+            None
+        }
+    }
+}
+
+fn run(id: u64, stream: &Stream, shared: &Shared) {
+    tracing::debug!(connection = id, "connection opened");
+    match serve(stream, shared) {
+        Ok(()) => tracing::debug!(connection = id, "connection closed by the agent"),
+        Err(refusal) => {
+            tracing::warn!(connection = id, reason = %refusal, "connection closed");
+            if send_reject(stream, refusal).is_ok() {
+                linger(stream);
+            }
+        }
+    }
+}
+
+fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
+    stream
+        .set_write_timeout(Some(shared.limits.write))
+        .map_err(unread)?;
+    let mut inbox = Inbox::new(shared.limits.message_bytes.min(HELLO_BYTES));
+    let deadline = Instant::now() + shared.limits.hello;
+    let mut session: Option<Attached> = None;
+    let mut drained = 0;
+    loop {
+        if session.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Refusal::HelloLate);
+            }
+            stream.set_read_timeout(Some(left)).map_err(unread)?;
+        }
+        let received = match inbox.receive(stream) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Err(Refusal::HelloLate);
+            }
+            Err(error) => return Err(Refusal::Framing(FramingError::Io(error.kind()))),
+        };
+        if received == 0 {
+            return inbox.decoder.finish().map_err(Refusal::Framing);
+        }
+        // Messages in front of a faulty one are good, so they are recorded before the fault is acted upon.
+        let fault = inbox.cut_messages(shared, &mut session).err();
+        if let Some(session) = &mut session {
+            session.record(stream, &mut inbox)?;
+            if !session.timeless {
+                session.timeless = true;
+                stream.set_read_timeout(None).map_err(unread)?;
+            }
+        }
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        // Acquire pairs with the Release in StopHandle::stop; a late view costs one more read at most.
+        if shared.stopping.load(Ordering::Acquire) {
+            drained += received;
+            if drained > DRAIN_BYTES {
+                return Err(Refusal::Stopping);
+            }
+        }
+    }
+}
+
+/// The session a connection belongs to since its Hello.
+struct Attached {
+    id: u64,
+    writer: Arc<Mutex<RecordingWriter>>,
+    /// Whether the time limit for strangers has been lifted.
+    timeless: bool,
+    reply: Vec<u8>,
+}
+
+impl Attached {
+    fn open(hello: &Hello, shared: &Shared) -> Result<Self, Refusal> {
+        version::check(hello).map_err(Refusal::Version)?;
+        let writer = shared.sessions.lock().open(hello)?;
+        Ok(Attached {
+            id: hello.session_id,
+            writer,
+            timeless: false,
+            reply: Vec::new(),
+        })
+    }
+
+    /// Writes what `inbox` holds to the recording, then acknowledges it.
+    fn record(&mut self, stream: &Stream, inbox: &mut Inbox) -> Result<(), Refusal> {
+        if inbox.messages.is_empty() {
+            return Ok(());
+        }
+        let sequence = self
+            .writer
+            .lock()
+            .append(inbox.messages())
+            .map_err(|error| Refusal::Storage(error.kind()))?;
+        inbox.clear();
+        let body = collector_message::Body::Acknowledgement(Acknowledgement { sequence });
+        self.reply.clear();
+        encode_frame(&CollectorMessage { body: Some(body) }, &mut self.reply).map_err(Refusal::Framing)?;
+        match { stream }.write_all(&self.reply) {
+            // An agent that has said goodbye may leave without reading the answer; what it sent before is read on.
+            Err(error) if is_gone(error.kind()) => Ok(()),
+            result => result.map_err(unread),
+        }
+    }
+}
+
+/// Received bytes and the whole messages cut from them.
+struct Inbox {
+    decoder: FrameDecoder,
+    chunk: Box<[u8]>,
+    /// Framed messages one after the other.
+    bytes: Vec<u8>,
+    /// Sequence number and length of each message in `bytes`.
+    messages: Vec<(u64, usize)>,
+}
+
+impl Inbox {
+    fn new(max: usize) -> Self {
+        Inbox {
+            decoder: FrameDecoder::with_max(max),
+            chunk: vec![0; READ_BYTES].into_boxed_slice(),
+            bytes: Vec::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, mut stream: &Stream) -> io::Result<usize> {
+        let received = stream.read(&mut self.chunk)?;
+        self.decoder.push(&self.chunk[..received]);
+        Ok(received)
+    }
+
+    /// Moves whole messages from the decoder to `messages`; the first one opens `session`.
+    fn cut_messages(&mut self, shared: &Shared, session: &mut Option<Attached>) -> Result<(), Refusal> {
+        while let Some(framed) = self.decoder.next_framed().map_err(Refusal::Framing)? {
+            // Decoding what is stored undecoded keeps recordings free of messages nobody can read.
+            let message: AgentMessage = decode_frame(framed).map_err(Refusal::Framing)?;
+            if message.sequence == 0 {
+                return Err(Refusal::NoSequence);
+            }
+            match (&*session, &message.body) {
+                (None, Some(agent_message::Body::Hello(hello))) => {
+                    *session = Some(Attached::open(hello, shared)?);
+                }
+                (None, _) => return Err(Refusal::NoHello),
+                (Some(session), Some(agent_message::Body::Hello(hello)))
+                    if hello.session_id != session.id =>
+                {
+                    return Err(Refusal::OtherSession(hello.session_id));
+                }
+                (Some(_), _) => {}
+            }
+            self.bytes.extend_from_slice(framed);
+            self.messages.push((message.sequence, framed.len()));
+            // The peer is known now, so what follows may be as long as messages are allowed to be.
+            self.decoder.set_max(shared.limits.message_bytes);
+        }
+        Ok(())
+    }
+
+    /// Sequence number and framed bytes of the messages held.
+    fn messages(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut rest = &self.bytes[..];
+        self.messages.iter().map(move |&(sequence, len)| {
+            let (framed, later) = rest.split_at(len);
+            rest = later;
+            (sequence, framed)
+        })
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.messages.clear();
+    }
+}
+
+fn send_reject(mut stream: &Stream, refusal: Refusal) -> io::Result<()> {
+    let body = collector_message::Body::Reject(Reject {
+        reason: refusal.to_string(),
+    });
+    let mut bytes = Vec::new();
+    encode_frame(&CollectorMessage { body: Some(body) }, &mut bytes)
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    stream.write_all(&bytes)
+}
+
+/// Reads on for a moment: closing a socket with unread bytes in it would discard the reason just sent.
+fn linger(mut stream: &Stream) {
+    stream.end_writing();
+    let deadline = Instant::now() + LINGER;
+    let mut sink = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut sink) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn unread(error: io::Error) -> Refusal {
+    Refusal::Unread(error.kind())
+}
+
+fn is_gone(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}

@@ -1,0 +1,143 @@
+//! Sessions and the recordings they go to.
+//!
+//! A session outlives its connections: an agent that lost its connection comes back with the same session id
+//! and repeats what was not acknowledged. Its recording is open while a connection uses it, and resumed from
+//! the file afterwards, also by a collector that was started anew.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use proto::v1::Hello;
+use rustc_hash::FxHashMap;
+
+use super::connection::Refusal;
+use crate::recording::{RecordingError, RecordingWriter};
+
+/// Where recordings go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// The first session goes to this file, replacing it; a session of another process beside it, under the
+    /// same name with the process id added.
+    File(PathBuf),
+    /// Each session goes to a file of its own in this directory, `PID-SESSION.tickwalk`.
+    Directory(PathBuf),
+}
+
+/// What is known about a session.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SessionReport {
+    /// The agent's introduction.
+    pub hello: Hello,
+    /// The recording.
+    pub path: PathBuf,
+}
+
+struct Session {
+    report: SessionReport,
+    writer: Weak<Mutex<RecordingWriter>>,
+}
+
+/// All sessions of a server.
+pub(super) struct Sessions {
+    destination: Destination,
+    max: usize,
+    in_order: Vec<Session>,
+    by_id: FxHashMap<u64, usize>,
+}
+
+impl Sessions {
+    pub(super) fn new(destination: Destination, max: usize) -> Self {
+        Sessions {
+            destination,
+            max,
+            in_order: Vec::new(),
+            by_id: FxHashMap::default(),
+        }
+    }
+
+    pub(super) fn report(&self) -> Vec<SessionReport> {
+        self.in_order
+            .iter()
+            .map(|session| session.report.clone())
+            .collect()
+    }
+
+    /// The recording of the session that `hello` introduces, opened if it is not.
+    pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<RecordingWriter>>, Refusal> {
+        if let Some(&index) = self.by_id.get(&hello.session_id) {
+            let session = &mut self.in_order[index];
+            if let Some(writer) = session.writer.upgrade() {
+                return Ok(writer);
+            }
+            let writer = resume_or_create(&session.report.path, hello)?;
+            let writer = Arc::new(Mutex::new(writer));
+            session.writer = Arc::downgrade(&writer);
+            return Ok(writer);
+        }
+        if self.in_order.len() >= self.max {
+            return Err(Refusal::TooManySessions(self.max));
+        }
+        let path = self.path_for(hello);
+        let writer = match self.destination {
+            Destination::File(_) => RecordingWriter::create(&path).map_err(storage)?,
+            Destination::Directory(_) => resume_or_create(&path, hello)?,
+        };
+        tracing::info!(
+            pid = hello.pid, session = %format_args!("{:016x}", hello.session_id), command = %hello.command,
+            jvm = %hello.jvm_version, recording = %path.display(), "session began"
+        );
+        let writer = Arc::new(Mutex::new(writer));
+        self.by_id.insert(hello.session_id, self.in_order.len());
+        let report = SessionReport {
+            hello: hello.clone(),
+            path,
+        };
+        self.in_order.push(Session {
+            report,
+            writer: Arc::downgrade(&writer),
+        });
+        Ok(writer)
+    }
+
+    fn path_for(&self, hello: &Hello) -> PathBuf {
+        match &self.destination {
+            Destination::Directory(directory) => {
+                directory.join(format!("{}-{:016x}.tickwalk", hello.pid, hello.session_id))
+            }
+            Destination::File(path) if self.in_order.is_empty() => path.clone(),
+            Destination::File(path) => {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                // Processes can follow each other under one id, so a name in use gets the session as well.
+                let candidate = path.with_file_name(format!("{stem}-{}.tickwalk", hello.pid));
+                if self
+                    .in_order
+                    .iter()
+                    .any(|session| session.report.path == candidate)
+                {
+                    path.with_file_name(format!("{stem}-{}-{:016x}.tickwalk", hello.pid, hello.session_id))
+                } else {
+                    candidate
+                }
+            }
+        }
+    }
+}
+
+fn resume_or_create(path: &std::path::Path, hello: &Hello) -> Result<RecordingWriter, Refusal> {
+    match RecordingWriter::resume(path, hello.session_id) {
+        Ok(writer) => Ok(writer),
+        Err(RecordingError::Io(io::ErrorKind::NotFound) | RecordingError::NothingRecorded) => {
+            RecordingWriter::create(path).map_err(storage)
+        }
+        Err(RecordingError::Io(kind)) => Err(Refusal::Storage(kind)),
+        // A file in our directory that is something else is not ours to overwrite.
+        Err(_) => Err(Refusal::Storage(io::ErrorKind::AlreadyExists)),
+    }
+}
+
+fn storage(error: io::Error) -> Refusal {
+    Refusal::Storage(error.kind())
+}

@@ -1,0 +1,236 @@
+//! The model that queries run on: what a session sent, summed up.
+//!
+//! Problem: a session is a stream of dictionaries, samples and cumulative statistics that may repeat, miss or
+//! contradict parts, and that may end without warning.
+//! Approach: entries are kept by id, samples are summed by thread and stack, of statistics the latest counts.
+//! Invariant: every sample received is in exactly one cell, whether its ids are known or not; ids without an
+//! entry are shown as [`UNKNOWN`] and counted.
+
+mod naming;
+
+use std::path::Path;
+
+use proto::framing::FramingError;
+use proto::v1::{
+    AgentMessage, Dictionary, Frame, Goodbye, Hello, Method, SampleBatch, Stack, Statistics, Thread,
+    ThreadAccount, agent_message::Body,
+};
+use rustc_hash::FxHashMap;
+
+use crate::recording::{RecordingError, RecordingReader};
+pub use naming::{NameId, NamedFrame, Naming, class_text};
+
+/// Shown in place of whatever the stream refers to but never defined.
+pub const UNKNOWN: &str = "[unknown]";
+
+/// Reason of stacks that were walked to their end.
+pub const END_OF_STACK: &str = "end_of_stack";
+
+/// Samples of one thread on one stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// CPU time the samples stand for.
+    pub cpu_ns: u64,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+impl Cell {
+    fn add(&mut self, cpu_ns: u64) {
+        self.cpu_ns = self.cpu_ns.saturating_add(cpu_ns);
+        self.samples += 1;
+    }
+}
+
+/// Everything known about one session.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    hello: Hello,
+    strings: FxHashMap<u64, Box<str>>,
+    methods: FxHashMap<u64, Method>,
+    frames: FxHashMap<u64, Frame>,
+    stacks: FxHashMap<u64, Stack>,
+    threads: FxHashMap<u32, Thread>,
+    cells: FxHashMap<(u32, u64), Cell>,
+    total: Cell,
+    accounts: FxHashMap<u32, ThreadAccount>,
+    statistics: Option<Statistics>,
+    goodbye: Option<Goodbye>,
+    last_sequence: u64,
+    missing_messages: u64,
+    uneven_batches: u64,
+    cut: Option<FramingError>,
+}
+
+impl Profile {
+    /// An empty profile of the session that `hello` introduces.
+    pub fn new(hello: Hello) -> Self {
+        Profile {
+            hello,
+            strings: FxHashMap::default(),
+            methods: FxHashMap::default(),
+            frames: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            cells: FxHashMap::default(),
+            total: Cell::default(),
+            accounts: FxHashMap::default(),
+            statistics: None,
+            goodbye: None,
+            last_sequence: 0,
+            missing_messages: 0,
+            uneven_batches: 0,
+            cut: None,
+        }
+    }
+
+    /// Reads the recording at `path`; a recording that is cut off yields what is before the cut.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::open`].
+    pub fn read(path: &Path) -> Result<Self, RecordingError> {
+        let mut reader = RecordingReader::open(path)?;
+        let mut profile = Profile::new(reader.hello().clone());
+        for message in reader.by_ref() {
+            profile.add(message);
+        }
+        profile.cut = reader.cut();
+        Ok(profile)
+    }
+
+    /// Takes in one message; one that was taken in before, judged by its sequence number, changes nothing.
+    pub fn add(&mut self, message: AgentMessage) {
+        if message.sequence <= self.last_sequence {
+            return;
+        }
+        // A profile may be fed from the middle of a session, so what is before the first message is not missing.
+        if self.last_sequence > 0 {
+            self.missing_messages += message.sequence - self.last_sequence - 1;
+        }
+        self.last_sequence = message.sequence;
+        match message.body {
+            Some(Body::Dictionary(dictionary)) => self.add_dictionary(dictionary),
+            Some(Body::Samples(samples)) => self.add_samples(&samples),
+            Some(Body::Statistics(statistics)) => self.add_statistics(statistics),
+            Some(Body::Goodbye(goodbye)) => self.goodbye = Some(goodbye),
+            // A body of a later minor version is skipped like an unknown field.
+            Some(Body::Hello(_) | Body::Heartbeat(_)) | None => {}
+        }
+    }
+
+    fn add_dictionary(&mut self, dictionary: Dictionary) {
+        self.strings.extend(
+            dictionary
+                .strings
+                .into_iter()
+                .map(|entry| (entry.id, entry.text.into_boxed_str())),
+        );
+        self.methods
+            .extend(dictionary.methods.into_iter().map(|method| (method.id, method)));
+        self.frames
+            .extend(dictionary.frames.into_iter().map(|frame| (frame.id, frame)));
+        self.stacks
+            .extend(dictionary.stacks.into_iter().map(|stack| (stack.id, stack)));
+        self.threads
+            .extend(dictionary.threads.into_iter().map(|thread| (thread.id, thread)));
+    }
+
+    fn add_samples(&mut self, batch: &SampleBatch) {
+        let columns = [batch.thread.len(), batch.stack.len(), batch.cpu_ns.len()];
+        if columns.iter().any(|&len| len != columns[0]) {
+            self.uneven_batches += 1;
+        }
+        for ((&thread, &stack), &cpu_ns) in batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns) {
+            self.cells.entry((thread, stack)).or_default().add(cpu_ns);
+            self.total.add(cpu_ns);
+        }
+    }
+
+    fn add_statistics(&mut self, mut statistics: Statistics) {
+        let accounts = std::mem::take(&mut statistics.threads);
+        self.accounts
+            .extend(accounts.into_iter().map(|account| (account.thread, account)));
+        self.statistics = Some(statistics);
+    }
+
+    /// The agent's introduction.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Samples by thread ([`Thread::id`]) and stack ([`Stack::id`]), in no particular order.
+    pub fn cells(&self) -> impl Iterator<Item = (u32, u64, Cell)> + '_ {
+        self.cells
+            .iter()
+            .map(|(&(thread, stack), &cell)| (thread, stack, cell))
+    }
+
+    /// Sum of all cells.
+    pub fn total(&self) -> Cell {
+        self.total
+    }
+
+    /// The thread with this number, if it was introduced.
+    pub fn thread(&self, id: u32) -> Option<&Thread> {
+        self.threads.get(&id)
+    }
+
+    /// Numbers of all threads that were introduced, sampled or accounted for, in ascending order.
+    pub fn thread_ids(&self) -> Vec<u32> {
+        let sampled = self.cells.keys().map(|&(thread, _)| thread);
+        let mut ids: Vec<u32> = self
+            .threads
+            .keys()
+            .copied()
+            .chain(self.accounts.keys().copied())
+            .chain(sampled)
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// The stack with this id, if it was defined.
+    pub fn stack(&self, id: u64) -> Option<&Stack> {
+        self.stacks.get(&id)
+    }
+
+    /// Why the walk of this stack ended, [`UNKNOWN`] if it was never defined.
+    pub fn stop_of(&self, stack: u64) -> &str {
+        match self.stacks.get(&stack) {
+            None => UNKNOWN,
+            Some(stack) if stack.stop.is_empty() => END_OF_STACK,
+            Some(stack) => &stack.stop,
+        }
+    }
+
+    /// The latest account of a thread.
+    pub fn account(&self, thread: u32) -> Option<&ThreadAccount> {
+        self.accounts.get(&thread)
+    }
+
+    /// The latest statistics, without accounts of threads; `None` if the session ended before the first.
+    pub fn statistics(&self) -> Option<&Statistics> {
+        self.statistics.as_ref()
+    }
+
+    /// Why the agent said it ended, `None` if it never did.
+    pub fn goodbye(&self) -> Option<&str> {
+        self.goodbye.as_ref().map(|goodbye| goodbye.reason.as_str())
+    }
+
+    /// Messages whose sequence numbers were skipped.
+    pub fn missing_messages(&self) -> u64 {
+        self.missing_messages
+    }
+
+    /// Sample batches with columns of different length; the rows that are whole were counted.
+    pub fn uneven_batches(&self) -> u64 {
+        self.uneven_batches
+    }
+
+    /// Why the recording ends before its last byte, `None` if it does not.
+    pub fn cut(&self) -> Option<FramingError> {
+        self.cut
+    }
+}

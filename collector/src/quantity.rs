@@ -1,0 +1,86 @@
+//! Numbers as people read them: times in s or ms, percentages with one decimal, counts in groups of three.
+
+/// A duration in seconds from 10 s on with one decimal, from 1 s with two, else in milliseconds.
+pub fn duration(ns: u64) -> String {
+    let seconds = ns as f64 / 1e9;
+    match ns {
+        10_000_000_000.. => format!("{seconds:.1} s"),
+        1_000_000_000.. => format!("{seconds:.2} s"),
+        100_000_000.. | 0 => format!("{:.0} ms", ns as f64 / 1e6),
+        1_000_000.. => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.3} ms", ns as f64 / 1e6),
+    }
+}
+
+/// A share of 0 to 1 in percent. Only a whole is called 100.0 %, and only nothing 0.0 %.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 99.9 && share < 1.0 {
+        return "99.9 %".into();
+    }
+    if percent < 0.05 && share > 0.0 {
+        return "<0.1 %".into();
+    }
+    format!("{percent:.1} %")
+}
+
+/// A count with commas.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `part / whole`, 0 if there is no whole.
+pub fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (ns, text) in [
+            (0, "0 ms"),
+            (1_500, "0.002 ms"),
+            (4_000_000, "4.0 ms"),
+            (120_000_000, "120 ms"),
+            (1_230_000_000, "1.23 s"),
+            (123_456_000_000, "123.5 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+
+    #[test]
+    fn percentages_do_not_round_to_a_whole_or_to_nothing() {
+        for (share, text) in [
+            (0.0, "0.0 %"),
+            (0.0001, "<0.1 %"),
+            (0.123, "12.3 %"),
+            (0.99999, "99.9 %"),
+            (1.0, "100.0 %"),
+        ] {
+            assert_eq!(percent(share), text);
+        }
+    }
+
+    #[test]
+    fn counts() {
+        for (value, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(count(value), text);
+        }
+    }
+}

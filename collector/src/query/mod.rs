@@ -1,0 +1,5 @@
+//! Questions a profile answers.
+
+pub mod flamegraph;
+pub mod threads;
+pub mod top;

@@ -1,0 +1,230 @@
+//! Recordings: files that hold the agent's half of a session, message by message, as it was received.
+//!
+//! Problem: a recording has to survive the crash of the JVM, of the collector and of the machine.
+//! Approach: the file is the stream itself, beginning with the Hello message, with nothing to update in place.
+//! Invariant: whatever was acknowledged is in the file, and a file cut at any byte is still a recording of
+//! everything before the cut.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use proto::framing::{FrameReader, FramingError, decode_frame};
+use proto::v1::{AgentMessage, Hello, agent_message::Body};
+use proto::version::{self, VersionError};
+
+/// Why a file is not a recording that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// The file does not begin with a Hello message of Tickwalk's.
+    NotARecording,
+    /// The file is empty or ends inside its first message.
+    NothingRecorded,
+    /// The recording was made with another version of the wire format.
+    Version(VersionError),
+    /// The file is the recording of another session, with this id.
+    OtherSession(u64),
+    /// The file could not be read.
+    Io(io::ErrorKind),
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordingError::NotARecording => f.write_str("not a Tickwalk recording"),
+            RecordingError::NothingRecorded => f.write_str("the recording ends before its first message"),
+            RecordingError::Version(error) => error.fmt(f),
+            RecordingError::OtherSession(id) => write!(f, "the file records another session, {id:016x}"),
+            RecordingError::Io(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+impl From<io::Error> for RecordingError {
+    fn from(error: io::Error) -> Self {
+        RecordingError::Io(error.kind())
+    }
+}
+
+/// Appends the messages of one session to a file.
+#[derive(Debug)]
+pub struct RecordingWriter {
+    file: File,
+    /// Bytes of whole messages in the file.
+    len: u64,
+    last_sequence: u64,
+}
+
+impl RecordingWriter {
+    /// Starts a recording at `path`, replacing a file that is there.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = File::create(path)?;
+        Ok(RecordingWriter {
+            file,
+            len: 0,
+            last_sequence: 0,
+        })
+    }
+
+    /// Goes on with the recording of session `session_id` at `path`, after its last whole message.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::open`], and [`RecordingError::OtherSession`].
+    pub fn resume(path: &Path, session_id: u64) -> Result<Self, RecordingError> {
+        let mut reader = RecordingReader::open(path)?;
+        if reader.hello().session_id != session_id {
+            return Err(RecordingError::OtherSession(reader.hello().session_id));
+        }
+        let last_sequence = reader.by_ref().map(|message| message.sequence).max().unwrap_or(0);
+        let len = reader.read_bytes();
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(len)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(RecordingWriter {
+            file,
+            len,
+            last_sequence,
+        })
+    }
+
+    /// Appends those of `messages` (sequence number and framed bytes) that are not in the recording yet.
+    ///
+    /// Returns the highest sequence number recorded, the one to acknowledge.
+    ///
+    /// # Errors
+    /// If writing fails; the file then ends where it ended before.
+    pub fn append<'a>(&mut self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> io::Result<u64> {
+        let mut fresh = Vec::new();
+        let mut last_sequence = self.last_sequence;
+        for (sequence, framed) in messages {
+            // After a reconnect the agent repeats what it has no acknowledgement for.
+            if sequence > last_sequence {
+                fresh.extend_from_slice(framed);
+                last_sequence = sequence;
+            }
+        }
+        if let Err(error) = self.file.write_all(&fresh) {
+            self.file.set_len(self.len)?;
+            self.file.seek(SeekFrom::End(0))?;
+            return Err(error);
+        }
+        self.len += fresh.len() as u64;
+        self.last_sequence = last_sequence;
+        Ok(last_sequence)
+    }
+
+    /// Bytes recorded so far.
+    pub fn recorded_bytes(&self) -> u64 {
+        self.len
+    }
+}
+
+/// Reads a recording message by message; the iterator begins with the Hello message.
+#[derive(Debug)]
+pub struct RecordingReader<R> {
+    reader: FrameReader<R>,
+    hello: Hello,
+    first: Option<AgentMessage>,
+    read_bytes: u64,
+    cut: Option<FramingError>,
+    ended: bool,
+}
+
+impl RecordingReader<File> {
+    /// Opens the recording at `path`.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::new`], and [`RecordingError::Io`] if the file cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
+        RecordingReader::new(File::open(path)?)
+    }
+}
+
+impl<R: Read> RecordingReader<R> {
+    /// Reads a recording from `bytes`, which need no buffering of their own.
+    ///
+    /// # Errors
+    /// If the bytes do not begin with a Hello message that can be understood.
+    pub fn new(bytes: R) -> Result<Self, RecordingError> {
+        let mut reader = FrameReader::new(bytes);
+        let framed = match reader.next_framed() {
+            Ok(Some(framed)) => framed,
+            Ok(None) | Err(FramingError::Truncated(_)) => return Err(RecordingError::NothingRecorded),
+            Err(FramingError::Io(kind)) => return Err(RecordingError::Io(kind)),
+            Err(_) => return Err(RecordingError::NotARecording),
+        };
+        let read_bytes = framed.len() as u64;
+        let first: AgentMessage = decode_frame(framed).map_err(|_| RecordingError::NotARecording)?;
+        let Some(Body::Hello(hello)) = &first.body else {
+            return Err(RecordingError::NotARecording);
+        };
+        version::check(hello).map_err(|error| match error {
+            VersionError::BadMagic(_) => RecordingError::NotARecording,
+            error => RecordingError::Version(error),
+        })?;
+        Ok(RecordingReader {
+            reader,
+            hello: hello.clone(),
+            first: Some(first),
+            read_bytes,
+            cut: None,
+            ended: false,
+        })
+    }
+
+    /// The message the recording begins with.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Once the iterator has ended: why before the end of the file, `None` if every byte was read.
+    pub fn cut(&self) -> Option<FramingError> {
+        self.cut
+    }
+
+    /// Bytes of the messages read so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    fn read(&mut self) -> Result<Option<AgentMessage>, FramingError> {
+        let Some(framed) = self.reader.next_framed()? else {
+            return Ok(None);
+        };
+        let message = decode_frame(framed)?;
+        self.read_bytes += framed.len() as u64;
+        Ok(Some(message))
+    }
+}
+
+impl<R: Read> Iterator for RecordingReader<R> {
+    type Item = AgentMessage;
+
+    fn next(&mut self) -> Option<AgentMessage> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        if self.ended {
+            return None;
+        }
+        match self.read() {
+            Ok(Some(message)) => Some(message),
+            Ok(None) => {
+                self.ended = true;
+                None
+            }
+            Err(reason) => {
+                self.ended = true;
+                self.cut = Some(reason);
+                None
+            }
+        }
+    }
+}

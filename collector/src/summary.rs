@@ -1,0 +1,274 @@
+//! The account of CPU time of one session, as JSON and as a sentence.
+//!
+//! For the process: kernel = sampled + lost + unfinished, where kernel is the CPU time of all threads by the
+//! kernel's clocks since their timers ran. What threads burnt before that is told apart. The share of it all that
+//! samples stand for is `explained`, the number that says how far a profile can be trusted.
+
+use std::collections::BTreeMap;
+
+use proto::histogram::quantile;
+use proto::v1::{Histogram, ThreadAccount};
+use serde::Serialize;
+
+use crate::profile::Profile;
+use crate::quantity;
+use crate::query::threads::{ThreadRow, threads};
+
+/// Cause of losses between agent and recording: sent according to the account, but never received.
+pub const NOT_RECEIVED: &str = "not_received";
+
+/// Below this share of explained CPU time a profile is shown with a warning.
+pub const TRUSTED: f64 = 0.95;
+
+/// What `tickwalk record --summary` writes; the fields are described in `collector/API.md`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "described once, for users of the JSON, in collector/API.md"
+)]
+#[non_exhaustive]
+pub struct Summary {
+    pub samples: u64,
+    pub requests: u64,
+    pub cpu_ns: CpuTime,
+    pub explained: f64,
+    pub stops: BTreeMap<String, u64>,
+    pub threads: Vec<ThreadRow>,
+    pub handler_cycles: HandlerCycles,
+    pub sampler: Sampler,
+    pub queue: Queue,
+    pub jvm: Jvm,
+    pub interval_ns: u64,
+    pub process_cpu_ns: u64,
+    pub complete: bool,
+    /// Whether there were statistics to hold the samples against.
+    #[serde(skip)]
+    pub accounted: bool,
+}
+
+/// CPU time of the process by what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct CpuTime {
+    pub kernel: u64,
+    pub sampled: u64,
+    pub lost: BTreeMap<String, u64>,
+    pub unfinished: u64,
+    pub before_timer: u64,
+}
+
+impl CpuTime {
+    /// Sum of all losses.
+    pub fn lost_ns(&self) -> u64 {
+        self.lost.values().fold(0, |sum, &ns| sum.saturating_add(ns))
+    }
+}
+
+/// Cost of the signal handler in cycles of the time stamp counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct HandlerCycles {
+    pub count: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+/// Cost of the sampler thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Sampler {
+    pub cpu_ns: u64,
+    pub walk_ns: Quantiles,
+}
+
+/// Distribution of a duration in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Quantiles {
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+/// Request queues and snapshot pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Queue {
+    pub capacity_bytes: u64,
+    pub grown: u64,
+    pub pool_bytes: u64,
+    pub pool_exhausted: u64,
+}
+
+/// The JVM that was profiled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Jvm {
+    pub version: String,
+    pub name: String,
+    pub major: u32,
+    pub pid: u32,
+}
+
+impl Summary {
+    /// Closes the account of `profile`.
+    ///
+    /// Without statistics, after a crash, kernel time is not known: the samples are all there is, and nothing is
+    /// called explained.
+    pub fn new(profile: &Profile) -> Self {
+        let threads = threads(profile);
+        let statistics = profile.statistics().cloned().unwrap_or_default();
+        let cpu_ns = cpu_time(profile, &threads);
+        let whole = cpu_ns.kernel.saturating_add(cpu_ns.before_timer);
+        let explained = match profile.statistics() {
+            Some(_) => quantity::share(cpu_ns.sampled, whole).clamp(0.0, 1.0),
+            None => 0.0,
+        };
+        let samples = profile.total().samples;
+        let stops: BTreeMap<String, u64> = statistics
+            .stops
+            .iter()
+            .map(|stop| (stop.name.clone(), stop.count))
+            .collect();
+        let handler = statistics.handler_cycles.unwrap_or_default();
+        let walk = statistics.walk_ns.unwrap_or_default();
+        let queue = statistics.queue.unwrap_or_default();
+        let hello = profile.hello();
+        Summary {
+            samples,
+            requests: statistics.requests.max(samples),
+            cpu_ns,
+            explained,
+            stops: if stops.is_empty() {
+                stops_of_samples(profile)
+            } else {
+                stops
+            },
+            threads,
+            handler_cycles: HandlerCycles {
+                count: handler.count,
+                p50: quantile(&handler, 0.5),
+                p99: quantile(&handler, 0.99),
+                max: handler.max,
+            },
+            sampler: Sampler {
+                cpu_ns: statistics.sampler_cpu_ns,
+                walk_ns: quantiles(&walk),
+            },
+            queue: Queue {
+                capacity_bytes: queue.capacity_bytes,
+                grown: queue.grown,
+                pool_bytes: queue.pool_bytes,
+                pool_exhausted: queue.pool_exhausted,
+            },
+            jvm: Jvm {
+                version: hello.jvm_version.clone(),
+                name: hello.jvm_name.clone(),
+                major: hello.jdk_major,
+                pid: hello.pid,
+            },
+            interval_ns: hello.interval_ns,
+            process_cpu_ns: statistics.process_cpu_ns,
+            complete: profile.goodbye().is_some(),
+            accounted: profile.statistics().is_some(),
+        }
+    }
+
+    /// The account in one line, for people.
+    pub fn sentence(&self) -> String {
+        let lost = self.cpu_ns.lost_ns();
+        format!(
+            "{} samples, {} CPU time, {} of CPU time explained, lost {}{}",
+            quantity::count(self.samples),
+            quantity::duration(self.cpu_ns.sampled),
+            quantity::percent(self.explained),
+            quantity::duration(lost),
+            if self.complete {
+                ""
+            } else {
+                ", recording incomplete"
+            }
+        )
+    }
+}
+
+fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
+    let accounts: Vec<&ThreadAccount> = threads.iter().filter_map(|row| profile.account(row.id)).collect();
+    let mut of_threads: BTreeMap<String, u64> = BTreeMap::new();
+    for lost in accounts.iter().flat_map(|account| &account.lost) {
+        let sum = of_threads.entry(lost.cause.clone()).or_default();
+        *sum = sum.saturating_add(lost.ns);
+    }
+    let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+    for entry in profile
+        .statistics()
+        .iter()
+        .flat_map(|statistics| &statistics.lost)
+    {
+        let sum = lost.entry(entry.cause.clone()).or_default();
+        *sum = sum.saturating_add(entry.ns);
+    }
+    // The process's list includes what no thread can be named for; a cause only threads know is added.
+    for (cause, ns) in of_threads {
+        let sum = lost.entry(cause).or_default();
+        *sum = ns.max(*sum);
+    }
+    let not_received = threads
+        .iter()
+        .fold(0u64, |sum, row| sum.saturating_add(row.not_received_ns));
+    if not_received > 0 {
+        let sum = lost.entry(NOT_RECEIVED.to_owned()).or_default();
+        *sum = sum.saturating_add(not_received);
+    }
+    let sampled = profile.total().cpu_ns;
+    let accounted = lost.values().fold(sampled, |sum, &ns| sum.saturating_add(ns));
+    // An unfinished period that moved from an ended thread to a new one is CPU time of the ended one.
+    let kernel = threads.iter().fold(0u64, |sum, row| {
+        let account = profile.account(row.id);
+        let (carried_ns, handed_on_ns) =
+            account.map_or((0, 0), |account| (account.carried_ns, account.handed_on_ns));
+        sum.saturating_add(
+            row.kernel_ns
+                .saturating_add(handed_on_ns)
+                .saturating_sub(carried_ns),
+        )
+    });
+    // Losses that no thread can be named for are in the process's list only.
+    let kernel = kernel.max(accounted);
+    let of_process = profile
+        .statistics()
+        .map_or(0, |statistics| statistics.before_timer_ns);
+    let before_timer = accounts
+        .iter()
+        .fold(0u64, |sum, account| sum.saturating_add(account.before_timer_ns));
+    CpuTime {
+        kernel,
+        sampled,
+        lost,
+        unfinished: kernel - accounted,
+        before_timer: of_process.max(before_timer),
+    }
+}
+
+fn stops_of_samples(profile: &Profile) -> BTreeMap<String, u64> {
+    let mut stops = BTreeMap::new();
+    for (_, stack, cell) in profile.cells() {
+        *stops.entry(profile.stop_of(stack).to_owned()).or_default() += cell.samples;
+    }
+    stops
+}
+
+fn quantiles(histogram: &Histogram) -> Quantiles {
+    Quantiles {
+        p50: quantile(histogram, 0.5),
+        p99: quantile(histogram, 0.99),
+        max: histogram.max,
+    }
+}

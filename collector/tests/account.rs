@@ -1,0 +1,120 @@
+//! The account of CPU time closes, also when parts of it are missing.
+
+mod support;
+
+use collector::profile::Profile;
+use collector::query::top::{Order, methods};
+use collector::summary::{NOT_RECEIVED, Summary};
+use proto::v1::{AgentMessage, agent_message::Body};
+use support::{INTERVAL_NS, Stream, small};
+
+/// The profile of the messages for which `keep` holds.
+fn profile_of(mut stream: Stream, keep: impl Fn(&AgentMessage) -> bool) -> Profile {
+    let whole = stream.profile();
+    let mut profile = Profile::new(whole.hello().clone());
+    stream
+        .messages()
+        .iter()
+        .filter(|message| keep(message))
+        .cloned()
+        .for_each(|message| profile.add(message));
+    profile
+}
+
+fn check_closed(summary: &Summary) {
+    let cpu = &summary.cpu_ns;
+    assert_eq!(cpu.kernel, cpu.sampled + cpu.lost_ns() + cpu.unfinished);
+    for row in &summary.threads {
+        assert_eq!(
+            row.kernel_ns,
+            row.sampled_ns + row.lost_ns + row.unfinished_ns,
+            "{}",
+            row.name
+        );
+    }
+    assert!((0.0..=1.0).contains(&summary.explained));
+}
+
+#[test]
+fn a_whole_session_closes() {
+    let summary = Summary::new(&small().profile());
+    check_closed(&summary);
+    assert_eq!(summary.cpu_ns.sampled, 16 * INTERVAL_NS);
+    // 16 sampled, 1 lost, 1 + 5 + 3 ms unfinished; what was handed on is not counted twice.
+    assert_eq!(summary.cpu_ns.kernel, 17 * INTERVAL_NS + 9_000_000);
+    assert_eq!(summary.cpu_ns.unfinished, 9_000_000);
+    assert_eq!(summary.explained, 160.0 / (179.0 + 3.0));
+    assert!(summary.complete);
+}
+
+#[test]
+fn a_crash_before_statistics_leaves_the_samples() {
+    let summary = Summary::new(&profile_of(small(), |message| {
+        !matches!(message.body, Some(Body::Statistics(_) | Body::Goodbye(_)))
+    }));
+    check_closed(&summary);
+    assert_eq!((summary.samples, summary.requests), (10, 10));
+    assert_eq!(summary.cpu_ns.kernel, 16 * INTERVAL_NS);
+    assert_eq!(summary.explained, 0.0);
+    assert_eq!(summary.stops["depth_limit"], 1);
+    assert!(!summary.complete);
+}
+
+#[test]
+fn samples_that_never_arrived_are_lost() {
+    let profile = profile_of(small(), |message| !matches!(message.body, Some(Body::Samples(_))));
+    assert_eq!(profile.missing_messages(), 1);
+    let summary = Summary::new(&profile);
+    check_closed(&summary);
+    assert_eq!(summary.cpu_ns.lost[NOT_RECEIVED], 16 * INTERVAL_NS);
+    assert_eq!(summary.explained, 0.0);
+}
+
+#[test]
+fn dictionaries_that_never_arrived_are_shown() {
+    let profile = profile_of(small(), |message| {
+        !matches!(message.body, Some(Body::Dictionary(_)))
+    });
+    let top = methods(&profile, Order::SelfTime);
+    assert_eq!(top.len(), 1);
+    assert_eq!(
+        (top[0].name.as_str(), top[0].self_ns),
+        ("[unknown]", 16 * INTERVAL_NS)
+    );
+    let summary = Summary::new(&profile);
+    check_closed(&summary);
+    assert!(
+        summary
+            .threads
+            .iter()
+            .all(|row| row.name == "[unknown]" && row.kind == "native")
+    );
+}
+
+#[test]
+fn repeated_messages_change_nothing() {
+    let mut stream = small();
+    let mut profile = stream.profile();
+    for message in stream.messages() {
+        profile.add(message.clone());
+    }
+    assert_eq!(Summary::new(&profile), Summary::new(&stream.profile()));
+}
+
+#[test]
+fn recursion_counts_once() {
+    let top = methods(&small().profile(), Order::TotalTime);
+    let descend = top
+        .iter()
+        .find(|method| method.name == "com.example.Work.descend")
+        .expect("method");
+    assert_eq!(
+        (descend.self_ns, descend.total_ns),
+        (3 * INTERVAL_NS, 3 * INTERVAL_NS)
+    );
+    let main = top
+        .iter()
+        .find(|method| method.name == "com.example.Main.main")
+        .expect("method");
+    assert_eq!((main.self_ns, main.total_ns), (0, 8 * INTERVAL_NS));
+}

@@ -1,0 +1,347 @@
+//! The server on real sockets, with well-behaved and hostile peers.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use collector::address::Address;
+use collector::ingest::{Destination, Limits, Server};
+use collector::recording::RecordingReader;
+use proto::framing::{FrameReader, encode_frame};
+use proto::v1::{AgentMessage, CollectorMessage, Heartbeat, agent_message, collector_message::Body};
+use support::{Stream, small};
+use tempfile::TempDir;
+
+/// A server on a Unix socket that records into `recording` beside it.
+struct Fixture {
+    directory: TempDir,
+    server: Server,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Fixture::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let address = Address::Unix(directory.path().join("socket"));
+        let destination = Destination::File(directory.path().join("recording"));
+        let server = Server::start(&address, destination, limits).expect("server starts");
+        Fixture { directory, server }
+    }
+
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.directory.path().join("socket")).expect("server listens")
+    }
+
+    /// Stops the server; the bytes of the recording.
+    fn recorded(self) -> Vec<u8> {
+        self.server.stop();
+        std::fs::read(self.directory.path().join("recording")).expect("recording")
+    }
+}
+
+/// Sends `bytes`, then reads what the server answers until it closes: highest acknowledgement and rejection.
+fn converse(mut stream: UnixStream, bytes: &[u8]) -> (u64, Option<String>) {
+    stream.write_all(bytes).expect("server reads");
+    stream.shutdown(Shutdown::Write).expect("end of sending");
+    answers(stream)
+}
+
+fn answers(stream: impl Read) -> (u64, Option<String>) {
+    let mut reader = FrameReader::new(stream);
+    let mut acknowledged = 0;
+    let mut rejected = None;
+    while let Ok(Some(message)) = reader.next::<CollectorMessage>() {
+        match message.body.expect("every answer has a body") {
+            Body::Acknowledgement(acknowledgement) => {
+                assert!(
+                    acknowledgement.sequence >= acknowledged,
+                    "acknowledgements are cumulative"
+                );
+                acknowledged = acknowledgement.sequence;
+            }
+            Body::Reject(reject) => rejected = Some(reject.reason),
+        }
+    }
+    (acknowledged, rejected)
+}
+
+/// Waits until `sequence` is acknowledged.
+fn await_acknowledgement(stream: &UnixStream, sequence: u64) {
+    let mut reader = FrameReader::new(stream);
+    loop {
+        let message: CollectorMessage = reader.next().expect("well-formed").expect("connection is open");
+        if matches!(message.body, Some(Body::Acknowledgement(got)) if got.sequence >= sequence) {
+            return;
+        }
+    }
+}
+
+/// Checks that `bytes` are answered with a rejection that contains `reason`, and that `kept` bytes are recorded.
+fn check_rejected(bytes: &[u8], reason: &str, kept: &[u8]) {
+    let fixture = Fixture::new();
+    let (_, rejected) = converse(fixture.connect(), bytes);
+    let rejected = rejected.unwrap_or_default();
+    assert!(
+        rejected.contains(reason),
+        "rejected because {rejected:?}, expected {reason:?}"
+    );
+    let directory = fixture.directory.path().to_owned();
+    fixture.server.stop();
+    let recorded = std::fs::read(directory.join("recording")).unwrap_or_default();
+    assert!(
+        recorded == kept,
+        "{} bytes kept, expected {}",
+        recorded.len(),
+        kept.len()
+    );
+}
+
+#[test]
+fn a_session_is_recorded_verbatim_and_acknowledged() {
+    let mut stream = small();
+    let last = stream.messages().len() as u64;
+    let bytes = stream.bytes();
+    let fixture = Fixture::new();
+    assert_eq!(converse(fixture.connect(), &bytes), (last, None));
+    assert!(fixture.recorded() == bytes);
+}
+
+#[test]
+fn tcp_serves_as_well() {
+    let bytes = small().bytes();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let address = "tcp:127.0.0.1:0".parse().expect("address");
+    let destination = Destination::Directory(directory.path().to_owned());
+    let server = Server::start(&address, destination, Limits::default()).expect("server starts");
+    let Address::Tcp { host, port } = server.address().clone() else {
+        panic!("a TCP address")
+    };
+    let mut stream = TcpStream::connect((host, port)).expect("server listens");
+    stream.write_all(&bytes).expect("server reads");
+    stream.shutdown(Shutdown::Write).expect("end of sending");
+    assert!(answers(stream).0 > 0);
+    let sessions = server.stop();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(
+        sessions[0].path,
+        directory.path().join("4321-0000000000c0ffee.tickwalk")
+    );
+    assert!(std::fs::read(&sessions[0].path).expect("recording") == bytes);
+}
+
+#[test]
+fn messages_may_arrive_byte_by_byte() {
+    let bytes = small().bytes();
+    let fixture = Fixture::new();
+    let mut stream = fixture.connect();
+    for byte in &bytes[..400] {
+        stream
+            .write_all(std::slice::from_ref(byte))
+            .expect("server reads");
+    }
+    converse(stream, &bytes[400..]);
+    assert!(fixture.recorded() == bytes);
+}
+
+#[test]
+fn strangers_are_told_why_they_are_refused() {
+    check_rejected(b"GET / HTTP/1.1\r\n\r\n", "flag byte 0x47", b"");
+    check_rejected(&[1, 0, 0, 0, 0], "compressed", b"");
+    check_rejected(&[0, 0, 0, 0, 3, 0xff, 0xff, 0xff], "not valid protobuf", b"");
+    check_rejected(&[0, 0xff, 0, 0, 0], "exceeds the limit", b"");
+    check_rejected(&[0, 0, 0], "ends after 3 bytes", b"");
+}
+
+#[test]
+fn other_versions_and_first_messages_are_refused() {
+    let framed = |message: &AgentMessage| {
+        let mut bytes = Vec::new();
+        encode_frame(message, &mut bytes).expect("small message");
+        bytes
+    };
+    let hello = small().messages()[0].clone();
+    let altered = |change: fn(&mut proto::v1::Hello)| {
+        let mut message = hello.clone();
+        if let Some(agent_message::Body::Hello(hello)) = &mut message.body {
+            change(hello);
+        }
+        framed(&message)
+    };
+    check_rejected(&altered(|hello| hello.wire_version = 9), "wire version 9", b"");
+    check_rejected(&altered(|hello| hello.magic = 1), "magic number 0x00000001", b"");
+    let heartbeat = AgentMessage {
+        sequence: 1,
+        body: Some(agent_message::Body::Heartbeat(Heartbeat { time_ns: 1 })),
+    };
+    check_rejected(&framed(&heartbeat), "not a hello", b"");
+    let unnumbered = AgentMessage {
+        sequence: 0,
+        ..hello.clone()
+    };
+    check_rejected(&framed(&unnumbered), "no sequence number", b"");
+    let two = [framed(&hello), altered(|hello| hello.session_id = 2)].concat();
+    check_rejected(&two, "another session", &framed(&hello));
+}
+
+#[test]
+fn what_precedes_garbage_is_kept() {
+    let framed = small().framed();
+    let good = framed[..3].concat();
+    check_rejected(&[&good[..], b"garbage"].concat(), "flag byte 0x67", &good);
+    check_rejected(
+        &[&good[..], &framed[3][..9]].concat(),
+        "ends after 9 bytes",
+        &good,
+    );
+    let oversized = [0, 0x7f, 0xff, 0xff, 0xff];
+    check_rejected(&[&good[..], &oversized].concat(), "exceeds the limit", &good);
+}
+
+#[test]
+fn a_hostile_peer_does_not_disturb_another() {
+    let mut stream = small();
+    let framed = stream.framed();
+    let fixture = Fixture::new();
+    let mut agent = fixture.connect();
+    agent.write_all(&framed[0]).expect("server reads");
+    await_acknowledgement(&agent, 1);
+    let (_, rejected) = converse(fixture.connect(), b"garbage");
+    assert!(rejected.is_some());
+    converse(agent, &framed[1..].concat());
+    assert!(fixture.recorded() == stream.bytes());
+}
+
+#[test]
+fn an_agent_that_reconnects_goes_on_in_its_recording() {
+    let mut stream = small();
+    let framed = stream.framed();
+    let fixture = Fixture::new();
+    // The connection is lost inside message 4; the agent has no acknowledgement beyond its hello.
+    converse(
+        fixture.connect(),
+        &[framed[..3].concat(), framed[3][..5].to_vec()].concat(),
+    );
+    let (acknowledged, _) = converse(fixture.connect(), &stream.bytes());
+    assert_eq!(acknowledged, framed.len() as u64);
+    assert!(fixture.recorded() == stream.bytes());
+}
+
+#[test]
+fn a_collector_started_anew_resumes_recordings() {
+    let mut stream = small();
+    let framed = stream.framed();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let socket = directory.path().join("socket");
+    for part in [framed[..2].concat(), stream.bytes()] {
+        let destination = Destination::Directory(directory.path().to_owned());
+        let address = Address::Unix(socket.clone());
+        let server = Server::start(&address, destination, Limits::default()).expect("server starts");
+        converse(UnixStream::connect(&socket).expect("server listens"), &part);
+        let sessions = server.stop();
+        // A crash of the machine can leave half a message behind.
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&sessions[0].path)
+            .expect("recording");
+        file.write_all(&[0, 0, 0, 1]).expect("append");
+    }
+    let path = directory.path().join("4321-0000000000c0ffee.tickwalk");
+    let recorded = std::fs::read(path).expect("recording");
+    assert!(recorded[..recorded.len() - 4] == stream.bytes());
+}
+
+#[test]
+fn sessions_have_recordings_of_their_own() {
+    let fixture = Fixture::new();
+    let mut second = Stream::of_session(2);
+    second.goodbye();
+    converse(fixture.connect(), &small().bytes());
+    converse(fixture.connect(), &second.bytes());
+    let Fixture { directory, server } = fixture;
+    let sessions = server.stop();
+    let paths: Vec<&Path> = sessions.iter().map(|session| session.path.as_path()).collect();
+    assert_eq!(
+        paths,
+        [
+            directory.path().join("recording"),
+            directory.path().join("recording-4321.tickwalk")
+        ]
+    );
+    assert!(std::fs::read(paths[1]).expect("recording") == second.bytes());
+}
+
+#[test]
+fn stopping_takes_in_what_has_arrived_and_waits_for_nobody() {
+    let mut stream = small();
+    let framed = stream.framed();
+    let fixture = Fixture::new();
+    let silent = fixture.connect();
+    let mut partial = fixture.connect();
+    partial.write_all(&framed[0][..3]).expect("server reads");
+    let mut agent = fixture.connect();
+    agent.write_all(&stream.bytes()).expect("server reads");
+    // None of the peers closes its connection, and the last one has not been accepted for sure.
+    assert!(fixture.recorded() == stream.bytes());
+    drop((silent, partial, agent));
+}
+
+#[test]
+fn limits_hold() {
+    let limits = Limits {
+        connections: 1,
+        sessions: 1,
+        ..Limits::default()
+    };
+    let fixture = Fixture::with(limits);
+    let mut agent = fixture.connect();
+    agent.write_all(&small().framed()[0]).expect("server reads");
+    await_acknowledgement(&agent, 1);
+    let (_, rejected) = answers(fixture.connect());
+    assert!(rejected.unwrap_or_default().contains("serves 1 connections"));
+    drop(agent);
+    // The place is free once the server has noticed the end of the first connection.
+    let rejected = loop {
+        let (_, rejected) = answers_to(fixture.connect(), &Stream::of_session(2).bytes());
+        let reason = rejected.unwrap_or_default();
+        if !reason.contains("serves 1 connections") {
+            break reason;
+        }
+    };
+    assert!(rejected.contains("knows 1 sessions"), "{rejected}");
+}
+
+/// As `converse`, for a server that may close before it has read everything.
+fn answers_to(mut stream: UnixStream, bytes: &[u8]) -> (u64, Option<String>) {
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    answers(stream)
+}
+
+#[test]
+fn peers_that_never_introduce_themselves_are_closed() {
+    let limits = Limits {
+        hello: Duration::from_millis(20),
+        ..Limits::default()
+    };
+    let fixture = Fixture::with(limits);
+    let (_, rejected) = answers(fixture.connect());
+    assert_eq!(rejected.as_deref(), Some("no hello arrived in time"));
+}
+
+#[test]
+fn an_address_in_use_is_not_taken_over() {
+    let fixture = Fixture::new();
+    let address = Address::Unix(fixture.directory.path().join("socket"));
+    let destination = Destination::Directory(fixture.directory.path().to_owned());
+    assert!(Server::start(&address, destination, Limits::default()).is_err());
+    converse(fixture.connect(), &small().bytes());
+    let recorded = fixture.recorded();
+    assert!(RecordingReader::new(&recorded[..]).is_ok());
+}

@@ -1,0 +1,90 @@
+//! Recordings: cut anywhere, they are what they were before the cut.
+
+mod support;
+
+use collector::profile::Profile;
+use collector::recording::{RecordingError, RecordingReader, RecordingWriter};
+use proptest::prelude::*;
+use proto::framing::FramingError;
+use proto::v1::AgentMessage;
+use support::small;
+
+fn read(bytes: &[u8]) -> Result<(Vec<AgentMessage>, Option<FramingError>), RecordingError> {
+    let mut reader = RecordingReader::new(bytes)?;
+    let messages = reader.by_ref().collect();
+    Ok((messages, reader.cut()))
+}
+
+#[test]
+fn a_whole_recording_has_no_cut() {
+    let mut stream = small();
+    let bytes = stream.bytes();
+    assert_eq!(read(&bytes), Ok((stream.messages().to_vec(), None)));
+}
+
+#[test]
+fn a_cut_at_any_byte_leaves_what_is_before_it() {
+    let mut stream = small();
+    let bytes = stream.bytes();
+    let messages = stream.messages().to_vec();
+    let first = stream.framed()[0].len();
+    for cut in 0..bytes.len() {
+        match read(&bytes[..cut]) {
+            Ok((prefix, reason)) => {
+                assert!(cut >= first);
+                assert_eq!(prefix, messages[..prefix.len()], "cut at {cut}");
+                let whole: usize = stream.framed()[..prefix.len()].iter().map(Vec::len).sum();
+                let expected = (cut > whole).then_some(FramingError::Truncated(cut - whole));
+                assert_eq!(reason, expected, "cut at {cut}");
+            }
+            Err(error) => {
+                assert!(cut < first);
+                assert_eq!(error, RecordingError::NothingRecorded, "cut at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_files_are_named_as_such() {
+    let check = |bytes: &[u8], expected| assert_eq!(read(bytes).expect_err("not a recording"), expected);
+    check(b"", RecordingError::NothingRecorded);
+    check(b"#!/bin/sh\n", RecordingError::NotARecording);
+    check(&[0, 0, 0, 0, 0], RecordingError::NotARecording);
+    let framed = small().framed();
+    check(&framed[1], RecordingError::NotARecording);
+    let missing = Profile::read(std::path::Path::new("/nonexistent/file"));
+    assert_eq!(
+        missing.map(|_| ()),
+        Err(RecordingError::Io(std::io::ErrorKind::NotFound))
+    );
+}
+
+#[test]
+fn resuming_checks_whose_recording_it_is() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("recording");
+    std::fs::write(&path, small().bytes()).expect("write");
+    let other = RecordingWriter::resume(&path, 1).map(|_| ());
+    assert_eq!(other, Err(RecordingError::OtherSession(0x00c0_ffee)));
+    let mut writer = RecordingWriter::resume(&path, 0x00c0_ffee).expect("our session");
+    let framed = small().framed();
+    let last = framed.len() as u64;
+    let repeated = (1..).zip(framed.iter().map(Vec::as_slice));
+    assert_eq!(writer.append(repeated).expect("nothing to write"), last);
+    assert!(std::fs::read(&path).expect("recording") == small().bytes());
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics(position in any::<prop::sample::Index>(), value in any::<u8>()) {
+        let mut bytes = small().bytes();
+        let position = position.index(bytes.len());
+        bytes[position] = value;
+        let Ok(mut reader) = RecordingReader::new(&bytes[..]) else { return Ok(()) };
+        let mut profile = Profile::new(reader.hello().clone());
+        reader.by_ref().for_each(|message| profile.add(message));
+        let mut page = Vec::new();
+        collector::export::flamegraph_html::write(&profile, "damaged", &mut page)?;
+    }
+}

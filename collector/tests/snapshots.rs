@@ -1,0 +1,60 @@
+//! What is made of a small session, compared with files in `tests/golden/`.
+//!
+//! `TICKWALK_REGENERATE=1 cargo test -p collector --test snapshots` rewrites them, to be read before committing.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use collector::export::collapsed::{self, Options, Unit};
+use collector::export::table::report;
+use collector::query::top::Order;
+use collector::summary::Summary;
+use support::small;
+
+fn check(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("TICKWALK_REGENERATE").is_some_and(|value| value == "1") {
+        fs::write(&path, actual).expect("write golden file");
+    }
+    let golden = fs::read_to_string(&path).expect("golden file");
+    assert_eq!(actual, golden, "{name} changed");
+}
+
+fn collapsed(options: Options) -> String {
+    let mut out = Vec::new();
+    collapsed::write(&small().profile(), options, &mut out).expect("writing to memory");
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn summary() {
+    let summary = Summary::new(&small().profile());
+    check(
+        "summary.json",
+        &(serde_json::to_string_pretty(&summary).expect("plain data") + "\n"),
+    );
+}
+
+#[test]
+fn hot_methods() {
+    check(
+        "report.txt",
+        &report(&small().profile(), &[Order::SelfTime, Order::TotalTime], 10),
+    );
+}
+
+#[test]
+fn collapsed_stacks() {
+    check("collapsed.txt", &collapsed(Options::default()));
+    check(
+        "collapsed-threads-ns.txt",
+        &collapsed(Options {
+            unit: Unit::Nanoseconds,
+            threads: true,
+        }),
+    );
+}

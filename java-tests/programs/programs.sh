@@ -1,0 +1,55 @@
+# Sourced by ./demo and java-tests/matrix: how to run the real programs that java-tests/fetch brings.
+# All paths are relative to the folder java-tests.
+
+program_names=(h2 clojure closure)
+
+# The oldest JDK a program runs on.
+program_needs_jdk() {
+    case "$1" in
+        closure) echo 21 ;;
+        *) echo 11 ;;
+    esac
+}
+
+# Sets the array `program_command` to what follows `java` and the JVM options.
+# usage: program_arguments NAME full|short SCRATCH-FOLDER
+# `short` is about a twentieth of the work, for slow JVM modes.
+program_arguments() {
+    local name=$1 size=$2 scratch=$3 here jars
+    here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    local cache=$here/.cache/programs script=$here/programs
+    jars=$(printf '%s:' "$cache/$name"/*.jar)
+    jars=${jars%:}
+    case "$name" in
+        h2)
+            cp "$script/h2.sql" "$scratch/h2.sql"
+            if [ "$size" = short ]; then
+                sed -i 's/^SET @SALES = .*/SET @SALES = 20000;/; s/<= 8000/<= 400/' "$scratch/h2.sql"
+            fi
+            program_command=(-Xmx1g -cp "$jars" org.h2.tools.RunScript -url jdbc:h2:mem:demo -user sa
+                -script "$scratch/h2.sql" -showResults)
+            ;;
+        clojure)
+            local rounds=56
+            [ "$size" = full ] || rounds=2
+            program_command=(-Xmx1g -cp "$jars" clojure.main "$script/words.clj" "$rounds")
+            ;;
+        closure)
+            local input=$cache/closure/input.js
+            if [ "$size" = short ]; then
+                # A smaller program of the same kind: our own few lines, many times.
+                input=$scratch/input.js
+                local i
+                for i in $(seq 1 2000); do
+                    echo "function f$i(a, b) { let c = a * $i; for (let i = 0; i < b; i++) { c += i % 7; } return c; } f$i($i, 9);"
+                done >"$input"
+            fi
+            program_command=(-Xmx2g -jar "$cache/closure/compiler.jar" -O SIMPLE --js "$input"
+                --js_output_file "$scratch/output.js")
+            ;;
+        *)
+            echo "no program '$name' (known: ${program_names[*]})" >&2
+            return 2
+            ;;
+    esac
+}

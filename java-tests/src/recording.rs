@@ -1,0 +1,244 @@
+//! One workload, run with or without a profiler, and what came out of it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::process::{self, Finished};
+use crate::stacks::Stacks;
+use crate::summary::Summary;
+use crate::truth::{self, Truth};
+use crate::{Jdk, binaries, workload};
+
+/// A workload about to run: its arguments and the options of JVM and profiler.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    class: &'static str,
+    arguments: Vec<String>,
+    jvm_options: Vec<String>,
+    record_options: Vec<String>,
+    kill_after_cpu_ns: Option<u64>,
+}
+
+impl Workload {
+    /// The workload of this name in `workloads/`.
+    pub fn new(class: &'static str) -> Self {
+        Self {
+            class,
+            arguments: Vec::new(),
+            jvm_options: Vec::new(),
+            record_options: Vec::new(),
+            kill_after_cpu_ns: None,
+        }
+    }
+
+    /// Adds an argument of the workload; the first is its CPU time in seconds.
+    pub fn argument(mut self, argument: impl ToString) -> Self {
+        self.arguments.push(argument.to_string());
+        self
+    }
+
+    /// Adds an option of the JVM.
+    pub fn jvm(mut self, option: &str) -> Self {
+        self.jvm_options.push(option.to_owned());
+        self
+    }
+
+    /// Adds an option of `tickwalk record`.
+    pub fn record_option(mut self, option: &str) -> Self {
+        self.record_options.push(option.to_owned());
+        self
+    }
+
+    /// Kills the JVM with SIGKILL once the workload has told of this much burnt CPU time.
+    pub fn kill_after_cpu_ns(mut self, nanos: u64) -> Self {
+        self.kill_after_cpu_ns = Some(nanos);
+        self
+    }
+
+    /// Runs it without a profiler.
+    pub fn run_alone(&self, jdk: &Jdk) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(None));
+        self.finish(command)
+    }
+
+    /// Runs it with the bare agent and this option string.
+    pub fn run_with_agent(&self, jdk: &Jdk, options: &str) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(Some(options)));
+        self.finish(command)
+    }
+
+    /// Runs it under `tickwalk record`.
+    pub fn record(&self, jdk: &Jdk) -> Run {
+        let folder = scratch();
+        let recording = folder.path().join("recording.tickwalk");
+        let summary = folder.path().join("summary.json");
+        let mut command = Command::new(binaries::tickwalk());
+        command
+            .arg("record")
+            .arg("--summary")
+            .arg(&summary)
+            .arg("-o")
+            .arg(&recording);
+        command
+            .arg("--flamegraph")
+            .arg(folder.path().join("flamegraph.html"));
+        command.args(&self.record_options);
+        command.arg("--").arg(jdk.java()).args(self.java_arguments(None));
+        let finished = self.finish(command);
+        Run::new(finished, recording, Some(&summary), folder)
+    }
+
+    /// Runs it with the bare agent writing a recording file, no collector involved.
+    pub fn record_to_file(&self, jdk: &Jdk, more_options: &str) -> Run {
+        let folder = scratch();
+        let recording = folder.path().join("recording.tickwalk");
+        let separator = if more_options.is_empty() { "" } else { "," };
+        let options = format!(
+            "mode=cputime,file={}{separator}{more_options}",
+            recording.display()
+        );
+        let finished = self.run_with_agent(jdk, &options);
+        Run::new(finished, recording, None, folder)
+    }
+
+    fn java_arguments(&self, agent_options: Option<&str>) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        if let Some(options) = agent_options {
+            arguments.push(format!("-agentpath:{}={options}", binaries::agent().display()).into());
+        }
+        arguments.extend(self.jvm_options.iter().map(OsString::from));
+        arguments.push("-cp".into());
+        arguments.push(workload::classes().into());
+        arguments.push(self.class.into());
+        arguments.extend(self.arguments.iter().map(OsString::from));
+        arguments
+    }
+
+    fn finish(&self, command: Command) -> Finished {
+        let mut pid = None;
+        let mut killed = false;
+        process::run(command, |line| {
+            let Some(fields) = truth::parse_line(line) else {
+                return;
+            };
+            let number = |key: &str| fields.get(key).and_then(|text| text.parse::<u64>().ok());
+            pid = pid.or_else(|| number("pid"));
+            let due = self
+                .kill_after_cpu_ns
+                .is_some_and(|limit| number("cpu_ns").is_some_and(|ns| ns >= limit));
+            if due && !killed {
+                let pid =
+                    i32::try_from(pid.expect("the workload tells its pid first")).expect("a process id");
+                kill(Pid::from_raw(pid), Signal::SIGKILL).expect("the JVM still runs");
+                killed = true;
+            }
+        })
+    }
+}
+
+fn scratch() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("tickwalk-java-")
+        .tempdir()
+        .expect("a temporary folder")
+}
+
+/// A workload that ran under the profiler.
+#[derive(Debug)]
+pub struct Run {
+    /// Exit code of the command, as a shell would see it.
+    pub exit_code: i32,
+    /// Standard output of the command.
+    pub stdout: String,
+    /// Standard error of the command.
+    pub stderr: String,
+    /// What the workload says it did.
+    pub truth: Truth,
+    /// The recording file.
+    pub recording: PathBuf,
+    summary: Option<Summary>,
+    folder: TempDir,
+}
+
+impl Run {
+    fn new(finished: Finished, recording: PathBuf, summary: Option<&Path>, folder: TempDir) -> Self {
+        let summary = summary
+            .and_then(|path| std::fs::read_to_string(path).ok())
+            .map(|text| {
+                serde_json::from_str(&text)
+                    .unwrap_or_else(|error| panic!("the summary is not as agreed: {error}\n{text}"))
+            });
+        Self {
+            exit_code: finished.exit_code(),
+            truth: Truth::parse(&finished.stdout),
+            stdout: finished.stdout,
+            stderr: finished.stderr,
+            recording,
+            summary,
+            folder,
+        }
+    }
+
+    /// The run in figures.
+    ///
+    /// # Panics
+    /// If no summary was written.
+    #[track_caller]
+    pub fn summary(&self) -> &Summary {
+        self.summary
+            .as_ref()
+            .unwrap_or_else(|| panic!("no summary; exit {}\n{}", self.exit_code, self.stderr))
+    }
+
+    /// The flame graph page.
+    pub fn flamegraph(&self) -> PathBuf {
+        self.folder.path().join("flamegraph.html")
+    }
+
+    /// The stacks in the recording.
+    ///
+    /// # Panics
+    /// If the recording cannot be exported.
+    #[track_caller]
+    pub fn stacks(&self) -> Stacks {
+        Stacks::parse_collapsed(&self.tickwalk(&["export", "--format", "collapsed", "--unit", "ns"]))
+    }
+
+    /// Asserts that the workload ended with this exit code.
+    ///
+    /// # Panics
+    /// If not; shows what it printed.
+    #[track_caller]
+    pub fn assert_exit_code(&self, expected: i32) {
+        assert_eq!(
+            self.exit_code, expected,
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout, self.stderr
+        );
+    }
+
+    /// Runs `tickwalk VERB... RECORDING` and gives its standard output.
+    ///
+    /// # Panics
+    /// If it fails.
+    #[track_caller]
+    pub fn tickwalk(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(binaries::tickwalk());
+        command.args(arguments).arg(&self.recording);
+        let finished = process::run(command, |_| ());
+        assert_eq!(
+            finished.exit_code(),
+            0,
+            "tickwalk {arguments:?}: {}",
+            finished.stderr
+        );
+        finished.stdout
+    }
+}

@@ -1,0 +1,187 @@
+//! A profile as weighted stacks, read from `tickwalk export --format collapsed --unit ns`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One stack with the CPU time sampled in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack {
+    /// Frame names, root first; without the stop mark.
+    pub frames: Vec<String>,
+    /// Why the walk ended, if it did not end at a true root.
+    pub stop: Option<String>,
+    /// Sampled CPU time.
+    pub ns: u64,
+}
+
+impl Stack {
+    /// Number of frames of this name.
+    pub fn count(&self, frame: &str) -> usize {
+        self.frames.iter().filter(|name| *name == frame).count()
+    }
+
+    /// Whether a frame of this name is on the stack.
+    pub fn has(&self, frame: &str) -> bool {
+        self.count(frame) > 0
+    }
+
+    /// Whether `chain` stands on the stack, in this order and without other frames in between.
+    pub fn has_chain(&self, chain: &[&str]) -> bool {
+        self.frames
+            .windows(chain.len())
+            .any(|window| window.iter().zip(chain).all(|(frame, name)| frame == name))
+    }
+}
+
+/// CPU time of one method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MethodWeight {
+    /// `package.Class.method`, or the symbol of native code.
+    pub name: String,
+    /// Sampled while it was the leaf.
+    pub self_ns: u64,
+    /// Sampled while it was anywhere on the stack.
+    pub total_ns: u64,
+}
+
+/// All stacks of a profile.
+#[derive(Debug, Clone, Default)]
+pub struct Stacks {
+    /// In the order of the export.
+    pub all: Vec<Stack>,
+}
+
+impl Stacks {
+    /// Parses collapsed lines: `[stop];root;...;leaf WEIGHT`, where the mark in brackets may be missing.
+    ///
+    /// # Panics
+    /// On a line without a weight.
+    pub fn parse_collapsed(text: &str) -> Self {
+        Self {
+            all: text
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .map(parse_line)
+                .collect(),
+        }
+    }
+
+    /// Sum over all stacks.
+    pub fn total_ns(&self) -> u64 {
+        self.all.iter().map(|stack| stack.ns).sum()
+    }
+
+    /// Sum over the stacks that `choose` wants.
+    pub fn ns_where(&self, choose: impl Fn(&Stack) -> bool) -> u64 {
+        self.all
+            .iter()
+            .filter(|stack| choose(stack))
+            .map(|stack| stack.ns)
+            .sum()
+    }
+
+    /// Sum over the stacks with a frame of this name.
+    pub fn ns_below(&self, frame: &str) -> u64 {
+        self.ns_where(|stack| stack.has(frame))
+    }
+
+    /// The stacks with a frame of this name.
+    pub fn below(&self, frame: &str) -> Self {
+        Self {
+            all: self
+                .all
+                .iter()
+                .filter(|stack| stack.has(frame))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// Share of the CPU time that lies in stacks `choose` wants, 0 to 1; 0 for an empty profile.
+    pub fn share_where(&self, choose: impl Fn(&Stack) -> bool) -> f64 {
+        self.ns_where(choose) as f64 / (self.total_ns().max(1) as f64)
+    }
+
+    /// Methods by CPU time in themselves, most first.
+    pub fn hot_methods(&self) -> Vec<MethodWeight> {
+        let mut methods: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for stack in &self.all {
+            for name in stack.frames.iter().map(String::as_str).collect::<BTreeSet<_>>() {
+                methods.entry(name).or_default().1 += stack.ns;
+            }
+            if let Some(leaf) = stack.frames.last() {
+                methods.entry(leaf).or_default().0 += stack.ns;
+            }
+        }
+        let mut weights: Vec<MethodWeight> = methods
+            .into_iter()
+            .map(|(name, (self_ns, total_ns))| MethodWeight {
+                name: name.to_owned(),
+                self_ns,
+                total_ns,
+            })
+            .collect();
+        weights.sort_by(|a, b| b.self_ns.cmp(&a.self_ns).then_with(|| a.name.cmp(&b.name)));
+        weights
+    }
+}
+
+fn parse_line(line: &str) -> Stack {
+    let (path, weight) = line
+        .rsplit_once(' ')
+        .unwrap_or_else(|| panic!("no weight in collapsed line {line:?}"));
+    let ns = weight
+        .parse()
+        .unwrap_or_else(|_| panic!("no weight in collapsed line {line:?}"));
+    let mut frames: Vec<String> = path.split(';').map(str::to_owned).collect();
+    let mark = frames
+        .first()
+        .and_then(|first| first.strip_prefix('[')?.strip_suffix(']'))
+        .map(str::to_owned);
+    if mark.is_some() {
+        frames.remove(0);
+    }
+    Stack {
+        frames,
+        stop: mark,
+        ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collapsed_lines() {
+        let stacks = Stacks::parse_collapsed("main;A.a;A.b 30\n[unreadable_memory];f(int, char);A.b 10\n");
+        assert_eq!(stacks.total_ns(), 40);
+        assert_eq!(stacks.all[0].stop, None);
+        assert_eq!(stacks.all[1].stop.as_deref(), Some("unreadable_memory"));
+        assert_eq!(stacks.all[1].frames, ["f(int, char)", "A.b"]);
+        assert_eq!(stacks.ns_below("A.a"), 30);
+        assert!(stacks.all[0].has_chain(&["A.a", "A.b"]));
+        assert!(!stacks.all[0].has_chain(&["main", "A.b"]));
+    }
+
+    #[test]
+    fn recursion_counts_once_in_totals() {
+        let stacks = Stacks::parse_collapsed("r;r;r 5\nr;s 2\n");
+        let methods = stacks.hot_methods();
+        assert_eq!(
+            methods[0],
+            MethodWeight {
+                name: "r".to_owned(),
+                self_ns: 5,
+                total_ns: 7
+            }
+        );
+        assert_eq!(
+            methods[1],
+            MethodWeight {
+                name: "s".to_owned(),
+                self_ns: 2,
+                total_ns: 2
+            }
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! The JSON that `tickwalk record --summary` writes, typed.
+//!
+//! Times are signed here although none may be negative: a test that finds one must be able to say so.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// One run in figures.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Summary {
+    /// Samples in the recording.
+    pub samples: u64,
+    /// Requests the handlers left and the sampler thread drained.
+    pub requests: u64,
+    /// The account of the whole process.
+    pub cpu_ns: CpuTime,
+    /// Share of the kernel's CPU time that samples stand for, 0 to 1.
+    pub explained: f64,
+    /// Walks by the reason they ended for.
+    pub stops: BTreeMap<String, u64>,
+    /// The account of each thread.
+    pub threads: Vec<ThreadAccount>,
+    /// Time stamp counter cycles inside the signal handler.
+    pub handler_cycles: Percentiles,
+    /// The sampler thread's own cost.
+    pub sampler: Sampler,
+    /// The request queues.
+    pub queue: Queue,
+    /// The profiled JVM.
+    pub jvm: Jvm,
+    /// CPU time between two expirations of a thread's timer.
+    pub interval_ns: i64,
+    /// CPU time of the whole process by its own clock, measured apart from the threads' accounts.
+    pub process_cpu_ns: i64,
+    /// Whether the recording has its orderly end.
+    pub complete: bool,
+}
+
+/// CPU time of the process, by what became of it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CpuTime {
+    /// By the kernel.
+    pub kernel: i64,
+    /// Samples stand for it.
+    pub sampled: i64,
+    /// Expirations without a sample, by cause.
+    pub lost: BTreeMap<String, i64>,
+    /// No expiration has covered it yet.
+    pub unfinished: i64,
+    /// Burnt by threads before their timer ran.
+    pub before_timer: i64,
+}
+
+impl CpuTime {
+    /// Sum over the causes.
+    pub fn lost_total(&self) -> i64 {
+        self.lost.values().sum()
+    }
+}
+
+/// The account of one thread.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ThreadAccount {
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Thread name.
+    pub name: String,
+    /// `java`, `compiler`, `gc`, `vm` or `native`.
+    pub kind: String,
+    /// CPU time by the kernel since its timer was armed, plus the period it took over.
+    pub kernel_ns: i64,
+    /// Samples stand for it.
+    pub sampled_ns: i64,
+    /// Expirations without a sample.
+    pub lost_ns: i64,
+    /// No expiration has covered it.
+    pub unfinished_ns: i64,
+    /// Burnt before its timer ran.
+    pub before_timer_ns: i64,
+    /// Number of its samples.
+    pub samples: u64,
+}
+
+impl ThreadAccount {
+    /// What the account misses: 0 when it closes.
+    pub fn gap_ns(&self) -> i64 {
+        self.kernel_ns - self.sampled_ns - self.lost_ns - self.unfinished_ns
+    }
+}
+
+/// A distribution.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Percentiles {
+    /// Number of values; absent where it equals the samples.
+    #[serde(default)]
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// The sampler thread's own cost.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Sampler {
+    /// Its CPU time.
+    pub cpu_ns: u64,
+    /// Per walked and named sample.
+    pub walk_ns: Percentiles,
+}
+
+/// The request queues.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Queue {
+    /// Allocated at the end.
+    pub capacity_bytes: u64,
+    /// How often a queue grew.
+    pub grown: u64,
+}
+
+/// The profiled JVM.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Jvm {
+    /// `java.vm.version`.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+}
+
+impl Summary {
+    /// The accounts of threads of this name.
+    pub fn threads_named(&self, name: &str) -> Vec<&ThreadAccount> {
+        self.threads.iter().filter(|thread| thread.name == name).collect()
+    }
+
+    /// The account of the only thread of this name.
+    ///
+    /// # Panics
+    /// If there is none or more than one.
+    pub fn thread(&self, name: &str) -> &ThreadAccount {
+        match self.threads_named(name)[..] {
+            [thread] => thread,
+            ref found => panic!("{} threads '{name}' in {:?}", found.len(), self.threads),
+        }
+    }
+
+    /// Asserts that the account of the process and of every thread closes and holds nothing negative.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[track_caller]
+    pub fn assert_account_closes(&self) {
+        let cpu = &self.cpu_ns;
+        let terms = [cpu.kernel, cpu.sampled, cpu.unfinished, cpu.before_timer];
+        assert!(
+            terms.iter().chain(cpu.lost.values()).all(|ns| *ns >= 0),
+            "a negative time in {cpu:?}"
+        );
+        assert_eq!(
+            cpu.kernel,
+            cpu.sampled + cpu.lost_total() + cpu.unfinished,
+            "the process account is open: {cpu:?}"
+        );
+        for thread in &self.threads {
+            let terms = [
+                thread.kernel_ns,
+                thread.sampled_ns,
+                thread.lost_ns,
+                thread.unfinished_ns,
+                thread.before_timer_ns,
+            ];
+            assert!(terms.iter().all(|ns| *ns >= 0), "a negative time in {thread:?}");
+            assert_eq!(thread.gap_ns(), 0, "the account of a thread is open: {thread:?}");
+            // Less than one interval is open at any time; an expiration waits for the scheduler tick (1 to 10 ms).
+            let bound = self.interval_ns + 10_000_000;
+            assert!(
+                thread.unfinished_ns <= bound,
+                "more than an unfinished period in {thread:?}"
+            );
+        }
+        // The kernel's clock of the process is a witness of its own: what no thread's account holds is at most the
+        // last moments of threads that ended, and the JVM's teardown.
+        let of_threads = cpu.kernel + cpu.before_timer;
+        let of_sampler = i64::try_from(self.sampler.cpu_ns).expect("a CPU time");
+        let difference = (self.process_cpu_ns - of_threads).abs();
+        let bound = self.process_cpu_ns / 50 + 5 * self.interval_ns + of_sampler;
+        assert!(
+            difference <= bound,
+            "threads {of_threads}, sampler {of_sampler}, process {}",
+            self.process_cpu_ns
+        );
+        let samples: u64 = self.threads.iter().map(|thread| thread.samples).sum();
+        assert_eq!(samples, self.samples, "samples of the threads and of the process");
+        let walks: u64 = self.stops.values().sum();
+        assert_eq!(
+            walks, self.samples,
+            "every sample's walk ended for one counted reason: {:?}",
+            self.stops
+        );
+        assert!(
+            (0.0..=1.0).contains(&self.explained),
+            "explained is {}",
+            self.explained
+        );
+    }
+}

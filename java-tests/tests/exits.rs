@@ -1,0 +1,46 @@
+//! However the program ends, its own exit code comes out and the recording holds what was sampled until then.
+
+use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
+
+on_every_jdk! {
+    /// `System.exit(7)` from another thread than main, while others burn.
+    fn system_exit(jdk) {
+        let run = Workload::new("SystemExit").argument(1).record(jdk);
+        run.assert_exit_code(7);
+        let summary = run.summary();
+        assert!(summary.complete);
+        summary.assert_account_closes();
+        let exiting = summary.thread("exiting");
+        let truth = run.truth.thread_cpu_ns("exiting") as i64;
+        assert!((exiting.sampled_ns - truth).abs() <= truth / 50 + INTERVAL_NS as i64, "{exiting:?}, true {truth}");
+        assert!(run.flamegraph().is_file());
+    }
+}
+
+on_every_jdk! {
+    fn uncaught_exception(jdk) {
+        let run = Workload::new("UncaughtException").argument(1).record(jdk);
+        run.assert_exit_code(1);
+        assert!(run.stderr.contains("IllegalStateException: on purpose"), "{}", run.stderr);
+        assert!(run.summary().complete);
+        let truth = run.truth.method_cpu_ns("UncaughtException.burn");
+        let sampled = run.stacks().ns_below("UncaughtException.burn");
+        assert!(sampled.abs_diff(truth) <= truth / 50 + INTERVAL_NS, "sampled {sampled}, true {truth}");
+    }
+}
+
+on_every_jdk! {
+    /// `kill -9`: everything sent before the cut can be read, and the recording says that it was cut.
+    fn killed(jdk) {
+        let run = Workload::new("Killed").kill_after_cpu_ns(3_000_000_000).record(jdk);
+        run.assert_exit_code(128 + 9);
+        let summary = run.summary();
+        assert!(!summary.complete, "a killed program cannot have ended in order");
+        assert!(summary.samples > 0);
+        let sampled = run.stacks().ns_below("Killed.burn");
+        let truth = run.truth.method_cpu_ns("Killed.burn");
+        assert!(sampled > 0, "nothing readable of {truth} ns");
+        // The workload tells its time every 100 ms, so at most that much more can have been sampled.
+        assert!(sampled <= truth + 200_000_000 + INTERVAL_NS, "sampled {sampled}, true {truth}");
+    }
+}

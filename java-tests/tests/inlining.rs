@@ -1,0 +1,36 @@
+//! Methods inlined by C2 still have their frames, in the order they call each other.
+
+use java_tests::{Workload, binomial_tolerance, on_every_jdk};
+
+on_every_jdk! {
+    fn chain_in_order(jdk) {
+        let run = Workload::new("InlinedChain").argument(3).record(jdk);
+        run.assert_exit_code(0);
+        let stacks = run.stacks().below("InlinedChain.d");
+        let truth = run.truth.method_cpu_ns("InlinedChain.run");
+        assert!(stacks.total_ns() as f64 >= 0.95 * truth as f64, "d has {} of {truth}", stacks.total_ns());
+        let chain = ["InlinedChain.run", "InlinedChain.a", "InlinedChain.b", "InlinedChain.c", "InlinedChain.d"];
+        let in_order = stacks.share_where(|stack| stack.has_chain(&chain) && stack.has("InlinedChain.main"));
+        assert!(in_order >= 0.99, "only {in_order} of the samples in d have run;a;b;c;d below main");
+        // The loop is in d, so d is the leaf.
+        let leaf = stacks.share_where(|stack| stack.frames.last().is_some_and(|leaf| leaf == "InlinedChain.d"));
+        assert!(leaf >= 0.97, "d is the leaf of {leaf} only");
+    }
+}
+
+on_every_jdk! {
+    /// Eight receivers at one call site: nothing to inline, itable stubs on top now and then.
+    fn megamorphic_calls(jdk) {
+        let run = Workload::new("Megamorphic").argument(4).record(jdk);
+        run.assert_exit_code(0);
+        let stacks = run.stacks().below("Megamorphic.sum");
+        let samples = run.summary().samples;
+        for shape in 0..8 {
+            let name = format!("Megamorphic$Shape{shape}.area");
+            let share = stacks.ns_below(&name) as f64 / stacks.total_ns() as f64;
+            // Calls and stubs belong to none of the eight: at most a tenth of the time.
+            let tolerance = binomial_tolerance(0.125, samples) + 0.0125;
+            assert!((share - 0.125).abs() <= tolerance, "{name} has {share}, tolerance {tolerance}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Interpreted code (`-Xint`): walks get through interpreter frames to the root.
+
+use java_tests::{Stacks, Workload, on_every_jdk};
+
+/// Share of the CPU time in stacks with a frame of the workload whose walk ended at a true root.
+fn whole_share(stacks: &Stacks, class: &str) -> f64 {
+    let prefix = format!("{class}.");
+    let java = Stacks {
+        all: stacks
+            .all
+            .iter()
+            .filter(|stack| stack.frames.iter().any(|frame| frame.starts_with(&prefix)))
+            .cloned()
+            .collect(),
+    };
+    let main = format!("{class}.main");
+    java.share_where(|stack| stack.stop.is_none() && stack.has(&main))
+}
+
+on_every_jdk! {
+    fn calls_all_the_time(jdk) {
+        let run = Workload::new("Megamorphic").argument(3).jvm("-Xint").record(jdk);
+        run.assert_exit_code(0);
+        let stacks = run.stacks();
+        let whole = whole_share(&stacks, "Megamorphic");
+        assert!(whole > 0.98, "{whole} of the Java samples reach main: {:?}", run.summary().stops);
+        let truth = run.truth.method_cpu_ns("Megamorphic.sum");
+        let below_main = stacks.ns_below("Megamorphic.main");
+        assert!(below_main as f64 >= 0.97 * truth as f64, "main has {below_main} of {truth}");
+    }
+}
+
+on_every_jdk! {
+    fn deep_stacks(jdk) {
+        let run = Workload::new("DeepRecursion").argument(2).argument(500).jvm("-Xint").record(jdk);
+        run.assert_exit_code(0);
+        let burner = run.stacks().below("DeepRecursion.burn");
+        let whole = burner.share_where(|stack| {
+            stack.stop.is_none() && stack.count("DeepRecursion.recurse") == 500 && stack.has("DeepRecursion.main")
+        });
+        assert!(whole > 0.98, "{whole} of the samples in the burner have all frames: {:?}", run.summary().stops);
+    }
+}

@@ -1,0 +1,46 @@
+//! Hidden classes, LambdaForms and generated code between the caller and the work.
+
+use java_tests::{Workload, binomial_tolerance, on_every_jdk, on_jdks};
+
+on_every_jdk! {
+    fn streams_handles_and_text(jdk) {
+        let run = Workload::new("Lambdas").argument(4).record(jdk);
+        run.assert_exit_code(0);
+        let stacks = run.stacks();
+        let methods = ["Lambdas.stream", "Lambdas.handle", "Lambdas.text"];
+        let total_truth: u64 = methods.iter().map(|name| run.truth.method_cpu_ns(name)).sum();
+        for name in methods {
+            let truth = run.truth.method_cpu_ns(name) as f64 / total_truth as f64;
+            let sampled = stacks.ns_below(name) as f64 / total_truth as f64;
+            let tolerance = binomial_tolerance(truth, run.summary().samples) + 0.01;
+            assert!((sampled - truth).abs() <= tolerance, "{name}: sampled {sampled}, true {truth}, tolerance {tolerance}");
+        }
+        let work = stacks.below("Lambdas.step");
+        let rooted = work.share_where(|stack| stack.stop.is_none() && stack.has("Lambdas.main"));
+        assert!(rooted >= 0.98, "{rooted} of the samples in step reach main: {:?}", run.summary().stops);
+    }
+}
+
+on_every_jdk! {
+    /// Stack trace filling, unwinding and their stubs count for the method that throws and catches.
+    fn exceptions(jdk) {
+        let run = Workload::new("Exceptions").argument(3).record(jdk);
+        run.assert_exit_code(0);
+        let truth = run.truth.method_cpu_ns("Exceptions.throwAndCatch") as f64;
+        let sampled = run.stacks().ns_below("Exceptions.throwAndCatch") as f64;
+        assert!((sampled - truth).abs() <= 0.05 * truth, "sampled {sampled}, true {truth}");
+    }
+}
+
+on_jdks! {
+    21, 25;
+    /// A mounted virtual thread shows its full logical stack, frames frozen in the heap included.
+    fn virtual_threads(jdk) {
+        let run = Workload::new("VirtualThreads").argument(4).record(jdk);
+        run.assert_exit_code(0);
+        let burner = run.stacks().below("VirtualThreads.burn");
+        assert!(burner.total_ns() > 0);
+        let whole = burner.share_where(|stack| stack.stop.is_none() && stack.count("VirtualThreads.descend") == 30);
+        assert!(whole >= 0.97, "{whole} of the samples in burn have all 30 callers: {:?}", run.summary().stops);
+    }
+}

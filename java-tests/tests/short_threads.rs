@@ -1,0 +1,28 @@
+//! Threads that end before their first interval is over still have their CPU time counted.
+
+use java_tests::{INTERVAL_NS, Workload, binomial_tolerance, on_every_jdk};
+
+on_every_jdk! {
+    fn account_closes(jdk) {
+        let run = Workload::new("ManyShortThreads").argument(6).record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        summary.assert_account_closes();
+        assert!(summary.complete);
+
+        // A thread that ends hands its unfinished period to the next new one, so what stays uncovered is at most
+        // one interval for each thread alive at once: two short ones, main, the JVM's own (about 25), and a
+        // margin for threads that start before their predecessors are accounted for.
+        let uncovered = summary.cpu_ns.kernel - summary.cpu_ns.sampled;
+        let bound = 40 * INTERVAL_NS as i64;
+        assert!(uncovered <= bound, "{uncovered} ns of CPU time are without a sample, more than {bound}");
+
+        // Which thread of a chain gets a period's sample is chance: the sum over all short threads is right
+        // within four standard deviations of as many independent draws as there are samples.
+        let truth = run.truth.number("method", "ManyShortThreads.burn", "cpu_ns") as f64;
+        let sampled = run.stacks().ns_below("ManyShortThreads.burn") as f64;
+        let all = (summary.cpu_ns.kernel + summary.cpu_ns.before_timer) as f64;
+        let tolerance = all * binomial_tolerance((truth / all).min(1.0), summary.samples) + bound as f64 / 2.0;
+        assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
+    }
+}

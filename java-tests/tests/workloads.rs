@@ -1,0 +1,25 @@
+//! The workloads themselves, without a profiler: they do what the other tests take for granted.
+
+use java_tests::{Truth, Workload, on_every_jdk};
+
+on_every_jdk! {
+    fn tell_the_truth(jdk) {
+        let finished = Workload::new("TwoMethods").argument(1).argument(20_000).run_alone(jdk);
+        assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+        let truth = Truth::parse(&finished.stdout);
+        let heavy = truth.method_cpu_ns("TwoMethods.heavy") as f64;
+        let light = truth.method_cpu_ns("TwoMethods.light") as f64;
+        assert!((heavy / (heavy + light) - 0.75).abs() < 0.03, "heavy {heavy}, light {light}");
+        // Class loading and the harness's own lines are all that is missing.
+        let main = truth.thread_cpu_ns("main") as f64;
+        assert!(heavy + light <= main && heavy + light >= 0.7 * main, "{heavy} + {light} of {main}");
+    }
+}
+
+on_every_jdk! {
+    fn exit_codes(jdk) {
+        assert_eq!(Workload::new("SystemExit").argument(0.1).run_alone(jdk).exit_code(), 7);
+        assert_eq!(Workload::new("UncaughtException").argument(0.1).run_alone(jdk).exit_code(), 1);
+        assert_eq!(Workload::new("Killed").kill_after_cpu_ns(100_000_000).run_alone(jdk).exit_code(), 128 + 9);
+    }
+}

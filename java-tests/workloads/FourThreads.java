@@ -1,0 +1,54 @@
+/**
+ * Four threads of equal, fixed work below 40 frames: for measuring what a profiler costs, so the amount
+ * of work is a count and never depends on a clock.
+ *
+ * <p>Arguments: nominal seconds of CPU time of all threads together.
+ */
+public final class FourThreads {
+    private static final int THREADS = 4;
+    private static final int DEPTH = 40;
+    /** About what a 2.6 GHz core does. */
+    private static final long ITERATIONS_PER_SECOND = 680_000_000L;
+    private static final int ITERATIONS_PER_CALL = 100_000;
+
+    static long descend(int depth, long x) {
+        if (depth == 0) {
+            return work(x);
+        }
+        return descend(depth - 1, x) + 1;
+    }
+
+    static long work(long x) {
+        for (int i = 0; i < ITERATIONS_PER_CALL; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x;
+    }
+
+    public static void main(String[] arguments) throws InterruptedException {
+        double seconds = ThreadCpu.budget(arguments, 8) / 1e9;
+        long calls = (long) (seconds * ITERATIONS_PER_SECOND / ITERATIONS_PER_CALL / THREADS);
+        Thread[] threads = new Thread[THREADS];
+        long[] results = new long[THREADS];
+        for (int i = 0; i < THREADS; i++) {
+            int index = i;
+            threads[i] = new Thread(() -> {
+                long x = index;
+                for (long call = 0; call < calls; call++) {
+                    x = descend(DEPTH, x);
+                }
+                results[index] = x;
+                ThreadCpu.truthThread();
+            }, "worker-" + i);
+            threads[i].start();
+        }
+        long sum = 0;
+        for (int i = 0; i < THREADS; i++) {
+            threads[i].join();
+            sum += results[i];
+        }
+        ThreadCpu.truth("method=FourThreads.work calls=" + calls * THREADS + " sum=" + sum);
+        ThreadCpu.truthThread();
+    }
+}

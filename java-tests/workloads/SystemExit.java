@@ -1,0 +1,36 @@
+/**
+ * Three threads burn; one of them, not main, then calls {@code System.exit(7)} while the others still
+ * burn and main waits for them.
+ *
+ * <p>Arguments: seconds of CPU time of the exiting thread.
+ */
+public final class SystemExit {
+    private static volatile long sink;
+
+    static void burn(long nanos) {
+        long x = sink;
+        do {
+            for (int i = 0; i < 100_000; i++) {
+                x = x * 6364136223846793005L + 1442695040888963407L;
+                x ^= x >>> 17;
+            }
+        } while (ThreadCpu.nanos() < nanos);
+        sink = x;
+    }
+
+    public static void main(String[] arguments) throws InterruptedException {
+        long budget = ThreadCpu.budget(arguments, 1);
+        Thread exiting = new Thread(() -> {
+            burn(budget);
+            ThreadCpu.truthMethod("SystemExit.burn", ThreadCpu.nanos());
+            ThreadCpu.truthThread();
+            System.exit(7);
+        }, "exiting");
+        exiting.start();
+        for (int i = 0; i < 2; i++) {
+            // Bounded, so that a lost exit call fails the test instead of hanging it.
+            new Thread(() -> burn(30 * budget), "burning-" + i).start();
+        }
+        exiting.join();
+    }
+}

@@ -1,0 +1,284 @@
+//! gRPC's length-prefixed framing over any byte stream.
+//!
+//! Problem: protobuf messages carry no length, and a stream delivers bytes in arbitrary portions.
+//! Approach: each message is preceded by one flag byte (0: the message is not compressed) and its length, four
+//! bytes, big-endian. [`FrameDecoder`] does no I/O, so that it can be tested byte by byte; [`FrameReader`] puts
+//! it in front of a [`Read`].
+//! Invariant: a length is compared with the limit before a byte is reserved for it, and an error never panics.
+
+use std::fmt;
+use std::io::{self, Read};
+
+/// Longest message either side accepts, in bytes, without its prefix: 4 MiB.
+///
+/// It is the default limit of gRPC implementations. A full batch of the agent is about 100 KB (10,000 samples),
+/// so the limit is generous, while a peer that lies about a length costs at most this much buffer. A decoded
+/// message can be larger than its encoding: the worst case is a list of empty entries, two bytes each on the
+/// wire and up to 100 bytes in memory.
+pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// Bytes in front of each message: flag and length.
+pub const PREFIX_BYTES: usize = 5;
+
+/// How much a [`FrameReader`] asks for at once; one read fetches several ordinary messages.
+const READ_BYTES: usize = 64 << 10;
+
+/// Why bytes are not a framed message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FramingError {
+    /// The flag byte is neither 0 nor 1, so this is not the start of a message.
+    BadFlag(u8),
+    /// The message is compressed (flag 1), which this version does not read.
+    Unsupported,
+    /// The message is longer than the limit.
+    TooLong {
+        /// Length of the message in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The stream ended inside a message, after this many bytes of it.
+    Truncated(usize),
+    /// The bytes of the message, this many, are not a valid encoding of the expected type.
+    Malformed(usize),
+    /// The stream below failed.
+    Io(io::ErrorKind),
+}
+
+impl fmt::Display for FramingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            FramingError::BadFlag(flag) => write!(f, "flag byte {flag:#04x} does not start a message"),
+            FramingError::Unsupported => f.write_str("compressed messages are not supported"),
+            FramingError::TooLong { len, max } => {
+                write!(f, "message of {len} bytes exceeds the limit of {max} bytes")
+            }
+            FramingError::Truncated(len) => write!(f, "stream ends after {len} bytes of a message"),
+            FramingError::Malformed(len) => write!(f, "message of {len} bytes is not valid protobuf"),
+            FramingError::Io(kind) => write!(f, "reading failed: {kind}"),
+        }
+    }
+}
+
+impl std::error::Error for FramingError {}
+
+/// Appends `message` with its prefix to `out`, whose earlier content stays.
+///
+/// # Errors
+/// [`FramingError::TooLong`] if the message exceeds [`MAX_MESSAGE_BYTES`]; `out` is unchanged then.
+pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<(), FramingError> {
+    let len = message.encoded_len();
+    let prefix_len = u32::try_from(len).ok().filter(|_| len <= MAX_MESSAGE_BYTES);
+    let Some(prefix_len) = prefix_len else {
+        return Err(FramingError::TooLong {
+            len,
+            max: MAX_MESSAGE_BYTES,
+        });
+    };
+    let start = out.len();
+    out.reserve(PREFIX_BYTES + len);
+    out.push(0);
+    out.extend_from_slice(&prefix_len.to_be_bytes());
+    // Encoding into a Vec fails only when it runs out of room, and a Vec grows.
+    if message.encode(out).is_err() {
+        out.truncate(start);
+        return Err(FramingError::Malformed(len));
+    }
+    Ok(())
+}
+
+/// Decodes one message from `framed`: prefix and message exactly, as [`FrameDecoder::next_framed`] returns them.
+///
+/// # Errors
+/// As [`FrameDecoder::next`], and [`FramingError::Truncated`] if `framed` is shorter than its prefix says.
+pub fn decode_frame<M: prost::Message + Default>(framed: &[u8]) -> Result<M, FramingError> {
+    match framed_len(framed, MAX_MESSAGE_BYTES)? {
+        Some(len) if len <= framed.len() => decode_body(&framed[PREFIX_BYTES..len]),
+        _ => Err(FramingError::Truncated(framed.len())),
+    }
+}
+
+fn decode_body<M: prost::Message + Default>(body: &[u8]) -> Result<M, FramingError> {
+    M::decode(body).map_err(|_| FramingError::Malformed(body.len()))
+}
+
+/// Length of the first message in `bytes`, prefix included; `None` if the prefix is not complete.
+fn framed_len(bytes: &[u8], max: usize) -> Result<Option<usize>, FramingError> {
+    // The flag is judged as soon as it is there: garbage is refused at its first byte.
+    match bytes.first() {
+        None => return Ok(None),
+        Some(0) => {}
+        Some(1) => return Err(FramingError::Unsupported),
+        Some(&flag) => return Err(FramingError::BadFlag(flag)),
+    }
+    let Some(&[_, a, b, c, d]) = bytes.first_chunk::<PREFIX_BYTES>() else {
+        return Ok(None);
+    };
+    let len = u32::from_be_bytes([a, b, c, d]) as usize;
+    if len > max {
+        return Err(FramingError::TooLong { len, max });
+    }
+    Ok(Some(PREFIX_BYTES + len))
+}
+
+/// Cuts a stream of bytes into messages, without doing I/O.
+///
+/// An error in the framing is permanent: the position of the next message is unknown, so every later call
+/// returns the same error. [`FramingError::Malformed`] is not: the message is skipped.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that were returned already.
+    consumed: usize,
+    max: usize,
+}
+
+impl Default for FrameDecoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FrameDecoder {
+    /// A decoder that accepts messages of up to [`MAX_MESSAGE_BYTES`].
+    pub fn new() -> Self {
+        Self::with_max(MAX_MESSAGE_BYTES)
+    }
+
+    /// A decoder that accepts messages of up to `max` bytes, for example while a peer is still unknown.
+    pub fn with_max(max: usize) -> Self {
+        FrameDecoder {
+            buffer: Vec::new(),
+            consumed: 0,
+            max,
+        }
+    }
+
+    /// Changes the limit for the messages that follow.
+    pub fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    /// Appends received bytes; call [`next`](Self::next) until it returns `None` before the next push, so that
+    /// the buffer stays below one message and one push.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.consumed > 0 {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// [`FramingError::BadFlag`], [`Unsupported`](FramingError::Unsupported) and
+    /// [`TooLong`](FramingError::TooLong) for a wrong prefix, [`Malformed`](FramingError::Malformed) for a wrong
+    /// message.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the message type is chosen by each call"
+    )]
+    pub fn next<M: prost::Message + Default>(&mut self) -> Result<Option<M>, FramingError> {
+        match self.next_framed()? {
+            Some(framed) => decode_body(&framed[PREFIX_BYTES..]).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The bytes of the next message with its prefix, undecoded; `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next), except that the message itself is not looked at.
+    pub fn next_framed(&mut self) -> Result<Option<&[u8]>, FramingError> {
+        let pending = &self.buffer[self.consumed..];
+        match framed_len(pending, self.max)? {
+            Some(len) if len <= pending.len() => {
+                self.consumed += len;
+                Ok(Some(&pending[..len]))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Bytes received that do not make up a whole message yet.
+    pub fn pending(&self) -> usize {
+        self.buffer.len() - self.consumed
+    }
+
+    /// Tells whether the stream may end here.
+    ///
+    /// # Errors
+    /// [`FramingError::Truncated`] if bytes of an unfinished message are pending.
+    pub fn finish(&self) -> Result<(), FramingError> {
+        match self.pending() {
+            0 => Ok(()),
+            pending => Err(FramingError::Truncated(pending)),
+        }
+    }
+
+    fn has_whole_message(&self) -> Result<bool, FramingError> {
+        let pending = &self.buffer[self.consumed..];
+        Ok(framed_len(pending, self.max)?.is_some_and(|len| len <= pending.len()))
+    }
+}
+
+/// Reads messages from a stream.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    stream: R,
+    decoder: FrameDecoder,
+    chunk: Box<[u8]>,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// Reads from `stream`, which needs no buffering of its own.
+    pub fn new(stream: R) -> Self {
+        FrameReader {
+            stream,
+            decoder: FrameDecoder::new(),
+            chunk: vec![0; READ_BYTES].into_boxed_slice(),
+        }
+    }
+
+    /// The next message, `None` at the orderly end of the stream.
+    ///
+    /// # Errors
+    /// As [`FrameDecoder::next`]; [`FramingError::Truncated`] if the stream ends inside a message,
+    /// [`FramingError::Io`] if reading fails. A read that would block or timed out loses nothing: call again.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the message type is chosen by each call"
+    )]
+    pub fn next<M: prost::Message + Default>(&mut self) -> Result<Option<M>, FramingError> {
+        match self.next_framed()? {
+            Some(framed) => decode_body(&framed[PREFIX_BYTES..]).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The bytes of the next message with its prefix, undecoded; `None` at the orderly end of the stream.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next), except that the message itself is not looked at.
+    pub fn next_framed(&mut self) -> Result<Option<&[u8]>, FramingError> {
+        while !self.decoder.has_whole_message()? {
+            match self.stream.read(&mut self.chunk) {
+                Ok(0) => {
+                    self.decoder.finish()?;
+                    return Ok(None);
+                }
+                Ok(len) => self.decoder.push(&self.chunk[..len]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(FramingError::Io(error.kind())),
+            }
+        }
+        self.decoder.next_framed()
+    }
+
+    /// The stream below, for example to set its timeout.
+    pub fn get_ref(&self) -> &R {
+        &self.stream
+    }
+}

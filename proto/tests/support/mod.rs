@@ -1,0 +1,165 @@
+//! One message of every kind an agent sends, with every field set to a value that is not its default.
+
+use proto::v1::{
+    AgentMessage, Counter, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram, Lost, Method,
+    QueueStatistics, SampleBatch, Stack, Statistics, StringEntry, Thread, ThreadAccount, ThreadKind,
+    agent_message,
+};
+use proto::version::{MAGIC, WIRE_VERSION};
+
+/// The messages of an agent by the name of their golden file.
+pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
+    use agent_message::Body;
+    let bodies = [
+        ("hello", Body::Hello(hello())),
+        ("dictionary", Body::Dictionary(dictionary())),
+        ("samples", Body::Samples(samples())),
+        ("statistics", Body::Statistics(statistics())),
+        ("heartbeat", Body::Heartbeat(Heartbeat { time_ns: 123_456_789 })),
+        (
+            "goodbye",
+            Body::Goodbye(Goodbye {
+                reason: "vm_death".into(),
+            }),
+        ),
+    ];
+    (1u64..)
+        .zip(bodies)
+        .map(|(sequence, (name, body))| {
+            (
+                name,
+                AgentMessage {
+                    sequence,
+                    body: Some(body),
+                },
+            )
+        })
+        .collect()
+}
+
+fn hello() -> Hello {
+    Hello {
+        magic: MAGIC,
+        wire_version: WIRE_VERSION,
+        agent_version: "0.1.0".into(),
+        session_id: 0x0123_4567_89ab_cdef,
+        pid: 4321,
+        jvm_version: "25.0.3+9".into(),
+        jvm_name: "OpenJDK 64-Bit Server VM".into(),
+        jdk_major: 25,
+        command: "com.example.Main --port 8080".into(),
+        host: "build-1".into(),
+        interval_ns: 10_000_000,
+        kernel_tick_ns: 4_000_000,
+        wall_clock_ns: 1_790_000_000_000_000_000,
+        monotonic_ns: 55_000_000_000,
+        token: "secret".into(),
+    }
+}
+
+fn dictionary() -> Dictionary {
+    Dictionary {
+        strings: vec![StringEntry {
+            id: 11,
+            text: "com/example/Größe<init>".into(),
+        }],
+        methods: vec![Method {
+            id: 21,
+            class_name: 11,
+            name: 12,
+            signature: 13,
+            source_file: 14,
+            modifiers: 0x9,
+            hidden: true,
+        }],
+        frames: vec![
+            Frame {
+                id: 31,
+                kind: FrameKind::Inlined.into(),
+                method: 21,
+                bci: 17,
+                line: 42,
+                symbol: 0,
+            },
+            Frame {
+                id: 32,
+                kind: FrameKind::Stub.into(),
+                method: 0,
+                bci: -1,
+                line: 0,
+                symbol: 11,
+            },
+        ],
+        stacks: vec![Stack {
+            id: u64::MAX,
+            frames: vec![31, 32],
+            stop: "end_of_stack".into(),
+        }],
+        threads: vec![Thread {
+            id: 1,
+            tid: 4322,
+            name: "main".into(),
+            kind: ThreadKind::Java.into(),
+            java_id: 1,
+        }],
+    }
+}
+
+fn samples() -> SampleBatch {
+    SampleBatch {
+        first_time_ns: 55_010_000_000,
+        time_delta_ns: vec![0, 10_000_000, -3],
+        thread: vec![1, 1, 2],
+        stack: vec![u64::MAX, 7, 0],
+        cpu_ns: vec![10_000_000, 20_000_000, 10_000_000],
+        flags: vec![0, 1, 2],
+    }
+}
+
+fn statistics() -> Statistics {
+    let histogram = Histogram {
+        count: 3,
+        max: 3_000,
+        bucket: vec![7, 72, 76],
+        bucket_count: vec![1, 1, 1],
+    };
+    let lost = Lost {
+        cause: "queue_full".into(),
+        count: 2,
+        ns: 20_000_000,
+    };
+    Statistics {
+        time_ns: 56_000_000_000,
+        threads: vec![ThreadAccount {
+            thread: 1,
+            kernel_ns: 65_000_000,
+            sampled_ns: 40_000_000,
+            lost: vec![lost.clone()],
+            samples: 3,
+            carried_ns: 4_000_000,
+            handed_on_ns: 5_000_000,
+            ended: true,
+            before_timer_ns: 1_500_000,
+        }],
+        requests: 5,
+        samples: 3,
+        stops: vec![Counter {
+            name: "end_of_stack".into(),
+            count: 3,
+        }],
+        handler_cycles: Some(histogram.clone()),
+        walk_ns: Some(histogram.clone()),
+        drain_ns: Some(histogram),
+        sampler_cpu_ns: 700_000,
+        queue: Some(QueueStatistics {
+            capacity_bytes: 960,
+            grown: 1,
+            pool_bytes: 1 << 20,
+            pool_exhausted: 2,
+            high_water: 19,
+        }),
+        process_cpu_ns: 90_000_000,
+        before_timer_ns: 1_500_000,
+        lost: vec![lost],
+    }
+}

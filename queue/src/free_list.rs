@@ -1,0 +1,94 @@
+//! The free slabs of one size class.
+//!
+//! Problem: handlers on many threads take slabs and the sampler gives them back, all without locks, and a slab
+//! that was just used should be used again soon, while it is in cache.
+//! Approach: a Treiber stack of slab numbers, last in first out, with its links in the slab heads.
+//! Invariant: a number is popped by one caller only until it is pushed again.
+//! The head word carries a tag that every change increments: a handler that was preempted between reading the
+//! head and exchanging it fails even if the same slab is on top again with another one below it (ABA).
+//! The tag has 32 bits, so it deceives only after exactly a multiple of 2^32 changes within one such preemption.
+//!
+//! Source: R. K. Treiber, "Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use crate::slab_head::SlabHead;
+use crate::sync::{AtomicU64, Fault, Ordering, constructor, is_broken, ordering};
+
+/// A stack of free slab numbers.
+pub(crate) struct FreeList {
+    /// Tag in the high half, number of the top slab plus one in the low half, 0 there if empty.
+    head: AtomicU64,
+}
+
+/// The word after `head` with `top` (plus one) on top.
+fn retagged(head: u64, top: u32) -> u64 {
+    let tag = (head >> 32) as u32;
+    let tag = if is_broken(Fault::FreeListTag) {
+        tag
+    } else {
+        tag.wrapping_add(1)
+    };
+    (tag as u64) << 32 | top as u64
+}
+
+impl FreeList {
+    constructor! {
+        /// A list whose top is `top` (stored plus one); 0 for an empty one.
+        pub(crate) fn new(top: u32) -> Self {
+            Self { head: AtomicU64::new(top as u64) }
+        }
+    }
+
+    /// Takes the top slab.
+    #[inline]
+    pub(crate) fn pop(&self, slabs: &[SlabHead]) -> Option<u32> {
+        let order = ordering(Fault::FreeList, Ordering::Acquire);
+        // Acquire, here and when the exchange fails: pairs with the release in `push`, which wrote `next`.
+        let mut head = self.head.load(order);
+        loop {
+            let number = (head as u32).checked_sub(1)?;
+            // Relaxed: if another thread owns the slab by now, this value is stale, but then the tag has changed
+            // and the exchange fails.
+            let next = slabs.get(number as usize)?.next.load(Ordering::Relaxed);
+            // Acquire: pairs with the release in `push`, so that our writes come after the last reader's reads.
+            match self
+                .head
+                .compare_exchange_weak(head, retagged(head, next), order, order)
+            {
+                Ok(_) => return Some(number),
+                Err(current) => head = current,
+            }
+        }
+    }
+
+    /// Puts slab `number` on top; for whoever owns it.
+    #[inline]
+    pub(crate) fn push(&self, number: u32, slabs: &[SlabHead]) {
+        let (Some(slab), Some(top)) = (slabs.get(number as usize), number.checked_add(1)) else {
+            return;
+        };
+        // Relaxed: only a value to compare.
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            // Relaxed: published by the exchange below.
+            slab.next.store(head as u32, Ordering::Relaxed);
+            // Release: pairs with the acquires in `pop`.
+            match self.head.compare_exchange_weak(
+                head,
+                retagged(head, top),
+                ordering(Fault::FreeList, Ordering::Release),
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(current) => head = current,
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Counters of lost samples, by cause.
+//!
+//! Problem: the account of CPU time closes only if every refused request is counted with the time it stood for.
+//! Approach: one count and one sum of nanoseconds for each cause, each a relaxed atomic.
+//! The counters order nothing and publish nothing, so relaxed is enough: a reader may see a count without its
+//! nanoseconds for a moment, never a torn or lost addition.
+//! Invariant: all zero bytes are valid counters that have counted nothing.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use crate::sync::{AtomicU64, Ordering, array_of, constructor};
+
+/// Why a sample was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostCause {
+    /// The thread's ring had no free entry.
+    QueueFull,
+    /// No slab was free for the stack and the request was given up with it.
+    PoolExhausted,
+    /// The thread ran without a timer of its own for this time.
+    NoTimer,
+    /// The signal arrived after the session had begun to stop.
+    Stopping,
+    /// The delivery carried no context that could be trusted.
+    BadContext,
+}
+
+impl LostCause {
+    /// Number of causes.
+    pub const COUNT: usize = 5;
+
+    /// All causes, in the order of [`LostCause::index`].
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::QueueFull,
+        Self::PoolExhausted,
+        Self::NoTimer,
+        Self::Stopping,
+        Self::BadContext,
+    ];
+
+    /// Stable name for the wire and for people, in snake_case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::PoolExhausted => "pool_exhausted",
+            Self::NoTimer => "no_timer",
+            Self::Stopping => "stopping",
+            Self::BadContext => "bad_context",
+        }
+    }
+
+    /// Position in [`LostCause::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What was lost to one cause since the counters were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The cause.
+    pub cause: LostCause,
+    /// Samples.
+    pub count: u64,
+    /// CPU time they stood for, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// Samples lost, by cause.
+#[repr(C)]
+pub struct LostCounters {
+    counts: [AtomicU64; LostCause::COUNT],
+    nanos: [AtomicU64; LostCause::COUNT],
+}
+
+/// # Signal Safe Methods
+///
+/// A fixed number of atomic additions; callable from any thread and any handler.
+impl LostCounters {
+    /// Counts one sample lost to `cause`, standing for `nanos` nanoseconds of CPU time.
+    #[inline]
+    pub fn add(&self, cause: LostCause, nanos: u64) {
+        // Both relaxed: statistics pair with nothing.
+        if let Some(count) = self.counts.get(cause.index()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(sum) = self.nanos.get(cause.index()) {
+            sum.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+}
+
+impl LostCounters {
+    constructor! {
+        /// Counters that have counted nothing.
+        pub fn new() -> Self {
+            Self { counts: array_of!(AtomicU64::new(0)), nanos: array_of!(AtomicU64::new(0)) }
+        }
+    }
+
+    /// The totals so far, in the order of [`LostCause::ALL`].
+    pub fn snapshot(&self) -> [Lost; LostCause::COUNT] {
+        LostCause::ALL.map(|cause| Lost {
+            cause,
+            // Relaxed: pairs with nothing.
+            count: self
+                .counts
+                .get(cause.index())
+                .map_or(0, |count| count.load(Ordering::Relaxed)),
+            nanos: self
+                .nanos
+                .get(cause.index())
+                .map_or(0, |sum| sum.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// CPU time lost to all causes together, in nanoseconds; saturates.
+    pub fn total_nanos(&self) -> u64 {
+        self.snapshot()
+            .iter()
+            .fold(0, |sum, lost| sum.saturating_add(lost.nanos))
+    }
+}
+
+impl Default for LostCounters {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,75 @@
+//! What a snapshot pool has done so far.
+//!
+//! Problem: a pool that is too small costs whole stacks, so every shortage has to show, class by class.
+//! Approach: the handler counts only shortages; how many slabs are in use is found by visiting their heads, so
+//! that taking and freeing a slab touches no shared counter.
+//! Invariant: the figures are statistics, read without order; none decides who may touch a slab.
+
+use crate::pool::SnapshotPool;
+use crate::pool_plan::MAX_CLASSES;
+use crate::sync::Ordering;
+
+/// What a pool has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Bytes of the region the pool uses, heads included.
+    pub reserved_bytes: usize,
+    /// Requests for a slab that could not be met at all.
+    pub failed: u64,
+    classes: [ClassStats; MAX_CLASSES],
+    class_count: usize,
+}
+
+impl PoolStats {
+    /// One entry for each class of the plan, in its order.
+    pub fn classes(&self) -> &[ClassStats] {
+        self.classes.get(..self.class_count).unwrap_or(&self.classes)
+    }
+
+    /// Slabs of all classes that are not free.
+    pub fn in_use(&self) -> usize {
+        self.classes().iter().map(|class| class.in_use).sum()
+    }
+
+    /// How often the best class was empty, over all classes.
+    pub fn exhausted(&self) -> u64 {
+        self.classes().iter().map(|class| class.exhausted).sum()
+    }
+}
+
+/// What became of one size class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Usable bytes of each slab.
+    pub bytes: usize,
+    /// Number of slabs.
+    pub count: usize,
+    /// Slabs that are not free at this moment: being written, waiting for a view, or viewed.
+    pub in_use: usize,
+    /// Requests that fitted this class best and found it empty, whether or not another class could help.
+    pub exhausted: u64,
+}
+
+impl SnapshotPool<'_> {
+    /// Counters, and how many slabs are in use; visits every slab, so not for the handler.
+    pub fn stats(&self) -> PoolStats {
+        let mut stats = PoolStats {
+            reserved_bytes: self.reserved_bytes,
+            // Relaxed: statistics pair with nothing.
+            failed: self.failed.load(Ordering::Relaxed),
+            class_count: self.class_count,
+            ..PoolStats::default()
+        };
+        for (of_class, class) in stats.classes.iter_mut().zip(self.classes()) {
+            let numbers = class.layout.numbers.start as usize..class.layout.numbers.end as usize;
+            let heads = self.heads.get(numbers).unwrap_or(&[]);
+            *of_class = ClassStats {
+                bytes: class.layout.bytes,
+                count: heads.len(),
+                in_use: heads.iter().filter(|head| head.in_use()).count(),
+                exhausted: class.exhausted.load(Ordering::Relaxed),
+            };
+        }
+        stats
+    }
+}

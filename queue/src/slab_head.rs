@@ -1,0 +1,179 @@
+//! The state of one slab of the snapshot pool, and the handle that names it.
+//!
+//! Problem: a handle travels in a [`crate::Request`], which safe code may copy, invent or keep too long, and the
+//! slab it names is written by a handler through a raw pointer.
+//! Approach: each slab has a control word with its state, a generation and the published length.
+//!
+//! ```text
+//!   FREE --acquire--> WRITING --publish--> FILLED --view--> VIEWED --drop--> FREE
+//!                        |                    |
+//!                        +--drop the slab     +--release a handle--> FREE
+//! ```
+//!
+//! Invariant: bytes are written only in WRITING and read only in VIEWED, and only a compare-and-swap from FILLED
+//! with the right generation leads to VIEWED. A handle is therefore a claim and not a right: whoever presents a
+//! stale, duplicate or invented one is refused or, at worst, takes a filled slab that was meant for another
+//! reader; nobody ever reads bytes that are being written, or that never were.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use crate::sync::{AtomicU32, AtomicU64, Fault, Ordering, constructor, ordering};
+
+/// Slab numbers take 20 bits of a handle: a million slabs are 2 GB even at 2 KB each.
+const NUMBER_BITS: u32 = 20;
+/// Generations take the other 12: a stale handle has a chance of 1 in 4096 to meet its generation again.
+const GENERATION_MASK: u32 = 0xfff;
+/// The largest number of slabs of all classes together; number plus one must fit its bits.
+pub(crate) const MAX_SLABS: u32 = (1 << NUMBER_BITS) - 1;
+
+/// Names a published snapshot in the pool; a claim that [`crate::SnapshotPool::view`] checks.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SnapshotHandle(u32);
+
+impl SnapshotHandle {
+    /// No snapshot.
+    pub const NONE: Self = Self(0);
+
+    /// True for [`SnapshotHandle::NONE`].
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The raw bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Any bits at all; the pool refuses those that name no published snapshot.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// The handle of slab `number` in `generation`.
+    pub(crate) const fn new(number: u32, generation: u32) -> Self {
+        // Numbers stay below MAX_SLABS, so neither part reaches into the other.
+        Self((generation & GENERATION_MASK) << NUMBER_BITS | number.wrapping_add(1) & MAX_SLABS)
+    }
+
+    /// The slab number, unless this is no handle.
+    pub(crate) const fn number(self) -> Option<u32> {
+        (self.0 & MAX_SLABS).checked_sub(1)
+    }
+
+    const fn generation(self) -> u32 {
+        self.0 >> NUMBER_BITS
+    }
+}
+
+/// States of a slab, the low bits of its control word.
+const FREE: u64 = 0;
+const WRITING: u64 = 1;
+const FILLED: u64 = 2;
+const VIEWED: u64 = 3;
+
+/// Control word: length in the high half, then the generation, then two bits of state.
+const fn control(generation: u32, state: u64, len: u32) -> u64 {
+    (len as u64) << 32 | ((generation & GENERATION_MASK) as u64) << 2 | state
+}
+
+const fn generation_of(control: u64) -> u32 {
+    (control >> 2) as u32 & GENERATION_MASK
+}
+
+/// What the pool keeps about a slab, apart from its bytes.
+#[repr(C, align(16))]
+pub(crate) struct SlabHead {
+    control: AtomicU64,
+    /// The free slab below this one, plus one; meaningful while the slab is free, kept by the free list.
+    pub(crate) next: AtomicU32,
+}
+
+impl SlabHead {
+    constructor! {
+        /// A free slab above slab `next` (stored plus one).
+        pub(crate) fn new(next: u32) -> Self {
+            Self { control: AtomicU64::new(FREE), next: AtomicU32::new(next) }
+        }
+    }
+
+    /// FREE to WRITING in the next generation, which is returned; for whoever popped the slab.
+    #[inline]
+    pub(crate) fn begin_writing(&self) -> u32 {
+        // Relaxed: the slab is this caller's by the pop; others only compare the word and are refused.
+        let generation =
+            generation_of(self.control.load(Ordering::Relaxed)).wrapping_add(1) & GENERATION_MASK;
+        self.control
+            .store(control(generation, WRITING, 0), Ordering::Relaxed);
+        generation
+    }
+
+    /// WRITING to FILLED with `len` bytes; for the writer.
+    #[inline]
+    pub(crate) fn publish(&self, generation: u32, len: u32) {
+        // Release: pairs with the acquire in `claim`, so that the bytes are seen whoever presents the handle.
+        self.control.store(
+            control(generation, FILLED, len),
+            ordering(Fault::Filled, Ordering::Release),
+        );
+    }
+
+    /// WRITING to FREE; for the writer, before it pushes the slab.
+    #[inline]
+    pub(crate) fn abandon(&self, generation: u32) {
+        // Relaxed: the push that follows publishes it.
+        self.control
+            .store(control(generation, FREE, 0), Ordering::Relaxed);
+    }
+
+    /// FILLED to `VIEWED`, or to FREE to release unseen: the published length, if `handle` is current.
+    fn claim(&self, handle: SnapshotHandle, to: u64) -> Option<u32> {
+        // Relaxed: a guess that the exchange verifies.
+        let current = self.control.load(Ordering::Relaxed);
+        let len = (current >> 32) as u32;
+        let generation = handle.generation();
+        if current != control(generation, FILLED, len) {
+            return None;
+        }
+        // Acquire: pairs with the release in `publish`; also needed to release unseen, as the next writer must
+        // come after the previous one and learns of it only through us.
+        self.control
+            .compare_exchange(
+                current,
+                control(generation, to, 0),
+                ordering(Fault::Filled, Ordering::Acquire),
+                Ordering::Relaxed,
+            )
+            .is_ok()
+            .then_some(len)
+    }
+
+    /// FILLED to VIEWED: the published length, if `handle` is current and nobody else took it.
+    pub(crate) fn begin_view(&self, handle: SnapshotHandle) -> Option<u32> {
+        self.claim(handle, VIEWED)
+    }
+
+    /// VIEWED to FREE; for the viewer, before it pushes the slab.
+    pub(crate) fn end_view(&self, handle: SnapshotHandle) {
+        // Relaxed: the push that follows publishes it, and with it the end of the reads.
+        self.control
+            .store(control(handle.generation(), FREE, 0), Ordering::Relaxed);
+    }
+
+    /// FILLED to FREE, if `handle` is current; the caller then pushes the slab.
+    pub(crate) fn release(&self, handle: SnapshotHandle) -> bool {
+        self.claim(handle, FREE).is_some()
+    }
+
+    /// True unless the slab is free; a statistic.
+    pub(crate) fn in_use(&self) -> bool {
+        // Relaxed: pairs with nothing.
+        self.control.load(Ordering::Relaxed) & VIEWED != FREE
+    }
+}

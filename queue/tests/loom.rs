@@ -1,0 +1,344 @@
+//! Exhaustive interleavings, up to a bound on preemptions, of every protocol between handler and drain.
+//!
+//! Each protocol has one model, run twice: as it is, where it must hold in all interleavings, and with each of
+//! the orders it rests on weakened, where loom must find a failure.
+//! Rings hold 2 requests here (see `capacity.rs`).
+//!
+//! The weakened runs are no luxury. Loom 0.7 remembers only the last access to an atomic, so a load by one thread
+//! hides an earlier load by another from the store that races with it, and a model can pass because nothing was
+//! explored. Which role is spawned and which stays on the main thread decides it for the guessed handles below.
+
+#![cfg(loom)]
+#![allow(missing_docs)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use queue::{
+    Capacity, Fault, ReadyList, Request, RingEnds, RingStorage, SlabClass, SnapshotHandle, SnapshotPool,
+    ThreadQueue, with_fault,
+};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `model` intact, then once for each of `faults`, which must make it fail.
+fn check(model: fn(), faults: &[Fault]) {
+    explore(model);
+    for &fault in faults {
+        let outcome = catch_unwind(AssertUnwindSafe(|| with_fault(fault, || explore(model))));
+        assert!(outcome.is_err(), "loom accepts the model without {fault:?}");
+    }
+}
+
+fn explore(model: fn()) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(2);
+    builder.check(model);
+}
+
+fn ring() -> RingEnds {
+    Box::leak(Box::new(RingStorage::<3>::new())).split()
+}
+
+fn installed_queue() -> ThreadQueue {
+    let queue = ThreadQueue::new();
+    assert!(queue.install(ring(), Capacity::Entries16).is_ok());
+    queue
+}
+
+fn request(pc: u64) -> Request {
+    Request {
+        pc,
+        ..Request::default()
+    }
+}
+
+/// Pushes and links as a handler does.
+fn tick(list: &ReadyList, index: u32, queue: &ThreadQueue, pc: u64) {
+    // SAFETY: each model pushes to a queue from one thread only.
+    unsafe { queue.push(request(pc)) }.expect("the models do not overfill the ring");
+    list.link(index, queue);
+}
+
+/// Takes the list once and drains what is on it; adds the requests to `seen`.
+fn sweep(list: &ReadyList, queues: &[ThreadQueue], seen: &mut Vec<u64>) {
+    for index in list.take_all(|index| &queues[index as usize]) {
+        let drain = queues[index as usize]
+            .try_drain()
+            .expect("only this thread drains");
+        seen.extend(drain.map(|request| request.pc));
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    fn model() {
+        let shared = Arc::new((ReadyList::new(), [installed_queue()]));
+        let handler = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                tick(&shared.0, 0, &shared.1[0], 1);
+                tick(&shared.0, 0, &shared.1[0], 2);
+            })
+        };
+        let mut seen = Vec::new();
+        sweep(&shared.0, &shared.1, &mut seen);
+        sweep(&shared.0, &shared.1, &mut seen);
+        handler.join().unwrap();
+        sweep(&shared.0, &shared.1, &mut seen);
+        assert_eq!(seen, [1, 2], "what is not on the list has been drained");
+    }
+    check(model, &[Fault::Link]);
+}
+
+#[test]
+fn the_list_of_two_handlers_yields_each_queue_once() {
+    fn model() {
+        let shared = Arc::new((ReadyList::new(), [installed_queue(), installed_queue()]));
+        let handlers = [0, 1].map(|index: u32| {
+            let shared = shared.clone();
+            thread::spawn(move || tick(&shared.0, index, &shared.1[index as usize], index.into()))
+        });
+        let mut seen = Vec::new();
+        sweep(&shared.0, &shared.1, &mut seen);
+        for handler in handlers {
+            handler.join().unwrap();
+        }
+        sweep(&shared.0, &shared.1, &mut seen);
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1]);
+    }
+    check(model, &[Fault::ReadyHead]);
+}
+
+#[test]
+fn a_queue_linked_again_during_the_take_hides_no_other() {
+    fn model() {
+        let shared = Arc::new((ReadyList::new(), [installed_queue(), installed_queue()]));
+        // The taker gets to queue 0 first and finds queue 1 through its link, which the handler may overwrite.
+        tick(&shared.0, 1, &shared.1[1], 10);
+        tick(&shared.0, 0, &shared.1[0], 0);
+        let handler = {
+            let shared = shared.clone();
+            thread::spawn(move || tick(&shared.0, 0, &shared.1[0], 1))
+        };
+        let mut seen = Vec::new();
+        sweep(&shared.0, &shared.1, &mut seen);
+        handler.join().unwrap();
+        sweep(&shared.0, &shared.1, &mut seen);
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 10]);
+    }
+    check(model, &[Fault::Link]);
+}
+
+#[test]
+fn a_dropped_take_relinks_the_rest() {
+    fn model() {
+        let shared = Arc::new((ReadyList::new(), [installed_queue(), installed_queue()]));
+        tick(&shared.0, 0, &shared.1[0], 0);
+        let handler = {
+            let shared = shared.clone();
+            thread::spawn(move || tick(&shared.0, 1, &shared.1[1], 1))
+        };
+        drop(shared.0.take_all(|index| &shared.1[index as usize]));
+        handler.join().unwrap();
+        let mut seen = Vec::new();
+        sweep(&shared.0, &shared.1, &mut seen);
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1]);
+    }
+    check(model, &[]);
+}
+
+#[test]
+fn drains_exclude_each_other() {
+    fn model() {
+        let queue = Arc::new(installed_queue());
+        for pc in 1..=2 {
+            // SAFETY: nobody else pushes.
+            unsafe { queue.push(request(pc)) }.unwrap();
+        }
+        let drain_one = |queue: &ThreadQueue| queue.try_drain().and_then(|mut drain| drain.next());
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || drain_one(&queue))
+        };
+        let mut seen: Vec<u64> = drain_one(&queue).into_iter().map(|request| request.pc).collect();
+        seen.extend(other.join().unwrap().map(|request| request.pc));
+        seen.extend(queue.try_drain().unwrap().map(|request| request.pc));
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2]);
+    }
+    check(model, &[Fault::Drain]);
+}
+
+#[test]
+fn a_full_ring_refuses_and_recovers() {
+    fn model() {
+        let queue = Arc::new(installed_queue());
+        let handler = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                // SAFETY: this thread alone pushes.
+                let pushed = (1..=3).filter(|&pc| unsafe { queue.push(request(pc)) }.is_ok());
+                pushed.collect::<Vec<u64>>()
+            })
+        };
+        let mut seen: Vec<u64> = queue.try_drain().unwrap().map(|request| request.pc).collect();
+        let pushed = handler.join().unwrap();
+        seen.extend(queue.try_drain().unwrap().map(|request| request.pc));
+        assert_eq!(seen, pushed);
+        assert!(pushed.starts_with(&[1, 2]), "the ring holds two");
+    }
+    check(model, &[]);
+}
+
+#[test]
+fn ends_are_installed_once_and_whole() {
+    fn model() {
+        let queue = Arc::new(ThreadQueue::new());
+        let installer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.install(ring(), Capacity::Entries16).is_ok())
+        };
+        // SAFETY: this thread alone pushes.
+        let pushed = unsafe { queue.push(request(1)) }.is_ok();
+        let mine = queue.install(ring(), Capacity::Entries16).is_ok();
+        assert!(installer.join().unwrap() != mine, "exactly one install succeeds");
+        assert!(!(pushed && mine), "a push needs ends that were installed before");
+        let drained = queue.try_drain().unwrap().count();
+        assert_eq!(drained, usize::from(pushed));
+    }
+    check(model, &[Fault::Install]);
+}
+
+/// A pool whose slabs have shadows in loom's cells, so that loom sees who touches a slab when.
+struct Shadowed {
+    pool: SnapshotPool<'static>,
+    shadows: Vec<UnsafeCell<u64>>,
+}
+
+// SAFETY: the cells are accessed under the pool's protocol, which loom checks here.
+unsafe impl Sync for Shadowed {}
+
+impl Shadowed {
+    fn new(slabs: usize) -> Arc<Self> {
+        let plan = [SlabClass {
+            bytes: 64,
+            count: slabs,
+        }];
+        let region = Box::leak(Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63));
+        let shadows = (0..slabs).map(|_| UnsafeCell::new(0)).collect();
+        Arc::new(Self {
+            pool: SnapshotPool::new(region, &plan).unwrap(),
+            shadows,
+        })
+    }
+
+    /// The number a handle carries in its low bits, plus one.
+    fn shadow(&self, handle: SnapshotHandle) -> &UnsafeCell<u64> {
+        &self.shadows[(handle.bits() & 0xf_ffff) as usize - 1]
+    }
+
+    /// Acquires a slab, writes `value` to its shadow and publishes it.
+    fn fill(&self, value: u64) -> Option<SnapshotHandle> {
+        let slab = self.pool.acquire(8)?;
+        self.shadows[slab.number()].with_mut(|shadow| {
+            // SAFETY: the slab is ours, which loom checks.
+            unsafe { *shadow = value }
+        });
+        // SAFETY: nothing is claimed to be written.
+        Some(unsafe { slab.publish(0) })
+    }
+
+    /// Reads the shadow of a published slab.
+    fn read(&self, handle: SnapshotHandle) -> Option<u64> {
+        let _view = self.pool.view(handle, 0)?;
+        Some(self.shadow(handle).with(|shadow| {
+            // SAFETY: the view is ours, which loom checks.
+            unsafe { *shadow }
+        }))
+    }
+}
+
+#[test]
+fn slabs_pass_from_reader_to_writer() {
+    fn model() {
+        let shared = Shadowed::new(1);
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.fill(1).map(|handle| shared.read(handle)))
+        };
+        let mine = shared.fill(2).map(|handle| shared.read(handle));
+        let theirs = other.join().unwrap();
+        assert!(mine.is_some() || theirs.is_some());
+        assert!(mine.is_none_or(|read| read == Some(2)) && theirs.is_none_or(|read| read == Some(1)));
+        assert_eq!(shared.pool.stats().in_use(), 0);
+    }
+    check(model, &[Fault::FreeList]);
+}
+
+#[test]
+fn a_recycled_head_is_not_mistaken() {
+    fn model() {
+        let shared = Shadowed::new(2);
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || [shared.fill(3), shared.fill(4)])
+        };
+        // Takes both, gives back the first: the head is as before, but the slab below it is taken.
+        let first = shared.fill(1);
+        let second = shared.fill(2);
+        if let Some(first) = first {
+            shared.pool.release(first);
+        }
+        let theirs = other.join().unwrap();
+        let held = theirs.into_iter().chain([second]).flatten();
+        let mut held: Vec<u32> = held.map(|handle| handle.bits() & 0xf_ffff).collect();
+        let count = held.len();
+        held.sort_unstable();
+        held.dedup();
+        assert_eq!(held.len(), count, "a slab was given out twice");
+    }
+    check(model, &[Fault::FreeListTag, Fault::FreeList]);
+}
+
+#[test]
+fn a_guessed_handle_never_reads_a_slab_being_written() {
+    fn model() {
+        let shared = Shadowed::new(1);
+        // The only slab's first generation, as its holder will get it.
+        let guess = SnapshotHandle::from_bits(1 << 20 | 1);
+        let thief = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.read(guess))
+        };
+        let handle = shared.fill(1).expect("nobody else acquires");
+        assert_eq!(handle, guess);
+        let rightful = shared.read(handle);
+        let stolen = thief.join().unwrap();
+        assert!(stolen.is_none_or(|value| value == 1));
+        assert!(stolen.is_some() != rightful.is_some(), "one of them reads it");
+        assert_eq!(shared.pool.stats().in_use(), 0);
+    }
+    check(model, &[Fault::Filled]);
+}
+
+#[test]
+fn a_guessed_release_lets_the_next_writer_wait_for_the_previous() {
+    fn model() {
+        let shared = Shadowed::new(1);
+        let guess = SnapshotHandle::from_bits(1 << 20 | 1);
+        let thief = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                if shared.pool.release(guess) {
+                    assert!(shared.fill(2).is_some(), "the released slab is free");
+                }
+            })
+        };
+        assert_eq!(shared.fill(1), Some(guess));
+        thief.join().unwrap();
+    }
+    check(model, &[Fault::Filled]);
+}

@@ -1,0 +1,311 @@
+//! The queue, the pool and the histogram against simple models, on random sequences of operations.
+
+#![cfg(not(loom))]
+#![allow(missing_docs)]
+
+use proptest::prelude::*;
+use queue::{
+    Capacity, Histogram, LostCause, LostCounters, PlanError, ReadyList, Request, RequestFlags, RingEnds,
+    RingStorage, SLAB_ALIGN, SlabClass, SnapshotHandle, SnapshotPool, ThreadQueue,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::MaybeUninit;
+
+fn leak_region(bytes: usize) -> &'static mut [MaybeUninit<u8>] {
+    // Words, so that the region is aligned for rings; pools align themselves.
+    let words: &'static mut [MaybeUninit<u64>] = Box::leak(Box::new_uninit_slice(bytes.div_ceil(8)));
+    // SAFETY: bytes need no alignment and the slice has at least `bytes` of them.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), bytes) }
+}
+
+fn queue_of(capacity: Capacity) -> ThreadQueue {
+    let queue = ThreadQueue::new();
+    let ends = RingEnds::in_region(capacity, leak_region(capacity.bytes())).expect("the region fits");
+    assert!(queue.install(ends, capacity).is_ok());
+    queue
+}
+
+fn request(pc: u64) -> Request {
+    Request {
+        pc,
+        sp: !pc,
+        time_ns: pc << 1,
+        ..Request::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_queue_is_a_bounded_fifo(steps in prop::collection::vec((any::<bool>(), 1usize..24), 1..60)) {
+        let queue = queue_of(Capacity::Entries16);
+        let (mut model, mut next) = (VecDeque::new(), 0);
+        for (push, times) in steps {
+            if push {
+                for _ in 0..times {
+                    // SAFETY: this thread alone pushes.
+                    let pushed = unsafe { queue.push(request(next)) };
+                    if model.len() < 16 {
+                        prop_assert_eq!(pushed, Ok(()));
+                        model.push_back(request(next));
+                    } else {
+                        prop_assert_eq!(pushed, Err(request(next)), "a full ring gives the request back");
+                    }
+                    next += 1;
+                }
+            } else {
+                let drained: Vec<_> = queue.try_drain().unwrap().take(times).collect();
+                let expected: Vec<_> = model.drain(..times.min(model.len())).collect();
+                prop_assert_eq!(drained, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_ready_list_yields_the_set_of_linked_queues(steps in prop::collection::vec(0u32..12, 1..80)) {
+        let queues: [ThreadQueue; 8] = std::array::from_fn(|_| ThreadQueue::new());
+        let list = ReadyList::new();
+        let mut model = BTreeSet::new();
+        for step in steps {
+            if let Some(queue) = queues.get(step as usize) {
+                prop_assert_eq!(list.link(step, queue), model.insert(step), "true if newly linked");
+            } else {
+                // Some are dropped unseen and have to be on the list again.
+                let unseen = step as usize - queues.len();
+                let take = model.len().saturating_sub(unseen);
+                let taken: Vec<u32> = list.take_all(|index| &queues[index as usize]).take(take).collect();
+                for index in &taken {
+                    prop_assert!(model.remove(index), "{} was not linked", index);
+                }
+                prop_assert_eq!(taken.len(), take);
+            }
+            prop_assert_eq!(list.is_empty(), model.is_empty());
+        }
+        let rest: BTreeSet<u32> = list.take_all(|index| &queues[index as usize]).collect();
+        prop_assert_eq!(rest, model);
+    }
+
+    #[test]
+    fn a_pool_gives_each_slab_to_one_holder(
+        steps in prop::collection::vec((0u8..5, 0usize..700, any::<prop::sample::Index>()), 1..120),
+    ) {
+        let plan = [(64, 3), (256, 2), (512, 1)].map(|(bytes, count)| SlabClass { bytes, count });
+        let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
+        let pool = SnapshotPool::new(&mut region, &plan).unwrap();
+        // Filled slabs by handle, with what was written; retired handles; free slabs by class size.
+        let mut filled: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        let mut retired: Vec<u32> = Vec::new();
+        let mut free: BTreeMap<usize, usize> = plan.iter().map(|class| (class.bytes, class.count)).collect();
+        let mut classes: BTreeMap<u32, usize> = BTreeMap::new();
+        let (mut failed, mut exhausted) = (0, 0);
+        for (number, (step, bytes, pick)) in steps.into_iter().enumerate() {
+            match step {
+                0..=2 => {
+                    let best = plan.iter().map(|class| class.bytes).find(|&size| size >= bytes).unwrap_or(512);
+                    let expected = free.range(best..).chain(free.range(..best).rev());
+                    let expected = expected.filter(|&(_, &count)| count > 0).map(|(&size, _)| size).next();
+                    exhausted += u64::from(expected != Some(best));
+                    failed += u64::from(expected.is_none());
+                    let slab = pool.acquire(bytes);
+                    prop_assert_eq!(slab.as_ref().map(|slab| slab.capacity()), expected);
+                    let Some(mut slab) = slab else { continue };
+                    prop_assert_eq!(slab.as_mut_ptr() as usize % SLAB_ALIGN, 0);
+                    if step == 2 {
+                        continue; // dropped unpublished: free again
+                    }
+                    let capacity = slab.capacity();
+                    let len = bytes.min(capacity);
+                    let data = vec![number as u8; len];
+                    // SAFETY: `len` is at most the capacity of the slab.
+                    unsafe { slab.as_mut_ptr().copy_from_nonoverlapping(data.as_ptr(), len) };
+                    // SAFETY: written just above.
+                    let handle = unsafe { slab.publish(len) }.bits();
+                    *free.get_mut(&capacity).unwrap() -= 1;
+                    classes.insert(handle, capacity);
+                    prop_assert!(filled.insert(handle, data).is_none(), "handed out twice");
+                }
+                _ if filled.is_empty() => {}
+                _ => {
+                    let handle = *pick.get(&filled.keys().copied().collect::<Vec<_>>());
+                    let data = filled.remove(&handle).unwrap();
+                    if step == 3 {
+                        let handle = SnapshotHandle::from_bits(handle);
+                        let view = pool.view(handle, data.len() + 1).unwrap();
+                        prop_assert_eq!(view.bytes(), &data[..], "no more than was published");
+                        prop_assert!(pool.view(handle, 1).is_none(), "one view at a time");
+                        prop_assert!(!pool.release(handle), "a viewed slab is not released");
+                    } else {
+                        prop_assert!(pool.release(SnapshotHandle::from_bits(handle)));
+                    }
+                    *free.get_mut(&classes[&handle]).unwrap() += 1;
+                    retired.push(handle);
+                }
+            }
+            for &stale in &retired {
+                let stale = SnapshotHandle::from_bits(stale);
+                prop_assert!(pool.view(stale, 1).is_none() && !pool.release(stale), "a retired handle is refused");
+            }
+            let stats = pool.stats();
+            prop_assert_eq!(stats.in_use(), filled.len());
+            prop_assert_eq!((stats.failed, stats.exhausted()), (failed, exhausted));
+        }
+    }
+
+    #[test]
+    fn invented_handles_are_refused(bits in prop::collection::vec(any::<u32>(), 1..200)) {
+        let plan = [SlabClass { bytes: 64, count: 4 }];
+        let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
+        let pool = SnapshotPool::new(&mut region, &plan).unwrap();
+        let held = pool.acquire(64);
+        for bits in bits.into_iter().chain([0, 1, 1 << 20, 1 << 20 | 1, u32::MAX]) {
+            prop_assert!(pool.view(SnapshotHandle::from_bits(bits), 64).is_none());
+            prop_assert!(!pool.release(SnapshotHandle::from_bits(bits)));
+        }
+        drop(held);
+        prop_assert_eq!(pool.stats().in_use(), 0);
+    }
+
+    #[test]
+    fn every_value_has_the_bucket_that_contains_it(value: u64, shift in 0u32..64) {
+        let value = value >> shift;
+        let bucket = Histogram::bucket_of(value);
+        prop_assert!(bucket < Histogram::BUCKETS);
+        prop_assert!(Histogram::bucket_low(bucket) <= value && value <= Histogram::bucket_high(bucket));
+    }
+
+    #[test]
+    fn quantiles_bound_the_true_ones(mut values in prop::collection::vec(0u64..1 << 40, 1..200), q in 0.0..=1.0f64) {
+        let histogram = Histogram::new();
+        values.iter().for_each(|&value| histogram.record(value));
+        values.sort_unstable();
+        let rank = ((q * values.len() as f64).ceil() as usize).max(1);
+        let exact = values[rank - 1];
+        let snapshot = histogram.snapshot();
+        let bound = snapshot.quantile(q).unwrap();
+        prop_assert!(bound >= exact && bound <= exact + exact / 8, "{} for {}", bound, exact);
+        prop_assert_eq!((snapshot.count(), snapshot.max()), (values.len() as u64, *values.last().unwrap()));
+    }
+}
+
+#[test]
+fn buckets_are_contiguous_to_the_end() {
+    for bucket in 1..Histogram::BUCKETS {
+        assert_eq!(
+            Histogram::bucket_low(bucket),
+            Histogram::bucket_high(bucket - 1) + 1
+        );
+        assert_eq!(Histogram::bucket_of(Histogram::bucket_low(bucket)), bucket);
+    }
+    assert_eq!(Histogram::bucket_of(u64::MAX), Histogram::BUCKETS - 1);
+    assert_eq!(Histogram::bucket_high(Histogram::BUCKETS - 1), u64::MAX);
+    assert_eq!(Histogram::new().snapshot().quantile(0.5), None);
+}
+
+#[test]
+fn capacities_hold_what_they_say() {
+    for capacity in Capacity::ALL {
+        let queue = queue_of(capacity);
+        assert_eq!(queue.capacity_entries(), capacity.entries());
+        // SAFETY: this thread alone pushes.
+        let pushed = (0..)
+            .take_while(|&pc| unsafe { queue.push(request(pc)) }.is_ok())
+            .count();
+        assert_eq!(pushed, capacity.entries());
+        assert_eq!(Capacity::at_least(capacity.entries()), capacity);
+        assert!(RingEnds::in_region(capacity, leak_region(capacity.bytes() - 1)).is_none());
+        assert!(RingEnds::in_region(capacity, &mut leak_region(capacity.bytes() + 8)[1..]).is_none());
+    }
+    assert_eq!(Capacity::at_least(0), Capacity::Entries16);
+    assert_eq!(Capacity::at_least(17), Capacity::Entries32);
+    assert_eq!(Capacity::at_least(usize::MAX), Capacity::Entries2048);
+}
+
+#[test]
+fn zeroed_memory_is_an_empty_queue() {
+    // SAFETY: the documentation of `ThreadQueue` promises that all zero bytes are a valid value.
+    let queue: ThreadQueue = unsafe { MaybeUninit::zeroed().assume_init() };
+    assert!(!queue.is_installed() && queue.try_drain().is_none());
+    // SAFETY: this thread alone pushes.
+    let refused = unsafe { queue.push(request(1)) };
+    assert_eq!(refused, Err(request(1)), "nothing is installed");
+    assert_eq!(queue.lost().total_nanos(), 0);
+    let list = ReadyList::new();
+    assert!(list.link(0, &queue), "an empty queue is not linked");
+
+    let storage = || Box::leak(Box::new(RingStorage::<17>::new())).split();
+    assert!(
+        queue.install(storage(), Capacity::Entries32).is_err(),
+        "the ring is of another class"
+    );
+    assert!(queue.install(storage(), Capacity::Entries16).is_ok());
+    assert!(
+        queue.install(storage(), Capacity::Entries16).is_err(),
+        "installed once"
+    );
+    // SAFETY: this thread alone pushes.
+    assert_eq!(unsafe { queue.push(request(2)) }, Ok(()));
+    let mut drain = queue.try_drain().unwrap();
+    assert!(queue.try_drain().is_none(), "one drain at a time");
+    assert_eq!((drain.next(), drain.next()), (Some(request(2)), None));
+}
+
+#[test]
+fn unusable_plans_are_refused_with_their_reason() {
+    let check = |plan: &[(usize, usize)], region: usize, expect: PlanError| {
+        let plan: Vec<_> = plan
+            .iter()
+            .map(|&(bytes, count)| SlabClass { bytes, count })
+            .collect();
+        let error = SnapshotPool::new(leak_region(region), &plan).err();
+        assert_eq!(error, Some(expect), "{plan:?}");
+    };
+    check(&[], 0, PlanError::Classes(0));
+    check(&[(64, 1); 9], 0, PlanError::Classes(9));
+    check(&[(0, 1)], 0, PlanError::Bytes(0));
+    check(&[(128, 1), (100, 1)], 0, PlanError::Bytes(1));
+    check(&[(usize::MAX, 1)], 0, PlanError::Bytes(0));
+    check(&[(64, 0)], 0, PlanError::Count(0));
+    check(&[(64, 1 << 20)], 0, PlanError::Count(0));
+    check(&[(64, 1), (128, usize::MAX)], 0, PlanError::Count(1));
+    // One head, rounded to a line, and one slab.
+    check(&[(64, 1)], 127, PlanError::Region(128));
+}
+
+#[test]
+fn lost_samples_are_counted_by_cause() {
+    let lost = LostCounters::new();
+    lost.add(LostCause::QueueFull, 5);
+    lost.add(LostCause::QueueFull, 6);
+    lost.add(LostCause::BadContext, u64::MAX - 20);
+    for (entry, cause) in lost.snapshot().into_iter().zip(LostCause::ALL) {
+        let expect = match cause {
+            LostCause::QueueFull => (2, 11),
+            LostCause::BadContext => (1, u64::MAX - 20),
+            _ => (0, 0),
+        };
+        assert_eq!(
+            (entry.cause, entry.count, entry.nanos),
+            (cause, expect.0, expect.1)
+        );
+        assert_eq!(LostCause::ALL[cause.index()], cause);
+    }
+    assert_eq!(lost.total_nanos(), u64::MAX - 9);
+    let names: BTreeSet<_> = LostCause::ALL.iter().map(|cause| cause.name()).collect();
+    assert_eq!(names.len(), LostCause::COUNT);
+}
+
+#[test]
+fn requests_weigh_their_overruns() {
+    let request = Request {
+        overrun: 2,
+        ..Request::default()
+    };
+    assert_eq!((request.periods(), request.cpu_ns(10_000_000)), (3, 30_000_000));
+    let corrupt = Request {
+        overrun: u32::MAX,
+        ..Request::default()
+    };
+    assert_eq!((corrupt.periods(), corrupt.cpu_ns(u64::MAX)), (1 << 32, u64::MAX));
+    let flags = RequestFlags::TRUNCATED | RequestFlags::IN_JAVA_THREAD;
+    assert!(flags.contains(RequestFlags::TRUNCATED) && !flags.contains(RequestFlags::NO_STACK));
+    assert!(Request::default().snapshot.is_none() && Request::default().flags == RequestFlags::EMPTY);
+}

@@ -1,0 +1,135 @@
+//! Real threads: every request arrives once, in order, or is counted as lost; slabs carry what was written.
+
+#![cfg(not(loom))]
+#![allow(missing_docs)]
+
+use queue::{Capacity, LostCause, ReadyList, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+const REQUESTS: u64 = 300_000;
+const PRODUCERS: usize = 3;
+
+fn queue_of_16() -> ThreadQueue {
+    let queue = ThreadQueue::new();
+    let ends = Box::leak(Box::new(RingStorage::<17>::new())).split();
+    assert!(queue.install(ends, Capacity::Entries16).is_ok());
+    queue
+}
+
+/// Pushes `REQUESTS` numbered requests and counts those that find the ring full.
+fn produce(index: u32, queue: &ThreadQueue, list: &ReadyList) {
+    for number in 0..REQUESTS {
+        // All fields depend on the number, so that a torn request shows.
+        let request = Request {
+            pc: number,
+            sp: !number,
+            fp: number << 32,
+            time_ns: number,
+            ..Request::default()
+        };
+        // SAFETY: this thread alone pushes to its queue.
+        match unsafe { queue.push(request) } {
+            Ok(()) => {
+                list.link(index, queue);
+            }
+            Err(_) => {
+                queue.lost().add(LostCause::QueueFull, 1);
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+#[test]
+fn all_requests_arrive_in_order_or_are_counted() {
+    let queues: [ThreadQueue; PRODUCERS] = std::array::from_fn(|_| queue_of_16());
+    let list = ReadyList::new();
+    let running = AtomicUsize::new(PRODUCERS);
+    let mut received = [0u64; PRODUCERS];
+    let mut last = [None; PRODUCERS];
+    thread::scope(|scope| {
+        for (index, queue) in queues.iter().enumerate() {
+            let (list, running) = (&list, &running);
+            scope.spawn(move || {
+                produce(index as u32, queue, list);
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        loop {
+            // Read before the sweep: whatever was pushed before the last producer ended is swept below.
+            let ended = running.load(Ordering::Acquire) == 0;
+            for index in list.take_all(|index| &queues[index as usize]) {
+                let index = index as usize;
+                for request in queues[index].try_drain().expect("this thread alone drains") {
+                    assert_eq!((request.sp, request.fp), (!request.pc, request.pc << 32), "torn");
+                    assert!(
+                        last[index] < Some(request.pc),
+                        "{:?} before {}",
+                        last[index],
+                        request.pc
+                    );
+                    last[index] = Some(request.pc);
+                    received[index] += 1;
+                }
+            }
+            if ended {
+                break;
+            }
+            thread::yield_now();
+        }
+    });
+    for (queue, received) in queues.iter().zip(received) {
+        let lost = queue.lost().snapshot()[LostCause::QueueFull.index()];
+        assert_eq!(
+            received + lost.count,
+            REQUESTS,
+            "the account closes without a last sweep of all queues"
+        );
+        assert_eq!(queue.try_drain().unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn slabs_are_shared_by_threads_without_mixing() {
+    const ROUNDS: u64 = 100_000;
+    let plan = [
+        SlabClass { bytes: 64, count: 2 },
+        SlabClass { bytes: 128, count: 2 },
+    ];
+    let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
+    let pool = SnapshotPool::new(&mut region, &plan).unwrap();
+    let refused: u64 = thread::scope(|scope| {
+        let workers: Vec<_> = (0..6u64)
+            .map(|worker| {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let mut refused = 0;
+                    for round in 0..ROUNDS {
+                        let word = (worker << 48 | round).to_ne_bytes();
+                        let Some(mut slab) = pool.acquire(64) else {
+                            refused += 1;
+                            continue;
+                        };
+                        for offset in (0..64).step_by(8) {
+                            let at = slab.as_mut_ptr().wrapping_add(offset);
+                            // SAFETY: every slab has at least 64 bytes.
+                            unsafe { at.copy_from_nonoverlapping(word.as_ptr(), 8) };
+                        }
+                        // SAFETY: the loop wrote 64 bytes.
+                        let handle = unsafe { slab.publish(64) };
+                        let view = pool.view(handle, 64).expect("the handle is ours alone");
+                        assert!(view.bytes().chunks(8).all(|chunk| chunk == word));
+                    }
+                    refused
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    let stats = pool.stats();
+    assert_eq!((stats.in_use(), stats.failed), (0, refused));
+    // No slab was lost: all four can be held at once, and no fifth.
+    let held: Vec<_> = (0..5).map_while(|_| pool.acquire(64)).collect();
+    assert_eq!(held.len(), 4);
+}

@@ -1,0 +1,66 @@
+//! Counters of a session, cumulative, so that a repeated or lost statistics message changes nothing.
+
+use proto::v1;
+use queue::Histogram;
+
+/// What the sampler thread counts besides the accounts.
+pub struct Stats {
+    /// Requests taken out of queues.
+    pub requests: u64,
+    /// Samples put into batches.
+    pub samples: u64,
+    /// Walks by stop reason.
+    stops: Vec<(&'static str, u64)>,
+    /// Nanoseconds per walked and named sample.
+    pub walk_ns: Histogram,
+    /// Nanoseconds per drain that found requests.
+    pub drain_ns: Histogram,
+    /// Most requests found in one queue at one drain.
+    pub high_water: u64,
+    /// CPU time before timers ran, of threads that were retired.
+    pub before_timer_ns: u64,
+    /// Losses of retired threads by cause.
+    pub lost: Vec<v1::Lost>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            samples: 0,
+            stops: Vec::new(),
+            walk_ns: Histogram::new(),
+            drain_ns: Histogram::new(),
+            high_water: 0,
+            before_timer_ns: 0,
+            lost: Vec::new(),
+        }
+    }
+}
+
+impl Stats {
+    /// Counts the end of one walk.
+    pub fn count_stop(&mut self, name: &'static str) {
+        match self.stops.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => self.stops.push((name, 1)),
+        }
+    }
+
+    /// Walks by stop reason, as messages.
+    pub fn stops(&self) -> Vec<v1::Counter> {
+        self.stops.iter().map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count }).collect()
+    }
+}
+
+/// A histogram as a message, empty buckets left out.
+pub fn histogram_message(histogram: &Histogram) -> v1::Histogram {
+    let mut message = v1::Histogram { count: 0, max: histogram.snapshot().max(), ..v1::Histogram::default() };
+    let snapshot = histogram.snapshot();
+    for (bucket, count) in snapshot.iter() {
+        message.count += count;
+        message.bucket.push(bucket as u32);
+        message.bucket_count.push(count);
+    }
+    message
+}

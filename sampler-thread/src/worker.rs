@@ -1,0 +1,334 @@
+//! The sampler thread: drain, walk, name, account, send.
+//!
+//! Problem: everything that may block, allocate or fault must happen away from the profiled threads, and its cost must
+//! follow what is active.
+//! Approach: one native thread, unknown to the VM, with every signal blocked; it wakes on a period, takes the ready
+//! list, drains those queues, and sends batches and statistics.
+//! Invariant: a dictionary entry leaves before the first sample that names it; an ended thread's account is sent after its
+//! last request was drained.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use proto::framing::encode_frame;
+use proto::v1::{self, AgentMessage, agent_message::Body};
+use queue::{Request, RequestFlags};
+use stackwalk::{CAPTURE_BYTES, Capture, HotSpot, Memory};
+
+use crate::account::{Account, add_lost};
+use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::clock;
+use crate::host::{Host, ThreadFacts};
+use crate::intern::Dictionaries;
+use crate::resolve::{Resolved, Resolver};
+use crate::sink::Destinations;
+use crate::stats::{Stats, histogram_message};
+
+/// How often queues are drained.
+///
+/// At the shortest true period of a CPU timer (one tick, 4 ms at 250 Hz) a thread leaves 7 requests in this time; its
+/// queue holds 63.
+pub const DRAIN_PERIOD: Duration = Duration::from_millis(25);
+/// How often threads that did not tell us are looked for.
+const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
+/// Longest time a sample waits in a batch.
+const FLUSH_PERIOD: Duration = Duration::from_millis(250);
+/// How often accounts of active threads are sent; those of all threads every tenth time.
+const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
+/// Samples per message: at about 20 bytes each, well below a packet train of 64 KiB.
+const BATCH_SAMPLES: usize = 2_000;
+/// Waiting dictionary entries that force a flush: 100,000 stack frames are 0.8 MB, below the message limit of 4 MiB.
+const PENDING_ENTRIES: usize = 100_000;
+
+/// What the session is, for the first message.
+pub type SessionFacts = v1::Hello;
+
+/// Requests to the sampler thread.
+pub(crate) enum Command {
+    /// Drain all, send the last messages, answer, end.
+    Stop { reason: &'static str, done: Sender<()> },
+}
+
+/// The state of the thread.
+pub(crate) struct Worker<H: Host, M: Memory> {
+    host: H,
+    resolver: Resolver<M>,
+    interval_ns: u64,
+    destinations: Destinations,
+    dictionaries: Dictionaries,
+    batch: Batch,
+    stats: Stats,
+    accounts: Vec<Option<Account>>,
+    /// Accounts of threads that ended since the last statistics message.
+    closed: Vec<v1::ThreadAccount>,
+    sequence: u64,
+    rounds: u64,
+    frame: Vec<u8>,
+}
+
+impl<H: Host, M: Memory> Worker<H, M> {
+    pub fn new(host: H, hotspot: Arc<HotSpot>, memory: M, hello: SessionFacts, destinations: Destinations) -> Self {
+        let mut worker = Self {
+            host,
+            resolver: Resolver::new(hotspot, memory),
+            interval_ns: hello.interval_ns,
+            destinations,
+            dictionaries: Dictionaries::default(),
+            batch: Batch::default(),
+            stats: Stats::default(),
+            accounts: Vec::new(),
+            closed: Vec::new(),
+            sequence: 0,
+            rounds: 0,
+            frame: Vec::new(),
+        };
+        worker.send(Body::Hello(hello));
+        worker
+    }
+
+    /// Runs until it is told to stop, or until its owner is gone.
+    pub fn run(mut self, commands: &Receiver<Command>) {
+        let mut next_discover = Instant::now();
+        let mut next_flush = Instant::now() + FLUSH_PERIOD;
+        let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
+        loop {
+            let command = commands.recv_timeout(DRAIN_PERIOD);
+            self.drain();
+            match command {
+                Ok(Command::Stop { reason, done }) => {
+                    self.finish(reason);
+                    // The owner may have stopped waiting; there is nothing to tell anybody then.
+                    let _ = done.send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.finish("agent_gone"),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = Instant::now();
+            if now >= next_discover {
+                self.host.discover();
+                next_discover = now + DISCOVER_PERIOD;
+            }
+            self.retire_ended();
+            if now >= next_statistics {
+                self.rounds += 1;
+                self.send_statistics(self.rounds % 10 == 0);
+                next_statistics = now + STATISTICS_PERIOD;
+                next_flush = now + FLUSH_PERIOD;
+            } else if now >= next_flush {
+                self.flush();
+                next_flush = now + FLUSH_PERIOD;
+            }
+        }
+    }
+
+    /// Empties every queue that has requests.
+    fn drain(&mut self) {
+        let slots: Vec<u32> = self.host.ready().take_all(|slot| self.host.queue(slot)).collect();
+        if slots.is_empty() {
+            return;
+        }
+        let start = Instant::now();
+        for slot in slots {
+            self.drain_slot(slot);
+        }
+        self.stats.drain_ns.record(elapsed_ns(start));
+    }
+
+    fn drain_slot(&mut self, slot: u32) {
+        self.open_account(slot);
+        let mut found = 0;
+        loop {
+            // One request at a time, so that the queue is not held while a stack is walked.
+            let Some(request) = self.host.queue(slot).try_drain().and_then(|mut drain| drain.next()) else { break };
+            found += 1;
+            self.take(slot, &request);
+        }
+        self.stats.high_water = self.stats.high_water.max(found);
+    }
+
+    fn take(&mut self, slot: u32, request: &Request) {
+        self.stats.requests += 1;
+        let start = Instant::now();
+        let resolved = self.walk(slot, request);
+        self.stats.walk_ns.record(elapsed_ns(start));
+        self.stats.count_stop(resolved.stop);
+        self.stats.samples += 1;
+        let cpu_ns = request.cpu_ns(self.interval_ns);
+        let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        account.add_sample(cpu_ns);
+        let mut flags = 0;
+        if request.flags.contains(RequestFlags::TRUNCATED) {
+            flags |= FLAG_TRUNCATED;
+        }
+        if !resolved.complete {
+            flags |= FLAG_INCOMPLETE;
+        }
+        let thread = account.facts.id;
+        self.batch.push(Sample { time_ns: request.time_ns, thread, stack: resolved.stack, cpu_ns, flags });
+        if self.batch.len() >= BATCH_SAMPLES || self.dictionaries.pending_len() >= PENDING_ENTRIES {
+            self.flush();
+        }
+    }
+
+    fn walk(&mut self, slot: u32, request: &Request) -> Resolved {
+        let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
+        let view = self.host.pool().view(request.snapshot, request.snapshot_len as usize);
+        let (capture, stack) = match view.as_ref().map(|view| view.bytes()).and_then(split_snapshot) {
+            Some(parts) => parts,
+            None => (Capture { pc: request.pc, sp: request.sp, fp: request.fp, ..Capture::default() }, &[][..]),
+        };
+        self.resolver.resolve(&capture, stack, thread, &mut self.dictionaries)
+    }
+
+    /// Makes sure the slot's present owner has an account, and that its description was sent.
+    fn open_account(&mut self, slot: u32) {
+        if self.accounts.get(slot as usize).is_some_and(Option::is_some) {
+            return;
+        }
+        if let Some(facts) = self.host.thread(slot) {
+            self.account_for(&facts);
+        }
+    }
+
+    /// The account of a thread, opened or brought up to date.
+    fn account_for(&mut self, facts: &ThreadFacts) -> &mut Account {
+        let slot = facts.slot as usize;
+        if self.accounts.len() <= slot {
+            self.accounts.resize_with(slot + 1, || None);
+        }
+        let counters = self.host.queue(facts.slot).lost();
+        let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone(), counters));
+        if account.facts.revision != facts.revision {
+            account.facts = facts.clone();
+        }
+        if account.sent_revision != Some(account.facts.revision) {
+            account.sent_revision = Some(account.facts.revision);
+            self.dictionaries.thread(v1::Thread {
+                id: facts.id,
+                tid: facts.tid.cast_unsigned(),
+                name: facts.name.to_string(),
+                kind: facts.kind.into(),
+                java_id: 0,
+            });
+        }
+        account
+    }
+
+    /// Closes the accounts of ended threads and gives their slots back.
+    fn retire_ended(&mut self) {
+        for facts in self.host.ended() {
+            let slot = facts.slot;
+            self.account_for(&facts);
+            // The thread pushed its last request before it was listed as ended.
+            self.drain_slot(slot);
+            let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else { continue };
+            if let Some(clock_ns) = facts.ended_ns {
+                account.read_clock(clock_ns);
+            }
+            let counters = self.host.queue(slot).lost();
+            let handed_on_ns = account.unfinished_ns(counters);
+            add_lost(&mut self.stats.lost, &account.lost(counters));
+            self.stats.before_timer_ns += account.facts.before_timer_ns;
+            self.closed.push(account.message(counters, Some(handed_on_ns)));
+            self.host.retire(slot, handed_on_ns);
+        }
+    }
+
+    /// Sends what waits: dictionary first, then samples.
+    fn flush(&mut self) {
+        if let Some(dictionary) = self.dictionaries.take_pending() {
+            self.send(Body::Dictionary(dictionary));
+        }
+        if let Some(samples) = self.batch.take() {
+            self.send(Body::Samples(samples));
+        }
+        if self.dictionaries.forget_if_large() {
+            self.resolver.forget();
+            for account in self.accounts.iter_mut().flatten() {
+                account.sent_revision = None;
+            }
+        }
+    }
+
+    fn send_statistics(&mut self, of_all: bool) {
+        let mut lost = self.stats.lost.clone();
+        let mut before_timer_ns = self.stats.before_timer_ns;
+        for facts in self.host.threads() {
+            let account = self.account_for(&facts);
+            // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
+            if of_all || account.dirty {
+                if let Ok(clock_ns) = clock::thread_cpu_nanos(facts.tid) {
+                    account.read_clock(clock_ns);
+                }
+            }
+        }
+        let mut threads = std::mem::take(&mut self.closed);
+        for account in self.accounts.iter_mut().flatten() {
+            let counters = self.host.queue(account.facts.slot).lost();
+            add_lost(&mut lost, &account.lost(counters));
+            before_timer_ns += account.facts.before_timer_ns;
+            if std::mem::take(&mut account.dirty) {
+                threads.push(account.message(counters, None));
+            }
+        }
+        self.flush();
+        let statistics = self.statistics(threads, lost, before_timer_ns);
+        self.send(Body::Statistics(statistics));
+    }
+
+    fn statistics(&self, threads: Vec<v1::ThreadAccount>, lost: Vec<v1::Lost>, before_timer_ns: u64) -> v1::Statistics {
+        let pool = self.host.pool().stats();
+        v1::Statistics {
+            time_ns: clock::monotonic_nanos(),
+            threads,
+            requests: self.stats.requests,
+            samples: self.stats.samples,
+            stops: self.stats.stops(),
+            handler_cycles: Some(histogram_message(self.host.handler_cycles())),
+            walk_ns: Some(histogram_message(&self.stats.walk_ns)),
+            drain_ns: Some(histogram_message(&self.stats.drain_ns)),
+            sampler_cpu_ns: clock::own_cpu_nanos(),
+            queue: Some(v1::QueueStatistics {
+                capacity_bytes: self.host.queue_bytes(),
+                grown: 0,
+                pool_bytes: pool.reserved_bytes as u64,
+                pool_exhausted: pool.exhausted(),
+                high_water: self.stats.high_water,
+            }),
+            process_cpu_ns: clock::process_cpu_nanos(),
+            before_timer_ns,
+            lost,
+        }
+    }
+
+    /// The orderly end: everything that is queued, the last accounts, goodbye.
+    fn finish(&mut self, reason: &'static str) {
+        self.drain();
+        self.retire_ended();
+        self.send_statistics(true);
+        self.send(Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
+        self.destinations.finish(self.sequence);
+    }
+
+    fn send(&mut self, body: Body) {
+        self.sequence += 1;
+        self.frame.clear();
+        let message = AgentMessage { sequence: self.sequence, body: Some(body) };
+        match encode_frame(&message, &mut self.frame) {
+            Ok(()) => self.destinations.send(&self.frame),
+            Err(error) => tracing::error!("a message was not sent: {error}"),
+        }
+    }
+}
+
+/// Splits a snapshot into the registers at its head and the stack bytes after them.
+fn split_snapshot(bytes: &[u8]) -> Option<(Capture, &[u8])> {
+    let (head, stack) = bytes.split_at_checked(CAPTURE_BYTES)?;
+    Some((Capture::from_bytes(head)?, stack))
+}
+
+fn elapsed_ns(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,35 @@
+//! What depends on the CPU: frame shapes at arbitrary instructions and fixed slots of interpreter frames.
+//!
+//! Each supported CPU has a twin file with the same names inside.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::*;
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("stackwalk knows HotSpot's frames on x86-64 only");
+
+/// How to get from an interrupted piece of code to its caller; `size` is the complete frame's size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unwind {
+    /// The frame is complete: (pc, sp, fp) = ([sp + size - 8], sp + size, [sp + size - 16]).
+    Whole,
+    /// The frame is allocated but fp is not saved yet: (pc, sp, fp) = ([sp + size - 8], sp + size, fp).
+    WholeFpLive,
+    /// Only the return address is on the stack: (pc, sp, fp) = ([sp], sp + 8, fp).
+    Return,
+    /// The caller's fp lies on top of it: (pc, sp, fp) = ([sp + 8], sp + 16, [sp]).
+    Pushed,
+    /// fp is the frame pointer: (pc, sp, fp) = ([fp + 8], fp + 16, [fp]).
+    FramePointer,
+}
+
+/// What the instruction before a return address calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CallTarget {
+    /// This address.
+    Known(u64),
+    /// An address in a register or in memory.
+    Indirect,
+}

@@ -1,0 +1,122 @@
+//! What a walk yields: one frame per Java method activation, inlined ones included, and marks for VM code.
+
+/// Address of a `Method` in metaspace; a promise about the moment of the sample only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Method(pub u64);
+
+/// Address of an instruction: the interrupted one in the newest frame, a return address in all others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Pc(pub u64);
+
+/// Bytecode index; -1 is the moment before the first bytecode (for example a synchronized method's lock).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Bci(pub i32);
+
+/// Address of a `CodeBlob`: VM code with a name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Blob(pub u64);
+
+/// Tier that compiled a method, as HotSpot numbers them: 1 to 3 are C1, 4 is C2 (or a JVMCI compiler).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct CompileLevel(pub u8);
+
+impl CompileLevel {
+    /// Whether the optimising compiler made the code.
+    #[must_use]
+    pub fn is_c2(self) -> bool {
+        self.0 == 4
+    }
+}
+
+/// Where a physical frame lies; the same for all methods inlined into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Interrupted instruction or return address.
+    pub pc: Pc,
+    /// Stack pointer of this frame.
+    pub sp: u64,
+    /// Frame pointer register while this frame runs.
+    pub fp: u64,
+}
+
+/// One step of a walk, newest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame {
+    /// A method run by the interpreter.
+    Interpreted {
+        /// The method.
+        method: Method,
+        /// Bytecode being run, or of the pending invoke; `None` while the frame is being built.
+        bci: Option<Bci>,
+        /// Where.
+        place: Place,
+    },
+    /// A method in code made by a JIT compiler.
+    Compiled {
+        /// The method.
+        method: Method,
+        /// Bytecode being run, or of the pending invoke; `None` if the code carries no information there.
+        bci: Option<Bci>,
+        /// Compiler tier.
+        level: CompileLevel,
+        /// Whether the method was inlined into the method of the next frame.
+        inlined: bool,
+        /// Where.
+        place: Place,
+    },
+    /// A native method, through its compiled wrapper or the interpreter.
+    NativeMethod {
+        /// The method.
+        method: Method,
+        /// Whether the wrapper was compiled.
+        compiled: bool,
+        /// Where.
+        place: Place,
+    },
+    /// VM code in the code cache; `HotSpot::blob_name` tells which.
+    Stub {
+        /// The code.
+        blob: Blob,
+        /// Where.
+        place: Place,
+    },
+    /// The VM called Java here.
+    Entry {
+        /// Where.
+        place: Place,
+    },
+}
+
+impl Frame {
+    /// The method, for frames that have one.
+    #[must_use]
+    pub fn method(&self) -> Option<Method> {
+        match self {
+            Self::Interpreted { method, .. }
+            | Self::Compiled { method, .. }
+            | Self::NativeMethod { method, .. } => Some(*method),
+            Self::Stub { .. } | Self::Entry { .. } => None,
+        }
+    }
+
+    /// The bytecode index, for Java frames that know it.
+    #[must_use]
+    pub fn bci(&self) -> Option<Bci> {
+        match self {
+            Self::Interpreted { bci, .. } | Self::Compiled { bci, .. } => *bci,
+            Self::NativeMethod { .. } | Self::Stub { .. } | Self::Entry { .. } => None,
+        }
+    }
+
+    /// Where the physical frame lies.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Interpreted { place, .. }
+            | Self::Compiled { place, .. }
+            | Self::NativeMethod { place, .. }
+            | Self::Stub { place, .. }
+            | Self::Entry { place } => *place,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! From a pc to the code blob that holds it.
+//!
+//! The code cache is up to a few `CodeHeap`s, each a reserved range committed from its low end and divided into
+//! segments. A byte per segment says how far back the block containing it begins: 0 at a block's first segment,
+//! 0xFF for memory never used, otherwise a number of segments to go back, possibly in several hops.
+//! A block is a small header (length, used) followed by the blob.
+//! Blocks are freed and reused while we look: the caller has to check what it finds.
+//! Sources: `memory/heap.{hpp,cpp}`, `code/codeCache.cpp`, JDK 11 to 25.
+
+use super::LayoutError;
+use super::layout::CodeHeapLayout;
+use crate::limits::{MAX_CODE_HEAPS, MAX_SEGMENT_HOPS};
+use crate::memory::{Memory, Unreadable};
+use crate::stop::Stop;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Segment that was never part of a block.
+const UNUSED_SEGMENT: u8 = 0xff;
+
+/// Segment sizes HotSpot chooses lie between 64 bytes and a page.
+const LOG2_SEGMENT_SIZES: core::ops::RangeInclusive<u32> = 3..=16;
+
+/// One heap; all but its committed end is fixed once the VM has started.
+#[derive(Debug)]
+struct CodeHeap {
+    object: u64,
+    low: u64,
+    reserved_end: u64,
+    log2_segment_size: u32,
+    segmap: u64,
+    /// Committed end as last seen; it only grows, so a stale value costs one read and never an error.
+    /// Relaxed: the number stands for itself, no other data is published with it.
+    committed_end: AtomicU64,
+}
+
+/// All heaps of one VM.
+#[derive(Debug)]
+pub(crate) struct CodeCache {
+    heaps: [Option<CodeHeap>; MAX_CODE_HEAPS],
+}
+
+impl CodeCache {
+    pub(crate) fn read<M: Memory + ?Sized>(layout: &CodeHeapLayout, memory: &M) -> Result<Self, LayoutError> {
+        let array = memory.read_u64(layout.heaps)?;
+        if array == 0 {
+            return Err(LayoutError::NotStarted);
+        }
+        let length = memory.read_u32(array.wrapping_add(u64::from(layout.growable_length)))?;
+        let data = memory.read_u64(array.wrapping_add(u64::from(layout.growable_data)))?;
+        let mut heaps = [const { None }; MAX_CODE_HEAPS];
+        for (heap, index) in heaps.iter_mut().zip(0..u64::from(length)) {
+            let object = memory.read_u64(data.wrapping_add(index * 8))?;
+            *heap = Some(CodeHeap::read(layout, memory, object)?);
+        }
+        if length == 0 {
+            return Err(LayoutError::NotStarted);
+        }
+        Ok(Self { heaps })
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        self.heap(address).is_some()
+    }
+
+    fn heap(&self, address: u64) -> Option<&CodeHeap> {
+        self.heaps.iter().flatten().find(|heap| address >= heap.low && address < heap.reserved_end)
+    }
+
+    /// Address of the blob in use at `pc`.
+    pub(crate) fn find_blob<M: Memory + ?Sized>(
+        &self,
+        layout: &CodeHeapLayout,
+        memory: &M,
+        pc: u64,
+    ) -> Result<u64, Stop> {
+        let heap = self.heap(pc).ok_or(Stop::NativeCode(pc))?;
+        if pc >= heap.committed_end.load(Ordering::Relaxed) && pc >= heap.refresh(layout, memory)? {
+            return Err(Stop::UnknownCode(pc));
+        }
+        let block = heap.find_block(memory, pc)?.ok_or(Stop::UnknownCode(pc))?;
+        if memory.read_u8(block.wrapping_add(u64::from(layout.block_used)))? == 0 {
+            return Err(Stop::UnknownCode(pc));
+        }
+        Ok(block.wrapping_add(layout.block_header))
+    }
+
+    /// Committed code and segment maps, as (start, end).
+    pub(crate) fn ranges<M: Memory + ?Sized>(
+        &self,
+        layout: &CodeHeapLayout,
+        memory: &M,
+    ) -> [Option<[(u64, u64); 2]>; MAX_CODE_HEAPS] {
+        self.heaps.each_ref().map(|heap| heap.as_ref().and_then(|heap| heap.ranges(layout, memory).ok()))
+    }
+}
+
+impl CodeHeap {
+    fn read<M: Memory + ?Sized>(layout: &CodeHeapLayout, memory: &M, object: u64) -> Result<Self, LayoutError> {
+        let space = object.wrapping_add(u64::from(layout.memory));
+        let log2_segment_size = memory.read_u32(object.wrapping_add(u64::from(layout.log2_segment_size)))?;
+        let segmap = object.wrapping_add(u64::from(layout.segmap)).wrapping_add(u64::from(layout.space_low));
+        let heap = Self {
+            object,
+            low: memory.read_u64(space.wrapping_add(u64::from(layout.space_low_boundary)))?,
+            reserved_end: memory.read_u64(space.wrapping_add(u64::from(layout.space_high_boundary)))?,
+            log2_segment_size,
+            segmap: memory.read_u64(segmap)?,
+            committed_end: AtomicU64::new(0),
+        };
+        if !LOG2_SEGMENT_SIZES.contains(&log2_segment_size) || heap.low == 0 || heap.low > heap.reserved_end {
+            return Err(LayoutError::NotStarted);
+        }
+        heap.refresh(layout, memory)?;
+        Ok(heap)
+    }
+
+    /// Reads the committed end anew.
+    fn refresh<M: Memory + ?Sized>(&self, layout: &CodeHeapLayout, memory: &M) -> Result<u64, Unreadable> {
+        let space = self.object.wrapping_add(u64::from(layout.memory));
+        let end = memory.read_u64(space.wrapping_add(u64::from(layout.space_high)))?.min(self.reserved_end);
+        self.committed_end.store(end, Ordering::Relaxed);
+        Ok(end)
+    }
+
+    /// Follows the segment map from `pc` to the header of its block.
+    fn find_block<M: Memory + ?Sized>(&self, memory: &M, pc: u64) -> Result<Option<u64>, Unreadable> {
+        let mut segment = (pc - self.low) >> self.log2_segment_size;
+        for _ in 0..MAX_SEGMENT_HOPS {
+            match memory.read_u8(self.segmap.wrapping_add(segment))? {
+                0 => return Ok(Some(self.low + (segment << self.log2_segment_size))),
+                UNUSED_SEGMENT => return Ok(None),
+                hop => match segment.checked_sub(u64::from(hop)) {
+                    Some(earlier) => segment = earlier,
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(None)
+    }
+
+    fn ranges<M: Memory + ?Sized>(
+        &self,
+        layout: &CodeHeapLayout,
+        memory: &M,
+    ) -> Result<[(u64, u64); 2], Unreadable> {
+        let committed = self.refresh(layout, memory)?;
+        let high = u64::from(layout.segmap) + u64::from(layout.space_high);
+        let segmap_end = memory.read_u64(self.object.wrapping_add(high))?;
+        Ok([(self.low, committed), (self.segmap, segmap_end)])
+    }
+}

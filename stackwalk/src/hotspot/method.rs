@@ -1,0 +1,233 @@
+//! Names, flags and line numbers of a method, without asking the VM.
+//!
+//! `Method` -> `ConstMethod` (indexes, bytecodes, line table) -> `ConstantPool` (names, holder) -> `Klass`
+//! (class name) -> `Symbol` (length and modified UTF-8 bytes, not terminated).
+//! A `Method*` from an old stack copy may point to freed or reused memory, so each step is checked for what the
+//! VM guarantees: alignment, index below the pool's length, a non-empty name without NUL.
+//! The line table follows the bytecodes: a byte packs 5 bits of bci and 3 bits of line, 0xFF announces two
+//! signed UNSIGNED5 numbers instead, 0 ends it.
+//! Sources: `oops/{method,constMethod,constantPool,symbol,klass}.hpp`, `code/compressedStream`, JDK 11 to 25.
+
+use super::HotSpot;
+use super::layout::SourceFileIndex;
+use super::unsigned5::MAX_BYTES;
+use crate::frame::{Bci, Method};
+use crate::limits::MAX_LINE_ENTRIES;
+use crate::memory::{Memory, Unreadable, Window, read_within_page};
+
+/// Address of a `Symbol`: a string of modified UTF-8.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Symbol(pub u64);
+
+/// Why a `Method*` gave no names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MethodError {
+    /// Memory at this address was needed and could not be read.
+    Unreadable(u64),
+    /// A pointer that must be aligned and non-null is not.
+    BadPointer(u64),
+    /// A constant pool index (low half) is not below the pool's length (high half).
+    BadIndex(u64),
+    /// The symbol at this address is empty or contains a NUL byte.
+    BadSymbol(u64),
+}
+
+impl From<Unreadable> for MethodError {
+    fn from(Unreadable(address): Unreadable) -> Self {
+        Self::Unreadable(address)
+    }
+}
+
+impl core::fmt::Display for MethodError {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Unreadable(address) => write!(out, "memory at {address:#x} cannot be read"),
+            Self::BadPointer(address) => write!(out, "{address:#x} is no pointer to metadata"),
+            Self::BadIndex(index) => write!(out, "constant pool index and length {index:#x}"),
+            Self::BadSymbol(address) => write!(out, "no symbol at {address:#x}"),
+        }
+    }
+}
+
+impl core::error::Error for MethodError {}
+
+/// What a method is called; strings are read with [`HotSpot::read_symbol`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MethodNames {
+    /// Class in internal form (`java/lang/Thread`); hidden classes end in `+0x` and an address.
+    pub class: Symbol,
+    /// Method name.
+    pub name: Symbol,
+    /// Descriptor (`(I)V`).
+    pub signature: Symbol,
+    /// Source file name, if the class has one.
+    pub source_file: Option<Symbol>,
+    /// Access flags of the class file format.
+    pub modifiers: u16,
+    /// Frame that the VM hides from Java stack traces (method handle plumbing).
+    pub hidden: bool,
+}
+
+impl MethodNames {
+    /// Whether the method is native.
+    #[must_use]
+    pub fn is_native(&self) -> bool {
+        self.modifiers & 0x0100 != 0
+    }
+}
+
+/// `Method::_flags` bit of hidden methods in JDK 11 and 17 (`Method::_hidden`); in no table.
+const HIDDEN_IN_METHOD: u64 = 1 << 3;
+
+/// `ConstMethodFlags` bit of hidden methods from JDK 21 on (`is_hidden`); in no table.
+const HIDDEN_IN_CONST_METHOD: u64 = 1 << 12;
+
+/// Bytes of a symbol fetched with its length; most names are shorter.
+const FIRST_SYMBOL_BYTES: usize = 96;
+
+fn pointer(address: u64) -> Result<u64, MethodError> {
+    if address == 0 || address % 8 != 0 {
+        return Err(MethodError::BadPointer(address));
+    }
+    Ok(address)
+}
+
+fn at(object: u64, offset: u32) -> u64 {
+    object.wrapping_add(u64::from(offset))
+}
+
+impl HotSpot {
+    /// Finds the names of a method.
+    ///
+    /// # Errors
+    /// [`MethodError`] if `method` is no method any more.
+    pub fn method<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Result<MethodNames, MethodError> {
+        let layout = &self.layout.method;
+        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
+        let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
+        let holder = pointer(memory.read_u64(at(pool, layout.pool_holder))?)?;
+        let pool_length = memory.read_u32(at(pool, layout.pool_length))?;
+        let symbol = |index: u16| -> Result<Symbol, MethodError> {
+            if u32::from(index) >= pool_length {
+                return Err(MethodError::BadIndex(u64::from(pool_length) << 32 | u64::from(index)));
+            }
+            let slot = pool.wrapping_add(layout.pool_header).wrapping_add(u64::from(index) * 8);
+            Ok(Symbol(pointer(memory.read_u64(slot)?)?))
+        };
+        let source_file_index = match layout.source_file {
+            Some(SourceFileIndex::Pool(offset)) => memory.read_u16(at(pool, offset))?,
+            Some(SourceFileIndex::Klass(offset)) => memory.read_u16(at(holder, offset))?,
+            None => 0,
+        };
+        let hidden = match layout.flags {
+            Some(flags) => flags.read(memory, method.0)? & HIDDEN_IN_METHOD != 0,
+            None => layout.const_method_flags.read(memory, const_method)? & HIDDEN_IN_CONST_METHOD != 0,
+        };
+        let source_file = if source_file_index == 0 { None } else { Some(symbol(source_file_index)?) };
+        Ok(MethodNames {
+            class: Symbol(pointer(memory.read_u64(at(holder, layout.klass_name))?)?),
+            name: symbol(memory.read_u16(at(const_method, layout.name_index))?)?,
+            signature: symbol(memory.read_u16(at(const_method, layout.signature_index))?)?,
+            source_file,
+            // The flags of the class file are the low half; older JDKs keep VM flags above.
+            modifiers: (layout.access_flags.read(memory, method.0)? & 0xffff) as u16,
+            hidden,
+        })
+    }
+
+    /// Copies a symbol's bytes; returns the symbol's length, which may exceed the size of `into`.
+    ///
+    /// # Errors
+    /// [`MethodError`] if there is no symbol at that address any more.
+    pub fn read_symbol<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        symbol: Symbol,
+        into: &mut [u8],
+    ) -> Result<usize, MethodError> {
+        let layout = &self.layout.method;
+        let bad = MethodError::BadSymbol(symbol.0);
+        let body = layout.symbol_body as usize;
+        let mut head = [0; FIRST_SYMBOL_BYTES];
+        let read = read_within_page(memory, symbol.0, body, &mut head)?;
+        let length = crate::memory::field(&head, layout.symbol_length).map(u16::from_ne_bytes);
+        let length = usize::from(length.filter(|&length| length != 0).ok_or(bad)?);
+        let wanted = into.get_mut(..length.min(into.len())).ok_or(bad)?;
+        let held = head.get(body..read).unwrap_or_default();
+        let (near, far) = wanted.split_at_mut(held.len().min(wanted.len()));
+        near.copy_from_slice(held.get(..near.len()).ok_or(bad)?);
+        if !far.is_empty() {
+            memory.read(symbol.0.wrapping_add((body + near.len()) as u64), far)?;
+        }
+        if wanted.contains(&0) {
+            return Err(bad);
+        }
+        Ok(length)
+    }
+
+    /// Source line of a bytecode, if the method has line numbers.
+    pub fn line<M: Memory + ?Sized>(&self, memory: &M, method: Method, bci: Bci) -> Option<u16> {
+        let layout = &self.layout.method;
+        let const_method = pointer(memory.read_u64(at(method.0, layout.const_method)).ok()?).ok()?;
+        let flags = layout.const_method_flags.read(memory, const_method).ok()?;
+        if flags & u64::from(layout.has_line_numbers) == 0 {
+            return None;
+        }
+        let words = memory.read_u32(at(const_method, layout.const_method_words)).ok()?;
+        let code_size = memory.read_u16(at(const_method, layout.code_size)).ok()?;
+        let end = const_method.checked_add(u64::from(words) * 8)?;
+        let start = const_method.wrapping_add(layout.const_method_header).wrapping_add(u64::from(code_size));
+        // A frame that has not begun its first bytecode belongs to the method's first line.
+        let lines = Lines { memory, window: Window::<256>::EMPTY, at: start, end };
+        lines.find(self, bci.0.max(0))
+    }
+}
+
+/// Reader of one compressed line table.
+struct Lines<'m, M: ?Sized> {
+    memory: &'m M,
+    window: Window<256>,
+    at: u64,
+    end: u64,
+}
+
+impl<M: Memory + ?Sized> Lines<'_, M> {
+    fn bytes(&mut self, length: usize) -> Option<&[u8]> {
+        let left = usize::try_from(self.end.checked_sub(self.at)?).ok()?;
+        self.window.get(self.memory, self.at, length.min(left), (self.at, self.end), 0).ok()
+    }
+
+    /// Line of the entry at `wanted`, else of the nearest entry before it; the table is not sorted.
+    fn find(mut self, hotspot: &HotSpot, wanted: i32) -> Option<u16> {
+        let (mut bci, mut line) = (0_i32, 0_i32);
+        let mut best: Option<(i32, i32)> = None;
+        for _ in 0..MAX_LINE_ENTRIES {
+            match *self.bytes(1)?.first()? {
+                0 => break,
+                0xff => {
+                    self.at += 1;
+                    let (bci_delta, first) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
+                    self.at += first as u64;
+                    let (line_delta, second) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
+                    self.at += second as u64;
+                    bci = bci.wrapping_add(bci_delta);
+                    line = line.wrapping_add(line_delta);
+                }
+                packed => {
+                    self.at += 1;
+                    bci = bci.wrapping_add(i32::from(packed >> 3));
+                    line = line.wrapping_add(i32::from(packed & 7));
+                }
+            }
+            if bci == wanted {
+                best = Some((bci, line));
+                break;
+            }
+            if bci < wanted && best.is_none_or(|(nearest, _)| bci >= nearest) {
+                best = Some((bci, line));
+            }
+        }
+        best.and_then(|(_, line)| u16::try_from(line).ok())
+    }
+}

@@ -1,0 +1,183 @@
+//! What the walker knows about a HotSpot VM: offsets from its tables, bounds of its code, its version.
+//!
+//! Two steps, because a VM can be asked about its layout before it has started: [`HotSpot::read_tables`] works
+//! as soon as libjvm is loaded (in `Agent_OnLoad`), [`HotSpot::start`] needs an initialised VM.
+//! `design/hotspot.md` lists the structures by JDK and the walking rules.
+//! Sources: OpenJDK `hotspot/share/{code,runtime,oops,interpreter}` and `hotspot/cpu/x86` of JDK 11u, 17u, 21u, 25u.
+
+pub(crate) mod anchor;
+pub(crate) mod code_blob;
+pub(crate) mod code_cache;
+pub(crate) mod flags;
+pub(crate) mod interpreter;
+mod layout;
+pub(crate) mod method;
+pub(crate) mod nmethod;
+pub(crate) mod pc_desc;
+pub(crate) mod scope_desc;
+pub(crate) mod thread;
+pub(crate) mod unsigned5;
+pub(crate) mod vm_structs;
+
+use crate::frame::{Blob, Pc};
+use crate::memory::{Memory, Unreadable, read_c_string};
+use crate::stop::Stop;
+use code_cache::CodeCache;
+use layout::Layout;
+use unsigned5::Unsigned5;
+use vm_structs::VmSymbols;
+
+/// Why the VM's layout could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// The library does not export this table symbol: it is no HotSpot.
+    MissingSymbol(&'static str),
+    /// The fields table lacks this field.
+    MissingField(&'static str),
+    /// The types table lacks this type.
+    MissingType(&'static str),
+    /// The constants table lacks this constant.
+    MissingConstant(&'static str),
+    /// Rows of this many bytes make no table.
+    BadStride(u64),
+    /// The table at this address has no end.
+    EndlessTable(u64),
+    /// Memory at this address was needed and could not be read.
+    Unreadable(u64),
+    /// The VM has not yet made its code cache, interpreter or call stub.
+    NotStarted,
+}
+
+impl From<Unreadable> for LayoutError {
+    fn from(Unreadable(address): Unreadable) -> Self {
+        Self::Unreadable(address)
+    }
+}
+
+impl core::fmt::Display for LayoutError {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::MissingSymbol(name) => write!(out, "libjvm exports no symbol {name}"),
+            Self::MissingField(name) => write!(out, "the VM's tables lack the field {name}"),
+            Self::MissingType(name) => write!(out, "the VM's tables lack the type {name}"),
+            Self::MissingConstant(name) => write!(out, "the VM's tables lack the constant {name}"),
+            Self::BadStride(stride) => write!(out, "a VM table has rows of {stride} bytes"),
+            Self::EndlessTable(address) => write!(out, "the VM table at {address:#x} has no end"),
+            Self::Unreadable(address) => write!(out, "memory at {address:#x} cannot be read"),
+            Self::NotStarted => write!(out, "the VM has not started yet"),
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// What is known only after the VM has started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) code_cache: CodeCache,
+    pub(crate) interpreter: (u64, u64),
+    pub(crate) call_stub_return: u64,
+    /// Return address that stands for frozen frames; known by address from JDK 27 on, else by its blob.
+    pub(crate) continuation_barrier: Option<u64>,
+}
+
+/// One VM's layout; made once, shared by all walks.
+#[derive(Debug)]
+pub struct HotSpot {
+    pub(crate) layout: Layout,
+    pub(crate) unsigned5: Unsigned5,
+    jdk_major: u32,
+    started: Option<Started>,
+}
+
+impl HotSpot {
+    /// Reads the VM's tables; `lookup` gives the address of a symbol exported by libjvm.
+    ///
+    /// # Errors
+    /// [`LayoutError`] names what is missing.
+    pub fn read_tables<M: Memory + ?Sized>(
+        lookup: impl FnMut(&str) -> Option<u64>,
+        memory: &M,
+    ) -> Result<Self, LayoutError> {
+        let symbols = VmSymbols::lookup(lookup, memory)?;
+        let layout = Layout::read(&symbols, memory)?;
+        let jdk_major = memory.read_u32(layout.vm_major)?;
+        Ok(Self { layout, unsigned5: Unsigned5::of_jdk(jdk_major), jdk_major, started: None })
+    }
+
+    /// Reads what the VM fills in while it starts: code heaps, interpreter, call stub, version.
+    ///
+    /// # Errors
+    /// [`LayoutError::NotStarted`] if it is called too early; it may then be called again.
+    pub fn start<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), LayoutError> {
+        let frame = &self.layout.frame;
+        self.jdk_major = memory.read_u32(self.layout.vm_major)?;
+        self.unsigned5 = Unsigned5::of_jdk(self.jdk_major);
+        let queue = memory.read_u64(frame.interpreter_code)?;
+        let call_stub_return = memory.read_u64(frame.call_stub_return)?;
+        if queue == 0 || call_stub_return == 0 {
+            return Err(LayoutError::NotStarted);
+        }
+        let begin = memory.read_u64(queue.wrapping_add(u64::from(frame.queue_buffer)))?;
+        let size = memory.read_u32(queue.wrapping_add(u64::from(frame.queue_limit)))?;
+        let continuation_barrier = match frame.continuation_barrier {
+            Some(variable) => Some(memory.read_u64(variable)?).filter(|&address| address != 0),
+            None => None,
+        };
+        self.started = Some(Started {
+            code_cache: CodeCache::read(&self.layout.code_heap, memory)?,
+            interpreter: (begin, begin.wrapping_add(u64::from(size))),
+            call_stub_return,
+            continuation_barrier,
+        });
+        Ok(())
+    }
+
+    /// Feature release of the VM: 11, 17, 21, 25.
+    #[must_use]
+    pub fn jdk_major(&self) -> u32 {
+        self.jdk_major
+    }
+
+    /// Memory that is never unmapped while the VM lives: committed code and its segment maps, as (start, end).
+    ///
+    /// Both grow; asking again later gives larger ranges with the same starts. Empty before the VM has started.
+    pub fn code_ranges<M: Memory + ?Sized>(&self, memory: &M) -> impl Iterator<Item = (u64, u64)> + use<M> {
+        let ranges = self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));
+        ranges.into_iter().flatten().flatten().flatten()
+    }
+
+    /// Whether the address lies in memory reserved for code.
+    #[must_use]
+    pub fn is_code(&self, address: u64) -> bool {
+        self.started.as_ref().is_some_and(|started| started.code_cache.contains(address))
+    }
+
+    /// Copies the name of a piece of VM code; returns its length, cut at the size of `into`.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the blob or its name is gone.
+    pub fn blob_name<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        blob: Blob,
+        into: &mut [u8],
+    ) -> Result<usize, Unreadable> {
+        let name = memory.read_u64(blob.0.wrapping_add(u64::from(self.layout.blob.name)))?;
+        read_c_string(memory, name, into)
+    }
+
+    /// The piece of VM code that holds `pc`.
+    ///
+    /// # Errors
+    /// [`Stop::NativeCode`] outside the code cache, [`Stop::UnknownCode`] where no code is in use.
+    pub fn blob_at<M: Memory + ?Sized>(&self, memory: &M, pc: Pc) -> Result<Blob, Stop> {
+        let started = self.started.as_ref().ok_or(Stop::NotStarted)?;
+        started.code_cache.find_blob(&self.layout.code_heap, memory, pc.0).map(Blob)
+    }
+
+    pub(crate) fn started(&self) -> Option<&Started> {
+        self.started.as_ref()
+    }
+}

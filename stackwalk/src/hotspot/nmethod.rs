@@ -1,0 +1,150 @@
+//! Compiled code of one method: identity, entries, handlers and where its debug information lies.
+//!
+//! JDK 11 to 21 keep everything in the blob and store addresses; JDK 25 moved what never changes and what the
+//! GC changes to two malloc'ed blocks and stores offsets.
+//! Those blocks are freed with the nmethod and may then hold anything, so identity is compared before and after
+//! a decode.
+//! Sources: `code/compiledMethod.hpp` (to JDK 21), `code/nmethod.hpp`, JDK 11 to 25.
+
+use super::code_blob::CodeBlob;
+use super::layout::{CodePlace, DebugLayout, NmethodLayout};
+use crate::memory::{Memory, Unreadable};
+
+/// What stays the same for the life of one compilation and differs in every other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) method: u64,
+    pub(crate) compile_id: u32,
+}
+
+impl Identity {
+    pub(crate) fn read<M: Memory + ?Sized>(
+        layout: &NmethodLayout,
+        memory: &M,
+        blob: u64,
+    ) -> Result<Self, Unreadable> {
+        Ok(Self {
+            method: memory.read_u64(blob.wrapping_add(u64::from(layout.method)))?,
+            compile_id: memory.read_u32(blob.wrapping_add(u64::from(layout.compile_id)))?,
+        })
+    }
+}
+
+/// Regions (start, end) of an nmethod's debug information.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DebugInfo {
+    pub(crate) code_begin: u64,
+    pub(crate) pcs: (u64, u64),
+    pub(crate) scopes: (u64, u64),
+    pub(crate) metadata: (u64, u64),
+}
+
+/// Address a [`CodePlace`] means.
+fn place<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, place: CodePlace) -> Result<u64, Unreadable> {
+    let at = |offset: u32| blob.address.wrapping_add(u64::from(offset));
+    Ok(match place {
+        CodePlace::Address(offset) => memory.read_u64(at(offset))?,
+        CodePlace::FromBlob(offset) => {
+            // -1 (no handler) gives an address below the blob, which equals no pc.
+            blob.address.wrapping_add_signed(i64::from(memory.read_i32(at(offset))?))
+        }
+        CodePlace::FromCode(offset) => blob.code_begin.wrapping_add(u64::from(memory.read_u16(at(offset))?)),
+    })
+}
+
+impl NmethodLayout {
+    pub(crate) fn level<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<u8, Unreadable> {
+        // Levels are 0 to 4 whatever the width of the field.
+        Ok(u8::try_from(self.comp_level.read(memory, blob)?).unwrap_or(u8::MAX))
+    }
+
+    /// Whether a return address is one of the handlers that replace return addresses on deoptimisation.
+    pub(crate) fn is_deopt_handler<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        blob: &CodeBlob,
+        pc: u64,
+    ) -> Result<bool, Unreadable> {
+        if place(memory, blob, self.deopt)? == pc {
+            return Ok(true);
+        }
+        match self.deopt_mh {
+            Some(handler) => Ok(place(memory, blob, handler)? == pc),
+            None => Ok(false),
+        }
+    }
+
+    /// Address of the deoptimisation handler.
+    pub(crate) fn deopt_handler<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        blob: &CodeBlob,
+    ) -> Result<u64, Unreadable> {
+        place(memory, blob, self.deopt)
+    }
+
+    /// Bytes from the frame's sp to the return address that a deoptimisation handler replaced.
+    pub(crate) fn orig_pc_offset<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<u32, Unreadable> {
+        memory.read_u32(blob.wrapping_add(u64::from(self.orig_pc_offset)))
+    }
+
+    /// First instruction of a call that needs no receiver check.
+    pub(crate) fn verified_entry<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        blob: &CodeBlob,
+    ) -> Result<u64, Unreadable> {
+        place(memory, blob, self.verified_entry)
+    }
+
+    /// Entry from a loop that was running interpreted, 0 if this code has none.
+    pub(crate) fn osr_entry<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<u64, Unreadable> {
+        memory.read_u64(blob.wrapping_add(u64::from(self.osr_entry)))
+    }
+
+    /// Locates the debug information; `None` if its bounds contradict each other.
+    pub(crate) fn debug_info<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        blob: &CodeBlob,
+    ) -> Result<Option<DebugInfo>, Unreadable> {
+        let at = |offset: u32| blob.address.wrapping_add(u64::from(offset));
+        let word = |offset: u32| memory.read_u32(at(offset)).map(u64::from);
+        let info = match self.debug {
+            DebugLayout::InBlob { scopes_data, scopes_pcs, dependencies, metadata } => {
+                let scopes = memory.read_u64(at(scopes_data))?;
+                let pcs = blob.address.wrapping_add(word(scopes_pcs)?);
+                DebugInfo {
+                    code_begin: blob.code_begin,
+                    pcs: (pcs, blob.address.wrapping_add(word(dependencies)?)),
+                    scopes: (scopes, pcs),
+                    metadata: (blob.address.wrapping_add(word(metadata)?), scopes),
+                }
+            }
+            DebugLayout::OutOfBlob {
+                immutable_data,
+                immutable_data_size,
+                scopes_data,
+                scopes_pcs,
+                mutable_data,
+                mutable_data_size,
+                relocation_size,
+            } => {
+                let immutable = memory.read_u64(at(immutable_data))?;
+                let mutable = memory.read_u64(at(mutable_data))?;
+                let scopes = immutable.wrapping_add(word(scopes_data)?);
+                DebugInfo {
+                    code_begin: blob.code_begin,
+                    pcs: (immutable.wrapping_add(word(scopes_pcs)?), scopes),
+                    scopes: (scopes, immutable.wrapping_add(word(immutable_data_size)?)),
+                    metadata: (
+                        mutable.wrapping_add(word(relocation_size)?),
+                        mutable.wrapping_add(word(mutable_data_size)?),
+                    ),
+                }
+            }
+        };
+        let ordered = [info.pcs, info.scopes, info.metadata].iter().all(|(start, end)| start <= end);
+        Ok(Some(info).filter(|_| ordered))
+    }
+}

@@ -1,0 +1,72 @@
+//! From a pc in compiled code to the offset of its debug information.
+//!
+//! `PcDesc`s are sorted by their offset from the first instruction; a call's entry carries its return address.
+//! The first and the last entry are sentinels without information (scope offset 0).
+//! With `DebugNonSafepoints` entries also mark the end of instruction ranges, so an interrupted pc belongs to
+//! the first entry behind it; a return address has an entry of its own or is no return address of Java code.
+//! Sources: `code/pcDesc.hpp`, `code/compiledMethod.cpp` (JDK 11 to 21), `code/nmethod.cpp` (JDK 25).
+
+use super::layout::NmethodLayout;
+use super::nmethod::DebugInfo;
+use crate::limits::MAX_SEARCH_STEPS;
+use crate::memory::{Memory, Unreadable, Window, field};
+
+/// Which entry answers for a pc.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PcMatch {
+    /// The pc is the return address of a call to Java.
+    Exact,
+    /// The pc is the return address of a call to VM code, which may carry no entry.
+    ExactOrNext,
+    /// The pc is the interrupted instruction.
+    Next,
+}
+
+/// Entries searched in one block once the range is that small.
+const BLOCK_ENTRIES: u64 = 64;
+
+/// Finds the scope offset for `pc`; `None` if the code says nothing about it.
+pub(crate) fn find_scope<M: Memory + ?Sized, const N: usize>(
+    layout: &NmethodLayout,
+    memory: &M,
+    window: &mut Window<N>,
+    debug: &DebugInfo,
+    pc: u64,
+    wanted: PcMatch,
+) -> Result<Option<u32>, Unreadable> {
+    let Some(offset) = pc.checked_sub(debug.code_begin).and_then(|offset| i32::try_from(offset).ok()) else {
+        return Ok(None);
+    };
+    let target = if wanted == PcMatch::Next { offset.saturating_add(1) } else { offset };
+    let count = debug.pcs.1.saturating_sub(debug.pcs.0) / layout.pc_desc_size;
+    let (mut low, mut high) = (0, count);
+    for _ in 0..MAX_SEARCH_STEPS {
+        if high - low <= BLOCK_ENTRIES {
+            break;
+        }
+        let middle = low + (high - low) / 2;
+        let at = debug.pcs.0 + middle * layout.pc_desc_size + u64::from(layout.pc_desc_pc_offset);
+        if memory.read_i32(at)? < target {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    // The entry looked for may be the one at `high`.
+    for index in low..(high + 1).min(count) {
+        let at = debug.pcs.0 + index * layout.pc_desc_size;
+        let size = usize::try_from(layout.pc_desc_size).unwrap_or(0);
+        let entry = window.get(memory, at, size, debug.pcs, 0)?;
+        let (Some(pc_offset), Some(scope)) =
+            (field(entry, layout.pc_desc_pc_offset), field(entry, layout.pc_desc_scope_offset))
+        else {
+            return Ok(None);
+        };
+        let (pc_offset, scope) = (i32::from_ne_bytes(pc_offset), u32::from_ne_bytes(scope));
+        if pc_offset >= target {
+            let fits = wanted != PcMatch::Exact || pc_offset == target;
+            return Ok(Some(scope).filter(|&scope| fits && scope != 0));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,246 @@
+//! Memory of the own process, read without ever faulting.
+//!
+//! Problem: a plain load from metadata that the VM has just freed would crash the process being profiled.
+//! Approach: ranges registered as permanent (committed code, libjvm's image) are loaded directly; everything
+//! else goes through `process_vm_readv` on ourselves, which reports a bad address instead of faulting, or
+//! through `/proc/self/mem` where a sandbox forbids that call.
+//! Invariant: the only loads in this file are inside registered ranges; this is the crate's only unsafe code.
+//! Loads are volatile because the VM writes to the same memory at the same time.
+//! Source: `process_vm_readv(2)`; the permission check of a process on itself always passes.
+
+#![allow(unsafe_code)]
+
+use crate::memory::{Memory, Unreadable};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Ranges that can be registered: up to eight code heaps with a segment map each, and libjvm's segments.
+const MAX_RANGES: usize = 32;
+
+/// A registered range. A slot is taken by setting `start` and becomes usable with `end`; Release stores of
+/// `end` pair with the Acquire loads in [`LiveMemory::is_permanent`].
+#[derive(Debug)]
+struct Range {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+/// How memory outside the registered ranges is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Access {
+    /// By `process_vm_readv`.
+    ProcessVmReadv,
+    /// By `pread` of `/proc/self/mem`.
+    ProcSelfMem,
+    /// Not at all: only registered ranges are readable.
+    RegisteredOnly,
+}
+
+/// Reader of the own process; shared by all threads.
+#[derive(Debug)]
+pub struct LiveMemory {
+    ranges: [Range; MAX_RANGES],
+    access: Access,
+    process: libc::pid_t,
+    proc_self_mem: libc::c_int,
+}
+
+impl Default for LiveMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LiveMemory {
+    /// Finds out which checked read this process is allowed to do.
+    #[must_use]
+    pub fn new() -> Self {
+        // SAFETY: getpid has no preconditions.
+        let process = unsafe { libc::getpid() };
+        let mut memory = Self {
+            ranges: [const { Range { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; MAX_RANGES],
+            access: Access::ProcessVmReadv,
+            process,
+            proc_self_mem: -1,
+        };
+        if memory.probe() {
+            return memory;
+        }
+        // SAFETY: the path is a NUL-terminated literal; open keeps no reference to it.
+        memory.proc_self_mem =
+            unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        memory.access = Access::ProcSelfMem;
+        if memory.proc_self_mem < 0 || !memory.probe() {
+            memory.access = Access::RegisteredOnly;
+        }
+        memory
+    }
+
+    /// How memory outside the registered ranges is read.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Declares the addresses from `start` up to `end` to be loadable for as long as the process lives.
+    ///
+    /// A range with a start that is already registered replaces that range's end, so growing ranges can be
+    /// registered again. Returns whether there was room.
+    ///
+    /// # Safety
+    /// The whole range must be mapped readable now and must never be unmapped or protected again.
+    pub unsafe fn add_permanent(&self, start: u64, end: u64) -> bool {
+        if start == 0 {
+            return false;
+        }
+        for range in &self.ranges {
+            let taken = range.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Acquire);
+            if matches!(taken, Ok(_)) || taken == Err(start) {
+                range.end.store(end, Ordering::Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a known word can be read by the chosen access.
+    fn probe(&self) -> bool {
+        let known = 0x0123_4567_89ab_cdef_u64;
+        let address = core::ptr::from_ref(&known).expose_provenance() as u64;
+        let mut bytes = [0; 8];
+        self.read_checked(address, &mut bytes).is_ok() && u64::from_ne_bytes(bytes) == known
+    }
+
+    fn is_permanent(&self, address: u64, length: u64) -> bool {
+        let Some(end) = address.checked_add(length) else { return false };
+        for range in &self.ranges {
+            let start = range.start.load(Ordering::Acquire);
+            if start == 0 {
+                return false;
+            }
+            if address >= start && end <= range.end.load(Ordering::Acquire) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn read_checked(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        let wanted = into.len();
+        let read = match self.access {
+            Access::ProcessVmReadv => {
+                let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: wanted };
+                let remote = libc::iovec {
+                    iov_base: core::ptr::without_provenance_mut(address as usize),
+                    iov_len: wanted,
+                };
+                // SAFETY: `local` describes the exclusively borrowed `into`; the kernel checks `remote`.
+                unsafe { libc::process_vm_readv(self.process, &local, 1, &remote, 1, 0) }
+            }
+            Access::ProcSelfMem => {
+                let offset = libc::off_t::try_from(address).map_err(|_| Unreadable(address))?;
+                // SAFETY: the kernel writes at most `wanted` bytes to the exclusively borrowed `into`.
+                unsafe { libc::pread(self.proc_self_mem, into.as_mut_ptr().cast(), wanted, offset) }
+            }
+            Access::RegisteredOnly => -1,
+        };
+        if usize::try_from(read) == Ok(wanted) { Ok(()) } else { Err(Unreadable(address)) }
+    }
+}
+
+/// Loads the byte at `address`.
+///
+/// # Safety
+/// `address` must be readable.
+unsafe fn load_byte(address: u64) -> u8 {
+    let at = core::ptr::with_exposed_provenance::<u8>(address as usize);
+    // SAFETY: readable by the caller's promise; a byte has no alignment.
+    unsafe { at.read_volatile() }
+}
+
+/// Loads the word at `address`.
+///
+/// # Safety
+/// The eight bytes at `address` must be readable and `address` a multiple of eight.
+unsafe fn load_word(address: u64) -> u64 {
+    let at = core::ptr::with_exposed_provenance::<u64>(address as usize);
+    // SAFETY: readable and aligned by the caller's promise.
+    unsafe { at.read_volatile() }
+}
+
+/// Copies registered memory to `into`.
+///
+/// # Safety
+/// All of the `into.len()` bytes at `address` must be readable.
+unsafe fn load(address: u64, into: &mut [u8]) {
+    let (words, tail) = if address.is_multiple_of(8) { into.as_chunks_mut::<8>() } else { (&mut [][..], into) };
+    let mut at = address;
+    for word in words {
+        // SAFETY: inside the caller's range; `at` starts aligned and moves by eight.
+        *word = unsafe { load_word(at) }.to_ne_bytes();
+        at += 8;
+    }
+    for byte in tail {
+        // SAFETY: inside the caller's range.
+        *byte = unsafe { load_byte(at) };
+        at += 1;
+    }
+}
+
+impl Memory for LiveMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        if self.is_permanent(address, into.len() as u64) {
+            // SAFETY: `add_permanent`'s caller promised that this memory stays readable.
+            unsafe { load(address, into) };
+            return Ok(());
+        }
+        self.read_checked(address, into)
+    }
+
+    fn read_u64(&self, address: u64) -> Result<u64, Unreadable> {
+        if address.is_multiple_of(8) && self.is_permanent(address, 8) {
+            // SAFETY: aligned, and `add_permanent`'s caller promised that this memory stays readable.
+            return Ok(unsafe { load_word(address) });
+        }
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+impl Drop for LiveMemory {
+    fn drop(&mut self) {
+        if self.proc_self_mem >= 0 {
+            // SAFETY: the descriptor was opened by `new` and is closed only here.
+            unsafe { libc::close(self.proc_self_mem) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address_of<T>(value: &T) -> u64 {
+        core::ptr::from_ref(value).expose_provenance() as u64
+    }
+
+    #[test]
+    fn reads_both_ways_and_survives_bad_addresses() {
+        let memory = LiveMemory::new();
+        assert_ne!(memory.access(), Access::RegisteredOnly);
+        let words = [1_u64, 2, 3, 4];
+        let address = address_of(&words);
+        let mut bytes = [0; 19];
+        for _ in 0..2 {
+            memory.read(address + 3, &mut bytes).unwrap();
+            assert_eq!(bytes[5], 2);
+            assert_eq!(memory.read_u64(address + 16), Ok(3));
+            assert_eq!(memory.read_u64(16), Err(Unreadable(16)));
+            // SAFETY: `words` outlives `memory`'s use of it.
+            assert!(unsafe { memory.add_permanent(address, address + 32) });
+        }
+        assert!(memory.is_permanent(address, 32));
+        assert!(!memory.is_permanent(address, 33));
+    }
+}

@@ -1,0 +1,234 @@
+//! Memory as the walker sees it: bytes at addresses, every read checked.
+//!
+//! Problem: metadata of a running JVM can be freed, moved or unmapped between the sample and the walk, and
+//! the same walk has to work on a stack copy, on another process and on a recorded file.
+//! Approach: all reads go through [`Memory`]; a read that cannot be done is an error that carries the address.
+//! Invariant: no reader ever turns a failed read into a value.
+
+/// The first address of a read that could not be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unreadable(pub u64);
+
+/// Checked access to an address space of the same byte order as this machine.
+pub trait Memory {
+    /// Fills `into` with the bytes from `address` on.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when any of the bytes is missing; `into` then holds unspecified bytes.
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable>;
+
+    /// Reads one byte.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn read_u8(&self, address: u64) -> Result<u8, Unreadable> {
+        let mut bytes = [0; 1];
+        self.read(address, &mut bytes)?;
+        Ok(u8::from_ne_bytes(bytes))
+    }
+
+    /// Reads a 16-bit number; no alignment is required.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn read_u16(&self, address: u64) -> Result<u16, Unreadable> {
+        let mut bytes = [0; 2];
+        self.read(address, &mut bytes)?;
+        Ok(u16::from_ne_bytes(bytes))
+    }
+
+    /// Reads a 32-bit number; no alignment is required.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn read_u32(&self, address: u64) -> Result<u32, Unreadable> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    /// Reads a signed 32-bit number; no alignment is required.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn read_i32(&self, address: u64) -> Result<i32, Unreadable> {
+        Ok(self.read_u32(address)?.cast_signed())
+    }
+
+    /// Reads a 64-bit number or pointer; no alignment is required.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn read_u64(&self, address: u64) -> Result<u64, Unreadable> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+impl<M: Memory + ?Sized> Memory for &M {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        (**self).read(address, into)
+    }
+
+    fn read_u64(&self, address: u64) -> Result<u64, Unreadable> {
+        (**self).read_u64(address)
+    }
+}
+
+/// A copied piece of a thread's stack: `bytes` were at `base` when the sample was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct StackCopy<'a> {
+    base: u64,
+    bytes: &'a [u8],
+}
+
+impl<'a> StackCopy<'a> {
+    /// A copy whose first byte was at `base`.
+    #[must_use]
+    pub fn new(base: u64, bytes: &'a [u8]) -> Self {
+        Self { base, bytes }
+    }
+
+    /// Address of the first copied byte.
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Address after the last copied byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.base.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// The copied bytes from `address` on, if all of them were copied.
+    #[must_use]
+    pub fn bytes(&self, address: u64, length: usize) -> Option<&'a [u8]> {
+        let start = usize::try_from(address.checked_sub(self.base)?).ok()?;
+        self.bytes.get(start..start.checked_add(length)?)
+    }
+
+    /// The copied 8-byte word at `address`.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let bytes = self.bytes(address, 8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+impl Memory for StackCopy<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        let bytes = self.bytes(address, into.len()).ok_or(Unreadable(address))?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// A stack copy laid over the memory it was taken from.
+///
+/// Reads that lie wholly inside the copy are answered from it, everything else from `beneath`.
+#[derive(Clone, Copy, Debug)]
+pub struct Overlay<'a, M: ?Sized> {
+    /// The copied bytes.
+    pub copy: StackCopy<'a>,
+    /// Everything else.
+    pub beneath: &'a M,
+}
+
+impl<M: Memory + ?Sized> Memory for Overlay<'_, M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        match self.copy.read(address, into) {
+            Ok(()) => Ok(()),
+            Err(_) => self.beneath.read(address, into),
+        }
+    }
+}
+
+/// Reads within one region in blocks, because a system call per field would dominate a walk.
+#[derive(Clone, Debug)]
+pub(crate) struct Window<const N: usize> {
+    at: u64,
+    filled: usize,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> Window<N> {
+    pub(crate) const EMPTY: Self = Self { at: 0, filled: 0, bytes: [0; N] };
+
+    /// Forgets the block, so that the next read sees memory as it is then.
+    pub(crate) fn clear(&mut self) {
+        self.filled = 0;
+    }
+
+    /// The `length` bytes at `address`, which must lie in `region` (start, end).
+    ///
+    /// A block that has to be loaded begins up to `lead` bytes before `address`.
+    pub(crate) fn get<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        address: u64,
+        length: usize,
+        region: (u64, u64),
+        lead: u64,
+    ) -> Result<&[u8], Unreadable> {
+        let refused = Unreadable(address);
+        let end = address.checked_add(length as u64).ok_or(refused)?;
+        if address < region.0 || end > region.1 || length > N {
+            return Err(refused);
+        }
+        let held = self.at.saturating_add(self.filled as u64);
+        if self.filled == 0 || address < self.at || end > held {
+            let room = (N - length) as u64;
+            let start = address.saturating_sub(lead.min(room)).max(region.0);
+            let size = usize::try_from(region.1 - start).unwrap_or(N).min(N);
+            self.filled = 0;
+            let block = self.bytes.get_mut(..size).ok_or(refused)?;
+            memory.read(start, block)?;
+            self.at = start;
+            self.filled = size;
+        }
+        let offset = usize::try_from(address - self.at).map_err(|_| refused)?;
+        self.bytes.get(offset..offset + length).ok_or(refused)
+    }
+}
+
+/// Smallest page of the supported machines: a read that stays inside one page is readable wholly or not at all.
+const PAGE: u64 = 4096;
+
+/// Reads as many bytes from `address` on as fit `into` without crossing into a page that may be unmapped,
+/// but at least `needed` bytes; returns how many.
+pub(crate) fn read_within_page<M: Memory + ?Sized>(
+    memory: &M,
+    address: u64,
+    needed: usize,
+    into: &mut [u8],
+) -> Result<usize, Unreadable> {
+    let to_page_end = usize::try_from(PAGE - address % PAGE).unwrap_or(0);
+    let length = to_page_end.max(needed).min(into.len());
+    memory.read(address, into.get_mut(..length).ok_or(Unreadable(address))?)?;
+    Ok(length)
+}
+
+/// Copies the NUL-terminated string at `address`; returns its length, cut at the size of `into`.
+pub(crate) fn read_c_string<M: Memory + ?Sized>(
+    memory: &M,
+    address: u64,
+    into: &mut [u8],
+) -> Result<usize, Unreadable> {
+    let mut length = 0;
+    while let Some(rest) = into.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        let read = read_within_page(memory, address.saturating_add(length as u64), 1, rest)?;
+        if let Some(end) = rest.iter().take(read).position(|&byte| byte == 0) {
+            return Ok(length + end);
+        }
+        length += read;
+    }
+    Ok(length)
+}
+
+/// A field of a structure that was read as a block.
+pub(crate) fn field<const N: usize>(block: &[u8], offset: u32) -> Option<[u8; N]> {
+    let offset = offset as usize;
+    block.get(offset..offset.checked_add(N)?)?.try_into().ok()
+}

@@ -1,0 +1,154 @@
+//! Frames that called something: the pc is a return address and the frame is complete.
+
+use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use crate::arch::{INTERPRETER_BCP, INTERPRETER_METHOD};
+use crate::frame::{Blob, Frame, Method};
+use crate::hotspot::anchor::Anchor;
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::hotspot::interpreter::Bytecodes;
+use crate::memory::Memory;
+use crate::stop::Stop;
+
+impl<M: Memory> Walk<'_, M> {
+    pub(super) fn step_caller(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        if cursor.pc == self.started.call_stub_return {
+            return self.step_entry(cursor);
+        }
+        if self.in_interpreter(cursor.pc) {
+            return self.step_interpreter(cursor);
+        }
+        if let Some(entry) = self.remembered(cursor) {
+            return self.step_compiled(cursor, &entry);
+        }
+        match self.code_at(cursor.pc)? {
+            Code::CallStub => self.step_entry(cursor),
+            Code::Interpreter => self.step_interpreter(cursor),
+            Code::ContinuationBarrier => Err(Stop::ContinuationBarrier),
+            Code::Blob(blob) => self.step_blob(cursor, &blob),
+        }
+    }
+
+    fn step_blob(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
+        let stub = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        match blob.kind {
+            BlobKind::Nmethod | BlobKind::NativeWrapper => {
+                let cursor = self.undo_deoptimisation(cursor, blob)?;
+                let entry = self.decode(cursor, blob)?;
+                self.step_compiled(cursor, &entry)
+            }
+            BlobKind::ContinuationStubs => Err(Stop::ContinuationBarrier),
+            BlobKind::RuntimeStub | BlobKind::Safepoint => {
+                let next = self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm);
+                Ok(Step { emit: stub, next })
+            }
+            BlobKind::Deoptimization => Err(Stop::Deoptimizing),
+            BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
+            BlobKind::StubRoutines => {
+                let next = self.caller_by_fp(cursor).ok_or(Stop::BadFrame(cursor.pc));
+                Ok(Step { emit: stub, next })
+            }
+            BlobKind::Interpreter | BlobKind::Adapter | BlobKind::Leaf => Err(Stop::BadFrame(cursor.pc)),
+        }
+    }
+
+    /// Deoptimisation replaces the return address into a frame by the address of a handler and keeps the
+    /// original in the frame; debug information exists for the original only.
+    fn undo_deoptimisation(&self, cursor: Cursor, blob: &CodeBlob) -> Result<Cursor, Stop> {
+        let layout = &self.hotspot.layout.nmethod;
+        if blob.kind != BlobKind::Nmethod || !layout.is_deopt_handler(self.memory, blob, cursor.pc)? {
+            return Ok(cursor);
+        }
+        let offset = layout.orig_pc_offset(self.memory, blob.address)?;
+        let pc = self.word(cursor.sp.wrapping_add(u64::from(offset)))?;
+        if pc < blob.code_begin || pc >= blob.code_end {
+            return Err(Stop::BadFrame(cursor.pc));
+        }
+        Ok(Cursor { pc, ..cursor })
+    }
+
+    /// The caller of a complete frame of `size` bytes with the saved fp below the return address.
+    pub(super) fn caller_of_fixed_frame(&self, cursor: Cursor, size: u64, doing: Doing) -> Result<Cursor, Stop> {
+        if size < 16 {
+            return Err(Stop::BadFrame(cursor.pc));
+        }
+        let sp = cursor.sp.wrapping_add(size);
+        Ok(Cursor { pc: self.word(sp.wrapping_sub(8))?, sp, fp: self.word(sp.wrapping_sub(16))?, doing })
+    }
+
+    /// The VM called Java here: go on with the Java frame it had left before, if any.
+    fn step_entry(&self, cursor: Cursor) -> Result<Step, Stop> {
+        let layout = &self.hotspot.layout.frame;
+        let bad = Stop::BadFrame(cursor.pc);
+        if !self.on_stack(cursor.fp, cursor.sp) {
+            return Err(bad);
+        }
+        let wrapper = self.slot(cursor.fp, layout.entry_wrapper)?;
+        // The wrapper is a local variable of the C++ function that called the stub.
+        if !self.on_stack(wrapper, cursor.fp) {
+            return Err(bad);
+        }
+        let anchor = match Anchor::of_wrapper(layout, &self.stack, wrapper) {
+            Some(anchor) => anchor,
+            None => return Err(Stop::CopyEnd),
+        };
+        let emit = Emit::One(Frame::Entry { place: cursor.place() });
+        let next = if anchor.sp == 0 { Err(Stop::EndOfStack) } else { self.at_anchor(&anchor) };
+        Ok(Step { emit, next })
+    }
+
+    /// An interpreter frame that is calling.
+    fn step_interpreter(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        if !self.on_stack(cursor.fp, cursor.sp) {
+            return Err(Stop::BadFrame(cursor.pc));
+        }
+        let method = Method(self.slot(cursor.fp, INTERPRETER_METHOD)?);
+        let bcp = self.slot(cursor.fp, INTERPRETER_BCP)?;
+        let emit = self.interpreted_frame(cursor, method, &[bcp]).ok_or(Stop::InvalidMethod(method.0))?;
+        Ok(Step { emit, next: self.caller_of_interpreter(cursor) })
+    }
+
+    /// The frame of `method` with the first of the `bcps` that lies in its bytecodes; `None` if neither the
+    /// method is native nor any of them fits.
+    pub(super) fn interpreted_frame(&mut self, cursor: Cursor, method: Method, bcps: &[u64]) -> Option<Emit> {
+        let place = cursor.place();
+        let bytecodes = self.bytecodes(method, |bytecodes| {
+            bytecodes.native || bcps.iter().any(|&bcp| bytecodes.bci(bcp).is_some())
+        })?;
+        if bytecodes.native {
+            return Some(Emit::One(Frame::NativeMethod { method, compiled: false, place }));
+        }
+        let bci = bcps.iter().find_map(|&bcp| bytecodes.bci(bcp));
+        Some(Emit::One(Frame::Interpreted { method, bci, place }))
+    }
+
+    /// Bytecodes of a method, remembered or read, if `fits` accepts them.
+    pub(super) fn bytecodes(&mut self, method: Method, fits: impl Fn(&Bytecodes) -> bool) -> Option<Bytecodes> {
+        if let Some(found) = self.cache.find_bytecodes(method.0, &fits) {
+            return Some(found);
+        }
+        let read = Bytecodes::read(&self.hotspot.layout.method, self.memory, method)?;
+        if !fits(&read) {
+            return None;
+        }
+        self.cache.insert_bytecodes(read);
+        Some(read)
+    }
+
+    /// The caller of the interpreter frame at `cursor.fp`.
+    ///
+    /// Compiled callers get the sp they had at the call: an adapter may have pushed arguments since.
+    pub(super) fn caller_of_interpreter(&self, cursor: Cursor) -> Result<Cursor, Stop> {
+        let pc = self.slot(cursor.fp, 1)?;
+        let fp = self.slot(cursor.fp, 0)?;
+        let from_compiled = pc != self.started.call_stub_return && !self.in_interpreter(pc);
+        let sp = if from_compiled {
+            self.slot(cursor.fp, self.hotspot.layout.frame.interpreter_sender_sp)?
+        } else {
+            cursor.fp.wrapping_add(16)
+        };
+        if sp <= cursor.fp {
+            return Err(Stop::NotProgressing(cursor.sp));
+        }
+        Ok(Cursor { pc, sp, fp, doing: Doing::CallingJava })
+    }
+}

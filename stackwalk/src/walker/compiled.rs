@@ -1,0 +1,140 @@
+//! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
+
+use super::{Cursor, Doing, Emit, Scopes, Step, Walk};
+use crate::cache::{CompiledKind, CompiledPc};
+use crate::frame::{Bci, CompileLevel, Frame, Method};
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::hotspot::nmethod::Identity;
+use crate::hotspot::pc_desc::{PcMatch, find_scope};
+use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
+use crate::limits::MAX_INLINE_DEPTH;
+use crate::memory::Memory;
+use crate::stop::Stop;
+
+/// Class and method whose native wrapper is the entry frame of a mounted virtual thread (JDK 21 and later;
+/// `java.base/share/classes/jdk/internal/vm/Continuation.java`).
+const CONTINUATION_ENTRY: (&[u8], &[u8]) = (b"jdk/internal/vm/Continuation", b"enterSpecial");
+
+/// First feature release with virtual threads, as a preview.
+const FIRST_WITH_CONTINUATIONS: u32 = 19;
+
+impl<M: Memory> Walk<'_, M> {
+    /// The remembered code at a cursor's pc, if it is still the same code.
+    pub(super) fn remembered(&mut self, cursor: Cursor) -> Option<CompiledPc> {
+        let layout = &self.hotspot.layout.nmethod;
+        let memory = self.memory;
+        self.cache.find_pc(cursor.pc, cursor.matched(), |blob| Identity::read(layout, memory, blob).ok())
+    }
+
+    /// Decodes the code of `blob` at a cursor's pc and remembers it.
+    pub(super) fn decode(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<CompiledPc, Stop> {
+        let layout = &self.hotspot.layout.nmethod;
+        let unknown = Stop::UnknownCode(cursor.pc);
+        let identity = Identity::read(layout, self.memory, blob.address)?;
+        if identity.method == 0 || identity.method % 8 != 0 {
+            return Err(unknown);
+        }
+        let mut entry = CompiledPc {
+            pc: cursor.pc,
+            matched: cursor.matched(),
+            blob: blob.address,
+            identity,
+            frame_bytes: u32::try_from(blob.frame_bytes).unwrap_or(0),
+            level: layout.level(self.memory, blob.address)?,
+            kind: CompiledKind::Java,
+            first: 0,
+            count: 1,
+        };
+        if blob.kind == BlobKind::NativeWrapper {
+            entry.kind = self.native_kind(Method(identity.method));
+        } else {
+            self.decode_scopes(&mut entry, blob)?;
+        }
+        // The nmethod may have been freed and its debug information reused while it was being read.
+        if Identity::read(layout, self.memory, blob.address)? != identity {
+            return Err(unknown);
+        }
+        self.cache.insert_pc(entry);
+        Ok(entry)
+    }
+
+    fn native_kind(&self, method: Method) -> CompiledKind {
+        if self.hotspot.jdk_major() < FIRST_WITH_CONTINUATIONS {
+            return CompiledKind::Native;
+        }
+        let is = |symbol, wanted: &[u8]| {
+            let mut bytes = [0; 32];
+            let length = self.hotspot.read_symbol(self.memory, symbol, &mut bytes);
+            length.is_ok_and(|length| bytes.get(..length) == Some(wanted))
+        };
+        let (class, name) = CONTINUATION_ENTRY;
+        match self.hotspot.method(self.memory, method) {
+            Ok(names) if is(names.name, name) && is(names.class, class) => CompiledKind::ContinuationEntry,
+            _ => CompiledKind::Native,
+        }
+    }
+
+    fn decode_scopes(&mut self, entry: &mut CompiledPc, blob: &CodeBlob) -> Result<(), Stop> {
+        let layout = &self.hotspot.layout.nmethod;
+        let unknown = Stop::UnknownCode(entry.pc);
+        let method = Method(entry.identity.method);
+        let mut scopes = [Scope { method, bci: None::<Bci> }; MAX_INLINE_DEPTH];
+        let mut count = 0;
+        self.cache.pc_window.clear();
+        self.cache.scope_windows.clear();
+        let debug = layout.debug_info(self.memory, blob)?.ok_or(unknown)?;
+        let window = &mut self.cache.pc_window;
+        let offset = find_scope(layout, self.memory, window, &debug, entry.pc, entry.matched)?;
+        match offset {
+            Some(offset) => {
+                let windows = &mut self.cache.scope_windows;
+                let root = decode(self.hotspot.unsigned5, self.memory, windows, &debug, offset, |scope| {
+                    let slot = scopes.get_mut(count).ok_or(ScopeError::Malformed)?;
+                    *slot = scope;
+                    count += 1;
+                    Ok(())
+                });
+                match root {
+                    Ok(root) if root == method => {}
+                    Ok(_) | Err(ScopeError::Malformed) => return Err(unknown),
+                    Err(ScopeError::Unreadable(address)) => return Err(Stop::Unreadable(address)),
+                }
+            }
+            // A call to Java always has an entry, so this is no return address of such a call.
+            None if entry.matched == PcMatch::Exact => return Err(Stop::BadFrame(entry.pc)),
+            // The code says nothing here; its own method is certain all the same.
+            None => count = 1,
+        }
+        let first = self.cache.reserve_scopes(count);
+        self.cache.put_scopes(first, scopes.get(..count).unwrap_or_default());
+        entry.first = u32::try_from(first).unwrap_or(0);
+        entry.count = u16::try_from(count).unwrap_or(0);
+        Ok(())
+    }
+
+    /// What the compiled frame at a cursor yields.
+    pub(super) fn compiled_frames(&self, cursor: Cursor, entry: &CompiledPc) -> Emit {
+        let place = cursor.place();
+        match entry.kind {
+            CompiledKind::Java => Emit::Scopes(Scopes {
+                first: entry.first,
+                count: entry.count,
+                level: CompileLevel(entry.level),
+                place,
+            }),
+            CompiledKind::Native => {
+                Emit::One(Frame::NativeMethod { method: Method(entry.identity.method), compiled: true, place })
+            }
+            CompiledKind::ContinuationEntry => Emit::Nothing,
+        }
+    }
+
+    /// Steps out of a complete compiled frame.
+    pub(super) fn step_compiled(&self, cursor: Cursor, entry: &CompiledPc) -> Result<Step, Stop> {
+        if entry.kind == CompiledKind::ContinuationEntry {
+            return Err(Stop::EndOfContinuation);
+        }
+        let next = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
+        Ok(Step { emit: self.compiled_frames(cursor, entry), next })
+    }
+}

@@ -1,0 +1,254 @@
+//! The one frame stopped at an arbitrary instruction.
+//!
+//! The code around the pc proposes where the return address lies; what is found there must be a return address
+//! (the instruction before it calls, the caller's frame is where it must be) or the walk stops.
+
+use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use crate::arch::{
+    Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD, Unwind, epilogue,
+    is_interpreter_return, prologue,
+};
+use crate::frame::{Blob, Frame, Method};
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::limits::MAX_PUSHED_WORDS;
+use crate::memory::Memory;
+use crate::stop::Stop;
+
+/// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
+const DEOPT_HANDLER_BYTES: u64 = 32;
+
+/// Bytes after an on-stack-replacement entry that may be prologue.
+const OSR_PROLOGUE_BYTES: u64 = 48;
+
+impl<M: Memory> Walk<'_, M> {
+    pub(super) fn step_interrupted(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        match self.code_at(cursor.pc) {
+            Err(Stop::NativeCode(pc)) => {
+                let next = self.caller_of_leaf_call(cursor).ok_or(Stop::NativeCode(pc))?;
+                Ok(Step { emit: Emit::Nothing, next: Ok(next) })
+            }
+            Err(stop) => Err(stop),
+            Ok(Code::Interpreter) => self.interrupted_interpreter(cursor),
+            Ok(Code::CallStub) => self.step_caller(cursor),
+            Ok(Code::ContinuationBarrier) => Err(Stop::ContinuationBarrier),
+            Ok(Code::Blob(blob)) => match blob.kind {
+                BlobKind::Nmethod | BlobKind::NativeWrapper => self.interrupted_nmethod(cursor, &blob),
+                BlobKind::Deoptimization => Err(Stop::Deoptimizing),
+                BlobKind::Interpreter => Err(Stop::BadFrame(cursor.pc)),
+                _ => self.interrupted_stub(cursor, &blob),
+            },
+        }
+    }
+
+    fn interrupted_nmethod(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
+        let layout = &self.hotspot.layout.nmethod;
+        let handler = layout.deopt_handler(self.memory, blob)?;
+        if cursor.pc >= handler && cursor.pc < handler.saturating_add(DEOPT_HANDLER_BYTES) {
+            return Err(Stop::Deoptimizing);
+        }
+        let entry = match self.remembered(cursor) {
+            Some(entry) => entry,
+            None => self.decode(cursor, blob)?,
+        };
+        let rule = self.nmethod_rule(cursor.pc, blob)?;
+        let next = self.verified(cursor, blob, rule).ok_or(Stop::BadFrame(cursor.pc));
+        Ok(Step { emit: self.compiled_frames(cursor, &entry), next })
+    }
+
+    /// State of an nmethod's frame at `pc`.
+    fn nmethod_rule(&self, pc: u64, blob: &CodeBlob) -> Result<Unwind, Stop> {
+        let layout = &self.hotspot.layout.nmethod;
+        if blob.frame_bytes == 0 {
+            return Ok(Unwind::Return);
+        }
+        let verified = layout.verified_entry(self.memory, blob)?;
+        let osr = layout.osr_entry(self.memory, blob.address)?;
+        let complete = blob.frame_complete.is_some_and(|complete| pc >= complete);
+        let in_osr_prologue = osr >= blob.code_begin && pc >= osr && pc - osr < OSR_PROLOGUE_BYTES;
+        if in_osr_prologue || !complete {
+            let entry = if in_osr_prologue { osr } else { verified };
+            if pc <= entry {
+                return Ok(Unwind::Return);
+            }
+            let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+            let around = self.around(pc, entry, blob, &mut bytes)?;
+            // Beyond the longest prologue only barriers are left, which run with the frame complete.
+            return Ok(if around.from_entry { prologue(around.before) } else { Unwind::Whole });
+        }
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(pc, blob.code_begin, blob, &mut bytes)?;
+        let native = blob.kind == BlobKind::NativeWrapper;
+        let in_exit = epilogue(around, native, self.hotspot.layout.thread.saved_exception_pc);
+        // Wrappers keep fp as frame pointer and push registers around calls.
+        Ok(in_exit.unwrap_or(if native { Unwind::FramePointer } else { Unwind::Whole }))
+    }
+
+    /// Reads the instructions around `pc`, from `entry` on if it is near enough.
+    fn around<'b>(&self, pc: u64, entry: u64, blob: &CodeBlob, bytes: &'b mut [u8]) -> Result<Around<'b>, Stop> {
+        let start = entry.max(pc.saturating_sub(CODE_BEFORE)).max(blob.code_begin).min(pc);
+        let end = blob.code_end.min(pc.saturating_add(CODE_AFTER));
+        let length = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+        let code = bytes.get_mut(..length).ok_or(Stop::UnknownCode(pc))?;
+        self.memory.read(start, code)?;
+        let middle = usize::try_from(pc - start).unwrap_or(0);
+        let (before, after) = code.split_at_checked(middle).ok_or(Stop::UnknownCode(pc))?;
+        Ok(Around { before, after, from_entry: start == entry })
+    }
+
+    /// The caller by `rule` if it is one; otherwise with temporaries pushed below the complete frame.
+    fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
+        let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
+        if found.is_some() || blob.frame_bytes < 16 || !matches!(rule, Unwind::Whole | Unwind::FramePointer) {
+            return found;
+        }
+        let mut frames = (0..=MAX_PUSHED_WORDS).filter_map(|words| {
+            let lowered = Cursor { sp: cursor.sp.wrapping_add(words * 8), ..cursor };
+            self.unwind(lowered, blob.frame_bytes, Unwind::Whole).filter(|caller| self.is_caller(caller))
+        });
+        // Two possible frames prove neither.
+        let first = frames.next()?;
+        frames.next().is_none().then_some(first)
+    }
+
+    /// The caller by `rule`, unchecked.
+    pub(super) fn unwind(&self, cursor: Cursor, size: u64, rule: Unwind) -> Option<Cursor> {
+        let word = |address: u64| self.stack.word(address);
+        let (pc, sp, fp) = match rule {
+            Unwind::Whole | Unwind::WholeFpLive => {
+                let sp = cursor.sp.checked_add(size)?;
+                let live = rule == Unwind::WholeFpLive;
+                (word(sp.checked_sub(8)?)?, sp, if live { cursor.fp } else { word(sp.checked_sub(16)?)? })
+            }
+            Unwind::Return => (word(cursor.sp)?, cursor.sp.checked_add(8)?, cursor.fp),
+            Unwind::Pushed => {
+                (word(cursor.sp.checked_add(8)?)?, cursor.sp.checked_add(16)?, word(cursor.sp)?)
+            }
+            Unwind::FramePointer => {
+                if !self.on_stack(cursor.fp, cursor.sp) {
+                    return None;
+                }
+                (word(cursor.fp.checked_add(8)?)?, cursor.fp.checked_add(16)?, word(cursor.fp)?)
+            }
+        };
+        Some(Cursor { pc, sp, fp, doing: Doing::CallingJava })
+    }
+
+    /// VM code other than nmethods and interpreter.
+    fn interrupted_stub(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
+        let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        let next = self.caller_of_stub(cursor, blob).ok_or(match blob.kind {
+            BlobKind::ContinuationStubs => Stop::ContinuationBarrier,
+            _ => Stop::BadFrame(cursor.pc),
+        });
+        Ok(Step { emit, next })
+    }
+
+    fn caller_of_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let dispatch = matches!(blob.kind, BlobKind::Adapter | BlobKind::Leaf);
+        let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
+        let rules = if blob.frame_bytes > 0 && around.from_entry {
+            [prologue(around.before), Unwind::Whole, Unwind::FramePointer]
+        } else if blob.frame_bytes > 0 {
+            [Unwind::Whole, Unwind::FramePointer, Unwind::Return]
+        } else if around.before.last() == Some(&0x55) {
+            [Unwind::Pushed, Unwind::Return, Unwind::FramePointer]
+        } else {
+            [Unwind::Return, Unwind::FramePointer, Unwind::Pushed]
+        };
+        let by_rule = rules
+            .iter()
+            .filter(|rule| blob.frame_bytes >= 16 || !matches!(rule, Unwind::Whole | Unwind::WholeFpLive))
+            .find_map(|&rule| self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next)));
+        let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
+        found.map(|next| Cursor { doing, ..next })
+    }
+
+    /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
+    fn caller_of_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let Walk { capture, .. } = self;
+        if blob.kind != BlobKind::Adapter || !self.on_stack(capture.r13, cursor.sp) {
+            return None;
+        }
+        let sp = capture.r13.max(cursor.sp.checked_add(8)?);
+        let next = Cursor { pc: capture.rax, sp, fp: cursor.fp, doing: Doing::CallingJava };
+        Some(next).filter(|next| self.is_caller(next))
+    }
+
+    /// Interpreter code: running bytecodes, or building or leaving a frame.
+    fn interrupted_interpreter(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        if let Some(step) = self.leaving_interpreter(cursor) {
+            return Ok(step);
+        }
+        if let Some(step) = self.entering_interpreter(cursor) {
+            return Ok(step);
+        }
+        let bad = Stop::BadFrame(cursor.pc);
+        let lowest = cursor.fp.wrapping_add_signed(INTERPRETER_LOWEST * 8);
+        if !self.on_stack(cursor.fp, cursor.sp) || cursor.sp > lowest {
+            return Err(bad);
+        }
+        let method = Method(self.slot(cursor.fp, INTERPRETER_METHOD)?);
+        let bcp = self.slot(cursor.fp, INTERPRETER_BCP)?;
+        let bcps = [self.capture.r13, bcp];
+        let emit = self.interpreted_frame(cursor, method, &bcps).ok_or(Stop::InvalidMethod(method.0))?;
+        let next = self.caller_of_interpreter(cursor).and_then(|caller| {
+            if self.is_caller(&caller) { Ok(caller) } else { Err(bad) }
+        });
+        Ok(Step { emit, next })
+    }
+
+    /// A method is being entered: rbx is the method and, until bytecodes run, r13 its caller's sp.
+    fn entering_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
+        let method = Method(self.capture.rbx);
+        let sender_sp = self.capture.r13;
+        let building = cursor.fp.checked_sub(cursor.sp).is_some_and(|depth| depth < 72);
+        let next = if building {
+            // fp is set already: the fixed part is being pushed.
+            self.unwind(cursor, 0, Unwind::FramePointer).filter(|caller| self.is_caller(caller))?
+        } else if self.on_stack(sender_sp, cursor.sp) {
+            let by_stack = [Unwind::Return, Unwind::Pushed]
+                .iter()
+                .find_map(|&rule| self.unwind(cursor, 0, rule).filter(|caller| self.is_caller(caller)));
+            let in_rax = Cursor {
+                pc: self.capture.rax,
+                sp: sender_sp.max(cursor.sp.checked_add(8)?),
+                fp: cursor.fp,
+                doing: Doing::CallingJava,
+            };
+            by_stack.or(Some(in_rax).filter(|caller| self.is_caller(caller)))?
+        } else {
+            return None;
+        };
+        let bytecodes = self.bytecodes(method, |bytecodes| bytecodes.native || bytecodes.size > 0)?;
+        let place = cursor.place();
+        let emit = Emit::One(if bytecodes.native {
+            Frame::NativeMethod { method, compiled: false, place }
+        } else {
+            Frame::Interpreted { method, bci: None, place }
+        });
+        let from_compiled = !self.in_interpreter(next.pc) && next.pc != self.started.call_stub_return;
+        let sp = if from_compiled && self.on_stack(sender_sp, next.sp) { sender_sp } else { next.sp };
+        Some(Step { emit, next: Ok(Cursor { sp, ..next }) })
+    }
+
+    /// A method has been left: its frame is gone, the return address is in r13 or about to be popped there,
+    /// and rbx is the caller's sp.
+    fn leaving_interpreter(&self, cursor: Cursor) -> Option<Step> {
+        let mut code = [0; 2];
+        self.memory.read(cursor.pc, &mut code).ok()?;
+        let sp = self.capture.rbx;
+        let popped = Cursor { pc: self.capture.r13, sp: sp.max(cursor.sp), fp: cursor.fp, doing: Doing::CallingJava };
+        let next = if is_interpreter_return(&code) {
+            self.unwind(cursor, 0, Unwind::Return)?
+        } else if self.on_stack(sp, cursor.sp) && self.hotspot.is_code(popped.pc) {
+            // The step has to move sp on even if the caller's is already in place.
+            Cursor { sp: popped.sp.max(cursor.sp.checked_add(8)?), ..popped }
+        } else {
+            return None;
+        };
+        let next = Cursor { sp: next.sp.max(sp.min(self.capture.stack_high)), ..next };
+        self.is_caller(&next).then_some(Step { emit: Emit::Nothing, next: Ok(next) })
+    }
+}

@@ -1,0 +1,302 @@
+//! The walk: classify the code at a pc, decide the step to its caller, let one place move on.
+//!
+//! `caller` steps from frames that called something, `interrupted` from the one frame that was stopped at an
+//! arbitrary instruction, `compiled` looks up compiled code through the cache.
+//! Invariants: sp grows with every step, stays aligned and below the stack base, so a walk ends after at most
+//! as many steps as the stack has words; a frame is yielded only after its code was identified.
+
+mod caller;
+mod compiled;
+mod interrupted;
+mod recover;
+
+use crate::cache::ScopeCache;
+use crate::capture::Capture;
+use crate::frame::{CompileLevel, Frame, Pc, Place};
+use crate::hotspot::anchor::Anchor;
+use crate::hotspot::code_blob::CodeBlob;
+use crate::hotspot::pc_desc::PcMatch;
+use crate::hotspot::{HotSpot, Started};
+use crate::limits::Limits;
+use crate::memory::{Memory, StackCopy};
+use crate::stop::Stop;
+
+/// Walks stacks of one VM, one after the other.
+#[derive(Debug)]
+pub struct Walker<'a, M> {
+    hotspot: &'a HotSpot,
+    memory: &'a M,
+    cache: &'a mut ScopeCache,
+    limits: Limits,
+}
+
+impl<'a, M: Memory> Walker<'a, M> {
+    /// A walker that reads VM structures from `memory` and remembers them in `cache`.
+    pub fn new(hotspot: &'a HotSpot, memory: &'a M, cache: &'a mut ScopeCache, limits: Limits) -> Self {
+        Self { hotspot, memory, cache, limits }
+    }
+
+    /// Frames of the captured thread, newest first; `stack` was copied from `capture.stack_low` on.
+    pub fn frames<'w>(&'w mut self, capture: &Capture, stack: &'w [u8]) -> Frames<'w, M> {
+        let started = self.hotspot.started();
+        let walk = started.map(|started| Walk {
+            hotspot: self.hotspot,
+            started,
+            memory: self.memory,
+            cache: self.cache,
+            stack: StackCopy::new(capture.stack_low, stack),
+            capture: *capture,
+        });
+        let next = walk.as_ref().ok_or(Stop::NotStarted).and_then(Walk::first);
+        Frames { walk, next, pending: Emit::Nothing, produced: 0, max_frames: self.limits.max_frames, stop: None }
+    }
+}
+
+/// Iterator over one walk; ask [`Frames::stop`] for the reason when it has ended.
+#[derive(Debug)]
+pub struct Frames<'w, M> {
+    walk: Option<Walk<'w, M>>,
+    next: Result<Cursor, Stop>,
+    pending: Emit,
+    produced: u32,
+    max_frames: u32,
+    stop: Option<Stop>,
+}
+
+impl<M: Memory> Frames<'_, M> {
+    /// Why the walk ended; a walk the caller did not finish counts as cut by the depth limit.
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.stop.unwrap_or(Stop::DepthLimit)
+    }
+
+    fn take_pending(&mut self) -> Option<Frame> {
+        let walk = self.walk.as_ref()?;
+        match self.pending {
+            Emit::Nothing => None,
+            Emit::One(frame) => {
+                self.pending = Emit::Nothing;
+                Some(frame)
+            }
+            Emit::Scopes(scopes) => {
+                let scope = walk.cache.scope(scopes.first)?;
+                let inlined = scopes.count > 1;
+                self.pending = if inlined {
+                    Emit::Scopes(Scopes { first: scopes.first + 1, count: scopes.count - 1, ..scopes })
+                } else {
+                    Emit::Nothing
+                };
+                let Scopes { level, place, .. } = scopes;
+                Some(Frame::Compiled { method: scope.method, bci: scope.bci, level, inlined, place })
+            }
+        }
+    }
+}
+
+impl<M: Memory> Iterator for Frames<'_, M> {
+    type Item = Frame;
+
+    fn next(&mut self) -> Option<Frame> {
+        while self.stop.is_none() {
+            let limit = self.produced >= self.max_frames;
+            if let Some(frame) = self.take_pending() {
+                if limit {
+                    self.stop = Some(Stop::DepthLimit);
+                    return None;
+                }
+                self.produced += 1;
+                return Some(frame);
+            }
+            let step = self.next.and_then(|cursor| {
+                let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
+                walk.step(cursor).map(|step| (cursor, step))
+            });
+            match (step, &self.walk) {
+                (Ok((cursor, step)), Some(walk)) => {
+                    self.pending = step.emit;
+                    self.next = step.next.and_then(|next| walk.advance(cursor, next));
+                }
+                (Ok(_), None) => self.stop = Some(Stop::NotStarted),
+                (Err(stop), _) => self.stop = Some(stop),
+            }
+        }
+        None
+    }
+}
+
+/// What the frame at a cursor was doing when the walk looked at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doing {
+    /// Stopped at an arbitrary instruction.
+    Interrupted,
+    /// Calling Java: the pc is a return address with debug information.
+    CallingJava,
+    /// Calling VM code, which may have been entered without debug information.
+    CallingVm,
+}
+
+/// Position of the walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cursor {
+    pc: u64,
+    sp: u64,
+    fp: u64,
+    doing: Doing,
+}
+
+impl Cursor {
+    fn place(&self) -> Place {
+        Place { pc: Pc(self.pc), sp: self.sp, fp: self.fp }
+    }
+
+    fn matched(&self) -> PcMatch {
+        match self.doing {
+            Doing::Interrupted => PcMatch::Next,
+            Doing::CallingJava => PcMatch::Exact,
+            Doing::CallingVm => PcMatch::ExactOrNext,
+        }
+    }
+}
+
+/// Frames of one physical frame, still to be yielded.
+#[derive(Clone, Copy, Debug)]
+enum Emit {
+    Nothing,
+    One(Frame),
+    Scopes(Scopes),
+}
+
+/// Scopes in the cache's arena that share a place.
+#[derive(Clone, Copy, Debug)]
+struct Scopes {
+    first: u32,
+    count: u16,
+    level: CompileLevel,
+    place: Place,
+}
+
+/// Result of looking at one physical frame: its frames are good even if there is no way on.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    emit: Emit,
+    next: Result<Cursor, Stop>,
+}
+
+/// What kind of code a pc lies in.
+enum Code {
+    CallStub,
+    Interpreter,
+    ContinuationBarrier,
+    Blob(CodeBlob),
+}
+
+/// State of one walk.
+#[derive(Debug)]
+struct Walk<'w, M> {
+    hotspot: &'w HotSpot,
+    started: &'w Started,
+    memory: &'w M,
+    cache: &'w mut ScopeCache,
+    stack: StackCopy<'w>,
+    capture: Capture,
+}
+
+impl<M: Memory> Walk<'_, M> {
+    /// Where the walk begins: the anchor if one is set, else the interrupted instruction of Java code.
+    fn first(&self) -> Result<Cursor, Stop> {
+        let capture = &self.capture;
+        if capture.vframe_array_head != 0 {
+            return Err(Stop::Deoptimizing);
+        }
+        // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
+        // clears it a few after: while that word is not live, the interrupted instruction is known better.
+        let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);
+        let pc_not_live = capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(8) < capture.sp;
+        if capture.anchor_sp != 0 && !(in_java && pc_not_live) {
+            return self.at_anchor(&Anchor {
+                sp: capture.anchor_sp,
+                pc: capture.anchor_pc,
+                fp: capture.anchor_fp,
+            });
+        }
+        if capture.thread == 0 || !in_java {
+            return Err(Stop::NoJavaFrame);
+        }
+        self.aligned(Cursor { pc: capture.pc, sp: capture.sp, fp: capture.fp, doing: Doing::Interrupted })
+    }
+
+    /// The frame an anchor describes.
+    fn at_anchor(&self, anchor: &Anchor) -> Result<Cursor, Stop> {
+        let pc = match anchor.effective_pc(&self.stack) {
+            Some(pc) => pc,
+            None => self.word(anchor.sp.wrapping_sub(8))?,
+        };
+        self.aligned(Cursor { pc, sp: anchor.sp, fp: anchor.fp, doing: Doing::CallingVm })
+    }
+
+    fn aligned(&self, cursor: Cursor) -> Result<Cursor, Stop> {
+        if !cursor.sp.is_multiple_of(8) || cursor.sp > self.capture.stack_high {
+            return Err(Stop::NotProgressing(cursor.sp));
+        }
+        Ok(cursor)
+    }
+
+    /// The only place where a walk moves on.
+    fn advance(&self, from: Cursor, next: Cursor) -> Result<Cursor, Stop> {
+        if next.sp <= from.sp {
+            return Err(Stop::NotProgressing(from.sp));
+        }
+        self.aligned(next)
+    }
+
+    fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        match cursor.doing {
+            Doing::Interrupted => self.step_interrupted(cursor),
+            Doing::CallingJava | Doing::CallingVm => self.step_caller(cursor),
+        }
+    }
+
+    /// A word of the copied stack.
+    fn word(&self, address: u64) -> Result<u64, Stop> {
+        self.stack.word(address).ok_or({
+            if address >= self.stack.base() && address < self.capture.stack_high {
+                Stop::CopyEnd
+            } else {
+                Stop::Unreadable(address)
+            }
+        })
+    }
+
+    /// A fixed slot of the frame at `fp`, counted in words.
+    fn slot(&self, fp: u64, words: i64) -> Result<u64, Stop> {
+        self.word(fp.wrapping_add_signed(words.wrapping_mul(8)))
+    }
+
+    fn in_interpreter(&self, pc: u64) -> bool {
+        pc >= self.started.interpreter.0 && pc < self.started.interpreter.1
+    }
+
+    /// Whether `address` lies on the captured thread's stack at or above `low`.
+    fn on_stack(&self, address: u64, low: u64) -> bool {
+        address >= low && address < self.capture.stack_high && address.is_multiple_of(8)
+    }
+
+    fn code_at(&self, pc: u64) -> Result<Code, Stop> {
+        if pc == self.started.call_stub_return {
+            return Ok(Code::CallStub);
+        }
+        if self.in_interpreter(pc) {
+            return Ok(Code::Interpreter);
+        }
+        if self.started.continuation_barrier == Some(pc) {
+            return Ok(Code::ContinuationBarrier);
+        }
+        self.blob_at(pc).map(Code::Blob)
+    }
+
+    fn blob_at(&self, pc: u64) -> Result<CodeBlob, Stop> {
+        let layout = &self.hotspot.layout;
+        let address = self.started.code_cache.find_blob(&layout.code_heap, self.memory, pc)?;
+        CodeBlob::read(&layout.blob, self.memory, address, pc)
+    }
+}

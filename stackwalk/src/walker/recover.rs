@@ -1,0 +1,109 @@
+//! Proofs: is this a return address, and which Java code called the C code or stub that was interrupted?
+//!
+//! Old frames leave return addresses behind in memory that newer frames do not overwrite, so finding one
+//! proves nothing by itself. A candidate counts only where a rule says a return address must be, and for calls
+//! out of Java only if the call instruction's target lies outside the code cache.
+
+use super::{Code, Cursor, Doing, Walk};
+use crate::arch::{CALL_BYTES, CallTarget, INTERPRETER_METHOD, Unwind, call_before};
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::limits::MAX_NATIVE_HOPS;
+use crate::memory::Memory;
+
+impl<M: Memory> Walk<'_, M> {
+    /// Whether a cursor is a frame that is calling: right code, and a call before its pc.
+    pub(super) fn is_caller(&self, cursor: &Cursor) -> bool {
+        if cursor.sp > self.capture.stack_high {
+            return false;
+        }
+        match self.code_at(cursor.pc) {
+            Ok(Code::CallStub) => self.on_stack(cursor.fp, cursor.sp),
+            Ok(Code::Interpreter) => {
+                let method = self.slot(cursor.fp, INTERPRETER_METHOD);
+                // Bytecodes are called by jumps, so the return address follows no call instruction.
+                self.on_stack(cursor.fp, cursor.sp)
+                    && method.is_ok_and(|method| method != 0 && method.is_multiple_of(8))
+            }
+            Ok(Code::ContinuationBarrier) => true,
+            Ok(Code::Blob(blob)) => self.is_calling_blob(cursor.pc, &blob),
+            Err(_) => false,
+        }
+    }
+
+    fn is_calling_blob(&self, pc: u64, blob: &CodeBlob) -> bool {
+        match blob.kind {
+            BlobKind::Nmethod | BlobKind::NativeWrapper => {
+                let layout = &self.hotspot.layout.nmethod;
+                self.call_target(pc, blob).is_some()
+                    || layout.is_deopt_handler(self.memory, blob, pc).unwrap_or(false)
+            }
+            BlobKind::RuntimeStub | BlobKind::Safepoint => {
+                blob.frame_bytes >= 16 && self.call_target(pc, blob).is_some()
+            }
+            BlobKind::ContinuationStubs => true,
+            _ => false,
+        }
+    }
+
+    /// What the instruction before the return address `pc` calls.
+    fn call_target(&self, pc: u64, blob: &CodeBlob) -> Option<CallTarget> {
+        let start = pc.checked_sub(CALL_BYTES)?.max(blob.code_begin);
+        let mut bytes = [0; CALL_BYTES as usize];
+        let code = bytes.get_mut(..usize::try_from(pc.checked_sub(start)?).ok()?)?;
+        self.memory.read(start, code).ok()?;
+        call_before(code, pc)
+    }
+
+    /// Whether the call before `pc` leads out of the code cache.
+    fn calls_native(&self, pc: u64) -> bool {
+        let blob = match self.blob_at(pc) {
+            Ok(blob) => blob,
+            Err(_) => return false,
+        };
+        match self.call_target(pc, &blob) {
+            Some(CallTarget::Known(target)) => !self.hotspot.is_code(target),
+            Some(CallTarget::Indirect) | None => false,
+        }
+    }
+
+    /// The Java frame that called the C code at `cursor` as a leaf, without leaving an anchor.
+    ///
+    /// Tried: the return address on top of the stack (a C function without frame) and the chain of frame
+    /// pointers, which libjvm keeps.
+    pub(super) fn caller_of_leaf_call(&self, cursor: Cursor) -> Option<Cursor> {
+        let direct = self.unwind(cursor, 0, Unwind::Return)?;
+        if let Some(caller) = self.as_leaf_caller(direct) {
+            return Some(caller);
+        }
+        let mut at = cursor;
+        for _ in 0..MAX_NATIVE_HOPS {
+            let caller = self.unwind(at, 0, Unwind::FramePointer)?;
+            if caller.sp <= at.sp {
+                return None;
+            }
+            if self.hotspot.is_code(caller.pc) {
+                return self.as_leaf_caller(caller);
+            }
+            at = caller;
+        }
+        None
+    }
+
+    fn as_leaf_caller(&self, cursor: Cursor) -> Option<Cursor> {
+        if !self.calls_native(cursor.pc) {
+            return None;
+        }
+        let cursor = Cursor { doing: Doing::CallingVm, ..cursor };
+        match self.code_at(cursor.pc) {
+            Ok(Code::Blob(blob)) if blob.kind == BlobKind::StubRoutines => Some(cursor),
+            _ => self.is_caller(&cursor).then_some(cursor),
+        }
+    }
+
+    /// The caller of a stub that keeps fp as frame pointer.
+    pub(super) fn caller_by_fp(&self, cursor: Cursor) -> Option<Cursor> {
+        let next = self.unwind(cursor, 0, Unwind::FramePointer)?;
+        let next = Cursor { doing: Doing::CallingVm, ..next };
+        self.is_caller(&next).then_some(next)
+    }
+}

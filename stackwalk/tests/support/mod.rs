@@ -1,0 +1,227 @@
+//! Reads and stops another process that runs a JVM.
+
+#![allow(dead_code)]
+
+use nix::sys::ptrace;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use stackwalk::{Capture, HotSpot, Memory, Unreadable};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, IoSliceMut};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Memory of another process.
+pub struct RemoteMemory(pub Pid);
+
+impl Memory for RemoteMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        let remote = RemoteIoVec { base: address as usize, len: into.len() };
+        let wanted = into.len();
+        match process_vm_readv(self.0, &mut [IoSliceMut::new(into)], &[remote]) {
+            Ok(read) if read == wanted => Ok(()),
+            _ => Err(Unreadable(address)),
+        }
+    }
+}
+
+/// Releases under test: (feature release, JAVA_HOME). Empty, with a loud note, if TICKWALK_JDKS is unset.
+pub fn jdks() -> Vec<(u32, PathBuf)> {
+    let Ok(folder) = std::env::var("TICKWALK_JDKS") else {
+        eprintln!("SKIPPED: set TICKWALK_JDKS to a folder with JAVA_HOMEs named 11, 17, 21, 25");
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for major in [11, 17, 21, 25] {
+        let home = Path::new(&folder).join(major.to_string());
+        if home.join("bin/java").exists() {
+            found.push((major, home));
+        } else {
+            eprintln!("SKIPPED: no JDK {major} in {folder}");
+        }
+    }
+    found
+}
+
+/// Compiles a workload of `tests/workloads` for the oldest JDK; returns the folder with its classes.
+pub fn compile(workload: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads").join(workload);
+    let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join(workload);
+    let status = Command::new("javac")
+        .args(["-nowarn", "--release", "11", "-d"])
+        .arg(&classes)
+        .arg(source)
+        .stderr(Stdio::null())
+        .status()
+        .expect("javac runs");
+    assert!(status.success(), "javac failed");
+    classes
+}
+
+/// A JVM that runs a workload and ends with this value.
+pub struct Jvm {
+    child: Child,
+    pub home: PathBuf,
+}
+
+impl Jvm {
+    /// Starts `main` and waits until it prints `ready`.
+    pub fn start(home: &Path, flags: &[&str], classes: &Path, main: &str) -> Self {
+        let mut child = Command::new(home.join("bin/java"))
+            .args(flags)
+            .arg("-cp")
+            .arg(classes)
+            .arg(main)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("java runs");
+        let output = child.stdout.take().expect("piped");
+        let mut lines = BufReader::new(output).lines();
+        let ready = lines.any(|line| line.is_ok_and(|line| line == "ready"));
+        assert!(ready, "the workload ended early");
+        Self { child, home: home.to_owned() }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    pub fn memory(&self) -> RemoteMemory {
+        RemoteMemory(self.pid())
+    }
+
+    /// Reads the VM's tables and state.
+    pub fn hotspot(&self) -> HotSpot {
+        let symbols = exported_symbols(self.pid());
+        let memory = self.memory();
+        let mut hotspot =
+            HotSpot::read_tables(|name| symbols.get(name).copied(), &memory).expect("tables are complete");
+        hotspot.start(&memory).expect("the VM has started");
+        hotspot
+    }
+
+    /// The JVM's own thread dump.
+    pub fn thread_dump(&self) -> String {
+        let output = Command::new(self.home.join("bin/jstack"))
+            .arg(self.pid().to_string())
+            .output()
+            .expect("jstack runs");
+        String::from_utf8(output.stdout).expect("a dump is text")
+    }
+}
+
+impl Drop for Jvm {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Addresses of the symbols exported by the libjvm of a process.
+fn exported_symbols(pid: Pid) -> HashMap<String, u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("own child");
+    let line = maps.lines().find(|line| line.ends_with("libjvm.so")).expect("libjvm is mapped");
+    let base = u64::from_str_radix(line.split('-').next().expect("a range"), 16).expect("hexadecimal");
+    let path = line.split_whitespace().last().expect("a path");
+    dynamic_symbols(&std::fs::read(path).expect("libjvm is readable"))
+        .into_iter()
+        .map(|(name, value)| (name, base + value))
+        .collect()
+}
+
+/// Defined symbols of a 64-bit ELF file's `.dynsym`.
+fn dynamic_symbols(file: &[u8]) -> Vec<(String, u64)> {
+    let number = |at: usize, size: usize| {
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(&file[at..at + size]);
+        u64::from_le_bytes(bytes)
+    };
+    let (sections, entry, count) = (number(40, 8) as usize, number(58, 2) as usize, number(60, 2) as usize);
+    let section = |index: usize, field: usize, size: usize| number(sections + index * entry + field, size) as usize;
+    const SHT_DYNSYM: usize = 11;
+    let table = (0..count).find(|&index| section(index, 4, 4) == SHT_DYNSYM).expect("a .dynsym");
+    let strings = section(section(table, 40, 4), 24, 8);
+    let (start, size) = (section(table, 24, 8), section(table, 32, 8));
+    (start..start + size)
+        .step_by(24)
+        .filter(|&at| number(at + 6, 2) != 0)
+        .map(|at| {
+            let name = &file[strings + number(at, 4) as usize..];
+            let end = name.iter().position(|&byte| byte == 0).expect("terminated");
+            (String::from_utf8_lossy(&name[..end]).into_owned(), number(at + 8, 8))
+        })
+        .collect()
+}
+
+/// Registers, VM fields and stack of one thread, taken while it was stopped.
+pub struct Snapshot {
+    pub capture: Capture,
+    pub stack: Vec<u8>,
+}
+
+/// Stops one thread, takes a snapshot, calls `while_stopped` with it and lets the thread go on.
+pub fn with_stopped<T>(
+    hotspot: &HotSpot,
+    memory: &RemoteMemory,
+    thread: u64,
+    tid: u32,
+    while_stopped: impl FnOnce(&Snapshot) -> T,
+) -> Option<T> {
+    let tid = Pid::from_raw(tid as i32);
+    ptrace::seize(tid, ptrace::Options::empty()).ok()?;
+    ptrace::interrupt(tid).expect("seized");
+    waitpid(tid, Some(WaitPidFlag::__WALL)).expect("stops");
+    let snapshot = snapshot(hotspot, memory, thread, tid);
+    let result = snapshot.as_ref().map(while_stopped);
+    ptrace::detach(tid, None).expect("stopped");
+    result
+}
+
+fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> Option<Snapshot> {
+    let registers = ptrace::getregs(tid).ok()?;
+    let offsets = hotspot.thread_offsets();
+    let word = |offset: u32| memory.read_u64(thread + u64::from(offset)).ok();
+    let stack_high = word(offsets.stack_base)?;
+    let sp = registers.rsp;
+    let anchor_sp = word(offsets.anchor_sp)?;
+    // Slot below an anchor's sp may hold its pc; it lies above the interrupted sp.
+    let stack_low = sp & !7;
+    let mut stack = vec![0; usize::try_from(stack_high.checked_sub(stack_low)?).ok()?];
+    memory.read(stack_low, &mut stack).ok()?;
+    let capture = Capture {
+        pc: registers.rip,
+        sp,
+        fp: registers.rbp,
+        rax: registers.rax,
+        rbx: registers.rbx,
+        rcx: registers.rcx,
+        rdx: registers.rdx,
+        rsi: registers.rsi,
+        rdi: registers.rdi,
+        r8: registers.r8,
+        r9: registers.r9,
+        r10: registers.r10,
+        r11: registers.r11,
+        r12: registers.r12,
+        r13: registers.r13,
+        r14: registers.r14,
+        r15: registers.r15,
+        thread,
+        thread_state: u64::from(memory.read_u32(thread + u64::from(offsets.state)).ok()?),
+        anchor_sp,
+        anchor_pc: word(offsets.anchor_pc)?,
+        anchor_fp: word(offsets.anchor_fp)?,
+        vframe_array_head: word(offsets.vframe_array_head)?,
+        cont_entry: offsets.cont_entry.and_then(word).unwrap_or(0),
+        stack_low,
+        stack_high,
+    };
+    Some(Snapshot { capture, stack })
+}
+
+/// Waits for `milliseconds` without an event to wait for: the moment of a stop is meant to be arbitrary.
+pub fn pause(milliseconds: u16) {
+    let _ = nix::poll::poll(&mut [], milliseconds);
+}
