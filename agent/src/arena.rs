@@ -8,9 +8,10 @@
 //! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use queue::{Histogram, ReadyList, SnapshotPool, ThreadQueue};
+use libc::{c_int, c_void, siginfo_t};
+use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::ThreadOffsets;
 
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
@@ -28,6 +29,11 @@ pub struct ThreadSlot {
     pub stack_low: AtomicU64,
     /// One past the highest address of the thread's stack, 0 if unknown.
     pub stack_high: AtomicU64,
+    /// Cycles of the thread's last handler run; only the thread itself touches it.
+    pub last_cycles: AtomicU64,
+    /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; whoever wants to rely on
+    /// it makes all threads' stores visible first (`crate::session`).
+    pub busy: AtomicBool,
 }
 
 /// What the handlers of all threads share.
@@ -36,10 +42,8 @@ pub struct Shared {
     pub slots: &'static [ThreadSlot],
     /// Where stack copies go.
     pub pool: SnapshotPool<'static>,
-    /// Queues with requests.
-    pub ready: ReadyList,
-    /// Cycles per handler run.
-    pub cycles: Histogram,
+    /// Which queues have requests.
+    pub ready: ReadySet<'static>,
     /// Sampling interval in nanoseconds.
     pub interval_ns: u64,
     /// Most stack bytes copied.
@@ -48,8 +52,6 @@ pub struct Shared {
     pub offsets: ThreadOffsets,
     /// Set when profiling stops: expirations are counted as lost from then on.
     pub stopping: AtomicBool,
-    /// Handlers that are running now.
-    pub in_flight: AtomicU32,
     /// What the signal did before us.
     pub previous: libc::sigaction,
 }
@@ -76,14 +78,38 @@ pub fn shared() -> Option<&'static Shared> {
 
 impl Shared {
     /// The slot a signal's value points at, if it is one of ours. Signal safe.
-    pub fn slot_at(&self, pointer: *const libc::c_void) -> Option<(u32, &'static ThreadSlot)> {
+    pub fn slot_at(&self, pointer: *const c_void) -> Option<(u32, &'static ThreadSlot)> {
         let offset = (pointer as usize).checked_sub(self.slots.as_ptr() as usize)?;
         let index = offset.checked_div(size_of::<ThreadSlot>())?;
         let slot = self.slots.get(index)?;
         let exact = std::ptr::eq(std::ptr::from_ref(slot).cast(), pointer);
         exact.then_some((index as u32, slot))
     }
+
+    /// Calls the handler that was installed before ours, as the kernel would have. Signal safe.
+    ///
+    /// # Safety
+    /// The arguments are those the kernel passed to our handler.
+    pub unsafe fn forward(&self, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+        let action = self.previous.sa_sigaction;
+        if action == libc::SIG_DFL || action == libc::SIG_IGN {
+            return;
+        }
+        if self.previous.sa_flags & libc::SA_SIGINFO != 0 {
+            // SAFETY: SA_SIGINFO says that it takes three arguments.
+            let call: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
+                unsafe { std::mem::transmute(action) };
+            call(signal, info, context);
+        } else {
+            // SAFETY: without SA_SIGINFO it takes the signal number.
+            let call: extern "C" fn(c_int) = unsafe { std::mem::transmute(action) };
+            call(signal);
+        }
+    }
 }
+
+/// Size of a huge page on x86-64.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Maps `bytes` zeroed bytes that are never unmapped; pages cost memory once they are touched.
 ///
@@ -99,6 +125,34 @@ pub fn map_forever(bytes: usize) -> io::Result<&'static mut [std::mem::MaybeUnin
     }
     // SAFETY: the mapping is `bytes` long, writable, used by nobody else and never unmapped.
     Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) })
+}
+
+/// As [`map_forever`], with the first huge page made ready: one translation serves all of it, and the handler meets no
+/// page fault there.
+///
+/// # Errors
+/// As mmap(2).
+pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [std::mem::MaybeUninit<u8>]> {
+    let region = map_forever(bytes.saturating_add(HUGE_PAGE))?;
+    let skip = region.as_ptr().align_offset(HUGE_PAGE);
+    let region = region.get_mut(skip..).unwrap_or_default();
+    let hot = region.len().min(HUGE_PAGE);
+    // SAFETY: the range is part of our own mapping; the advice changes no content, and a refusal changes nothing.
+    unsafe { libc::madvise(region.as_mut_ptr().cast(), hot, libc::MADV_HUGEPAGE) };
+    for page in region.iter_mut().take(hot).step_by(4096) {
+        page.write(0);
+    }
+    Ok(region)
+}
+
+/// Maps one flag for each of [`MAX_THREADS`] slots, all clear.
+///
+/// # Errors
+/// As mmap(2).
+pub fn map_flags() -> io::Result<&'static [AtomicU8]> {
+    let region = map_forever(MAX_THREADS as usize)?;
+    // SAFETY: the region is zeroed, of that length and never unmapped; a byte is a valid AtomicU8.
+    Ok(unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), MAX_THREADS as usize) })
 }
 
 /// Maps idle slots for [`MAX_THREADS`] threads.

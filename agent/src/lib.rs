@@ -35,7 +35,11 @@ use crate::session::Prepared;
 /// Called by the VM only.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
-pub unsafe extern "system" fn Agent_OnLoad(vm: *mut JavaVM, options: *const c_char, _reserved: *mut c_void) -> jint {
+pub unsafe extern "system" fn Agent_OnLoad(
+    vm: *mut JavaVM,
+    options: *const c_char,
+    _reserved: *mut c_void,
+) -> jint {
     // SAFETY: the VM passes its own pointer.
     let vm = unsafe { Vm::new(vm) };
     // SAFETY: the VM passes a NUL-terminated string or null.
@@ -51,7 +55,11 @@ pub unsafe extern "system" fn Agent_OnLoad(vm: *mut JavaVM, options: *const c_ch
 /// Called by the VM only.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
-pub unsafe extern "system" fn Agent_OnAttach(vm: *mut JavaVM, options: *const c_char, _reserved: *mut c_void) -> jint {
+pub unsafe extern "system" fn Agent_OnAttach(
+    vm: *mut JavaVM,
+    options: *const c_char,
+    _reserved: *mut c_void,
+) -> jint {
     // SAFETY: the VM passes its own pointer.
     let vm = unsafe { Vm::new(vm) };
     // SAFETY: the VM passes a NUL-terminated string or null.
@@ -96,7 +104,8 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     match started {
         Ok(()) => JNI_OK,
         Err(Refusal(reason)) => {
-            let consequence = if strict { "strict: the JVM does not start" } else { "the program runs unprofiled" };
+            let consequence =
+                if strict { "strict: the JVM does not start" } else { "the program runs unprofiled" };
             log::complain(&format!("{reason}; {consequence}"));
             if strict { JNI_ERR } else { JNI_OK }
         }

@@ -215,7 +215,8 @@ fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
 }
 
 fn parse_signal(value: &str) -> Result<i32, OptionError> {
-    let refuse = || bad("signal", value, "a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)");
+    let refuse =
+        || bad("signal", value, "a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)");
     let number: i32 = match value {
         "PROF" | "SIGPROF" => libc::SIGPROF,
         other => other.parse().map_err(|_| refuse())?,
@@ -280,9 +281,10 @@ mod tests {
 
     #[test]
     fn all_options_together() {
-        let options =
-            Options::parse("mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,log=debug,strict")
-                .expect("valid");
+        let options = Options::parse(
+            "mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,log=debug,strict",
+        )
+        .expect("valid");
         assert_eq!(options.interval, Duration::from_micros(500));
         assert_eq!(options.signal, Some(libc::SIGPROF));
         assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
@@ -293,7 +295,9 @@ mod tests {
 
     #[test]
     fn units_of_interval() {
-        for (text, nanos) in [("20000ns", 20_000), ("10us", 10_000), ("1ms", 1_000_000), ("2s", 2_000_000_000)] {
+        for (text, nanos) in
+            [("20000ns", 20_000), ("10us", 10_000), ("1ms", 1_000_000), ("2s", 2_000_000_000)]
+        {
             let options = Options::parse(&format!("file=x,interval={text}")).expect(text);
             assert_eq!(options.interval, Duration::from_nanos(nanos), "{text}");
         }
@@ -303,16 +307,23 @@ mod tests {
     fn mistakes_are_named() {
         check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
         check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
-        check_error("file=x,interval=99999999999999999999s", &format!(
-            "option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"
-        ));
+        check_error(
+            "file=x,interval=99999999999999999999s",
+            &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
+        );
         check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
-        check_error("intervall=1ms", "unknown option 'intervall' (known: mode, interval, signal, collector, file, maxstack, log, strict)");
+        check_error(
+            "intervall=1ms",
+            "unknown option 'intervall' (known: mode, interval, signal, collector, file, maxstack, log, strict)",
+        );
         check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
         check_error("file=", "option 'file' needs a value, as in file=...");
         check_error("collector=nowhere", "option 'collector': 'nowhere' is not unix:PATH or HOST:PORT");
         check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
-        check_error("signal=11,file=x", "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)");
+        check_error(
+            "signal=11,file=x",
+            "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)",
+        );
     }
 
     #[test]

@@ -9,11 +9,10 @@
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use jni::sys::jobject;
-use queue::{Histogram, ReadyList, SlabClass, SnapshotPool};
+use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::sink::{Destinations, FileSink, SocketSink};
 use sampler_thread::{Sampler, SessionFacts, clock};
 use stackwalk::{HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -21,7 +20,7 @@ use stackwalk::{HotSpot, LiveMemory, Memory, ThreadOffsets};
 use crate::arena::{self, Shared};
 use crate::jvmti::flags::{self, DebugNonSafepoints};
 use crate::jvmti::vm::{AtStart, Vm};
-use crate::jvmti::{Jni, Jvmti, JvmtiError, vm_memory};
+use crate::jvmti::{Jni, Jvmti, JvmtiError, ThreadRef, vm_memory};
 use crate::options::{Collector, Options};
 use crate::signal::{self, SignalError};
 use crate::threads::{JavaThread, Registry, SampledProcess};
@@ -106,10 +105,10 @@ impl Prepared {
         let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
             .map_err(|error| unsupported(error.to_string()))?;
         let destinations = open_destinations(&options)?;
-        if let Some(at_start) = at_start {
-            if flags::switch_on(&hotspot, memory, at_start) == DebugNonSafepoints::ChosenByUser {
-                tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
-            }
+        if let Some(at_start) = at_start
+            && flags::switch_on(&hotspot, memory, at_start) == DebugNonSafepoints::ChosenByUser
+        {
+            tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
         }
         Ok(Self { options, jvmti, hotspot, memory, destinations })
     }
@@ -122,7 +121,10 @@ impl Prepared {
 
 fn unsupported(jvmti: &Jvmti, reason: String) -> StartError {
     let property = |name| jvmti.system_property(name).unwrap_or_else(|| "unknown".to_owned());
-    StartError::UnsupportedVm { name: format!("{} {}", property("java.vm.name"), property("java.vm.version")), reason }
+    StartError::UnsupportedVm {
+        name: format!("{} {}", property("java.vm.name"), property("java.vm.version")),
+        reason,
+    }
 }
 
 fn open_destinations(options: &Options) -> Result<Destinations, StartError> {
@@ -180,7 +182,7 @@ impl Session {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(prepared: Prepared, jni: Jni, thread: Option<jobject>) -> Result<Self, StartError> {
+    pub fn start(prepared: Prepared, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
         let Prepared { options, jvmti, mut hotspot, memory, destinations } = prepared;
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
@@ -192,7 +194,9 @@ impl Session {
         let session = session_facts(&options, &jvmti, &hotspot);
         let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
         let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
-        if let Some(address) = thread.and_then(|thread| jni.java_thread(thread)).filter(|address| *address != 0) {
+        if let Some(address) =
+            thread.and_then(|thread| jni.java_thread(thread)).filter(|address| *address != 0)
+        {
             session.env_offset = Some(jni.address().wrapping_sub(address));
         }
         session.adopt_existing(jni);
@@ -203,13 +207,15 @@ impl Session {
     /// Registers the Java threads that are running already.
     pub fn adopt_existing(&self, jni: Jni) {
         for thread in self.jvmti.all_threads() {
-            let Some(address) = jni.java_thread(thread).filter(|address| *address != 0) else { continue };
+            let Some(address) = jni.java_thread(thread).filter(|address| *address != 0) else {
+                continue;
+            };
             self.adopt(address, thread);
         }
     }
 
     /// Registers the calling Java thread.
-    pub fn thread_started(&self, jni: Jni, thread: jobject) {
+    pub fn thread_started(&self, jni: Jni, thread: ThreadRef) {
         let address = match self.env_offset {
             Some(offset) => Some(jni.address().wrapping_sub(offset)),
             None => jni.java_thread(thread),
@@ -219,13 +225,13 @@ impl Session {
         }
     }
 
-    fn adopt(&self, address: u64, thread: jobject) {
+    fn adopt(&self, address: u64, thread: ThreadRef) {
         let Some(tid) = self.tid_of(address) else { return };
         let base = self.memory.read_u64(address + u64::from(self.offsets.stack_base)).unwrap_or(0);
         let size = self.memory.read_u64(address + u64::from(self.offsets.stack_size)).unwrap_or(0);
         let name = self.jvmti.thread_name(thread).unwrap_or_default();
         let (stack_low, stack_high) = (base.saturating_sub(size), base);
-        self.registry.java_started(tid, JavaThread { address, stack_low, stack_high, name });
+        self.registry.java_started(tid, &JavaThread { address, stack_low, stack_high, name });
     }
 
     fn tid_of(&self, address: u64) -> Option<i32> {
@@ -243,9 +249,10 @@ impl Session {
     pub fn stop(self, reason: &'static str) {
         self.registry.stop();
         self.shared.stopping.store(true, Ordering::Release);
+        // The handler's flag is a plain store; this makes those of all running threads visible.
+        signal::barrier();
         let deadline = Instant::now() + HANDLER_PATIENCE;
-        // Acquire pairs with the handler's decrement: its request is visible once the count is zero.
-        while self.shared.in_flight.load(Ordering::Acquire) != 0 && Instant::now() < deadline {
+        while self.registry.any_busy() && Instant::now() < deadline {
             std::thread::yield_now();
         }
         if !self.sampler.stop(reason, STOP_PATIENCE) {
@@ -254,23 +261,25 @@ impl Session {
     }
 }
 
-fn make_shared(options: &Options, offsets: ThreadOffsets, signal: i32) -> Result<&'static Shared, StartError> {
+fn make_shared(
+    options: &Options,
+    offsets: ThreadOffsets,
+    signal: i32,
+) -> Result<&'static Shared, StartError> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let plan = pool_plan(processors);
-    let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).map_err(StartError::Memory)?;
+    let region = arena::map_forever_hot(SnapshotPool::bytes_needed(&plan)).map_err(StartError::Memory)?;
     let pool = SnapshotPool::new(region, &plan)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
     let previous = signal::current_action(signal).map_err(StartError::Signal)?;
     Ok(arena::publish(Box::new(Shared {
         slots: arena::map_slots().map_err(StartError::Memory)?,
         pool,
-        ready: ReadyList::new(),
-        cycles: Histogram::new(),
+        ready: ReadySet::new(arena::map_flags().map_err(StartError::Memory)?),
         interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
         max_stack: options.max_stack as u64,
         offsets,
         stopping: AtomicBool::new(false),
-        in_flight: AtomicU32::new(0),
         previous,
     })))
 }

@@ -15,13 +15,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use queue::{Capacity, Histogram, ReadyList, RingEnds, SnapshotPool, ThreadQueue};
+use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
 use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
 use stackwalk::{HotSpot, LiveMemory};
 
 use crate::arena::{Shared, ThreadSlot};
 use crate::jvmti::vm_memory;
+use crate::signal::ucontext::cycles;
 use crate::timer::Timer;
 
 /// Requests a thread's queue holds.
@@ -29,6 +30,12 @@ use crate::timer::Timer;
 /// The sampler drains every 25 ms and a CPU timer fires at most once per tick (4 ms at 250 Hz), so 64 entries cover a
 /// sampler that is kept from running for a quarter of a second at the highest true rate.
 const QUEUE_CAPACITY: Capacity = Capacity::Entries64;
+
+/// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
+///
+/// A timer that has expired when it is armed fires inside ThreadStart, and would charge every short thread's time to the
+/// start of threads; 20 to 60 us after arming the thread runs its own code (JDK 17, 2.6 GHz).
+const SOONEST_FIRST_NS: u64 = 100_000;
 
 /// What a Java thread tells about itself.
 #[derive(Debug, Clone)]
@@ -48,6 +55,16 @@ struct Entry {
     timer: Option<Timer>,
     /// Value of `Inner::looks` when the entry was made; younger entries cannot be missing from an older listing.
     made_at: u64,
+}
+
+/// A thread about to be profiled.
+struct Newcomer<'a> {
+    tid: i32,
+    name: Arc<str>,
+    kind: ThreadKind,
+    /// CPU time of it that was profiled before, when it was another kind of thread.
+    known_ns: u64,
+    java: Option<&'a JavaThread>,
 }
 
 /// A thread that ended as a Java thread but may live on as a native one.
@@ -92,34 +109,38 @@ impl Registry {
     }
 
     /// A Java thread has started, or was found running. Any thread may call this, the thread itself best.
-    pub fn java_started(&self, tid: i32, thread: JavaThread) {
+    pub fn java_started(&self, tid: i32, thread: &JavaThread) {
         let mut inner = self.inner.lock();
         if inner.stopped {
             return;
         }
         // A thread that detached and comes back (the launcher's main thread, as DestroyJavaVM) was profiled before.
         let known_ns = inner.left.remove(&tid).map_or(0, |left| left.clock_ns);
-        let slot = match inner.by_tid.get(&tid) {
-            Some(&slot) => Some(slot),
-            None => self.open(&mut inner, tid, Arc::from(thread.name.as_str()), ThreadKind::Java, known_ns),
-        };
-        let Some(slot) = slot else { return };
-        if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
-            entry.facts.name = Arc::from(thread.name.as_str());
-            entry.facts.kind = ThreadKind::Java;
-            entry.facts.revision += 1;
+        let name = Arc::from(thread.name.as_str());
+        match inner.by_tid.get(&tid).copied() {
+            None => {
+                let newcomer = Newcomer { tid, name, kind: ThreadKind::Java, known_ns, java: Some(thread) };
+                self.open(&mut inner, newcomer);
+            }
+            Some(slot) => {
+                if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
+                    entry.facts.name = name;
+                    entry.facts.kind = ThreadKind::Java;
+                    entry.facts.revision += 1;
+                }
+                if let Some(slot) = self.slot(slot) {
+                    announce(slot, thread);
+                }
+            }
         }
-        let Some(slot) = self.slot(slot) else { return };
-        slot.stack_low.store(thread.stack_low, Ordering::Relaxed);
-        slot.stack_high.store(thread.stack_high, Ordering::Relaxed);
-        // Release: the handler that sees the thread sees its stack bounds.
-        slot.java_thread.store(thread.address, Ordering::Release);
     }
 
     /// The calling Java thread is about to end, or to detach from the VM.
     pub fn java_ended(&self, tid: i32) {
         let mut inner = self.inner.lock();
-        let Some(slot) = inner.by_tid.remove(&tid) else { return };
+        let Some(slot) = inner.by_tid.remove(&tid) else {
+            return;
+        };
         if let Some(slot) = self.slot(slot) {
             slot.java_thread.store(0, Ordering::Release);
         }
@@ -129,6 +150,12 @@ impl Registry {
         if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
             entry.facts.ended_ns = Some(clock_ns);
         }
+    }
+
+    /// Whether a handler runs on any thread, as far as its stores are visible.
+    pub fn any_busy(&self) -> bool {
+        let used = self.inner.lock().entries.len();
+        self.shared.slots.iter().take(used).any(|slot| slot.busy.load(Ordering::Acquire))
     }
 
     /// Deletes every timer; threads that start from now on are not profiled.
@@ -145,11 +172,15 @@ impl Registry {
     }
 
     /// Makes an entry with a running timer; `None` if the thread has ended or no slot is left.
-    fn open(&self, inner: &mut Inner, tid: i32, name: Arc<str>, kind: ThreadKind, known_ns: u64) -> Option<u32> {
+    fn open(&self, inner: &mut Inner, newcomer: Newcomer<'_>) -> Option<u32> {
+        let Newcomer { tid, name, kind, known_ns, java } = newcomer;
         let index = self.take_slot(inner)?;
         let slot = self.slot(index)?;
+        if let Some(java) = java {
+            announce(slot, java);
+        }
         let interval_ns = self.shared.interval_ns;
-        let carried_ns = inner.carry_ns.min(interval_ns.saturating_sub(1));
+        let carried_ns = inner.carry_ns.min(interval_ns - (interval_ns / 2).min(SOONEST_FIRST_NS));
         let armed = self.arm(tid, slot, carried_ns);
         let (timer, armed_ns) = match armed {
             Ok((timer, armed_ns)) => (Some(timer), armed_ns),
@@ -191,7 +222,8 @@ impl Registry {
         let index = match inner.free.pop() {
             Some(index) => index,
             None => {
-                let index = u32::try_from(inner.entries.len()).ok().filter(|i| *i < crate::arena::MAX_THREADS)?;
+                let index =
+                    u32::try_from(inner.entries.len()).ok().filter(|i| *i < crate::arena::MAX_THREADS)?;
                 inner.entries.push(None);
                 index
             }
@@ -200,6 +232,7 @@ impl Registry {
         slot.java_thread.store(0, Ordering::Relaxed);
         slot.stack_low.store(0, Ordering::Relaxed);
         slot.stack_high.store(0, Ordering::Relaxed);
+        slot.last_cycles.store(0, Ordering::Relaxed);
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
             if queue_of(QUEUE_CAPACITY).is_some_and(|ends| slot.queue.install(ends, QUEUE_CAPACITY).is_ok()) {
@@ -275,9 +308,17 @@ impl Registry {
             }
             let Some(name) = kernel_name(tid) else { continue };
             let kind = kind_of(&name);
-            self.open(inner, tid, Arc::from(name.as_str()), kind, known_ns);
+            self.open(inner, Newcomer { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None });
         }
     }
+}
+
+/// Tells the handler where a Java thread keeps its state.
+fn announce(slot: &ThreadSlot, thread: &JavaThread) {
+    slot.stack_low.store(thread.stack_low, Ordering::Relaxed);
+    slot.stack_high.store(thread.stack_high, Ordering::Relaxed);
+    // Release: the handler that sees the thread sees its stack bounds.
+    slot.java_thread.store(thread.address, Ordering::Release);
 }
 
 /// Makes a queue in memory that is never freed; the slot it goes to keeps it for ever.
@@ -291,30 +332,60 @@ fn queue_of(capacity: Capacity) -> Option<RingEnds> {
 
 /// All kernel thread ids of this process, sorted.
 fn tasks() -> Vec<i32> {
-    let Ok(listing) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let Ok(listing) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
     let names = listing.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let mut tids: Vec<i32> = names.collect();
     tids.sort_unstable();
     tids
 }
 
+/// The kernel's name of a thread, with what it cuts off put back where the VM's own names are known.
 fn kernel_name(tid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+    let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+    let whole = CUT_NAMES
+        .iter()
+        .find(|whole| whole.len() > name.len() && name.len() == 15 && whole.starts_with(&name));
+    Some(whole.map_or(name, |whole| (*whole).to_owned()))
 }
+
+/// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that was cut off stays unknown.
+const CUT_NAMES: [&str; 7] = [
+    "C1 CompilerThread",
+    "C2 CompilerThread",
+    "VM Periodic Task Thread",
+    "Monitor Deflation Thread",
+    "G1 Young RemSet Sampling",
+    "Notification Thread",
+    "Shenandoah Control Thread",
+];
 
 /// Kind of a thread of the VM, by the name the VM gave it (the kernel keeps 15 bytes of it).
 ///
 /// Names: JDK 11 to 25, `gcId`-less `WorkGang`/`WorkerThreads` names, `compileBroker.cpp`, `vmThread.cpp`.
 fn kind_of(name: &str) -> ThreadKind {
     const COMPILER: [&str; 4] = ["C1 Compiler", "C2 Compiler", "JVMCI", "Sweeper thread"];
-    const GC: [&str; 9] =
-        ["GC Thread", "G1 ", "Concurrent Mark", "ParGC", "ZDriver", "ZWorker", "ZDirector", "Shenandoah", "XWorker"];
-    const VM: [&str; 6] = ["VM Thread", "VM Periodic", "Service Thread", "Monitor Defl", "Signal Dispatch", "Notification"];
+    const GC: [&str; 9] = [
+        "GC Thread",
+        "G1 ",
+        "Concurrent Mark",
+        "ParGC",
+        "ZDriver",
+        "ZWorker",
+        "ZDirector",
+        "Shenandoah",
+        "XWorker",
+    ];
+    const VM: [&str; 6] =
+        ["VM Thread", "VM Periodic", "Service Thread", "Monitor Defl", "Signal Dispatch", "Notification"];
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if starts(&COMPILER) {
         ThreadKind::Compiler
-    } else if starts(&GC) || (name.starts_with('Z') && name.get(1..2).is_some_and(|c| c.chars().all(char::is_uppercase))) {
+    } else if starts(&GC)
+        || (name.starts_with('Z') && name.get(1..2).is_some_and(|c| c.chars().all(char::is_uppercase)))
+    {
         ThreadKind::Gc
     } else if starts(&VM) {
         ThreadKind::Vm
@@ -334,8 +405,9 @@ pub struct SampledProcess {
 }
 
 impl Host for SampledProcess {
-    fn ready(&self) -> &ReadyList {
-        &self.registry.shared.ready
+    fn ready(&self) -> Vec<u32> {
+        let used = u32::try_from(self.registry.inner.lock().entries.len()).unwrap_or(u32::MAX);
+        self.registry.shared.ready.take(used).collect()
     }
 
     fn queue(&self, slot: u32) -> &ThreadQueue {
@@ -348,8 +420,8 @@ impl Host for SampledProcess {
         &self.registry.shared.pool
     }
 
-    fn handler_cycles(&self) -> &Histogram {
-        &self.registry.shared.cycles
+    fn ticks(&self) -> u64 {
+        cycles()
     }
 
     fn discover(&self) {
@@ -386,7 +458,10 @@ impl Host for SampledProcess {
     fn ended(&self) -> Vec<ThreadFacts> {
         let mut inner = self.registry.inner.lock();
         let ended = std::mem::take(&mut inner.ended);
-        ended.iter().filter_map(|slot| Some(inner.entries.get(*slot as usize)?.as_ref()?.facts.clone())).collect()
+        ended
+            .iter()
+            .filter_map(|slot| Some(inner.entries.get(*slot as usize)?.as_ref()?.facts.clone()))
+            .collect()
     }
 
     fn retire(&self, slot: u32, handed_on_ns: u64) {

@@ -5,11 +5,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use queue::{Capacity, Histogram, LostCause, ReadyList, RingEnds, SlabClass, SnapshotPool};
-use stackwalk::{CAPTURE_BYTES, Capture, ThreadOffsets};
+use queue::{Capacity, LostCause, ReadySet, RingEnds, SlabClass, SnapshotPool};
+use sampler_thread::snapshot::SnapshotHead;
+use stackwalk::ThreadOffsets;
 use tickwalk::arena::{self, Shared};
 use tickwalk::{signal, timer::Timer};
 
@@ -21,7 +22,7 @@ struct Counting;
 impl Counting {
     fn count() {
         // Only this thread ticks, so while a handler is in flight every allocation here is the handler's.
-        if arena::shared().is_some_and(|shared| shared.in_flight.load(Ordering::Relaxed) != 0) {
+        if arena::shared().is_some_and(|shared| shared.slots[SLOT].busy.load(Ordering::Relaxed)) {
             IN_HANDLER_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -49,6 +50,7 @@ extern "C" fn foreign(_signal: i32) {
     FOREIGN.fetch_add(1, Ordering::Relaxed);
 }
 
+const SLOT: usize = 3;
 const INTERVAL_NS: u64 = 4_000_000;
 
 fn offsets() -> ThreadOffsets {
@@ -78,13 +80,11 @@ fn publish(signal: i32) -> &'static Shared {
     arena::publish(Box::new(Shared {
         slots: arena::map_slots().expect("memory"),
         pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
-        ready: ReadyList::new(),
-        cycles: Histogram::new(),
+        ready: ReadySet::new(arena::map_flags().expect("memory")),
         interval_ns: INTERVAL_NS,
         max_stack: 128 << 10,
         offsets: offsets(),
         stopping: AtomicBool::new(false),
-        in_flight: AtomicU32::new(0),
         previous: signal::current_action(signal).expect("a signal"),
     }))
 }
@@ -125,18 +125,26 @@ struct Seen {
 
 /// Drains everything that is ready, looking for `marker` in the copies.
 fn drain(shared: &'static Shared, marker: u64, seen: &mut Seen) {
-    let ready: Vec<u32> = shared.ready.take_all(|slot| &shared.slots[slot as usize].queue).collect();
+    let ready: Vec<u32> = shared.ready.take(SLOT as u32 + 1).collect();
     for slot in ready {
-        let Some(requests) = shared.slots[slot as usize].queue.try_drain() else { continue };
+        let Some(requests) = shared.slots[slot as usize].queue.try_drain() else {
+            continue;
+        };
         for request in requests {
             seen.requests += 1;
             seen.periods += request.periods();
             let view = shared.pool.view(request.snapshot, request.snapshot_len as usize).expect("a snapshot");
-            let capture = Capture::from_bytes(view.bytes()).expect("a capture");
+            let (SnapshotHead { capture, previous_cycles }, stack) =
+                SnapshotHead::split(view.bytes()).expect("a head");
+            assert_eq!(
+                previous_cycles == 0,
+                seen.requests == 1,
+                "every run but the first carries the one before"
+            );
             assert_eq!((capture.pc, capture.sp, capture.fp), (request.pc, request.sp, request.fp));
             assert_eq!(capture.stack_low, capture.sp);
-            let stack = &view.bytes()[CAPTURE_BYTES..];
-            let words = stack.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
+            let words =
+                stack.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
             seen.markers += u64::from(words.into_iter().any(|word| word == marker));
         }
     }
@@ -155,8 +163,9 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     let shared = publish(signal);
     signal::install(signal).expect("installed");
 
-    let slot = &shared.slots[3];
-    let region = Box::leak(vec![MaybeUninit::<u8>::uninit(); Capacity::Entries32.bytes() + 64].into_boxed_slice());
+    let slot = &shared.slots[SLOT];
+    let region =
+        Box::leak(vec![MaybeUninit::<u8>::uninit(); Capacity::Entries32.bytes() + 64].into_boxed_slice());
     let skip = region.as_ptr().align_offset(8);
     let ends = RingEnds::in_region(Capacity::Entries32, &mut region[skip..]).expect("room");
     assert!(slot.queue.install(ends, Capacity::Entries32).is_ok());
@@ -195,7 +204,9 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     let tid = unsafe { libc::gettid() };
     let timer = Timer::create(tid, signal, slot_address.cast_mut()).expect("a timer");
     let armed = own_cpu_ns();
-    timer.start(Duration::from_nanos(armed + INTERVAL_NS), Duration::from_nanos(INTERVAL_NS)).expect("started");
+    timer
+        .start(Duration::from_nanos(armed + INTERVAL_NS), Duration::from_nanos(INTERVAL_NS))
+        .expect("started");
     let periods_before = seen.periods;
     while own_cpu_ns() < armed + 1_000_000_000 {
         drain(shared, marker[0], &mut seen);
@@ -205,7 +216,10 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     let burnt = own_cpu_ns() - armed;
     let sampled = (seen.periods - periods_before) * INTERVAL_NS;
     assert!(seen.requests > before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
-    assert!(sampled <= burnt && burnt - sampled < INTERVAL_NS + 20_000_000, "sampled {sampled} of {burnt} ns");
+    assert!(
+        sampled <= burnt && burnt - sampled < INTERVAL_NS + 20_000_000,
+        "sampled {sampled} of {burnt} ns"
+    );
 
     // What is not ours goes to whom it belongs.
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 0);
@@ -222,5 +236,4 @@ fn real_ticks_neither_allocate_nor_get_lost() {
 
     assert_eq!(shared.pool.stats().in_use(), 0, "every slab came back");
     assert_eq!(IN_HANDLER_ALLOCATIONS.load(Ordering::Relaxed), 0);
-    assert!(shared.cycles.snapshot().count() >= SENT);
 }

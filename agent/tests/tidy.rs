@@ -64,12 +64,8 @@ const HANDLER_BANNED: &[&str] = &[
 /// A file beyond this is to be split; tests and generated code are exempt.
 const SOURCE_LINES: usize = 800;
 /// Unfinished work and switched-off tests. Written in two parts so that this file passes.
-const MARKERS: &[&str] = &[
-    concat!("todo", "!"),
-    concat!("unimplemented", "!"),
-    concat!("FIX", "ME"),
-    concat!("#[", "ignore"),
-];
+const MARKERS: &[&str] =
+    &[concat!("todo", "!"), concat!("unimplemented", "!"), concat!("FIX", "ME"), concat!("#[", "ignore")];
 
 // ---------------------------------------------------------------- the rules, over this workspace
 
@@ -83,26 +79,19 @@ fn unsafe_lives_only_where_it_may() {
     let mut complaints = Vec::new();
     for (path, text) in sources() {
         if !is_test(&path) && has_token(&code_of(&text), "unsafe") && !may_be_unsafe(&path) {
-            complaints.push(format!(
-                "{path}: contains `unsafe`; allowed only in {UNSAFE_ALLOWED:?}"
-            ));
+            complaints.push(format!("{path}: contains `unsafe`; allowed only in {UNSAFE_ALLOWED:?}"));
         }
     }
     for name in UNSAFE_FORBIDDEN {
         let roots = ["lib.rs", "main.rs"].map(|file| format!("{name}/src/{file}"));
-        let texts: Vec<_> = roots
-            .iter()
-            .filter_map(|root| Some((root, read(root)?)))
-            .collect();
+        let texts: Vec<_> = roots.iter().filter_map(|root| Some((root, read(root)?))).collect();
         if texts.is_empty() {
             complaints.push(format!("{name}: neither {} nor {} exists", roots[0], roots[1]));
         }
         let lax = texts.into_iter().filter(|(_, text)| !forbids_unsafe(text));
         complaints.extend(lax.map(|(root, _)| format!("{root}: lacks #![forbid(unsafe_code)]")));
     }
-    let missing = UNSAFE_ALLOWED
-        .iter()
-        .filter(|path| !workspace().join(path).exists());
+    let missing = UNSAFE_ALLOWED.iter().filter(|path| !workspace().join(path).exists());
     complaints
         .extend(missing.map(|path| format!("{path}: named in the list for `unsafe` but does not exist")));
     settle(complaints);
@@ -128,17 +117,8 @@ fn the_architecture_page_names_paths_that_exist() {
 #[test]
 fn files_are_finished_and_not_too_long() {
     let sources = sources();
-    assert!(
-        sources.len() > 20,
-        "found {} source files: the walk is broken",
-        sources.len()
-    );
-    settle(
-        sources
-            .iter()
-            .flat_map(|(path, text)| file_complaints(path, text))
-            .collect(),
-    );
+    assert!(sources.len() > 20, "found {} source files: the walk is broken", sources.len());
+    settle(sources.iter().flat_map(|(path, text)| file_complaints(path, text)).collect());
 }
 
 fn settle(complaints: Vec<String>) {
@@ -161,33 +141,18 @@ fn workspace_edges() -> Vec<Edge> {
         .current_dir(workspace())
         .output()
         .expect("cargo runs");
-    assert!(
-        output.status.success(),
-        "cargo metadata: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
     let packages = metadata["packages"].as_array().expect("metadata lists packages");
     let name_of = |value: &serde_json::Value| value["name"].as_str().expect("packages have names").to_owned();
     let ours: BTreeSet<String> = packages.iter().map(name_of).collect();
-    assert_eq!(
-        ours,
-        EDGES.iter().map(|(name, _)| name.to_string()).collect(),
-        "crates of the workspace"
-    );
+    assert_eq!(ours, EDGES.iter().map(|(name, _)| name.to_string()).collect(), "crates of the workspace");
     let mut edges = Vec::new();
     for package in packages {
-        for dependency in package["dependencies"]
-            .as_array()
-            .expect("packages list dependencies")
-        {
+        for dependency in package["dependencies"].as_array().expect("packages list dependencies") {
             let (from, to) = (name_of(package), name_of(dependency));
             if ours.contains(&to) {
-                edges.push(Edge {
-                    from,
-                    to,
-                    dev: dependency["kind"] == "dev",
-                });
+                edges.push(Edge { from, to, dev: dependency["kind"] == "dev" });
             }
         }
     }
@@ -198,25 +163,16 @@ fn edge_complaints(edges: &[Edge]) -> Vec<String> {
     let may = |edge: &Edge| {
         // The Java tests talk to processes; even their own tests link nothing of ours.
         let free = edge.dev && edge.from != "java-tests";
-        let allowed = EDGES
-            .iter()
-            .find(|(from, _)| *from == edge.from)
-            .map_or(&[][..], |(_, to)| to);
+        let allowed = EDGES.iter().find(|(from, _)| *from == edge.from).map_or(&[][..], |(_, to)| to);
         free || allowed.contains(&edge.to.as_str())
     };
     let wrong = edges.iter().filter(|edge| !may(edge));
-    wrong
-        .map(|edge| format!("{} must not depend on {}", edge.from, edge.to))
-        .collect()
+    wrong.map(|edge| format!("{} must not depend on {}", edge.from, edge.to)).collect()
 }
 
 #[test]
 fn a_forbidden_edge_is_noticed() {
-    let edge = |from: &str, to: &str, dev| Edge {
-        from: from.into(),
-        to: to.into(),
-        dev,
-    };
+    let edge = |from: &str, to: &str, dev| Edge { from: from.into(), to: to.into(), dev };
     let check = |edge: Edge, allowed: bool| {
         let complaints = edge_complaints(&[edge]);
         assert_eq!(complaints.is_empty(), allowed, "{complaints:?}");
@@ -250,10 +206,7 @@ fn unsafe_is_noticed_in_code_only() {
         "// unsafe\n/* unsafe /* nested */ unsafe */ let a = \"unsafe \\\" unsafe\"; #![deny(unsafe_code)]",
         false,
     );
-    check(
-        "let a = r#\"a \" unsafe\"#; let b = b\"unsafe\"; let c = '\"'; f::<'a>(\"unsafe\")",
-        false,
-    );
+    check("let a = r#\"a \" unsafe\"#; let b = b\"unsafe\"; let c = '\"'; f::<'a>(\"unsafe\")", false);
     check("let quote = '\"'; unsafe {} // \"", true);
     check("fn f<'a>(x: &'a str) { unsafe {} }", true);
     assert!(may_be_unsafe("agent/src/jvmti/raw.rs") && may_be_unsafe("queue/src/pool.rs"));
@@ -274,9 +227,7 @@ fn handler_complaints(text: &str) -> Vec<String> {
     for path in imports(&code) {
         let within = |allowed: &str| path == allowed || path.starts_with(&format!("{allowed}::"));
         if !HANDLER_IMPORTS.iter().any(|allowed| within(allowed)) {
-            complaints.push(format!(
-                "{HANDLER}: imports {path}; allowed are {HANDLER_IMPORTS:?}"
-            ));
+            complaints.push(format!("{HANDLER}: imports {path}; allowed are {HANDLER_IMPORTS:?}"));
         }
     }
     let banned = HANDLER_BANNED.iter().filter(|banned| has_token(&code, banned));
@@ -299,11 +250,7 @@ fn imports(code: &str) -> Vec<String> {
 fn write_out(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     let Some((head, group)) = tree.split_once('{') else {
         let path = format!("{prefix}{tree}");
-        paths.push(
-            path.trim_start_matches("::")
-                .trim_end_matches("::self")
-                .to_owned(),
-        );
+        paths.push(path.trim_start_matches("::").trim_end_matches("::self").to_owned());
         return;
     };
     let group = group.strip_suffix('}').unwrap_or(group);
@@ -328,28 +275,15 @@ fn a_handler_that_does_too_much_is_noticed() {
     let check = |text: &str, expect: &str| {
         let complaints = handler_complaints(text).join("\n");
         assert!(
-            if expect.is_empty() {
-                complaints.is_empty()
-            } else {
-                complaints.contains(expect)
-            },
+            if expect.is_empty() { complaints.is_empty() } else { complaints.contains(expect) },
             "{complaints}"
         );
     };
-    check(
-        "use core::{mem, ptr};\nuse super::ucontext::{self, pc};\nuse crate::arena::Slot;\nuse libc;",
-        "",
-    );
-    check(
-        "x.checked_add(1).unwrap_or(0); block(); // Vec, panic!\n#![deny(clippy::unwrap_used)]",
-        "",
-    );
+    check("use core::{mem, ptr};\nuse super::ucontext::{self, pc};\nuse crate::arena::Slot;\nuse libc;", "");
+    check("x.checked_add(1).unwrap_or(0); block(); // Vec, panic!\n#![deny(clippy::unwrap_used)]", "");
     check("use std::sync::Arc;", "imports std::sync::Arc");
     check("use {core::mem, std::fmt};", "imports std::fmt");
-    check(
-        "use crate::{arena::Slot, session::{self, Session}};",
-        "imports crate::session::Session",
-    );
+    check("use crate::{arena::Slot, session::{self, Session}};", "imports crate::session::Session");
     check("use corelib::x;", "imports corelib::x");
     check("pub(crate) use super::ucontexts;", "imports super::ucontexts");
     check("fn f() { x.unwrap(); }", "`unwrap`");
@@ -363,43 +297,29 @@ fn a_handler_that_does_too_much_is_noticed() {
 // ---------------------------------------------------------------- the architecture page
 
 fn path_complaints(page: &str, root: &Path) -> Vec<String> {
-    let missing = paths_in(page)
-        .into_iter()
-        .filter(|path| !root.join(path).exists());
-    missing
-        .map(|path| format!("design/architecture.md: `{path}` does not exist"))
-        .collect()
+    let missing = paths_in(page).into_iter().filter(|path| !root.join(path).exists());
+    missing.map(|path| format!("design/architecture.md: `{path}` does not exist")).collect()
 }
 
 /// What stands in back-ticks and looks like a path of this repository: relative, with a slash, and either inside
 /// one of our folders or with the name of a file at its end.
 fn paths_in(page: &str) -> Vec<&str> {
-    let file_types = [
-        ".rs", ".md", ".toml", ".proto", ".java", ".sh", ".json", ".html", ".js", ".css",
-    ];
+    let file_types = [".rs", ".md", ".toml", ".proto", ".java", ".sh", ".json", ".html", ".js", ".css"];
     let looks_like_path = |span: &&str| {
         let ours = span.split('/').next().is_some_and(|first| {
             first == "design" || first == ".ci" || EDGES.iter().any(|(name, _)| *name == first)
         });
-        let plain = span
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+        let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
         let file = file_types.iter().any(|file_type| span.ends_with(file_type));
         plain && span.contains('/') && !span.starts_with('/') && (ours || file)
     };
-    page.lines()
-        .flat_map(|line| line.split('`').skip(1).step_by(2))
-        .filter(looks_like_path)
-        .collect()
+    page.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(looks_like_path).collect()
 }
 
 #[test]
 fn a_path_that_rotted_is_noticed() {
     let page = "`queue/src/lib.rs`, `queue/src/gone.rs`; `old/src/a.rs`\n`/proc/self/task`, `a/b`, `Arc<a/b>`, `design`";
-    assert_eq!(
-        paths_in(page),
-        ["queue/src/lib.rs", "queue/src/gone.rs", "old/src/a.rs"]
-    );
+    assert_eq!(paths_in(page), ["queue/src/lib.rs", "queue/src/gone.rs", "old/src/a.rs"]);
     let complaints = path_complaints(page, &workspace()).join("\n");
     assert!(
         complaints.contains("gone.rs") && complaints.contains("old/src") && !complaints.contains("lib.rs")
@@ -417,11 +337,7 @@ fn file_complaints(path: &str, text: &str) -> Vec<String> {
     let code = code_of(text);
     for marker in MARKERS {
         // Words in comments count only where the marker is one that is written in comments.
-        let searched = if marker.chars().all(char::is_alphabetic) {
-            text
-        } else {
-            &code
-        };
+        let searched = if marker.chars().all(char::is_alphabetic) { text } else { &code };
         if has_token(searched, marker) {
             complaints.push(format!("{path}: contains {marker}"));
         }
@@ -440,26 +356,15 @@ fn unfinished_and_overlong_files_are_noticed() {
     check("a/tests/a.rs", &long, 0);
     check("a/src/a/tests.rs", &long, 0);
     check("a/src/generated.rs", &long, 0);
-    check(
-        "a/src/a.rs",
-        concat!("fn f() { to", "do!() } // FIX", "ME later"),
-        2,
-    );
-    check(
-        "a/tests/a.rs",
-        concat!("#[", "ignore = \"slow\"] fn f() { unimple", "mented!() }"),
-        2,
-    );
+    check("a/src/a.rs", concat!("fn f() { to", "do!() } // FIX", "ME later"), 2);
+    check("a/tests/a.rs", concat!("#[", "ignore = \"slow\"] fn f() { unimple", "mented!() }"), 2);
     check("a/src/a.rs", "// One may write todo! in a comment.", 0);
 }
 
 // ---------------------------------------------------------------- reading
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the agent lies in the workspace")
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the agent lies in the workspace").to_owned()
 }
 
 fn read(path: &str) -> Option<String> {
@@ -480,20 +385,13 @@ fn sources() -> Vec<(String, String)> {
         let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in entries {
             let path = entry.expect("folders are readable").path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() && name != "target" && !name.starts_with('.') {
                 folders.push(path);
             } else if name.ends_with(".rs") {
                 let text = fs::read_to_string(&path).expect("sources are UTF-8");
-                let path = path
-                    .strip_prefix(workspace())
-                    .expect("found below it")
-                    .to_string_lossy()
-                    .into_owned();
+                let path =
+                    path.strip_prefix(workspace()).expect("found below it").to_string_lossy().into_owned();
                 files.push((path, text));
             }
         }
@@ -590,16 +488,10 @@ fn is_character(text: &str) -> bool {
 
 /// Length of the raw string, with its prefix, that `text` begins with.
 fn raw_string(text: &str) -> Option<usize> {
-    let prefix = ["r", "br", "cr"]
-        .into_iter()
-        .find(|prefix| text.starts_with(prefix))?;
+    let prefix = ["r", "br", "cr"].into_iter().find(|prefix| text.starts_with(prefix))?;
     let body = text[prefix.len()..].trim_start_matches('#');
     let hashes = text.len() - prefix.len() - body.len();
     let inner = body.strip_prefix('"')?;
     let end = format!("\"{}", "#".repeat(hashes));
-    Some(
-        inner
-            .find(&end)
-            .map_or(text.len(), |at| prefix.len() + hashes + 1 + at + end.len()),
-    )
+    Some(inner.find(&end).map_or(text.len(), |at| prefix.len() + hashes + 1 + at + end.len()))
 }

@@ -28,18 +28,12 @@ pub fn find(option: Option<&Path>) -> anyhow::Result<PathBuf> {
             .with_context(|| format!("no absolute path for {}", found.display()));
     }
     let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
-    bail!(
-        "{FILE_NAME} not found (looked for {}); pass --agent PATH or set {VARIABLE}",
-        looked.join(", ")
-    )
+    bail!("{FILE_NAME} not found (looked for {}); pass --agent PATH or set {VARIABLE}", looked.join(", "))
 }
 
 fn named(path: &Path, by: &str) -> anyhow::Result<PathBuf> {
     if !path.is_file() {
-        bail!(
-            "the agent library {} named by {by} does not exist",
-            path.display()
-        );
+        bail!("the agent library {} named by {by} does not exist", path.display());
     }
     std::path::absolute(path).with_context(|| format!("no absolute path for {}", path.display()))
 }

@@ -1,14 +1,17 @@
 //! Starts a program with the agent in its JVM and stays with it until it ends.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
-use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::signals::Signals;
@@ -35,10 +38,7 @@ impl FromStr for Interval {
             "s" => 1_000_000_000,
             _ => return Err(WANTED),
         };
-        let ns = number
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(ns_per_unit));
+        let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(ns_per_unit));
         match ns {
             Some(10_000..=60_000_000_000) => Ok(Interval(text.to_owned())),
             _ => Err(WANTED),
@@ -70,17 +70,11 @@ impl AgentOptions<'_> {
     fn argument(&self) -> anyhow::Result<String> {
         let text = |path: &Path| match path.to_str() {
             Some(text) if !text.contains(',') => Ok(text.to_owned()),
-            _ => bail!(
-                "the path {} cannot be passed to the agent: no commas, UTF-8 only",
-                path.display()
-            ),
+            _ => bail!("the path {} cannot be passed to the agent: no commas, UTF-8 only", path.display()),
         };
         // The library is named before the first '=', so its own name must not contain one.
         if self.library.as_os_str().as_encoded_bytes().contains(&b'=') {
-            bail!(
-                "the path {} cannot be passed to the JVM: it contains '='",
-                self.library.display()
-            );
+            bail!("the path {} cannot be passed to the JVM: it contains '='", self.library.display());
         }
         let mut argument = format!(
             "-agentpath:{}=mode=cputime,interval={},collector=unix:{}",
@@ -112,11 +106,8 @@ impl Launch {
     pub fn new(command: &[OsString], options: &AgentOptions<'_>) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program to run")?;
         let argument = options.argument()?;
-        let mut launch = Launch {
-            program: program.clone(),
-            arguments: arguments.to_vec(),
-            tool_options: None,
-        };
+        let mut launch =
+            Launch { program: program.clone(), arguments: arguments.to_vec(), tool_options: None };
         if Path::new(program).file_name() == Some(OsStr::new("java")) {
             launch.arguments.insert(0, argument.into());
         } else {
@@ -137,32 +128,72 @@ impl Launch {
     ///
     /// # Errors
     /// If it cannot be started or waited for.
-    pub fn run(&self, signals: &Signals) -> anyhow::Result<ExitStatus> {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments);
-        if let Some(options) = &self.tool_options {
-            command.env(TOOL_OPTIONS, options);
-        }
-        let child = signals.let_through(|| command.spawn())?;
-        let child = child.map_err(|error| {
+    pub fn run(&self, signals: &Signals) -> anyhow::Result<ExitCode> {
+        attend(self.start(signals)?, signals)
+    }
+
+    /// Starts the program with the signal mask this one was started with.
+    ///
+    /// The standard library would pass on the mask of this thread, and lifting the block for that moment would let
+    /// a signal end this program and leave the started one alone.
+    fn start(&self, signals: &Signals) -> anyhow::Result<Pid> {
+        let mut attributes = PosixSpawnAttr::init()?;
+        attributes
+            .set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
+        attributes.set_sigmask(signals.blocked_before())?;
+        // Rust programs ignore SIGPIPE, others expect it to work.
+        attributes.set_sigdefault(&[Signal::SIGPIPE].into_iter().collect())?;
+        let program = text(self.program.clone())?;
+        let arguments = [self.program.clone()]
+            .into_iter()
+            .chain(self.arguments.iter().cloned())
+            .map(text)
+            .collect::<Result<Vec<_>, _>>()?;
+        let started = posix_spawnp(
+            &program,
+            &PosixSpawnFileActions::init()?,
+            &attributes,
+            &arguments,
+            &self.environment()?,
+        );
+        started.map_err(|error| {
             let program = self.program.display();
-            match error.kind() {
-                io::ErrorKind::NotFound => {
-                    anyhow::anyhow!("the program {program} does not exist; give its path or check PATH")
-                }
-                _ => anyhow::Error::new(error).context(format!("cannot start {program}")),
+            match error {
+                Errno::ENOENT => anyhow!("the program {program} does not exist; give its path or check PATH"),
+                error => anyhow::Error::new(error).context(format!("cannot start {program}")),
             }
-        })?;
-        attend(child, signals)
+        })
+    }
+
+    /// This program's environment with the agent in it, where that is the way.
+    fn environment(&self) -> anyhow::Result<Vec<CString>> {
+        let options = self.tool_options.iter().map(|options| (OsString::from(TOOL_OPTIONS), options.clone()));
+        std::env::vars_os()
+            .filter(|(name, _)| self.tool_options.is_none() || name != TOOL_OPTIONS)
+            .chain(options)
+            .map(|(mut variable, value)| {
+                variable.push("=");
+                variable.push(value);
+                text(variable)
+            })
+            .collect()
     }
 }
 
-/// Waits for `child`; SIGCHLD is among the blocked signals, so its end cannot be missed.
-fn attend(mut child: Child, signals: &Signals) -> anyhow::Result<ExitStatus> {
-    let pid = Pid::from_raw(i32::try_from(child.id()).context("process id")?);
+fn text(text: OsString) -> anyhow::Result<CString> {
+    CString::new(text.into_vec()).context("an argument contains a zero byte")
+}
+
+/// Waits for the program; SIGCHLD is among the blocked signals, so its end cannot be missed.
+fn attend(pid: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
     loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the program")? {
-            return Ok(status);
+        match waitpid(pid, Some(WaitPidFlag::WNOHANG)).context("cannot wait for the program")? {
+            // Exit codes are a byte, and so are signal numbers, which end at 64.
+            WaitStatus::Exited(_, code) => return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
+            WaitStatus::Signaled(_, signal, _) => {
+                return Ok(ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(1)));
+            }
+            _ => {}
         }
         let received = signals.next()?;
         // A key of the terminal has reached the program by itself; twice would mean "at once" to many.
@@ -220,11 +251,7 @@ mod tests {
     fn other_programs_get_it_in_the_environment() {
         let launch = launch(&["./gradlew", "run"]);
         assert_eq!(launch.arguments, ["run"]);
-        assert!(
-            launch
-                .tool_options
-                .is_some_and(|options| options.to_string_lossy().starts_with(ARGUMENT))
-        );
+        assert!(launch.tool_options.is_some_and(|options| options.to_string_lossy().starts_with(ARGUMENT)));
     }
 
     #[test]

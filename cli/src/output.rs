@@ -2,9 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context, bail};
 use tracing::Level;
@@ -16,11 +14,7 @@ pub fn start_log(level: Level) {
         .with_default_directive(level.into())
         .with_env_var("TICKWALK_LOG")
         .from_env_lossy();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_target(false)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
 }
 
 /// Writes to standard output; a reader that has seen enough (`| head`) is no error.
@@ -50,25 +44,10 @@ pub fn check_directory(path: &Path) -> anyhow::Result<()> {
         _ => Path::new("."),
     };
     if !directory.is_dir() {
-        bail!(
-            "cannot write {}: create the directory {} first",
-            path.display(),
-            directory.display()
-        );
+        bail!("cannot write {}: create the directory {} first", path.display(), directory.display());
     }
     if path.is_dir() {
-        bail!(
-            "cannot write {}: it is a directory, name a file in it",
-            path.display()
-        );
+        bail!("cannot write {}: it is a directory, name a file in it", path.display());
     }
     Ok(())
-}
-
-/// The exit code a shell would report: that of the program, or 128 + N if signal N ended it.
-pub fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
-    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }

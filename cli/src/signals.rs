@@ -1,9 +1,8 @@
 //! Signals as events that are waited for.
 //!
 //! The signals are blocked and read from a file descriptor, so no handler runs anywhere, and nothing here is
-//! unsafe. They must be blocked before other threads start, since threads inherit what is blocked.
-
-use std::io;
+//! unsafe. They must be blocked before other threads start, since threads inherit what is blocked, and a program
+//! started meanwhile must be given its own mask back.
 
 use anyhow::Context;
 use nix::errno::Errno;
@@ -13,7 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// A set of blocked signals.
 pub struct Signals {
-    set: SigSet,
+    before: SigSet,
     descriptor: SignalFd,
 }
 
@@ -30,20 +29,16 @@ impl Signals {
     /// Blocks `signals` in this thread and in those it will start.
     pub fn block(signals: &[Signal]) -> anyhow::Result<Self> {
         let set: SigSet = signals.iter().copied().collect();
+        let before = SigSet::thread_get_mask().context("blocked signals cannot be read")?;
         set.thread_block().context("signals cannot be blocked")?;
         let descriptor =
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).context("signals cannot be waited for")?;
-        Ok(Signals { set, descriptor })
+        Ok(Signals { before, descriptor })
     }
 
-    /// Runs `start` with the signals let through, so that a process started by it does not inherit the block.
-    ///
-    /// A signal that arrives meanwhile has its default effect on this process.
-    pub fn let_through<T>(&self, start: impl FnOnce() -> T) -> io::Result<T> {
-        self.set.thread_unblock()?;
-        let result = start();
-        self.set.thread_block()?;
-        Ok(result)
+    /// The signals that were blocked before, the mask that a program started by this one should have.
+    pub fn blocked_before(&self) -> &SigSet {
+        &self.before
     }
 
     /// Waits for the next signal.

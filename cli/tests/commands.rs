@@ -53,17 +53,8 @@ impl Recorded {
 /// Checks that `arguments` end with `code`, and that standard error contains `message`.
 fn check_error(arguments: &[&str], code: i32, message: &str) {
     let output = tickwalk(arguments);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{arguments:?}: {}",
-        stderr(&output)
-    );
-    assert!(
-        stderr(&output).contains(message),
-        "{arguments:?}: {}",
-        stderr(&output)
-    );
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+    assert!(stderr(&output).contains(message), "{arguments:?}: {}", stderr(&output));
     assert!(output.stdout.is_empty());
 }
 
@@ -79,28 +70,12 @@ fn wrong_usage_is_exit_code_2() {
 
 #[test]
 fn errors_at_run_time_are_exit_code_1_and_one_line() {
-    check_error(
-        &["top", "/nonexistent"],
-        1,
-        "tickwalk: /nonexistent: entity not found\n",
-    );
-    check_error(
-        &["top", "/bin/sh"],
-        1,
-        "tickwalk: /bin/sh: not a Tickwalk recording\n",
-    );
-    check_error(
-        &["record", "--agent", "/nonexistent.so", "--", "java"],
-        1,
-        "named by --agent",
-    );
+    check_error(&["top", "/nonexistent"], 1, "tickwalk: /nonexistent: entity not found\n");
+    check_error(&["top", "/bin/sh"], 1, "tickwalk: /bin/sh: not a Tickwalk recording\n");
+    check_error(&["record", "--agent", "/nonexistent.so", "--", "java"], 1, "named by --agent");
     let agent = ["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")];
     let command = ["-o", "/nonexistent/x", "--", "java"];
-    check_error(
-        &[&agent[..], &command[..]].concat(),
-        1,
-        "create the directory /nonexistent first",
-    );
+    check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");
 }
 
 #[test]
@@ -115,26 +90,14 @@ fn every_verb_has_examples() {
 fn top_shows_tables_or_the_account() {
     let recorded = Recorded::new();
     let text = stdout(&tickwalk([OsStr::new("top"), recorded.recording.as_os_str()]));
-    assert!(
-        text.starts_with("10 samples, 160 ms CPU time, 87.9 % of CPU time explained"),
-        "{text}"
-    );
+    assert!(text.starts_with("10 samples, 160 ms CPU time, 87.9 % of CPU time explained"), "{text}");
     assert!(text.contains("by self") && text.contains("by total"), "{text}");
 
     let arguments = ["top", "--by", "total", "--limit", "1"].map(OsStr::new);
-    let text = stdout(&tickwalk(
-        arguments.into_iter().chain([recorded.recording.as_os_str()]),
-    ));
-    assert!(
-        text.ends_with("80.0 ms  com.example.Main.main\n") && !text.contains("by self"),
-        "{text}"
-    );
+    let text = stdout(&tickwalk(arguments.into_iter().chain([recorded.recording.as_os_str()])));
+    assert!(text.ends_with("80.0 ms  com.example.Main.main\n") && !text.contains("by self"), "{text}");
 
-    let text = stdout(&tickwalk([
-        OsStr::new("top"),
-        OsStr::new("--json"),
-        recorded.recording.as_os_str(),
-    ]));
+    let text = stdout(&tickwalk([OsStr::new("top"), OsStr::new("--json"), recorded.recording.as_os_str()]));
     let account: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(account["cpu_ns"]["sampled"], 160_000_000);
 }
@@ -152,13 +115,8 @@ fn flamegraph_is_put_beside_the_recording() {
 fn export_goes_to_standard_output_or_a_file() {
     let recorded = Recorded::new();
     let export = ["export", "--format", "collapsed"].map(OsStr::new);
-    let text = stdout(&tickwalk(
-        export.into_iter().chain([recorded.recording.as_os_str()]),
-    ));
-    assert!(
-        text.contains("com.example.Main.main;com.example.Work.run;java.util.HashMap.get 5\n"),
-        "{text}"
-    );
+    let text = stdout(&tickwalk(export.into_iter().chain([recorded.recording.as_os_str()])));
+    assert!(text.contains("com.example.Main.main;com.example.Work.run;java.util.HashMap.get 5\n"), "{text}");
     let file = recorded.directory.path().join("stacks.txt");
     let to_file = [OsStr::new("-o"), file.as_os_str(), recorded.recording.as_os_str()];
     assert!(tickwalk(export.into_iter().chain(to_file)).stdout.is_empty());
@@ -169,12 +127,8 @@ fn export_goes_to_standard_output_or_a_file() {
 fn doctor_reports_every_subject() {
     let output = tickwalk(["doctor", "--json"]);
     let findings: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-    let subjects: Vec<&str> = findings
-        .as_array()
-        .expect("list")
-        .iter()
-        .filter_map(|finding| finding["subject"].as_str())
-        .collect();
+    let subjects: Vec<&str> =
+        findings.as_array().expect("list").iter().filter_map(|finding| finding["subject"].as_str()).collect();
     for subject in ["timer tick", "timers", "seccomp", "memory access", "JDK", "agent"] {
         assert!(subjects.contains(&subject), "{subjects:?}");
     }
@@ -192,10 +146,7 @@ fn script(name: &str, body: &str) -> TempDir {
 /// `tickwalk record OPTIONS -- DIRECTORY/NAME a b`, with any file as the agent.
 fn record(directory: &Path, name: &str, options: &[&str]) -> Command {
     let mut command = command();
-    command
-        .current_dir(directory)
-        .args(["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")])
-        .args(options);
+    command.current_dir(directory).args(["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")]).args(options);
     command.arg("--").arg(directory.join(name)).args(["a", "b"]);
     command
 }
@@ -209,27 +160,13 @@ fn a_jvm_that_never_connects_is_explained_and_its_exit_code_kept() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    child
-        .stdin
-        .take()
-        .expect("pipe")
-        .write_all(b"typed\n")
-        .expect("write");
+    child.stdin.take().expect("pipe").write_all(b"typed\n").expect("write");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(7));
     let (shown, explained) = (stdout(&output), stderr(&output));
-    assert!(
-        shown.starts_with("-agentpath:") && shown.ends_with(",log=debug a b\ntyped\n"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("=mode=cputime,interval=10ms,collector=unix:/"),
-        "{shown}"
-    );
-    assert!(
-        explained.contains("never connected") && explained.lines().count() == 1,
-        "{explained}"
-    );
+    assert!(shown.starts_with("-agentpath:") && shown.ends_with(",log=debug a b\ntyped\n"), "{shown}");
+    assert!(shown.contains("=mode=cputime,interval=10ms,collector=unix:/"), "{shown}");
+    assert!(explained.contains("never connected") && explained.lines().count() == 1, "{explained}");
     assert!(!directory.path().join("recording.tickwalk").exists());
 }
 
@@ -241,10 +178,7 @@ fn other_programs_get_the_agent_in_the_environment() {
         .output()
         .expect("the binary runs");
     let shown = stdout(&output);
-    assert!(
-        shown.starts_with("-agentpath:") && shown.ends_with(" -Dset=1 a b\n"),
-        "{shown}"
-    );
+    assert!(shown.starts_with("-agentpath:") && shown.ends_with(" -Dset=1 a b\n"), "{shown}");
     assert_eq!(output.status.code(), Some(0));
 }
 
@@ -259,21 +193,11 @@ fn a_session_is_reported_and_its_files_written() {
         .spawn()
         .expect("the binary runs");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("pipe"))
-        .read_line(&mut line)
-        .expect("read");
+    BufReader::new(child.stdout.take().expect("pipe")).read_line(&mut line).expect("read");
     let (_, socket) = line.trim().split_once("collector=unix:").expect("address");
     let bytes = support::small().bytes();
-    UnixStream::connect(socket)
-        .expect("listening")
-        .write_all(&bytes)
-        .expect("sent");
-    child
-        .stdin
-        .take()
-        .expect("pipe")
-        .write_all(b"end\n")
-        .expect("write");
+    UnixStream::connect(socket).expect("listening").write_all(&bytes).expect("sent");
+    child.stdin.take().expect("pipe").write_all(b"end\n").expect("write");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(fs::read(directory.path().join("recording.tickwalk")).expect("recording") == bytes);
@@ -282,13 +206,7 @@ fn a_session_is_reported_and_its_files_written() {
     let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
     assert_eq!(summary["complete"], true);
     let report = stderr(&output);
-    for part in [
-        "10 samples",
-        "Hot methods by self",
-        "java.util.HashMap.get",
-        "recording.html",
-        "out.json",
-    ] {
+    for part in ["10 samples", "Hot methods by self", "java.util.HashMap.get", "recording.html", "out.json"] {
         assert!(report.contains(part), "{part} is missing: {report}");
     }
 }
@@ -304,9 +222,7 @@ fn signals_reach_the_program_and_its_end_by_signal_is_told() {
             .spawn()
             .expect("the binary runs");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("pipe"))
-            .read_line(&mut line)
-            .expect("read");
+        BufReader::new(child.stdout.take().expect("pipe")).read_line(&mut line).expect("read");
         kill(Pid::from_raw(child.id() as i32), sent).expect("running");
         assert_eq!(child.wait().expect("it ends").code(), Some(code));
     }

@@ -57,16 +57,10 @@ impl FromStr for Address {
         let text = text.strip_prefix("tcp:").unwrap_or(text);
         let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
         let port = port.parse().map_err(|_| AddressError::NoPort)?;
-        let host = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         match host {
             "" => Err(AddressError::NoHost),
-            host => Ok(Address::Tcp {
-                host: host.to_owned(),
-                port,
-            }),
+            host => Ok(Address::Tcp { host: host.to_owned(), port }),
         }
     }
 }

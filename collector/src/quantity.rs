@@ -39,11 +39,7 @@ pub fn count(value: u64) -> String {
 
 /// `part / whole`, 0 if there is no whole.
 pub fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 #[cfg(test)]
@@ -66,13 +62,9 @@ mod tests {
 
     #[test]
     fn percentages_do_not_round_to_a_whole_or_to_nothing() {
-        for (share, text) in [
-            (0.0, "0.0 %"),
-            (0.0001, "<0.1 %"),
-            (0.123, "12.3 %"),
-            (0.99999, "99.9 %"),
-            (1.0, "100.0 %"),
-        ] {
+        for (share, text) in
+            [(0.0, "0.0 %"), (0.0001, "<0.1 %"), (0.123, "12.3 %"), (0.99999, "99.9 %"), (1.0, "100.0 %")]
+        {
             assert_eq!(percent(share), text);
         }
     }

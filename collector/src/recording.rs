@@ -66,11 +66,7 @@ impl RecordingWriter {
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
-        Ok(RecordingWriter {
-            file,
-            len: 0,
-            last_sequence: 0,
-        })
+        Ok(RecordingWriter { file, len: 0, last_sequence: 0 })
     }
 
     /// Goes on with the recording of session `session_id` at `path`, after its last whole message.
@@ -87,11 +83,7 @@ impl RecordingWriter {
         let mut file = OpenOptions::new().write(true).open(path)?;
         file.set_len(len)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(RecordingWriter {
-            file,
-            len,
-            last_sequence,
-        })
+        Ok(RecordingWriter { file, len, last_sequence })
     }
 
     /// Appends those of `messages` (sequence number and framed bytes) that are not in the recording yet.

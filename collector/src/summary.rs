@@ -22,10 +22,7 @@ pub const TRUSTED: f64 = 0.95;
 
 /// What `tickwalk record --summary` writes; the fields are described in `collector/API.md`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(
-    missing_docs,
-    reason = "described once, for users of the JSON, in collector/API.md"
-)]
+#[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
 pub struct Summary {
     pub samples: u64,
@@ -132,11 +129,8 @@ impl Summary {
             None => 0.0,
         };
         let samples = profile.total().samples;
-        let stops: BTreeMap<String, u64> = statistics
-            .stops
-            .iter()
-            .map(|stop| (stop.name.clone(), stop.count))
-            .collect();
+        let stops: BTreeMap<String, u64> =
+            statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect();
         let handler = statistics.handler_cycles.unwrap_or_default();
         let walk = statistics.walk_ns.unwrap_or_default();
         let queue = statistics.queue.unwrap_or_default();
@@ -146,11 +140,7 @@ impl Summary {
             requests: statistics.requests.max(samples),
             cpu_ns,
             explained,
-            stops: if stops.is_empty() {
-                stops_of_samples(profile)
-            } else {
-                stops
-            },
+            stops: if stops.is_empty() { stops_of_samples(profile) } else { stops },
             threads,
             handler_cycles: HandlerCycles {
                 count: handler.count,
@@ -158,10 +148,7 @@ impl Summary {
                 p99: quantile(&handler, 0.99),
                 max: handler.max,
             },
-            sampler: Sampler {
-                cpu_ns: statistics.sampler_cpu_ns,
-                walk_ns: quantiles(&walk),
-            },
+            sampler: Sampler { cpu_ns: statistics.sampler_cpu_ns, walk_ns: quantiles(&walk) },
             queue: Queue {
                 capacity_bytes: queue.capacity_bytes,
                 grown: queue.grown,
@@ -190,11 +177,7 @@ impl Summary {
             quantity::duration(self.cpu_ns.sampled),
             quantity::percent(self.explained),
             quantity::duration(lost),
-            if self.complete {
-                ""
-            } else {
-                ", recording incomplete"
-            }
+            if self.complete { "" } else { ", recording incomplete" }
         )
     }
 }
@@ -207,11 +190,7 @@ fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
         *sum = sum.saturating_add(lost.ns);
     }
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-    for entry in profile
-        .statistics()
-        .iter()
-        .flat_map(|statistics| &statistics.lost)
-    {
+    for entry in profile.statistics().iter().flat_map(|statistics| &statistics.lost) {
         let sum = lost.entry(entry.cause.clone()).or_default();
         *sum = sum.saturating_add(entry.ns);
     }
@@ -220,9 +199,7 @@ fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
         let sum = lost.entry(cause).or_default();
         *sum = ns.max(*sum);
     }
-    let not_received = threads
-        .iter()
-        .fold(0u64, |sum, row| sum.saturating_add(row.not_received_ns));
+    let not_received = threads.iter().fold(0u64, |sum, row| sum.saturating_add(row.not_received_ns));
     if not_received > 0 {
         let sum = lost.entry(NOT_RECEIVED.to_owned()).or_default();
         *sum = sum.saturating_add(not_received);
@@ -234,20 +211,12 @@ fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
         let account = profile.account(row.id);
         let (carried_ns, handed_on_ns) =
             account.map_or((0, 0), |account| (account.carried_ns, account.handed_on_ns));
-        sum.saturating_add(
-            row.kernel_ns
-                .saturating_add(handed_on_ns)
-                .saturating_sub(carried_ns),
-        )
+        sum.saturating_add(row.kernel_ns.saturating_add(handed_on_ns).saturating_sub(carried_ns))
     });
     // Losses that no thread can be named for are in the process's list only.
     let kernel = kernel.max(accounted);
-    let of_process = profile
-        .statistics()
-        .map_or(0, |statistics| statistics.before_timer_ns);
-    let before_timer = accounts
-        .iter()
-        .fold(0u64, |sum, account| sum.saturating_add(account.before_timer_ns));
+    let of_process = profile.statistics().map_or(0, |statistics| statistics.before_timer_ns);
+    let before_timer = accounts.iter().fold(0u64, |sum, account| sum.saturating_add(account.before_timer_ns));
     CpuTime {
         kernel,
         sampled,
@@ -266,9 +235,5 @@ fn stops_of_samples(profile: &Profile) -> BTreeMap<String, u64> {
 }
 
 fn quantiles(histogram: &Histogram) -> Quantiles {
-    Quantiles {
-        p50: quantile(histogram, 0.5),
-        p99: quantile(histogram, 0.99),
-        max: histogram.max,
-    }
+    Quantiles { p50: quantile(histogram, 0.5), p99: quantile(histogram, 0.99), max: histogram.max }
 }

@@ -25,12 +25,7 @@ fn check_closed(summary: &Summary) {
     let cpu = &summary.cpu_ns;
     assert_eq!(cpu.kernel, cpu.sampled + cpu.lost_ns() + cpu.unfinished);
     for row in &summary.threads {
-        assert_eq!(
-            row.kernel_ns,
-            row.sampled_ns + row.lost_ns + row.unfinished_ns,
-            "{}",
-            row.name
-        );
+        assert_eq!(row.kernel_ns, row.sampled_ns + row.lost_ns + row.unfinished_ns, "{}", row.name);
     }
     assert!((0.0..=1.0).contains(&summary.explained));
 }
@@ -72,23 +67,13 @@ fn samples_that_never_arrived_are_lost() {
 
 #[test]
 fn dictionaries_that_never_arrived_are_shown() {
-    let profile = profile_of(small(), |message| {
-        !matches!(message.body, Some(Body::Dictionary(_)))
-    });
+    let profile = profile_of(small(), |message| !matches!(message.body, Some(Body::Dictionary(_))));
     let top = methods(&profile, Order::SelfTime);
     assert_eq!(top.len(), 1);
-    assert_eq!(
-        (top[0].name.as_str(), top[0].self_ns),
-        ("[unknown]", 16 * INTERVAL_NS)
-    );
+    assert_eq!((top[0].name.as_str(), top[0].self_ns), ("[unknown]", 16 * INTERVAL_NS));
     let summary = Summary::new(&profile);
     check_closed(&summary);
-    assert!(
-        summary
-            .threads
-            .iter()
-            .all(|row| row.name == "[unknown]" && row.kind == "native")
-    );
+    assert!(summary.threads.iter().all(|row| row.name == "[unknown]" && row.kind == "native"));
 }
 
 #[test]
@@ -104,17 +89,8 @@ fn repeated_messages_change_nothing() {
 #[test]
 fn recursion_counts_once() {
     let top = methods(&small().profile(), Order::TotalTime);
-    let descend = top
-        .iter()
-        .find(|method| method.name == "com.example.Work.descend")
-        .expect("method");
-    assert_eq!(
-        (descend.self_ns, descend.total_ns),
-        (3 * INTERVAL_NS, 3 * INTERVAL_NS)
-    );
-    let main = top
-        .iter()
-        .find(|method| method.name == "com.example.Main.main")
-        .expect("method");
+    let descend = top.iter().find(|method| method.name == "com.example.Work.descend").expect("method");
+    assert_eq!((descend.self_ns, descend.total_ns), (3 * INTERVAL_NS, 3 * INTERVAL_NS));
+    let main = top.iter().find(|method| method.name == "com.example.Main.main").expect("method");
     assert_eq!((main.self_ns, main.total_ns), (0, 8 * INTERVAL_NS));
 }

@@ -26,9 +26,7 @@ fn keep(name: &str, page: &str) -> PathBuf {
 
 /// The JSON between the tags of the data element.
 fn data(page: &str) -> serde_json::Value {
-    let (_, rest) = page
-        .split_once(r#"<script id="data" type="application/json">"#)
-        .expect("data element");
+    let (_, rest) = page.split_once(r#"<script id="data" type="application/json">"#).expect("data element");
     let (json, _) = rest.split_once("</script>").expect("end of data");
     serde_json::from_str(json).expect("valid JSON")
 }
@@ -37,16 +35,7 @@ fn data(page: &str) -> serde_json::Value {
 fn page_needs_nothing_else() {
     let page = page(&support::realistic::shop(false).profile(), "shop");
     keep("shop.html", &page);
-    for loading in [
-        "src=",
-        "href=",
-        "@import",
-        "url(",
-        "fetch(",
-        "XMLHttpRequest",
-        "http://",
-        "https://",
-    ] {
+    for loading in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest", "http://", "https://"] {
         assert!(!page.contains(loading), "the page contains {loading}");
     }
     assert!(page.contains("default-src 'none'"));
@@ -59,24 +48,13 @@ fn page_carries_every_nanosecond() {
     let page = page(&profile, "shop in trouble");
     keep("shop-trouble.html", &page);
     let data = data(&page);
-    let sum: u64 = data["sample_ns"]
-        .as_array()
-        .expect("array")
-        .iter()
-        .filter_map(|ns| ns.as_u64())
-        .sum();
+    let sum: u64 = data["sample_ns"].as_array().expect("array").iter().filter_map(|ns| ns.as_u64()).sum();
     assert_eq!(sum, profile.total().cpu_ns);
     let nodes = data["parents"].as_array().expect("array").len() + 1;
     let tree = CallTree::new(&profile);
     assert_eq!(nodes, tree.len());
     assert_eq!(tree.totals_ns()[0], profile.total().cpu_ns);
-    assert!(
-        data["warnings"]
-            .as_array()
-            .is_some_and(|warnings| warnings.len() >= 2),
-        "{}",
-        data["warnings"]
-    );
+    assert!(data["warnings"].as_array().is_some_and(|warnings| warnings.len() >= 2), "{}", data["warnings"]);
 }
 
 #[test]

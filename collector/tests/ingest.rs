@@ -60,10 +60,7 @@ fn answers(stream: impl Read) -> (u64, Option<String>) {
     while let Ok(Some(message)) = reader.next::<CollectorMessage>() {
         match message.body.expect("every answer has a body") {
             Body::Acknowledgement(acknowledgement) => {
-                assert!(
-                    acknowledgement.sequence >= acknowledged,
-                    "acknowledgements are cumulative"
-                );
+                assert!(acknowledgement.sequence >= acknowledged, "acknowledgements are cumulative");
                 acknowledged = acknowledgement.sequence;
             }
             Body::Reject(reject) => rejected = Some(reject.reason),
@@ -88,19 +85,11 @@ fn check_rejected(bytes: &[u8], reason: &str, kept: &[u8]) {
     let fixture = Fixture::new();
     let (_, rejected) = converse(fixture.connect(), bytes);
     let rejected = rejected.unwrap_or_default();
-    assert!(
-        rejected.contains(reason),
-        "rejected because {rejected:?}, expected {reason:?}"
-    );
+    assert!(rejected.contains(reason), "rejected because {rejected:?}, expected {reason:?}");
     let directory = fixture.directory.path().to_owned();
     fixture.server.stop();
     let recorded = std::fs::read(directory.join("recording")).unwrap_or_default();
-    assert!(
-        recorded == kept,
-        "{} bytes kept, expected {}",
-        recorded.len(),
-        kept.len()
-    );
+    assert!(recorded == kept, "{} bytes kept, expected {}", recorded.len(), kept.len());
 }
 
 #[test]
@@ -120,19 +109,14 @@ fn tcp_serves_as_well() {
     let address = "tcp:127.0.0.1:0".parse().expect("address");
     let destination = Destination::Directory(directory.path().to_owned());
     let server = Server::start(&address, destination, Limits::default()).expect("server starts");
-    let Address::Tcp { host, port } = server.address().clone() else {
-        panic!("a TCP address")
-    };
+    let Address::Tcp { host, port } = server.address().clone() else { panic!("a TCP address") };
     let mut stream = TcpStream::connect((host, port)).expect("server listens");
     stream.write_all(&bytes).expect("server reads");
     stream.shutdown(Shutdown::Write).expect("end of sending");
     assert!(answers(stream).0 > 0);
     let sessions = server.stop();
     assert_eq!(sessions.len(), 1);
-    assert_eq!(
-        sessions[0].path,
-        directory.path().join("4321-0000000000c0ffee.tickwalk")
-    );
+    assert_eq!(sessions[0].path, directory.path().join("4321-0000000000c0ffee.tickwalk"));
     assert!(std::fs::read(&sessions[0].path).expect("recording") == bytes);
 }
 
@@ -142,9 +126,7 @@ fn messages_may_arrive_byte_by_byte() {
     let fixture = Fixture::new();
     let mut stream = fixture.connect();
     for byte in &bytes[..400] {
-        stream
-            .write_all(std::slice::from_ref(byte))
-            .expect("server reads");
+        stream.write_all(std::slice::from_ref(byte)).expect("server reads");
     }
     converse(stream, &bytes[400..]);
     assert!(fixture.recorded() == bytes);
@@ -176,15 +158,10 @@ fn other_versions_and_first_messages_are_refused() {
     };
     check_rejected(&altered(|hello| hello.wire_version = 9), "wire version 9", b"");
     check_rejected(&altered(|hello| hello.magic = 1), "magic number 0x00000001", b"");
-    let heartbeat = AgentMessage {
-        sequence: 1,
-        body: Some(agent_message::Body::Heartbeat(Heartbeat { time_ns: 1 })),
-    };
+    let heartbeat =
+        AgentMessage { sequence: 1, body: Some(agent_message::Body::Heartbeat(Heartbeat { time_ns: 1 })) };
     check_rejected(&framed(&heartbeat), "not a hello", b"");
-    let unnumbered = AgentMessage {
-        sequence: 0,
-        ..hello.clone()
-    };
+    let unnumbered = AgentMessage { sequence: 0, ..hello.clone() };
     check_rejected(&framed(&unnumbered), "no sequence number", b"");
     let two = [framed(&hello), altered(|hello| hello.session_id = 2)].concat();
     check_rejected(&two, "another session", &framed(&hello));
@@ -195,11 +172,7 @@ fn what_precedes_garbage_is_kept() {
     let framed = small().framed();
     let good = framed[..3].concat();
     check_rejected(&[&good[..], b"garbage"].concat(), "flag byte 0x67", &good);
-    check_rejected(
-        &[&good[..], &framed[3][..9]].concat(),
-        "ends after 9 bytes",
-        &good,
-    );
+    check_rejected(&[&good[..], &framed[3][..9]].concat(), "ends after 9 bytes", &good);
     let oversized = [0, 0x7f, 0xff, 0xff, 0xff];
     check_rejected(&[&good[..], &oversized].concat(), "exceeds the limit", &good);
 }
@@ -224,10 +197,7 @@ fn an_agent_that_reconnects_goes_on_in_its_recording() {
     let framed = stream.framed();
     let fixture = Fixture::new();
     // The connection is lost inside message 4; the agent has no acknowledgement beyond its hello.
-    converse(
-        fixture.connect(),
-        &[framed[..3].concat(), framed[3][..5].to_vec()].concat(),
-    );
+    converse(fixture.connect(), &[framed[..3].concat(), framed[3][..5].to_vec()].concat());
     let (acknowledged, _) = converse(fixture.connect(), &stream.bytes());
     assert_eq!(acknowledged, framed.len() as u64);
     assert!(fixture.recorded() == stream.bytes());
@@ -246,10 +216,7 @@ fn a_collector_started_anew_resumes_recordings() {
         converse(UnixStream::connect(&socket).expect("server listens"), &part);
         let sessions = server.stop();
         // A crash of the machine can leave half a message behind.
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .open(&sessions[0].path)
-            .expect("recording");
+        let mut file = std::fs::OpenOptions::new().append(true).open(&sessions[0].path).expect("recording");
         file.write_all(&[0, 0, 0, 1]).expect("append");
     }
     let path = directory.path().join("4321-0000000000c0ffee.tickwalk");
@@ -267,13 +234,7 @@ fn sessions_have_recordings_of_their_own() {
     let Fixture { directory, server } = fixture;
     let sessions = server.stop();
     let paths: Vec<&Path> = sessions.iter().map(|session| session.path.as_path()).collect();
-    assert_eq!(
-        paths,
-        [
-            directory.path().join("recording"),
-            directory.path().join("recording-4321.tickwalk")
-        ]
-    );
+    assert_eq!(paths, [directory.path().join("recording"), directory.path().join("recording-4321.tickwalk")]);
     assert!(std::fs::read(paths[1]).expect("recording") == second.bytes());
 }
 
@@ -294,11 +255,7 @@ fn stopping_takes_in_what_has_arrived_and_waits_for_nobody() {
 
 #[test]
 fn limits_hold() {
-    let limits = Limits {
-        connections: 1,
-        sessions: 1,
-        ..Limits::default()
-    };
+    let limits = Limits { connections: 1, sessions: 1, ..Limits::default() };
     let fixture = Fixture::with(limits);
     let mut agent = fixture.connect();
     agent.write_all(&small().framed()[0]).expect("server reads");
@@ -326,10 +283,7 @@ fn answers_to(mut stream: UnixStream, bytes: &[u8]) -> (u64, Option<String>) {
 
 #[test]
 fn peers_that_never_introduce_themselves_are_closed() {
-    let limits = Limits {
-        hello: Duration::from_millis(20),
-        ..Limits::default()
-    };
+    let limits = Limits { hello: Duration::from_millis(20), ..Limits::default() };
     let fixture = Fixture::with(limits);
     let (_, rejected) = answers(fixture.connect());
     assert_eq!(rejected.as_deref(), Some("no hello arrived in time"));

@@ -54,10 +54,7 @@ fn other_files_are_named_as_such() {
     let framed = small().framed();
     check(&framed[1], RecordingError::NotARecording);
     let missing = Profile::read(std::path::Path::new("/nonexistent/file"));
-    assert_eq!(
-        missing.map(|_| ()),
-        Err(RecordingError::Io(std::io::ErrorKind::NotFound))
-    );
+    assert_eq!(missing.map(|_| ()), Err(RecordingError::Io(std::io::ErrorKind::NotFound)));
 }
 
 #[test]

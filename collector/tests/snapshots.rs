@@ -14,9 +14,7 @@ use collector::summary::Summary;
 use support::small;
 
 fn check(name: &str, actual: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("TICKWALK_REGENERATE").is_some_and(|value| value == "1") {
         fs::write(&path, actual).expect("write golden file");
     }
@@ -33,28 +31,16 @@ fn collapsed(options: Options) -> String {
 #[test]
 fn summary() {
     let summary = Summary::new(&small().profile());
-    check(
-        "summary.json",
-        &(serde_json::to_string_pretty(&summary).expect("plain data") + "\n"),
-    );
+    check("summary.json", &(serde_json::to_string_pretty(&summary).expect("plain data") + "\n"));
 }
 
 #[test]
 fn hot_methods() {
-    check(
-        "report.txt",
-        &report(&small().profile(), &[Order::SelfTime, Order::TotalTime], 10),
-    );
+    check("report.txt", &report(&small().profile(), &[Order::SelfTime, Order::TotalTime], 10));
 }
 
 #[test]
 fn collapsed_stacks() {
     check("collapsed.txt", &collapsed(Options::default()));
-    check(
-        "collapsed-threads-ns.txt",
-        &collapsed(Options {
-            unit: Unit::Nanoseconds,
-            threads: true,
-        }),
-    );
+    check("collapsed-threads-ns.txt", &collapsed(Options { unit: Unit::Nanoseconds, threads: true }));
 }

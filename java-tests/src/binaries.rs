@@ -18,18 +18,12 @@ fn find(name: &str) -> PathBuf {
         Some(folder) => PathBuf::from(folder),
         None => {
             let test = std::env::current_exe().expect("the path of the running test");
-            let profile = test
-                .parent()
-                .and_then(|deps| deps.parent())
-                .expect("a test lies in TARGET/PROFILE/deps");
+            let profile =
+                test.parent().and_then(|deps| deps.parent()).expect("a test lies in TARGET/PROFILE/deps");
             profile.to_owned()
         }
     };
     let path = folder.join(name);
-    assert!(
-        path.is_file(),
-        "{} is not there: run `cargo build` first",
-        path.display()
-    );
+    assert!(path.is_file(), "{} is not there: run `cargo build` first", path.display());
     path
 }

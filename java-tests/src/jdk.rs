@@ -46,10 +46,7 @@ pub fn on_jdk(feature: u32, check: fn(&Jdk)) {
         check(&jdk);
         return;
     }
-    let text = format!(
-        "no JDK {feature} in {} (run java-tests/fetch)",
-        jdk_folder().display()
-    );
+    let text = format!("no JDK {feature} in {} (run java-tests/fetch)", jdk_folder().display());
     let required = std::env::var_os("TICKWALK_REQUIRE_JDKS").is_some_and(|value| value == "1");
     assert!(!required, "{text}");
     let test = std::thread::current().name().unwrap_or("?").to_owned();

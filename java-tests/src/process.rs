@@ -26,9 +26,7 @@ pub struct Finished {
 impl Finished {
     /// Exit code as a shell would see it: 128 + N after death by signal N.
     pub fn exit_code(&self) -> i32 {
-        self.status
-            .code()
-            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 }
 
@@ -38,23 +36,12 @@ impl Finished {
 /// If the command cannot be started, or does not end in [`PATIENCE`] (it is killed then).
 pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
     // JVM options from outside would change what is measured and print lines of their own.
-    for variable in [
-        "JAVA_TOOL_OPTIONS",
-        "_JAVA_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "TICKWALK_LOG",
-    ] {
+    for variable in ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "TICKWALK_LOG"] {
         command.env_remove(variable);
     }
     // A process group of its own, so that a hanging JVM below `tickwalk record` can be ended with it.
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
-    let mut child = command
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let group = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     let mut stderr_pipe = child.stderr.take().expect("a piped stderr");
     let stdout_pipe = child.stdout.take().expect("a piped stdout");
@@ -86,13 +73,6 @@ pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
     drop(ended);
     let stderr = errors.join().expect("the stderr reader");
     let hung = watchdog.join().expect("the watchdog");
-    assert!(
-        !hung,
-        "{command:?} did not end within {PATIENCE:?}\nstdout:\n{stdout}\nstderr:\n{stderr}"
-    );
-    Finished {
-        status,
-        stdout,
-        stderr,
-    }
+    assert!(!hung, "{command:?} did not end within {PATIENCE:?}\nstdout:\n{stdout}\nstderr:\n{stderr}");
+    Finished { status, stdout, stderr }
 }

@@ -80,15 +80,8 @@ impl Workload {
         let recording = folder.path().join("recording.tickwalk");
         let summary = folder.path().join("summary.json");
         let mut command = Command::new(binaries::tickwalk());
-        command
-            .arg("record")
-            .arg("--summary")
-            .arg(&summary)
-            .arg("-o")
-            .arg(&recording);
-        command
-            .arg("--flamegraph")
-            .arg(folder.path().join("flamegraph.html"));
+        command.arg("record").arg("--summary").arg(&summary).arg("-o").arg(&recording);
+        command.arg("--flamegraph").arg(folder.path().join("flamegraph.html"));
         command.args(&self.record_options);
         command.arg("--").arg(jdk.java()).args(self.java_arguments(None));
         let finished = self.finish(command);
@@ -100,10 +93,7 @@ impl Workload {
         let folder = scratch();
         let recording = folder.path().join("recording.tickwalk");
         let separator = if more_options.is_empty() { "" } else { "," };
-        let options = format!(
-            "mode=cputime,file={}{separator}{more_options}",
-            recording.display()
-        );
+        let options = format!("mode=cputime,file={}{separator}{more_options}", recording.display());
         let finished = self.run_with_agent(jdk, &options);
         Run::new(finished, recording, None, folder)
     }
@@ -130,9 +120,8 @@ impl Workload {
             };
             let number = |key: &str| fields.get(key).and_then(|text| text.parse::<u64>().ok());
             pid = pid.or_else(|| number("pid"));
-            let due = self
-                .kill_after_cpu_ns
-                .is_some_and(|limit| number("cpu_ns").is_some_and(|ns| ns >= limit));
+            let due =
+                self.kill_after_cpu_ns.is_some_and(|limit| number("cpu_ns").is_some_and(|ns| ns >= limit));
             if due && !killed {
                 let pid =
                     i32::try_from(pid.expect("the workload tells its pid first")).expect("a process id");
@@ -144,10 +133,7 @@ impl Workload {
 }
 
 fn scratch() -> TempDir {
-    tempfile::Builder::new()
-        .prefix("tickwalk-java-")
-        .tempdir()
-        .expect("a temporary folder")
+    tempfile::Builder::new().prefix("tickwalk-java-").tempdir().expect("a temporary folder")
 }
 
 /// A workload that ran under the profiler.
@@ -169,12 +155,10 @@ pub struct Run {
 
 impl Run {
     fn new(finished: Finished, recording: PathBuf, summary: Option<&Path>, folder: TempDir) -> Self {
-        let summary = summary
-            .and_then(|path| std::fs::read_to_string(path).ok())
-            .map(|text| {
-                serde_json::from_str(&text)
-                    .unwrap_or_else(|error| panic!("the summary is not as agreed: {error}\n{text}"))
-            });
+        let summary = summary.and_then(|path| std::fs::read_to_string(path).ok()).map(|text| {
+            serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("the summary is not as agreed: {error}\n{text}"))
+        });
         Self {
             exit_code: finished.exit_code(),
             truth: Truth::parse(&finished.stdout),
@@ -217,11 +201,7 @@ impl Run {
     /// If not; shows what it printed.
     #[track_caller]
     pub fn assert_exit_code(&self, expected: i32) {
-        assert_eq!(
-            self.exit_code, expected,
-            "stdout:\n{}\nstderr:\n{}",
-            self.stdout, self.stderr
-        );
+        assert_eq!(self.exit_code, expected, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
     }
 
     /// Runs `tickwalk VERB... RECORDING` and gives its standard output.
@@ -233,12 +213,7 @@ impl Run {
         let mut command = Command::new(binaries::tickwalk());
         command.args(arguments).arg(&self.recording);
         let finished = process::run(command, |_| ());
-        assert_eq!(
-            finished.exit_code(),
-            0,
-            "tickwalk {arguments:?}: {}",
-            finished.stderr
-        );
+        assert_eq!(finished.exit_code(), 0, "tickwalk {arguments:?}: {}", finished.stderr);
         finished.stdout
     }
 }

@@ -56,13 +56,7 @@ impl Stacks {
     /// # Panics
     /// On a line without a weight.
     pub fn parse_collapsed(text: &str) -> Self {
-        Self {
-            all: text
-                .lines()
-                .filter(|line| !line.trim().is_empty())
-                .map(parse_line)
-                .collect(),
-        }
+        Self { all: text.lines().filter(|line| !line.trim().is_empty()).map(parse_line).collect() }
     }
 
     /// Sum over all stacks.
@@ -72,11 +66,7 @@ impl Stacks {
 
     /// Sum over the stacks that `choose` wants.
     pub fn ns_where(&self, choose: impl Fn(&Stack) -> bool) -> u64 {
-        self.all
-            .iter()
-            .filter(|stack| choose(stack))
-            .map(|stack| stack.ns)
-            .sum()
+        self.all.iter().filter(|stack| choose(stack)).map(|stack| stack.ns).sum()
     }
 
     /// Sum over the stacks with a frame of this name.
@@ -86,14 +76,7 @@ impl Stacks {
 
     /// The stacks with a frame of this name.
     pub fn below(&self, frame: &str) -> Self {
-        Self {
-            all: self
-                .all
-                .iter()
-                .filter(|stack| stack.has(frame))
-                .cloned()
-                .collect(),
-        }
+        Self { all: self.all.iter().filter(|stack| stack.has(frame)).cloned().collect() }
     }
 
     /// Share of the CPU time that lies in stacks `choose` wants, 0 to 1; 0 for an empty profile.
@@ -114,11 +97,7 @@ impl Stacks {
         }
         let mut weights: Vec<MethodWeight> = methods
             .into_iter()
-            .map(|(name, (self_ns, total_ns))| MethodWeight {
-                name: name.to_owned(),
-                self_ns,
-                total_ns,
-            })
+            .map(|(name, (self_ns, total_ns))| MethodWeight { name: name.to_owned(), self_ns, total_ns })
             .collect();
         weights.sort_by(|a, b| b.self_ns.cmp(&a.self_ns).then_with(|| a.name.cmp(&b.name)));
         weights
@@ -126,25 +105,15 @@ impl Stacks {
 }
 
 fn parse_line(line: &str) -> Stack {
-    let (path, weight) = line
-        .rsplit_once(' ')
-        .unwrap_or_else(|| panic!("no weight in collapsed line {line:?}"));
-    let ns = weight
-        .parse()
-        .unwrap_or_else(|_| panic!("no weight in collapsed line {line:?}"));
+    let (path, weight) =
+        line.rsplit_once(' ').unwrap_or_else(|| panic!("no weight in collapsed line {line:?}"));
+    let ns = weight.parse().unwrap_or_else(|_| panic!("no weight in collapsed line {line:?}"));
     let mut frames: Vec<String> = path.split(';').map(str::to_owned).collect();
-    let mark = frames
-        .first()
-        .and_then(|first| first.strip_prefix('[')?.strip_suffix(']'))
-        .map(str::to_owned);
+    let mark = frames.first().and_then(|first| first.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned);
     if mark.is_some() {
         frames.remove(0);
     }
-    Stack {
-        frames,
-        stop: mark,
-        ns,
-    }
+    Stack { frames, stop: mark, ns }
 }
 
 #[cfg(test)]
@@ -167,21 +136,7 @@ mod tests {
     fn recursion_counts_once_in_totals() {
         let stacks = Stacks::parse_collapsed("r;r;r 5\nr;s 2\n");
         let methods = stacks.hot_methods();
-        assert_eq!(
-            methods[0],
-            MethodWeight {
-                name: "r".to_owned(),
-                self_ns: 5,
-                total_ns: 7
-            }
-        );
-        assert_eq!(
-            methods[1],
-            MethodWeight {
-                name: "s".to_owned(),
-                self_ns: 2,
-                total_ns: 2
-            }
-        );
+        assert_eq!(methods[0], MethodWeight { name: "r".to_owned(), self_ns: 5, total_ns: 7 });
+        assert_eq!(methods[1], MethodWeight { name: "s".to_owned(), self_ns: 2, total_ns: 2 });
     }
 }

@@ -155,10 +155,7 @@ impl Summary {
     pub fn assert_account_closes(&self) {
         let cpu = &self.cpu_ns;
         let terms = [cpu.kernel, cpu.sampled, cpu.unfinished, cpu.before_timer];
-        assert!(
-            terms.iter().chain(cpu.lost.values()).all(|ns| *ns >= 0),
-            "a negative time in {cpu:?}"
-        );
+        assert!(terms.iter().chain(cpu.lost.values()).all(|ns| *ns >= 0), "a negative time in {cpu:?}");
         assert_eq!(
             cpu.kernel,
             cpu.sampled + cpu.lost_total() + cpu.unfinished,
@@ -176,10 +173,7 @@ impl Summary {
             assert_eq!(thread.gap_ns(), 0, "the account of a thread is open: {thread:?}");
             // Less than one interval is open at any time; an expiration waits for the scheduler tick (1 to 10 ms).
             let bound = self.interval_ns + 10_000_000;
-            assert!(
-                thread.unfinished_ns <= bound,
-                "more than an unfinished period in {thread:?}"
-            );
+            assert!(thread.unfinished_ns <= bound, "more than an unfinished period in {thread:?}");
         }
         // The kernel's clock of the process is a witness of its own: what no thread's account holds is at most the
         // last moments of threads that ended, and the JVM's teardown.
@@ -195,15 +189,7 @@ impl Summary {
         let samples: u64 = self.threads.iter().map(|thread| thread.samples).sum();
         assert_eq!(samples, self.samples, "samples of the threads and of the process");
         let walks: u64 = self.stops.values().sum();
-        assert_eq!(
-            walks, self.samples,
-            "every sample's walk ended for one counted reason: {:?}",
-            self.stops
-        );
-        assert!(
-            (0.0..=1.0).contains(&self.explained),
-            "explained is {}",
-            self.explained
-        );
+        assert_eq!(walks, self.samples, "every sample's walk ended for one counted reason: {:?}", self.stops);
+        assert!((0.0..=1.0).contains(&self.explained), "explained is {}", self.explained);
     }
 }

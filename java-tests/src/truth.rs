@@ -11,9 +11,7 @@ pub struct Truth {
 impl Truth {
     /// Picks the truth lines out of a workload's standard output.
     pub fn parse(stdout: &str) -> Self {
-        Self {
-            lines: stdout.lines().filter_map(parse_line).collect(),
-        }
+        Self { lines: stdout.lines().filter_map(parse_line).collect() }
     }
 
     /// CPU time of `method` and what it called.
@@ -44,10 +42,7 @@ impl Truth {
             .and_then(|line| line.get(field))
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| {
-                panic!(
-                    "no truth line with {key}={value} and a number {field}: {:?}",
-                    self.lines
-                )
+                panic!("no truth line with {key}={value} and a number {field}: {:?}", self.lines)
             })
     }
 }

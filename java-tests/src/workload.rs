@@ -22,9 +22,7 @@ fn compile() -> PathBuf {
     let mut hasher = DefaultHasher::new();
     for source in &sources {
         source.file_name().hash(&mut hasher);
-        std::fs::read(source)
-            .expect("a workload source")
-            .hash(&mut hasher);
+        std::fs::read(source).expect("a workload source").hash(&mut hasher);
     }
     let all = crate_folder().join(".cache/classes");
     let classes = all.join(format!("{:016x}", hasher.finish()));
@@ -40,11 +38,7 @@ fn compile() -> PathBuf {
         .args(&sources)
         .output()
         .expect("javac starts (run java-tests/fetch)");
-    assert!(
-        output.status.success(),
-        "javac: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
     match std::fs::rename(scratch.path(), &classes) {
         // The folder is the result now, no longer ours to remove.
         Ok(()) => drop(scratch.keep()),
@@ -66,9 +60,5 @@ fn sources() -> Vec<PathBuf> {
 
 fn javac() -> OsString {
     let fetched = crate_folder().join(".cache/javac/bin/javac");
-    if fetched.is_file() {
-        fetched.into_os_string()
-    } else {
-        OsString::from("javac")
-    }
+    if fetched.is_file() { fetched.into_os_string() } else { OsString::from("javac") }
 }

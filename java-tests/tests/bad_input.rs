@@ -9,29 +9,16 @@ fn check(jdk: &Jdk, options: &str, named: &str) {
     let alone = hello.run_alone(jdk);
     let profiled = hello.run_with_agent(jdk, options);
     assert_eq!(profiled.stdout, alone.stdout, "{options}");
-    assert_eq!(
-        profiled.exit_code(),
-        alone.exit_code(),
-        "{options}: {}",
-        profiled.stderr
-    );
+    assert_eq!(profiled.exit_code(), alone.exit_code(), "{options}: {}", profiled.stderr);
     let lines: Vec<&str> = profiled.stderr.lines().collect();
-    let [line] = lines[..] else {
-        panic!("{options}: not exactly one line on stderr: {lines:?}")
-    };
+    let [line] = lines[..] else { panic!("{options}: not exactly one line on stderr: {lines:?}") };
     assert!(line.starts_with("tickwalk: "), "{options}: {line}");
-    assert!(
-        line.contains(named),
-        "{options}: '{named}' is not named in: {line}"
-    );
+    assert!(line.contains(named), "{options}: '{named}' is not named in: {line}");
 }
 
 /// A path no user can create a file at, root included: a folder below a regular file.
 fn impossible_path() -> String {
-    format!(
-        "{}/below/recording.tickwalk",
-        std::env::current_exe().expect("this test's path").display()
-    )
+    format!("{}/below/recording.tickwalk", std::env::current_exe().expect("this test's path").display())
 }
 
 on_every_jdk! {

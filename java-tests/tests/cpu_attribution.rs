@@ -7,14 +7,9 @@ use java_tests::{INTERVAL_NS, Run, Workload, binomial_tolerance, on_every_jdk};
 fn heavy_shares(run: &Run) -> (f64, f64) {
     let stacks = run.stacks();
     let share = |heavy: u64, light: u64| heavy as f64 / ((heavy + light) as f64);
-    let sampled = share(
-        stacks.ns_below("TwoMethods.heavy"),
-        stacks.ns_below("TwoMethods.light"),
-    );
-    let truth = share(
-        run.truth.method_cpu_ns("TwoMethods.heavy"),
-        run.truth.method_cpu_ns("TwoMethods.light"),
-    );
+    let sampled = share(stacks.ns_below("TwoMethods.heavy"), stacks.ns_below("TwoMethods.light"));
+    let truth =
+        share(run.truth.method_cpu_ns("TwoMethods.heavy"), run.truth.method_cpu_ns("TwoMethods.light"));
     (sampled, truth)
 }
 

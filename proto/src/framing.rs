@@ -71,10 +71,7 @@ pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<
     let len = message.encoded_len();
     let prefix_len = u32::try_from(len).ok().filter(|_| len <= MAX_MESSAGE_BYTES);
     let Some(prefix_len) = prefix_len else {
-        return Err(FramingError::TooLong {
-            len,
-            max: MAX_MESSAGE_BYTES,
-        });
+        return Err(FramingError::TooLong { len, max: MAX_MESSAGE_BYTES });
     };
     let start = out.len();
     out.reserve(PREFIX_BYTES + len);
@@ -148,11 +145,7 @@ impl FrameDecoder {
 
     /// A decoder that accepts messages of up to `max` bytes, for example while a peer is still unknown.
     pub fn with_max(max: usize) -> Self {
-        FrameDecoder {
-            buffer: Vec::new(),
-            consumed: 0,
-            max,
-        }
+        FrameDecoder { buffer: Vec::new(), consumed: 0, max }
     }
 
     /// Changes the limit for the messages that follow.
@@ -176,10 +169,7 @@ impl FrameDecoder {
     /// [`FramingError::BadFlag`], [`Unsupported`](FramingError::Unsupported) and
     /// [`TooLong`](FramingError::TooLong) for a wrong prefix, [`Malformed`](FramingError::Malformed) for a wrong
     /// message.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the message type is chosen by each call"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "the message type is chosen by each call")]
     pub fn next<M: prost::Message + Default>(&mut self) -> Result<Option<M>, FramingError> {
         match self.next_framed()? {
             Some(framed) => decode_body(&framed[PREFIX_BYTES..]).map(Some),
@@ -235,11 +225,7 @@ pub struct FrameReader<R> {
 impl<R: Read> FrameReader<R> {
     /// Reads from `stream`, which needs no buffering of its own.
     pub fn new(stream: R) -> Self {
-        FrameReader {
-            stream,
-            decoder: FrameDecoder::new(),
-            chunk: vec![0; READ_BYTES].into_boxed_slice(),
-        }
+        FrameReader { stream, decoder: FrameDecoder::new(), chunk: vec![0; READ_BYTES].into_boxed_slice() }
     }
 
     /// The next message, `None` at the orderly end of the stream.
@@ -247,10 +233,7 @@ impl<R: Read> FrameReader<R> {
     /// # Errors
     /// As [`FrameDecoder::next`]; [`FramingError::Truncated`] if the stream ends inside a message,
     /// [`FramingError::Io`] if reading fails. A read that would block or timed out loses nothing: call again.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the message type is chosen by each call"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "the message type is chosen by each call")]
     pub fn next<M: prost::Message + Default>(&mut self) -> Result<Option<M>, FramingError> {
         match self.next_framed()? {
             Some(framed) => decode_body(&framed[PREFIX_BYTES..]).map(Some),

@@ -32,11 +32,7 @@ pub const fn lowest_in(index: usize) -> u64 {
 
 /// Largest value of a bucket; values of `index` beyond the last bucket count as the last.
 pub const fn highest_in(index: usize) -> u64 {
-    if index + 1 < BUCKETS {
-        lowest_in(index + 1) - 1
-    } else {
-        u64::MAX
-    }
+    if index + 1 < BUCKETS { lowest_in(index + 1) - 1 } else { u64::MAX }
 }
 
 /// Counts of a histogram being taken, one plain counter a bucket (4 KB).
@@ -49,11 +45,7 @@ pub struct Recorder {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Recorder {
-            counts: Box::new([0; BUCKETS]),
-            count: 0,
-            max: 0,
-        }
+        Recorder { counts: Box::new([0; BUCKETS]), count: 0, max: 0 }
     }
 }
 
@@ -92,12 +84,7 @@ impl Recorder {
             .filter(|&(_, &count)| count > 0)
             .map(|(index, &count)| (index, count))
             .unzip();
-        Histogram {
-            count: self.count,
-            max: self.max,
-            bucket,
-            bucket_count,
-        }
+        Histogram { count: self.count, max: self.max, bucket, bucket_count }
     }
 }
 
@@ -123,9 +110,7 @@ pub fn quantile(histogram: &Histogram, q: f64) -> u64 {
         .collect();
     // Senders write buckets in order, but a message from elsewhere need not.
     buckets.sort_unstable_by_key(|&(index, _)| index);
-    let total = buckets
-        .iter()
-        .fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
+    let total = buckets.iter().fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
     if total == 0 {
         return 0;
     }

@@ -10,10 +10,7 @@ fn generated_code_matches_the_definition() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = tempfile::tempdir().expect("temporary directory");
     let descriptors = protox::compile(["profiler.proto"], [root.join("proto")]).expect("valid definition");
-    prost_build::Config::new()
-        .out_dir(out.path())
-        .compile_fds(descriptors)
-        .expect("code generation");
+    prost_build::Config::new().out_dir(out.path()).compile_fds(descriptors).expect("code generation");
     let fresh = fs::read_to_string(out.path().join("tickwalk.v1.rs")).expect("generated file");
 
     let committed = root.join("src/generated.rs");

@@ -24,10 +24,7 @@ fn decode(bytes: &[u8], portions: &[usize]) -> (Vec<AgentMessage>, Result<(), Fr
     let mut decoder = FrameDecoder::new();
     let mut messages = Vec::new();
     let mut rest = bytes;
-    let mut portions = portions
-        .iter()
-        .copied()
-        .chain(std::iter::repeat(bytes.len().max(1)));
+    let mut portions = portions.iter().copied().chain(std::iter::repeat(bytes.len().max(1)));
     while !rest.is_empty() {
         let portion = portions.next().unwrap_or(1).clamp(1, rest.len());
         let (now, later) = rest.split_at(portion);
@@ -45,11 +42,7 @@ fn decode(bytes: &[u8], portions: &[usize]) -> (Vec<AgentMessage>, Result<(), Fr
 }
 
 fn check_error(bytes: &[u8], expected: FramingError) {
-    assert_eq!(
-        decode(bytes, &[]),
-        (Vec::new(), Err(expected)),
-        "from bytes {bytes:02x?}"
-    );
+    assert_eq!(decode(bytes, &[]), (Vec::new(), Err(expected)), "from bytes {bytes:02x?}");
 }
 
 #[test]
@@ -96,10 +89,7 @@ fn reader_resumes_after_a_read_that_would_block() {
     let (messages, bytes) = stream();
     let (head, tail) = bytes.split_at(7);
     let mut reader = FrameReader::new(Halting(vec![Some(tail), None, Some(head)]));
-    assert_eq!(
-        reader.next::<AgentMessage>(),
-        Err(FramingError::Io(io::ErrorKind::WouldBlock))
-    );
+    assert_eq!(reader.next::<AgentMessage>(), Err(FramingError::Io(io::ErrorKind::WouldBlock)));
     assert_eq!(reader.next(), Ok(Some(messages[0].clone())));
 }
 
@@ -109,13 +99,7 @@ fn wrong_prefixes_have_named_errors() {
     check_error(b"GET / HTTP/1.1\r\n", FramingError::BadFlag(b'G'));
     check_error(&[1, 0, 0, 0, 1, 0], FramingError::Unsupported);
     let max = MAX_MESSAGE_BYTES;
-    check_error(
-        &[0, 0xff, 0xff, 0xff, 0xff],
-        FramingError::TooLong {
-            len: 0xffff_ffff,
-            max,
-        },
-    );
+    check_error(&[0, 0xff, 0xff, 0xff, 0xff], FramingError::TooLong { len: 0xffff_ffff, max });
     check_error(&[0, 0, 0, 0, 2, 0xff, 0xff], FramingError::Malformed(2));
 }
 
@@ -135,32 +119,21 @@ fn a_framing_error_is_permanent_and_a_malformed_message_is_skipped() {
 
 #[test]
 fn limits_hold_for_both_sides() {
-    let message = Goodbye {
-        reason: "x".repeat(MAX_MESSAGE_BYTES),
-    };
+    let message = Goodbye { reason: "x".repeat(MAX_MESSAGE_BYTES) };
     let mut out = vec![1, 2, 3];
-    assert!(matches!(
-        encode_frame(&message, &mut out),
-        Err(FramingError::TooLong { .. })
-    ));
+    assert!(matches!(encode_frame(&message, &mut out), Err(FramingError::TooLong { .. })));
     assert_eq!(out, [1, 2, 3]);
 
     let mut decoder = FrameDecoder::with_max(2);
     decoder.push(&[0, 0, 0, 0, 3]);
-    assert_eq!(
-        decoder.next_framed(),
-        Err(FramingError::TooLong { len: 3, max: 2 })
-    );
+    assert_eq!(decoder.next_framed(), Err(FramingError::TooLong { len: 3, max: 2 }));
 }
 
 #[test]
 fn a_single_message_must_be_whole() {
     let (_, bytes) = stream();
     for cut in 0..PREFIX_BYTES + 1 {
-        assert_eq!(
-            decode_frame::<AgentMessage>(&bytes[..cut]),
-            Err(FramingError::Truncated(cut))
-        );
+        assert_eq!(decode_frame::<AgentMessage>(&bytes[..cut]), Err(FramingError::Truncated(cut)));
     }
 }
 
@@ -171,10 +144,7 @@ fn any_message() -> impl Strategy<Value = AgentMessage> {
         any::<u64>().prop_map(|time_ns| Some(Body::Heartbeat(Heartbeat { time_ns }))),
         ".{0,40}".prop_map(|reason| Some(Body::Goodbye(Goodbye { reason }))),
         columns.prop_map(|rows| {
-            let mut batch = SampleBatch {
-                first_time_ns: 5,
-                ..Default::default()
-            };
+            let mut batch = SampleBatch { first_time_ns: 5, ..Default::default() };
             for (delta, thread, stack, cpu_ns) in rows {
                 batch.time_delta_ns.push(delta);
                 batch.thread.push(thread);

@@ -12,16 +12,7 @@ fn histogram(values: &[u64]) -> Histogram {
 
 #[test]
 fn buckets_by_hand() {
-    for (value, bucket) in [
-        (0, 0),
-        (7, 7),
-        (8, 8),
-        (15, 15),
-        (16, 16),
-        (17, 16),
-        (18, 17),
-        (u64::MAX, 495),
-    ] {
+    for (value, bucket) in [(0, 0), (7, 7), (8, 8), (15, 15), (16, 16), (17, 16), (18, 17), (u64::MAX, 495)] {
         assert_eq!(bucket_of(value), bucket, "bucket of {value}");
     }
 }
@@ -42,15 +33,7 @@ fn buckets_are_adjacent_and_cover_everything() {
 #[test]
 fn quantiles_of_small_values_are_exact() {
     let message = histogram(&[1, 2, 3, 4, 5]);
-    for (q, value) in [
-        (0.0, 1),
-        (0.5, 3),
-        (0.99, 5),
-        (1.0, 5),
-        (-1.0, 1),
-        (7.0, 5),
-        (f64::NAN, 1),
-    ] {
+    for (q, value) in [(0.0, 1), (0.5, 3), (0.99, 5), (1.0, 5), (-1.0, 1), (7.0, 5), (f64::NAN, 1)] {
         assert_eq!(quantile(&message, q), value, "quantile {q}");
     }
     assert_eq!(quantile(&Histogram::default(), 0.5), 0);

@@ -5,11 +5,7 @@ use proto::version::{MAGIC, VersionError, WIRE_VERSION, check};
 
 #[test]
 fn only_this_magic_and_version_pass() {
-    let hello = |magic, wire_version| Hello {
-        magic,
-        wire_version,
-        ..Default::default()
-    };
+    let hello = |magic, wire_version| Hello { magic, wire_version, ..Default::default() };
     assert_eq!(check(&hello(MAGIC, WIRE_VERSION)), Ok(()));
     assert_eq!(check(&hello(0, WIRE_VERSION)), Err(VersionError::BadMagic(0)));
     assert_eq!(check(&hello(MAGIC, 2)), Err(VersionError::Unsupported(2)));

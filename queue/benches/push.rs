@@ -1,12 +1,13 @@
-//! What a handler pays: nanoseconds for a push that is accepted, one that is refused, a link and a slab.
+//! What a handler pays: nanoseconds for a push that is accepted, one that is refused, a mark and a slab.
 //!
 //! Prints median and spread over rounds, with the processor and the conditions; run with `cargo bench -p queue`.
 //! A recorded run is in `benches/push.txt`.
 
 #![allow(missing_docs)]
 
-use queue::{Capacity, Histogram, ReadyList, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+use queue::{Capacity, Histogram, ReadySet, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
 use std::hint::black_box;
+use std::sync::atomic::AtomicU8;
 use std::time::Instant;
 
 const ROUNDS: usize = 201;
@@ -19,13 +20,7 @@ fn report(name: &str, mut round: impl FnMut() -> f64) {
     let mut nanos: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
     nanos.sort_by(f64::total_cmp);
     let at = |share: f64| nanos[((ROUNDS - 1) as f64 * share) as usize];
-    println!(
-        "{name:<34} {:>8.2} {:>8.2} {:>8.2} {:>8.2}",
-        at(0.5),
-        at(0.1),
-        at(0.9),
-        at(1.0)
-    );
+    println!("{name:<34} {:>8.2} {:>8.2} {:>8.2} {:>8.2}", at(0.5), at(0.1), at(0.9), at(1.0));
 }
 
 /// Nanoseconds of each of `count` calls of `operation`.
@@ -41,33 +36,17 @@ fn main() {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split(": ").nth(1))
-            .unwrap_or("unknown")
-            .to_owned()
+        line.and_then(|line| line.split(": ").nth(1)).unwrap_or("unknown").to_owned()
     };
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!(
-        "cpu: {}, {} MHz, load {}",
-        field("model name"),
-        field("cpu MHz"),
-        load.trim()
-    );
+    println!("cpu: {}, {} MHz, load {}", field("model name"), field("cpu MHz"), load.trim());
     println!("one thread, warm caches, {ROUNDS} rounds; the clock is read twice a round");
-    println!(
-        "{:<34} {:>8} {:>8} {:>8} {:>8}",
-        "ns per operation", "median", "p10", "p90", "max"
-    );
+    println!("{:<34} {:>8} {:>8} {:>8} {:>8}", "ns per operation", "median", "p10", "p90", "max");
 
     let queue = ThreadQueue::new();
     let ends = Box::leak(Box::new(RingStorage::<{ ENTRIES + 1 }>::new())).split();
     assert!(queue.install(ends, Capacity::Entries1024).is_ok());
-    let request = Request {
-        pc: 1,
-        sp: 2,
-        fp: 3,
-        time_ns: 4,
-        ..Request::default()
-    };
+    let request = Request { pc: 1, sp: 2, fp: 3, ticks: 4, ..Request::default() };
     // SAFETY: only this thread pushes, here and below.
     let push = || unsafe { queue.push(black_box(request)) };
 
@@ -85,32 +64,27 @@ fn main() {
         time(ENTRIES, || assert!(black_box(drain.next()).is_some()))
     });
     (0..ENTRIES).for_each(|_| assert!(push().is_ok()));
-    report("push, ring full", || {
-        time(ENTRIES * BATCHES, || assert!(push().is_err()))
-    });
+    report("push, ring full", || time(ENTRIES * BATCHES, || assert!(push().is_err())));
 
-    let list = ReadyList::new();
-    list.link(0, &queue);
-    report("link, linked already", || {
-        time(ENTRIES * BATCHES, || assert!(!list.link(0, &queue)))
-    });
-    report("link and take", || {
+    let flags: Vec<AtomicU8> = (0..10_000).map(|_| AtomicU8::new(0)).collect();
+    let ready = ReadySet::new(&flags);
+    report("mark", || time(ENTRIES * BATCHES, || black_box(&ready).mark(black_box(7))));
+    assert_eq!(ready.take(10_000).count(), 1);
+    report("take none of 10,000", || time(ENTRIES, || assert_eq!(black_box(&ready).take(10_000).count(), 0)));
+    report("take 10 of 10,000", || {
         time(ENTRIES, || {
-            assert_eq!(list.take_all(|_| &queue).count(), 1);
-            assert!(list.link(0, &queue));
+            (0..10).for_each(|index| ready.mark(index * 1_000));
+            assert_eq!(black_box(&ready).take(10_000).count(), 10);
+        })
+    });
+    report("take 10 of 10", || {
+        time(ENTRIES, || {
+            (0..10).for_each(|index| ready.mark(index));
+            assert_eq!(black_box(&ready).take(10).count(), 10);
         })
     });
 
-    let plan = [
-        SlabClass {
-            bytes: 8192,
-            count: 64,
-        },
-        SlabClass {
-            bytes: 65536,
-            count: 8,
-        },
-    ];
+    let plan = [SlabClass { bytes: 8192, count: 64 }, SlabClass { bytes: 65536, count: 8 }];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
     let pool = SnapshotPool::new(&mut region, &plan).expect("the plan is in range");
     report("acquire, publish, view, free", || {
@@ -125,12 +99,8 @@ fn main() {
     while let Some(slab) = pool.acquire(8000) {
         held.push(slab);
     }
-    report("acquire, pool empty", || {
-        time(ENTRIES, || assert!(pool.acquire(black_box(8000)).is_none()))
-    });
+    report("acquire, pool empty", || time(ENTRIES, || assert!(pool.acquire(black_box(8000)).is_none())));
 
     let histogram = Histogram::new();
-    report("histogram record", || {
-        time(ENTRIES * BATCHES, || histogram.record(black_box(12_345)))
-    });
+    report("histogram record", || time(ENTRIES * BATCHES, || histogram.record(black_box(12_345))));
 }

@@ -30,11 +30,7 @@ pub(crate) struct FreeList {
 /// The word after `head` with `top` (plus one) on top.
 fn retagged(head: u64, top: u32) -> u64 {
     let tag = (head >> 32) as u32;
-    let tag = if is_broken(Fault::FreeListTag) {
-        tag
-    } else {
-        tag.wrapping_add(1)
-    };
+    let tag = if is_broken(Fault::FreeListTag) { tag } else { tag.wrapping_add(1) };
     (tag as u64) << 32 | top as u64
 }
 
@@ -58,10 +54,7 @@ impl FreeList {
             // and the exchange fails.
             let next = slabs.get(number as usize)?.next.load(Ordering::Relaxed);
             // Acquire: pairs with the release in `push`, so that our writes come after the last reader's reads.
-            match self
-                .head
-                .compare_exchange_weak(head, retagged(head, next), order, order)
-            {
+            match self.head.compare_exchange_weak(head, retagged(head, next), order, order) {
                 Ok(_) => return Some(number),
                 Err(current) => head = current,
             }

@@ -65,9 +65,7 @@ impl Histogram {
         // The exponent is at least 3 here and at most 63, so nothing wraps; the three bits below the leading
         // one choose among the eight buckets of the exponent.
         let eighth = (value >> exponent.wrapping_sub(3)) & 7;
-        (exponent.wrapping_sub(2) as usize)
-            .wrapping_mul(8)
-            .wrapping_add(eighth as usize)
+        (exponent.wrapping_sub(2) as usize).wrapping_mul(8).wrapping_add(eighth as usize)
     }
 
     /// The smallest value bucket `index` counts; `u64::MAX` for an index that is no bucket.
@@ -86,11 +84,7 @@ impl Histogram {
     /// The largest value bucket `index` counts; `u64::MAX` for an index that is no bucket.
     pub const fn bucket_high(index: usize) -> u64 {
         let next = index.saturating_add(1);
-        if next >= Self::BUCKETS {
-            u64::MAX
-        } else {
-            Self::bucket_low(next).wrapping_sub(1)
-        }
+        if next >= Self::BUCKETS { u64::MAX } else { Self::bucket_low(next).wrapping_sub(1) }
     }
 
     /// A copy to compute with; values recorded meanwhile may be in it or not.
@@ -100,10 +94,7 @@ impl Histogram {
             // Relaxed: pairs with nothing.
             *count = bucket.load(Ordering::Relaxed);
         }
-        HistogramSnapshot {
-            counts,
-            max: self.max.load(Ordering::Relaxed),
-        }
+        HistogramSnapshot { counts, max: self.max.load(Ordering::Relaxed) }
     }
 }
 
@@ -123,18 +114,12 @@ pub struct HistogramSnapshot {
 impl HistogramSnapshot {
     /// The buckets that counted something: index and count, by ascending value.
     pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.counts
-            .iter()
-            .copied()
-            .enumerate()
-            .filter(|&(_, count)| count != 0)
+        self.counts.iter().copied().enumerate().filter(|&(_, count)| count != 0)
     }
 
     /// Values recorded.
     pub fn count(&self) -> u64 {
-        self.counts
-            .iter()
-            .fold(0, |sum, &count| sum.saturating_add(count))
+        self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
     /// The largest value recorded, exact; 0 if there is none.
@@ -153,11 +138,7 @@ impl HistogramSnapshot {
         // Rounded up by hand, as `f64::ceil` is not in `core`; the cast saturates and takes NaN to 0.
         let exact = q.clamp(0.0, 1.0) * count as f64;
         let floor = exact as u64;
-        let rank = if (floor as f64) < exact {
-            floor.saturating_add(1)
-        } else {
-            floor
-        };
+        let rank = if (floor as f64) < exact { floor.saturating_add(1) } else { floor };
         let mut seen: u64 = 0;
         for (index, bucket) in self.iter() {
             seen = seen.saturating_add(bucket);

@@ -10,7 +10,7 @@
 //!
 //!   SnapshotPool::acquire -> write -> publish ---- slabs ----> view -> bytes -> drop (slab is free again)
 //!   ThreadQueue::push ------------- tail [ring of Requests] head ------> try_drain -> Request, Request, ...
-//!   ReadyList::link --------------- which queues have requests --------> take_all -> index, index, ...
+//!   ReadySet::mark ---------------- which queues have requests --------> take -> index, index, ...
 //!   LostCounters::add, Histogram::record                                 snapshot
 //! ```
 //!
@@ -27,14 +27,17 @@
 //! The handler interrupts a thread that shares only the statics with it.
 //!
 //! ```
-//! use queue::{Capacity, LostCause, ReadyList, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+//! use queue::{Capacity, LostCause, ReadySet, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+//!
+//! use std::sync::atomic::AtomicU8;
 //!
 //! static QUEUE: ThreadQueue = ThreadQueue::new(); // one for each profiled thread; this is number 7
-//! static READY: ReadyList = ReadyList::new();
+//! static FLAGS: [AtomicU8; 8] = [const { AtomicU8::new(0) }; 8];
+//! static READY: ReadySet<'static> = ReadySet::new(&FLAGS);
 //!
 //! /// Runs in the signal handler: no allocation, no lock, no panic.
 //! fn on_tick(pool: &SnapshotPool, pc: u64, stack: &[u8]) {
-//!     let mut request = Request { pc, time_ns: 1_000, ..Request::default() };
+//!     let mut request = Request { pc, ticks: 1_000, ..Request::default() };
 //!     if let Some(mut slab) = pool.acquire(stack.len()) {
 //!         let len = stack.len().min(slab.capacity());
 //!         // SAFETY: the slab has room for `len` bytes and does not overlap the stack.
@@ -45,9 +48,7 @@
 //!     }
 //!     // SAFETY: only this handler pushes to QUEUE, and it cannot nest.
 //!     match unsafe { QUEUE.push(request) } {
-//!         Ok(()) => {
-//!             READY.link(7, &QUEUE);
-//!         }
+//!         Ok(()) => READY.mark(7),
 //!         Err(refused) => {
 //!             pool.release(refused.snapshot);
 //!             QUEUE.lost().add(LostCause::QueueFull, refused.cpu_ns(10_000_000));
@@ -65,7 +66,7 @@
 //! on_tick(&pool, 0x7f00, b"return addresses");
 //!
 //! // In the sampler thread.
-//! for index in READY.take_all(|_index| &QUEUE) {
+//! for index in READY.take(8) {
 //!     assert_eq!(index, 7);
 //!     for request in QUEUE.try_drain().expect("nobody else drains") {
 //!         assert_eq!(request.pc, 0x7f00);
@@ -84,25 +85,20 @@
 //! | ring `head` (heapless) | consumer, after reading the slot | producer, before reusing the slot | the free slot |
 //! | `ThreadQueue::state` | end of `install` | `push`, `try_drain` | the ring ends |
 //! | `ThreadQueue::draining` | drop of `Drain` | `try_drain` | the consumer end, the ring's `head` |
-//! | `Link::linked` | swap to true in `link` | swap to false in `take_all` | requests pushed before `link` |
-//! | `Link::linked` | swap to false in `take_all` | swap to true in `link` | the right to overwrite `next` |
-//! | `ReadyList::head` | exchange in `link` | swap in `take_all` | all `next` links |
+//! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
 //! | `FreeList::head` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
 //! | `SlabHead::control` | `publish` | `view`, `release` | the slab's bytes |
 //!
-//! Everything else is relaxed: `Link::next` and `SlabHead::next` travel under the heads above, the other changes
+//! Everything else is relaxed: `SlabHead::next` travels under the head above, the other changes
 //! of `SlabHead::control` are made by the slab's owner and published by the push that follows, and
 //! [`LostCounters`], [`Histogram`] and the pool's counters are statistics that publish nothing.
 //!
 //! Loom explores these protocols, and `tests/loom.rs` shows for each that weakening it is noticed; the ring itself is
 //! replaced by a model with the same orders.
-//! Two things loom cannot show and which are argued instead:
-//!
-//! - The row "right to overwrite `next`" forbids that the taker's load of `next` sees a store that comes after its own
-//!   swap. Loom runs each thread in program order and never lets a load see a later store.
-//! - A handler that interrupts its own thread. There program order is all that is needed: no operation here is
-//!   entered twice on one thread for the same queue, and the lock-free lists admit a handler between any two
-//!   instructions of an operation in progress, since the interrupted one only finds its exchange refused.
+//! One thing loom cannot show and which is argued instead: a handler that interrupts its own thread. There program
+//! order is all that is needed: no operation here is entered twice on one thread for the same queue, and the free
+//! lists admit a handler between any two instructions of an operation in progress, since the interrupted one only
+//! finds its exchange refused.
 
 #![no_std]
 #![deny(unsafe_code)]
@@ -121,7 +117,7 @@ mod lost;
 mod pool;
 mod pool_plan;
 mod pool_stats;
-mod ready_list;
+mod ready_set;
 mod request;
 mod ring;
 mod slab_head;
@@ -134,7 +130,7 @@ pub use lost::{Lost, LostCause, LostCounters};
 pub use pool::{Slab, SnapshotPool, SnapshotView};
 pub use pool_plan::{MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
 pub use pool_stats::{ClassStats, PoolStats};
-pub use ready_list::{ReadyIter, ReadyList};
+pub use ready_set::{ReadyIter, ReadySet};
 pub use request::{Request, RequestFlags};
 pub use ring::{RingEnds, RingStorage};
 pub use slab_head::SnapshotHandle;

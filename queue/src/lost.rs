@@ -37,13 +37,8 @@ impl LostCause {
     pub const COUNT: usize = 5;
 
     /// All causes, in the order of [`LostCause::index`].
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::QueueFull,
-        Self::PoolExhausted,
-        Self::NoTimer,
-        Self::Stopping,
-        Self::BadContext,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::QueueFull, Self::PoolExhausted, Self::NoTimer, Self::Stopping, Self::BadContext];
 
     /// Stable name for the wire and for people, in snake_case.
     pub const fn name(self) -> &'static str {
@@ -110,22 +105,14 @@ impl LostCounters {
         LostCause::ALL.map(|cause| Lost {
             cause,
             // Relaxed: pairs with nothing.
-            count: self
-                .counts
-                .get(cause.index())
-                .map_or(0, |count| count.load(Ordering::Relaxed)),
-            nanos: self
-                .nanos
-                .get(cause.index())
-                .map_or(0, |sum| sum.load(Ordering::Relaxed)),
+            count: self.counts.get(cause.index()).map_or(0, |count| count.load(Ordering::Relaxed)),
+            nanos: self.nanos.get(cause.index()).map_or(0, |sum| sum.load(Ordering::Relaxed)),
         })
     }
 
     /// CPU time lost to all causes together, in nanoseconds; saturates.
     pub fn total_nanos(&self) -> u64 {
-        self.snapshot()
-            .iter()
-            .fold(0, |sum, lost| sum.saturating_add(lost.nanos))
+        self.snapshot().iter().fold(0, |sum, lost| sum.saturating_add(lost.nanos))
     }
 }
 

@@ -13,10 +13,7 @@
 //!
 //! Unsafe here: turning the region into heads and slabs, and reading a viewed slab.
 
-#![allow(
-    unsafe_code,
-    reason = "slab memory shared between a raw writer and checked views"
-)]
+#![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -75,12 +72,7 @@ impl<'m> SnapshotPool<'m> {
         for (attempt, class) in larger.chain(smaller).enumerate() {
             if let Some(number) = class.free.pop(self.heads) {
                 let generation = self.heads.get(number as usize)?.begin_writing();
-                return Some(Slab {
-                    pool: self,
-                    class,
-                    number,
-                    generation,
-                });
+                return Some(Slab { pool: self, class, number, generation });
             }
             if attempt == 0 {
                 // Relaxed: statistics pair with nothing.
@@ -108,10 +100,7 @@ impl<'m> SnapshotPool<'m> {
     /// The slab a handle names, current or not.
     fn slab_of(&self, handle: SnapshotHandle) -> Option<(u32, &Class, &SlabHead)> {
         let number = handle.number()?;
-        let class = self
-            .classes()
-            .iter()
-            .find(|class| class.layout.numbers.contains(&number))?;
+        let class = self.classes().iter().find(|class| class.layout.numbers.contains(&number))?;
         Some((number, class, self.heads.get(number as usize)?))
     }
 
@@ -147,9 +136,7 @@ impl<'m> SnapshotPool<'m> {
         let too_small = PlanError::Region(layout.total);
         let skipped = region.as_ptr().align_offset(SLAB_ALIGN);
         let region = region.get_mut(skipped..).ok_or(too_small)?;
-        let (heads, slabs) = region
-            .split_at_mut_checked(layout.slabs_offset)
-            .ok_or(too_small)?;
+        let (heads, slabs) = region.split_at_mut_checked(layout.slabs_offset).ok_or(too_small)?;
         if slabs.len() < layout.total.saturating_sub(layout.slabs_offset) {
             return Err(too_small);
         }
@@ -164,11 +151,7 @@ impl<'m> SnapshotPool<'m> {
             for number in planned.numbers.clone() {
                 // Each slab lies above its successor, stored plus one, and the last one above nothing.
                 let successor = number.saturating_add(1);
-                let below = if successor == planned.numbers.end {
-                    0
-                } else {
-                    successor.saturating_add(1)
-                };
+                let below = if successor == planned.numbers.end { 0 } else { successor.saturating_add(1) };
                 let head = heads_ptr.wrapping_add(number as usize);
                 // SAFETY: `heads` has room for `layout.slabs` heads from an address aligned to `SLAB_ALIGN`, and
                 // the numbers of all classes together stay below that.
@@ -200,12 +183,7 @@ impl<'m> SnapshotPool<'m> {
         let (number, class, head) = self.slab_of(handle)?;
         let published = head.begin_view(handle)?;
         let len = len.min(published as usize).min(class.layout.bytes);
-        Some(SnapshotView {
-            pool: self,
-            handle,
-            start: self.slab_ptr(class, number),
-            len,
-        })
+        Some(SnapshotView { pool: self, handle, start: self.slab_ptr(class, number), len })
     }
 }
 

@@ -42,10 +42,9 @@ pub enum PlanError {
 impl core::fmt::Display for PlanError {
     fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Classes(count) => write!(
-                formatter,
-                "a pool has 1 to {MAX_CLASSES} slab classes, not {count}"
-            ),
+            Self::Classes(count) => {
+                write!(formatter, "a pool has 1 to {MAX_CLASSES} slab classes, not {count}")
+            }
             Self::Bytes(class) => write!(formatter, "slab class {class} has a size out of order or range"),
             Self::Count(class) => write!(formatter, "slab class {class} is empty or has too many slabs"),
             Self::Region(needed) => write!(formatter, "the pool needs a region of {needed} bytes"),
@@ -98,11 +97,7 @@ impl Layout {
                 .and_then(|count| layout.slabs.checked_add(count))
                 .filter(|&end| end <= MAX_SLABS)
                 .ok_or(PlanError::Count(position))?;
-            *class = ClassLayout {
-                bytes,
-                numbers: layout.slabs..end,
-                offset,
-            };
+            *class = ClassLayout { bytes, numbers: layout.slabs..end, offset };
             offset = bytes
                 .checked_mul(planned.count)
                 .and_then(|bytes| offset.checked_add(bytes))

@@ -19,8 +19,8 @@ pub struct Request {
     pub sp: u64,
     /// Frame pointer register; code compiled without frame pointers holds anything at all in it.
     pub fp: u64,
-    /// When the handler ran: nanoseconds of `CLOCK_MONOTONIC`.
-    pub time_ns: u64,
+    /// When the handler ran: a monotonic counter of the host's choice, which this crate does not interpret.
+    pub ticks: u64,
     /// The slab with the copied stack, or [`SnapshotHandle::NONE`].
     pub snapshot: SnapshotHandle,
     /// Valid bytes in that slab.
@@ -33,10 +33,7 @@ pub struct Request {
     pub flags: RequestFlags,
 }
 
-const _: () = assert!(
-    size_of::<Request>() == 48,
-    "the ring's memory budget is 48 bytes an entry"
-);
+const _: () = assert!(size_of::<Request>() == 48, "the ring's memory budget is 48 bytes an entry");
 const _: () = assert!(align_of::<Request>() == 8);
 
 impl Request {

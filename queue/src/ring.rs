@@ -14,10 +14,7 @@
 //!
 //! Source: `heapless` 0.9, `src/spsc.rs`.
 
-#![allow(
-    unsafe_code,
-    reason = "placing a ring in caller memory; raw cells of the modelled ring"
-)]
+#![allow(unsafe_code, reason = "placing a ring in caller memory; raw cells of the modelled ring")]
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -136,13 +133,7 @@ mod modelled {
     impl<T, const N: usize> Queue<T, N> {
         pub(crate) fn new() -> Self {
             let slots = (0..N).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
-            Self {
-                view: QueueView {
-                    head: AtomicU32::new(0),
-                    tail: AtomicU32::new(0),
-                    slots,
-                },
-            }
+            Self { view: QueueView { head: AtomicU32::new(0), tail: AtomicU32::new(0), slots } }
         }
 
         pub(crate) fn as_mut_view(&mut self) -> &mut QueueView<T> {
@@ -157,11 +148,7 @@ mod modelled {
 
         fn after(&self, index: u32) -> u32 {
             let next = index.wrapping_add(1);
-            if next as usize == self.slots.len() {
-                0
-            } else {
-                next
-            }
+            if next as usize == self.slots.len() { 0 } else { next }
         }
     }
 

@@ -109,8 +109,7 @@ impl SlabHead {
         // Relaxed: the slab is this caller's by the pop; others only compare the word and are refused.
         let generation =
             generation_of(self.control.load(Ordering::Relaxed)).wrapping_add(1) & GENERATION_MASK;
-        self.control
-            .store(control(generation, WRITING, 0), Ordering::Relaxed);
+        self.control.store(control(generation, WRITING, 0), Ordering::Relaxed);
         generation
     }
 
@@ -118,18 +117,14 @@ impl SlabHead {
     #[inline]
     pub(crate) fn publish(&self, generation: u32, len: u32) {
         // Release: pairs with the acquire in `claim`, so that the bytes are seen whoever presents the handle.
-        self.control.store(
-            control(generation, FILLED, len),
-            ordering(Fault::Filled, Ordering::Release),
-        );
+        self.control.store(control(generation, FILLED, len), ordering(Fault::Filled, Ordering::Release));
     }
 
     /// WRITING to FREE; for the writer, before it pushes the slab.
     #[inline]
     pub(crate) fn abandon(&self, generation: u32) {
         // Relaxed: the push that follows publishes it.
-        self.control
-            .store(control(generation, FREE, 0), Ordering::Relaxed);
+        self.control.store(control(generation, FREE, 0), Ordering::Relaxed);
     }
 
     /// FILLED to `VIEWED`, or to FREE to release unseen: the published length, if `handle` is current.
@@ -162,8 +157,7 @@ impl SlabHead {
     /// VIEWED to FREE; for the viewer, before it pushes the slab.
     pub(crate) fn end_view(&self, handle: SnapshotHandle) {
         // Relaxed: the push that follows publishes it, and with it the end of the reads.
-        self.control
-            .store(control(handle.generation(), FREE, 0), Ordering::Relaxed);
+        self.control.store(control(handle.generation(), FREE, 0), Ordering::Relaxed);
     }
 
     /// FILLED to FREE, if `handle` is current; the caller then pushes the slab.

@@ -13,9 +13,9 @@
 //! Sources: `crossbeam-utils/src/lib.rs` (`primitive`), `tokio/src/loom/std/unsafe_cell.rs`.
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
@@ -48,10 +48,8 @@ pub enum Fault {
     Install,
     /// Hand-over of the consumer end from one drain to the next.
     Drain,
-    /// The `linked` flag between a handler and the taker of the ready list.
-    Link,
-    /// The head of the ready list.
-    ReadyHead,
+    /// The flag by which a handler tells the drain of a request.
+    Ready,
     /// The head of a slab class's free list.
     FreeList,
     /// The tag that keeps a recycled free-list head from looking unchanged.

@@ -1,6 +1,6 @@
 //! The queue of one profiled thread.
 //!
-//! Problem: a thread's handler needs its ring, its counters and its place in the ready list in one object that
+//! Problem: a thread's handler needs its ring and its counters in one object that
 //! exists before the thread is profiled and outlives it, at an address the timer can carry.
 //! Approach: a plain struct that is valid as zeroed memory, so that an arena of them costs nothing until used.
 //! The ring ends are installed once and stay for the next thread that uses the slot.
@@ -13,10 +13,7 @@
 //! Unsafe here: the cells of the two ends. The contract of `push` cannot be expressed as a type, because the
 //! producer is "whatever handler runs on that thread".
 
-#![allow(
-    unsafe_code,
-    reason = "cells of the ring ends, shared between the handler and the drain"
-)]
+#![allow(unsafe_code, reason = "cells of the ring ends, shared between the handler and the drain")]
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -25,7 +22,6 @@
     clippy::panic
 )]
 
-use crate::ready_list::Link;
 use crate::ring::{Consumer, Producer};
 use crate::sync::{AtomicBool, AtomicU32, Fault, Ordering, UnsafeCell, constructor, ordering};
 use crate::{Capacity, LostCounters, Request, RingEnds};
@@ -45,8 +41,6 @@ pub struct ThreadQueue {
     state: AtomicU32,
     /// True while a [`Drain`] exists.
     draining: AtomicBool,
-    /// Place in the ready list.
-    link: Link,
     /// Initialised once `state` is installed.
     producer: UnsafeCell<MaybeUninit<Producer<'static, Request>>>,
     /// Initialised once `state` is installed.
@@ -111,12 +105,6 @@ impl ThreadQueue {
             entries => entries as usize,
         }
     }
-
-    /// The place in the ready list.
-    #[inline]
-    pub(crate) fn ready_link(&self) -> &Link {
-        &self.link
-    }
 }
 
 impl ThreadQueue {
@@ -126,7 +114,6 @@ impl ThreadQueue {
             Self {
                 state: AtomicU32::new(EMPTY),
                 draining: AtomicBool::new(false),
-                link: Link::new(),
                 producer: UnsafeCell::new(MaybeUninit::uninit()),
                 consumer: UnsafeCell::new(MaybeUninit::uninit()),
                 lost: LostCounters::new()
@@ -148,11 +135,7 @@ impl ThreadQueue {
             return Err(ends);
         };
         // Relaxed: it only elects the one writer of the cells, which nobody has written before.
-        if self
-            .state
-            .compare_exchange(EMPTY, INSTALLING, Ordering::Relaxed, Ordering::Relaxed)
-            .is_err()
-        {
+        if self.state.compare_exchange(EMPTY, INSTALLING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return Err(ends);
         }
         self.producer.with_mut(|producer| {
@@ -164,8 +147,7 @@ impl ThreadQueue {
             unsafe { consumer.write(MaybeUninit::new(ends.consumer)) }
         });
         // Release: pairs with the acquire in `capacity_entries`.
-        self.state
-            .store(installed, ordering(Fault::Install, Ordering::Release));
+        self.state.store(installed, ordering(Fault::Install, Ordering::Release));
         Ok(())
     }
 
@@ -177,12 +159,7 @@ impl ThreadQueue {
         // Acquire: pairs with the release when the previous drain was dropped, whose changes to the consumer end
         // and the ring's head are thereby seen.
         self.draining
-            .compare_exchange(
-                false,
-                true,
-                ordering(Fault::Drain, Ordering::Acquire),
-                Ordering::Relaxed,
-            )
+            .compare_exchange(false, true, ordering(Fault::Drain, Ordering::Acquire), Ordering::Relaxed)
             .ok()
             .map(|_| Drain { queue: self })
     }
@@ -219,8 +196,6 @@ impl Iterator for Drain<'_> {
 impl Drop for Drain<'_> {
     fn drop(&mut self) {
         // Release: pairs with the acquire in `try_drain`.
-        self.queue
-            .draining
-            .store(false, ordering(Fault::Drain, Ordering::Release));
+        self.queue.draining.store(false, ordering(Fault::Drain, Ordering::Release));
     }
 }

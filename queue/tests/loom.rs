@@ -13,9 +13,10 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::AtomicU8;
 use loom::thread;
 use queue::{
-    Capacity, Fault, ReadyList, Request, RingEnds, RingStorage, SlabClass, SnapshotHandle, SnapshotPool,
+    Capacity, Fault, ReadySet, Request, RingEnds, RingStorage, SlabClass, SnapshotHandle, SnapshotPool,
     ThreadQueue, with_fault,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,108 +47,101 @@ fn installed_queue() -> ThreadQueue {
 }
 
 fn request(pc: u64) -> Request {
-    Request {
-        pc,
-        ..Request::default()
+    Request { pc, ..Request::default() }
+}
+
+/// The ready set and queues of one model.
+struct Shared {
+    ready: ReadySet<'static>,
+    queues: [ThreadQueue; 2],
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let flags = Box::leak(Box::new([AtomicU8::new(0), AtomicU8::new(0)]));
+        Arc::new(Self { ready: ReadySet::new(flags), queues: [installed_queue(), installed_queue()] })
     }
-}
 
-/// Pushes and links as a handler does.
-fn tick(list: &ReadyList, index: u32, queue: &ThreadQueue, pc: u64) {
-    // SAFETY: each model pushes to a queue from one thread only.
-    unsafe { queue.push(request(pc)) }.expect("the models do not overfill the ring");
-    list.link(index, queue);
-}
+    /// Pushes and marks as a handler does.
+    fn tick(&self, index: u32, pc: u64) {
+        // SAFETY: each model pushes to a queue from one thread only.
+        unsafe { self.queues[index as usize].push(request(pc)) }
+            .expect("the models do not overfill the ring");
+        self.ready.mark(index);
+    }
 
-/// Takes the list once and drains what is on it; adds the requests to `seen`.
-fn sweep(list: &ReadyList, queues: &[ThreadQueue], seen: &mut Vec<u64>) {
-    for index in list.take_all(|index| &queues[index as usize]) {
-        let drain = queues[index as usize]
-            .try_drain()
-            .expect("only this thread drains");
-        seen.extend(drain.map(|request| request.pc));
+    /// Takes the set once and drains what is in it; adds the requests to `seen`.
+    fn sweep(&self, seen: &mut Vec<u64>) {
+        for index in self.ready.take(2) {
+            let drain = self.queues[index as usize].try_drain().expect("only this thread drains");
+            seen.extend(drain.map(|request| request.pc));
+        }
     }
 }
 
 #[test]
-fn no_wake_up_is_lost() {
+fn no_request_is_left_behind() {
     fn model() {
-        let shared = Arc::new((ReadyList::new(), [installed_queue()]));
+        let shared = Shared::new();
         let handler = {
             let shared = shared.clone();
             thread::spawn(move || {
-                tick(&shared.0, 0, &shared.1[0], 1);
-                tick(&shared.0, 0, &shared.1[0], 2);
+                shared.tick(0, 1);
+                shared.tick(0, 2);
             })
         };
         let mut seen = Vec::new();
-        sweep(&shared.0, &shared.1, &mut seen);
-        sweep(&shared.0, &shared.1, &mut seen);
+        shared.sweep(&mut seen);
+        shared.sweep(&mut seen);
         handler.join().unwrap();
-        sweep(&shared.0, &shared.1, &mut seen);
-        assert_eq!(seen, [1, 2], "what is not on the list has been drained");
+        shared.sweep(&mut seen);
+        assert_eq!(seen, [1, 2], "what is not marked has been drained");
     }
-    check(model, &[Fault::Link]);
+    check(model, &[]);
 }
 
 #[test]
-fn the_list_of_two_handlers_yields_each_queue_once() {
+fn a_taken_flag_brings_its_request() {
     fn model() {
-        let shared = Arc::new((ReadyList::new(), [installed_queue(), installed_queue()]));
+        let shared = Shared::new();
+        let handler = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.tick(1, 7))
+        };
+        // The only mark: whoever takes it must see the request, for nothing will mark it again.
+        let mut seen = Vec::new();
+        let taken = shared.ready.take(2).count();
+        if taken == 1 {
+            seen.extend(
+                shared.queues[1].try_drain().expect("only this thread drains").map(|request| request.pc),
+            );
+            assert_eq!(seen, [7]);
+        }
+        handler.join().unwrap();
+        shared.sweep(&mut seen);
+        assert_eq!(seen, [7]);
+    }
+    check(model, &[Fault::Ready]);
+}
+
+#[test]
+fn two_handlers_are_each_seen_once() {
+    fn model() {
+        let shared = Shared::new();
         let handlers = [0, 1].map(|index: u32| {
             let shared = shared.clone();
-            thread::spawn(move || tick(&shared.0, index, &shared.1[index as usize], index.into()))
+            thread::spawn(move || shared.tick(index, index.into()))
         });
         let mut seen = Vec::new();
-        sweep(&shared.0, &shared.1, &mut seen);
+        shared.sweep(&mut seen);
         for handler in handlers {
             handler.join().unwrap();
         }
-        sweep(&shared.0, &shared.1, &mut seen);
+        shared.sweep(&mut seen);
         seen.sort_unstable();
         assert_eq!(seen, [0, 1]);
     }
-    check(model, &[Fault::ReadyHead]);
-}
-
-#[test]
-fn a_queue_linked_again_during_the_take_hides_no_other() {
-    fn model() {
-        let shared = Arc::new((ReadyList::new(), [installed_queue(), installed_queue()]));
-        // The taker gets to queue 0 first and finds queue 1 through its link, which the handler may overwrite.
-        tick(&shared.0, 1, &shared.1[1], 10);
-        tick(&shared.0, 0, &shared.1[0], 0);
-        let handler = {
-            let shared = shared.clone();
-            thread::spawn(move || tick(&shared.0, 0, &shared.1[0], 1))
-        };
-        let mut seen = Vec::new();
-        sweep(&shared.0, &shared.1, &mut seen);
-        handler.join().unwrap();
-        sweep(&shared.0, &shared.1, &mut seen);
-        seen.sort_unstable();
-        assert_eq!(seen, [0, 1, 10]);
-    }
-    check(model, &[Fault::Link]);
-}
-
-#[test]
-fn a_dropped_take_relinks_the_rest() {
-    fn model() {
-        let shared = Arc::new((ReadyList::new(), [installed_queue(), installed_queue()]));
-        tick(&shared.0, 0, &shared.1[0], 0);
-        let handler = {
-            let shared = shared.clone();
-            thread::spawn(move || tick(&shared.0, 1, &shared.1[1], 1))
-        };
-        drop(shared.0.take_all(|index| &shared.1[index as usize]));
-        handler.join().unwrap();
-        let mut seen = Vec::new();
-        sweep(&shared.0, &shared.1, &mut seen);
-        seen.sort_unstable();
-        assert_eq!(seen, [0, 1]);
-    }
-    check(model, &[]);
+    check(model, &[Fault::Ready]);
 }
 
 #[test]
@@ -223,16 +217,10 @@ unsafe impl Sync for Shadowed {}
 
 impl Shadowed {
     fn new(slabs: usize) -> Arc<Self> {
-        let plan = [SlabClass {
-            bytes: 64,
-            count: slabs,
-        }];
+        let plan = [SlabClass { bytes: 64, count: slabs }];
         let region = Box::leak(Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63));
         let shadows = (0..slabs).map(|_| UnsafeCell::new(0)).collect();
-        Arc::new(Self {
-            pool: SnapshotPool::new(region, &plan).unwrap(),
-            shadows,
-        })
+        Arc::new(Self { pool: SnapshotPool::new(region, &plan).unwrap(), shadows })
     }
 
     /// The number a handle carries in its low bits, plus one.

@@ -5,11 +5,12 @@
 
 use proptest::prelude::*;
 use queue::{
-    Capacity, Histogram, LostCause, LostCounters, PlanError, ReadyList, Request, RequestFlags, RingEnds,
+    Capacity, Histogram, LostCause, LostCounters, PlanError, ReadySet, Request, RequestFlags, RingEnds,
     RingStorage, SLAB_ALIGN, SlabClass, SnapshotHandle, SnapshotPool, ThreadQueue,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU8;
 
 fn leak_region(bytes: usize) -> &'static mut [MaybeUninit<u8>] {
     // Words, so that the region is aligned for rings; pools align themselves.
@@ -26,12 +27,7 @@ fn queue_of(capacity: Capacity) -> ThreadQueue {
 }
 
 fn request(pc: u64) -> Request {
-    Request {
-        pc,
-        sp: !pc,
-        time_ns: pc << 1,
-        ..Request::default()
-    }
+    Request { pc, sp: !pc, ticks: pc << 1, ..Request::default() }
 }
 
 proptest! {
@@ -61,27 +57,32 @@ proptest! {
     }
 
     #[test]
-    fn a_ready_list_yields_the_set_of_linked_queues(steps in prop::collection::vec(0u32..12, 1..80)) {
-        let queues: [ThreadQueue; 8] = std::array::from_fn(|_| ThreadQueue::new());
-        let list = ReadyList::new();
+    fn a_ready_set_yields_what_was_marked(steps in prop::collection::vec(0u32..120, 1..80)) {
+        const QUEUES: u32 = 100;
+        let flags: Vec<AtomicU8> = (0..QUEUES).map(|_| AtomicU8::new(0)).collect();
+        let ready = ReadySet::new(&flags);
         let mut model = BTreeSet::new();
         for step in steps {
-            if let Some(queue) = queues.get(step as usize) {
-                prop_assert_eq!(list.link(step, queue), model.insert(step), "true if newly linked");
-            } else {
-                // Some are dropped unseen and have to be on the list again.
-                let unseen = step as usize - queues.len();
-                let take = model.len().saturating_sub(unseen);
-                let taken: Vec<u32> = list.take_all(|index| &queues[index as usize]).take(take).collect();
-                for index in &taken {
-                    prop_assert!(model.remove(index), "{} was not linked", index);
+            if step < QUEUES + 5 {
+                // Numbers without a flag are ignored.
+                ready.mark(step);
+                if step < QUEUES {
+                    model.insert(step);
                 }
-                prop_assert_eq!(taken.len(), take);
+            } else {
+                // The last are beyond what is in use, and some of the rest are left for the next take.
+                let used = QUEUES - (step - QUEUES);
+                let limit = (step - QUEUES) as usize;
+                let taken: Vec<u32> = ready.take(used).take(limit).collect();
+                let expected: Vec<u32> = model.range(..used).copied().take(limit).collect();
+                prop_assert_eq!(&taken, &expected);
+                for index in taken {
+                    model.remove(&index);
+                }
             }
-            prop_assert_eq!(list.is_empty(), model.is_empty());
         }
-        let rest: BTreeSet<u32> = list.take_all(|index| &queues[index as usize]).collect();
-        prop_assert_eq!(rest, model);
+        prop_assert_eq!(ready.take(u32::MAX).collect::<BTreeSet<u32>>(), model);
+        prop_assert_eq!(ready.take(QUEUES).count(), 0);
     }
 
     #[test]
@@ -189,10 +190,7 @@ proptest! {
 #[test]
 fn buckets_are_contiguous_to_the_end() {
     for bucket in 1..Histogram::BUCKETS {
-        assert_eq!(
-            Histogram::bucket_low(bucket),
-            Histogram::bucket_high(bucket - 1) + 1
-        );
+        assert_eq!(Histogram::bucket_low(bucket), Histogram::bucket_high(bucket - 1) + 1);
         assert_eq!(Histogram::bucket_of(Histogram::bucket_low(bucket)), bucket);
     }
     assert_eq!(Histogram::bucket_of(u64::MAX), Histogram::BUCKETS - 1);
@@ -206,9 +204,7 @@ fn capacities_hold_what_they_say() {
         let queue = queue_of(capacity);
         assert_eq!(queue.capacity_entries(), capacity.entries());
         // SAFETY: this thread alone pushes.
-        let pushed = (0..)
-            .take_while(|&pc| unsafe { queue.push(request(pc)) }.is_ok())
-            .count();
+        let pushed = (0..).take_while(|&pc| unsafe { queue.push(request(pc)) }.is_ok()).count();
         assert_eq!(pushed, capacity.entries());
         assert_eq!(Capacity::at_least(capacity.entries()), capacity);
         assert!(RingEnds::in_region(capacity, leak_region(capacity.bytes() - 1)).is_none());
@@ -228,19 +224,11 @@ fn zeroed_memory_is_an_empty_queue() {
     let refused = unsafe { queue.push(request(1)) };
     assert_eq!(refused, Err(request(1)), "nothing is installed");
     assert_eq!(queue.lost().total_nanos(), 0);
-    let list = ReadyList::new();
-    assert!(list.link(0, &queue), "an empty queue is not linked");
 
     let storage = || Box::leak(Box::new(RingStorage::<17>::new())).split();
-    assert!(
-        queue.install(storage(), Capacity::Entries32).is_err(),
-        "the ring is of another class"
-    );
+    assert!(queue.install(storage(), Capacity::Entries32).is_err(), "the ring is of another class");
     assert!(queue.install(storage(), Capacity::Entries16).is_ok());
-    assert!(
-        queue.install(storage(), Capacity::Entries16).is_err(),
-        "installed once"
-    );
+    assert!(queue.install(storage(), Capacity::Entries16).is_err(), "installed once");
     // SAFETY: this thread alone pushes.
     assert_eq!(unsafe { queue.push(request(2)) }, Ok(()));
     let mut drain = queue.try_drain().unwrap();
@@ -251,10 +239,7 @@ fn zeroed_memory_is_an_empty_queue() {
 #[test]
 fn unusable_plans_are_refused_with_their_reason() {
     let check = |plan: &[(usize, usize)], region: usize, expect: PlanError| {
-        let plan: Vec<_> = plan
-            .iter()
-            .map(|&(bytes, count)| SlabClass { bytes, count })
-            .collect();
+        let plan: Vec<_> = plan.iter().map(|&(bytes, count)| SlabClass { bytes, count }).collect();
         let error = SnapshotPool::new(leak_region(region), &plan).err();
         assert_eq!(error, Some(expect), "{plan:?}");
     };
@@ -282,10 +267,7 @@ fn lost_samples_are_counted_by_cause() {
             LostCause::BadContext => (1, u64::MAX - 20),
             _ => (0, 0),
         };
-        assert_eq!(
-            (entry.cause, entry.count, entry.nanos),
-            (cause, expect.0, expect.1)
-        );
+        assert_eq!((entry.cause, entry.count, entry.nanos), (cause, expect.0, expect.1));
         assert_eq!(LostCause::ALL[cause.index()], cause);
     }
     assert_eq!(lost.total_nanos(), u64::MAX - 9);
@@ -295,15 +277,9 @@ fn lost_samples_are_counted_by_cause() {
 
 #[test]
 fn requests_weigh_their_overruns() {
-    let request = Request {
-        overrun: 2,
-        ..Request::default()
-    };
+    let request = Request { overrun: 2, ..Request::default() };
     assert_eq!((request.periods(), request.cpu_ns(10_000_000)), (3, 30_000_000));
-    let corrupt = Request {
-        overrun: u32::MAX,
-        ..Request::default()
-    };
+    let corrupt = Request { overrun: u32::MAX, ..Request::default() };
     assert_eq!((corrupt.periods(), corrupt.cpu_ns(u64::MAX)), (1 << 32, u64::MAX));
     let flags = RequestFlags::TRUNCATED | RequestFlags::IN_JAVA_THREAD;
     assert!(flags.contains(RequestFlags::TRUNCATED) && !flags.contains(RequestFlags::NO_STACK));

@@ -3,11 +3,11 @@
 #![cfg(all(target_os = "linux", not(loom)))]
 #![allow(missing_docs)]
 
-use queue::{Capacity, LostCause, ReadyList, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+use queue::{Capacity, LostCause, ReadySet, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 
 const INTERVAL_NS: u64 = 1_000_000;
@@ -16,10 +16,12 @@ const TICKS_UNDRAINED: u64 = 24;
 const TICKS_DRAINED: u64 = 60;
 const INDEX: u32 = 3;
 
+static FLAGS: [AtomicU8; 8] = [const { AtomicU8::new(0) }; 8];
+
 /// What the timer carries to the handler.
 struct Context {
     queue: ThreadQueue,
-    list: ReadyList,
+    ready: ReadySet<'static>,
     pool: SnapshotPool<'static>,
     /// Deliveries, counted by the handler beside the queue.
     ticks: AtomicU64,
@@ -33,12 +35,7 @@ extern "C" fn on_tick(_signal: c_int, info: *mut libc::siginfo_t, _ucontext: *mu
     // SAFETY: the one timer of this process carries the address of a context that lives for ever.
     let context = unsafe { &*value.sival_ptr.cast::<Context>() };
     let number = context.ticks.fetch_add(1, Ordering::Relaxed) + 1;
-    let mut request = Request {
-        pc: number,
-        sp: !number,
-        time_ns: number,
-        ..Request::default()
-    };
+    let mut request = Request { pc: number, sp: !number, ticks: number, ..Request::default() };
     if let Some(mut slab) = context.pool.acquire(64) {
         // SAFETY: slabs have at least 64 bytes.
         unsafe { slab.as_mut_ptr().write_bytes(number as u8, 64) };
@@ -48,15 +45,10 @@ extern "C" fn on_tick(_signal: c_int, info: *mut libc::siginfo_t, _ucontext: *mu
     }
     // SAFETY: only this handler pushes, on the one thread the timer signals, with the signal masked.
     match unsafe { context.queue.push(request) } {
-        Ok(()) => {
-            context.list.link(INDEX, &context.queue);
-        }
+        Ok(()) => context.ready.mark(INDEX),
         Err(refused) => {
             context.pool.release(refused.snapshot);
-            context
-                .queue
-                .lost()
-                .add(LostCause::QueueFull, refused.cpu_ns(INTERVAL_NS));
+            context.queue.lost().add(LostCause::QueueFull, refused.cpu_ns(INTERVAL_NS));
         }
     }
 }
@@ -83,14 +75,8 @@ impl CpuTimer {
         // SAFETY: both pointers are to live values of the right type.
         let created = unsafe { libc::timer_create(libc::CLOCK_THREAD_CPUTIME_ID, &mut event, &mut timer) };
         assert_eq!(created, 0);
-        let period = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: INTERVAL_NS as i64,
-        };
-        let spec = libc::itimerspec {
-            it_interval: period,
-            it_value: period,
-        };
+        let period = libc::timespec { tv_sec: 0, tv_nsec: INTERVAL_NS as i64 };
+        let spec = libc::itimerspec { it_interval: period, it_value: period };
         // SAFETY: the timer was just created.
         let armed = unsafe { libc::timer_settime(timer, 0, &spec, ptr::null_mut()) };
         assert_eq!(armed, 0);
@@ -120,12 +106,8 @@ fn the_account_closes_under_real_ticks() {
     let plan = [SlabClass { bytes: 64, count: 32 }];
     let region = Box::leak(Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63));
     let pool = SnapshotPool::new(region, &plan).unwrap();
-    let context: &'static Context = Box::leak(Box::new(Context {
-        queue,
-        list: ReadyList::new(),
-        pool,
-        ticks: AtomicU64::new(0),
-    }));
+    let context: &'static Context =
+        Box::leak(Box::new(Context { queue, ready: ReadySet::new(&FLAGS), pool, ticks: AtomicU64::new(0) }));
     let ended = AtomicBool::new(false);
 
     let mut numbers = Vec::new();
@@ -137,14 +119,11 @@ fn the_account_closes_under_real_ticks() {
             loop {
                 // Read before the sweep, so that the sweep after the last tick is complete.
                 let last = ended.load(Ordering::Acquire);
-                for index in context.list.take_all(|_| &context.queue) {
+                for index in context.ready.take(INDEX + 1) {
                     assert_eq!(index, INDEX);
                     for request in context.queue.try_drain().expect("this thread alone drains") {
                         assert_eq!(request.sp, !request.pc);
-                        let view = context
-                            .pool
-                            .view(request.snapshot, 64)
-                            .expect("slabs outnumber entries");
+                        let view = context.pool.view(request.snapshot, 64).expect("slabs outnumber entries");
                         assert_eq!(view.bytes(), [request.pc as u8; 64]);
                         numbers.push(request.pc);
                     }
@@ -163,19 +142,10 @@ fn the_account_closes_under_real_ticks() {
 
     let ticks = context.ticks.load(Ordering::Relaxed);
     let lost = context.queue.lost().snapshot()[LostCause::QueueFull.index()];
-    assert!(
-        numbers.is_sorted_by(|earlier, later| earlier < later),
-        "in order, each once"
-    );
+    assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "in order, each once");
     assert_eq!(numbers.len() as u64 + lost.count, ticks);
-    assert!(
-        lost.count >= TICKS_UNDRAINED - 16,
-        "the ring holds 16 and nobody drained at first"
-    );
-    assert!(
-        numbers.len() as u64 >= 16 && numbers.starts_with(&[1, 2, 3]),
-        "the oldest are kept"
-    );
+    assert!(lost.count >= TICKS_UNDRAINED - 16, "the ring holds 16 and nobody drained at first");
+    assert!(numbers.len() as u64 >= 16 && numbers.starts_with(&[1, 2, 3]), "the oldest are kept");
     assert_eq!(lost.nanos, lost.count * INTERVAL_NS);
     assert_eq!(context.pool.stats().in_use(), 0, "every slab came back");
 }

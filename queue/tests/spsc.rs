@@ -3,8 +3,8 @@
 #![cfg(not(loom))]
 #![allow(missing_docs)]
 
-use queue::{Capacity, LostCause, ReadyList, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use queue::{Capacity, LostCause, ReadySet, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 
 const REQUESTS: u64 = 300_000;
@@ -18,21 +18,14 @@ fn queue_of_16() -> ThreadQueue {
 }
 
 /// Pushes `REQUESTS` numbered requests and counts those that find the ring full.
-fn produce(index: u32, queue: &ThreadQueue, list: &ReadyList) {
+fn produce(index: u32, queue: &ThreadQueue, ready: &ReadySet<'_>) {
     for number in 0..REQUESTS {
         // All fields depend on the number, so that a torn request shows.
-        let request = Request {
-            pc: number,
-            sp: !number,
-            fp: number << 32,
-            time_ns: number,
-            ..Request::default()
-        };
+        let request =
+            Request { pc: number, sp: !number, fp: number << 32, ticks: number, ..Request::default() };
         // SAFETY: this thread alone pushes to its queue.
         match unsafe { queue.push(request) } {
-            Ok(()) => {
-                list.link(index, queue);
-            }
+            Ok(()) => ready.mark(index),
             Err(_) => {
                 queue.lost().add(LostCause::QueueFull, 1);
                 thread::yield_now();
@@ -44,31 +37,27 @@ fn produce(index: u32, queue: &ThreadQueue, list: &ReadyList) {
 #[test]
 fn all_requests_arrive_in_order_or_are_counted() {
     let queues: [ThreadQueue; PRODUCERS] = std::array::from_fn(|_| queue_of_16());
-    let list = ReadyList::new();
+    let flags: [AtomicU8; PRODUCERS] = std::array::from_fn(|_| AtomicU8::new(0));
+    let ready = ReadySet::new(&flags);
     let running = AtomicUsize::new(PRODUCERS);
     let mut received = [0u64; PRODUCERS];
     let mut last = [None; PRODUCERS];
     thread::scope(|scope| {
         for (index, queue) in queues.iter().enumerate() {
-            let (list, running) = (&list, &running);
+            let (ready, running) = (&ready, &running);
             scope.spawn(move || {
-                produce(index as u32, queue, list);
+                produce(index as u32, queue, ready);
                 running.fetch_sub(1, Ordering::Release);
             });
         }
         loop {
             // Read before the sweep: whatever was pushed before the last producer ended is swept below.
             let ended = running.load(Ordering::Acquire) == 0;
-            for index in list.take_all(|index| &queues[index as usize]) {
+            for index in ready.take(PRODUCERS as u32) {
                 let index = index as usize;
                 for request in queues[index].try_drain().expect("this thread alone drains") {
                     assert_eq!((request.sp, request.fp), (!request.pc, request.pc << 32), "torn");
-                    assert!(
-                        last[index] < Some(request.pc),
-                        "{:?} before {}",
-                        last[index],
-                        request.pc
-                    );
+                    assert!(last[index] < Some(request.pc), "{:?} before {}", last[index], request.pc);
                     last[index] = Some(request.pc);
                     received[index] += 1;
                 }
@@ -81,11 +70,7 @@ fn all_requests_arrive_in_order_or_are_counted() {
     });
     for (queue, received) in queues.iter().zip(received) {
         let lost = queue.lost().snapshot()[LostCause::QueueFull.index()];
-        assert_eq!(
-            received + lost.count,
-            REQUESTS,
-            "the account closes without a last sweep of all queues"
-        );
+        assert_eq!(received + lost.count, REQUESTS, "the account closes without a last sweep of all queues");
         assert_eq!(queue.try_drain().unwrap().count(), 0);
     }
 }
@@ -93,10 +78,7 @@ fn all_requests_arrive_in_order_or_are_counted() {
 #[test]
 fn slabs_are_shared_by_threads_without_mixing() {
     const ROUNDS: u64 = 100_000;
-    let plan = [
-        SlabClass { bytes: 64, count: 2 },
-        SlabClass { bytes: 128, count: 2 },
-    ];
+    let plan = [SlabClass { bytes: 64, count: 2 }, SlabClass { bytes: 128, count: 2 }];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
     let pool = SnapshotPool::new(&mut region, &plan).unwrap();
     let refused: u64 = thread::scope(|scope| {

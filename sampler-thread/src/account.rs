@@ -84,8 +84,16 @@ impl Account {
             self.dirty = true;
         }
         if !self.facts.has_timer {
-            self.lost_late[LateLoss::NoTimer as usize] = (1, self.clock_ns.saturating_sub(self.facts.armed_ns));
+            self.lost_late[LateLoss::NoTimer as usize] =
+                (1, self.clock_ns.saturating_sub(self.facts.armed_ns));
         }
+    }
+
+    /// Makes up for a clock that could not be read at the end: expirations prove the time they stand for.
+    pub fn settle(&mut self, counters: &LostCounters) {
+        let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
+        let proven = self.sampled_ns.saturating_add(lost);
+        self.clock_ns = self.clock_ns.saturating_add(proven.saturating_sub(self.kernel_ns()));
     }
 
     /// CPU time since the timer was armed plus the period taken over.
@@ -99,7 +107,8 @@ impl Account {
         let early = early.iter().zip(&self.lost_before).map(|(now, before)| {
             (now.cause.name(), now.count.saturating_sub(before.0), now.nanos.saturating_sub(before.1))
         });
-        let late = LateLoss::ALL.iter().zip(&self.lost_late).map(|(cause, lost)| (cause.name(), lost.0, lost.1));
+        let late =
+            LateLoss::ALL.iter().zip(&self.lost_late).map(|(cause, lost)| (cause.name(), lost.0, lost.1));
         early
             .chain(late)
             .filter(|(_, count, ns)| *count > 0 || *ns > 0)
@@ -196,6 +205,16 @@ mod tests {
         let lost = account.lost(&counters);
         assert_eq!((lost[0].cause.as_str(), lost[0].ns), ("no_timer", 600));
         assert_eq!(account.unfinished_ns(&counters), 0);
+    }
+
+    #[test]
+    fn expirations_prove_time_that_no_clock_tells() {
+        let counters = LostCounters::new();
+        let mut account = Account::open(facts(100, 4), &counters);
+        account.add_sample(50);
+        counters.add(LostCause::QueueFull, 10);
+        account.settle(&counters);
+        assert_eq!((account.kernel_ns(), account.unfinished_ns(&counters)), (60, 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use queue::{Histogram, ReadyList, SnapshotPool, ThreadQueue};
+use queue::{SnapshotPool, ThreadQueue};
 
 pub use proto::v1::ThreadKind;
 
@@ -40,14 +40,14 @@ pub struct ThreadFacts {
 
 /// The process under the profiler.
 pub trait Host: Send {
-    /// Queues that hold requests.
-    fn ready(&self) -> &ReadyList;
+    /// Numbers of the slots whose queues may hold requests.
+    fn ready(&self) -> Vec<u32>;
     /// The queue of a slot.
     fn queue(&self, slot: u32) -> &ThreadQueue;
     /// Where stack copies lie.
     fn pool(&self) -> &SnapshotPool<'static>;
-    /// Cycles spent in the signal handler.
-    fn handler_cycles(&self) -> &Histogram;
+    /// The counter that stamps requests, now.
+    fn ticks(&self) -> u64;
     /// Looks for threads that started or ended without telling.
     fn discover(&self);
     /// The thread that owns a slot now.

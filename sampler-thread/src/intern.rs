@@ -101,7 +101,15 @@ impl Dictionaries {
             .id();
         if fresh(&mut self.methods, id) {
             let (modifiers, hidden) = (text.modifiers, text.hidden);
-            self.pending.methods.push(Method { id, class_name, name, signature, source_file, modifiers, hidden });
+            self.pending.methods.push(Method {
+                id,
+                class_name,
+                name,
+                signature,
+                source_file,
+                modifiers,
+                hidden,
+            });
         }
         id
     }
@@ -170,7 +178,8 @@ impl Dictionaries {
     ///
     /// Callers that keep ids of their own must forget them too when this returns true.
     pub fn forget_if_large(&mut self) -> bool {
-        let large = [&self.strings, &self.methods, &self.frames, &self.stacks].iter().any(|set| set.len() > MAX_SENT);
+        let large =
+            [&self.strings, &self.methods, &self.frames, &self.stacks].iter().any(|set| set.len() > MAX_SENT);
         if large {
             let pending = std::mem::take(&mut self.pending);
             *self = Self { pending, ..Self::default() };
@@ -188,7 +197,12 @@ mod tests {
     use super::*;
 
     fn method() -> MethodText {
-        MethodText { class_name: "a/B".into(), name: "run".into(), signature: "()V".into(), ..MethodText::default() }
+        MethodText {
+            class_name: "a/B".into(),
+            name: "run".into(),
+            signature: "()V".into(),
+            ..MethodText::default()
+        }
     }
 
     #[test]
@@ -201,7 +215,10 @@ mod tests {
             ids.push(dictionaries.stack(&[frame], "end_of_stack"));
         }
         let pending = dictionaries.take_pending().expect("entries");
-        assert_eq!((pending.strings.len(), pending.methods.len(), pending.frames.len(), pending.stacks.len()), (3, 1, 1, 1));
+        assert_eq!(
+            (pending.strings.len(), pending.methods.len(), pending.frames.len(), pending.stacks.len()),
+            (3, 1, 1, 1)
+        );
         assert!(ids.iter().all(|id| *id == ids[0]));
         assert!(dictionaries.take_pending().is_none());
     }

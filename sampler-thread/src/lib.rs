@@ -15,7 +15,9 @@ pub mod host;
 pub mod intern;
 pub mod resolve;
 pub mod sink;
+pub mod snapshot;
 mod stats;
+mod ticks;
 mod worker;
 
 use std::io;

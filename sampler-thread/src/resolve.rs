@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, Capture, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker};
+use stackwalk::{
+    Blob, Capture, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker,
+};
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
@@ -41,7 +43,7 @@ pub struct Resolved {
     pub stack: u64,
     /// Why the walk ended.
     pub stop: &'static str,
-    /// Whether every frame down to the root is there.
+    /// Whether nothing is missing: every frame down to the root, or no Java frame to begin with.
     pub complete: bool,
 }
 
@@ -85,10 +87,10 @@ impl<M: Memory> Resolver<M> {
                 self.ids.extend(self.names.thread(thread, dictionaries));
             }
             let stack = dictionaries.stack(&self.ids, STOP_NOT_JAVA);
-            return Resolved { stack, stop: STOP_NOT_JAVA, complete: false };
+            return Resolved { stack, stop: STOP_NOT_JAVA, complete: true };
         }
         let Self { hotspot, memory, scopes, names, ids } = self;
-        let limits = Limits { max_frames: MAX_FRAMES, ..Limits::default() };
+        let limits = Limits { max_frames: MAX_FRAMES };
         let mut walker = Walker::new(hotspot, memory, scopes, limits);
         let mut frames = walker.frames(capture, stack);
         for frame in frames.by_ref() {
@@ -154,9 +156,10 @@ impl Names {
         if let Some(&id) = self.frames.get(&key) {
             return id;
         }
-        let method_id = *self.methods.entry(method).or_insert_with(|| {
-            dictionaries.method(&method_text(method, hotspot, memory))
-        });
+        let method_id = *self
+            .methods
+            .entry(method)
+            .or_insert_with(|| dictionaries.method(&method_text(method, hotspot, memory)));
         let line = if bci >= 0 { hotspot.line(memory, method, stackwalk::Bci(bci)).unwrap_or(0) } else { 0 };
         let id = dictionaries.java_frame(kind, method_id, bci, line.into());
         self.frames.insert(key, id);
@@ -165,10 +168,10 @@ impl Names {
 
     /// Two marker frames, leaf first: the thread's name without its number, and its kind.
     fn thread(&mut self, thread: &ThreadFacts, dictionaries: &mut Dictionaries) -> [u64; 2] {
-        if let Some((revision, ids)) = self.threads.get(&thread.id) {
-            if *revision == thread.revision {
-                return *ids;
-            }
+        if let Some((revision, ids)) = self.threads.get(&thread.id)
+            && *revision == thread.revision
+        {
+            return *ids;
         }
         let family = thread.name.trim_end_matches(|c: char| c.is_ascii_digit() || "#-_ ".contains(c));
         let kind = match thread.kind {
@@ -199,7 +202,11 @@ fn kind_of(level: CompileLevel, inlined: bool) -> FrameKind {
 /// Reads the names of a method; what cannot be read any more is named as such.
 fn method_text<M: Memory>(method: Method, hotspot: &HotSpot, memory: &M) -> MethodText {
     let Ok(names) = hotspot.method(memory, method) else {
-        return MethodText { class_name: UNREADABLE.to_owned(), name: UNREADABLE.to_owned(), ..MethodText::default() };
+        return MethodText {
+            class_name: UNREADABLE.to_owned(),
+            name: UNREADABLE.to_owned(),
+            ..MethodText::default()
+        };
     };
     let text = |symbol: Symbol| read_symbol(symbol, hotspot, memory);
     MethodText {

@@ -138,7 +138,12 @@ impl SocketSink {
     fn receive(&mut self, flags: MsgFlags) -> io::Result<()> {
         let mut buffer = [0_u8; 4096];
         match recv(self.stream.descriptor(), &mut buffer, flags) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::ConnectionReset, "the collector closed the connection")),
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionReset,
+                    "the collector closed the connection",
+                ));
+            }
             Ok(length) => self.decoder.push(buffer.get(..length).unwrap_or_default()),
             Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -150,7 +155,10 @@ impl SocketSink {
                     self.acknowledged = self.acknowledged.max(ack.sequence);
                 }
                 Some(collector_message::Body::Reject(reject)) => {
-                    return Err(io::Error::new(io::ErrorKind::ConnectionRefused, format!("rejected: {}", reject.reason)));
+                    return Err(io::Error::new(
+                        io::ErrorKind::ConnectionRefused,
+                        format!("rejected: {}", reject.reason),
+                    ));
                 }
                 None => {}
             }
@@ -172,7 +180,10 @@ impl Sink for SocketSink {
         while self.acknowledged < sequence {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the collector did not acknowledge in time"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the collector did not acknowledge in time",
+                ));
             }
             self.stream.set_read_timeout(left)?;
             self.receive(MsgFlags::empty())?;
@@ -249,7 +260,10 @@ mod tests {
     }
 
     /// Runs a collector that reads `expect` bytes and answers with `answer`.
-    fn collector(expect: usize, answer: Vec<u8>) -> (SocketSink, std::thread::JoinHandle<Vec<u8>>, tempfile::TempDir) {
+    fn collector(
+        expect: usize,
+        answer: Vec<u8>,
+    ) -> (SocketSink, std::thread::JoinHandle<Vec<u8>>, tempfile::TempDir) {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).expect("bind");
@@ -296,7 +310,10 @@ mod tests {
         let path = dir.path().join("recording");
         let mut all = Destinations::default();
         all.add(Box::new(FileSink::create(&path).expect("file")));
-        let full = FileSink { file: File::options().write(true).open("/dev/full").expect("device"), path: "/dev/full".into() };
+        let full = FileSink {
+            file: File::options().write(true).open("/dev/full").expect("device"),
+            path: "/dev/full".into(),
+        };
         all.add(Box::new(full));
         all.send(b"one");
         all.send(b"two");

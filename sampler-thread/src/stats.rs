@@ -11,6 +11,8 @@ pub struct Stats {
     pub samples: u64,
     /// Walks by stop reason.
     stops: Vec<(&'static str, u64)>,
+    /// Time stamp counter cycles per run of the signal handler.
+    pub handler_cycles: Histogram,
     /// Nanoseconds per walked and named sample.
     pub walk_ns: Histogram,
     /// Nanoseconds per drain that found requests.
@@ -29,6 +31,7 @@ impl Default for Stats {
             requests: 0,
             samples: 0,
             stops: Vec::new(),
+            handler_cycles: Histogram::new(),
             walk_ns: Histogram::new(),
             drain_ns: Histogram::new(),
             high_water: 0,
@@ -49,7 +52,10 @@ impl Stats {
 
     /// Walks by stop reason, as messages.
     pub fn stops(&self) -> Vec<v1::Counter> {
-        self.stops.iter().map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count }).collect()
+        self.stops
+            .iter()
+            .map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count })
+            .collect()
     }
 }
 

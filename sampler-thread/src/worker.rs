@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use proto::framing::encode_frame;
 use proto::v1::{self, AgentMessage, agent_message::Body};
 use queue::{Request, RequestFlags};
-use stackwalk::{CAPTURE_BYTES, Capture, HotSpot, Memory};
+use stackwalk::{Capture, HotSpot, Memory};
 
 use crate::account::{Account, add_lost};
 use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
@@ -23,7 +23,9 @@ use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
 use crate::resolve::{Resolved, Resolver};
 use crate::sink::Destinations;
+use crate::snapshot::SnapshotHead;
 use crate::stats::{Stats, histogram_message};
+use crate::ticks::{Reading, TickClock};
 
 /// How often queues are drained.
 ///
@@ -54,6 +56,7 @@ pub(crate) enum Command {
 pub(crate) struct Worker<H: Host, M: Memory> {
     host: H,
     resolver: Resolver<M>,
+    clock: TickClock,
     interval_ns: u64,
     destinations: Destinations,
     dictionaries: Dictionaries,
@@ -68,8 +71,16 @@ pub(crate) struct Worker<H: Host, M: Memory> {
 }
 
 impl<H: Host, M: Memory> Worker<H, M> {
-    pub fn new(host: H, hotspot: Arc<HotSpot>, memory: M, hello: SessionFacts, destinations: Destinations) -> Self {
+    pub fn new(
+        host: H,
+        hotspot: Arc<HotSpot>,
+        memory: M,
+        hello: SessionFacts,
+        destinations: Destinations,
+    ) -> Self {
+        let clock = TickClock::new(now(&host));
         let mut worker = Self {
+            clock,
             host,
             resolver: Resolver::new(hotspot, memory),
             interval_ns: hello.interval_ns,
@@ -113,7 +124,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.retire_ended();
             if now >= next_statistics {
                 self.rounds += 1;
-                self.send_statistics(self.rounds % 10 == 0);
+                self.send_statistics(self.rounds.is_multiple_of(10));
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
             } else if now >= next_flush {
@@ -125,7 +136,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
 
     /// Empties every queue that has requests.
     fn drain(&mut self) {
-        let slots: Vec<u32> = self.host.ready().take_all(|slot| self.host.queue(slot)).collect();
+        self.clock.read(now(&self.host));
+        let slots = self.host.ready();
         if slots.is_empty() {
             return;
         }
@@ -139,24 +151,30 @@ impl<H: Host, M: Memory> Worker<H, M> {
     fn drain_slot(&mut self, slot: u32) {
         self.open_account(slot);
         let mut found = 0;
-        loop {
-            // One request at a time, so that the queue is not held while a stack is walked.
-            let Some(request) = self.host.queue(slot).try_drain().and_then(|mut drain| drain.next()) else { break };
+        while let Some(request) = self.next_request(slot) {
             found += 1;
             self.take(slot, &request);
         }
         self.stats.high_water = self.stats.high_water.max(found);
     }
 
+    /// One request at a time, so that the queue is not held while a stack is walked.
+    fn next_request(&self, slot: u32) -> Option<Request> {
+        self.host.queue(slot).try_drain()?.next()
+    }
+
     fn take(&mut self, slot: u32, request: &Request) {
         self.stats.requests += 1;
         let start = Instant::now();
         let resolved = self.walk(slot, request);
+        let time_ns = self.clock.nanos(request.ticks);
         self.stats.walk_ns.record(elapsed_ns(start));
         self.stats.count_stop(resolved.stop);
         self.stats.samples += 1;
         let cpu_ns = request.cpu_ns(self.interval_ns);
-        let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
         account.add_sample(cpu_ns);
         let mut flags = 0;
         if request.flags.contains(RequestFlags::TRUNCATED) {
@@ -166,7 +184,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             flags |= FLAG_INCOMPLETE;
         }
         let thread = account.facts.id;
-        self.batch.push(Sample { time_ns: request.time_ns, thread, stack: resolved.stack, cpu_ns, flags });
+        self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags });
         if self.batch.len() >= BATCH_SAMPLES || self.dictionaries.pending_len() >= PENDING_ENTRIES {
             self.flush();
         }
@@ -175,9 +193,16 @@ impl<H: Host, M: Memory> Worker<H, M> {
     fn walk(&mut self, slot: u32, request: &Request) -> Resolved {
         let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
         let view = self.host.pool().view(request.snapshot, request.snapshot_len as usize);
-        let (capture, stack) = match view.as_ref().map(|view| view.bytes()).and_then(split_snapshot) {
-            Some(parts) => parts,
-            None => (Capture { pc: request.pc, sp: request.sp, fp: request.fp, ..Capture::default() }, &[][..]),
+        let (capture, stack) = match view.as_ref().map(|view| view.bytes()).and_then(SnapshotHead::split) {
+            Some((head, stack)) => {
+                if head.previous_cycles != 0 {
+                    self.stats.handler_cycles.record(head.previous_cycles);
+                }
+                (head.capture, stack)
+            }
+            None => {
+                (Capture { pc: request.pc, sp: request.sp, fp: request.fp, ..Capture::default() }, &[][..])
+            }
         };
         self.resolver.resolve(&capture, stack, thread, &mut self.dictionaries)
     }
@@ -223,11 +248,14 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.account_for(&facts);
             // The thread pushed its last request before it was listed as ended.
             self.drain_slot(slot);
-            let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else { continue };
+            let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else {
+                continue;
+            };
             if let Some(clock_ns) = facts.ended_ns {
                 account.read_clock(clock_ns);
             }
             let counters = self.host.queue(slot).lost();
+            account.settle(counters);
             let handed_on_ns = account.unfinished_ns(counters);
             add_lost(&mut self.stats.lost, &account.lost(counters));
             self.stats.before_timer_ns += account.facts.before_timer_ns;
@@ -258,10 +286,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
         for facts in self.host.threads() {
             let account = self.account_for(&facts);
             // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
-            if of_all || account.dirty {
-                if let Ok(clock_ns) = clock::thread_cpu_nanos(facts.tid) {
-                    account.read_clock(clock_ns);
-                }
+            if (of_all || account.dirty)
+                && let Ok(clock_ns) = clock::thread_cpu_nanos(facts.tid)
+            {
+                account.read_clock(clock_ns);
             }
         }
         let mut threads = std::mem::take(&mut self.closed);
@@ -278,7 +306,12 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.send(Body::Statistics(statistics));
     }
 
-    fn statistics(&self, threads: Vec<v1::ThreadAccount>, lost: Vec<v1::Lost>, before_timer_ns: u64) -> v1::Statistics {
+    fn statistics(
+        &self,
+        threads: Vec<v1::ThreadAccount>,
+        lost: Vec<v1::Lost>,
+        before_timer_ns: u64,
+    ) -> v1::Statistics {
         let pool = self.host.pool().stats();
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
@@ -286,7 +319,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             requests: self.stats.requests,
             samples: self.stats.samples,
             stops: self.stats.stops(),
-            handler_cycles: Some(histogram_message(self.host.handler_cycles())),
+            handler_cycles: Some(histogram_message(&self.stats.handler_cycles)),
             walk_ns: Some(histogram_message(&self.stats.walk_ns)),
             drain_ns: Some(histogram_message(&self.stats.drain_ns)),
             sampler_cpu_ns: clock::own_cpu_nanos(),
@@ -323,10 +356,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
     }
 }
 
-/// Splits a snapshot into the registers at its head and the stack bytes after them.
-fn split_snapshot(bytes: &[u8]) -> Option<(Capture, &[u8])> {
-    let (head, stack) = bytes.split_at_checked(CAPTURE_BYTES)?;
-    Some((Capture::from_bytes(head)?, stack))
+fn now(host: &impl Host) -> Reading {
+    Reading { ticks: host.ticks(), ns: clock::monotonic_nanos() }
 }
 
 fn elapsed_ns(start: Instant) -> u64 {

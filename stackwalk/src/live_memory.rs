@@ -95,7 +95,7 @@ impl LiveMemory {
         }
         for range in &self.ranges {
             let taken = range.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Acquire);
-            if matches!(taken, Ok(_)) || taken == Err(start) {
+            if taken.is_ok() || taken == Err(start) {
                 range.end.store(end, Ordering::Release);
                 return true;
             }
@@ -112,7 +112,9 @@ impl LiveMemory {
     }
 
     fn is_permanent(&self, address: u64, length: u64) -> bool {
-        let Some(end) = address.checked_add(length) else { return false };
+        let Some(end) = address.checked_add(length) else {
+            return false;
+        };
         for range in &self.ranges {
             let start = range.start.load(Ordering::Acquire);
             if start == 0 {
@@ -173,7 +175,8 @@ unsafe fn load_word(address: u64) -> u64 {
 /// # Safety
 /// All of the `into.len()` bytes at `address` must be readable.
 unsafe fn load(address: u64, into: &mut [u8]) {
-    let (words, tail) = if address.is_multiple_of(8) { into.as_chunks_mut::<8>() } else { (&mut [][..], into) };
+    let (words, tail) =
+        if address.is_multiple_of(8) { into.as_chunks_mut::<8>() } else { (&mut [][..], into) };
     let mut at = address;
     for word in words {
         // SAFETY: inside the caller's range; `at` starts aligned and moves by eight.

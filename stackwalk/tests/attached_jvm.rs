@@ -8,9 +8,11 @@
 
 mod support;
 
-use stackwalk::{Frame, HotSpot, Limits, Memory, Method, Pc, ScopeCache, Stop, Symbol, Walker};
-use std::collections::{BTreeMap, HashMap};
+use stackwalk::{Frame, HotSpot, Limits, Memory, Pc, ScopeCache, Stop, Unreadable, Walker};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::Command;
+use support::fixture::{Fixture, Recorder, Thread, reduced_tables, tables_address};
+use support::walks::{Named, as_dumped, as_text, walk};
 use support::{Jvm, RemoteMemory, Snapshot, compile, jdks, pause, with_stopped};
 
 /// Stops of each busy thread; TICKWALK_STOPS overrides.
@@ -31,61 +33,14 @@ const MODES: [(&str, &[&str]); 4] = [
     ("non-safepoints", &["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints", "-XX:+UseParallelGC"]),
 ];
 
-/// A frame with its names.
-#[derive(Clone, Debug)]
-struct Named {
-    class: String,
-    name: String,
-    descriptor: String,
-    bci: Option<i32>,
-    line: Option<u16>,
-    native: bool,
-}
-
-fn text(hotspot: &HotSpot, memory: &RemoteMemory, symbol: Symbol) -> String {
-    let mut bytes = vec![0; 65_535];
-    let length = hotspot.read_symbol(memory, symbol, &mut bytes).expect("a live symbol");
-    String::from_utf8_lossy(&bytes[..length]).into_owned()
-}
-
-fn named(hotspot: &HotSpot, memory: &RemoteMemory, frame: &Frame, method: Method) -> Named {
-    let names = hotspot.method(memory, method).expect("a live method");
-    let line = frame.bci().and_then(|bci| hotspot.line(memory, method, bci));
-    Named {
-        class: text(hotspot, memory, names.class),
-        name: text(hotspot, memory, names.name),
-        descriptor: text(hotspot, memory, names.signature),
-        bci: frame.bci().map(|bci| bci.0),
-        line,
-        native: names.is_native(),
-    }
-}
-
-/// One walk of a snapshot: its frames, Java ones named, and why it ended.
-fn walk(
-    hotspot: &HotSpot,
-    memory: &RemoteMemory,
-    cache: &mut ScopeCache,
-    snapshot: &Snapshot,
-) -> (Vec<(Frame, Option<Named>)>, Stop) {
-    let mut walker = Walker::new(hotspot, memory, cache, Limits::default());
-    let mut frames = walker.frames(&snapshot.capture, &snapshot.stack);
-    let found: Vec<Frame> = frames.by_ref().collect();
-    let stop = frames.stop();
-    let name = |frame: Frame| {
-        let named = frame.method().map(|method| named(hotspot, memory, &frame, method));
-        (frame, named)
-    };
-    (found.into_iter().map(name).collect(), stop)
-}
-
 /// Threads of a JVM's dump: name, kernel id and frames as `class.method:line`.
 fn parse_dump(dump: &str) -> Vec<(String, u32, Vec<String>)> {
     let mut threads: Vec<(String, u32, Vec<String>)> = Vec::new();
     for line in dump.lines() {
         if let Some(rest) = line.strip_prefix('"') {
             let name = rest.split('"').next().unwrap_or("").to_owned();
-            let nid = line.split("nid=").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap_or("0");
+            let nid =
+                line.split("nid=").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap_or("0");
             let tid = match nid.strip_prefix("0x") {
                 Some(digits) => u32::from_str_radix(digits, 16),
                 None => nid.parse(),
@@ -109,19 +64,10 @@ fn parse_dump(dump: &str) -> Vec<(String, u32, Vec<String>)> {
 
 /// A method of a hidden class without the address that JDK 11 prints but does not keep in the name.
 fn without_address(method: &str) -> String {
-    let Some((class, rest)) = method.split_once("/0x") else { return method.to_owned() };
-    format!("{class}{}", rest.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()))
-}
-
-/// A frame as the thread dump prints it, without the addresses of hidden classes.
-fn as_dumped(frame: &Named) -> String {
-    let line = match frame.line {
-        _ if frame.native => "native".to_owned(),
-        Some(line) => line.to_string(),
-        None => "?".to_owned(),
+    let Some((class, rest)) = method.split_once("/0x") else {
+        return method.to_owned();
     };
-    let class = frame.class.split("+0x").next().unwrap_or("").replace('/', ".");
-    format!("{class}.{}:{line}", frame.name)
+    format!("{class}{}", rest.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()))
 }
 
 /// (class, method, descriptor, bci) -> instruction, of the workload's classes.
@@ -158,7 +104,9 @@ fn invokes(classes: &std::path::Path) -> Invokes {
 /// Whether every caller of the workload stands at an invoke of its callee; else a description.
 fn contradiction(frames: &[(Frame, Option<Named>)], invokes: &Invokes) -> Option<String> {
     for pair in frames.windows(2) {
-        let [(_, Some(callee)), (_, Some(caller))] = pair else { continue };
+        let [(_, Some(callee)), (_, Some(caller))] = pair else {
+            continue;
+        };
         let Some(bci) = caller.bci else {
             if caller.native {
                 continue;
@@ -174,8 +122,12 @@ fn contradiction(frames: &[(Frame, Option<Named>)], invokes: &Invokes) -> Option
         // Linking and class loading are upcalls of the VM at any instruction that needs them.
         let upcall = callee.class.starts_with("java/lang/invoke") || callee.class.contains("Loader");
         let wanted = format!("{}:", callee.name.replace('<', "\"<").replace('>', ">\""));
-        if !(instruction.contains("invoke") && instruction.contains(&wanted)) && !handle && !upcall {
-            return Some(format!("{}.{}@{bci} `{instruction}` -> {}", caller.class, caller.name, callee.name));
+        let invoked = instruction.contains("invoke") && instruction.contains(&wanted);
+        if !invoked && !handle && !upcall {
+            return Some(format!(
+                "{}.{}@{bci} `{instruction}` -> {}",
+                caller.class, caller.name, callee.name
+            ));
         }
     }
     None
@@ -187,14 +139,23 @@ fn check_quiet(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache) -> (u32, Ve
     let dump = parse_dump(&jvm.thread_dump());
     let (mut equal, mut different) = (0, Vec::new());
     for thread in hotspot.java_threads(&memory) {
-        let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
-        let Some((name, _, expected)) = dump.iter().find(|(_, id, _)| *id == tid) else { continue };
-        if !(name.starts_with("quiet-") || matches!(name.as_str(), "main" | "Finalizer" | "Reference Handler")) {
+        let Some(tid) = hotspot.thread_id(&memory, thread) else {
+            continue;
+        };
+        let Some((name, _, expected)) = dump.iter().find(|(_, id, _)| *id == tid) else {
+            continue;
+        };
+        if !(name.starts_with("quiet-")
+            || matches!(name.as_str(), "main" | "Finalizer" | "Reference Handler"))
+        {
             continue;
         }
-        let result = with_stopped(hotspot, &memory, thread, tid, |snapshot| walk(hotspot, &memory, cache, snapshot));
+        let result = with_stopped(hotspot, &memory, thread, tid, |snapshot| {
+            walk(hotspot, &memory, cache, &snapshot.capture, &snapshot.stack)
+        });
         let Some((frames, stop)) = result else { continue };
-        let found: Vec<String> = frames.iter().filter_map(|(_, named)| named.as_ref()).map(as_dumped).collect();
+        let found: Vec<String> =
+            frames.iter().filter_map(|(_, named)| named.as_ref()).map(as_dumped).collect();
         if stop == Stop::EndOfStack && found == *expected {
             equal += 1;
         } else {
@@ -217,6 +178,10 @@ fn check_quiet(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache) -> (u32, Ve
 struct Busy {
     walks: u32,
     complete: u32,
+    /// Different (pc, sp): a thread that got no processor between two stops is seen twice at one place.
+    places: BTreeSet<(u64, u64)>,
+    /// Stops in Java without anchor, where the rules for interrupted code decide.
+    interrupted: u32,
     stops: BTreeMap<(String, &'static str), u32>,
     contradictions: Vec<String>,
     failures: Vec<String>,
@@ -244,7 +209,7 @@ fn check_busy(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache, invokes: &In
                 pause((random % 3) as u16);
             }
             let _ = with_stopped(hotspot, &memory, thread, tid, |snapshot| {
-                let (frames, stop) = walk(hotspot, &memory, cache, snapshot);
+                let (frames, stop) = walk(hotspot, &memory, cache, &snapshot.capture, &snapshot.stack);
                 judge(&mut busy, hotspot, &memory, name, snapshot, &frames, stop, invokes);
             });
         }
@@ -264,6 +229,9 @@ fn judge(
     invokes: &Invokes,
 ) {
     busy.walks += 1;
+    busy.places.insert((snapshot.capture.pc, snapshot.capture.sp));
+    let in_java = snapshot.capture.thread_state == u64::from(hotspot.thread_offsets().in_java);
+    busy.interrupted += u32::from(in_java && snapshot.capture.anchor_sp == 0);
     let root = frames.iter().rev().find_map(|(_, named)| named.as_ref());
     let rooted = root.is_some_and(|root| root.class == "java/lang/Thread" && root.name == "run");
     if stop == Stop::EndOfStack && rooted {
@@ -341,17 +309,21 @@ fn walks_agree_with_the_vm() {
             let share = 100.0 * f64::from(busy.complete) / f64::from(busy.walks.max(1));
             println!(
                 "JDK {major} {mode}: quiet {equal} equal {} different; busy {} of {} whole ({share:.1} %), \
-                 {} contradictions; {:?} {:?}",
+                 {} places, {} in Java without anchor, {} contradictions; {:?} {:?}",
                 different.len(),
                 busy.complete,
                 busy.walks,
+                busy.places.len(),
+                busy.interrupted,
                 busy.contradictions.len(),
                 busy.stops,
                 cache.stats()
             );
-            for line in different.iter().chain(&busy.contradictions).take(12).chain(busy.failures.iter().take(
-                std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(3),
-            )) {
+            for line in
+                different.iter().chain(&busy.contradictions).take(12).chain(busy.failures.iter().take(
+                    std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(3),
+                ))
+            {
                 println!("    {line}");
             }
             if equal < 6 || !different.is_empty() || share < 98.0 || !busy.contradictions.is_empty() {
@@ -360,4 +332,178 @@ fn walks_agree_with_the_vm() {
         }
     }
     assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// Mounted virtual threads end at their own root or where their older frames are frozen in the heap.
+#[test]
+fn virtual_threads_end_at_their_own_root() {
+    let classes = compile("Virtual.java");
+    for (major, home) in jdks().into_iter().filter(|(major, _)| *major >= 21) {
+        let jvm = Jvm::start(&home, &["-Djdk.virtualThreadScheduler.parallelism=2"], &classes, "Virtual");
+        let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
+        let mut cache = Box::new(ScopeCache::new());
+        let mut stops: BTreeMap<(&'static str, String), u32> = BTreeMap::new();
+        let mut walks = 0;
+        for _ in 0..stops_per_thread() {
+            pause(1);
+            for thread in hotspot.java_threads(&memory) {
+                let Some(tid) = hotspot.thread_id(&memory, thread) else {
+                    continue;
+                };
+                // Thread dumps leave out carriers.
+                let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
+                if !name.is_ok_and(|name| name.starts_with("ForkJoinPool")) {
+                    continue;
+                }
+                with_stopped(&hotspot, &memory, thread, tid, |Snapshot { capture, stack }| {
+                    let (frames, stop) = walk(&hotspot, &memory, &mut cache, capture, stack);
+                    let root = frames.iter().rev().find_map(|(_, named)| named.as_ref());
+                    let root = root.map_or(String::new(), |root| format!("{}.{}", root.class, root.name));
+                    // A platform thread of JDK 25 with the same name prefix.
+                    if root != "java/util/concurrent/DelayScheduler.run" {
+                        *stops.entry((stop.name(), root)).or_default() += 1;
+                        walks += 1;
+                    }
+                });
+            }
+        }
+        println!("JDK {major} virtual threads: {stops:?}");
+        let count = |stop: Stop, root: &str| stops.get(&(stop.name(), root.to_owned())).copied().unwrap_or(0);
+        let whole = count(Stop::EndOfContinuation, "jdk/internal/vm/Continuation.enter");
+        let frozen = count(Stop::ContinuationBarrier, "Virtual.descend");
+        assert!(whole > 0 && frozen > 0, "JDK {major}");
+        assert!(f64::from(whole + frozen) >= 0.98 * f64::from(walks), "JDK {major}");
+    }
+}
+
+/// Writes `tests/fixtures/jdk<N>-x86_64/stacks.bin` anew:
+/// `TICKWALK_JDKS=... cargo test -p stackwalk --test attached_jvm record_fixtures -- --ignored`
+#[test]
+#[ignore = "writes to the source tree"]
+fn record_fixtures() {
+    let classes = compile("Stacks.java");
+    for (major, home) in jdks() {
+        let jvm = Jvm::start(&home, &["-XX:+UseSerialGC"], &classes, "Stacks");
+        let memory = jvm.memory();
+        let symbols = jvm.symbols();
+        let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
+        let dump = parse_dump(&jvm.thread_dump());
+        // Code is compiled by now and stays as it is while the threads are recorded.
+        pause(3000);
+        let mut fixture = Fixture { symbols, ..Fixture::default() };
+        fixture.regions.insert(tables_address(), image);
+        let live = Overlaid { image: &fixture, process: &memory };
+        let mut hotspot =
+            HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &live).expect("complete");
+        let recorder = Recorder { memory: &live, seen: Default::default() };
+        hotspot =
+            HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).unwrap_or(hotspot);
+        hotspot.start(&recorder).expect("started");
+        let mut threads = Vec::new();
+        for thread in hotspot.java_threads(&memory) {
+            let Some(tid) = hotspot.thread_id(&memory, thread) else {
+                continue;
+            };
+            let Some((name, ..)) = dump.iter().find(|(_, id, _)| *id == tid) else {
+                continue;
+            };
+            let busy = ["busy-recursion", "busy-exception", "busy-text"];
+            if !(name.starts_with("quiet-") || busy.contains(&name.as_str())) {
+                continue;
+            }
+            let recorded = with_stopped(&hotspot, &memory, thread, tid, |Snapshot { capture, stack }| {
+                let mut cache = Box::new(ScopeCache::new());
+                let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
+                let expected = as_text(&hotspot, &recorder, &frames, stop);
+                // Cold again, for what the cache answered; then warm, for what a hit checks.
+                let _ = walk(&hotspot, &recorder, &mut cache, capture, stack);
+                Thread { name: name.clone(), capture: *capture, stack: stack.clone(), expected }
+            });
+            threads.extend(recorded);
+        }
+        let mut regions = recorder.regions();
+        regions.retain(|address, _| *address > tables_address() + (1 << 20));
+        fixture.regions.extend(regions);
+        fixture.threads = threads;
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        fixture.store(&folder.join(format!("jdk{major}-x86_64/stacks.bin")));
+    }
+}
+
+/// The reduced tables laid over the process.
+struct Overlaid<'a> {
+    image: &'a Fixture,
+    process: &'a RemoteMemory,
+}
+
+impl Memory for Overlaid<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.image.read(address, into).or_else(|_| self.process.read(address, into))
+    }
+}
+
+/// Code copied out of the process, so that reads of it cost what direct loads cost in an agent.
+struct CodeCopied<'a> {
+    ranges: Vec<(u64, Vec<u8>)>,
+    process: &'a RemoteMemory,
+    system_calls: std::cell::Cell<u32>,
+}
+
+impl Memory for CodeCopied<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        for (start, bytes) in &self.ranges {
+            if let Some(offset) = address.checked_sub(*start)
+                && let Some(found) = bytes.get(offset as usize..).and_then(|rest| rest.get(..into.len()))
+            {
+                into.copy_from_slice(found);
+                return Ok(());
+            }
+        }
+        self.system_calls.set(self.system_calls.get() + 1);
+        self.process.read(address, into)
+    }
+}
+
+/// Prints the cost of a warm walk:
+/// `TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn warm_walk_cost() {
+    let classes = compile("Stacks.java");
+    for (major, home) in jdks() {
+        let jvm = Jvm::start(&home, &[], &classes, "Stacks");
+        let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
+        let dump = parse_dump(&jvm.thread_dump());
+        let copied = hotspot.code_ranges(&memory).map(|(start, end)| {
+            let mut bytes = vec![0; (end - start) as usize];
+            memory.read(start, &mut bytes).expect("committed");
+            (start, bytes)
+        });
+        let live =
+            CodeCopied { ranges: copied.collect(), process: &memory, system_calls: Default::default() };
+        let (_, tid, _) = dump.iter().find(|(name, ..)| name == "quiet-recursion").expect("runs");
+        let thread =
+            hotspot.java_threads(&memory).find(|&thread| hotspot.thread_id(&memory, thread) == Some(*tid));
+        let mut cache = Box::new(ScopeCache::new());
+        with_stopped(&hotspot, &memory, thread.expect("runs"), *tid, |Snapshot { capture, stack }| {
+            let mut once = || {
+                let mut walker = Walker::new(&hotspot, &live, &mut cache, Limits::default());
+                walker.frames(capture, stack).count()
+            };
+            let start = std::time::Instant::now();
+            let frames = once();
+            let cold = start.elapsed();
+            const WALKS: u32 = 10_000;
+            let start = std::time::Instant::now();
+            for _ in 0..WALKS {
+                assert_eq!(once(), frames);
+            }
+            let warm = start.elapsed() / WALKS;
+            let calls = live.system_calls.get();
+            println!(
+                "JDK {major}: {frames} frames, cold {cold:?}, warm {warm:?}, {calls} system calls in all"
+            );
+            nix::sys::signal::kill(jvm.pid(), nix::sys::signal::Signal::SIGCONT).expect("own child");
+        });
+    }
 }

@@ -57,7 +57,9 @@ pub fn start(jvmti: &Jvmti, function: Option<u64>, env_offset: u64) {
         jvmti.touch_methods(class);
     }
     let bytes = MAX_THREADS as usize * DEPTH * size_of::<CallFrame>();
-    let Ok(buffers) = arena::map_forever(bytes) else { return };
+    let Ok(buffers) = arena::map_forever(bytes) else {
+        return;
+    };
     BUFFERS.store(buffers.as_mut_ptr() as usize, Ordering::Release);
     ENV_OFFSET.store(env_offset.cast_signed(), Ordering::Release);
     FUNCTION.store(function.unwrap_or(0) as *mut c_void, Ordering::Release);
@@ -107,9 +109,20 @@ pub fn report() {
     ));
 }
 
-unsafe extern "C" fn class_load<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject, _class: jclass) {}
+unsafe extern "C" fn class_load<Env>(
+    _jvmti: *mut jvmtiEnv,
+    _env: *mut Env,
+    _thread: jobject,
+    _class: jclass,
+) {
+}
 
-unsafe extern "C" fn class_prepare<Env>(jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject, class: jclass) {
+unsafe extern "C" fn class_prepare<Env>(
+    jvmti: *mut jvmtiEnv,
+    _env: *mut Env,
+    _thread: jobject,
+    class: jclass,
+) {
     // SAFETY: the VM passes our environment.
     unsafe { Jvmti::from_raw(jvmti) }.touch_methods(class);
 }

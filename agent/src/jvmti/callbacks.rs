@@ -14,7 +14,7 @@ use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
 
 use super::vm::Vm;
-use super::{Jni, JvmtiError};
+use super::{Jni, JvmtiError, ThreadRef};
 use crate::log;
 use crate::session::{Prepared, Session};
 
@@ -66,8 +66,10 @@ pub fn arm(prepared: Prepared) -> Result<(), JvmtiError> {
 }
 
 /// Starts profiling in a VM that is initialised; `thread` is the calling thread if it is known.
-pub fn start(jni: Jni, thread: Option<jobject>) {
-    let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else { return };
+pub fn start(jni: Jni, thread: Option<ThreadRef>) {
+    let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else {
+        return;
+    };
     let jvmti = prepared.jvmti();
     match Session::start(*prepared, jni, thread) {
         Ok(session) => {
@@ -108,7 +110,10 @@ pub fn attach_now(vm: Vm) {
 
 unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
     // SAFETY: the VM passes the environment of the calling thread.
-    guard(|| start(unsafe { Jni::new(env.cast()) }, Some(thread)));
+    let jni = unsafe { Jni::new(env.cast()) };
+    // SAFETY: and a reference to it.
+    let thread = unsafe { ThreadRef::new(thread) };
+    guard(|| start(jni, Some(thread)));
 }
 
 unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
@@ -116,10 +121,13 @@ unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
 }
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
+    // SAFETY: the VM passes the environment of the calling thread.
+    let jni = unsafe { Jni::new(env.cast()) };
+    // SAFETY: and a reference to it.
+    let thread = unsafe { ThreadRef::new(thread) };
     guard(|| {
         if let State::Running(session) = &*STATE.read() {
-            // SAFETY: the VM passes the environment of the calling thread.
-            session.thread_started(unsafe { Jni::new(env.cast()) }, thread);
+            session.thread_started(jni, thread);
         }
     });
 }

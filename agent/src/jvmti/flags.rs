@@ -23,7 +23,9 @@ pub enum DebugNonSafepoints {
 
 /// Switches the flag on if it has its default value.
 pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory, _at_start: AtStart) -> DebugNonSafepoints {
-    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else { return DebugNonSafepoints::Missing };
+    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else {
+        return DebugNonSafepoints::Missing;
+    };
     if !flag.is_default() {
         return DebugNonSafepoints::ChosenByUser;
     }

@@ -8,8 +8,8 @@
 
 use std::ffi::{CStr, CString, c_void};
 
-use jni::sys::{JNIEnv, jint, jlong, jobject};
-use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo, jthread};
+use jni::sys::{JNIEnv, jint, jlong};
+use jvmti_sys::{jthread, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo};
 
 #[cfg(feature = "agct")]
 pub mod agct;
@@ -47,20 +47,34 @@ unsafe impl Send for Jvmti {}
 // SAFETY: as above; the wrapper itself is never changed.
 unsafe impl Sync for Jvmti {}
 
+/// A thread as the VM names it in callbacks and listings: a local reference, valid until the callback returns.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadRef(jthread);
+
+impl ThreadRef {
+    /// Wraps a reference that a callback received.
+    ///
+    /// # Safety
+    /// `thread` is a live local reference to a `java.lang.Thread`, and is not used after the callback returns.
+    pub unsafe fn new(thread: jthread) -> Self {
+        Self(thread)
+    }
+}
+
 /// Calls a function of the table and turns its answer into a result.
 macro_rules! call {
     ($jvmti:expr, $name:ident : fn($($type:ty),*), $($argument:expr),*) => {{
         // SAFETY: the VM's environment points at its function table.
         let table = unsafe { *$jvmti.env };
-        // SAFETY: the table holds at least the functions of JVMTI 1.2.
-        let function = unsafe { (*table).$name };
+        // SAFETY: the table lives as long as the VM and holds at least the functions of JVMTI 1.2.
+        let table = unsafe { &*table };
+        let function = table.$name;
         match function {
             None => Err(JvmtiError { function: stringify!($name), code: -1 }),
             Some(function) => {
-                let function = function as *const c_void;
+                type Call = unsafe extern "C" fn(*mut jvmtiEnv, $($type),*) -> jint;
                 // SAFETY: same function, its answer read as the integer it is in C.
-                let function: unsafe extern "C" fn(*mut jvmtiEnv, $($type),*) -> jint =
-                    unsafe { std::mem::transmute(function) };
+                let function = unsafe { std::mem::transmute::<*const c_void, Call>(function as *const c_void) };
                 // SAFETY: the arguments are those the specification asks for, see each caller.
                 match unsafe { function($jvmti.env, $($argument),*) } {
                     0 => Ok(()),
@@ -99,23 +113,25 @@ impl Jvmti {
         call!(self, SetEventNotificationMode: fn(jint, jint, jthread), mode, event as jint, all)
     }
 
-    /// Name of a thread; `null` means the calling one.
-    pub fn thread_name(&self, thread: jthread) -> Option<String> {
+    /// Name of a thread.
+    pub fn thread_name(&self, thread: ThreadRef) -> Option<String> {
         let mut info = jvmtiThreadInfo::default();
-        call!(self, GetThreadInfo: fn(jthread, *mut jvmtiThreadInfo), thread, &raw mut info).ok()?;
+        call!(self, GetThreadInfo: fn(jthread, *mut jvmtiThreadInfo), thread.0, &raw mut info).ok()?;
         self.take_string(info.name)
     }
 
     /// All live platform threads, as local references.
-    pub fn all_threads(&self) -> Vec<jthread> {
+    pub fn all_threads(&self) -> Vec<ThreadRef> {
         let mut count: jint = 0;
         let mut threads: *mut jthread = std::ptr::null_mut();
-        let answer = call!(self, GetAllThreads: fn(*mut jint, *mut *mut jthread), &raw mut count, &raw mut threads);
+        let answer =
+            call!(self, GetAllThreads: fn(*mut jint, *mut *mut jthread), &raw mut count, &raw mut threads);
         if answer.is_err() || threads.is_null() {
             return Vec::new();
         }
         // SAFETY: the VM allocated `count` references at `threads`.
-        let list = unsafe { std::slice::from_raw_parts(threads, usize::try_from(count).unwrap_or(0)) }.to_vec();
+        let list = unsafe { std::slice::from_raw_parts(threads, usize::try_from(count).unwrap_or(0)) };
+        let list = list.iter().copied().map(ThreadRef).collect();
         self.deallocate(threads.cast());
         list
     }
@@ -135,12 +151,14 @@ impl Jvmti {
         use jni::sys::jclass;
         let mut count: jint = 0;
         let mut classes: *mut jclass = std::ptr::null_mut();
-        let answer = call!(self, GetLoadedClasses: fn(*mut jint, *mut *mut jclass), &raw mut count, &raw mut classes);
+        let answer =
+            call!(self, GetLoadedClasses: fn(*mut jint, *mut *mut jclass), &raw mut count, &raw mut classes);
         if answer.is_err() || classes.is_null() {
             return Vec::new();
         }
         // SAFETY: the VM allocated `count` references at `classes`.
-        let list = unsafe { std::slice::from_raw_parts(classes, usize::try_from(count).unwrap_or(0)) }.to_vec();
+        let list =
+            unsafe { std::slice::from_raw_parts(classes, usize::try_from(count).unwrap_or(0)) }.to_vec();
         self.deallocate(classes.cast());
         list
     }
@@ -199,11 +217,13 @@ impl Jni {
     }
 
     /// `java.lang.Thread.eetop` of a thread: its `JavaThread*`, 0 if it is not alive.
-    pub fn java_thread(&self, thread: jobject) -> Option<u64> {
+    pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
         // SAFETY: the environment points at its function table.
         let table = unsafe { *self.env };
+        // SAFETY: the table lives as long as the VM.
+        let table = unsafe { &*table };
         // SAFETY: the table holds at least the functions of JNI 1.1.
-        let functions = unsafe { &(*table).v1_1 };
+        let functions = unsafe { &table.v1_1 };
         // SAFETY: a valid class name.
         let class = unsafe { (functions.FindClass)(self.env, c"java/lang/Thread".as_ptr()) };
         if class.is_null() {
@@ -219,7 +239,7 @@ impl Jni {
             return None;
         }
         // SAFETY: `thread` is a java.lang.Thread and the field one of its long fields.
-        let value: jlong = unsafe { (functions.GetLongField)(self.env, thread, field) };
+        let value: jlong = unsafe { (functions.GetLongField)(self.env, thread.0, field) };
         // SAFETY: the class reference is not used again.
         unsafe { (functions.DeleteLocalRef)(self.env, class) };
         Some(value.cast_unsigned())

@@ -16,10 +16,10 @@ pub struct Library {
 
 impl Library {
     /// The library that contains `address`.
-    pub fn containing(address: *const c_void) -> Option<Self> {
+    pub fn containing(address: u64) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: `info` is writable; any address may be asked about.
-        let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
+        let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
         if found == 0 {
             return None;
         }

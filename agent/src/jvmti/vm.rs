@@ -46,8 +46,10 @@ impl Vm {
     fn functions(&self) -> &JNIInvokeInterface__1_2 {
         // SAFETY: by the promise of `new`.
         let table = unsafe { *self.pointer };
-        // SAFETY: every VM has the invocation functions of JNI 1.2, for as long as it lives.
-        unsafe { &(*table).v1_2 }
+        // SAFETY: the table lives as long as the VM.
+        let table = unsafe { &*table };
+        // SAFETY: every VM has the invocation functions of JNI 1.2.
+        unsafe { &table.v1_2 }
     }
 
     fn environment(&self, version: jint) -> Result<*mut c_void, JvmtiError> {
@@ -75,6 +77,6 @@ impl Vm {
 
     /// The library the VM's own functions lie in.
     pub fn library(&self) -> Option<Library> {
-        Library::containing(self.functions().GetEnv as *const c_void)
+        Library::containing(self.functions().GetEnv as *const c_void as u64)
     }
 }

@@ -1,19 +1,26 @@
 //! THE signal handler: what runs on a profiled thread at each tick of its CPU clock.
 //!
 //! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
-//! Approach: a fixed sequence of loads, one bounded copy and a few atomic operations on memory made before the first tick:
-//! slot from the signal's value, registers, `JavaThread` fields, stack bytes into a pool slab, request into the queue.
-//! Invariant: no allocation, lock, logging, panic or system call but `clock_gettime` (vDSO); errno is kept.
-//! Everything it calls in `queue` is without allocation and locks by construction (`no_std`, no `alloc`).
+//! Approach: a fixed sequence on memory made before the first tick: slot from the signal's value, registers,
+//! `JavaThread` fields, stack bytes into a pool slab, request into the queue.
+//! After the copy there is no locked instruction, because each would wait until the copy has left the store buffer.
+//! Invariant: no allocation, lock, logging, panic or system call; errno is kept.
+//! What it calls in `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 use core::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
-use super::ucontext::{self, CAPTURE_BYTES};
+use super::ucontext::{self, HEAD_BYTES, SnapshotHead};
 use crate::arena::{self, Shared, ThreadSlot};
 
 /// Entry point, installed with SA_SIGINFO; the kernel blocks the signal meanwhile, so it never nests on a thread.
@@ -30,22 +37,22 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
         // SAFETY: the kernel passes a valid siginfo.
         match unsafe { own_slot(shared, info) } {
             Some((index, slot, overrun)) => {
-                // Pairs with the Acquire load in `session::stop`: zero means that no request is being written.
-                shared.in_flight.fetch_add(1, Ordering::AcqRel);
+                slot.busy.store(true, Ordering::Relaxed);
                 // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                unsafe { tick(shared, index, slot, overrun, context) };
-                shared.in_flight.fetch_sub(1, Ordering::AcqRel);
-                shared.cycles.record(ucontext::cycles().wrapping_sub(start));
+                unsafe { tick(shared, index, slot, overrun, start, context) };
+                slot.last_cycles.store(ucontext::cycles().wrapping_sub(start), Ordering::Relaxed);
+                // Release: whoever sees the flag clear sees the request.
+                slot.busy.store(false, Ordering::Release);
             }
             // SAFETY: the arguments are those the kernel passed.
-            None => unsafe { forward(&shared.previous, signal, info, context) },
+            None => unsafe { shared.forward(signal, info, context) },
         }
     }
     // SAFETY: as above.
-    unsafe { errno.write(saved_errno) };
+    unsafe { errno.write(saved_errno) }
 }
 
-/// The slot a timer of ours names, and how many further expirations this signal stands for.
+/// The slot a timer of ours names, and the overrun.
 unsafe fn own_slot(shared: &Shared, info: *mut siginfo_t) -> Option<(u32, &'static ThreadSlot, u32)> {
     // SAFETY: the caller passes the kernel's siginfo.
     let info = unsafe { info.as_ref() }?;
@@ -61,8 +68,15 @@ unsafe fn own_slot(shared: &Shared, info: *mut siginfo_t) -> Option<(u32, &'stat
 }
 
 /// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
-unsafe fn tick(shared: &Shared, index: u32, slot: &ThreadSlot, overrun: u32, context: *mut c_void) {
-    let mut request = Request { overrun, time_ns: ucontext::now_ns(), ..Request::default() };
+unsafe fn tick(
+    shared: &Shared,
+    index: u32,
+    slot: &ThreadSlot,
+    overrun: u32,
+    ticks: u64,
+    context: *mut c_void,
+) {
+    let mut request = Request { overrun, ticks, ..Request::default() };
     let weight = request.cpu_ns(shared.interval_ns);
     if shared.stopping.load(Ordering::Relaxed) {
         slot.queue.lost().add(LostCause::Stopping, weight);
@@ -90,20 +104,21 @@ unsafe fn tick(shared: &Shared, index: u32, slot: &ThreadSlot, overrun: u32, con
     capture.stack_low = from;
     capture.stack_high = high;
     let stack_bytes = wanted.min(shared.max_stack) as usize;
-    let Some(mut slab) = shared.pool.acquire(CAPTURE_BYTES.saturating_add(stack_bytes)) else {
+    let Some(mut slab) = shared.pool.acquire(HEAD_BYTES.saturating_add(stack_bytes)) else {
         slot.queue.lost().add(LostCause::PoolExhausted, weight);
         return;
     };
-    let length = slab.capacity().min(CAPTURE_BYTES.saturating_add(stack_bytes));
-    let stack_bytes = length.saturating_sub(CAPTURE_BYTES);
+    let length = slab.capacity().min(HEAD_BYTES.saturating_add(stack_bytes));
+    let stack_bytes = length.saturating_sub(HEAD_BYTES);
     if (stack_bytes as u64) < wanted {
         request.flags |= RequestFlags::TRUNCATED;
     }
+    let head = SnapshotHead { capture, previous_cycles: slot.last_cycles.load(Ordering::Relaxed) };
     let target = slab.as_mut_ptr();
-    // SAFETY: a slab is at least CAPTURE_BYTES long, aligned to 8 and ours until it is released.
-    unsafe { target.cast::<stackwalk::Capture>().write(capture) };
+    // SAFETY: a slab is at least HEAD_BYTES long, aligned to 8 and ours until it is released.
+    unsafe { target.cast::<SnapshotHead>().write(head) };
     // SAFETY: still inside the slab, since `length` does not exceed its capacity.
-    let target = unsafe { target.add(CAPTURE_BYTES) };
+    let target = unsafe { target.add(HEAD_BYTES) };
     // SAFETY: [from, from + stack_bytes) lies in this thread's own mapped stack, above the handler's frame.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, target, stack_bytes) };
     // SAFETY: record and stack bytes, `length` in all, were written just above.
@@ -111,29 +126,10 @@ unsafe fn tick(shared: &Shared, index: u32, slot: &ThreadSlot, overrun: u32, con
     request.snapshot_len = length as u32;
     // SAFETY: the interrupted thread is the only producer of its queue, and this handler does not nest.
     match unsafe { slot.queue.push(request) } {
-        Ok(()) => {
-            shared.ready.link(index, &slot.queue);
-        }
+        Ok(()) => shared.ready.mark(index),
         Err(refused) => {
             shared.pool.release(refused.snapshot);
             slot.queue.lost().add(LostCause::QueueFull, weight);
         }
-    }
-}
-
-/// Calls the handler that was installed before ours, as the kernel would have.
-unsafe fn forward(previous: &libc::sigaction, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let action = previous.sa_sigaction;
-    if action == libc::SIG_DFL || action == libc::SIG_IGN {
-        return;
-    }
-    if previous.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: SA_SIGINFO says that it takes three arguments.
-        let call: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { core::mem::transmute(action) };
-        call(signal, info, context);
-    } else {
-        // SAFETY: without SA_SIGINFO it takes the signal number.
-        let call: extern "C" fn(c_int) = unsafe { core::mem::transmute(action) };
-        call(signal);
     }
 }

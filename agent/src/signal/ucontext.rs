@@ -6,17 +6,20 @@
 //! Sources: Linux `arch/x86/include/uapi/asm/sigcontext.h`; HotSpot `javaThread.hpp`, `javaFrameAnchor.hpp` through
 //! the offsets of the VM's own tables (`design/hotspot.md`).
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-use core::mem::MaybeUninit;
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 use stackwalk::{Capture, ThreadOffsets};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("Tickwalk's signal handler is written for Linux on x86-64");
 
-/// Size of the record at the head of every snapshot.
-pub const CAPTURE_BYTES: usize = stackwalk::CAPTURE_BYTES;
+pub use sampler_thread::snapshot::{HEAD_BYTES, SnapshotHead};
 
 /// Copies the interrupted registers.
 ///
@@ -83,14 +86,4 @@ unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds; the vDSO answers without a system call.
-pub fn now_ns() -> u64 {
-    let mut time = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: `time` is writable; CLOCK_MONOTONIC exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
-    // SAFETY: zeroed, and filled by the call.
-    let time = unsafe { time.assume_init() };
-    time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.cast_unsigned())
 }

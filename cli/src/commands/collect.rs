@@ -32,17 +32,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let directory = arguments.dir;
     std::fs::create_dir_all(&directory)
         .with_context(|| format!("cannot create the directory {}", directory.display()))?;
-    let server = Server::start(
-        &arguments.listen,
-        Destination::Directory(directory.clone()),
-        Limits::default(),
-    )
-    .with_context(|| {
-        format!(
-            "cannot listen on {}; choose another with --listen",
-            arguments.listen
-        )
-    })?;
+    let server =
+        Server::start(&arguments.listen, Destination::Directory(directory.clone()), Limits::default())
+            .with_context(|| {
+                format!("cannot listen on {}; choose another with --listen", arguments.listen)
+            })?;
     tracing::info!(address = %server.address(), directory = %directory.display(), "collector is ready");
     let received = signals.next()?;
     tracing::info!(signal = received.signal.as_str(), "stopping");

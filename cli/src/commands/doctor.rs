@@ -29,9 +29,5 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     output::print(|out| out.write_all(text.as_bytes()))?;
     let failed = findings.iter().any(|finding| finding.status == Status::Fail);
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -51,10 +51,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Unit::Samples => collapsed::Unit::Samples,
         Unit::Ns => collapsed::Unit::Nanoseconds,
     };
-    let options = Options {
-        unit,
-        threads: arguments.threads,
-    };
+    let options = Options { unit, threads: arguments.threads };
     match (arguments.format, arguments.output) {
         (Format::Collapsed, Some(path)) => {
             output::write_file(&path, |out| collapsed::write(&profile, options, out))?;

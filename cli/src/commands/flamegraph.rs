@@ -24,12 +24,8 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let profile = read_profile(&arguments.recording)?;
-    let page = arguments
-        .output
-        .unwrap_or_else(|| arguments.recording.with_extension("html"));
-    output::write_file(&page, |out| {
-        flamegraph_html::write(&profile, title(&profile), out)
-    })?;
+    let page = arguments.output.unwrap_or_else(|| arguments.recording.with_extension("html"));
+    output::write_file(&page, |out| flamegraph_html::write(&profile, title(&profile), out))?;
     eprintln!("flame graph  {}", page.display());
     Ok(ExitCode::SUCCESS)
 }

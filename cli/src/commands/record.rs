@@ -58,38 +58,21 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.agent.as_deref())?;
     output::check_directory(&arguments.output)?;
     // Blocked before there are threads, so that these signals wait for this one.
-    let signals = Signals::block(&[
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-        Signal::SIGCHLD,
-    ])?;
-    let directory = tempfile::Builder::new()
-        .prefix("tickwalk")
-        .tempdir()
-        .context("no temporary directory")?;
+    let signals =
+        Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD])?;
+    let directory =
+        tempfile::Builder::new().prefix("tickwalk").tempdir().context("no temporary directory")?;
     let socket = directory.path().join("collector");
     let destination = Destination::File(arguments.output.clone());
-    let server =
-        Server::start(&Address::Unix(socket.clone()), destination, Limits::default()).with_context(|| {
-            format!(
-                "cannot listen on {}; set TMPDIR to a short path",
-                socket.display()
-            )
-        })?;
+    let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
+        .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))?;
 
-    let options = AgentOptions {
-        library,
-        socket,
-        interval: arguments.interval.clone(),
-        more: &arguments.agent_option,
-    };
+    let options =
+        AgentOptions { library, socket, interval: arguments.interval.clone(), more: &arguments.agent_option };
     let launch = Launch::new(&arguments.command, &options)?;
-    let status = launch.run(&signals)?;
+    let code = launch.run(&signals)?;
     let sessions = server.stop();
 
-    let code = output::exit_code(status);
     match sessions.split_first() {
         None => eprintln!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
@@ -106,13 +89,8 @@ fn report(arguments: &Arguments, session: &SessionReport, others: &[SessionRepor
     let orders = [Order::SelfTime, Order::TotalTime];
     eprintln!("\ntickwalk: {}", table::report(&profile, &orders, arguments.top));
 
-    let page = arguments
-        .flamegraph
-        .clone()
-        .unwrap_or_else(|| arguments.output.with_extension("html"));
-    output::write_file(&page, |out| {
-        flamegraph_html::write(&profile, title(&profile), out)
-    })?;
+    let page = arguments.flamegraph.clone().unwrap_or_else(|| arguments.output.with_extension("html"));
+    output::write_file(&page, |out| flamegraph_html::write(&profile, title(&profile), out))?;
     eprintln!("recording    {}", session.path.display());
     eprintln!("flame graph  {}", page.display());
     if let Some(path) = &arguments.summary {

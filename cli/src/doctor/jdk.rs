@@ -16,34 +16,22 @@ pub(super) fn examine() -> Vec<Finding> {
     let homes = homes();
     if homes.is_empty() {
         let fix = format!("install one of version {OLDEST} or newer, or set JAVA_HOME");
-        return vec![Finding::warn(
-            SUBJECT,
-            "none found in JAVA_HOME, PATH and /usr/lib/jvm",
-            fix,
-        )];
+        return vec![Finding::warn(SUBJECT, "none found in JAVA_HOME, PATH and /usr/lib/jvm", fix)];
     }
     homes.iter().map(|home| judge(home)).collect()
 }
 
 /// Home directories of JDKs, each once however many links lead to it.
 fn homes() -> BTreeSet<PathBuf> {
-    let named = env::var_os("JAVA_HOME")
-        .filter(|home| !home.is_empty())
-        .map(PathBuf::from);
+    let named = env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let on_path = env::var_os("PATH").and_then(|path| {
-        env::split_paths(&path)
-            .map(|directory| directory.join("java"))
-            .find(|java| java.is_file())
+        env::split_paths(&path).map(|directory| directory.join("java")).find(|java| java.is_file())
     });
     // .../bin/java, with links resolved, lies two levels below the home directory.
     let by_path = on_path
         .and_then(|java| fs::canonicalize(java).ok())
         .and_then(|java| Some(java.parent()?.parent()?.to_owned()));
-    let installed = fs::read_dir("/usr/lib/jvm")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
+    let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());
     named
         .into_iter()
         .chain(by_path)
@@ -56,14 +44,11 @@ fn homes() -> BTreeSet<PathBuf> {
 fn judge(home: &Path) -> Finding {
     let release = Release(fs::read_to_string(home.join("release")).unwrap_or_default());
     let version = release.value("JAVA_VERSION").unwrap_or("of unknown version");
-    let vendor = release
-        .value("IMPLEMENTOR")
-        .map_or(String::new(), |vendor| format!(" ({vendor})"));
+    let vendor = release.value("IMPLEMENTOR").map_or(String::new(), |vendor| format!(" ({vendor})"));
     let found = format!("{version}{vendor} at {}", home.display());
-    let is_openj9 = release
-        .value("JVM_VARIANT")
-        .is_some_and(|variant| variant.eq_ignore_ascii_case("openj9"))
-        || home.join("lib/default/libj9vm29.so").exists();
+    let is_openj9 =
+        release.value("JVM_VARIANT").is_some_and(|variant| variant.eq_ignore_ascii_case("openj9"))
+            || home.join("lib/default/libj9vm29.so").exists();
     if is_openj9 {
         return Finding::warn(
             SUBJECT,
@@ -73,11 +58,7 @@ fn judge(home: &Path) -> Finding {
     }
     if !home.join("lib/server/libjvm.so").is_file() {
         let fix = "use a JDK with the server VM, or of a version that has lib/server";
-        return Finding::warn(
-            SUBJECT,
-            format!("{found}: no lib/server/libjvm.so, not supported"),
-            fix,
-        );
+        return Finding::warn(SUBJECT, format!("{found}: no lib/server/libjvm.so, not supported"), fix);
     }
     match major(version) {
         Some(major) if major < OLDEST => {
@@ -107,10 +88,7 @@ struct Release(String);
 
 impl Release {
     fn value(&self, name: &str) -> Option<&str> {
-        let line = self
-            .0
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
         Some(line.trim().trim_matches('"'))
     }
 }

@@ -26,12 +26,7 @@ const TIMERS_WANTED: u64 = 1_000;
 
 pub(super) fn examine() -> Vec<Finding> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    vec![
-        tick(),
-        pending_signals(&status),
-        seccomp(&status),
-        reading_memory(),
-    ]
+    vec![tick(), pending_signals(&status), seccomp(&status), reading_memory()]
 }
 
 /// Measures how often a timer on a thread's CPU clock can fire.
@@ -70,10 +65,7 @@ fn measure_tick() -> nix::Result<Option<u64>> {
     let event = SigEvent::new(SigevNotify::SigevSignal { signal, si_value: 0 });
     let mut timer = Timer::new(ClockId::CLOCK_THREAD_CPUTIME_ID, event)?;
     let asked = TimeSpec::new(0, ASKED_NS as i64);
-    timer.set(
-        Expiration::IntervalDelayed(asked, asked),
-        TimerSetTimeFlags::empty(),
-    )?;
+    timer.set(Expiration::IntervalDelayed(asked, asked), TimerSetTimeFlags::empty())?;
     let start_ns = cpu_ns()?;
     let mut first_ns = None;
     let mut last_ns = 0;
@@ -91,9 +83,7 @@ fn measure_tick() -> nix::Result<Option<u64>> {
     drop(timer);
     // A last expiration may be pending; with the signal blocked it ends with the descriptor's reader.
     let _ = descriptor.read_signal();
-    Ok(first_ns
-        .filter(|_| periods > 0)
-        .map(|first_ns| (last_ns - first_ns) / periods))
+    Ok(first_ns.filter(|_| periods > 0).map(|first_ns| (last_ns - first_ns) / periods))
 }
 
 fn cpu_ns() -> nix::Result<u64> {
@@ -105,10 +95,7 @@ fn cpu_ns() -> nix::Result<u64> {
 fn configured_hz() -> Option<u64> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let config = fs::read_to_string(format!("/boot/config-{}", release.trim())).ok()?;
-    config
-        .lines()
-        .find_map(|line| line.strip_prefix("CONFIG_HZ="))
-        .and_then(|hz| hz.parse().ok())
+    config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")).and_then(|hz| hz.parse().ok())
 }
 
 /// Each timer reserves one queued signal of the user's limit.
@@ -155,17 +142,10 @@ fn reading_memory() -> Finding {
     const SUBJECT: &str = "memory access";
     let source = *b"tickwalk";
     let mut target = [0; 8];
-    let remote = [RemoteIoVec {
-        base: source.as_ptr() as usize,
-        len: source.len(),
-    }];
+    let remote = [RemoteIoVec { base: source.as_ptr() as usize, len: source.len() }];
     match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut target)], &remote) {
         Ok(8) if target == source => Finding::ok(SUBJECT, "process_vm_readv works"),
-        Ok(_) => Finding::warn(
-            SUBJECT,
-            "process_vm_readv reads something else",
-            "report this kernel",
-        ),
+        Ok(_) => Finding::warn(SUBJECT, "process_vm_readv reads something else", "report this kernel"),
         Err(error) => Finding::warn(
             SUBJECT,
             format!("process_vm_readv is refused ({error}), a slower way will be used"),
@@ -176,8 +156,5 @@ fn reading_memory() -> Finding {
 
 /// Value of a line `name: value` of a status file.
 fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(str::trim)
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

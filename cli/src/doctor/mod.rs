@@ -38,30 +38,15 @@ pub struct Finding {
 
 impl Finding {
     fn ok(subject: &'static str, found: impl Into<String>) -> Self {
-        Finding {
-            status: Status::Ok,
-            subject,
-            found: found.into(),
-            fix: None,
-        }
+        Finding { status: Status::Ok, subject, found: found.into(), fix: None }
     }
 
     fn warn(subject: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding {
-            status: Status::Warn,
-            subject,
-            found: found.into(),
-            fix: Some(fix.into()),
-        }
+        Finding { status: Status::Warn, subject, found: found.into(), fix: Some(fix.into()) }
     }
 
     fn fail(subject: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Finding {
-            status: Status::Fail,
-            subject,
-            found: found.into(),
-            fix: Some(fix.into()),
-        }
+        Finding { status: Status::Fail, subject, found: found.into(), fix: Some(fix.into()) }
     }
 }
 
@@ -86,11 +71,9 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(jdk::examine());
     findings.push(match agent_library::find(None) {
         Ok(path) => Finding::ok("agent", path.display().to_string()),
-        Err(error) => Finding::fail(
-            "agent",
-            error.to_string(),
-            "build it with 'cargo build --release -p agent'",
-        ),
+        Err(error) => {
+            Finding::fail("agent", error.to_string(), "build it with 'cargo build --release -p agent'")
+        }
     });
     findings
 }

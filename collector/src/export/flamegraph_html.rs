@@ -76,18 +76,11 @@ pub fn write(profile: &Profile, title: &str, mut out: impl Write) -> io::Result<
 }
 
 fn data<'p>(profile: &'p Profile, title: &'p str, summary: &'p Summary, tree: &'p CallTree) -> Data<'p> {
-    let rows: FxHashMap<u32, usize> = summary
-        .threads
-        .iter()
-        .enumerate()
-        .map(|(row, thread)| (thread.id, row))
-        .collect();
+    let rows: FxHashMap<u32, usize> =
+        summary.threads.iter().enumerate().map(|(row, thread)| (thread.id, row)).collect();
     let mut warnings = warnings(profile, summary);
     if tree.unknown_ids > 0 {
-        warnings.push(format!(
-            "{} names or stacks were referred to but never received",
-            tree.unknown_ids
-        ));
+        warnings.push(format!("{} names or stacks were referred to but never received", tree.unknown_ids));
     }
     let mut last_node = 0;
     let hello = profile.hello();
@@ -102,10 +95,7 @@ fn data<'p>(profile: &'p Profile, title: &'p str, summary: &'p Summary, tree: &'
         names: &tree.names,
         frame_names: tree.frames.iter().map(|frame| frame.name.0).collect(),
         frame_kinds: tree.frames.iter().map(|frame| frame.kind.into()).collect(),
-        parents: (1u32..)
-            .zip(&tree.parents[1..])
-            .map(|(node, parent)| node - parent)
-            .collect(),
+        parents: (1u32..).zip(&tree.parents[1..]).map(|(node, parent)| node - parent).collect(),
         node_frames: &tree.frame_of[1..],
         sample_nodes: tree
             .samples
@@ -124,14 +114,9 @@ fn data<'p>(profile: &'p Profile, title: &'p str, summary: &'p Summary, tree: &'
 
 /// JSON that can stand inside a script element: no `<` that could end it or open a comment.
 fn escape_json(json: &str) -> String {
-    json.replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026")
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 fn escape_html(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -19,14 +19,7 @@ pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
             Order::SelfTime => "Hot methods by self CPU time",
             Order::TotalTime => "Hot methods by total CPU time",
         };
-        push_table(
-            &mut text,
-            title,
-            &methods(profile, order),
-            order,
-            limit,
-            profile.total().cpu_ns,
-        );
+        push_table(&mut text, title, &methods(profile, order), order, limit, profile.total().cpu_ns);
     }
     text
 }
@@ -43,15 +36,31 @@ pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
     if profile.missing_messages() > 0 {
         warnings.push(format!("{} messages are missing", profile.missing_messages()));
     }
-    if profile.statistics().is_none() {
+    if summary.samples == 0 {
+        warnings.push(
+            "no samples were taken: the program used less CPU time than a sampling interval".to_owned(),
+        );
+    } else if !summary.accounted {
         warnings.push("no statistics were received, so CPU time cannot be accounted for".to_owned());
     } else if summary.explained < TRUSTED {
-        warnings.push(format!(
-            "only {} of CPU time is explained by samples",
-            percent(summary.explained)
-        ));
+        warnings.push(unexplained(summary));
     }
     warnings
+}
+
+/// How much CPU time the samples do not stand for, and what became of it.
+fn unexplained(summary: &Summary) -> String {
+    let cpu = &summary.cpu_ns;
+    let parts = [
+        (cpu.before_timer, "was used before timers ran"),
+        (cpu.lost_ns(), "was lost"),
+        (cpu.unfinished, "lies in unfinished periods"),
+    ];
+    let mut parts: Vec<_> = parts.into_iter().filter(|&(ns, _)| ns > 0).collect();
+    parts.sort_by_key(|&(ns, _)| std::cmp::Reverse(ns));
+    let parts: Vec<String> = parts.into_iter().map(|(ns, what)| format!("{} {what}", duration(ns))).collect();
+    let explained = percent(summary.explained);
+    format!("only {explained} of CPU time is explained by samples: {}", parts.join(", "))
 }
 
 fn push_table(
@@ -70,26 +79,16 @@ fn push_table(
         Order::SelfTime => (["self", "total"], "self time"),
         Order::TotalTime => (["total", "self"], "total time"),
     };
+    if methods.is_empty() {
+        return;
+    }
     // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
-        "\n{title}\n{:>8} {:>8} {time_title:>11}  method",
-        head[0], head[1]
-    );
+    let _ = writeln!(text, "\n{title}\n{:>8} {:>8} {time_title:>11}  method", head[0], head[1]);
     let shown = methods.iter().filter(|method| time_of(method) > 0).take(limit);
     for method in shown {
         let own = percent(share(method.self_ns, whole));
         let total = percent(share(method.total_ns, whole));
-        let (first, second) = if order == Order::SelfTime {
-            (own, total)
-        } else {
-            (total, own)
-        };
-        let _ = writeln!(
-            text,
-            "{first:>8} {second:>8} {:>11}  {}",
-            duration(time_of(method)),
-            method.name
-        );
+        let (first, second) = if order == Order::SelfTime { (own, total) } else { (total, own) };
+        let _ = writeln!(text, "{first:>8} {second:>8} {:>11}  {}", duration(time_of(method)), method.name);
     }
 }

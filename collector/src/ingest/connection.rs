@@ -107,12 +107,10 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
         return None;
     }
     let thread_shared = Arc::clone(shared);
-    let spawned = thread::Builder::new()
-        .name(format!("connection-{id}"))
-        .spawn(move || {
-            run(id, &stream, &thread_shared);
-            thread_shared.open.lock().remove(&id);
-        });
+    let spawned = thread::Builder::new().name(format!("connection-{id}")).spawn(move || {
+        run(id, &stream, &thread_shared);
+        thread_shared.open.lock().remove(&id);
+    });
     match spawned {
         Ok(thread) => Some(thread),
         Err(error) => {
@@ -137,9 +135,7 @@ fn run(id: u64, stream: &Stream, shared: &Shared) {
 }
 
 fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
-    stream
-        .set_write_timeout(Some(shared.limits.write))
-        .map_err(unread)?;
+    stream.set_write_timeout(Some(shared.limits.write)).map_err(unread)?;
     let mut inbox = Inbox::new(shared.limits.message_bytes.min(HELLO_BYTES));
     let deadline = Instant::now() + shared.limits.hello;
     let mut session: Option<Attached> = None;
@@ -198,12 +194,7 @@ impl Attached {
     fn open(hello: &Hello, shared: &Shared) -> Result<Self, Refusal> {
         version::check(hello).map_err(Refusal::Version)?;
         let writer = shared.sessions.lock().open(hello)?;
-        Ok(Attached {
-            id: hello.session_id,
-            writer,
-            timeless: false,
-            reply: Vec::new(),
-        })
+        Ok(Attached { id: hello.session_id, writer, timeless: false, reply: Vec::new() })
     }
 
     /// Writes what `inbox` holds to the recording, then acknowledges it.
@@ -211,11 +202,8 @@ impl Attached {
         if inbox.messages.is_empty() {
             return Ok(());
         }
-        let sequence = self
-            .writer
-            .lock()
-            .append(inbox.messages())
-            .map_err(|error| Refusal::Storage(error.kind()))?;
+        let sequence =
+            self.writer.lock().append(inbox.messages()).map_err(|error| Refusal::Storage(error.kind()))?;
         inbox.clear();
         let body = collector_message::Body::Acknowledgement(Acknowledgement { sequence });
         self.reply.clear();
@@ -299,9 +287,7 @@ impl Inbox {
 }
 
 fn send_reject(mut stream: &Stream, refusal: Refusal) -> io::Result<()> {
-    let body = collector_message::Body::Reject(Reject {
-        reason: refusal.to_string(),
-    });
+    let body = collector_message::Body::Reject(Reject { reason: refusal.to_string() });
     let mut bytes = Vec::new();
     encode_frame(&CollectorMessage { body: Some(body) }, &mut bytes)
         .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;

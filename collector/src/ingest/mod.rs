@@ -113,16 +113,8 @@ impl Server {
         let thread = thread::Builder::new()
             .name("listener".into())
             .spawn(move || listen(&listener, &woken, &thread_shared))?;
-        let stop = StopHandle {
-            shared: Arc::clone(&shared),
-            waker: Arc::new(waker),
-        };
-        Ok(Server {
-            address,
-            shared,
-            stop,
-            listener: Some(thread),
-        })
+        let stop = StopHandle { shared: Arc::clone(&shared), waker: Arc::new(waker) };
+        Ok(Server { address, shared, stop, listener: Some(thread) })
     }
 
     /// The address listened on, with the port the system chose.
@@ -166,10 +158,8 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut next_id = 0u64;
     loop {
-        let mut fds = [
-            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
-            PollFd::new(woken.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds =
+            [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {

@@ -50,19 +50,11 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(destination: Destination, max: usize) -> Self {
-        Sessions {
-            destination,
-            max,
-            in_order: Vec::new(),
-            by_id: FxHashMap::default(),
-        }
+        Sessions { destination, max, in_order: Vec::new(), by_id: FxHashMap::default() }
     }
 
     pub(super) fn report(&self) -> Vec<SessionReport> {
-        self.in_order
-            .iter()
-            .map(|session| session.report.clone())
-            .collect()
+        self.in_order.iter().map(|session| session.report.clone()).collect()
     }
 
     /// The recording of the session that `hello` introduces, opened if it is not.
@@ -91,14 +83,8 @@ impl Sessions {
         );
         let writer = Arc::new(Mutex::new(writer));
         self.by_id.insert(hello.session_id, self.in_order.len());
-        let report = SessionReport {
-            hello: hello.clone(),
-            path,
-        };
-        self.in_order.push(Session {
-            report,
-            writer: Arc::downgrade(&writer),
-        });
+        let report = SessionReport { hello: hello.clone(), path };
+        self.in_order.push(Session { report, writer: Arc::downgrade(&writer) });
         Ok(writer)
     }
 
@@ -112,11 +98,7 @@ impl Sessions {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                 // Processes can follow each other under one id, so a name in use gets the session as well.
                 let candidate = path.with_file_name(format!("{stem}-{}.tickwalk", hello.pid));
-                if self
-                    .in_order
-                    .iter()
-                    .any(|session| session.report.path == candidate)
-                {
+                if self.in_order.iter().any(|session| session.report.path == candidate) {
                     path.with_file_name(format!("{stem}-{}-{:016x}.tickwalk", hello.pid, hello.session_id))
                 } else {
                     candidate

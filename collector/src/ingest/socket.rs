@@ -42,10 +42,7 @@ impl Listener {
             Listener::Unix(_, path) => Address::Unix(path.clone()),
             Listener::Tcp(listener) => {
                 let local = listener.local_addr()?;
-                Address::Tcp {
-                    host: local.ip().to_string(),
-                    port: local.port(),
-                }
+                Address::Tcp { host: local.ip().to_string(), port: local.port() }
             }
         })
     }

@@ -23,8 +23,12 @@ pub use naming::{NameId, NamedFrame, Naming, class_text};
 /// Shown in place of whatever the stream refers to but never defined.
 pub const UNKNOWN: &str = "[unknown]";
 
-/// Reason of stacks that were walked to their end.
+/// Reason of stacks that were walked to their end; of a stack without a reason, this is assumed.
 pub const END_OF_STACK: &str = "end_of_stack";
+
+/// Reasons of stacks from which nothing is missing: walked to a thread's or a virtual thread's first Java frame,
+/// or of a thread that runs no Java code at all.
+pub const WHOLE_STACKS: [&str; 3] = [END_OF_STACK, "end_of_continuation", "not_java"];
 
 /// Samples of one thread on one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,20 +123,12 @@ impl Profile {
     }
 
     fn add_dictionary(&mut self, dictionary: Dictionary) {
-        self.strings.extend(
-            dictionary
-                .strings
-                .into_iter()
-                .map(|entry| (entry.id, entry.text.into_boxed_str())),
-        );
-        self.methods
-            .extend(dictionary.methods.into_iter().map(|method| (method.id, method)));
-        self.frames
-            .extend(dictionary.frames.into_iter().map(|frame| (frame.id, frame)));
-        self.stacks
-            .extend(dictionary.stacks.into_iter().map(|stack| (stack.id, stack)));
-        self.threads
-            .extend(dictionary.threads.into_iter().map(|thread| (thread.id, thread)));
+        self.strings
+            .extend(dictionary.strings.into_iter().map(|entry| (entry.id, entry.text.into_boxed_str())));
+        self.methods.extend(dictionary.methods.into_iter().map(|method| (method.id, method)));
+        self.frames.extend(dictionary.frames.into_iter().map(|frame| (frame.id, frame)));
+        self.stacks.extend(dictionary.stacks.into_iter().map(|stack| (stack.id, stack)));
+        self.threads.extend(dictionary.threads.into_iter().map(|thread| (thread.id, thread)));
     }
 
     fn add_samples(&mut self, batch: &SampleBatch) {
@@ -148,8 +144,7 @@ impl Profile {
 
     fn add_statistics(&mut self, mut statistics: Statistics) {
         let accounts = std::mem::take(&mut statistics.threads);
-        self.accounts
-            .extend(accounts.into_iter().map(|account| (account.thread, account)));
+        self.accounts.extend(accounts.into_iter().map(|account| (account.thread, account)));
         self.statistics = Some(statistics);
     }
 
@@ -160,9 +155,7 @@ impl Profile {
 
     /// Samples by thread ([`Thread::id`]) and stack ([`Stack::id`]), in no particular order.
     pub fn cells(&self) -> impl Iterator<Item = (u32, u64, Cell)> + '_ {
-        self.cells
-            .iter()
-            .map(|(&(thread, stack), &cell)| (thread, stack, cell))
+        self.cells.iter().map(|(&(thread, stack), &cell)| (thread, stack, cell))
     }
 
     /// Sum of all cells.
@@ -178,13 +171,8 @@ impl Profile {
     /// Numbers of all threads that were introduced, sampled or accounted for, in ascending order.
     pub fn thread_ids(&self) -> Vec<u32> {
         let sampled = self.cells.keys().map(|&(thread, _)| thread);
-        let mut ids: Vec<u32> = self
-            .threads
-            .keys()
-            .copied()
-            .chain(self.accounts.keys().copied())
-            .chain(sampled)
-            .collect();
+        let mut ids: Vec<u32> =
+            self.threads.keys().copied().chain(self.accounts.keys().copied()).chain(sampled).collect();
         ids.sort_unstable();
         ids.dedup();
         ids

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use proto::v1::FrameKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{END_OF_STACK, Profile, UNKNOWN};
+use super::{Profile, UNKNOWN, WHOLE_STACKS};
 
 /// Number of a text in a [`Naming`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ impl<'p> Naming<'p> {
         let profile = self.profile;
         let stop = profile.stop_of(id);
         let is_empty = profile.stack(id).is_none_or(|stack| stack.frames.is_empty());
-        if stop != END_OF_STACK && !is_empty {
+        if !WHOLE_STACKS.contains(&stop) && !is_empty {
             frames.push(self.stop_marker(stop));
         }
         frames.reverse();
@@ -106,10 +106,7 @@ impl<'p> Naming<'p> {
     }
 
     fn marker(&mut self, text: &str) -> NamedFrame {
-        NamedFrame {
-            name: self.intern(text),
-            kind: FrameKind::Marker,
-        }
+        NamedFrame { name: self.intern(text), kind: FrameKind::Marker }
     }
 
     fn frame(&mut self, id: u64) -> NamedFrame {
@@ -129,10 +126,7 @@ impl<'p> Naming<'p> {
                 } else {
                     self.string(frame.symbol).unwrap_or(UNKNOWN).to_owned()
                 };
-                NamedFrame {
-                    name: self.intern(&text),
-                    kind,
-                }
+                NamedFrame { name: self.intern(&text), kind }
             }
         };
         self.by_frame.insert(id, named);
@@ -145,9 +139,7 @@ impl<'p> Naming<'p> {
             self.unknown.insert(id);
             return UNKNOWN.to_owned();
         };
-        let class = self
-            .string(method.class_name)
-            .map_or(Cow::Borrowed(UNKNOWN), class_text);
+        let class = self.string(method.class_name).map_or(Cow::Borrowed(UNKNOWN), class_text);
         let name = self.string(method.name).unwrap_or(UNKNOWN);
         format!("{class}.{name}")
     }
@@ -169,9 +161,8 @@ impl<'p> Naming<'p> {
 pub fn class_text(internal: &str) -> Cow<'_, str> {
     let mut name = internal;
     if let Some((head, suffix)) = name.rsplit_once(['+', '/']) {
-        let is_address = suffix
-            .strip_prefix("0x")
-            .is_some_and(|hex| is_all(hex, |digit| digit.is_ascii_hexdigit()));
+        let is_address =
+            suffix.strip_prefix("0x").is_some_and(|hex| is_all(hex, |digit| digit.is_ascii_hexdigit()));
         // JDK 11 numbers hidden classes in decimal.
         if is_address || is_all(suffix, |digit| digit.is_ascii_digit()) {
             name = head;
@@ -184,11 +175,7 @@ pub fn class_text(internal: &str) -> Cow<'_, str> {
     {
         name = head;
     }
-    if name.contains('/') {
-        Cow::Owned(name.replace('/', "."))
-    } else {
-        Cow::Borrowed(name)
-    }
+    if name.contains('/') { Cow::Owned(name.replace('/', ".")) } else { Cow::Borrowed(name) }
 }
 
 fn is_all(text: &str, wanted: impl Fn(char) -> bool) -> bool {
@@ -207,10 +194,7 @@ mod tests {
             ("a/B$$Lambda$14/0x000000080011a040", "a.B$$Lambda"),
             ("a/B$$Lambda+0x000071a2c4001400", "a.B$$Lambda"),
             ("a/B$$Lambda$14/1234567", "a.B$$Lambda"),
-            (
-                "java/lang/invoke/LambdaForm$MH/0x00007f00",
-                "java.lang.invoke.LambdaForm$MH",
-            ),
+            ("java/lang/invoke/LambdaForm$MH/0x00007f00", "java.lang.invoke.LambdaForm$MH"),
             ("a/B$1", "a.B$1"),
             ("a/0x", "a.0x"),
             ("a/B+0xyz", "a.B+0xyz"),

@@ -43,10 +43,7 @@ impl CallTree {
     /// Builds the tree of all stacks in `profile`. Stacks whose walk was cut hang below a frame that says why.
     pub fn new(profile: &Profile) -> Self {
         let mut naming = Naming::new(profile);
-        let root = NamedFrame {
-            name: naming.intern("all"),
-            kind: FrameKind::Marker,
-        };
+        let root = NamedFrame { name: naming.intern("all"), kind: FrameKind::Marker };
         let mut tree = CallTree {
             parents: vec![0],
             frame_of: vec![0],
@@ -79,8 +76,7 @@ impl CallTree {
             last = Some((stack, node));
             tree.samples.push(NodeSamples { thread, node, cell });
         }
-        tree.samples
-            .sort_unstable_by_key(|samples| (samples.node, samples.thread));
+        tree.samples.sort_unstable_by_key(|samples| (samples.node, samples.thread));
         tree.names = naming.texts().to_vec();
         tree.unknown_ids = naming.unknown_ids();
         tree

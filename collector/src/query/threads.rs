@@ -50,12 +50,7 @@ pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
         .into_iter()
         .map(|id| row(profile, id, sampled.get(&id).copied().unwrap_or_default()))
         .collect();
-    rows.sort_by(|a, b| {
-        b.kernel_ns
-            .cmp(&a.kernel_ns)
-            .then(a.tid.cmp(&b.tid))
-            .then(a.id.cmp(&b.id))
-    });
+    rows.sort_by(|a, b| b.kernel_ns.cmp(&a.kernel_ns).then(a.tid.cmp(&b.tid)).then(a.id.cmp(&b.id)));
     rows
 }
 
@@ -63,16 +58,10 @@ fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
     let thread = profile.thread(id);
     let account = profile.account(id).cloned().unwrap_or_default();
     let not_received_ns = account.sampled_ns.saturating_sub(received.cpu_ns);
-    let lost_ns = account
-        .lost
-        .iter()
-        .fold(not_received_ns, |sum, lost| sum.saturating_add(lost.ns));
+    let lost_ns = account.lost.iter().fold(not_received_ns, |sum, lost| sum.saturating_add(lost.ns));
     let accounted = received.cpu_ns.saturating_add(lost_ns);
     // Samples can be newer than the latest account, if the session broke off: then they are what is known.
-    let kernel_ns = account
-        .kernel_ns
-        .saturating_sub(account.handed_on_ns)
-        .max(accounted);
+    let kernel_ns = account.kernel_ns.saturating_sub(account.handed_on_ns).max(accounted);
     ThreadRow {
         tid: thread.map_or(0, |thread| thread.tid),
         name: thread.map_or_else(|| UNKNOWN.to_owned(), |thread| thread.name.clone()),

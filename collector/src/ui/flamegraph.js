@@ -15,7 +15,7 @@ const scroll = $("scroll");
 const state = {
   threads: "all", icicle: false, reverse: false, order: "self", search: "", chosen: -1,
   weights: null, view: null, zoom: null, hover: null, cursor: null,
-  matches: null, rows: [], width: 0, height: 0,
+  matches: null, rows: [], width: 0, height: 0, fromRoot: 0,
 };
 
 function element(tag, className, text) {
@@ -98,7 +98,8 @@ function layOut() {
 }
 
 function refresh(toRoot) {
-  const before = scroll.scrollTop;
+  if (toRoot) state.fromRoot = 0;
+  const { fromRoot } = state;
   state.width = Math.max(scroll.clientWidth - 12, 50);
   state.height = scroll.clientHeight;
   layOut();
@@ -109,7 +110,8 @@ function refresh(toRoot) {
   canvas.style.width = `${state.width}px`;
   canvas.style.height = `${state.height}px`;
   paper.setTransform(ratio, 0, 0, ratio, 0, 0);
-  scroll.scrollTop = toRoot ? (state.icicle ? 0 : scroll.scrollHeight) : before;
+  // What stays in place is the distance from the root, wherever that is.
+  scroll.scrollTop = state.icicle ? fromRoot : scroll.scrollHeight - scroll.clientHeight - fromRoot;
   $("reset").disabled = state.zoom === state.view.root;
   showPath();
   draw();
@@ -346,10 +348,13 @@ function showTip(node, event) {
   tip.style.top = `${event.clientY + 20 + height > window.innerHeight ? event.clientY - height - 12 : event.clientY + 20}px`;
 }
 
+// As in the collector's profile: nothing is missing from these.
+const WHOLE_STACKS = new Set(["end_of_stack", "end_of_continuation", "not_java"]);
+
 function showTrust() {
   const cpu = summary.cpu_ns;
   const lost = Object.values(cpu.lost).reduce((sum, ns) => sum + ns, 0);
-  const cut = Object.entries(summary.stops).filter(([stop]) => stop !== "end_of_stack").reduce((sum, [, count]) => sum + count, 0);
+  const cut = Object.entries(summary.stops).filter(([stop]) => !WHOLE_STACKS.has(stop)).reduce((sum, [, count]) => sum + count, 0);
   const walks = Object.values(summary.stops).reduce((sum, count) => sum + count, 0) || 1;
   const fact = (className, number, text) => {
     const made = element("span", className);
@@ -533,8 +538,13 @@ function listen() {
     draw();
   });
   canvas.addEventListener("click", (event) => zoom(boxAt(event)));
-  scroll.addEventListener("scroll", () => requestAnimationFrame(draw));
-  new ResizeObserver(() => state.view && refresh(false)).observe(scroll);
+  scroll.addEventListener("scroll", () => requestAnimationFrame(() => {
+    // While a change of size is waiting to be laid out, the position is not the user's.
+    if (scroll.clientHeight !== state.height) return;
+    state.fromRoot = state.icicle ? scroll.scrollTop : scroll.scrollHeight - scroll.clientHeight - scroll.scrollTop;
+    draw();
+  }));
+  new ResizeObserver(() => requestAnimationFrame(() => state.view && refresh(false))).observe(scroll);
   document.addEventListener("keydown", onKey);
   $("threads").addEventListener("change", (event) => {
     state.threads = event.target.value;

@@ -68,10 +68,7 @@ impl Stream {
 
     fn push(&mut self, body: Body) {
         let sequence = self.messages.len() as u64 + 1;
-        self.messages.push(AgentMessage {
-            sequence,
-            body: Some(body),
-        });
+        self.messages.push(AgentMessage { sequence, body: Some(body) });
     }
 
     /// Sends pending dictionary entries and samples.
@@ -99,10 +96,7 @@ impl Stream {
     pub fn string(&mut self, text: &str) -> u64 {
         let (id, is_new) = self.id("string", text);
         if is_new {
-            self.dictionary.strings.push(StringEntry {
-                id,
-                text: text.to_owned(),
-            });
+            self.dictionary.strings.push(StringEntry { id, text: text.to_owned() });
         }
         id
     }
@@ -121,12 +115,7 @@ impl Stream {
                 | FrameKind::Inlined
                 | FrameKind::NativeMethod
         );
-        let mut frame = Frame {
-            id,
-            kind: kind.into(),
-            bci: -1,
-            ..Default::default()
-        };
+        let mut frame = Frame { id, kind: kind.into(), bci: -1, ..Default::default() };
         if is_java {
             frame.method = self.method(name);
             frame.bci = 7;
@@ -157,33 +146,19 @@ impl Stream {
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
         let (id, is_new) = self.id("stack", &format!("{frames:?} {stop}"));
         if is_new {
-            self.dictionary.stacks.push(Stack {
-                id,
-                frames: frames.to_vec(),
-                stop: stop.to_owned(),
-            });
+            self.dictionary.stacks.push(Stack { id, frames: frames.to_vec(), stop: stop.to_owned() });
         }
         id
     }
 
     /// A stack of C2 compiled methods, root first.
     pub fn java_stack(&mut self, root_first: &[&str]) -> u64 {
-        let frames: Vec<u64> = root_first
-            .iter()
-            .rev()
-            .map(|name| self.frame(FrameKind::C2, name))
-            .collect();
+        let frames: Vec<u64> = root_first.iter().rev().map(|name| self.frame(FrameKind::C2, name)).collect();
         self.stack(&frames, "end_of_stack")
     }
 
     pub fn thread(&mut self, id: u32, name: &str, kind: ThreadKind) {
-        let thread = Thread {
-            id,
-            tid: 10_000 + id,
-            name: name.to_owned(),
-            kind: kind.into(),
-            java_id: 0,
-        };
+        let thread = Thread { id, tid: 10_000 + id, name: name.to_owned(), kind: kind.into(), java_id: 0 };
         self.dictionary.threads.push(thread);
     }
 
@@ -199,9 +174,7 @@ impl Stream {
     }
 
     pub fn goodbye(&mut self) {
-        self.send(Body::Goodbye(Goodbye {
-            reason: "vm_death".into(),
-        }));
+        self.send(Body::Goodbye(Goodbye { reason: "vm_death".into() }));
     }
 
     /// Everything sent so far.
@@ -230,10 +203,7 @@ impl Stream {
     pub fn profile(&mut self) -> Profile {
         let hello = self.hello.clone();
         let mut profile = Profile::new(hello);
-        self.messages()
-            .iter()
-            .cloned()
-            .for_each(|message| profile.add(message));
+        self.messages().iter().cloned().for_each(|message| profile.add(message));
         profile
     }
 }
@@ -246,11 +216,7 @@ pub fn small() -> Stream {
     stream.thread(1, "main", ThreadKind::Java);
     stream.thread(2, "worker;1", ThreadKind::Java);
     stream.thread(3, "C2 CompilerThread0", ThreadKind::Compiler);
-    let flat = stream.java_stack(&[
-        "com/example/Main.main",
-        "com/example/Work.run",
-        "java/util/HashMap.get",
-    ]);
+    let flat = stream.java_stack(&["com/example/Main.main", "com/example/Work.run", "java/util/HashMap.get"]);
     let deep = stream.java_stack(&[
         "com/example/Main.main",
         "com/example/Work.descend",
@@ -281,11 +247,7 @@ pub fn small() -> Stream {
 }
 
 fn small_statistics() -> Statistics {
-    let lost = vec![Lost {
-        cause: "queue_full".into(),
-        count: 1,
-        ns: INTERVAL_NS,
-    }];
+    let lost = vec![Lost { cause: "queue_full".into(), count: 1, ns: INTERVAL_NS }];
     let account = |thread, sampled: u64, unfinished_ns, samples| ThreadAccount {
         thread,
         kernel_ns: sampled * INTERVAL_NS + unfinished_ns,
@@ -306,30 +268,16 @@ fn small_statistics() -> Statistics {
         ended: true,
         ..Default::default()
     };
-    let histogram = Histogram {
-        count: 4,
-        max: 5_000,
-        bucket: vec![72, 80],
-        bucket_count: vec![3, 1],
-    };
+    let histogram = Histogram { count: 4, max: 5_000, bucket: vec![72, 80], bucket_count: vec![3, 1] };
     Statistics {
         time_ns: 56_000_000_000,
         threads: vec![account(1, 8, 1_000_000, 6), worker, compiler, ended],
         requests: 11,
         samples: 10,
         stops: vec![
-            Counter {
-                name: "end_of_stack".into(),
-                count: 8,
-            },
-            Counter {
-                name: "depth_limit".into(),
-                count: 1,
-            },
-            Counter {
-                name: "no_pc".into(),
-                count: 1,
-            },
+            Counter { name: "end_of_stack".into(), count: 8 },
+            Counter { name: "depth_limit".into(), count: 1 },
+            Counter { name: "no_pc".into(), count: 1 },
         ],
         handler_cycles: Some(histogram.clone()),
         walk_ns: Some(histogram),

@@ -12,10 +12,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % limit.max(1)
     }
 }
@@ -152,21 +149,10 @@ const JIT: &[&[&str]] = &[
         "PhaseIdealLoop::build_and_optimize(LoopOptsMode)",
         "PhaseIdealLoop::split_if_with_blocks(VectorSet&, Node_Stack&)",
     ],
-    &[
-        "PhaseChaitin::Register_Allocate()",
-        "PhaseChaitin::build_ifg_physical(ResourceArea*)",
-    ],
+    &["PhaseChaitin::Register_Allocate()", "PhaseChaitin::build_ifg_physical(ResourceArea*)"],
     &["PhaseChaitin::Register_Allocate()", "PhaseIFG::SquareUp()"],
-    &[
-        "Parse::Parse(JVMState*, ciMethod*, float)",
-        "Parse::do_all_blocks()",
-        "Parse::do_one_bytecode()",
-    ],
-    &[
-        "PhaseIterGVN::optimize()",
-        "PhaseIterGVN::transform_old(Node*)",
-        "PhiNode::Ideal(PhaseGVN*, bool)",
-    ],
+    &["Parse::Parse(JVMState*, ciMethod*, float)", "Parse::do_all_blocks()", "Parse::do_one_bytecode()"],
+    &["PhaseIterGVN::optimize()", "PhaseIterGVN::transform_old(Node*)", "PhiNode::Ideal(PhaseGVN*, bool)"],
     &["Matcher::match()", "Matcher::xform(Node*, int)"],
 ];
 
@@ -180,10 +166,7 @@ const GC: &[&[&str]] = &[
         "G1RemSet::scan_heap_roots(G1ParScanThreadStateSet*)",
         "G1ScanHRForRegionClosure::scan_heap_roots(G1HeapRegion*)",
     ],
-    &[
-        "G1CMTask::do_marking_step(double, bool, bool)",
-        "G1CMTask::drain_local_queue(bool)",
-    ],
+    &["G1CMTask::do_marking_step(double, bool, bool)", "G1CMTask::drain_local_queue(bool)"],
 ];
 
 /// About 30,000 samples. With `trouble`, part of the time is lost, stacks are cut and the end is missing.
@@ -221,12 +204,9 @@ pub fn shop(trouble: bool) -> Stream {
             "C2Compiler::compile_method(ciEnv*, ciMethod*, int)",
             "Compile::Compile(ciEnv*, ciMethod*, int)",
         ],
-        _ => vec![
-            "start_thread",
-            "thread_native_entry(Thread*)",
-            "Thread::call_run()",
-            "WorkerThread::run()",
-        ],
+        _ => {
+            vec!["start_thread", "thread_native_entry(Thread*)", "Thread::call_run()", "WorkerThread::run()"]
+        }
     };
     let pools = [
         ("C2 CompilerThread0", ThreadKind::Compiler, 2_600, JIT, "jit"),
@@ -307,11 +287,7 @@ fn statistics(accounts: &[(u32, u64)], trouble: bool) -> Statistics {
             thread,
             kernel_ns: samples * INTERVAL_NS + lost_ns(samples) + 4_321_000,
             sampled_ns: samples * INTERVAL_NS,
-            lost: vec![Lost {
-                cause: "queue_full".into(),
-                count: 1,
-                ns: lost_ns(samples),
-            }],
+            lost: vec![Lost { cause: "queue_full".into(), count: 1, ns: lost_ns(samples) }],
             samples,
             ..Default::default()
         })
@@ -324,16 +300,8 @@ fn statistics(accounts: &[(u32, u64)], trouble: bool) -> Statistics {
         bucket: (low..low + 20).collect(),
         bucket_count: (0..20).map(|step| 4_000 / (step + 1)).collect(),
     };
-    let walks = [
-        ("end_of_stack", total * 19 / 20),
-        ("unreadable", total / 60),
-        ("depth_limit", total / 30),
-    ];
-    let clean = [
-        ("end_of_stack", total - 12),
-        ("unreadable", 12),
-        ("depth_limit", 0),
-    ];
+    let walks = [("end_of_stack", total * 19 / 20), ("unreadable", total / 60), ("depth_limit", total / 30)];
+    let clean = [("end_of_stack", total - 12), ("unreadable", 12), ("depth_limit", 0)];
     Statistics {
         threads,
         requests: total,
@@ -341,10 +309,7 @@ fn statistics(accounts: &[(u32, u64)], trouble: bool) -> Statistics {
         stops: (if trouble { walks } else { clean })
             .into_iter()
             .filter(|&(_, count)| count > 0)
-            .map(|(name, count)| Counter {
-                name: name.into(),
-                count,
-            })
+            .map(|(name, count)| Counter { name: name.into(), count })
             .collect(),
         handler_cycles: Some(histogram(74)),
         walk_ns: Some(histogram(84)),
@@ -357,11 +322,7 @@ fn statistics(accounts: &[(u32, u64)], trouble: bool) -> Statistics {
         }),
         process_cpu_ns: total * INTERVAL_NS + 400_000_000,
         before_timer_ns: 310_000_000,
-        lost: vec![Lost {
-            cause: "queue_full".into(),
-            count: lost / INTERVAL_NS,
-            ns: lost,
-        }],
+        lost: vec![Lost { cause: "queue_full".into(), count: lost / INTERVAL_NS, ns: lost }],
         ..Default::default()
     }
 }

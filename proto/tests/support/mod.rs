@@ -16,24 +16,11 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("samples", Body::Samples(samples())),
         ("statistics", Body::Statistics(statistics())),
         ("heartbeat", Body::Heartbeat(Heartbeat { time_ns: 123_456_789 })),
-        (
-            "goodbye",
-            Body::Goodbye(Goodbye {
-                reason: "vm_death".into(),
-            }),
-        ),
+        ("goodbye", Body::Goodbye(Goodbye { reason: "vm_death".into() })),
     ];
     (1u64..)
         .zip(bodies)
-        .map(|(sequence, (name, body))| {
-            (
-                name,
-                AgentMessage {
-                    sequence,
-                    body: Some(body),
-                },
-            )
-        })
+        .map(|(sequence, (name, body))| (name, AgentMessage { sequence, body: Some(body) }))
         .collect()
 }
 
@@ -59,10 +46,7 @@ fn hello() -> Hello {
 
 fn dictionary() -> Dictionary {
     Dictionary {
-        strings: vec![StringEntry {
-            id: 11,
-            text: "com/example/Größe<init>".into(),
-        }],
+        strings: vec![StringEntry { id: 11, text: "com/example/Größe<init>".into() }],
         methods: vec![Method {
             id: 21,
             class_name: 11,
@@ -73,28 +57,10 @@ fn dictionary() -> Dictionary {
             hidden: true,
         }],
         frames: vec![
-            Frame {
-                id: 31,
-                kind: FrameKind::Inlined.into(),
-                method: 21,
-                bci: 17,
-                line: 42,
-                symbol: 0,
-            },
-            Frame {
-                id: 32,
-                kind: FrameKind::Stub.into(),
-                method: 0,
-                bci: -1,
-                line: 0,
-                symbol: 11,
-            },
+            Frame { id: 31, kind: FrameKind::Inlined.into(), method: 21, bci: 17, line: 42, symbol: 0 },
+            Frame { id: 32, kind: FrameKind::Stub.into(), method: 0, bci: -1, line: 0, symbol: 11 },
         ],
-        stacks: vec![Stack {
-            id: u64::MAX,
-            frames: vec![31, 32],
-            stop: "end_of_stack".into(),
-        }],
+        stacks: vec![Stack { id: u64::MAX, frames: vec![31, 32], stop: "end_of_stack".into() }],
         threads: vec![Thread {
             id: 1,
             tid: 4322,
@@ -117,17 +83,8 @@ fn samples() -> SampleBatch {
 }
 
 fn statistics() -> Statistics {
-    let histogram = Histogram {
-        count: 3,
-        max: 3_000,
-        bucket: vec![7, 72, 76],
-        bucket_count: vec![1, 1, 1],
-    };
-    let lost = Lost {
-        cause: "queue_full".into(),
-        count: 2,
-        ns: 20_000_000,
-    };
+    let histogram = Histogram { count: 3, max: 3_000, bucket: vec![7, 72, 76], bucket_count: vec![1, 1, 1] };
+    let lost = Lost { cause: "queue_full".into(), count: 2, ns: 20_000_000 };
     Statistics {
         time_ns: 56_000_000_000,
         threads: vec![ThreadAccount {
@@ -143,10 +100,7 @@ fn statistics() -> Statistics {
         }],
         requests: 5,
         samples: 3,
-        stops: vec![Counter {
-            name: "end_of_stack".into(),
-            count: 3,
-        }],
+        stops: vec![Counter { name: "end_of_stack".into(), count: 3 }],
         handler_cycles: Some(histogram.clone()),
         walk_ns: Some(histogram.clone()),
         drain_ns: Some(histogram),

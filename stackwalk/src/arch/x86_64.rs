@@ -92,8 +92,12 @@ pub(crate) fn prologue(before: &[u8]) -> Unwind {
     let mut state = Unwind::Return;
     let mut rest = before;
     while !rest.is_empty() {
-        let Some((length, effect)) = prologue_instruction(rest) else { return after_unknown(state, rest) };
-        let Some(next) = rest.get(length..) else { return state };
+        let Some((length, effect)) = prologue_instruction(rest) else {
+            return after_unknown(state, rest);
+        };
+        let Some(next) = rest.get(length..) else {
+            return state;
+        };
         state = apply(state, effect);
         rest = next;
     }
@@ -268,7 +272,8 @@ mod tests {
 
     #[test]
     fn exits() {
-        let exit = |after: &[u8]| epilogue(Around { before: &[], after, from_entry: false }, false, Some(0x548));
+        let exit =
+            |after: &[u8]| epilogue(Around { before: &[], after, from_entry: false }, false, Some(0x548));
         assert_eq!(exit(&[0x48, 0x83, 0xc4, 0x30, 0x5d, 0xc3]), None, "add rsp");
         assert_eq!(exit(&[0x5d, 0x49, 0x3b, 0xa7, 0, 4, 0, 0]), Some(Unwind::Pushed));
         assert_eq!(exit(&[0x49, 0x3b, 0xa7, 0, 4, 0, 0]), Some(Unwind::Return));

@@ -132,7 +132,9 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
         name if name.starts_with(b"StubRoutines (cont") => BlobKind::ContinuationStubs,
         name if name.starts_with(b"StubRoutines") => BlobKind::StubRoutines,
         name if name.starts_with(b"optimized_entry") || name.starts_with(b"upcall") => BlobKind::Upcall,
-        name if name.iter().all(|byte| matches!(byte, b' '..=b'~')) && !name.is_empty() => BlobKind::RuntimeStub,
+        name if name.iter().all(|byte| matches!(byte, b' '..=b'~')) && !name.is_empty() => {
+            BlobKind::RuntimeStub
+        }
         _ => return None,
     })
 }

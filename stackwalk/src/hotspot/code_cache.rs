@@ -95,7 +95,11 @@ impl CodeCache {
 }
 
 impl CodeHeap {
-    fn read<M: Memory + ?Sized>(layout: &CodeHeapLayout, memory: &M, object: u64) -> Result<Self, LayoutError> {
+    fn read<M: Memory + ?Sized>(
+        layout: &CodeHeapLayout,
+        memory: &M,
+        object: u64,
+    ) -> Result<Self, LayoutError> {
         let space = object.wrapping_add(u64::from(layout.memory));
         let log2_segment_size = memory.read_u32(object.wrapping_add(u64::from(layout.log2_segment_size)))?;
         let segmap = object.wrapping_add(u64::from(layout.segmap)).wrapping_add(u64::from(layout.space_low));

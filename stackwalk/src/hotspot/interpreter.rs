@@ -29,8 +29,12 @@ impl Bytecodes {
     pub(crate) const NONE: Self = Self { method: 0, start: 0, size: 0, native: false };
 
     /// Reads them; `None` if `method` cannot be a method.
-    pub(crate) fn read<M: Memory + ?Sized>(layout: &MethodLayout, memory: &M, method: Method) -> Option<Self> {
-        if method.0 == 0 || method.0 % 8 != 0 {
+    pub(crate) fn read<M: Memory + ?Sized>(
+        layout: &MethodLayout,
+        memory: &M,
+        method: Method,
+    ) -> Option<Self> {
+        if method.0 == 0 || !method.0.is_multiple_of(8) {
             return None;
         }
         let mut block = [0; METHOD_BYTES];

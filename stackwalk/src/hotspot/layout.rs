@@ -2,11 +2,13 @@
 //!
 //! Two builds of the same JDK release differ in offsets, and releases differ in field names, widths and owners,
 //! so nothing here is a number: a field is named, found or not found, and its width comes from its C++ type.
+//! The rows looked for are in `rows`; this file gives each a meaning and a type.
 //! A field that some supported JDK lacks is an `Option` in [`Layout`]; the note names the JDKs that have it.
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
 use super::LayoutError;
-use super::vm_structs::{FieldRow, VmSymbols, visit_fields, visit_ints, visit_types};
+use super::rows::{BlobKindValues, ConstantTable, FieldTable, TypeTable};
+use super::vm_structs::{FieldRow, VmSymbols};
 use crate::memory::{Memory, Unreadable};
 
 /// An instance field whose width differs between JDKs.
@@ -37,190 +39,6 @@ impl SizedField {
             4 => memory.read_i32(at).map(i64::from),
             _ => memory.read_u64(at).map(u64::cast_signed),
         }
-    }
-}
-
-macro_rules! fields {
-    ($($(#[$doc:meta])* $name:ident = $(($type_name:literal, $field_name:literal))|+;)*) => {
-        /// Every row of the fields table that is used, as found; `None` where this JDK has none.
-        #[derive(Clone, Copy, Default)]
-        struct FieldTable { $($(#[$doc])* $name: Option<FieldRow>,)* }
-
-        impl FieldTable {
-            fn put(&mut self, type_name: &str, field_name: &str, found: FieldRow) {
-                match (type_name, field_name) {
-                    $($(($type_name, $field_name))|+ => self.$name = Some(found),)*
-                    _ => {}
-                }
-            }
-        }
-    };
-}
-
-fields! {
-    // Code cache.
-    heaps = ("CodeCache", "_heaps");
-    low_bound = ("CodeCache", "_low_bound");
-    high_bound = ("CodeCache", "_high_bound");
-    growable_length = ("GenericGrowableArray", "_len") | ("GrowableArrayBase", "_len");
-    growable_data = ("GrowableArray<int>", "_data");
-    heap_memory = ("CodeHeap", "_memory");
-    heap_segmap = ("CodeHeap", "_segmap");
-    heap_log2_segment_size = ("CodeHeap", "_log2_segment_size");
-    space_low = ("VirtualSpace", "_low");
-    space_high = ("VirtualSpace", "_high");
-    space_low_boundary = ("VirtualSpace", "_low_boundary");
-    space_high_boundary = ("VirtualSpace", "_high_boundary");
-    block_used = ("HeapBlock::Header", "_used");
-    // CodeBlob.
-    blob_name = ("CodeBlob", "_name");
-    blob_size = ("CodeBlob", "_size");
-    blob_kind = ("CodeBlob", "_kind");
-    blob_frame_complete = ("CodeBlob", "_frame_complete_offset");
-    blob_frame_size = ("CodeBlob", "_frame_size");
-    blob_data_offset = ("CodeBlob", "_data_offset");
-    blob_code_begin = ("CodeBlob", "_code_begin");
-    blob_code_end = ("CodeBlob", "_code_end");
-    blob_code_offset = ("CodeBlob", "_code_offset");
-    blob_mutable_data = ("CodeBlob", "_mutable_data");
-    blob_mutable_data_size = ("CodeBlob", "_mutable_data_size");
-    blob_relocation_size = ("CodeBlob", "_relocation_size");
-    // nmethod.
-    nmethod_method = ("CompiledMethod", "_method") | ("nmethod", "_method");
-    nmethod_scopes_data_begin = ("CompiledMethod", "_scopes_data_begin");
-    nmethod_scopes_data_offset = ("nmethod", "_scopes_data_offset");
-    nmethod_scopes_pcs_offset = ("nmethod", "_scopes_pcs_offset");
-    nmethod_dependencies_offset = ("nmethod", "_dependencies_offset");
-    nmethod_metadata_offset = ("nmethod", "_metadata_offset");
-    nmethod_immutable_data = ("nmethod", "_immutable_data");
-    nmethod_immutable_data_size = ("nmethod", "_immutable_data_size");
-    nmethod_deopt_begin = ("CompiledMethod", "_deopt_handler_begin");
-    nmethod_deopt_mh_begin = ("CompiledMethod", "_deopt_mh_handler_begin");
-    nmethod_deopt_offset = ("nmethod", "_deopt_handler_offset") | ("nmethod", "_deopt_handler_entry_offset");
-    nmethod_deopt_mh_offset = ("nmethod", "_deopt_mh_handler_offset");
-    nmethod_orig_pc_offset = ("nmethod", "_orig_pc_offset");
-    nmethod_verified_entry = ("nmethod", "_verified_entry_point");
-    nmethod_verified_entry_offset = ("nmethod", "_verified_entry_offset");
-    nmethod_osr_entry = ("nmethod", "_osr_entry_point");
-    nmethod_compile_id = ("nmethod", "_compile_id");
-    nmethod_comp_level = ("nmethod", "_comp_level");
-    pc_desc_pc_offset = ("PcDesc", "_pc_offset");
-    pc_desc_scope_offset = ("PcDesc", "_scope_decode_offset");
-    // Methods.
-    method_const_method = ("Method", "_constMethod");
-    method_access_flags = ("Method", "_access_flags");
-    method_flags = ("Method", "_flags");
-    const_method_constants = ("ConstMethod", "_constants");
-    const_method_size = ("ConstMethod", "_constMethod_size");
-    const_method_flags = ("ConstMethod", "_flags") | ("ConstMethod", "_flags._flags");
-    const_method_code_size = ("ConstMethod", "_code_size");
-    const_method_name_index = ("ConstMethod", "_name_index");
-    const_method_signature_index = ("ConstMethod", "_signature_index");
-    pool_holder = ("ConstantPool", "_pool_holder");
-    pool_length = ("ConstantPool", "_length");
-    pool_source_file_index = ("ConstantPool", "_source_file_name_index");
-    klass_source_file_index = ("InstanceKlass", "_source_file_name_index");
-    klass_name = ("Klass", "_name");
-    symbol_length = ("Symbol", "_length");
-    symbol_body = ("Symbol", "_body");
-    // Interpreter, stubs, anchors.
-    interpreter_code = ("AbstractInterpreter", "_code");
-    queue_buffer = ("StubQueue", "_stub_buffer");
-    queue_limit = ("StubQueue", "_buffer_limit");
-    call_stub_return = ("StubRoutines", "_call_stub_return_address");
-    continuation_barrier = ("StubRoutines", "_cont_returnBarrier");
-    anchor_sp = ("JavaFrameAnchor", "_last_Java_sp");
-    anchor_pc = ("JavaFrameAnchor", "_last_Java_pc");
-    anchor_fp = ("JavaFrameAnchor", "_last_Java_fp");
-    wrapper_anchor = ("JavaCallWrapper", "_anchor");
-    // Threads.
-    thread_anchor = ("JavaThread", "_anchor");
-    thread_state = ("JavaThread", "_thread_state");
-    thread_osthread = ("JavaThread", "_osthread") | ("Thread", "_osthread");
-    thread_id = ("OSThread", "_thread_id");
-    thread_stack_base = ("JavaThread", "_stack_base");
-    thread_stack_size = ("JavaThread", "_stack_size");
-    thread_vframe_array_head = ("JavaThread", "_vframe_array_head");
-    thread_cont_entry = ("JavaThread", "_cont_entry");
-    thread_terminated = ("JavaThread", "_terminated");
-    thread_saved_exception_pc = ("JavaThread", "_saved_exception_pc");
-    thread_next = ("JavaThread", "_next");
-    thread_object = ("JavaThread", "_threadObj");
-    thread_vthread = ("JavaThread", "_vthread");
-    thread_list_head = ("Threads", "_thread_list");
-    threads_list = ("ThreadsSMRSupport", "_java_thread_list");
-    threads_length = ("ThreadsList", "_length");
-    threads_array = ("ThreadsList", "_threads");
-    // VM.
-    vm_major = ("Abstract_VM_Version", "_vm_major_version");
-    flags = ("JVMFlag", "flags");
-    flags_count = ("JVMFlag", "numFlags");
-    flag_name = ("JVMFlag", "_name");
-    flag_address = ("JVMFlag", "_addr");
-    flag_flags = ("JVMFlag", "_flags");
-}
-
-/// Sizes of C++ types that are used.
-#[derive(Clone, Copy, Default)]
-struct TypeTable {
-    heap_block: Option<u64>,
-    const_method: Option<u64>,
-    constant_pool: Option<u64>,
-    access_flags: Option<u64>,
-    jvm_flag: Option<u64>,
-    pc_desc: Option<u64>,
-}
-
-/// Integer constants that are used.
-#[derive(Clone, Copy, Default)]
-struct ConstantTable {
-    in_java: Option<i32>,
-    not_terminated: Option<i32>,
-    has_line_numbers: Option<i32>,
-    entry_wrapper: Option<i32>,
-    sender_sp: Option<i32>,
-    kinds: BlobKindValues,
-}
-
-/// `CodeBlobKind` values; JDK 24 and later, renumbered in 28.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct BlobKindValues {
-    pub(crate) nmethod: Option<i32>,
-    pub(crate) adapter: Option<i32>,
-    pub(crate) vtable: Option<i32>,
-    pub(crate) method_handle_adapter: Option<i32>,
-    pub(crate) runtime_stub: Option<i32>,
-    pub(crate) deoptimization: Option<i32>,
-    pub(crate) safepoint: Option<i32>,
-    pub(crate) exception: Option<i32>,
-    pub(crate) uncommon_trap: Option<i32>,
-    pub(crate) upcall: Option<i32>,
-}
-
-impl ConstantTable {
-    fn put(&mut self, name: &str, value: i32) {
-        let kinds = &mut self.kinds;
-        let slot = match name {
-            "_thread_in_Java" => &mut self.in_java,
-            "JavaThread::_not_terminated" => &mut self.not_terminated,
-            "ConstMethod::_has_linenumber_table" | "ConstMethodFlags::_misc_has_linenumber_table" => {
-                &mut self.has_line_numbers
-            }
-            "frame::entry_frame_call_wrapper_offset" => &mut self.entry_wrapper,
-            "frame::interpreter_frame_sender_sp_offset" => &mut self.sender_sp,
-            "CodeBlobKind::Nmethod" => &mut kinds.nmethod,
-            "CodeBlobKind::Adapter" => &mut kinds.adapter,
-            "CodeBlobKind::Vtable" => &mut kinds.vtable,
-            "CodeBlobKind::MHAdapter" => &mut kinds.method_handle_adapter,
-            "CodeBlobKind::RuntimeStub" => &mut kinds.runtime_stub,
-            "CodeBlobKind::Deoptimization" => &mut kinds.deoptimization,
-            "CodeBlobKind::Safepoint" => &mut kinds.safepoint,
-            "CodeBlobKind::Exception" => &mut kinds.exception,
-            "CodeBlobKind::UncommonTrap" => &mut kinds.uncommon_trap,
-            "CodeBlobKind::Upcall" => &mut kinds.upcall,
-            _ => return,
-        };
-        *slot = Some(value);
     }
 }
 
@@ -447,23 +265,9 @@ macro_rules! need {
 impl Layout {
     /// Reads the tables and resolves every field.
     pub(crate) fn read<M: Memory + ?Sized>(symbols: &VmSymbols, memory: &M) -> Result<Self, LayoutError> {
-        let mut fields = FieldTable::default();
-        visit_fields(symbols, memory, |type_name, field_name, row| fields.put(type_name, field_name, row))?;
-        let mut types = TypeTable::default();
-        visit_types(symbols, memory, |name, size| {
-            let slot = match name {
-                "HeapBlock" => &mut types.heap_block,
-                "ConstMethod" => &mut types.const_method,
-                "ConstantPool" => &mut types.constant_pool,
-                "AccessFlags" => &mut types.access_flags,
-                "JVMFlag" => &mut types.jvm_flag,
-                "PcDesc" => &mut types.pc_desc,
-                _ => return,
-            };
-            *slot = Some(size);
-        })?;
-        let mut constants = ConstantTable::default();
-        visit_ints(symbols, memory, |name, value| constants.put(name, value))?;
+        let fields = FieldTable::read(symbols, memory)?;
+        let types = TypeTable::read(symbols, memory)?;
+        let constants = ConstantTable::read(symbols, memory)?;
         Ok(Self {
             code_heap: code_heap(&fields, &types)?,
             blob: blob(&fields, &constants)?,
@@ -596,7 +400,8 @@ fn method(
 }
 
 fn frame(fields: &FieldTable, constants: &ConstantTable) -> Result<FrameLayout, LayoutError> {
-    let wrapper = constants.entry_wrapper.ok_or(LayoutError::MissingConstant("entry_frame_call_wrapper_offset"))?;
+    let wrapper =
+        constants.entry_wrapper.ok_or(LayoutError::MissingConstant("entry_frame_call_wrapper_offset"))?;
     let sender_sp =
         constants.sender_sp.ok_or(LayoutError::MissingConstant("interpreter_frame_sender_sp_offset"))?;
     Ok(FrameLayout {

@@ -87,7 +87,7 @@ const HIDDEN_IN_CONST_METHOD: u64 = 1 << 12;
 const FIRST_SYMBOL_BYTES: usize = 96;
 
 fn pointer(address: u64) -> Result<u64, MethodError> {
-    if address == 0 || address % 8 != 0 {
+    if address == 0 || !address.is_multiple_of(8) {
         return Err(MethodError::BadPointer(address));
     }
     Ok(address)

@@ -14,6 +14,7 @@ mod layout;
 pub(crate) mod method;
 pub(crate) mod nmethod;
 pub(crate) mod pc_desc;
+mod rows;
 pub(crate) mod scope_desc;
 pub(crate) mod thread;
 pub(crate) mod unsigned5;
@@ -144,7 +145,8 @@ impl HotSpot {
     ///
     /// Both grow; asking again later gives larger ranges with the same starts. Empty before the VM has started.
     pub fn code_ranges<M: Memory + ?Sized>(&self, memory: &M) -> impl Iterator<Item = (u64, u64)> + use<M> {
-        let ranges = self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));
+        let ranges =
+            self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));
         ranges.into_iter().flatten().flatten().flatten()
     }
 

@@ -84,7 +84,11 @@ impl NmethodLayout {
     }
 
     /// Bytes from the frame's sp to the return address that a deoptimisation handler replaced.
-    pub(crate) fn orig_pc_offset<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<u32, Unreadable> {
+    pub(crate) fn orig_pc_offset<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        blob: u64,
+    ) -> Result<u32, Unreadable> {
         memory.read_u32(blob.wrapping_add(u64::from(self.orig_pc_offset)))
     }
 

@@ -68,9 +68,10 @@ pub(crate) fn decode<M: Memory + ?Sized>(
         let record = windows.scopes.get(memory, at, length, debug.scopes, LEAD)?;
         let (sender, index, bci) = three(unsigned5, record).ok_or(ScopeError::Malformed)?;
         let slot = u64::from(index.checked_sub(1).ok_or(ScopeError::Malformed)?) * 8;
-        let entry = windows.metadata.get(memory, debug.metadata.0.wrapping_add(slot), 8, debug.metadata, 128)?;
+        let entry =
+            windows.metadata.get(memory, debug.metadata.0.wrapping_add(slot), 8, debug.metadata, 128)?;
         let method = entry.try_into().map(u64::from_ne_bytes).map_err(|_| ScopeError::Malformed)?;
-        if method == 0 || method % 8 != 0 {
+        if method == 0 || !method.is_multiple_of(8) {
             return Err(ScopeError::Malformed);
         }
         let method = Method(method);

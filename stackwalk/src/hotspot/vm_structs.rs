@@ -142,8 +142,10 @@ fn rows<M: Memory + ?Sized>(
     name_column: u64,
     mut visit: impl FnMut(&Row) -> Result<(), LayoutError>,
 ) -> Result<(), LayoutError> {
-    let length =
-        usize::try_from(stride).ok().filter(|&n| n > 0 && n <= ROW_BYTES).ok_or(LayoutError::BadStride(stride))?;
+    let length = usize::try_from(stride)
+        .ok()
+        .filter(|&n| n > 0 && n <= ROW_BYTES)
+        .ok_or(LayoutError::BadStride(stride))?;
     for index in 0..MAX_TABLE_ROWS {
         let mut row = Row([0; ROW_BYTES]);
         let address = first.wrapping_add(index.wrapping_mul(stride));
@@ -169,7 +171,9 @@ pub(crate) fn visit_fields<M: Memory + ?Sized>(
             FieldRow::Static { address: row.word(symbols.struct_address) }
         } else {
             let type_string = Name::read(memory, row.word(symbols.struct_type_string))?;
-            let Ok(offset) = u32::try_from(row.word(symbols.struct_offset)) else { return Ok(()) };
+            let Ok(offset) = u32::try_from(row.word(symbols.struct_offset)) else {
+                return Ok(());
+            };
             FieldRow::Instance { offset, width: width(type_string.text()) }
         };
         visit(type_name.text(), field_name.text(), found);
@@ -209,7 +213,8 @@ fn width(type_string: &str) -> u8 {
         | "CompLevel" | "CodeBlobKind" => 1,
         "u2" | "s2" | "short" | "unsigned short" | "jshort" | "jchar" | "int16_t" | "uint16_t" => 2,
         "int" | "uint" | "unsigned int" | "jint" | "u4" | "int32_t" | "uint32_t" | "pid_t" => 4,
-        "size_t" | "intptr_t" | "uintptr_t" | "address" | "jlong" | "u8" | "int64_t" | "uint64_t" | "julong" => 8,
+        "size_t" | "intptr_t" | "uintptr_t" | "address" | "jlong" | "u8" | "int64_t" | "uint64_t"
+        | "julong" => 8,
         pointer if pointer.ends_with('*') => 8,
         _ => 0,
     }

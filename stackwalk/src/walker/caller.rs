@@ -37,14 +37,14 @@ impl<M: Memory> Walk<'_, M> {
                 self.step_compiled(cursor, &entry)
             }
             BlobKind::ContinuationStubs => Err(Stop::ContinuationBarrier),
-            BlobKind::RuntimeStub | BlobKind::Safepoint => {
+            BlobKind::RuntimeStub | BlobKind::Safepoint if blob.frame_bytes >= 16 => {
                 let next = self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm);
                 Ok(Step { emit: stub, next })
             }
             BlobKind::Deoptimization => Err(Stop::Deoptimizing),
             BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
-            BlobKind::StubRoutines => {
-                let next = self.caller_by_fp(cursor).ok_or(Stop::BadFrame(cursor.pc));
+            BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint => {
+                let next = self.caller_of_calling_stub(cursor).ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })
             }
             BlobKind::Interpreter | BlobKind::Adapter | BlobKind::Leaf => Err(Stop::BadFrame(cursor.pc)),
@@ -67,7 +67,12 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The caller of a complete frame of `size` bytes with the saved fp below the return address.
-    pub(super) fn caller_of_fixed_frame(&self, cursor: Cursor, size: u64, doing: Doing) -> Result<Cursor, Stop> {
+    pub(super) fn caller_of_fixed_frame(
+        &self,
+        cursor: Cursor,
+        size: u64,
+        doing: Doing,
+    ) -> Result<Cursor, Stop> {
         if size < 16 {
             return Err(Stop::BadFrame(cursor.pc));
         }
@@ -122,7 +127,11 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Bytecodes of a method, remembered or read, if `fits` accepts them.
-    pub(super) fn bytecodes(&mut self, method: Method, fits: impl Fn(&Bytecodes) -> bool) -> Option<Bytecodes> {
+    pub(super) fn bytecodes(
+        &mut self,
+        method: Method,
+        fits: impl Fn(&Bytecodes) -> bool,
+    ) -> Option<Bytecodes> {
         if let Some(found) = self.cache.find_bytecodes(method.0, &fits) {
             return Some(found);
         }

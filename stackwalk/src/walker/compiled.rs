@@ -1,6 +1,7 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
 use super::{Cursor, Doing, Emit, Scopes, Step, Walk};
+use crate::arch::Unwind;
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -31,7 +32,7 @@ impl<M: Memory> Walk<'_, M> {
         let layout = &self.hotspot.layout.nmethod;
         let unknown = Stop::UnknownCode(cursor.pc);
         let identity = Identity::read(layout, self.memory, blob.address)?;
-        if identity.method == 0 || identity.method % 8 != 0 {
+        if identity.method == 0 || !identity.method.is_multiple_of(8) {
             return Err(unknown);
         }
         let mut entry = CompiledPc {
@@ -122,9 +123,11 @@ impl<M: Memory> Walk<'_, M> {
                 level: CompileLevel(entry.level),
                 place,
             }),
-            CompiledKind::Native => {
-                Emit::One(Frame::NativeMethod { method: Method(entry.identity.method), compiled: true, place })
-            }
+            CompiledKind::Native => Emit::One(Frame::NativeMethod {
+                method: Method(entry.identity.method),
+                compiled: true,
+                place,
+            }),
             CompiledKind::ContinuationEntry => Emit::Nothing,
         }
     }
@@ -134,7 +137,17 @@ impl<M: Memory> Walk<'_, M> {
         if entry.kind == CompiledKind::ContinuationEntry {
             return Err(Stop::EndOfContinuation);
         }
-        let next = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
+        let plain = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
+        let next = match cursor.doing {
+            Doing::CallingVm => self.caller_below_arguments(cursor).map_or(plain, Ok),
+            Doing::CallingJava | Doing::Interrupted => plain,
+        };
         Ok(Step { emit: self.compiled_frames(cursor, entry), next })
+    }
+
+    /// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame.
+    fn caller_below_arguments(&self, cursor: Cursor) -> Option<Cursor> {
+        let blob = self.blob_at(cursor.pc).ok()?;
+        self.verified(cursor, &blob, Unwind::Whole)
     }
 }

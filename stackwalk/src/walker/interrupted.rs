@@ -5,8 +5,8 @@
 
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD, Unwind, epilogue,
-    is_interpreter_return, prologue,
+    Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD, Unwind,
+    epilogue, is_interpreter_return, prologue,
 };
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -64,18 +64,21 @@ impl<M: Memory> Walk<'_, M> {
         let verified = layout.verified_entry(self.memory, blob)?;
         let osr = layout.osr_entry(self.memory, blob.address)?;
         let complete = blob.frame_complete.is_some_and(|complete| pc >= complete);
-        let in_osr_prologue = osr >= blob.code_begin && pc >= osr && pc - osr < OSR_PROLOGUE_BYTES;
+        // Code without such an entry has the address of its first instruction there.
+        let in_osr_prologue = osr > verified && pc >= osr && pc - osr < OSR_PROLOGUE_BYTES;
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         if in_osr_prologue || !complete {
             let entry = if in_osr_prologue { osr } else { verified };
             if pc <= entry {
                 return Ok(Unwind::Return);
             }
-            let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
             let around = self.around(pc, entry, blob, &mut bytes)?;
             // Beyond the longest prologue only barriers are left, which run with the frame complete.
-            return Ok(if around.from_entry { prologue(around.before) } else { Unwind::Whole });
+            let state = if around.from_entry { prologue(around.before) } else { Unwind::Whole };
+            if state != Unwind::Whole {
+                return Ok(state);
+            }
         }
-        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(pc, blob.code_begin, blob, &mut bytes)?;
         let native = blob.kind == BlobKind::NativeWrapper;
         let in_exit = epilogue(around, native, self.hotspot.layout.thread.saved_exception_pc);
@@ -84,7 +87,13 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Reads the instructions around `pc`, from `entry` on if it is near enough.
-    fn around<'b>(&self, pc: u64, entry: u64, blob: &CodeBlob, bytes: &'b mut [u8]) -> Result<Around<'b>, Stop> {
+    fn around<'b>(
+        &self,
+        pc: u64,
+        entry: u64,
+        blob: &CodeBlob,
+        bytes: &'b mut [u8],
+    ) -> Result<Around<'b>, Stop> {
         let start = entry.max(pc.saturating_sub(CODE_BEFORE)).max(blob.code_begin).min(pc);
         let end = blob.code_end.min(pc.saturating_add(CODE_AFTER));
         let length = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
@@ -95,19 +104,19 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Around { before, after, from_entry: start == entry })
     }
 
-    /// The caller by `rule` if it is one; otherwise with temporaries pushed below the complete frame.
-    fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
+    /// The caller by `rule` if it is one; otherwise with words pushed below the complete frame.
+    pub(super) fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
         let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
         if found.is_some() || blob.frame_bytes < 16 || !matches!(rule, Unwind::Whole | Unwind::FramePointer) {
             return found;
         }
-        let mut frames = (0..=MAX_PUSHED_WORDS).filter_map(|words| {
+        // Locals may hold an old return address at the same distance; only the one whose call leads to this
+        // very code counts.
+        (1..=MAX_PUSHED_WORDS).find_map(|words| {
             let lowered = Cursor { sp: cursor.sp.wrapping_add(words * 8), ..cursor };
-            self.unwind(lowered, blob.frame_bytes, Unwind::Whole).filter(|caller| self.is_caller(caller))
-        });
-        // Two possible frames prove neither.
-        let first = frames.next()?;
-        frames.next().is_none().then_some(first)
+            let caller = self.unwind(lowered, blob.frame_bytes, Unwind::Whole)?;
+            (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
+        })
     }
 
     /// The caller by `rule`, unchecked.
@@ -148,19 +157,19 @@ impl<M: Memory> Walk<'_, M> {
         let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
-        let rules = if blob.frame_bytes > 0 && around.from_entry {
-            [prologue(around.before), Unwind::Whole, Unwind::FramePointer]
-        } else if blob.frame_bytes > 0 {
-            [Unwind::Whole, Unwind::FramePointer, Unwind::Return]
-        } else if around.before.last() == Some(&0x55) {
-            [Unwind::Pushed, Unwind::Return, Unwind::FramePointer]
-        } else {
-            [Unwind::Return, Unwind::FramePointer, Unwind::Pushed]
+        let rules = match (around.before.last(), around.after.first()) {
+            // push rbp was the last instruction or pop rbp is the next.
+            (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
+            _ if blob.frame_bytes == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
+            _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
+            _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
         };
         let by_rule = rules
             .iter()
             .filter(|rule| blob.frame_bytes >= 16 || !matches!(rule, Unwind::Whole | Unwind::WholeFpLive))
-            .find_map(|&rule| self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next)));
+            .find_map(|&rule| {
+                self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next))
+            });
         let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
         found.map(|next| Cursor { doing, ..next })
     }
@@ -193,9 +202,9 @@ impl<M: Memory> Walk<'_, M> {
         let bcp = self.slot(cursor.fp, INTERPRETER_BCP)?;
         let bcps = [self.capture.r13, bcp];
         let emit = self.interpreted_frame(cursor, method, &bcps).ok_or(Stop::InvalidMethod(method.0))?;
-        let next = self.caller_of_interpreter(cursor).and_then(|caller| {
-            if self.is_caller(&caller) { Ok(caller) } else { Err(bad) }
-        });
+        let next = self
+            .caller_of_interpreter(cursor)
+            .and_then(|caller| if self.is_caller(&caller) { Ok(caller) } else { Err(bad) });
         Ok(Step { emit, next })
     }
 
@@ -239,7 +248,8 @@ impl<M: Memory> Walk<'_, M> {
         let mut code = [0; 2];
         self.memory.read(cursor.pc, &mut code).ok()?;
         let sp = self.capture.rbx;
-        let popped = Cursor { pc: self.capture.r13, sp: sp.max(cursor.sp), fp: cursor.fp, doing: Doing::CallingJava };
+        let popped =
+            Cursor { pc: self.capture.r13, sp: sp.max(cursor.sp), fp: cursor.fp, doing: Doing::CallingJava };
         let next = if is_interpreter_return(&code) {
             self.unwind(cursor, 0, Unwind::Return)?
         } else if self.on_stack(sp, cursor.sp) && self.hotspot.is_code(popped.pc) {

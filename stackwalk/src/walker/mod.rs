@@ -48,7 +48,14 @@ impl<'a, M: Memory> Walker<'a, M> {
             capture: *capture,
         });
         let next = walk.as_ref().ok_or(Stop::NotStarted).and_then(Walk::first);
-        Frames { walk, next, pending: Emit::Nothing, produced: 0, max_frames: self.limits.max_frames, stop: None }
+        Frames {
+            walk,
+            next,
+            pending: Emit::Nothing,
+            produced: 0,
+            max_frames: self.limits.max_frames,
+            stop: None,
+        }
     }
 }
 

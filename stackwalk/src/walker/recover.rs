@@ -37,9 +37,7 @@ impl<M: Memory> Walk<'_, M> {
                 self.call_target(pc, blob).is_some()
                     || layout.is_deopt_handler(self.memory, blob, pc).unwrap_or(false)
             }
-            BlobKind::RuntimeStub | BlobKind::Safepoint => {
-                blob.frame_bytes >= 16 && self.call_target(pc, blob).is_some()
-            }
+            BlobKind::RuntimeStub | BlobKind::Safepoint => self.call_target(pc, blob).is_some(),
             BlobKind::ContinuationStubs => true,
             _ => false,
         }
@@ -52,6 +50,15 @@ impl<M: Memory> Walk<'_, M> {
         let code = bytes.get_mut(..usize::try_from(pc.checked_sub(start)?).ok()?)?;
         self.memory.read(start, code).ok()?;
         call_before(code, pc)
+    }
+
+    /// Whether the call before `pc` leads to an instruction of `callee`.
+    pub(super) fn calls_into(&self, pc: u64, callee: &CodeBlob) -> bool {
+        let target = self.blob_at(pc).ok().and_then(|blob| self.call_target(pc, &blob));
+        match target {
+            Some(CallTarget::Known(target)) => target >= callee.code_begin && target < callee.code_end,
+            Some(CallTarget::Indirect) | None => false,
+        }
     }
 
     /// Whether the call before `pc` leads out of the code cache.
@@ -100,10 +107,17 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// The caller of a stub that keeps fp as frame pointer.
-    pub(super) fn caller_by_fp(&self, cursor: Cursor) -> Option<Cursor> {
-        let next = self.unwind(cursor, 0, Unwind::FramePointer)?;
-        let next = Cursor { doing: Doing::CallingVm, ..next };
-        self.is_caller(&next).then_some(next)
+    /// The caller of a stub without fixed frame that is itself calling C code.
+    ///
+    /// Stubs that forward exceptions keep nothing but the return address and a word of alignment; the others
+    /// keep fp as frame pointer and saved registers on top. The order matters: fp of a forwarding stub is
+    /// already that of the frame it returns to.
+    pub(super) fn caller_of_calling_stub(&self, cursor: Cursor) -> Option<Cursor> {
+        let padded = Cursor { sp: cursor.sp.checked_add(8)?, ..cursor };
+        let candidates = [(cursor, Unwind::Return), (padded, Unwind::Return), (cursor, Unwind::FramePointer)];
+        let next = candidates
+            .iter()
+            .find_map(|&(at, rule)| self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller)))?;
+        Some(Cursor { doing: Doing::CallingVm, ..next })
     }
 }

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+pub mod fixture;
+pub mod walks;
+
 use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -92,6 +95,11 @@ impl Jvm {
         RemoteMemory(self.pid())
     }
 
+    /// Addresses of libjvm's exported symbols.
+    pub fn symbols(&self) -> HashMap<String, u64> {
+        exported_symbols(self.pid())
+    }
+
     /// Reads the VM's tables and state.
     pub fn hotspot(&self) -> HotSpot {
         let symbols = exported_symbols(self.pid());
@@ -139,7 +147,8 @@ fn dynamic_symbols(file: &[u8]) -> Vec<(String, u64)> {
         u64::from_le_bytes(bytes)
     };
     let (sections, entry, count) = (number(40, 8) as usize, number(58, 2) as usize, number(60, 2) as usize);
-    let section = |index: usize, field: usize, size: usize| number(sections + index * entry + field, size) as usize;
+    let section =
+        |index: usize, field: usize, size: usize| number(sections + index * entry + field, size) as usize;
     const SHT_DYNSYM: usize = 11;
     let table = (0..count).find(|&index| section(index, 4, 4) == SHT_DYNSYM).expect("a .dynsym");
     let strings = section(section(table, 40, 4), 24, 8);

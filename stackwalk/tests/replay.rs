@@ -1,0 +1,68 @@
+//! Repeats recorded walks of real JVMs and compares every frame; needs no JVM.
+//!
+//! How the fixtures were made: see `record_fixtures` in `tests/attached_jvm.rs`.
+
+#[path = "support/fixture.rs"]
+mod fixture;
+#[path = "support/walks.rs"]
+mod walks;
+
+use fixture::Fixture;
+use stackwalk::{Capture, ScopeCache, Stop};
+
+fn check(fixture: &Fixture, major: &str) {
+    let hotspot = fixture.hotspot();
+    assert_eq!(format!("jdk{}-x86_64", hotspot.jdk_major()), major);
+    let mut cache = Box::new(ScopeCache::new());
+    // The second round is answered by the cache and must not differ.
+    for _ in 0..2 {
+        for thread in &fixture.threads {
+            let (frames, stop) = walks::walk(&hotspot, fixture, &mut cache, &thread.capture, &thread.stack);
+            let found = walks::as_text(&hotspot, fixture, &frames, stop);
+            assert_eq!(found, thread.expected, "{major} {}", thread.name);
+        }
+    }
+    assert!(cache.stats().pc_stale == 0);
+}
+
+#[test]
+fn recorded_walks_are_repeated() {
+    let files = fixture::all();
+    assert_eq!(files.len(), 4, "one per JDK");
+    for file in files {
+        let major = file.parent().and_then(|folder| folder.file_name()).expect("a folder").to_string_lossy();
+        check(&Fixture::load(&file), &major);
+    }
+}
+
+#[test]
+fn a_short_copy_ends_the_walk_with_its_reason() {
+    for file in fixture::all() {
+        let fixture = Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let thread =
+            fixture.threads.iter().find(|thread| thread.name == "quiet-recursion").expect("recorded");
+        let mut cache = Box::new(ScopeCache::new());
+        let (whole, _) = walks::walk(&hotspot, &fixture, &mut cache, &thread.capture, &thread.stack);
+        let middle = whole[whole.len() / 2].0.place().sp - thread.capture.stack_low;
+        let stack = &thread.stack[..middle as usize];
+        let (frames, stop) = walks::walk(&hotspot, &fixture, &mut cache, &thread.capture, stack);
+        assert_eq!(stop, Stop::CopyEnd);
+        let text = walks::as_text(&hotspot, &fixture, &frames, stop);
+        let frames = text.strip_suffix("copy_end\n").expect("the reason is last");
+        assert!(
+            !frames.is_empty() && thread.expected.starts_with(frames),
+            "frames before the cut are the same"
+        );
+    }
+}
+
+#[test]
+fn a_thread_without_java_frames_says_so() {
+    let fixture = Fixture::load(&fixture::all()[0]);
+    let hotspot = fixture.hotspot();
+    let mut cache = Box::new(ScopeCache::new());
+    let (frames, stop) = walks::walk(&hotspot, &fixture, &mut cache, &Capture::ZERO, &[]);
+    assert!(frames.is_empty());
+    assert_eq!(stop, Stop::NoJavaFrame);
+}

@@ -1,0 +1,303 @@
+//! Recorded walks: every byte the walker read, so that a test can repeat them without a JVM.
+//!
+//! A file holds the exported symbols, memory regions and, per thread, capture, stack copy and expected text.
+//! The VM's tables are reduced to the rows the walker looks for; everything else is as it was in the process.
+
+#![allow(dead_code)]
+
+use stackwalk::{CAPTURE_BYTES, Capture, HotSpot, Memory, Unreadable};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8] = b"stackwalk fixture 1\n";
+
+/// One recorded stop of a thread.
+pub struct Thread {
+    pub name: String,
+    pub capture: Capture,
+    pub stack: Vec<u8>,
+    pub expected: String,
+}
+
+/// Contents of a fixture file.
+#[derive(Default)]
+pub struct Fixture {
+    pub symbols: BTreeMap<String, u64>,
+    pub regions: BTreeMap<u64, Vec<u8>>,
+    pub threads: Vec<Thread>,
+}
+
+impl Memory for Fixture {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        let (start, bytes) = self.regions.range(..=address).next_back().ok_or(Unreadable(address))?;
+        let offset = (address - start) as usize;
+        let found = bytes.get(offset..).and_then(|rest| rest.get(..into.len())).ok_or(Unreadable(address))?;
+        into.copy_from_slice(found);
+        Ok(())
+    }
+}
+
+/// Fixture files of the tree, one folder a JDK.
+pub fn all() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("fixtures are in the tree")
+        .map(|entry| entry.expect("readable").path().join("stacks.bin"))
+        .collect();
+    found.sort();
+    found
+}
+
+impl Fixture {
+    pub fn hotspot(&self) -> HotSpot {
+        let mut hotspot =
+            HotSpot::read_tables(|name| self.symbols.get(name).copied(), self).expect("recorded");
+        hotspot.start(self).expect("recorded");
+        hotspot
+    }
+
+    pub fn load(path: &Path) -> Self {
+        let file = std::fs::read(path).expect("a fixture");
+        let mut input = Input(file.strip_prefix(MAGIC).expect("a fixture of this version"));
+        let mut fixture = Self::default();
+        for _ in 0..input.number() {
+            let name = input.text();
+            fixture.symbols.insert(name, input.number());
+        }
+        for _ in 0..input.number() {
+            let address = input.number();
+            fixture.regions.insert(address, input.bytes().to_vec());
+        }
+        for _ in 0..input.number() {
+            fixture.threads.push(Thread {
+                name: input.text(),
+                capture: Capture::from_bytes(input.bytes()).expect("a capture"),
+                stack: input.bytes().to_vec(),
+                expected: input.text(),
+            });
+        }
+        fixture
+    }
+
+    pub fn store(&self, path: &Path) {
+        let mut output = MAGIC.to_vec();
+        let number = |output: &mut Vec<u8>, value: u64| output.extend(value.to_le_bytes());
+        let bytes = |output: &mut Vec<u8>, bytes: &[u8]| {
+            output.extend((bytes.len() as u64).to_le_bytes());
+            output.extend(bytes);
+        };
+        number(&mut output, self.symbols.len() as u64);
+        for (name, address) in &self.symbols {
+            bytes(&mut output, name.as_bytes());
+            number(&mut output, *address);
+        }
+        number(&mut output, self.regions.len() as u64);
+        for (address, region) in &self.regions {
+            number(&mut output, *address);
+            bytes(&mut output, region);
+        }
+        number(&mut output, self.threads.len() as u64);
+        for thread in &self.threads {
+            bytes(&mut output, thread.name.as_bytes());
+            let capture: [u8; CAPTURE_BYTES] = thread.capture.to_bytes();
+            bytes(&mut output, &capture);
+            bytes(&mut output, &thread.stack);
+            bytes(&mut output, thread.expected.as_bytes());
+        }
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
+        std::fs::write(path, output).expect("writable");
+    }
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn number(&mut self) -> u64 {
+        let (head, rest) = self.0.split_first_chunk::<8>().expect("not cut");
+        self.0 = rest;
+        u64::from_le_bytes(*head)
+    }
+
+    fn bytes(&mut self) -> &'a [u8] {
+        let length = self.number() as usize;
+        let (head, rest) = self.0.split_at(length);
+        self.0 = rest;
+        head
+    }
+
+    fn text(&mut self) -> String {
+        String::from_utf8(self.bytes().to_vec()).expect("text")
+    }
+}
+
+/// Memory that notes every byte read through it.
+pub struct Recorder<'m, M> {
+    pub memory: &'m M,
+    pub seen: RefCell<BTreeMap<u64, u8>>,
+}
+
+impl<M: Memory> Memory for Recorder<'_, M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.memory.read(address, into)?;
+        let noted = into.iter().enumerate().map(|(index, &byte)| (address + index as u64, byte));
+        self.seen.borrow_mut().extend(noted);
+        Ok(())
+    }
+}
+
+impl<M: Memory> Recorder<'_, M> {
+    /// What was read, as regions without gaps.
+    pub fn regions(&self) -> BTreeMap<u64, Vec<u8>> {
+        let mut regions: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (&address, &byte) in self.seen.borrow().iter() {
+            match regions.last_entry() {
+                Some(mut last) if last.key() + last.get().len() as u64 == address => {
+                    last.get_mut().push(byte)
+                }
+                _ => drop(regions.insert(address, vec![byte])),
+            }
+        }
+        regions
+    }
+}
+
+/// Address where the reduced tables are put: never mapped in a real process.
+const TABLES: u64 = 0x1000;
+
+/// Types whose rows are kept.
+const TYPES: &[&str] = &[
+    "CodeCache",
+    "GenericGrowableArray",
+    "GrowableArrayBase",
+    "GrowableArray<int>",
+    "CodeHeap",
+    "VirtualSpace",
+    "HeapBlock",
+    "HeapBlock::Header",
+    "CodeBlob",
+    "CompiledMethod",
+    "nmethod",
+    "PcDesc",
+    "Method",
+    "ConstMethod",
+    "ConstantPool",
+    "InstanceKlass",
+    "Klass",
+    "Symbol",
+    "AbstractInterpreter",
+    "StubQueue",
+    "StubRoutines",
+    "JavaFrameAnchor",
+    "JavaCallWrapper",
+    "JavaThread",
+    "Thread",
+    "OSThread",
+    "Threads",
+    "ThreadsSMRSupport",
+    "ThreadsList",
+    "Abstract_VM_Version",
+    "JVMFlag",
+    "AccessFlags",
+];
+
+/// Prefixes of constants that are kept.
+const CONSTANTS: &[&str] = &["_thread_", "JavaThread::", "ConstMethod", "frame::", "CodeBlobKind::"];
+
+/// Copies the tables with only the rows the walker may use; returns symbols and the image at [`TABLES`].
+pub fn reduced_tables(
+    symbols: &dyn Fn(&str) -> Option<u64>,
+    memory: &impl Memory,
+) -> (BTreeMap<String, u64>, Vec<u8>) {
+    let value = |name: &str| memory.read_u64(symbols(name).expect("exported")).expect("readable");
+    let mut image = Vec::new();
+    let mut found = BTreeMap::new();
+    for (table, entry, columns) in [
+        (
+            "gHotSpotVMStructs",
+            "gHotSpotVMStructEntry",
+            &["TypeNameOffset", "FieldNameOffset", "TypeStringOffset"][..],
+        ),
+        ("gHotSpotVMTypes", "gHotSpotVMTypeEntry", &["TypeNameOffset", "SuperclassNameOffset"][..]),
+        ("gHotSpotVMIntConstants", "gHotSpotVMIntConstantEntry", &["NameOffset"][..]),
+        ("gHotSpotVMLongConstants", "gHotSpotVMLongConstantEntry", &["NameOffset"][..]),
+    ] {
+        let stride = value(&format!("{entry}ArrayStride"));
+        let offsets: Vec<usize> =
+            columns.iter().map(|column| value(&format!("{entry}{column}")) as usize).collect();
+        let mut rows: Vec<(Vec<u8>, Vec<String>)> = Vec::new();
+        let mut at = value(table);
+        loop {
+            let mut row = vec![0; stride as usize];
+            memory.read(at, &mut row).expect("readable");
+            let pointer =
+                |offset: usize| u64::from_le_bytes(row[offset..offset + 8].try_into().expect("8 bytes"));
+            if pointer(offsets[0]) == 0 {
+                break;
+            }
+            let strings: Vec<String> =
+                offsets.iter().map(|&offset| c_string(memory, pointer(offset))).collect();
+            let kept = TYPES.contains(&strings[0].as_str())
+                || CONSTANTS.iter().any(|prefix| columns.len() == 1 && strings[0].starts_with(prefix));
+            if kept {
+                rows.push((row, strings));
+            }
+            at += stride;
+        }
+        let start = TABLES + image.len() as u64;
+        let mut texts = Vec::new();
+        let text_start = start + (rows.len() as u64 + 1) * stride;
+        for (row, strings) in &mut rows {
+            for (&offset, string) in offsets.iter().zip(strings) {
+                row[offset..offset + 8].copy_from_slice(&(text_start + texts.len() as u64).to_le_bytes());
+                texts.extend(string.bytes().chain([0]));
+            }
+            image.extend_from_slice(row);
+        }
+        image.resize(image.len() + stride as usize, 0);
+        image.extend(texts);
+        image.resize(image.len().next_multiple_of(8), 0);
+        found.insert(table.to_owned(), TABLES + image.len() as u64);
+        image.extend(start.to_le_bytes());
+    }
+    for name in OFFSETS {
+        found.insert((*name).to_owned(), TABLES + image.len() as u64);
+        image.extend(value(name).to_le_bytes());
+    }
+    // Strings are read in blocks that may reach beyond the last one.
+    image.resize(image.len() + 128, 0);
+    (found, image)
+}
+
+/// Where [`reduced_tables`] are.
+pub fn tables_address() -> u64 {
+    TABLES
+}
+
+fn c_string(memory: &impl Memory, address: u64) -> String {
+    let bytes = (address..).map_while(|at| memory.read_u8(at).ok().filter(|&byte| byte != 0 && address != 0));
+    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+}
+
+const OFFSETS: &[&str] = &[
+    "gHotSpotVMStructEntryTypeNameOffset",
+    "gHotSpotVMStructEntryFieldNameOffset",
+    "gHotSpotVMStructEntryTypeStringOffset",
+    "gHotSpotVMStructEntryIsStaticOffset",
+    "gHotSpotVMStructEntryOffsetOffset",
+    "gHotSpotVMStructEntryAddressOffset",
+    "gHotSpotVMStructEntryArrayStride",
+    "gHotSpotVMTypeEntryTypeNameOffset",
+    "gHotSpotVMTypeEntrySuperclassNameOffset",
+    "gHotSpotVMTypeEntryIsOopTypeOffset",
+    "gHotSpotVMTypeEntryIsIntegerTypeOffset",
+    "gHotSpotVMTypeEntryIsUnsignedOffset",
+    "gHotSpotVMTypeEntrySizeOffset",
+    "gHotSpotVMTypeEntryArrayStride",
+    "gHotSpotVMIntConstantEntryNameOffset",
+    "gHotSpotVMIntConstantEntryValueOffset",
+    "gHotSpotVMIntConstantEntryArrayStride",
+    "gHotSpotVMLongConstantEntryNameOffset",
+    "gHotSpotVMLongConstantEntryValueOffset",
+    "gHotSpotVMLongConstantEntryArrayStride",
+];

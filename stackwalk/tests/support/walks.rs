@@ -1,0 +1,97 @@
+//! Walks with names, as the tests compare them.
+
+#![allow(dead_code)]
+
+use stackwalk::{Capture, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Stop, Symbol, Walker};
+
+/// A frame with its names.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub class: String,
+    pub name: String,
+    pub descriptor: String,
+    pub bci: Option<i32>,
+    pub line: Option<u16>,
+    pub native: bool,
+}
+
+fn text(hotspot: &HotSpot, memory: &impl Memory, symbol: Symbol) -> String {
+    let mut bytes = vec![0; 65_535];
+    let length = hotspot.read_symbol(memory, symbol, &mut bytes).expect("a live symbol");
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+fn named(hotspot: &HotSpot, memory: &impl Memory, frame: &Frame, method: Method) -> Named {
+    let names = hotspot.method(memory, method).expect("a live method");
+    let line = frame.bci().and_then(|bci| hotspot.line(memory, method, bci));
+    Named {
+        class: text(hotspot, memory, names.class),
+        name: text(hotspot, memory, names.name),
+        descriptor: text(hotspot, memory, names.signature),
+        bci: frame.bci().map(|bci| bci.0),
+        line,
+        native: names.is_native(),
+    }
+}
+
+/// One walk: its frames, Java ones named, and why it ended.
+pub fn walk(
+    hotspot: &HotSpot,
+    memory: &impl Memory,
+    cache: &mut ScopeCache,
+    capture: &Capture,
+    stack: &[u8],
+) -> (Vec<(Frame, Option<Named>)>, Stop) {
+    let mut walker = Walker::new(hotspot, memory, cache, Limits::default());
+    let mut frames = walker.frames(capture, stack);
+    let found: Vec<Frame> = frames.by_ref().collect();
+    let stop = frames.stop();
+    let name = |frame: Frame| {
+        let named = frame.method().map(|method| named(hotspot, memory, &frame, method));
+        (frame, named)
+    };
+    (found.into_iter().map(name).collect(), stop)
+}
+
+/// A frame as the JVM's thread dump prints it, without the addresses of hidden classes.
+pub fn as_dumped(frame: &Named) -> String {
+    let line = match frame.line {
+        _ if frame.native => "native".to_owned(),
+        Some(line) => line.to_string(),
+        None => "?".to_owned(),
+    };
+    let class = frame.class.split("+0x").next().unwrap_or("").replace('/', ".");
+    format!("{class}.{}:{line}", frame.name)
+}
+
+/// A walk as text: one line a frame with its kind, then the stop reason.
+pub fn as_text(
+    hotspot: &HotSpot,
+    memory: &impl Memory,
+    frames: &[(Frame, Option<Named>)],
+    stop: Stop,
+) -> String {
+    let mut text = String::new();
+    for (frame, named) in frames {
+        let kind = match frame {
+            Frame::Interpreted { .. } => "interpreted".to_owned(),
+            Frame::Compiled { level, inlined: false, .. } => format!("compiled-{}", level.0),
+            Frame::Compiled { level, inlined: true, .. } => format!("inlined-{}", level.0),
+            Frame::NativeMethod { .. } => "native".to_owned(),
+            Frame::Stub { .. } => "stub".to_owned(),
+            Frame::Entry { .. } => "entry".to_owned(),
+        };
+        let name = match (frame, named) {
+            (_, Some(named)) => as_dumped(named),
+            (Frame::Stub { blob, .. }, None) => {
+                let mut bytes = [0; 64];
+                let length = hotspot.blob_name(memory, *blob, &mut bytes).expect("a live blob");
+                String::from_utf8_lossy(&bytes[..length]).into_owned()
+            }
+            _ => String::new(),
+        };
+        text.push_str(format!("{kind} {name}").trim_end());
+        text.push('\n');
+    }
+    text + stop.name() + "\n"
+}
