@@ -7,8 +7,10 @@
 //! A slot is reused by another thread only after its former thread cannot be interrupted for it any more.
 //! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends.
 
+use std::cell::UnsafeCell;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
@@ -36,6 +38,11 @@ pub struct ThreadSlot {
     pub busy: AtomicBool,
 }
 
+impl ThreadSlot {
+    /// Cache lines a slot takes.
+    pub const LINES: usize = size_of::<Self>().div_ceil(64);
+}
+
 /// What the handlers of all threads share.
 pub struct Shared {
     /// All slots.
@@ -59,24 +66,49 @@ pub struct Shared {
 // SAFETY: every field is Sync by itself but `previous`, a plain record that is never written after publication.
 unsafe impl Sync for Shared {}
 
-/// Release by [`publish`], Acquire by the handler.
-static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+/// Room for the one [`Shared`] of a process, in the library's own data: no pointer to follow on the way to it.
+struct Published {
+    /// Release by [`publish`], Acquire by the handler.
+    ready: AtomicBool,
+    value: UnsafeCell<MaybeUninit<Shared>>,
+}
 
-/// Makes `shared` visible to handlers, for ever.
-pub fn publish(shared: Box<Shared>) -> &'static Shared {
-    let shared = Box::leak(shared);
-    SHARED.store(shared, Ordering::Release);
-    shared
+// SAFETY: `value` is written once, before `ready` is set, and only read afterwards.
+unsafe impl Sync for Published {}
+
+static PUBLISHED: Published =
+    Published { ready: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) };
+
+/// Whether [`publish`] was called.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Makes `shared` visible to handlers, for ever; `None` if that happened before in this process.
+pub fn publish(shared: Shared) -> Option<&'static Shared> {
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: the swap lets one call through, and readers wait for `ready`.
+    unsafe { PUBLISHED.value.get().write(MaybeUninit::new(shared)) };
+    PUBLISHED.ready.store(true, Ordering::Release);
+    self::shared()
 }
 
 /// What was published. Signal safe.
+#[inline]
 pub fn shared() -> Option<&'static Shared> {
-    let shared = SHARED.load(Ordering::Acquire);
-    // SAFETY: the pointer is null or came from `Box::leak` in `publish`, and is never freed.
-    unsafe { shared.as_ref() }
+    if !PUBLISHED.ready.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: nothing writes the cell once `ready` is set.
+    let value = unsafe { &*PUBLISHED.value.get() };
+    // SAFETY: it was written before `ready` was set.
+    Some(unsafe { value.assume_init_ref() })
 }
 
 impl Shared {
+    /// Cache lines it takes.
+    pub const LINES: usize = size_of::<Self>().div_ceil(64);
+
     /// The slot a signal's value points at, if it is one of ours. Signal safe.
     pub fn slot_at(&self, pointer: *const c_void) -> Option<(u32, &'static ThreadSlot)> {
         let offset = (pointer as usize).checked_sub(self.slots.as_ptr() as usize)?;
@@ -115,7 +147,7 @@ const HUGE_PAGE: usize = 2 << 20;
 ///
 /// # Errors
 /// As mmap(2).
-pub fn map_forever(bytes: usize) -> io::Result<&'static mut [std::mem::MaybeUninit<u8>]> {
+pub fn map_forever(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
@@ -132,7 +164,7 @@ pub fn map_forever(bytes: usize) -> io::Result<&'static mut [std::mem::MaybeUnin
 ///
 /// # Errors
 /// As mmap(2).
-pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [std::mem::MaybeUninit<u8>]> {
+pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
     let region = map_forever(bytes.saturating_add(HUGE_PAGE))?;
     let skip = region.as_ptr().align_offset(HUGE_PAGE);
     let region = region.get_mut(skip..).unwrap_or_default();
@@ -145,14 +177,13 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [std::mem::Maybe
     Ok(region)
 }
 
-/// Maps one flag for each of [`MAX_THREADS`] slots, all clear.
-///
-/// # Errors
-/// As mmap(2).
-pub fn map_flags() -> io::Result<&'static [AtomicU8]> {
-    let region = map_forever(MAX_THREADS as usize)?;
-    // SAFETY: the region is zeroed, of that length and never unmapped; a byte is a valid AtomicU8.
-    Ok(unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), MAX_THREADS as usize) })
+/// One flag for each of [`MAX_THREADS`] slots, all clear, in zeroed memory of that many bytes.
+pub fn flags_in(region: &'static mut [MaybeUninit<u8>]) -> &'static [AtomicU8] {
+    region.iter_mut().for_each(|byte| {
+        byte.write(0);
+    });
+    // SAFETY: every byte was just written, and a byte is a valid AtomicU8 that nobody else refers to.
+    unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), region.len()) }
 }
 
 /// Maps idle slots for [`MAX_THREADS`] threads.

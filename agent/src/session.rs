@@ -23,7 +23,7 @@ use crate::jvmti::vm::{AtStart, Vm};
 use crate::jvmti::{Jni, Jvmti, JvmtiError, ThreadRef, vm_memory};
 use crate::options::{Collector, Options};
 use crate::signal::{self, SignalError};
-use crate::threads::{JavaThread, Registry, SampledProcess};
+use crate::threads::{JavaThread, QueueMemory, Registry, SampledProcess};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -63,6 +63,8 @@ pub enum StartError {
     Memory(std::io::Error),
     /// The sampler thread could not be started.
     Thread(std::io::Error),
+    /// This process was profiled before; what handlers touch is made once.
+    AlreadyRunning,
 }
 
 impl std::fmt::Display for StartError {
@@ -76,6 +78,9 @@ impl std::fmt::Display for StartError {
             Self::Collector { address, error } => write!(f, "cannot reach collector={address}: {error}"),
             Self::Signal(error) => write!(f, "{error}"),
             Self::Memory(error) => write!(f, "cannot map memory: {error}"),
+            Self::AlreadyRunning => {
+                f.write_str("this JVM is, or was, profiled already; that works once per process")
+            }
             Self::Thread(error) => write!(f, "cannot start the sampler thread: {error}"),
         }
     }
@@ -188,9 +193,9 @@ impl Session {
         vm_memory::add_code_heaps(memory, &hotspot);
         let offsets = hotspot.thread_offsets();
         let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
-        let shared = make_shared(&options, offsets, signal)?;
+        let (shared, queues) = make_shared(&options, offsets, signal)?;
         signal::install(signal).map_err(StartError::Signal)?;
-        let registry = Arc::new(Registry::new(shared, signal, options.interval));
+        let registry = Arc::new(Registry::new(shared, queues, signal, options.interval));
         let session = session_facts(&options, &jvmti, &hotspot);
         let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
         let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
@@ -199,6 +204,8 @@ impl Session {
         {
             session.env_offset = Some(jni.address().wrapping_sub(address));
         }
+        #[cfg(feature = "agct")]
+        crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0));
         session.adopt_existing(jni);
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(session)
@@ -255,33 +262,42 @@ impl Session {
         while self.registry.any_busy() && Instant::now() < deadline {
             std::thread::yield_now();
         }
+        #[cfg(feature = "agct")]
+        crate::jvmti::agct::report();
         if !self.sampler.stop(reason, STOP_PATIENCE) {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
         }
     }
 }
 
+/// Makes everything handlers touch, in one stretch of memory that starts with what every tick touches: flags, queues
+/// of the first threads, slabs of ordinary stacks.
 fn make_shared(
     options: &Options,
     offsets: ThreadOffsets,
     signal: i32,
-) -> Result<&'static Shared, StartError> {
+) -> Result<(&'static Shared, QueueMemory), StartError> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let plan = pool_plan(processors);
-    let region = arena::map_forever_hot(SnapshotPool::bytes_needed(&plan)).map_err(StartError::Memory)?;
-    let pool = SnapshotPool::new(region, &plan)
+    let flag_bytes = arena::MAX_THREADS as usize;
+    let bytes = flag_bytes + QueueMemory::BYTES + SnapshotPool::bytes_needed(&plan);
+    let region = arena::map_forever_hot(bytes).map_err(StartError::Memory)?;
+    let (flags, region) = region.split_at_mut(flag_bytes);
+    let (queues, slabs) = region.split_at_mut(QueueMemory::BYTES);
+    let pool = SnapshotPool::new(slabs, &plan)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
     let previous = signal::current_action(signal).map_err(StartError::Signal)?;
-    Ok(arena::publish(Box::new(Shared {
+    let shared = arena::publish(Shared {
         slots: arena::map_slots().map_err(StartError::Memory)?,
         pool,
-        ready: ReadySet::new(arena::map_flags().map_err(StartError::Memory)?),
+        ready: ReadySet::new(arena::flags_in(flags)),
         interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
         max_stack: options.max_stack as u64,
         offsets,
         stopping: AtomicBool::new(false),
         previous,
-    })))
+    });
+    Ok((shared.ok_or(StartError::AlreadyRunning)?, QueueMemory::new(queues)))
 }
 
 fn start_sampler(

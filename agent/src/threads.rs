@@ -75,6 +75,7 @@ struct Left {
 
 #[derive(Default)]
 struct Inner {
+    queues: QueueMemory,
     by_tid: HashMap<i32, u32>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -99,8 +100,9 @@ pub struct Registry {
 
 impl Registry {
     /// An empty registry.
-    pub fn new(shared: &'static Shared, signal: i32, interval: Duration) -> Self {
-        Self { shared, signal, interval, inner: Mutex::new(Inner::default()) }
+    pub fn new(shared: &'static Shared, queues: QueueMemory, signal: i32, interval: Duration) -> Self {
+        let inner = Inner { queues, ..Inner::default() };
+        Self { shared, signal, interval, inner: Mutex::new(inner) }
     }
 
     /// Leaves a thread of ours out of the profile.
@@ -235,7 +237,7 @@ impl Registry {
         slot.last_cycles.store(0, Ordering::Relaxed);
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
-            if queue_of(QUEUE_CAPACITY).is_some_and(|ends| slot.queue.install(ends, QUEUE_CAPACITY).is_ok()) {
+            if inner.queues.take().is_some_and(|ends| slot.queue.install(ends, QUEUE_CAPACITY).is_ok()) {
                 inner.queue_bytes += QUEUE_CAPACITY.bytes() as u64;
             }
         }
@@ -321,13 +323,42 @@ fn announce(slot: &ThreadSlot, thread: &JavaThread) {
     slot.java_thread.store(thread.address, Ordering::Release);
 }
 
-/// Makes a queue in memory that is never freed; the slot it goes to keeps it for ever.
-fn queue_of(capacity: Capacity) -> Option<RingEnds> {
-    // Boxes of bytes have no alignment of their own, so there is room to reach the next multiple of 8.
-    // Written once here, so that the handler meets no page fault.
-    let region = Box::leak(vec![MaybeUninit::new(0_u8); capacity.bytes() + 8].into_boxed_slice());
-    let misaligned = region.as_ptr().align_offset(8);
-    RingEnds::in_region(capacity, region.get_mut(misaligned..)?)
+impl Default for QueueMemory {
+    fn default() -> Self {
+        Self::new(Default::default())
+    }
+}
+
+/// Memory of request queues: that of the first threads lies beside the rest of what a tick touches.
+pub struct QueueMemory {
+    near: &'static mut [MaybeUninit<u8>],
+}
+
+impl QueueMemory {
+    /// Queues that lie near; more come from the heap.
+    const NEAR: usize = 64;
+    /// Bytes of one queue, rounded so that the next one is aligned as well.
+    const STRIDE: usize = QUEUE_CAPACITY.bytes().next_multiple_of(64);
+    /// Bytes to reserve for [`QueueMemory::new`].
+    pub const BYTES: usize = Self::NEAR * Self::STRIDE;
+
+    /// Queues in `near`, which is aligned to 64.
+    pub fn new(near: &'static mut [MaybeUninit<u8>]) -> Self {
+        Self { near }
+    }
+
+    /// Makes a queue in memory that is never freed; the slot it goes to keeps it for ever.
+    fn take(&mut self) -> Option<RingEnds> {
+        if let Some((queue, rest)) = std::mem::take(&mut self.near).split_at_mut_checked(Self::STRIDE) {
+            self.near = rest;
+            return RingEnds::in_region(QUEUE_CAPACITY, queue);
+        }
+        // Boxes of bytes have no alignment of their own, so there is room to reach the next multiple of 8.
+        // Written once here, so that the handler meets no page fault.
+        let region = Box::leak(vec![MaybeUninit::new(0_u8); QUEUE_CAPACITY.bytes() + 8].into_boxed_slice());
+        let misaligned = region.as_ptr().align_offset(8);
+        RingEnds::in_region(QUEUE_CAPACITY, region.get_mut(misaligned..)?)
+    }
 }
 
 /// All kernel thread ids of this process, sorted.

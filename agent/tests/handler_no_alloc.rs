@@ -90,16 +90,17 @@ fn offsets() -> ThreadOffsets {
 fn publish(signal: i32) -> &'static Shared {
     let plan = [SlabClass { bytes: 512, count: 8 }, SlabClass { bytes: 256 << 10, count: 64 }];
     let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
-    arena::publish(Box::new(Shared {
+    arena::publish(Shared {
         slots: arena::map_slots().expect("memory"),
         pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
-        ready: ReadySet::new(arena::map_flags().expect("memory")),
+        ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
         interval_ns: INTERVAL_NS,
         max_stack: 128 << 10,
         offsets: offsets(),
         stopping: AtomicBool::new(false),
         previous: signal::current_action(signal).expect("a signal"),
-    }))
+    })
+    .expect("published once")
 }
 
 /// Sends the signal to the calling thread with a code and value of the test's choice.

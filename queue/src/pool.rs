@@ -62,6 +62,7 @@ impl<'m> SnapshotPool<'m> {
     /// empty too, of the largest smaller one, and the caller truncates (`capacity() < bytes`).
     ///
     /// `None`, counted as failed, if no class has a slab left.
+    #[inline]
     pub fn acquire(&self, bytes: usize) -> Option<Slab<'_>> {
         let classes = self.classes();
         // A stack deeper than every class is best served, and counted, by the largest.
@@ -105,6 +106,7 @@ impl<'m> SnapshotPool<'m> {
     }
 
     /// First byte of slab `number` of `class`.
+    #[inline]
     fn slab_ptr(&self, class: &Class, number: u32) -> *mut u8 {
         // The layout was computed without overflow, and `number` is one of the class's.
         let within =
@@ -112,6 +114,7 @@ impl<'m> SnapshotPool<'m> {
         self.slabs.wrapping_add(class.layout.offset.wrapping_add(within))
     }
 
+    #[inline]
     pub(crate) fn classes(&self) -> &[Class] {
         self.classes.get(..self.class_count).unwrap_or(&self.classes)
     }
@@ -200,6 +203,7 @@ pub struct Slab<'p> {
 /// # Signal Safe Methods
 impl Slab<'_> {
     /// Bytes the slab has room for.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.class.layout.bytes
     }
@@ -212,6 +216,7 @@ impl Slab<'_> {
 
     /// Where to write: valid for [`Slab::capacity`] bytes until the slab is published or dropped, and aligned to
     /// [`SLAB_ALIGN`].
+    #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.pool.slab_ptr(self.class, self.number)
     }
@@ -224,6 +229,7 @@ impl Slab<'_> {
     ///
     /// The first `len` bytes have been written, `len` is at most [`Slab::capacity`], and nothing is written
     /// through the pointer any more.
+    #[inline]
     pub unsafe fn publish(self, len: usize) -> SnapshotHandle {
         // The contract bounds `len` by a capacity that the plan has bounded by `u32`.
         let len = u32::try_from(len.min(self.capacity())).unwrap_or(0);

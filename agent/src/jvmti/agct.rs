@@ -12,8 +12,8 @@ use jni::sys::{jclass, jint, jmethodID, jobject};
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use queue::Histogram;
 
-use super::{Jvmti, JvmtiError};
-use crate::arena::{self, MAX_THREADS};
+use super::{ClassRef, Jvmti, JvmtiError};
+use crate::arena::{self, MAX_THREADS, ThreadSlot};
 use crate::log;
 use crate::signal::ucontext::cycles;
 
@@ -52,7 +52,7 @@ pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(),
 }
 
 /// Looks the function up; `env_offset` is the distance from a JavaThread to its JNI environment.
-pub fn start(jvmti: &Jvmti, function: Option<u64>, env_offset: u64) {
+pub fn start(jvmti: &Jvmti, env_offset: u64) {
     for class in jvmti.loaded_classes() {
         jvmti.touch_methods(class);
     }
@@ -62,15 +62,18 @@ pub fn start(jvmti: &Jvmti, function: Option<u64>, env_offset: u64) {
     };
     BUFFERS.store(buffers.as_mut_ptr() as usize, Ordering::Release);
     ENV_OFFSET.store(env_offset.cast_signed(), Ordering::Release);
-    FUNCTION.store(function.unwrap_or(0) as *mut c_void, Ordering::Release);
+    // SAFETY: a NUL-terminated name, looked up in what the launcher loaded.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"AsyncGetCallTrace".as_ptr()) };
+    FUNCTION.store(function, Ordering::Release);
 }
 
 /// Called by the handler after its own work, which took `ours` cycles.
 ///
 /// # Safety
-/// `context` is the handler's third argument, `thread` the running JavaThread.
-pub unsafe fn compare(slot: u32, thread: u64, ours: u64, context: *mut c_void) {
+/// `context` is the handler's third argument, `owner` the slot of the running thread.
+pub unsafe fn compare(slot: u32, owner: &ThreadSlot, ours: u64, context: *mut c_void) {
     let function = FUNCTION.load(Ordering::Acquire);
+    let thread = owner.java_thread.load(Ordering::Acquire);
     if function.is_null() || thread == 0 {
         return;
     }
@@ -124,5 +127,7 @@ unsafe extern "C" fn class_prepare<Env>(
     class: jclass,
 ) {
     // SAFETY: the VM passes our environment.
-    unsafe { Jvmti::from_raw(jvmti) }.touch_methods(class);
+    let jvmti = unsafe { Jvmti::from_raw(jvmti) };
+    // SAFETY: and a reference to the class.
+    jvmti.touch_methods(unsafe { ClassRef::new(class) });
 }

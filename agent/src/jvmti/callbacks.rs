@@ -52,13 +52,16 @@ pub fn guarded<T>(fallback: T, body: impl FnOnce() -> T) -> T {
 /// As SetEventCallbacks and SetEventNotificationMode.
 pub fn arm(prepared: Prepared) -> Result<(), JvmtiError> {
     let jvmti = prepared.jvmti();
-    let callbacks = jvmtiEventCallbacks {
+    #[cfg_attr(not(feature = "agct"), allow(unused_mut, reason = "more callbacks for the comparison"))]
+    let mut callbacks = jvmtiEventCallbacks {
         VMInit: Some(vm_init),
         VMDeath: Some(vm_death),
         ThreadStart: Some(thread_start),
         ThreadEnd: Some(thread_end),
         ..jvmtiEventCallbacks::default()
     };
+    #[cfg(feature = "agct")]
+    super::agct::prepare(&jvmti, &mut callbacks)?;
     jvmti.set_callbacks(&callbacks)?;
     *STATE.write() = State::Prepared(Box::new(prepared));
     jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?;

@@ -61,6 +61,22 @@ impl ThreadRef {
     }
 }
 
+/// A class as the VM names it; as [`ThreadRef`].
+#[cfg(feature = "agct")]
+#[derive(Debug, Clone, Copy)]
+pub struct ClassRef(jni::sys::jclass);
+
+#[cfg(feature = "agct")]
+impl ClassRef {
+    /// Wraps a reference that a callback received.
+    ///
+    /// # Safety
+    /// `class` is a live local reference, and is not used after the callback returns.
+    pub unsafe fn new(class: jni::sys::jclass) -> Self {
+        Self(class)
+    }
+}
+
 /// Calls a function of the table and turns its answer into a result.
 macro_rules! call {
     ($jvmti:expr, $name:ident : fn($($type:ty),*), $($argument:expr),*) => {{
@@ -147,7 +163,7 @@ impl Jvmti {
 
     /// All loaded classes, as local references.
     #[cfg(feature = "agct")]
-    pub fn loaded_classes(&self) -> Vec<jni::sys::jclass> {
+    pub fn loaded_classes(&self) -> Vec<ClassRef> {
         use jni::sys::jclass;
         let mut count: jint = 0;
         let mut classes: *mut jclass = std::ptr::null_mut();
@@ -157,22 +173,22 @@ impl Jvmti {
             return Vec::new();
         }
         // SAFETY: the VM allocated `count` references at `classes`.
-        let list =
-            unsafe { std::slice::from_raw_parts(classes, usize::try_from(count).unwrap_or(0)) }.to_vec();
+        let list = unsafe { std::slice::from_raw_parts(classes, usize::try_from(count).unwrap_or(0)) };
+        let list = list.iter().copied().map(ClassRef).collect();
         self.deallocate(classes.cast());
         list
     }
 
     /// Makes the VM create the jmethodIDs of a class.
     #[cfg(feature = "agct")]
-    pub fn touch_methods(&self, class: jni::sys::jclass) {
+    pub fn touch_methods(&self, class: ClassRef) {
         use jni::sys::{jclass, jmethodID};
         let mut count: jint = 0;
         let mut methods: *mut jmethodID = std::ptr::null_mut();
         let answer = call!(
             self,
             GetClassMethods: fn(jclass, *mut jint, *mut *mut jmethodID),
-            class, &raw mut count, &raw mut methods
+            class.0, &raw mut count, &raw mut methods
         );
         if answer.is_ok() && !methods.is_null() {
             self.deallocate(methods.cast());

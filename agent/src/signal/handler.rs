@@ -23,24 +23,35 @@ use queue::{LostCause, Request, RequestFlags};
 use super::ucontext::{self, HEAD_BYTES, SnapshotHead};
 use crate::arena::{self, Shared, ThreadSlot};
 
+/// Cache lines of the handler's code (2.5 KB in release builds), all of which are needed at each tick.
+const CODE_LINES: usize = 40;
+
 /// Entry point, installed with SA_SIGINFO; the kernel blocks the signal meanwhile, so it never nests on a thread.
 ///
 /// # Safety
 /// Called by the kernel only.
 pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let start = ucontext::cycles();
+    ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
     // SAFETY: errno of the calling thread always exists.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved_errno = unsafe { errno.read() };
     if let Some(shared) = arena::shared() {
+        ucontext::prefetch(core::ptr::from_ref(shared).cast(), Shared::LINES);
         // SAFETY: the kernel passes a valid siginfo.
         match unsafe { own_slot(shared, info) } {
             Some((index, slot, overrun)) => {
                 slot.busy.store(true, Ordering::Relaxed);
                 // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
                 unsafe { tick(shared, index, slot, overrun, start, context) };
-                slot.last_cycles.store(ucontext::cycles().wrapping_sub(start), Ordering::Relaxed);
+                let cycles = ucontext::cycles().wrapping_sub(start);
+                slot.last_cycles.store(cycles, Ordering::Relaxed);
+                #[cfg(feature = "agct")]
+                // SAFETY: the running thread's own JavaThread, and the kernel's context.
+                unsafe {
+                    crate::jvmti::agct::compare(index, slot, cycles, context)
+                };
                 // Release: whoever sees the flag clear sees the request.
                 slot.busy.store(false, Ordering::Release);
             }
@@ -63,6 +74,7 @@ unsafe fn own_slot(shared: &Shared, info: *mut siginfo_t) -> Option<(u32, &'stat
     let value = unsafe { info.si_value() };
     // SAFETY: as above for the overrun count.
     let overrun = unsafe { info.si_overrun() };
+    ucontext::prefetch(value.sival_ptr, ThreadSlot::LINES);
     let (index, slot) = shared.slot_at(value.sival_ptr)?;
     Some((index, slot, u32::try_from(overrun).unwrap_or(0)))
 }
@@ -120,7 +132,7 @@ unsafe fn tick(
     // SAFETY: still inside the slab, since `length` does not exceed its capacity.
     let target = unsafe { target.add(HEAD_BYTES) };
     // SAFETY: [from, from + stack_bytes) lies in this thread's own mapped stack, above the handler's frame.
-    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, target, stack_bytes) };
+    unsafe { ucontext::copy_stack(from as *const u8, target, stack_bytes) };
     // SAFETY: record and stack bytes, `length` in all, were written just above.
     request.snapshot = unsafe { slab.publish(length) };
     request.snapshot_len = length as u32;
