@@ -166,6 +166,10 @@ impl Registry {
         inner.stopped = true;
         for entry in inner.entries.iter_mut().flatten() {
             entry.timer = None;
+            // A thread that burns on is no longer profiled; its account ends here.
+            if entry.facts.ended_ns.is_none() {
+                entry.facts.ended_ns = thread_cpu_nanos(entry.facts.tid).ok();
+            }
         }
     }
 

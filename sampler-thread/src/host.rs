@@ -34,7 +34,7 @@ pub struct ThreadFacts {
     pub before_timer_ns: u64,
     /// Whether the thread has a timer; without one its CPU time is lost, and named so.
     pub has_timer: bool,
-    /// Last reading of the thread's CPU clock, once it has ended.
+    /// Last reading of the thread's CPU clock that counts: when it ended, or when profiling stopped.
     pub ended_ns: Option<u64>,
 }
 

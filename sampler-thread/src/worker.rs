@@ -286,10 +286,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
         for facts in self.host.threads() {
             let account = self.account_for(&facts);
             // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
-            if (of_all || account.dirty)
-                && let Ok(clock_ns) = clock::thread_cpu_nanos(facts.tid)
-            {
-                account.read_clock(clock_ns);
+            if of_all || account.dirty {
+                let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
+                account.read_clock(clock_ns.unwrap_or(0));
             }
         }
         let mut threads = std::mem::take(&mut self.closed);
