@@ -33,8 +33,8 @@ pub struct ThreadSlot {
     pub stack_high: AtomicU64,
     /// Cycles of the thread's last handler run; only the thread itself touches it.
     pub last_cycles: AtomicU64,
-    /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; whoever wants to rely on
-    /// it makes all threads' stores visible first (`crate::session`).
+    /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; only the completeness of the
+    /// last drain leans on it (`crate::session`).
     pub busy: AtomicBool,
 }
 

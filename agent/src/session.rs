@@ -256,8 +256,8 @@ impl Session {
     pub fn stop(self, reason: &'static str) {
         self.registry.stop();
         self.shared.stopping.store(true, Ordering::Release);
-        // The handler's flag is a plain store; this makes those of all running threads visible.
-        signal::barrier();
+        // The handlers' flags are plain stores, visible within nanoseconds. One that has only just begun may be
+        // overlooked: its request then stays in its queue, and its time shows as unfinished.
         let deadline = Instant::now() + HANDLER_PATIENCE;
         while self.registry.any_busy() && Instant::now() < deadline {
             std::thread::yield_now();

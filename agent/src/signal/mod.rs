@@ -82,17 +82,3 @@ pub fn install(signal: i32) -> Result<(), SignalError> {
     let outcome = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     if outcome != 0 { Err(SignalError::Refused(io::Error::last_os_error())) } else { Ok(()) }
 }
-
-/// Makes the stores of every running thread of this process visible to the caller.
-///
-/// membarrier(2) does so without a cost to the other threads; a kernel without it (before 4.14) leaves the caller with
-/// its own fence, and a handler that is just finishing may be overlooked.
-pub fn barrier() {
-    const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-    const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-    for command in [REGISTER_PRIVATE_EXPEDITED, PRIVATE_EXPEDITED] {
-        // SAFETY: the call has no memory arguments.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    }
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-}
