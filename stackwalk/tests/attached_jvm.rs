@@ -376,11 +376,22 @@ fn virtual_threads_end_at_their_own_root() {
     }
 }
 
+/// Tools beside the tests run only when their variable is set.
+fn asked_for(variable: &str) -> bool {
+    let asked = std::env::var_os(variable).is_some();
+    if !asked {
+        eprintln!("not run: {variable} is not set");
+    }
+    asked
+}
+
 /// Writes `tests/fixtures/jdk<N>-x86_64/stacks.bin` anew:
-/// `TICKWALK_JDKS=... cargo test -p stackwalk --test attached_jvm record_fixtures -- --ignored`
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test attached_jvm record_fixtures`
 #[test]
-#[ignore = "writes to the source tree"]
 fn record_fixtures() {
+    if !asked_for("TICKWALK_RECORD") {
+        return;
+    }
     let classes = compile("Stacks.java");
     for (major, home) in jdks() {
         let jvm = Jvm::start(&home, &["-XX:+UseSerialGC"], &classes, "Stacks");
@@ -465,10 +476,12 @@ impl Memory for CodeCopied<'_> {
 }
 
 /// Prints the cost of a warm walk:
-/// `TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost -- --ignored --nocapture`
+/// `TICKWALK_MEASURE=1 TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost -- --nocapture`
 #[test]
-#[ignore = "a measurement"]
 fn warm_walk_cost() {
+    if !asked_for("TICKWALK_MEASURE") {
+        return;
+    }
     let classes = compile("Stacks.java");
     for (major, home) in jdks() {
         let jvm = Jvm::start(&home, &[], &classes, "Stacks");

@@ -3,7 +3,11 @@
 //! Each supported CPU has a twin file with the same names inside.
 
 #[cfg(target_arch = "x86_64")]
+mod subtype_check;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use subtype_check::pushed_words;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 
@@ -15,6 +19,8 @@ compile_error!("stackwalk knows HotSpot's frames on x86-64 only");
 pub(crate) enum Unwind {
     /// The frame is complete: (pc, sp, fp) = ([sp + size - 8], sp + size, [sp + size - 16]).
     Whole,
+    /// The frame is complete and this many words were pushed below it.
+    Below(u64),
     /// The frame is allocated but fp is not saved yet: (pc, sp, fp) = ([sp + size - 8], sp + size, fp).
     WholeFpLive,
     /// Only the return address is on the stack: (pc, sp, fp) = ([sp], sp + 8, fp).

@@ -6,7 +6,7 @@
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD, Unwind,
-    epilogue, is_interpreter_return, prologue,
+    epilogue, is_interpreter_return, prologue, pushed_words,
 };
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -82,6 +82,9 @@ impl<M: Memory> Walk<'_, M> {
         let around = self.around(pc, blob.code_begin, blob, &mut bytes)?;
         let native = blob.kind == BlobKind::NativeWrapper;
         let in_exit = epilogue(around, native, self.hotspot.layout.thread.saved_exception_pc);
+        if let (None, Some(words)) = (in_exit, pushed_words(around)) {
+            return Ok(Unwind::Below(words));
+        }
         // Wrappers keep fp as frame pointer and push registers around calls.
         Ok(in_exit.unwrap_or(if native { Unwind::FramePointer } else { Unwind::Whole }))
     }
@@ -127,6 +130,10 @@ impl<M: Memory> Walk<'_, M> {
                 let sp = cursor.sp.checked_add(size)?;
                 let live = rule == Unwind::WholeFpLive;
                 (word(sp.checked_sub(8)?)?, sp, if live { cursor.fp } else { word(sp.checked_sub(16)?)? })
+            }
+            Unwind::Below(words) => {
+                let sp = cursor.sp.checked_add(words.checked_mul(8)?)?;
+                return self.unwind(Cursor { sp, ..cursor }, size, Unwind::Whole);
             }
             Unwind::Return => (word(cursor.sp)?, cursor.sp.checked_add(8)?, cursor.fp),
             Unwind::Pushed => {
