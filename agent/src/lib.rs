@@ -96,6 +96,10 @@ unsafe fn option_text(options: *const c_char) -> String {
 
 fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     let strict = options::is_strict(text);
+    if !callbacks::claim() {
+        log::complain("this JVM has a Tickwalk agent already; the first one goes on");
+        return if strict { JNI_ERR } else { JNI_OK };
+    }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
         log::install(options.log);
         let prepared = Prepared::new(options, vm, at_start)?;
@@ -104,6 +108,7 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     match started {
         Ok(()) => JNI_OK,
         Err(Refusal(reason)) => {
+            callbacks::unclaim();
             let consequence =
                 if strict { "strict: the JVM does not start" } else { "the program runs unprofiled" };
             log::complain(&format!("{reason}; {consequence}"));

@@ -14,7 +14,7 @@
 //! This is test support: what cannot be found or parsed is a panic with the remedy in its text.
 #![forbid(unsafe_code)]
 
-mod binaries;
+pub mod binaries;
 mod jdk;
 mod process;
 mod recording;

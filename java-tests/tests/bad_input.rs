@@ -58,3 +58,19 @@ on_every_jdk! {
         assert!(ours[0].contains("colour"), "{}", ours[0]);
     }
 }
+
+on_every_jdk! {
+    /// A second agent in the same JVM says so in one line, touches nothing, and the first one's profile is whole.
+    fn second_agent_leaves_the_first_alone(jdk) {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let second = directory.path().join("second.tickwalk");
+        let agent = java_tests::binaries::agent();
+        let option = format!("-agentpath:{}=file={}", agent.display(), second.display());
+        let run = Workload::new("TightLoop").argument(1).jvm(&option).record(jdk);
+        run.assert_exit_code(0);
+        let told = run.stderr.lines().filter(|line| line.contains("already")).count();
+        assert_eq!(told, 1, "{}", run.stderr);
+        assert!(!second.exists(), "the second agent wrote a file");
+        assert!(run.summary().complete && run.summary().samples > 50, "{:?}", run.summary());
+    }
+}

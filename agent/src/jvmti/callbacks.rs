@@ -18,6 +18,11 @@ use super::{Jni, JvmtiError, ThreadRef};
 use crate::log;
 use crate::session::{Prepared, Session};
 
+/// Gives the claim back after a start that failed, so that a later attempt is welcome.
+pub fn unclaim() {
+    CLAIMED.store(false, Ordering::Relaxed);
+}
+
 /// Where the agent stands.
 enum State {
     Idle,
@@ -27,6 +32,12 @@ enum State {
 
 static STATE: RwLock<State> = RwLock::new(State::Idle);
 static DISABLED: AtomicBool = AtomicBool::new(false);
+static CLAIMED: AtomicBool = AtomicBool::new(false);
+
+/// Claims this process for one agent; false if an earlier one has it, running or ended.
+pub fn claim() -> bool {
+    !CLAIMED.swap(true, Ordering::Relaxed)
+}
 
 /// Runs a callback's body; a panic disables the agent and is told once.
 fn guard(body: impl FnOnce()) {

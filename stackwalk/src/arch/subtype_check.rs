@@ -1,7 +1,7 @@
 //! x86-64: words pushed by the inlined slow subtype check.
 //!
-//! `instanceof` and casts to interfaces search the secondary supers of a class with `repne scas`, which needs rax, rcx and
-//! rdi. Code in which one of them is live saves it on the stack around the search, below its complete frame:
+//! `instanceof` and casts to interfaces search the secondary supers of a class with `repne scas`, which needs
+//! rax, rcx and rdi. Those that are no temporaries are saved on the stack around it, below the complete frame:
 //!
 //! ```text
 //! [push rax]  [mov rax, super]  [push rcx]  [push rdi]
@@ -28,22 +28,28 @@ pub(crate) fn pushed_words(around: Around<'_>) -> Option<u64> {
     let mut code = [0; 2 * REACH];
     code.get_mut(..pc)?.copy_from_slice(before);
     code.get_mut(pc..pc.checked_add(after.len())?)?.copy_from_slice(after);
-    let found = code.windows(SEARCH.len()).position(|window| window == SEARCH)?;
     let byte = |at: usize| code.get(at).copied();
-    let pops_at = found.checked_add(SEARCH.len())?;
 
-    // What is popped afterwards, in this order, was pushed before in the opposite one.
-    let mut at = pops_at;
-    let mut popped = [false; 3];
-    for (register, pop) in popped.iter_mut().zip([0x5f, 0x59, 0x58]) {
-        if byte(at) == Some(pop) {
-            *register = true;
-            at = at.checked_add(1)?;
-        }
-    }
+    // Two checks may follow each other closely: the one that counts is the first that ends behind the pc.
+    let searches = code.windows(SEARCH.len()).enumerate().filter(|(_, window)| *window == SEARCH);
+    let (found, pops_at, at, popped) = searches
+        .filter_map(|(found, _)| {
+            let pops_at = found.checked_add(SEARCH.len())?;
+            // What is popped afterwards, in this order, was pushed before in the opposite one.
+            let mut at = pops_at;
+            let mut popped = [false; 3];
+            for (register, pop) in popped.iter_mut().zip([0x5f, 0x59, 0x58]) {
+                if byte(at) == Some(pop) {
+                    *register = true;
+                    at = at.checked_add(1)?;
+                }
+            }
+            Some((found, pops_at, at, popped))
+        })
+        .find(|(_, _, end, _)| pc < *end)?;
     let [rdi, rcx, rax] = popped;
     let count = at.checked_sub(pops_at)?;
-    if count == 0 || pc > at {
+    if count == 0 {
         return None;
     }
     if pc >= pops_at {
