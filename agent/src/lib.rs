@@ -16,6 +16,7 @@ pub mod options;
 pub mod session;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
+pub mod tasks;
 pub mod threads;
 #[allow(unsafe_code, reason = "raw timer system calls")]
 pub mod timer;

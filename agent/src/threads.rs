@@ -23,6 +23,7 @@ use stackwalk::{HotSpot, LiveMemory};
 use crate::arena::{Shared, ThreadSlot};
 use crate::jvmti::vm_memory;
 use crate::signal::ucontext::cycles;
+use crate::tasks;
 use crate::timer::Timer;
 
 /// Requests a thread's queue holds.
@@ -312,8 +313,8 @@ impl Registry {
                 known_ns = left.clock_ns;
                 inner.left.remove(&tid);
             }
-            let Some(name) = kernel_name(tid) else { continue };
-            let kind = kind_of(&name);
+            let Some(name) = tasks::name_of(tid) else { continue };
+            let kind = tasks::kind_of(&name);
             self.open(inner, Newcomer { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None });
         }
     }
@@ -365,70 +366,6 @@ impl QueueMemory {
     }
 }
 
-/// All kernel thread ids of this process, sorted.
-fn tasks() -> Vec<i32> {
-    let Ok(listing) = std::fs::read_dir("/proc/self/task") else {
-        return Vec::new();
-    };
-    let names = listing.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let mut tids: Vec<i32> = names.collect();
-    tids.sort_unstable();
-    tids
-}
-
-/// The kernel's name of a thread, with what it cuts off put back where the VM's own names are known.
-fn kernel_name(tid: i32) -> Option<String> {
-    let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
-    let name = String::from_utf8_lossy(&name).trim_end().to_owned();
-    let whole = CUT_NAMES
-        .iter()
-        .find(|whole| whole.len() > name.len() && name.len() == 15 && whole.starts_with(&name));
-    Some(whole.map_or(name, |whole| (*whole).to_owned()))
-}
-
-/// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that was cut off stays unknown.
-const CUT_NAMES: [&str; 7] = [
-    "C1 CompilerThread",
-    "C2 CompilerThread",
-    "VM Periodic Task Thread",
-    "Monitor Deflation Thread",
-    "G1 Young RemSet Sampling",
-    "Notification Thread",
-    "Shenandoah Control Thread",
-];
-
-/// Kind of a thread of the VM, by the name the VM gave it (the kernel keeps 15 bytes of it).
-///
-/// Names: JDK 11 to 25, `gcId`-less `WorkGang`/`WorkerThreads` names, `compileBroker.cpp`, `vmThread.cpp`.
-fn kind_of(name: &str) -> ThreadKind {
-    const COMPILER: [&str; 4] = ["C1 Compiler", "C2 Compiler", "JVMCI", "Sweeper thread"];
-    const GC: [&str; 9] = [
-        "GC Thread",
-        "G1 ",
-        "Concurrent Mark",
-        "ParGC",
-        "ZDriver",
-        "ZWorker",
-        "ZDirector",
-        "Shenandoah",
-        "XWorker",
-    ];
-    const VM: [&str; 6] =
-        ["VM Thread", "VM Periodic", "Service Thread", "Monitor Defl", "Signal Dispatch", "Notification"];
-    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    if starts(&COMPILER) {
-        ThreadKind::Compiler
-    } else if starts(&GC)
-        || (name.starts_with('Z') && name.get(1..2).is_some_and(|c| c.chars().all(char::is_uppercase)))
-    {
-        ThreadKind::Gc
-    } else if starts(&VM) {
-        ThreadKind::Vm
-    } else {
-        ThreadKind::Native
-    }
-}
-
 /// The registry as the sampler thread sees it.
 pub struct SampledProcess {
     /// The threads.
@@ -470,7 +407,7 @@ impl Host for SampledProcess {
         };
         vm_memory::add_code_heaps(self.memory, &self.hotspot);
         // Listed without the lock: a directory of thousands of threads must not hold up a starting one.
-        let alive = tasks();
+        let alive = tasks::list();
         if alive.is_empty() {
             return;
         }
@@ -510,26 +447,5 @@ impl Host for SampledProcess {
 
     fn queue_bytes(&self) -> u64 {
         self.registry.inner.lock().queue_bytes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_by_name() {
-        let cases = [
-            ("C2 CompilerThre", ThreadKind::Compiler),
-            ("GC Thread#3", ThreadKind::Gc),
-            ("G1 Conc#0", ThreadKind::Gc),
-            ("ZDriverMinor", ThreadKind::Gc),
-            ("VM Periodic Tas", ThreadKind::Vm),
-            ("java", ThreadKind::Native),
-            ("Zookeeper", ThreadKind::Native),
-        ];
-        for (name, kind) in cases {
-            assert_eq!(kind_of(name), kind, "{name}");
-        }
     }
 }
