@@ -190,6 +190,21 @@ fn is_poll_stub(before: &[u8], after: &[u8], saved_exception_pc: u32) -> bool {
     }
 }
 
+/// Words that the code after a call takes from the stack first: arguments and results of a stub called by C1 or C2
+/// (`slow_subtype_check` in `c1_LIRAssembler_x86.cpp`, conversion fix-ups in `x86_64.ad`), pushed below the frame.
+///
+/// `pop rbp` does not count: it may be the exit of a frame without locals.
+pub(crate) fn popped_after_call(after: &[u8]) -> u64 {
+    let (mut words, mut rest) = (0, after);
+    loop {
+        rest = match rest {
+            [0x58..=0x5b | 0x5e | 0x5f, rest @ ..] | [0x41, 0x58..=0x5f, rest @ ..] => rest,
+            _ => return words,
+        };
+        words += 1;
+    }
+}
+
 /// Length of the longest call instruction recognised, including the load of its target.
 pub(crate) const CALL_BYTES: u64 = 13;
 
@@ -284,6 +299,14 @@ mod tests {
             exit(&[0x4c, 0x8d, 0x15, 1, 2, 3, 4, 0x4d, 0x89, 0x97, 0x48, 5, 0, 0]),
             Some(Unwind::Return)
         );
+    }
+
+    #[test]
+    fn arguments_popped_after_a_call() {
+        assert_eq!(popped_after_call(&[0x5f, 0x5f, 0x83, 0xff, 0x00]), 2, "pop rdi, pop rdi, cmp edi, 0");
+        assert_eq!(popped_after_call(&[0x41, 0x5d, 0x5e, 0x90]), 2, "pop r13, pop rsi");
+        assert_eq!(popped_after_call(&[0x5d, 0xc3]), 0, "exit");
+        assert_eq!(popped_after_call(&[]), 0);
     }
 
     #[test]

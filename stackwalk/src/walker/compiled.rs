@@ -1,7 +1,7 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
 use super::{Cursor, Doing, Emit, Scopes, Step, Walk};
-use crate::arch::Unwind;
+use crate::arch::{CODE_AFTER, CODE_BEFORE, Unwind, popped_after_call};
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -145,9 +145,15 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit: self.compiled_frames(cursor, entry), next })
     }
 
-    /// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame.
+    /// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame and pops them after.
     fn caller_below_arguments(&self, cursor: Cursor) -> Option<Cursor> {
         let blob = self.blob_at(cursor.pc).ok()?;
-        self.verified(cursor, &blob, Unwind::Whole)
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, &blob, &mut bytes).ok()?;
+        let rule = match popped_after_call(around.after) {
+            0 => Unwind::Whole,
+            words => Unwind::Below(words),
+        };
+        self.verified(cursor, &blob, rule)
     }
 }

@@ -90,7 +90,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Reads the instructions around `pc`, from `entry` on if it is near enough.
-    fn around<'b>(
+    pub(super) fn around<'b>(
         &self,
         pc: u64,
         entry: u64,
@@ -110,7 +110,8 @@ impl<M: Memory> Walk<'_, M> {
     /// The caller by `rule` if it is one; otherwise with words pushed below the complete frame.
     pub(super) fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
         let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
-        if found.is_some() || blob.frame_bytes < 16 || !matches!(rule, Unwind::Whole | Unwind::FramePointer) {
+        let complete = matches!(rule, Unwind::Whole | Unwind::Below(_) | Unwind::FramePointer);
+        if found.is_some() || blob.frame_bytes < 16 || !complete {
             return found;
         }
         // Locals may hold an old return address at the same distance; only the one whose call leads to this
@@ -171,6 +172,10 @@ impl<M: Memory> Walk<'_, M> {
             _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
             _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
         };
+        let proven = self.caller_of_runtime_stub(cursor, blob);
+        if proven.is_some() {
+            return proven;
+        }
         let by_rule = rules
             .iter()
             .filter(|rule| blob.frame_bytes >= 16 || !matches!(rule, Unwind::Whole | Unwind::WholeFpLive))
@@ -179,6 +184,26 @@ impl<M: Memory> Walk<'_, M> {
             });
         let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
         found.map(|next| Cursor { doing, ..next })
+    }
+
+    /// C1's stubs without fixed frame are called directly, so the return address proves itself.
+    ///
+    /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
+    /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
+    /// jump.
+    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        if blob.kind != BlobKind::RuntimeStub || blob.frame_bytes != 0 {
+            return None;
+        }
+        let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);
+        let by_fp = self.unwind(cursor, 0, Unwind::FramePointer).filter(called);
+        let found = by_fp.or_else(|| {
+            (0..=MAX_PUSHED_WORDS).find_map(|words| {
+                let sp = cursor.sp.checked_add(words * 8)?;
+                self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
+            })
+        })?;
+        Some(Cursor { doing: Doing::CallingVm, ..found })
     }
 
     /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
