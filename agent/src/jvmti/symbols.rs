@@ -25,8 +25,14 @@ impl Library {
         }
         // SAFETY: zeroed, and filled by the call.
         let info = unsafe { info.assume_init() };
+        let already_loaded = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
         // SAFETY: dladdr gives the NUL-terminated name of a loaded file; NOLOAD only adds a reference, which we keep.
-        let handle = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        let mut handle = unsafe { libc::dlopen(info.dli_fname, already_loaded) };
+        if handle.is_null() {
+            // The program itself, into which a JVM may be linked, has no name that can be opened.
+            // SAFETY: null stands for the program.
+            handle = unsafe { libc::dlopen(std::ptr::null(), already_loaded) };
+        }
         (!handle.is_null()).then_some(Self { handle, base: info.dli_fbase as u64 })
     }
 
