@@ -3,9 +3,13 @@
 //! Prints median and spread over rounds, with the processor and the conditions; run with `cargo bench -p queue`.
 //! A recorded run is in `benches/push.txt`.
 
+#![cfg_attr(loom, no_main)]
+#![cfg(not(loom))]
 #![allow(missing_docs)]
 
-use queue::{Capacity, Histogram, ReadySet, Request, RingStorage, SlabClass, SnapshotPool, ThreadQueue};
+use queue::{
+    Capacity, Histogram, ReadySet, Request, RingStorage, SlabClass, SnapshotHandle, SnapshotPool, ThreadQueue,
+};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU8;
 use std::time::Instant;
@@ -87,6 +91,18 @@ fn main() {
     let plan = [SlabClass { bytes: 8192, count: 64 }, SlabClass { bytes: 65536, count: 8 }];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
     let pool = SnapshotPool::new(&mut region, &plan).expect("the plan is in range");
+    report("acquire, publish", || {
+        let mut handles = [SnapshotHandle::NONE; 64];
+        let nanos = time(1, || {
+            for handle in &mut handles {
+                let slab = pool.acquire(black_box(8000)).expect("slabs are free");
+                // SAFETY: no bytes are claimed to be written.
+                *handle = unsafe { slab.publish(0) };
+            }
+        });
+        assert!(handles.into_iter().all(|handle| pool.release(handle)));
+        nanos / 64.0
+    });
     report("acquire, publish, view, free", || {
         time(ENTRIES, || {
             let slab = pool.acquire(black_box(8000)).expect("slabs are free");

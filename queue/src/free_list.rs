@@ -42,6 +42,13 @@ impl FreeList {
         }
     }
 
+    /// The slab on top at this moment; a guess.
+    #[inline]
+    pub(crate) fn top(&self) -> Option<u32> {
+        // Relaxed: nothing is read through it.
+        (self.head.load(Ordering::Relaxed) as u32).checked_sub(1)
+    }
+
     /// Takes the top slab.
     #[inline]
     pub(crate) fn pop(&self, slabs: &[SlabHead]) -> Option<u32> {

@@ -37,6 +37,7 @@
 //!
 //! /// Runs in the signal handler: no allocation, no lock, no panic.
 //! fn on_tick(pool: &SnapshotPool, pc: u64, stack: &[u8]) {
+//!     pool.prefetch(); // a hint
 //!     let mut request = Request { pc, ticks: 1_000, ..Request::default() };
 //!     if let Some(mut slab) = pool.acquire(stack.len()) {
 //!         let len = stack.len().min(slab.capacity());
@@ -88,6 +89,9 @@
 //! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
 //! | `FreeList::head` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
 //! | `SlabHead::control` | `publish` | `view`, `release` | the slab's bytes |
+//!
+//! Locked instructions are the exchange in `acquire`, before the copy, and what only the drain or a loss executes;
+//! [`Slab::publish`], [`ThreadQueue::push`] and [`ReadySet::mark`] consist of loads and stores.
 //!
 //! Everything else is relaxed: `SlabHead::next` travels under the head above, the other changes
 //! of `SlabHead::control` are made by the slab's owner and published by the push that follows, and

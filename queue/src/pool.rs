@@ -11,7 +11,7 @@
 //!   the writer vouched for in `publish`.
 //! - Only whoever moved the state word to free pushes the slab onto its free list, so it is there once.
 //!
-//! Unsafe here: turning the region into heads and slabs, and reading a viewed slab.
+//! Unsafe here: turning the region into heads and slabs, reading a viewed slab, and the prefetch instruction.
 
 #![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
 #![deny(
@@ -23,30 +23,64 @@
 )]
 
 use crate::free_list::FreeList;
-use crate::pool_plan::{ClassLayout, Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
+use crate::pool_plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
 use crate::slab_head::{SlabHead, SnapshotHandle};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, array_of};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
-/// One size class at work.
-pub(crate) struct Class {
-    pub(crate) layout: ClassLayout,
-    free: FreeList,
-    /// How often a request that fits here best found the class empty.
-    pub(crate) exhausted: AtomicU64,
+/// Asks for the cache line at `address` in order to write to it: what the handler changes was last changed by
+/// another processor, and would be waited for twice if it were first read and then written.
+///
+/// A hint: it accesses nothing and never faults; without effect on processors other than x86-64.
+/// Written as an instruction because `_mm_prefetch` becomes a prefetch for reading on the x86-64 baseline, whose
+/// processors without the instruction execute it as a no-op (Intel SDM volume 2, PREFETCHW).
+#[inline(always)]
+fn prefetch_for_writing<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction acts on caches only and accepts every address.
+    unsafe {
+        core::arch::asm!(
+            "prefetchw [{address}]",
+            address = in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        )
+    };
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
 }
 
 /// Slabs for snapshots, in memory lent by the caller for `'m`.
+///
+/// The handler meets the pool with cold caches and other processors change it, so its fields are grouped by line:
+/// one that never changes, one with all that `acquire` changes, and the rest.
+#[repr(C, align(64))]
 pub struct SnapshotPool<'m> {
     pub(crate) heads: &'m [SlabHead],
     slabs: *mut u8,
-    pub(crate) classes: [Class; MAX_CLASSES],
-    pub(crate) class_count: usize,
-    pub(crate) reserved_bytes: usize,
+    /// Bytes of each class's slabs, ascending.
+    sizes: [u32; MAX_CLASSES],
+    pub(crate) class_count: u32,
+    /// The free slabs of each class.
+    free: Line<[FreeList; MAX_CLASSES]>,
+    /// One past the number of each class's last slab.
+    pub(crate) ends: [u32; MAX_CLASSES],
+    /// How often a request that fits a class best found it empty.
+    pub(crate) exhausted: [AtomicU64; MAX_CLASSES],
     pub(crate) failed: AtomicU64,
+    pub(crate) reserved_bytes: usize,
     region: PhantomData<&'m mut [MaybeUninit<u8>]>,
 }
+
+/// A value at the start of a cache line.
+#[repr(align(64))]
+struct Line<T>(T);
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(core::mem::offset_of!(SnapshotPool<'_>, free) == 64, "one line is read");
+    assert!(core::mem::offset_of!(SnapshotPool<'_>, ends) == 128, "one line is changed");
+};
 
 // SAFETY: `slabs` points into memory the pool has borrowed exclusively, and the state words let one thread at a
 // time touch a slab's bytes; everything else is atomic or never changes.
@@ -64,24 +98,63 @@ impl<'m> SnapshotPool<'m> {
     /// `None`, counted as failed, if no class has a slab left.
     #[inline]
     pub fn acquire(&self, bytes: usize) -> Option<Slab<'_>> {
-        let classes = self.classes();
-        // A stack deeper than every class is best served, and counted, by the largest.
-        let fitting = classes.iter().position(|class| class.layout.bytes >= bytes);
-        let best = fitting.unwrap_or(classes.len().saturating_sub(1));
-        let larger = classes.iter().skip(best);
-        let smaller = classes.iter().take(best).rev();
-        for (attempt, class) in larger.chain(smaller).enumerate() {
-            if let Some(number) = class.free.pop(self.heads) {
-                let generation = self.heads.get(number as usize)?.begin_writing();
-                return Some(Slab { pool: self, class, number, generation });
-            }
-            if attempt == 0 {
-                // Relaxed: statistics pair with nothing.
-                class.exhausted.fetch_add(1, Ordering::Relaxed);
-            }
+        let best = self.best_class(bytes);
+        // The rest is kept out of the way: the handler's code is as cold as its data.
+        self.take(best).or_else(|| self.acquire_elsewhere(best))
+    }
+
+    /// A slab of another class than `best`, which is empty: of a larger one, or of the largest smaller one.
+    #[cold]
+    #[inline(never)]
+    fn acquire_elsewhere(&self, best: usize) -> Option<Slab<'_>> {
+        if let Some(exhausted) = self.exhausted.get(best) {
+            // Relaxed: statistics pair with nothing.
+            exhausted.fetch_add(1, Ordering::Relaxed);
         }
-        self.failed.fetch_add(1, Ordering::Relaxed);
-        None
+        let larger = best.saturating_add(1)..self.class_count as usize;
+        let slab = larger.chain((0..best).rev()).find_map(|class| self.take(class));
+        if slab.is_none() {
+            // Relaxed: as above.
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        slab
+    }
+
+    /// The top slab of `class`.
+    #[inline]
+    fn take(&self, class: usize) -> Option<Slab<'_>> {
+        let number = self.free.0.get(class)?.pop(self.heads)?;
+        let head = self.heads.get(number as usize)?;
+        let generation = head.begin_writing();
+        Some(Slab { pool: self, head, class, number, generation })
+    }
+
+    /// Asks for the line that `acquire` changes; a hint that costs one instruction and waits for nothing.
+    ///
+    /// To be called as early as possible; [`SnapshotPool::prefetch_slab`] follows when the line has had time to
+    /// arrive.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        prefetch_for_writing(&self.free);
+    }
+
+    /// Asks for the head of the slab that `acquire(bytes)` would get at this moment; a hint.
+    #[inline]
+    pub fn prefetch_slab(&self, bytes: usize) {
+        let top = self.free.0.get(self.best_class(bytes)).and_then(FreeList::top);
+        if let Some(head) = top.and_then(|number| self.heads.get(number as usize)) {
+            prefetch_for_writing(head);
+        }
+    }
+
+    /// The smallest class that fits; the largest for what fits none, as it serves a deeper stack best and has to
+    /// count it.
+    #[inline]
+    fn best_class(&self, bytes: usize) -> usize {
+        let sizes = self.sizes.iter().take(self.class_count as usize);
+        // Sizes ascend, so as many are too small as come before the one that fits.
+        let too_small = sizes.filter(|&&size| (size as usize) < bytes).count();
+        too_small.min((self.class_count as usize).saturating_sub(1))
     }
 
     /// Frees a published snapshot unseen, for a request that could not be queued or will not be looked at.
@@ -93,30 +166,37 @@ impl<'m> SnapshotPool<'m> {
         };
         let released = head.release(handle);
         if released {
-            class.free.push(number, self.heads);
+            self.push(class, number);
         }
         released
     }
 
-    /// The slab a handle names, current or not.
-    fn slab_of(&self, handle: SnapshotHandle) -> Option<(u32, &Class, &SlabHead)> {
+    /// The slab a handle names, current or not, and its class.
+    fn slab_of(&self, handle: SnapshotHandle) -> Option<(u32, usize, &SlabHead)> {
         let number = handle.number()?;
-        let class = self.classes().iter().find(|class| class.layout.numbers.contains(&number))?;
+        let class = self.ends.iter().take(self.class_count as usize).position(|&end| number < end)?;
         Some((number, class, self.heads.get(number as usize)?))
     }
 
-    /// First byte of slab `number` of `class`.
+    /// First byte of the slab with this head.
     #[inline]
-    fn slab_ptr(&self, class: &Class, number: u32) -> *mut u8 {
-        // The layout was computed without overflow, and `number` is one of the class's.
-        let within =
-            (number.wrapping_sub(class.layout.numbers.start) as usize).wrapping_mul(class.layout.bytes);
-        self.slabs.wrapping_add(class.layout.offset.wrapping_add(within))
+    fn slab_ptr(&self, head: &SlabHead) -> *mut u8 {
+        // The layout was computed without overflow.
+        self.slabs.wrapping_add((head.place as usize).wrapping_mul(SLAB_ALIGN))
     }
 
+    /// Bytes of the slabs of `class`.
     #[inline]
-    pub(crate) fn classes(&self) -> &[Class] {
-        self.classes.get(..self.class_count).unwrap_or(&self.classes)
+    pub(crate) fn size(&self, class: usize) -> usize {
+        self.sizes.get(class).map_or(0, |&size| size as usize)
+    }
+
+    /// Frees slab `number` of `class`; for whoever moved its state to free.
+    #[inline]
+    fn push(&self, class: usize, number: u32) {
+        if let Some(free) = self.free.0.get(class) {
+            free.push(number, self.heads);
+        }
     }
 }
 
@@ -145,12 +225,12 @@ impl<'m> SnapshotPool<'m> {
         }
 
         let heads_ptr = heads.as_mut_ptr().cast::<SlabHead>();
-        let mut classes = core::array::from_fn(|_| Class {
-            layout: ClassLayout::default(),
-            free: FreeList::new(0),
-            exhausted: AtomicU64::new(0),
-        });
-        for (class, planned) in classes.iter_mut().zip(layout.classes).take(plan.len()) {
+        let mut sizes = [0; MAX_CLASSES];
+        let mut free = [const { None }; MAX_CLASSES];
+        for ((planned, size), free) in layout.classes.iter().zip(&mut sizes).zip(&mut free).take(plan.len()) {
+            // Checked by the plan: both fit.
+            *size = planned.bytes as u32;
+            let mut place = (planned.offset / SLAB_ALIGN) as u32;
             for number in planned.numbers.clone() {
                 // Each slab lies above its successor, stored plus one, and the last one above nothing.
                 let successor = number.saturating_add(1);
@@ -158,10 +238,10 @@ impl<'m> SnapshotPool<'m> {
                 let head = heads_ptr.wrapping_add(number as usize);
                 // SAFETY: `heads` has room for `layout.slabs` heads from an address aligned to `SLAB_ALIGN`, and
                 // the numbers of all classes together stay below that.
-                unsafe { head.write(SlabHead::new(below)) };
+                unsafe { head.write(SlabHead::new(below, place)) };
+                place = place.wrapping_add((planned.bytes / SLAB_ALIGN) as u32);
             }
-            class.free = FreeList::new(planned.numbers.start.saturating_add(1));
-            class.layout = planned;
+            *free = Some(FreeList::new(planned.numbers.start.saturating_add(1)));
         }
         // SAFETY: the loop wrote all `layout.slabs` heads, in memory borrowed exclusively for 'm that is from here
         // on reached only through this slice.
@@ -169,10 +249,13 @@ impl<'m> SnapshotPool<'m> {
         Ok(Self {
             heads,
             slabs: slabs.as_mut_ptr().cast(),
-            classes,
-            class_count: plan.len(),
-            reserved_bytes: layout.total,
+            sizes,
+            class_count: plan.len() as u32,
+            free: Line(free.map(|free| free.unwrap_or(FreeList::new(0)))),
+            ends: layout.classes.map(|class| class.numbers.end),
+            exhausted: array_of!(AtomicU64::new(0)),
             failed: AtomicU64::new(0),
+            reserved_bytes: layout.total,
             region: PhantomData,
         })
     }
@@ -183,10 +266,10 @@ impl<'m> SnapshotPool<'m> {
     /// someone else has taken it.
     /// The slab is freed when the view is dropped.
     pub fn view(&self, handle: SnapshotHandle, len: usize) -> Option<SnapshotView<'_>> {
-        let (number, class, head) = self.slab_of(handle)?;
+        let (_, class, head) = self.slab_of(handle)?;
         let published = head.begin_view(handle)?;
-        let len = len.min(published as usize).min(class.layout.bytes);
-        Some(SnapshotView { pool: self, handle, start: self.slab_ptr(class, number), len })
+        let len = len.min(published as usize).min(self.size(class));
+        Some(SnapshotView { pool: self, handle, start: self.slab_ptr(head), len })
     }
 }
 
@@ -195,7 +278,8 @@ impl<'m> SnapshotPool<'m> {
 /// Dropping it without [`Slab::publish`] frees it.
 pub struct Slab<'p> {
     pool: &'p SnapshotPool<'p>,
-    class: &'p Class,
+    head: &'p SlabHead,
+    class: usize,
     number: u32,
     generation: u32,
 }
@@ -205,7 +289,7 @@ impl Slab<'_> {
     /// Bytes the slab has room for.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.class.layout.bytes
+        self.pool.size(self.class)
     }
 
     /// Position among the pool's slabs, for models that shadow each slab with an instrumented cell.
@@ -218,7 +302,7 @@ impl Slab<'_> {
     /// [`SLAB_ALIGN`].
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.pool.slab_ptr(self.class, self.number)
+        self.pool.slab_ptr(self.head)
     }
 
     /// Makes the first `len` bytes readable for whoever presents the returned handle to the pool.
@@ -229,13 +313,13 @@ impl Slab<'_> {
     ///
     /// The first `len` bytes have been written, `len` is at most [`Slab::capacity`], and nothing is written
     /// through the pointer any more.
+    /// Bytes written by streaming (non-temporal) stores, which no release store orders, are followed by a store
+    /// fence before this call.
     #[inline]
     pub unsafe fn publish(self, len: usize) -> SnapshotHandle {
         // The contract bounds `len` by a capacity that the plan has bounded by `u32`.
         let len = u32::try_from(len.min(self.capacity())).unwrap_or(0);
-        if let Some(head) = self.pool.heads.get(self.number as usize) {
-            head.publish(self.generation, len);
-        }
+        self.head.publish(self.generation, len);
         let handle = SnapshotHandle::new(self.number, self.generation);
         core::mem::forget(self);
         handle
@@ -244,10 +328,8 @@ impl Slab<'_> {
 
 impl Drop for Slab<'_> {
     fn drop(&mut self) {
-        if let Some(head) = self.pool.heads.get(self.number as usize) {
-            head.abandon(self.generation);
-            self.class.free.push(self.number, self.pool.heads);
-        }
+        self.head.abandon(self.generation);
+        self.pool.push(self.class, self.number);
     }
 }
 
@@ -278,7 +360,7 @@ impl Drop for SnapshotView<'_> {
     fn drop(&mut self) {
         if let Some((number, class, head)) = self.pool.slab_of(self.handle) {
             head.end_view(self.handle);
-            class.free.push(number, self.pool.heads);
+            self.pool.push(class, number);
         }
     }
 }

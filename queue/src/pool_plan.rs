@@ -33,7 +33,8 @@ pub enum PlanError {
     Classes(usize),
     /// The class at this position is not larger than the one before it, is empty, or exceeds 4 GB.
     Bytes(usize),
-    /// The class at this position has no slabs, or with it the pool has more than a handle can number.
+    /// The class at this position has no slabs, or with it the pool has more than a handle can number or more
+    /// than 256 GB.
     Count(usize),
     /// The region is smaller than this many bytes, counted from its first multiple of [`SLAB_ALIGN`].
     Region(usize),
@@ -101,12 +102,13 @@ impl Layout {
             offset = bytes
                 .checked_mul(planned.count)
                 .and_then(|bytes| offset.checked_add(bytes))
+                .filter(|&end| u32::try_from(end / SLAB_ALIGN).is_ok())
                 .ok_or(PlanError::Count(position))?;
             layout.slabs = end;
             previous = bytes;
         }
         let heads = (layout.slabs as usize).saturating_mul(size_of::<SlabHead>());
-        // At most 2^20 heads of 16 bytes, and at most 2^20 slabs of 4 GB: a 64-bit sum cannot overflow.
+        // At most 2^20 heads of 16 bytes, and at most 256 GB of slabs: a 64-bit sum cannot overflow.
         layout.slabs_offset = heads.next_multiple_of(SLAB_ALIGN);
         layout.total = layout.slabs_offset.saturating_add(offset);
         Ok(layout)

@@ -57,18 +57,20 @@ impl SnapshotPool<'_> {
             reserved_bytes: self.reserved_bytes,
             // Relaxed: statistics pair with nothing.
             failed: self.failed.load(Ordering::Relaxed),
-            class_count: self.class_count,
+            class_count: self.class_count as usize,
             ..PoolStats::default()
         };
-        for (of_class, class) in stats.classes.iter_mut().zip(self.classes()) {
-            let numbers = class.layout.numbers.start as usize..class.layout.numbers.end as usize;
-            let heads = self.heads.get(numbers).unwrap_or(&[]);
+        let classes = self.ends.iter().zip(&self.exhausted).take(self.class_count as usize).enumerate();
+        let mut start = 0;
+        for (of_class, (class, (&end, exhausted))) in stats.classes.iter_mut().zip(classes) {
+            let heads = self.heads.get(start..end as usize).unwrap_or(&[]);
             *of_class = ClassStats {
-                bytes: class.layout.bytes,
+                bytes: self.size(class),
                 count: heads.len(),
                 in_use: heads.iter().filter(|head| head.in_use()).count(),
-                exhausted: class.exhausted.load(Ordering::Relaxed),
+                exhausted: exhausted.load(Ordering::Relaxed),
             };
+            start = end as usize;
         }
         stats
     }

@@ -3,13 +3,23 @@
 //! Problem: draining must cost what is active, not what exists, and telling the drain must cost the handler next to
 //! nothing: a locked instruction after the handler has copied a stack waits until the copy has left the store buffer.
 //! Approach: one byte for each queue in a dense array. The handler stores 1, always; the consumer scans the bytes,
-//! 10,000 of them in about a microsecond, and takes those that are set.
-//! Invariant: a request that was pushed before its flag was set is seen by the drain that takes the flag, or by a
-//! later one.
+//! 10,000 of them in about a microsecond, and swaps those that are set for 0 before it drains their queues.
 //!
-//! Why the handler may not look first and store only a clear flag: its load could be answered before its push is
-//! visible, by a flag that the consumer is about to take and whose queue it then finds empty; the request would wait
-//! for the next push.
+//! Invariant: no request is left behind. Its handler stores the ring's tail first and the flag then, both with
+//! release; look at the consumer's swaps of that flag in the order in which they and the stores take effect.
+//! - A swap that reads the store, or a later store of the same flag, acquires the tail with it, and the drain that
+//!   follows finds the request. A swap reads the newest store before it, so this is the first swap after the store.
+//! - There is such a swap: until one comes the flag stays set, and the scan of each `take` looks at it. A store
+//!   that the scan overlooks, because it comes behind the scan or is not yet visible, is met by the next `take`.
+//!
+//! An exchange clears the flag, because between a load and a store that clears it another mark could be made and
+//! wiped out, without its request having been acquired.
+//!
+//! The handler must not look first and store only if the flag is clear. Its load may be answered while its own
+//! store of the tail still waits in the store buffer: it finds the flag set, the consumer swaps it and finds the ring
+//! without the request, and nobody sets the flag again until the thread's next push, which may never come.
+//! Only a full fence before the load would prevent this, at the price of the locked instruction to be avoided.
+//! An unconditional store follows the tail through the same buffer.
 
 #![deny(
     clippy::indexing_slicing,
@@ -19,9 +29,10 @@
     clippy::panic
 )]
 
-use crate::sync::{AtomicU8, Fault, Ordering, ordering};
+use crate::sync::{AtomicU8, Fault, Ordering, is_broken, ordering};
 
-/// Flags looked at together; a run of this many idle queues costs a few instructions.
+/// Flags looked at together: two vector registers of the x86-64 baseline, so that a run of idle queues costs a few
+/// instructions and one branch.
 const RUN: usize = 32;
 
 /// One flag for each queue, in memory lent by the caller; clear flags are zero bytes.
@@ -37,6 +48,10 @@ impl ReadySet<'_> {
     #[inline]
     pub fn mark(&self, index: u32) {
         if let Some(flag) = self.flags.get(index as usize) {
+            // What the module documentation warns of, for the model that shows it.
+            if is_broken(Fault::ReadyAlways) && flag.load(Ordering::Relaxed) != 0 {
+                return;
+            }
             // Release: pairs with the acquire in `take`, so that the drain sees the request.
             let order = ordering(Fault::Ready, Ordering::Release);
             // Loom 0.7 may order a store before a concurrent exchange that has not read it, which the atomicity of
@@ -58,6 +73,8 @@ impl<'m> ReadySet<'m> {
 
     /// Takes the queues marked among the first `used`, lowest number first; each is unmarked before it is yielded, so
     /// that a push during its drain marks it again.
+    ///
+    /// An iterator dropped early leaves the rest marked.
     pub fn take(&self, used: u32) -> ReadyIter<'m> {
         let used = self.flags.len().min(used as usize);
         ReadyIter { flags: self.flags.get(..used).unwrap_or(self.flags), next: 0 }
@@ -73,19 +90,19 @@ pub struct ReadyIter<'m> {
 impl ReadyIter<'_> {
     /// Number of the first set flag at or after `next`.
     fn first_set(&self) -> Option<usize> {
-        let mut index = self.next;
-        while let Some(rest) = self.flags.get(index..) {
-            let run = rest.get(..RUN.min(rest.len()))?;
-            // Relaxed: a guess; a flag set meanwhile stays set for the next take.
+        let rest = self.flags.get(self.next..)?;
+        // Relaxed: a guess; a flag set meanwhile stays set for the next take.
+        let is_set = |flag: &AtomicU8| flag.load(Ordering::Relaxed) != 0;
+        let mut before = self.next;
+        for run in rest.chunks(RUN) {
+            // Without a branch for each flag.
             let any = run.iter().fold(0, |any, flag| any | flag.load(Ordering::Relaxed));
-            if any != 0 {
-                let inside = run.iter().position(|flag| flag.load(Ordering::Relaxed) != 0);
-                return inside.map(|inside| index.wrapping_add(inside));
+            if any != 0
+                && let Some(inside) = run.iter().position(is_set)
+            {
+                return Some(before.wrapping_add(inside));
             }
-            if run.is_empty() {
-                return None;
-            }
-            index = index.wrapping_add(run.len());
+            before = before.wrapping_add(run.len());
         }
         None
     }
@@ -98,9 +115,15 @@ impl Iterator for ReadyIter<'_> {
     fn next(&mut self) -> Option<u32> {
         let index = self.first_set()?;
         self.next = index.wrapping_add(1);
-        // Acquire: pairs with the release in `mark`. An exchange and not a store: the flag that is cleared is the
-        // one whose requests are seen.
-        self.flags.get(index)?.swap(0, ordering(Fault::Ready, Ordering::Acquire));
+        let flag = self.flags.get(index)?;
+        if is_broken(Fault::ReadyTake) {
+            flag.load(Ordering::Acquire);
+            flag.store(0, Ordering::Relaxed);
+        } else {
+            // Acquire: pairs with the release in `mark`. An exchange and not a store: the flag that is cleared is
+            // the one whose requests are seen.
+            flag.swap(0, ordering(Fault::Ready, Ordering::Acquire));
+        }
         u32::try_from(index).ok()
     }
 }

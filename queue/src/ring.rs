@@ -117,7 +117,7 @@ const _: () = {
 /// The ring of `heapless::spsc` over loom's atomics and cells: same interface, same algorithm, same orders.
 #[cfg(loom)]
 mod modelled {
-    use crate::sync::{AtomicU32, Ordering, UnsafeCell};
+    use crate::sync::{AtomicU32, Fault, Ordering, UnsafeCell, ordering};
     use core::mem::MaybeUninit;
 
     pub(crate) struct Queue<T, const N: usize> {
@@ -170,7 +170,7 @@ mod modelled {
             let tail = self.ring.tail.load(Ordering::Relaxed);
             let next = self.ring.after(tail);
             // Acquire: pairs with the consumer's release of the head, which frees the slot.
-            if next == self.ring.head.load(Ordering::Acquire) {
+            if next == self.ring.head.load(ordering(Fault::RingHead, Ordering::Acquire)) {
                 return Err(item);
             }
             let Some(slot) = self.ring.slots.get(tail as usize) else {
@@ -181,7 +181,7 @@ mod modelled {
                 unsafe { slot.write(MaybeUninit::new(item)) }
             });
             // Release: pairs with the consumer's acquire of the tail, which reads the slot.
-            self.ring.tail.store(next, Ordering::Release);
+            self.ring.tail.store(next, ordering(Fault::RingTail, Ordering::Release));
             Ok(())
         }
     }
@@ -191,7 +191,7 @@ mod modelled {
             // Relaxed: the consumer owns the head.
             let head = self.ring.head.load(Ordering::Relaxed);
             // Acquire: pairs with the producer's release of the tail.
-            if head == self.ring.tail.load(Ordering::Acquire) {
+            if head == self.ring.tail.load(ordering(Fault::RingTail, Ordering::Acquire)) {
                 return None;
             }
             let item = self.ring.slots.get(head as usize)?.with(|slot| {
@@ -201,7 +201,7 @@ mod modelled {
                 unsafe { item.assume_init() }
             });
             // Release: pairs with the producer's acquire of the head.
-            self.ring.head.store(self.ring.after(head), Ordering::Release);
+            self.ring.head.store(self.ring.after(head), ordering(Fault::RingHead, Ordering::Release));
             Some(item)
         }
     }

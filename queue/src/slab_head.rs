@@ -14,6 +14,16 @@
 //! with the right generation leads to VIEWED. A handle is therefore a claim and not a right: whoever presents a
 //! stale, duplicate or invented one is refused or, at worst, takes a filled slab that was meant for another
 //! reader; nobody ever reads bytes that are being written, or that never were.
+//!
+//! Why plain stores suffice for the other changes, so that taking a slab costs one locked instruction and
+//! publishing it none: each state but FILLED has one owner.
+//! FREE is left only by whoever popped the slab, WRITING only by the holder of the [`crate::Slab`], VIEWED only by
+//! the holder of the view, and none of the three exists twice.
+//! Everybody else goes through `claim`, which changes the word only by an exchange that expects FILLED, and so
+//! fails against all the states in which somebody stores. An exchange cannot straddle a store either: one that
+//! succeeds has found FILLED in the same instant.
+//! A claimant that was preempted before its exchange while the slab went once through all 4096 generations succeeds
+//! like one that comes then with a guessed handle, and gets bytes that were published.
 
 #![deny(
     clippy::indexing_slicing,
@@ -23,7 +33,7 @@
     clippy::panic
 )]
 
-use crate::sync::{AtomicU32, AtomicU64, Fault, Ordering, constructor, ordering};
+use crate::sync::{AtomicU32, AtomicU64, Fault, Ordering, constructor, is_broken, ordering};
 
 /// Slab numbers take 20 bits of a handle: a million slabs are 2 GB even at 2 KB each.
 const NUMBER_BITS: u32 = 20;
@@ -93,13 +103,19 @@ pub(crate) struct SlabHead {
     control: AtomicU64,
     /// The free slab below this one, plus one; meaningful while the slab is free, kept by the free list.
     pub(crate) next: AtomicU32,
+    /// Where the slab's bytes begin, in units of `SLAB_ALIGN` from the first slab; never changes. Here, because
+    /// whoever takes the slab needs it and has this line already.
+    pub(crate) place: u32,
 }
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<SlabHead>() == 16, "a head never crosses a cache line");
 
 impl SlabHead {
     constructor! {
-        /// A free slab above slab `next` (stored plus one).
-        pub(crate) fn new(next: u32) -> Self {
-            Self { control: AtomicU64::new(FREE), next: AtomicU32::new(next) }
+        /// A free slab at `place` above slab `next` (stored plus one).
+        pub(crate) fn new(next: u32, place: u32) -> Self {
+            Self { control: AtomicU64::new(FREE), next: AtomicU32::new(next), place }
         }
     }
 
@@ -107,8 +123,9 @@ impl SlabHead {
     #[inline]
     pub(crate) fn begin_writing(&self) -> u32 {
         // Relaxed: the slab is this caller's by the pop; others only compare the word and are refused.
+        let step = if is_broken(Fault::Generation) { 0 } else { 1 };
         let generation =
-            generation_of(self.control.load(Ordering::Relaxed)).wrapping_add(1) & GENERATION_MASK;
+            generation_of(self.control.load(Ordering::Relaxed)).wrapping_add(step) & GENERATION_MASK;
         self.control.store(control(generation, WRITING, 0), Ordering::Relaxed);
         generation
     }

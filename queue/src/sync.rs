@@ -44,18 +44,30 @@ impl<T> UnsafeCell<T> {
 /// The table in the crate documentation says what each ordering pairs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// The ring's tail, behind which the requests are; of the ring that stands in for heapless's.
+    #[cfg(loom)]
+    RingTail,
+    /// The ring's head, behind which the slots are free; likewise.
+    #[cfg(loom)]
+    RingHead,
     /// Publication of the ring ends by `ThreadQueue::install`.
     Install,
     /// Hand-over of the consumer end from one drain to the next.
     Drain,
     /// The flag by which a handler tells the drain of a request.
     Ready,
+    /// That the handler sets the flag without looking at it.
+    ReadyAlways,
+    /// That the drain clears the flag by an exchange.
+    ReadyTake,
     /// The head of a slab class's free list.
     FreeList,
     /// The tag that keeps a recycled free-list head from looking unchanged.
     FreeListTag,
     /// Publication of a slab's bytes.
     Filled,
+    /// The generation that tells a handle of a slab's former content from one of its present content.
+    Generation,
 }
 
 /// The order `full`, unless a loom test has broken `fault`.

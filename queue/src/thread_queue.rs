@@ -4,6 +4,7 @@
 //! exists before the thread is profiled and outlives it, at an address the timer can carry.
 //! Approach: a plain struct that is valid as zeroed memory, so that an arena of them costs nothing until used.
 //! The ring ends are installed once and stay for the next thread that uses the slot.
+//! `push` is a few loads and stores; the two locked instructions here are those of `install` and `try_drain`.
 //!
 //! Invariants:
 //! - `state` moves from empty to installing to installed and never back, so ends that were seen installed stay.
@@ -35,19 +36,36 @@ const INSTALLING: u32 = u32::MAX;
 /// Requests of one thread on their way to the sampler thread.
 ///
 /// All zero bytes are a valid queue without a ring.
-#[repr(C)]
+///
+/// The line the handler reads at each tick is not changed by the drain, and no two queues share a line.
+#[repr(C, align(64))]
 pub struct ThreadQueue {
     /// [`EMPTY`], [`INSTALLING`] or the entries of the ring.
     state: AtomicU32,
-    /// True while a [`Drain`] exists.
-    draining: AtomicBool,
     /// Initialised once `state` is installed.
     producer: UnsafeCell<MaybeUninit<Producer<'static, Request>>>,
-    /// Initialised once `state` is installed.
-    consumer: UnsafeCell<MaybeUninit<Consumer<'static, Request>>>,
-    /// Samples of this thread that did not become requests.
+    /// Samples of this thread that did not become requests; rarely changed, so they may lie across both lines.
     lost: LostCounters,
+    /// What the drain changes.
+    drained: DrainSide,
 }
+
+/// The part of a queue that the drain changes.
+#[repr(C)]
+struct DrainSide {
+    /// True while a [`Drain`] exists.
+    draining: AtomicBool,
+    /// Initialised once the queue's `state` is installed.
+    consumer: UnsafeCell<MaybeUninit<Consumer<'static, Request>>>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<ThreadQueue>() == 128, "there is one for each thread");
+    assert!(
+        core::mem::offset_of!(ThreadQueue, lost) < 64 && core::mem::offset_of!(ThreadQueue, drained) > 64
+    );
+};
 
 // SAFETY: the atomics may be shared as they are. The producer cell is reached only through `push`, whose contract
 // forbids two at a time, the consumer cell only through `Drain`, of which `draining` admits one, and both are
@@ -113,10 +131,12 @@ impl ThreadQueue {
         pub fn new() -> Self {
             Self {
                 state: AtomicU32::new(EMPTY),
-                draining: AtomicBool::new(false),
                 producer: UnsafeCell::new(MaybeUninit::uninit()),
-                consumer: UnsafeCell::new(MaybeUninit::uninit()),
-                lost: LostCounters::new()
+                lost: LostCounters::new(),
+                drained: DrainSide {
+                    draining: AtomicBool::new(false),
+                    consumer: UnsafeCell::new(MaybeUninit::uninit())
+                }
             }
         }
     }
@@ -142,7 +162,7 @@ impl ThreadQueue {
             // SAFETY: the exchange made this call the only writer, and readers wait for the state below.
             unsafe { producer.write(MaybeUninit::new(ends.producer)) }
         });
-        self.consumer.with_mut(|consumer| {
+        self.drained.consumer.with_mut(|consumer| {
             // SAFETY: as for the producer.
             unsafe { consumer.write(MaybeUninit::new(ends.consumer)) }
         });
@@ -158,7 +178,8 @@ impl ThreadQueue {
         }
         // Acquire: pairs with the release when the previous drain was dropped, whose changes to the consumer end
         // and the ring's head are thereby seen.
-        self.draining
+        self.drained
+            .draining
             .compare_exchange(false, true, ordering(Fault::Drain, Ordering::Acquire), Ordering::Relaxed)
             .ok()
             .map(|_| Drain { queue: self })
@@ -183,7 +204,7 @@ impl Iterator for Drain<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Request> {
-        self.queue.consumer.with_mut(|consumer| {
+        self.queue.drained.consumer.with_mut(|consumer| {
             // SAFETY: this `Drain` exists, so `draining` is set by it and no other accesses the cell.
             let consumer = unsafe { &mut *consumer };
             // SAFETY: `try_drain` saw the ring installed before it made this `Drain`.
@@ -196,6 +217,6 @@ impl Iterator for Drain<'_> {
 impl Drop for Drain<'_> {
     fn drop(&mut self) {
         // Release: pairs with the acquire in `try_drain`.
-        self.queue.draining.store(false, ordering(Fault::Drain, Ordering::Release));
+        self.queue.drained.draining.store(false, ordering(Fault::Drain, Ordering::Release));
     }
 }

@@ -106,6 +106,8 @@ proptest! {
                     let expected = expected.filter(|&(_, &count)| count > 0).map(|(&size, _)| size).next();
                     exhausted += u64::from(expected != Some(best));
                     failed += u64::from(expected.is_none());
+                    pool.prefetch();
+                    pool.prefetch_slab(bytes);
                     let slab = pool.acquire(bytes);
                     prop_assert_eq!(slab.as_ref().map(|slab| slab.capacity()), expected);
                     let Some(mut slab) = slab else { continue };
@@ -251,6 +253,7 @@ fn unusable_plans_are_refused_with_their_reason() {
     check(&[(64, 0)], 0, PlanError::Count(0));
     check(&[(64, 1 << 20)], 0, PlanError::Count(0));
     check(&[(64, 1), (128, usize::MAX)], 0, PlanError::Count(1));
+    check(&[(64, 1), (1 << 30, 256)], 0, PlanError::Count(1));
     // One head, rounded to a line, and one slab.
     check(&[(64, 1)], 127, PlanError::Region(128));
 }

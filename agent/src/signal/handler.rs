@@ -3,7 +3,7 @@
 //! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
 //! Approach: a fixed sequence on memory made before the first tick: slot from the signal's value, registers,
 //! `JavaThread` fields, stack bytes into a pool slab, request into the queue.
-//! After the copy there is no locked instruction, because each would wait until the copy has left the store buffer.
+//! After the copy there is no locked instruction, which would have to wait until the copy has left the store buffer.
 //! Invariant: no allocation, lock, logging, panic or system call; errno is kept.
 //! What it calls in `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
 
