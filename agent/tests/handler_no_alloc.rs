@@ -75,6 +75,7 @@ fn offsets() -> ThreadOffsets {
         anchor_fp: 0,
         vframe_array_head: 0,
         cont_entry: None,
+        saved_exception_pc: None,
         osthread: 0,
         osthread_thread_id: 0,
         stack_base: 0,

@@ -98,6 +98,9 @@ words! {
         pub stack_low,
         /// Stack base: address after the thread's highest stack byte.
         pub stack_high,
+        /// `JavaThread::_saved_exception_pc`: the instruction at which the thread last entered a safepoint poll or
+        /// an implicit exception; zero where the JDK does not publish it.
+        pub saved_exception_pc,
     }
 }
 
@@ -109,7 +112,7 @@ mod tests {
     fn survives_encoding() {
         let capture = Capture { pc: 1, sp: 2, r15: 3, stack_high: u64::MAX, ..Capture::ZERO };
         let bytes = capture.to_bytes();
-        assert_eq!(bytes.len(), 208);
+        assert_eq!(bytes.len(), 216);
         assert_eq!(Capture::from_bytes(&bytes), Some(capture));
         assert_eq!(Capture::from_bytes(&bytes[1..]), None);
     }

@@ -52,7 +52,7 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
     }
 }
 
-/// Adds thread state, frame anchor and continuation entry of the running Java thread.
+/// Adds thread state, frame anchor, continuation entry and last polled instruction of the running Java thread.
 ///
 /// # Safety
 /// `thread` is the `JavaThread*` of the calling thread, between its ThreadStart and ThreadEnd events.
@@ -71,6 +71,10 @@ pub unsafe fn add_java_state(capture: &mut Capture, thread: u64, offsets: &Threa
     if let Some(offset) = offsets.cont_entry {
         // SAFETY: as above.
         capture.cont_entry = unsafe { load(thread, offset) };
+    }
+    if let Some(offset) = offsets.saved_exception_pc {
+        // SAFETY: as above.
+        capture.saved_exception_pc = unsafe { load(thread, offset) };
     }
 }
 

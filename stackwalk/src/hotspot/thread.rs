@@ -22,6 +22,8 @@ pub struct ThreadOffsets {
     pub vframe_array_head: u32,
     /// Newest virtual thread entry on this stack; JDK 25.0.3 and later.
     pub cont_entry: Option<u32>,
+    /// Instruction at which a poll or an implicit exception was hit last.
+    pub saved_exception_pc: Option<u32>,
     /// `OSThread*`.
     pub osthread: u32,
     /// Kernel thread id, 32 bits, in the `OSThread`.
@@ -55,6 +57,7 @@ impl HotSpot {
             anchor_fp: thread.anchor.wrapping_add(frame.anchor_fp),
             vframe_array_head: thread.vframe_array_head,
             cont_entry: thread.cont_entry,
+            saved_exception_pc: thread.saved_exception_pc,
             osthread: thread.osthread,
             osthread_thread_id: thread.thread_id,
             stack_base: thread.stack_base,

@@ -226,6 +226,7 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
         cont_entry: offsets.cont_entry.and_then(word).unwrap_or(0),
         stack_low,
         stack_high,
+        saved_exception_pc: offsets.saved_exception_pc.and_then(word).unwrap_or(0),
     };
     Some(Snapshot { capture, stack })
 }
