@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
-use stackwalk::ThreadOffsets;
+use stackwalk::{FrozenOffsets, ThreadOffsets};
 
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
 pub const MAX_THREADS: u32 = 1 << 16;
@@ -57,6 +57,8 @@ pub struct Shared {
     pub max_stack: u64,
     /// Where a `JavaThread` keeps what the walker needs.
     pub offsets: ThreadOffsets,
+    /// Where frozen frames of virtual threads are; `None` where they cannot be followed.
+    pub frozen: Option<&'static FrozenOffsets>,
     /// Set when profiling stops: expirations are counted as lost from then on.
     pub stopping: AtomicBool,
     /// What the signal did before us.

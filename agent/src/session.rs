@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::sink::{Destinations, FileSink, SocketSink};
 use sampler_thread::{Sampler, SessionFacts, clock};
-use stackwalk::{HotSpot, LiveMemory, Memory, ThreadOffsets};
+use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
 
 use crate::arena::{self, Shared};
 use crate::jvmti::flags::{self, DebugNonSafepoints};
@@ -193,7 +193,8 @@ impl Session {
         vm_memory::add_code_heaps(memory, &hotspot);
         let offsets = hotspot.thread_offsets();
         let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
-        let (shared, queues) = make_shared(&options, offsets, signal)?;
+        let frozen = frozen_offsets(jni, &hotspot, memory);
+        let (shared, queues) = make_shared(&options, offsets, frozen, signal)?;
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, queues, signal, options.interval));
         let session = session_facts(&options, &jvmti, &hotspot);
@@ -270,11 +271,19 @@ impl Session {
     }
 }
 
+/// How to follow virtual threads into the heap, kept for ever; `None` where that is not possible, and their stacks end
+/// at the return barrier.
+fn frozen_offsets(jni: Jni, hotspot: &HotSpot, memory: &LiveMemory) -> Option<&'static FrozenOffsets> {
+    let class = jni.chunk_class(hotspot, memory)?;
+    Some(Box::leak(Box::new(hotspot.frozen_offsets(memory, class)?)))
+}
+
 /// Makes everything handlers touch, in one stretch of memory that starts with what every tick touches: flags, queues
 /// of the first threads, slabs of ordinary stacks.
 fn make_shared(
     options: &Options,
     offsets: ThreadOffsets,
+    frozen: Option<&'static FrozenOffsets>,
     signal: i32,
 ) -> Result<(&'static Shared, QueueMemory), StartError> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -294,6 +303,7 @@ fn make_shared(
         interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
         max_stack: options.max_stack as u64,
         offsets,
+        frozen,
         stopping: AtomicBool::new(false),
         previous,
     });

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use queue::{Capacity, LostCause, ReadySet, RingEnds, SlabClass, SnapshotPool};
-use sampler_thread::snapshot::SnapshotHead;
+use sampler_thread::snapshot::{Snapshot, SnapshotHead};
 use stackwalk::ThreadOffsets;
 use tickwalk::arena::{self, Shared};
 use tickwalk::{signal, timer::Timer};
@@ -98,6 +98,7 @@ fn publish(signal: i32) -> &'static Shared {
         interval_ns: INTERVAL_NS,
         max_stack: 128 << 10,
         offsets: offsets(),
+        frozen: None,
         stopping: AtomicBool::new(false),
         previous: signal::current_action(signal).expect("a signal"),
     })
@@ -149,8 +150,8 @@ fn drain(shared: &'static Shared, marker: u64, seen: &mut Seen) {
             seen.requests += 1;
             seen.periods += request.periods();
             let view = shared.pool.view(request.snapshot, request.snapshot_len as usize).expect("a snapshot");
-            let (SnapshotHead { capture, previous_cycles }, stack) =
-                SnapshotHead::split(view.bytes()).expect("a head");
+            let Snapshot { head, stack, .. } = Snapshot::read(view.bytes()).expect("a head");
+            let SnapshotHead { capture, previous_cycles, .. } = head;
             assert_eq!(
                 previous_cycles == 0,
                 seen.requests == 1,

@@ -44,7 +44,19 @@ const UNSAFE_FORBIDDEN: &[&str] = &["sampler-thread", "proto", "collector", "cli
 
 const HANDLER: &str = "agent/src/signal/handler.rs";
 const HANDLER_LINES: usize = 150;
-const HANDLER_IMPORTS: &[&str] = &["core", "libc", "queue", "super::ucontext", "crate::arena"];
+const HANDLER_IMPORTS: &[&str] =
+    &["core", "libc", "queue", "super::ucontext", "super::frozen", "super::snapshot", "crate::arena"];
+/// What the handler calls of its own folder: bound by the same bans.
+const HANDLER_SIBLINGS: &[&str] =
+    &["agent/src/signal/ucontext.rs", "agent/src/signal/frozen.rs", "agent/src/signal/snapshot.rs"];
+/// Lints that those files and the handler turn on.
+const HANDLER_LINTS: &[&str] = &[
+    "clippy::indexing_slicing",
+    "clippy::arithmetic_side_effects",
+    "clippy::unwrap_used",
+    "clippy::expect_used",
+    "clippy::panic",
+];
 /// What allocates, locks, logs or panics. A word matches whole identifiers only: `unwrap_or` is not `unwrap`.
 const HANDLER_BANNED: &[&str] = &[
     "Box",
@@ -103,6 +115,15 @@ fn the_handler_is_short_and_uses_little() {
         Some(text) => handler_complaints(&text),
         None => vec![format!("{HANDLER}: does not exist")],
     });
+}
+
+#[test]
+fn what_the_handler_calls_is_bound_as_it_is() {
+    let complaints = HANDLER_SIBLINGS.iter().chain([&HANDLER]).flat_map(|path| match read(path) {
+        Some(text) => sibling_complaints(path, &text),
+        None => vec![format!("{path}: does not exist")],
+    });
+    settle(complaints.collect());
 }
 
 #[test]
@@ -233,6 +254,27 @@ fn handler_complaints(text: &str) -> Vec<String> {
     let banned = HANDLER_BANNED.iter().filter(|banned| has_token(&code, banned));
     complaints.extend(banned.map(|banned| format!("{HANDLER}: uses `{banned}`")));
     complaints
+}
+
+fn sibling_complaints(path: &str, text: &str) -> Vec<String> {
+    let code = code_of(text);
+    let attribute = code.split_once("#![deny(").and_then(|(_, rest)| rest.split_once(")]"));
+    let denied = attribute.map_or("", |(lints, _)| lints);
+    let missing = HANDLER_LINTS.iter().filter(|lint| !denied.contains(*lint));
+    let banned = HANDLER_BANNED.iter().filter(|banned| has_token(&code, banned));
+    missing
+        .map(|lint| format!("{path}: does not deny {lint}"))
+        .chain(banned.map(|banned| format!("{path}: uses `{banned}`")))
+        .collect()
+}
+
+#[test]
+fn a_lax_sibling_of_the_handler_is_noticed() {
+    let strict = format!("#![deny({})]\nfn f() {{}}", HANDLER_LINTS.join(", "));
+    assert!(sibling_complaints("a.rs", &strict).is_empty());
+    assert!(sibling_complaints("a.rs", &strict.replace("clippy::panic", "clippy::all")).len() == 1);
+    assert!(sibling_complaints("a.rs", &format!("{strict} fn g() {{ Vec::new(); }}"))[0].contains("`Vec`"));
+    assert!(sibling_complaints("a.rs", "fn f() {}").len() == HANDLER_LINTS.len());
 }
 
 /// All paths that the `use` items of `code` import, groups written out.

@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{
-    Blob, Capture, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker,
-};
+use stackwalk::{Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker};
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
+use crate::snapshot::Snapshot;
 
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
@@ -72,16 +71,16 @@ impl<M: Memory> Resolver<M> {
         Self { hotspot, memory, scopes: Box::new(ScopeCache::new()), names: Names::default(), ids }
     }
 
-    /// Walks one capture with its stack copy and interns the result.
+    /// Walks one snapshot and interns the result.
     pub fn resolve(
         &mut self,
-        capture: &Capture,
-        stack: &[u8],
+        snapshot: &Snapshot<'_>,
         thread: Option<&ThreadFacts>,
         dictionaries: &mut Dictionaries,
     ) -> Resolved {
         self.names.keep_small();
         self.ids.clear();
+        let capture = &snapshot.head.capture;
         if capture.thread == 0 {
             if let Some(thread) = thread {
                 self.ids.extend(self.names.thread(thread, dictionaries));
@@ -92,7 +91,7 @@ impl<M: Memory> Resolver<M> {
         let Self { hotspot, memory, scopes, names, ids } = self;
         let limits = Limits { max_frames: MAX_FRAMES };
         let mut walker = Walker::new(hotspot, memory, scopes, limits);
-        let mut frames = walker.frames(capture, stack);
+        let mut frames = walker.frames_with(capture, snapshot.stack, snapshot.frozen);
         for frame in frames.by_ref() {
             ids.extend(names.frame(&frame, hotspot, memory, dictionaries));
         }

@@ -1,4 +1,8 @@
-//! What the handler writes into a slab: a capture, one word about itself, and the stack bytes.
+//! What the handler writes into a slab: a capture, a few words about itself, the stack bytes and frozen frames.
+//!
+//! ```text
+//! SnapshotHead (256)  stack bytes, padded to 16   { ChunkHead (16)  chunk bytes, padded to 16 }...
+//! ```
 //!
 //! Problem: the handler's own cost must be known in production, but counting it in shared memory would cost more than
 //! what is counted.
@@ -6,7 +10,7 @@
 //! last run of each thread is never seen.
 //! Invariant: writer and reader agree on the layout through this module alone.
 
-use stackwalk::{CAPTURE_BYTES, Capture};
+use stackwalk::{CAPTURE_BYTES, Capture, Frozen, StackCopy};
 
 /// The record at the head of a snapshot; the stack bytes follow, on a cache line of their own.
 #[repr(C, align(64))]
@@ -16,39 +20,141 @@ pub struct SnapshotHead {
     pub capture: Capture,
     /// Time stamp counter cycles of the thread's previous handler run, 0 for its first.
     pub previous_cycles: u64,
+    /// Bytes of the stack copy.
+    pub stack_bytes: u64,
+    /// `java.lang.Thread.tid` of the mounted virtual thread; 0 for none, or if it could not be read.
+    pub virtual_thread: u64,
+    /// Chunks of frozen frames behind the stack bytes.
+    pub chunks: u32,
+    /// 1 if the oldest frozen frame is among them.
+    pub chunks_whole: u32,
+}
+
+/// What precedes the bytes of each chunk of frozen frames.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkHead {
+    /// Address of the first byte copied.
+    pub address: u64,
+    /// Bytes copied, without padding.
+    pub bytes: u64,
 }
 
 /// Bytes of [`SnapshotHead`], a whole number of cache lines.
 pub const HEAD_BYTES: usize = 256;
+/// Bytes of [`ChunkHead`].
+pub const CHUNK_HEAD_BYTES: usize = size_of::<ChunkHead>();
 
-const _: () = assert!(size_of::<SnapshotHead>() == HEAD_BYTES && CAPTURE_BYTES + 8 <= HEAD_BYTES);
+const _: () = assert!(size_of::<SnapshotHead>() == HEAD_BYTES && CAPTURE_BYTES + 32 <= HEAD_BYTES);
 const _: () = assert!(std::mem::offset_of!(SnapshotHead, previous_cycles) == CAPTURE_BYTES);
+const _: () = assert!(CHUNK_HEAD_BYTES == 16);
 
-impl SnapshotHead {
-    /// Splits a snapshot into its head and the stack bytes.
-    pub fn split(snapshot: &[u8]) -> Option<(Self, &[u8])> {
-        let (head, stack) = snapshot.split_at_checked(HEAD_BYTES)?;
-        let (capture, rest) = head.split_at_checked(CAPTURE_BYTES)?;
-        let (cycles, _padding) = rest.split_first_chunk::<8>()?;
-        let head =
-            Self { capture: Capture::from_bytes(capture)?, previous_cycles: u64::from_ne_bytes(*cycles) };
-        Some((head, stack))
+/// `bytes` rounded up to where the next part begins. Signal safe.
+pub const fn padded(bytes: usize) -> usize {
+    bytes.saturating_add(15) & !15
+}
+
+/// A snapshot, read.
+#[derive(Debug, Clone, Copy)]
+pub struct Snapshot<'a> {
+    /// Its head.
+    pub head: SnapshotHead,
+    /// The stack bytes, from `head.capture.stack_low` on.
+    pub stack: &'a [u8],
+    /// Frozen frames of a virtual thread.
+    pub frozen: Frozen<'a>,
+}
+
+impl<'a> Snapshot<'a> {
+    /// What a request without a snapshot still says.
+    pub fn of_registers(capture: Capture) -> Self {
+        let head = SnapshotHead { capture, ..SnapshotHead::default() };
+        Self { head, stack: &[], frozen: Frozen::NONE }
     }
+
+    /// Reads what the handler wrote; `None` for bytes that hold no head.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+        let (capture, words) = head.split_at_checked(CAPTURE_BYTES)?;
+        let mut words = words.as_chunks::<8>().0.iter().copied();
+        let capture = Capture::from_bytes(capture)?;
+        let previous_cycles = u64::from_ne_bytes(words.next()?);
+        let stack_bytes = u64::from_ne_bytes(words.next()?);
+        let virtual_thread = u64::from_ne_bytes(words.next()?);
+        let [a, b, c, d, e, f, g, h] = words.next()?;
+        let head = SnapshotHead {
+            capture,
+            previous_cycles,
+            stack_bytes,
+            virtual_thread,
+            chunks: u32::from_ne_bytes([a, b, c, d]),
+            chunks_whole: u32::from_ne_bytes([e, f, g, h]),
+        };
+        let stack = rest.get(..usize::try_from(stack_bytes).ok()?)?;
+        let chunks = rest.get(padded(stack.len())..).unwrap_or_default();
+        let copies = || chunk_copies(chunks).take(head.chunks as usize);
+        let whole = head.chunks_whole != 0 && copies().count() == head.chunks as usize;
+        let frozen = if head.chunks == 0 { Frozen::NONE } else { Frozen::new(copies(), whole) };
+        Some(Self { head, stack, frozen })
+    }
+}
+
+/// The chunks at the start of `bytes`, one after the other.
+fn chunk_copies(bytes: &[u8]) -> impl Iterator<Item = StackCopy<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (address, after) = rest.split_first_chunk::<8>()?;
+        let (length, after) = after.split_first_chunk::<8>()?;
+        let length = usize::try_from(u64::from_ne_bytes(*length)).ok()?;
+        let chunk = after.get(..length)?;
+        rest = after.get(padded(length)..).unwrap_or_default();
+        Some(StackCopy::new(u64::from_ne_bytes(*address), chunk))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn splits_what_was_written() {
-        let capture = Capture { pc: 7, stack_high: 9, ..Capture::default() };
-        let mut bytes = capture.to_bytes().to_vec();
-        bytes.extend_from_slice(&77_u64.to_ne_bytes());
+    fn written(head: &SnapshotHead) -> Vec<u8> {
+        let mut bytes = head.capture.to_bytes().to_vec();
+        for word in [head.previous_cycles, head.stack_bytes, head.virtual_thread] {
+            bytes.extend_from_slice(&word.to_ne_bytes());
+        }
+        bytes.extend_from_slice(&head.chunks.to_ne_bytes());
+        bytes.extend_from_slice(&head.chunks_whole.to_ne_bytes());
         bytes.resize(HEAD_BYTES, 0);
-        bytes.extend_from_slice(b"stack");
-        let (head, stack) = SnapshotHead::split(&bytes).expect("whole");
-        assert_eq!((head, stack), (SnapshotHead { capture, previous_cycles: 77 }, &b"stack"[..]));
-        assert!(SnapshotHead::split(&bytes[..HEAD_BYTES - 1]).is_none());
+        bytes
+    }
+
+    #[test]
+    fn reads_what_was_written() {
+        let head = SnapshotHead {
+            capture: Capture { pc: 7, stack_high: 9, ..Capture::default() },
+            previous_cycles: 77,
+            stack_bytes: 5,
+            virtual_thread: 31,
+            chunks: 2,
+            chunks_whole: 1,
+        };
+        let mut bytes = written(&head);
+        bytes.extend_from_slice(b"stack-----------");
+        for (address, text) in [(0x1000_u64, &b"newest chunk....."[..]), (0x2000, b"older")] {
+            bytes.extend_from_slice(&address.to_ne_bytes());
+            bytes.extend_from_slice(&(text.len() as u64).to_ne_bytes());
+            bytes.extend_from_slice(text);
+            bytes.resize(padded(bytes.len()), 0);
+        }
+        let snapshot = Snapshot::read(&bytes).expect("whole");
+        assert_eq!((snapshot.head, snapshot.stack), (head, &b"stack"[..]));
+        let chunk = |index| snapshot.frozen.chunk(index).map(|copy| (copy.base(), copy.end() - copy.base()));
+        assert_eq!([chunk(0), chunk(1), chunk(2)], [Some((0x1000, 17)), Some((0x2000, 5)), None]);
+        assert!(snapshot.frozen.is_whole());
+        assert!(Snapshot::read(&bytes[..HEAD_BYTES - 1]).is_none());
+        assert!(Snapshot::read(&bytes[..HEAD_BYTES + 4]).is_none(), "stack bytes are missing");
+        let cut = Snapshot::read(&bytes[..HEAD_BYTES + 32 + 16]).expect("a stack");
+        assert!(cut.frozen.chunk(0).is_none(), "a chunk that is not there in full is no chunk");
+        let cut = Snapshot::read(&bytes[..bytes.len() - 16]).expect("a stack");
+        assert!(cut.frozen.chunk(0).is_some() && !cut.frozen.is_whole(), "the oldest chunk is missing");
     }
 }

@@ -23,7 +23,7 @@ use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
 use crate::resolve::{Resolved, Resolver};
 use crate::sink::Destinations;
-use crate::snapshot::SnapshotHead;
+use crate::snapshot::Snapshot;
 use crate::stats::{Stats, histogram_message};
 use crate::ticks::{Reading, TickClock};
 
@@ -193,18 +193,14 @@ impl<H: Host, M: Memory> Worker<H, M> {
     fn walk(&mut self, slot: u32, request: &Request) -> Resolved {
         let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
         let view = self.host.pool().view(request.snapshot, request.snapshot_len as usize);
-        let (capture, stack) = match view.as_ref().map(|view| view.bytes()).and_then(SnapshotHead::split) {
-            Some((head, stack)) => {
-                if head.previous_cycles != 0 {
-                    self.stats.handler_cycles.record(head.previous_cycles);
-                }
-                (head.capture, stack)
-            }
-            None => {
-                (Capture { pc: request.pc, sp: request.sp, fp: request.fp, ..Capture::default() }, &[][..])
-            }
-        };
-        self.resolver.resolve(&capture, stack, thread, &mut self.dictionaries)
+        let snapshot = view.as_ref().map(|view| view.bytes()).and_then(Snapshot::read).unwrap_or_else(|| {
+            let capture = Capture { pc: request.pc, sp: request.sp, fp: request.fp, ..Capture::default() };
+            Snapshot::of_registers(capture)
+        });
+        if snapshot.head.previous_cycles != 0 {
+            self.stats.handler_cycles.record(snapshot.head.previous_cycles);
+        }
+        self.resolver.resolve(&snapshot, thread, &mut self.dictionaries)
     }
 
     /// Makes sure the slot's present owner has an account, and that its description was sent.

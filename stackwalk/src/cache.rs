@@ -28,6 +28,8 @@ pub(crate) enum CompiledKind {
     Native,
     /// Native wrapper at the bottom of a mounted virtual thread.
     ContinuationEntry,
+    /// Native wrapper through which a virtual thread unmounts.
+    ContinuationYield,
 }
 
 /// Decoded compiled code at one pc.

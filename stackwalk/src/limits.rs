@@ -27,6 +27,13 @@ pub(crate) const MAX_SEGMENT_HOPS: u32 = 10_000;
 /// Code heaps of one VM: three with a segmented code cache, one without, a fourth in development builds.
 pub(crate) const MAX_CODE_HEAPS: usize = 8;
 
+/// Pieces of code looked at to find one stub, which is among the first of its heap: the VM has made about 500 when
+/// an agent starts with it, and tens of thousands when one is attached later.
+pub(crate) const MAX_CODE_BLOBS: usize = 100_000;
+
+/// Chunks of frozen frames of one virtual thread: a freeze adds one only if the newest is full or shared.
+pub const MAX_CHUNKS: usize = 16;
+
 /// Inlined scopes at one pc. C2 stops at MaxInlineLevel (15) plus recursive and forced inlining of method
 /// handle chains; the deepest seen in test workloads is below 40.
 pub(crate) const MAX_INLINE_DEPTH: usize = 200;

@@ -84,6 +84,9 @@ pub struct StackCopy<'a> {
 }
 
 impl<'a> StackCopy<'a> {
+    /// A copy of nothing.
+    pub const EMPTY: Self = Self { base: 0, bytes: &[] };
+
     /// A copy whose first byte was at `base`.
     #[must_use]
     pub fn new(base: u64, bytes: &'a [u8]) -> Self {

@@ -8,12 +8,13 @@
 
 use std::ffi::{CStr, CString, c_void};
 
-use jni::sys::{JNIEnv, jint, jlong};
+use jni::sys::{JNIEnv, JNINativeInterface__1_1, jint, jlong};
 use jvmti_sys::{jthread, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo};
 
 #[cfg(feature = "agct")]
 pub mod agct;
 pub mod callbacks;
+pub mod chunks;
 pub mod flags;
 pub mod symbols;
 pub mod vm;
@@ -232,14 +233,18 @@ impl Jni {
         self.env as u64
     }
 
-    /// `java.lang.Thread.eetop` of a thread: its `JavaThread*`, 0 if it is not alive.
-    pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
+    fn functions(&self) -> &JNINativeInterface__1_1 {
         // SAFETY: the environment points at its function table.
         let table = unsafe { *self.env };
         // SAFETY: the table lives as long as the VM.
         let table = unsafe { &*table };
         // SAFETY: the table holds at least the functions of JNI 1.1.
-        let functions = unsafe { &table.v1_1 };
+        unsafe { &table.v1_1 }
+    }
+
+    /// `java.lang.Thread.eetop` of a thread: its `JavaThread*`, 0 if it is not alive.
+    pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
+        let functions = self.functions();
         // SAFETY: a valid class name.
         let class = unsafe { (functions.FindClass)(self.env, c"java/lang/Thread".as_ptr()) };
         if class.is_null() {

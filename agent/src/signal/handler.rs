@@ -20,7 +20,9 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
-use super::ucontext::{self, HEAD_BYTES, SnapshotHead};
+use super::frozen;
+use super::snapshot::{HEAD_BYTES, Snapshot, padded};
+use super::ucontext;
 use crate::arena::{self, Shared, ThreadSlot};
 
 /// Cache lines of the handler's code (2.5 KB in release builds), all of which are needed at each tick.
@@ -115,25 +117,25 @@ unsafe fn tick(
     }
     capture.stack_low = from;
     capture.stack_high = high;
-    let stack_bytes = wanted.min(shared.max_stack) as usize;
-    let Some(mut slab) = shared.pool.acquire(HEAD_BYTES.saturating_add(stack_bytes)) else {
+    let mut stack_bytes = wanted.min(shared.max_stack) as usize;
+    // SAFETY: taken on this thread, just now.
+    let frozen = unsafe { frozen::of(&capture, shared, stack_bytes) };
+    let frozen_bytes = frozen.map_or(0, |found| found.bytes);
+    let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(frozen_bytes);
+    let Some(mut slab) = shared.pool.acquire(needed) else {
         slot.queue.lost().add(LostCause::PoolExhausted, weight);
         return;
     };
-    let length = slab.capacity().min(HEAD_BYTES.saturating_add(stack_bytes));
-    let stack_bytes = length.saturating_sub(HEAD_BYTES);
+    let frozen = frozen.filter(|_| slab.capacity() >= needed);
+    stack_bytes = stack_bytes.min(slab.capacity().saturating_sub(HEAD_BYTES) & !15);
     if (stack_bytes as u64) < wanted {
         request.flags |= RequestFlags::TRUNCATED;
     }
-    let head = SnapshotHead { capture, previous_cycles: slot.last_cycles.load(Ordering::Relaxed) };
-    let target = slab.as_mut_ptr();
-    // SAFETY: a slab is at least HEAD_BYTES long, aligned to 8 and ours until it is released.
-    unsafe { target.cast::<SnapshotHead>().write(head) };
-    // SAFETY: still inside the slab, since `length` does not exceed its capacity.
-    let target = unsafe { target.add(HEAD_BYTES) };
-    // SAFETY: [from, from + stack_bytes) lies in this thread's own mapped stack, above the handler's frame.
-    unsafe { ucontext::copy_stack(from as *const u8, target, stack_bytes) };
-    // SAFETY: record and stack bytes, `length` in all, were written just above.
+    let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
+    let snapshot = Snapshot { capture, previous_cycles, stack_bytes, frozen };
+    // SAFETY: the slab is ours; [from, from + stack_bytes) lies in this thread's mapped stack, above this frame.
+    let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
+    // SAFETY: `length` bytes were written just above.
     request.snapshot = unsafe { slab.publish(length) };
     request.snapshot_len = length as u32;
     // SAFETY: the interrupted thread is the only producer of its queue, and this handler does not nest.

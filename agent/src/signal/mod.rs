@@ -9,7 +9,9 @@
 use std::io;
 use std::mem::MaybeUninit;
 
+pub mod frozen;
 pub mod handler;
+pub mod snapshot;
 pub mod ucontext;
 
 /// Why no signal could be used.

@@ -19,8 +19,6 @@ use stackwalk::{Capture, ThreadOffsets};
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("Tickwalk's signal handler is written for Linux on x86-64");
 
-pub use sampler_thread::snapshot::{HEAD_BYTES, SnapshotHead};
-
 /// Copies the interrupted registers.
 ///
 /// # Safety
@@ -80,7 +78,7 @@ pub unsafe fn add_java_state(capture: &mut Capture, thread: u64, offsets: &Threa
 
 /// # Safety
 /// `offset` is inside the object at `base`, which is readable.
-unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
+pub(super) unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
     let address = base.wrapping_add(u64::from(offset)) as *const T;
     // SAFETY: by the caller's promise; volatile because the VM's own code writes it behind the compiler's back.
     unsafe { address.read_volatile() }

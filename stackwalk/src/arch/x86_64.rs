@@ -19,8 +19,12 @@
 
 use super::{CallTarget, Unwind};
 
+/// Words from fp to the caller's sp, before an adapter has moved it.
+pub(crate) const INTERPRETER_SENDER_SP: i64 = -1;
 /// Words from fp to the `Method*` of an interpreter frame; the same from JDK 11 to 25, in no table.
 pub(crate) const INTERPRETER_METHOD: i64 = -3;
+/// Words from fp to the place of the last local, from JDK 21 on a distance from fp in words.
+pub(crate) const INTERPRETER_LOCALS: i64 = -7;
 /// Words from fp to the saved bytecode pointer.
 pub(crate) const INTERPRETER_BCP: i64 = -8;
 /// Words from fp to the lowest fixed slot: a complete interpreter frame reaches at least there.

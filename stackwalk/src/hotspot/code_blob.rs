@@ -5,6 +5,7 @@
 //! The names are literals in the VM's sources, not user data.
 //! Sources: `code/codeBlob.{hpp,cpp}`, `code/nmethod.cpp`, JDK 11 to 25.
 
+use super::continuation::is_continuation_stubs;
 use super::layout::{BlobLayout, CodeBounds};
 use crate::memory::{Memory, Unreadable, read_c_string};
 use crate::stop::Stop;
@@ -128,8 +129,7 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
         b"MethodHandles adapters" | b"vtable chunks" | b"InlineCacheBuffer" => BlobKind::Leaf,
         b"DeoptimizationBlob" | b"UncommonTrapBlob" => BlobKind::Deoptimization,
         b"SafepointBlob" => BlobKind::Safepoint,
-        // JDK 21 writes a space that JDK 25 leaves out.
-        name if name.starts_with(b"StubRoutines (cont") => BlobKind::ContinuationStubs,
+        name if is_continuation_stubs(name) => BlobKind::ContinuationStubs,
         name if name.starts_with(b"StubRoutines") => BlobKind::StubRoutines,
         name if name.starts_with(b"optimized_entry") || name.starts_with(b"upcall") => BlobKind::Upcall,
         name if name.iter().all(|byte| matches!(byte, b' '..=b'~')) && !name.is_empty() => {

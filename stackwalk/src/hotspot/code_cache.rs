@@ -8,7 +8,7 @@
 //! Sources: `memory/heap.{hpp,cpp}`, `code/codeCache.cpp`, JDK 11 to 25.
 
 use super::LayoutError;
-use super::layout::CodeHeapLayout;
+use super::layout::{CodeHeapLayout, SizedField};
 use crate::limits::{MAX_CODE_HEAPS, MAX_SEGMENT_HOPS};
 use crate::memory::{Memory, Unreadable};
 use crate::stop::Stop;
@@ -82,6 +82,28 @@ impl CodeCache {
             return Err(Stop::UnknownCode(pc));
         }
         Ok(block.wrapping_add(layout.block_header))
+    }
+
+    /// Addresses of all blobs in use, heap by heap; ends early at a block that changes while it is read.
+    pub(crate) fn blobs<'c, M: Memory + ?Sized>(
+        &'c self,
+        layout: &'c CodeHeapLayout,
+        length: SizedField,
+        memory: &'c M,
+    ) -> impl Iterator<Item = u64> + 'c {
+        self.heaps.iter().flatten().flat_map(move |heap| {
+            let end = heap.committed_end.load(Ordering::Relaxed);
+            let block_after = move |block: u64| {
+                let segments = length.read(memory, block).ok().filter(|&segments| segments != 0)?;
+                let next = block.checked_add(segments.checked_shl(heap.log2_segment_size)?)?;
+                (next > block && next < end).then_some(next)
+            };
+            let first = (heap.low < end).then_some(heap.low);
+            core::iter::successors(first, move |&block| block_after(block)).filter_map(move |block| {
+                let used = memory.read_u8(block.wrapping_add(u64::from(layout.block_used))).ok()?;
+                (used != 0).then_some(block.wrapping_add(layout.block_header))
+            })
+        })
     }
 
     /// Committed code and segment maps, as (start, end).

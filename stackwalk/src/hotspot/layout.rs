@@ -7,6 +7,7 @@
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
 use super::LayoutError;
+use super::continuation::ContinuationLayout;
 use super::rows::{BlobKindValues, ConstantTable, FieldTable, TypeTable};
 use super::vm_structs::{FieldRow, VmSymbols};
 use crate::memory::{Memory, Unreadable};
@@ -229,26 +230,27 @@ pub(crate) struct Layout {
     pub(crate) method: MethodLayout,
     pub(crate) frame: FrameLayout,
     pub(crate) thread: ThreadLayout,
+    pub(crate) continuation: ContinuationLayout,
     /// Absent only if the VM hides its flags.
     pub(crate) flag: Option<FlagLayout>,
     pub(crate) vm_major: u64,
 }
 
-fn offset(row: Option<FieldRow>) -> Option<u32> {
+pub(super) fn offset(row: Option<FieldRow>) -> Option<u32> {
     match row {
         Some(FieldRow::Instance { offset, .. }) => Some(offset),
         _ => None,
     }
 }
 
-fn sized(row: Option<FieldRow>) -> Option<SizedField> {
+pub(super) fn sized(row: Option<FieldRow>) -> Option<SizedField> {
     match row {
         Some(FieldRow::Instance { offset, width }) if width != 0 => Some(SizedField { offset, width }),
         _ => None,
     }
 }
 
-fn variable(row: Option<FieldRow>) -> Option<u64> {
+pub(super) fn variable(row: Option<FieldRow>) -> Option<u64> {
     match row {
         Some(FieldRow::Static { address }) if address != 0 => Some(address),
         _ => None,
@@ -275,6 +277,7 @@ impl Layout {
             method: method(&fields, &types, &constants)?,
             frame: frame(&fields, &constants)?,
             thread: thread(&fields, &constants)?,
+            continuation: ContinuationLayout::resolve(&fields),
             flag: flag(&fields, &types),
             vm_major: need!(variable fields.vm_major),
         })

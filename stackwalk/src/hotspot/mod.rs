@@ -8,6 +8,7 @@
 pub(crate) mod anchor;
 pub(crate) mod code_blob;
 pub(crate) mod code_cache;
+pub(crate) mod continuation;
 pub(crate) mod flags;
 pub(crate) mod interpreter;
 mod layout;
@@ -24,6 +25,7 @@ use crate::frame::{Blob, Pc};
 use crate::memory::{Memory, Unreadable, read_c_string};
 use crate::stop::Stop;
 use code_cache::CodeCache;
+use continuation::FIRST_WITH_CONTINUATIONS;
 use layout::Layout;
 use unsigned5::Unsigned5;
 use vm_structs::VmSymbols;
@@ -79,7 +81,7 @@ pub(crate) struct Started {
     pub(crate) code_cache: CodeCache,
     pub(crate) interpreter: (u64, u64),
     pub(crate) call_stub_return: u64,
-    /// Return address that stands for frozen frames; known by address from JDK 27 on, else by its blob.
+    /// Return address that stands for frozen frames; in the tables from JDK 27 on, else found by its code.
     pub(crate) continuation_barrier: Option<u64>,
 }
 
@@ -132,6 +134,14 @@ impl HotSpot {
             call_stub_return,
             continuation_barrier,
         });
+        if self.jdk_major >= FIRST_WITH_CONTINUATIONS
+            && let Some((barrier, cont_entry)) = self.find_barrier(memory)
+        {
+            self.layout.thread.cont_entry.get_or_insert(cont_entry);
+            if let Some(started) = &mut self.started {
+                started.continuation_barrier.get_or_insert(barrier);
+            }
+        }
         Ok(())
     }
 

@@ -39,6 +39,7 @@ fields! {
     space_low_boundary = ("VirtualSpace", "_low_boundary");
     space_high_boundary = ("VirtualSpace", "_high_boundary");
     block_used = ("HeapBlock::Header", "_used");
+    block_length = ("HeapBlock::Header", "_length");
     // CodeBlob.
     blob_name = ("CodeBlob", "_name");
     blob_size = ("CodeBlob", "_size");
@@ -118,6 +119,19 @@ fields! {
     threads_list = ("ThreadsSMRSupport", "_java_thread_list");
     threads_length = ("ThreadsList", "_length");
     threads_array = ("ThreadsList", "_threads");
+    // Objects of virtual threads.
+    entry_parent = ("ContinuationEntry", "_parent");
+    oop_klass = ("oopDesc", "_metadata._klass");
+    klass_layout_helper = ("Klass", "_layout_helper");
+    class_klass_offset = ("java_lang_Class", "_klass_offset");
+    narrow_oop_base = ("CompressedOops", "_narrow_oop._base") | ("CompressedOops", "_base");
+    narrow_oop_shift = ("CompressedOops", "_narrow_oop._shift") | ("CompressedOops", "_shift");
+    narrow_klass_base = ("CompressedKlassPointers", "_narrow_klass._base") | ("CompressedKlassPointers", "_base");
+    narrow_klass_shift = ("CompressedKlassPointers", "_narrow_klass._shift") | ("CompressedKlassPointers", "_shift");
+    heap = ("Universe", "_collectedHeap");
+    heap_reserved = ("CollectedHeap", "_reserved");
+    region_start = ("MemRegion", "_start");
+    region_words = ("MemRegion", "_word_size");
     // VM.
     vm_major = ("Abstract_VM_Version", "_vm_major_version");
     flags = ("JVMFlag", "flags");

@@ -20,7 +20,7 @@ pub struct ThreadOffsets {
     pub anchor_fp: u32,
     /// Non-zero while a frame is being deoptimised.
     pub vframe_array_head: u32,
-    /// Newest virtual thread entry on this stack; JDK 25.0.3 and later.
+    /// Newest virtual thread entry on this stack; from the tables or, once the VM has started, from its code.
     pub cont_entry: Option<u32>,
     /// Instruction at which a poll or an implicit exception was hit last.
     pub saved_exception_pc: Option<u32>,

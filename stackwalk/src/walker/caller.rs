@@ -23,7 +23,7 @@ impl<M: Memory> Walk<'_, M> {
         match self.code_at(cursor.pc)? {
             Code::CallStub => self.step_entry(cursor),
             Code::Interpreter => self.step_interpreter(cursor),
-            Code::ContinuationBarrier => Err(Stop::ContinuationBarrier),
+            Code::ContinuationBarrier => Ok(Step { emit: Emit::Nothing, next: self.next_chunk() }),
             Code::Blob(blob) => self.step_blob(cursor, &blob),
         }
     }
@@ -77,7 +77,11 @@ impl<M: Memory> Walk<'_, M> {
             return Err(Stop::BadFrame(cursor.pc));
         }
         let sp = cursor.sp.wrapping_add(size);
-        Ok(Cursor { pc: self.word(sp.wrapping_sub(8))?, sp, fp: self.word(sp.wrapping_sub(16))?, doing })
+        if self.leaves_chunk(sp) {
+            return Ok(Cursor { pc: 0, sp, fp: 0, doing });
+        }
+        let pc = self.word(sp.wrapping_sub(8))?;
+        Ok(Cursor { pc, sp, fp: self.link(pc, sp.wrapping_sub(16))?, doing })
     }
 
     /// The VM called Java here: go on with the Java frame it had left before, if any.
@@ -147,6 +151,9 @@ impl<M: Memory> Walk<'_, M> {
     ///
     /// Compiled callers get the sp they had at the call: an adapter may have pushed arguments since.
     pub(super) fn caller_of_interpreter(&self, cursor: Cursor) -> Result<Cursor, Stop> {
+        if self.thawing.in_heap() {
+            return self.caller_of_frozen_interpreter(cursor);
+        }
         let pc = self.slot(cursor.fp, 1)?;
         let fp = self.slot(cursor.fp, 0)?;
         let from_compiled = pc != self.started.call_stub_return && !self.in_interpreter(pc);

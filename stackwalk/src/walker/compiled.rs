@@ -5,6 +5,7 @@ use crate::arch::{CODE_AFTER, CODE_BEFORE, Unwind, popped_after_call};
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::hotspot::continuation::FIRST_WITH_CONTINUATIONS;
 use crate::hotspot::nmethod::Identity;
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
 use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
@@ -12,12 +13,11 @@ use crate::limits::MAX_INLINE_DEPTH;
 use crate::memory::Memory;
 use crate::stop::Stop;
 
-/// Class and method whose native wrapper is the entry frame of a mounted virtual thread (JDK 21 and later;
-/// `java.base/share/classes/jdk/internal/vm/Continuation.java`).
-const CONTINUATION_ENTRY: (&[u8], &[u8]) = (b"jdk/internal/vm/Continuation", b"enterSpecial");
-
-/// First feature release with virtual threads, as a preview.
-const FIRST_WITH_CONTINUATIONS: u32 = 19;
+/// Class and methods whose native wrappers are the entry frame of a mounted virtual thread and its way out (JDK 21 and
+/// later; `java.base/share/classes/jdk/internal/vm/Continuation.java`).
+const CONTINUATION: &[u8] = b"jdk/internal/vm/Continuation";
+const CONTINUATION_ENTRY: &[u8] = b"enterSpecial";
+const CONTINUATION_YIELD: &[u8] = b"doYield";
 
 impl<M: Memory> Walk<'_, M> {
     /// The remembered code at a cursor's pc, if it is still the same code.
@@ -68,9 +68,10 @@ impl<M: Memory> Walk<'_, M> {
             let length = self.hotspot.read_symbol(self.memory, symbol, &mut bytes);
             length.is_ok_and(|length| bytes.get(..length) == Some(wanted))
         };
-        let (class, name) = CONTINUATION_ENTRY;
         match self.hotspot.method(self.memory, method) {
-            Ok(names) if is(names.name, name) && is(names.class, class) => CompiledKind::ContinuationEntry,
+            Ok(names) if !is(names.class, CONTINUATION) => CompiledKind::Native,
+            Ok(names) if is(names.name, CONTINUATION_ENTRY) => CompiledKind::ContinuationEntry,
+            Ok(names) if is(names.name, CONTINUATION_YIELD) => CompiledKind::ContinuationYield,
             _ => CompiledKind::Native,
         }
     }
@@ -123,7 +124,7 @@ impl<M: Memory> Walk<'_, M> {
                 level: CompileLevel(entry.level),
                 place,
             }),
-            CompiledKind::Native => Emit::One(Frame::NativeMethod {
+            CompiledKind::Native | CompiledKind::ContinuationYield => Emit::One(Frame::NativeMethod {
                 method: Method(entry.identity.method),
                 compiled: true,
                 place,
@@ -133,9 +134,12 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Steps out of a complete compiled frame.
-    pub(super) fn step_compiled(&self, cursor: Cursor, entry: &CompiledPc) -> Result<Step, Stop> {
-        if entry.kind == CompiledKind::ContinuationEntry {
-            return Err(Stop::EndOfContinuation);
+    pub(super) fn step_compiled(&mut self, cursor: Cursor, entry: &CompiledPc) -> Result<Step, Stop> {
+        match entry.kind {
+            CompiledKind::ContinuationEntry => return Err(Stop::EndOfContinuation),
+            // Frames are being copied to the heap, of which some are still on the stack.
+            CompiledKind::ContinuationYield => self.thawing.forget(),
+            CompiledKind::Java | CompiledKind::Native => {}
         }
         let plain = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
         let next = match cursor.doing {

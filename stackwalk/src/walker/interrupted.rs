@@ -8,6 +8,7 @@ use crate::arch::{
     Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD, Unwind,
     epilogue, is_interpreter_return, prologue, pushed_words,
 };
+use crate::cache::CompiledKind;
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_PUSHED_WORDS;
@@ -50,6 +51,9 @@ impl<M: Memory> Walk<'_, M> {
             Some(entry) => entry,
             None => self.decode(cursor, blob)?,
         };
+        if entry.kind == CompiledKind::ContinuationYield {
+            self.thawing.forget();
+        }
         let rule = self.nmethod_rule(cursor.pc, blob)?;
         let next = self.verified(cursor, blob, rule).ok_or(Stop::BadFrame(cursor.pc));
         Ok(Step { emit: self.compiled_frames(cursor, &entry), next })

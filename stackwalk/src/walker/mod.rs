@@ -7,12 +7,14 @@
 
 mod caller;
 mod compiled;
+mod frozen;
 mod interrupted;
 mod recover;
 
 use crate::cache::ScopeCache;
 use crate::capture::Capture;
 use crate::frame::{CompileLevel, Frame, Pc, Place};
+use crate::frozen::Frozen;
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::CodeBlob;
 use crate::hotspot::pc_desc::PcMatch;
@@ -20,6 +22,7 @@ use crate::hotspot::{HotSpot, Started};
 use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
 use crate::stop::Stop;
+use frozen::Thawing;
 
 /// Walks stacks of one VM, one after the other.
 #[derive(Debug)]
@@ -38,6 +41,16 @@ impl<'a, M: Memory> Walker<'a, M> {
 
     /// Frames of the captured thread, newest first; `stack` was copied from `capture.stack_low` on.
     pub fn frames<'w>(&'w mut self, capture: &Capture, stack: &'w [u8]) -> Frames<'w, M> {
+        self.frames_with(capture, stack, Frozen::NONE)
+    }
+
+    /// As [`Walker::frames`]; a virtual thread's older frames are found in `frozen`.
+    pub fn frames_with<'w>(
+        &'w mut self,
+        capture: &Capture,
+        stack: &'w [u8],
+        frozen: Frozen<'w>,
+    ) -> Frames<'w, M> {
         let started = self.hotspot.started();
         let walk = started.map(|started| Walk {
             hotspot: self.hotspot,
@@ -45,6 +58,9 @@ impl<'a, M: Memory> Walker<'a, M> {
             memory: self.memory,
             cache: self.cache,
             stack: StackCopy::new(capture.stack_low, stack),
+            low: 0,
+            high: capture.stack_high,
+            thawing: Thawing::new(frozen),
             capture: *capture,
         });
         let next = walk.as_ref().ok_or(Stop::NotStarted).and_then(Walk::first);
@@ -116,12 +132,12 @@ impl<M: Memory> Iterator for Frames<'_, M> {
             }
             let step = self.next.and_then(|cursor| {
                 let walk = self.walk.as_mut().ok_or(Stop::NotStarted)?;
-                walk.step(cursor).map(|step| (cursor, step))
+                walk.step(cursor)
             });
-            match (step, &self.walk) {
-                (Ok((cursor, step)), Some(walk)) => {
+            match (step, &mut self.walk) {
+                (Ok(step), Some(walk)) => {
                     self.pending = step.emit;
-                    self.next = step.next.and_then(|next| walk.advance(cursor, next));
+                    self.next = step.next.and_then(|next| walk.advance(next));
                 }
                 (Ok(_), None) => self.stop = Some(Stop::NotStarted),
                 (Err(stop), _) => self.stop = Some(stop),
@@ -204,7 +220,13 @@ struct Walk<'w, M> {
     started: &'w Started,
     memory: &'w M,
     cache: &'w mut ScopeCache,
+    /// Where the frames being walked lie: the thread's stack, then one chunk after the other.
     stack: StackCopy<'w>,
+    /// The sp last looked at in `stack`: the next one lies above.
+    low: u64,
+    /// End of the frames in `stack`.
+    high: u64,
+    thawing: Thawing<'w>,
     capture: Capture,
 }
 
@@ -242,21 +264,25 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     fn aligned(&self, cursor: Cursor) -> Result<Cursor, Stop> {
-        if !cursor.sp.is_multiple_of(8) || cursor.sp > self.capture.stack_high {
+        if !cursor.sp.is_multiple_of(8) || cursor.sp > self.high {
             return Err(Stop::NotProgressing(cursor.sp));
         }
         Ok(cursor)
     }
 
     /// The only place where a walk moves on.
-    fn advance(&self, from: Cursor, next: Cursor) -> Result<Cursor, Stop> {
-        if next.sp <= from.sp {
-            return Err(Stop::NotProgressing(from.sp));
+    fn advance(&mut self, next: Cursor) -> Result<Cursor, Stop> {
+        if self.leaves_chunk(next.sp) {
+            return self.next_chunk();
+        }
+        if next.sp <= self.low {
+            return Err(Stop::NotProgressing(self.low));
         }
         self.aligned(next)
     }
 
     fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        self.low = cursor.sp;
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
             Doing::CallingJava | Doing::CallingVm => self.step_caller(cursor),
@@ -266,7 +292,7 @@ impl<M: Memory> Walk<'_, M> {
     /// A word of the copied stack.
     fn word(&self, address: u64) -> Result<u64, Stop> {
         self.stack.word(address).ok_or({
-            if address >= self.stack.base() && address < self.capture.stack_high {
+            if address >= self.stack.base() && address < self.high {
                 Stop::CopyEnd
             } else {
                 Stop::Unreadable(address)
@@ -285,7 +311,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Whether `address` lies on the captured thread's stack at or above `low`.
     fn on_stack(&self, address: u64, low: u64) -> bool {
-        address >= low && address < self.capture.stack_high && address.is_multiple_of(8)
+        address >= low && address < self.high && address.is_multiple_of(8)
     }
 
     fn code_at(&self, pc: u64) -> Result<Code, Stop> {

@@ -1,0 +1,238 @@
+//! Frames of the interrupted virtual thread that wait in the heap.
+//!
+//! Problem: all but the newest frames of a virtual thread that has blocked lie in `StackChunk` objects, which the
+//! collector moves and the thread itself empties; nobody can read them later.
+//! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, while it
+//! runs Java code, and copy the used part of each chunk behind the copy of the stack.
+//! Invariant: no load here can fault, see [`find`]; the number of chunks and bytes is bounded; every number read is
+//! compared with its bounds before it is used.
+//! Sources: `runtime/continuationEntry.hpp`, `oops/stackChunkOop.hpp` of JDK 21 and 25 (`design/hotspot.md`).
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use sampler_thread::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, padded};
+use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS, ThreadOffsets};
+
+use super::snapshot::copy_padded;
+use super::ucontext::load;
+use crate::arena::Shared;
+
+/// Bytes of a `ContinuationEntry` that are looked at.
+const ENTRY_BYTES: u64 = 32;
+
+/// What there is to copy.
+#[derive(Clone, Copy)]
+pub struct FrozenFrames {
+    /// Where things are.
+    offsets: &'static FrozenOffsets,
+    /// The newest chunk, 0 for none.
+    chunk: u64,
+    /// Bytes of the copy, heads included.
+    pub bytes: usize,
+    /// Chunks with frames.
+    pub chunks: u32,
+    /// Whether the oldest frozen frame is among them.
+    pub whole: bool,
+    /// `java.lang.Thread.tid` of the virtual thread, 0 if unknown.
+    pub thread_id: u64,
+}
+
+/// The used part of one chunk.
+struct Used {
+    from: u64,
+    bytes: usize,
+}
+
+/// Measures the frozen frames of the running thread, if a virtual thread is mounted on it.
+///
+/// # Safety
+/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`.
+#[inline(always)]
+pub unsafe fn of(capture: &Capture, shared: &Shared, stack_bytes: usize) -> Option<FrozenFrames> {
+    if capture.cont_entry == 0 {
+        return None;
+    }
+    let room = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
+    // SAFETY: the caller's promise.
+    unsafe { find(capture, &shared.offsets, shared.frozen?, room) }
+}
+
+/// Measures up to `room` bytes of frozen frames.
+///
+/// Why no load faults. The thread is in Java code, so no collector of those for which `frozen` exists is moving
+/// objects, and every reference that the VM holds for this thread is good.
+/// The entry lies on this thread's own stack, above the interrupted sp: it was filled before anything was called below
+/// it, and is taken out of `_cont_entry` only after everything below it has returned.
+/// Its continuation, the continuation's tail and a chunk's parent are references the VM keeps current; each must lie in
+/// the heap, and a chunk must have the class of chunks, before its fields are read. A chunk's words are `size` long for
+/// as long as it lives, and what is copied lies between its first and its last.
+///
+/// # Safety
+/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`.
+#[cold]
+unsafe fn find(
+    capture: &Capture,
+    offsets: &ThreadOffsets,
+    frozen: &'static FrozenOffsets,
+    room: usize,
+) -> Option<FrozenFrames> {
+    let entry = capture.cont_entry;
+    let entry_end = entry.saturating_add(ENTRY_BYTES);
+    let on_stack = capture.stack_low == capture.sp && entry > capture.sp && entry_end <= capture.stack_high;
+    if capture.thread_state != u64::from(offsets.in_java) || !on_stack || entry & 7 != 0 {
+        return None;
+    }
+    // SAFETY: the entry is a filled one on this thread's stack, as explained above.
+    let continuation: u64 = unsafe { load(entry, frozen.continuation) };
+    if !in_heap(continuation, frozen) {
+        return None;
+    }
+    // SAFETY: a live Continuation object, which has the field.
+    let newest = unsafe { reference(continuation, frozen.class.tail, frozen) };
+    // SAFETY: the thread is the running one.
+    let thread_id = unsafe { thread_id(capture.thread, offsets, frozen) };
+    let mut found =
+        FrozenFrames { offsets: frozen, chunk: newest, bytes: 0, chunks: 0, whole: false, thread_id };
+    let mut chunk = newest;
+    for _ in 0..MAX_CHUNKS {
+        if chunk == 0 {
+            found.whole = true;
+            break;
+        }
+        // SAFETY: `chunk` is a reference the VM keeps for this thread.
+        let Some(used) = (unsafe { used(chunk, frozen) }) else { break };
+        if used.bytes > 0 {
+            let needed = CHUNK_HEAD_BYTES.saturating_add(padded(used.bytes));
+            if found.bytes.saturating_add(needed) > room {
+                break;
+            }
+            found.bytes = found.bytes.saturating_add(needed);
+            found.chunks = found.chunks.saturating_add(1);
+        }
+        // SAFETY: `used` has seen that it is a chunk.
+        chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
+    }
+    Some(found)
+}
+
+/// Copies what [`of`] has found in the same handler run.
+///
+/// # Safety
+/// As for [`of`]; `to` is writable for `found.bytes` bytes and aligned to 16.
+pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
+    let frozen = found.offsets;
+    let (mut chunk, mut to, mut left) = (found.chunk, to, found.chunks);
+    while left > 0 {
+        // SAFETY: nothing has changed since `find` saw it, for the thread that could change it runs this.
+        let Some(used) = (unsafe { used(chunk, frozen) }) else { return };
+        if used.bytes > 0 {
+            let head = ChunkHead { address: used.from, bytes: used.bytes as u64 };
+            // SAFETY: `find` has counted this head and these bytes.
+            unsafe { to.cast::<ChunkHead>().write(head) };
+            to = to.wrapping_add(CHUNK_HEAD_BYTES);
+            // SAFETY: as above; `used.from` and `bytes` lie within the chunk.
+            unsafe { copy_padded(used.from as *const u8, to, used.bytes) };
+            to = to.wrapping_add(padded(used.bytes));
+            left = left.saturating_sub(1);
+        }
+        // SAFETY: `used` has seen that it is a chunk.
+        chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
+    }
+}
+
+fn in_heap(object: u64, frozen: &FrozenOffsets) -> bool {
+    let (start, end) = frozen.heap;
+    object >= start && object < end && object & 7 == 0
+}
+
+/// The reference at `offset` of `object`, 0 for null and for what is no object.
+///
+/// # Safety
+/// `object` has a reference field there.
+unsafe fn reference(object: u64, offset: u32, frozen: &FrozenOffsets) -> u64 {
+    let target = match frozen.narrow {
+        // SAFETY: the caller's promise; references are compressed.
+        Some((base, shift)) => match unsafe { load::<u32>(object, offset) } {
+            0 => 0,
+            narrow => base.wrapping_add(u64::from(narrow).wrapping_shl(shift)),
+        },
+        // SAFETY: the caller's promise; references have full width.
+        None => unsafe { load(object, offset) },
+    };
+    if in_heap(target, frozen) { target } else { 0 }
+}
+
+/// The used words of a chunk with the link below them; `None` if it is no chunk or contradicts itself.
+///
+/// # Safety
+/// `chunk` is a reference the VM keeps for the running thread, not 0.
+unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
+    // SAFETY: every object has a header, and the smallest instance of a class with fields is 16 bytes long.
+    let klass = unsafe { load::<u64>(chunk, frozen.klass) };
+    if klass & frozen.klass_mask != frozen.klass_word {
+        return None;
+    }
+    let class = &frozen.class;
+    // SAFETY: its class says that it is a chunk.
+    let size = unsafe { load::<i32>(chunk, class.size) };
+    // SAFETY: as above.
+    let sp = unsafe { load::<i32>(chunk, class.sp) };
+    let bottom = match class.bottom {
+        // SAFETY: as above.
+        ChunkBottom::Field(offset) => unsafe { load::<i32>(chunk, offset) },
+        // SAFETY: as above.
+        ChunkBottom::Arguments(offset) => size.checked_sub(unsafe { load::<i32>(chunk, offset) })?,
+    };
+    let (sp, bottom, size) =
+        (u64::try_from(sp).ok()?, u64::try_from(bottom).ok()?, u64::try_from(size).ok()?);
+    let start = chunk.checked_add(u64::from(frozen.words))?;
+    if bottom > size || start.checked_add(size.checked_mul(8)?)? > frozen.heap.1 {
+        return None;
+    }
+    if sp >= bottom {
+        return Some(Used { from: start, bytes: 0 });
+    }
+    // The link of the newest frame lies below its sp, in the free part of the chunk.
+    let first = sp.checked_mul(8)?.checked_sub(CHUNK_LINK_BYTES)?;
+    let bytes = bottom.checked_mul(8)?.checked_sub(first)?;
+    Some(Used { from: start.checked_add(first)?, bytes: usize::try_from(bytes).ok()? })
+}
+
+/// `tid` of the virtual thread, 0 while the carrier stands for itself.
+///
+/// # Safety
+/// `thread` is the running thread's `JavaThread`, in Java code.
+unsafe fn thread_id(thread: u64, offsets: &ThreadOffsets, frozen: &FrozenOffsets) -> u64 {
+    let (Some(virtual_thread), Some(carrier)) = (offsets.vthread, offsets.thread_object) else {
+        return 0;
+    };
+    // SAFETY: a handle that the VM made with the thread and frees after it.
+    let virtual_thread = unsafe { handle(thread, virtual_thread) };
+    // SAFETY: as above.
+    let carrier = unsafe { handle(thread, carrier) };
+    if virtual_thread == carrier || !in_heap(virtual_thread, frozen) {
+        return 0;
+    }
+    // SAFETY: a live java.lang.Thread.
+    unsafe { load(virtual_thread, frozen.class.thread_id) }
+}
+
+/// The object of a handle in the `JavaThread`.
+///
+/// # Safety
+/// `offset` is that of an `OopHandle`.
+unsafe fn handle(thread: u64, offset: u32) -> u64 {
+    // SAFETY: the field lies inside the JavaThread.
+    let slot: u64 = unsafe { load(thread, offset) };
+    if slot == 0 {
+        return 0;
+    }
+    // SAFETY: the handle's slot lives as long as the handle.
+    unsafe { load(slot, 0) }
+}

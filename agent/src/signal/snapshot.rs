@@ -1,0 +1,74 @@
+//! Writing a snapshot into a slab: head, stack bytes, frozen frames.
+//!
+//! Invariant: every byte up to the returned length is written, padding included; nothing here allocates or panics.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use sampler_thread::snapshot::SnapshotHead;
+use stackwalk::Capture;
+
+use super::frozen::{self, FrozenFrames};
+use super::ucontext::copy_stack;
+
+pub use sampler_thread::snapshot::{HEAD_BYTES, padded};
+
+/// What one handler run leaves.
+pub struct Snapshot {
+    /// Registers and thread state.
+    pub capture: Capture,
+    /// Length of the thread's previous handler run.
+    pub previous_cycles: u64,
+    /// Bytes to copy from `capture.stack_low` on.
+    pub stack_bytes: usize,
+    /// Frames of a virtual thread in the heap.
+    pub frozen: Option<FrozenFrames>,
+}
+
+impl Snapshot {
+    /// Writes it and returns its length.
+    ///
+    /// # Safety
+    /// `to` is aligned to 64 and writable for the head, the padded stack bytes and the frozen frames; the stack bytes
+    /// are readable; `frozen` was found by this handler run.
+    pub unsafe fn write(&self, to: *mut u8) -> usize {
+        let Self { capture, previous_cycles, stack_bytes, frozen } = *self;
+        let head = SnapshotHead {
+            capture,
+            previous_cycles,
+            stack_bytes: stack_bytes as u64,
+            virtual_thread: frozen.map_or(0, |found| found.thread_id),
+            chunks: frozen.map_or(0, |found| found.chunks),
+            chunks_whole: frozen.map_or(0, |found| u32::from(found.whole)),
+        };
+        // SAFETY: the caller has room for the head.
+        unsafe { to.cast::<SnapshotHead>().write(head) };
+        let stack = to.wrapping_add(HEAD_BYTES);
+        // SAFETY: the caller has room for the padded bytes, and the bytes are readable.
+        unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
+        let length = HEAD_BYTES.saturating_add(padded(stack_bytes));
+        let Some(found) = frozen else { return length };
+        // SAFETY: the caller has room for what was found, and found it in this run.
+        unsafe { frozen::copy(&found, to.wrapping_add(length)) };
+        length.saturating_add(found.bytes)
+    }
+}
+
+/// Copies `bytes` bytes and clears the padding behind them.
+///
+/// # Safety
+/// `from` is readable for `bytes` bytes, `to` is aligned to 16 and writable for `padded(bytes)`.
+pub(super) unsafe fn copy_padded(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes & 15 != 0 {
+        let last = to.wrapping_add(bytes & !15).cast::<u128>();
+        // SAFETY: the last 16 of the padded bytes, at a multiple of 16.
+        unsafe { last.write(0) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_stack(from, to, bytes) };
+}

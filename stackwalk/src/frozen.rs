@@ -1,0 +1,71 @@
+//! Frames of a virtual thread that wait in the heap, as copied when the sample was taken.
+//!
+//! Problem: the frames of one logical stack lie in several places, each with addresses of its own.
+//! Approach: every `StackChunk` is one [`StackCopy`] at the address its words had, newest chunk first; each begins two
+//! words below its newest frame, where the link and the pc of that frame are kept, and ends where its oldest frame
+//! ends.
+//! Invariant: plain data; nothing here is trusted before the walk has checked it.
+
+use crate::limits::MAX_CHUNKS;
+use crate::memory::StackCopy;
+
+/// Bytes copied below the newest frame of a chunk: its saved frame pointer and its pc.
+pub const CHUNK_LINK_BYTES: u64 = 16;
+
+/// The frozen part of one stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Frozen<'a> {
+    chunks: [StackCopy<'a>; MAX_CHUNKS],
+    count: usize,
+    whole: bool,
+}
+
+impl<'a> Frozen<'a> {
+    /// No frozen frame was copied; a stack that has some ends at the return barrier.
+    pub const NONE: Self = Self { chunks: [StackCopy::EMPTY; MAX_CHUNKS], count: 0, whole: false };
+
+    /// Copies in the order from the newest chunk to the oldest; `whole` says that no older chunk is missing.
+    /// More than [`MAX_CHUNKS`] are cut.
+    #[must_use]
+    pub fn new(copies: impl IntoIterator<Item = StackCopy<'a>>, whole: bool) -> Self {
+        let mut frozen = Self { whole, ..Self::NONE };
+        for copy in copies {
+            match frozen.chunks.get_mut(frozen.count) {
+                Some(chunk) => *chunk = copy,
+                None => {
+                    frozen.whole = false;
+                    break;
+                }
+            }
+            frozen.count += 1;
+        }
+        frozen
+    }
+
+    /// The copy number `index`, counted from the newest.
+    #[must_use]
+    pub fn chunk(&self, index: usize) -> Option<StackCopy<'a>> {
+        self.chunks.get(..self.count)?.get(index).copied()
+    }
+
+    /// Whether the oldest frozen frame is among the copies.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.whole && self.count > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_chunks_are_cut() {
+        let copy = StackCopy::new(0x1000, &[0; 8]);
+        let frozen = Frozen::new(core::iter::repeat_n(copy, MAX_CHUNKS), true);
+        assert!(frozen.is_whole() && frozen.chunk(MAX_CHUNKS - 1).is_some());
+        let frozen = Frozen::new(core::iter::repeat_n(copy, MAX_CHUNKS + 1), true);
+        assert!(!frozen.is_whole() && frozen.chunk(MAX_CHUNKS).is_none());
+        assert!(!Frozen::new([], true).is_whole() && Frozen::NONE.chunk(0).is_none());
+    }
+}

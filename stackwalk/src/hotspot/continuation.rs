@@ -1,0 +1,223 @@
+//! Virtual threads: where a thread keeps its continuation entry, and where frames wait in the heap.
+//!
+//! A virtual thread that has blocked comes back with its newest frames only; the others stay in `StackChunk`
+//! objects, newest chunk first, and the oldest frame on the stack returns into the *return barrier*, a stub that
+//! fetches more.
+//!
+//! ```text
+//! JavaThread::_cont_entry -> ContinuationEntry (on the stack) -> Continuation.tail -> StackChunk -> parent ...
+//! StackChunk: [header, fields] [ free | frames from word `sp` up to word `bottom` | stack arguments ]
+//! ```
+//!
+//! Problem: most tables name none of this.
+//! Approach: `_cont_entry` is the operand of the barrier's first instruction (`mov rsp, [r15 + offset]`), found by
+//! looking at the one blob that holds it; declared fields of the classes are asked of JNI by the agent
+//! ([`ChunkClass`]); the stack words begin where an ordinary instance would end (`Klass::_layout_helper`).
+//! Whatever is missing or of a collector that moves objects while Java code runs makes the result `None`, and the
+//! walk then ends at the barrier, marked as cut.
+//! Sources: `runtime/continuationEntry.hpp`, `oops/{stackChunkOop,instanceStackChunkKlass}.*`,
+//! `cpu/x86/stubGenerator_x86_64.cpp` (`generate_cont_thaw`), `cpu/x86/sharedRuntime_x86_64.cpp`
+//! (`continuation_enter_setup`), JDK 21 and 25.
+
+use super::HotSpot;
+use super::layout::{SizedField, offset, sized, variable};
+use super::rows::FieldTable;
+use crate::limits::MAX_CODE_BLOBS;
+use crate::memory::{Memory, read_c_string};
+
+/// First feature release with virtual threads, as a preview.
+pub(crate) const FIRST_WITH_CONTINUATIONS: u32 = 19;
+
+/// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
+/// A wrong value cannot do harm: the other words of an entry are stack addresses, counters and flags, and what is not
+/// inside the heap is not followed.
+const ENTRY_PARENT: u32 = 8;
+
+/// Collectors that move objects in pauses only, for which every thread that runs Java code is waited for.
+const PAUSING_COLLECTORS: [&str; 3] = ["UseSerialGC", "UseParallelGC", "UseG1GC"];
+
+/// Bytes of the blob that holds the barrier: three short stubs; 4 KiB seen.
+const MAX_STUBS: usize = 16 << 10;
+
+/// Rows of the tables, none of which is needed to walk platform threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContinuationLayout {
+    block_length: Option<SizedField>,
+    entry_parent: Option<u32>,
+    oop_klass: Option<u32>,
+    layout_helper: Option<u32>,
+    class_klass: Option<u64>,
+    oop_base: Option<u64>,
+    oop_shift: Option<u64>,
+    klass_base: Option<u64>,
+    klass_shift: Option<u64>,
+    heap: Option<u64>,
+    reserved: Option<u32>,
+    region_start: Option<u32>,
+    region_words: Option<u32>,
+}
+
+impl ContinuationLayout {
+    pub(super) fn resolve(fields: &FieldTable) -> Self {
+        Self {
+            block_length: sized(fields.block_length),
+            entry_parent: offset(fields.entry_parent),
+            oop_klass: offset(fields.oop_klass),
+            layout_helper: offset(fields.klass_layout_helper),
+            class_klass: variable(fields.class_klass_offset),
+            oop_base: variable(fields.narrow_oop_base),
+            oop_shift: variable(fields.narrow_oop_shift),
+            klass_base: variable(fields.narrow_klass_base),
+            klass_shift: variable(fields.narrow_klass_shift),
+            heap: variable(fields.heap),
+            reserved: offset(fields.heap_reserved),
+            region_start: offset(fields.region_start),
+            region_words: offset(fields.region_words),
+        }
+    }
+}
+
+/// How a `StackChunk` says where its frames end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChunkBottom {
+    /// The field `bottom`: words from the first word to the end of the frames.
+    Field(u32),
+    /// The field `argsize` of the first JDK 21 releases: words between the frames and the end of the chunk.
+    Arguments(u32),
+}
+
+/// What JNI tells of `jdk.internal.vm.StackChunk` and `Continuation`: byte offsets of fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkClass {
+    /// `Klass*` of `StackChunk`.
+    pub klass: u64,
+    /// `StackChunk.parent`.
+    pub parent: u32,
+    /// `StackChunk.size`.
+    pub size: u32,
+    /// `StackChunk.sp`.
+    pub sp: u32,
+    /// `StackChunk.bottom` or `argsize`.
+    pub bottom: ChunkBottom,
+    /// `Continuation.tail`.
+    pub tail: u32,
+    /// `java.lang.Thread.tid`.
+    pub thread_id: u32,
+}
+
+/// What a signal handler needs to copy the frozen frames of the running virtual thread.
+///
+/// Exists only for collectors that move no object while a thread runs Java code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrozenOffsets {
+    /// Offset of the `Continuation` reference, always of full width, in a `ContinuationEntry`.
+    pub continuation: u32,
+    /// Fields of the classes.
+    pub class: ChunkClass,
+    /// Offset of the first stack word in a chunk.
+    pub words: u32,
+    /// Base and shift of compressed references; `None` if references take 8 bytes.
+    pub narrow: Option<(u64, u32)>,
+    /// Reserved address range of the heap.
+    pub heap: (u64, u64),
+    /// Offset of the class word of an object.
+    pub klass: u32,
+    /// Class word of a chunk under `klass_mask`.
+    pub klass_word: u64,
+    /// Bits of the 8 bytes at `klass` that are the class word.
+    pub klass_mask: u64,
+}
+
+impl HotSpot {
+    /// Offset of the injected field of `java.lang.Class` that leads to its `Klass`, once the VM has started.
+    pub fn class_klass_offset<M: Memory + ?Sized>(&self, memory: &M) -> Option<u32> {
+        memory.read_u32(self.layout.continuation.class_klass?).ok().filter(|&offset| offset != 0)
+    }
+
+    /// What a handler needs to follow a virtual thread into the heap; `None` if anything is unknown, or if the
+    /// collector moves objects while Java code runs. The VM must have started.
+    pub fn frozen_offsets<M: Memory + ?Sized>(&self, memory: &M, class: ChunkClass) -> Option<FrozenOffsets> {
+        let layout = &self.layout.continuation;
+        let flag = |name| self.bool_flag(memory, name);
+        if !PAUSING_COLLECTORS.iter().any(|&name| flag(name) == Some(true)) {
+            return None;
+        }
+        // The header of objects changes its shape with this flag; nothing is known of chunks then.
+        if flag("UseCompactObjectHeaders") == Some(true) {
+            return None;
+        }
+        let at = |base: u64, offset: u32| base.wrapping_add(u64::from(offset));
+        let narrow = match flag("UseCompressedOops") {
+            Some(true) => {
+                Some((memory.read_u64(layout.oop_base?).ok()?, memory.read_u32(layout.oop_shift?).ok()?))
+            }
+            _ => None,
+        };
+        let (klass_word, klass_mask) = match flag("UseCompressedClassPointers") {
+            Some(true) => {
+                let base = memory.read_u64(layout.klass_base?).ok()?;
+                let shift = memory.read_u32(layout.klass_shift?).ok()?;
+                (class.klass.checked_sub(base)?.checked_shr(shift)?, u64::from(u32::MAX))
+            }
+            _ => (class.klass, u64::MAX),
+        };
+        let heap = memory.read_u64(layout.heap?).ok()?;
+        let reserved = at(heap, layout.reserved?);
+        let start = memory.read_u64(at(reserved, layout.region_start?)).ok()?;
+        let words = memory.read_u64(at(reserved, layout.region_words?)).ok()?;
+        let instance = memory.read_i32(at(class.klass, layout.layout_helper?)).ok()?;
+        let found = FrozenOffsets {
+            continuation: layout.entry_parent.unwrap_or(ENTRY_PARENT).checked_add(8)?,
+            class,
+            words: u32::try_from(instance).ok()? & !7,
+            narrow: narrow.filter(|&(_, shift)| shift < 32),
+            heap: (start, start.checked_add(words.checked_mul(8)?)?),
+            klass: layout.oop_klass?,
+            klass_word,
+            klass_mask,
+        };
+        let plausible = found.words >= 16 && start != 0 && klass_word <= klass_mask && klass_word != 0;
+        (plausible && narrow == found.narrow).then_some(found)
+    }
+
+    /// The return barrier and the offset of `_cont_entry`, read from the barrier's code.
+    pub(super) fn find_barrier<M: Memory + ?Sized>(&self, memory: &M) -> Option<(u64, u32)> {
+        let started = self.started()?;
+        let length = self.layout.continuation.block_length?;
+        let blobs = started.code_cache.blobs(&self.layout.code_heap, length, memory).take(MAX_CODE_BLOBS);
+        let stubs = blobs.filter(|&blob| {
+            let mut name = [0; 32];
+            let at = blob.wrapping_add(u64::from(self.layout.blob.name));
+            let length = memory.read_u64(at).and_then(|address| read_c_string(memory, address, &mut name));
+            length.is_ok_and(|length| name.get(..length).is_some_and(is_continuation_stubs))
+        });
+        let mut stubs = stubs.filter_map(|blob| {
+            let size = memory.read_u32(blob.wrapping_add(u64::from(self.layout.blob.size))).ok()?;
+            find_stack_switch(memory, blob, size as usize)
+        });
+        stubs.next()
+    }
+}
+
+/// Whether a blob's name is that of the continuation stubs; JDK 21 writes a space that JDK 25 leaves out.
+pub(crate) fn is_continuation_stubs(name: &[u8]) -> bool {
+    name.starts_with(b"StubRoutines (cont")
+}
+
+/// Address and operand of the first `mov rsp, [r15 + disp32]` in `size` bytes from `start` on.
+fn find_stack_switch<M: Memory + ?Sized>(memory: &M, start: u64, size: usize) -> Option<(u64, u32)> {
+    const STEP: usize = 256;
+    const INSTRUCTION: usize = 7;
+    let mut bytes = [0; STEP + INSTRUCTION];
+    for begin in (0..size.min(MAX_STUBS)).step_by(STEP) {
+        let address = start.wrapping_add(begin as u64);
+        let block = bytes.get_mut(..(size - begin).min(STEP + INSTRUCTION))?;
+        memory.read(address, block).ok()?;
+        for (at, code) in block.windows(INSTRUCTION).enumerate() {
+            if let [0x49, 0x8b, 0xa7, a, b, c, d] = code {
+                return Some((address.wrapping_add(at as u64), u32::from_le_bytes([*a, *b, *c, *d])));
+            }
+        }
+    }
+    None
+}
