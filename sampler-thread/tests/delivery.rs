@@ -188,6 +188,18 @@ fn a_full_window_merges_and_loses_no_time() {
     collector.take_until(&mut peer, true, is_goodbye);
     ended.join().expect("no panic").expect("delivered");
     assert_eq!(collector.sums(), (200 * 500, 200 * 50));
+    // The account of every thread arrives, and the last statistics tell what was merged.
+    let mut accounts: Vec<u32> = Vec::new();
+    let mut merged = 0;
+    for body in collector.received.values() {
+        if let Body::Statistics(statistics) = body {
+            accounts.extend(statistics.threads.iter().map(|account| account.thread));
+            merged = merged.max(statistics.delivery.expect("delivery").merged_samples);
+        }
+    }
+    accounts.sort_unstable();
+    assert!(accounts.iter().copied().eq(1..=200), "{accounts:?}");
+    assert!(merged > 5000, "{merged}");
     let stacks: usize = collector
         .received
         .values()
@@ -264,13 +276,25 @@ fn the_token_introduces_and_a_rejection_is_survived() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_not_waited_for() {
-    let directory = tempfile::tempdir().expect("tempdir");
-    let mut delivery = delivery(&directory.path().join("nobody"), 1 << 20);
-    delivery.send(&samples(3)).expect("kept");
+fn a_collector_that_leaves_for_good_is_told_of() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1 << 20);
+    let mut peer = collector.accept(1);
+    delivery.send(&samples(3)).expect("sent");
+    collector.take_until(&mut peer, false, is_samples);
+    drop((peer, collector));
     delivery.send(&goodbye()).expect("kept");
     let error = delivery.finish().expect_err("nobody is there");
     assert!(matches!(&error, SinkError::Undelivered(what) if what.contains("not acknowledged")), "{error}");
+}
+
+#[test]
+fn a_collector_that_never_was_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let mut delivery = delivery(&directory.path().join("nobody"), 1 << 20);
+    delivery.send(&goodbye()).expect("kept");
+    delivery.finish().expect("told at the first attempt");
+    assert_eq!(delivery.delivery().expect("facts").connections, 0);
 }
 
 #[test]

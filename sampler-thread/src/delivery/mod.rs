@@ -18,6 +18,7 @@ use std::hash::BuildHasherDefault;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use proto::v1::{self, Dictionary, FrameKind, Statistics, ThreadAccount, agent_message::Body};
@@ -47,7 +48,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 const UNNAMED: &str = "[merged]";
 
 /// Called on the link's thread first, with its kernel thread id.
-pub type OnThread = Box<dyn FnOnce(i32) + Send>;
+pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
 
 /// A collector as a destination.
 pub struct Delivery {
@@ -70,6 +71,9 @@ struct Held {
     dropped: FxHashSet<u64>,
     /// Whether entries were dropped that will have to be sent again.
     overflowed: bool,
+    /// Statistics that wait, without accounts.
+    statistics: Option<Statistics>,
+    /// Accounts that wait, each in its newest state.
     accounts: HashMap<u32, ThreadAccount, BuildHasherDefault<FxHasher>>,
 }
 
@@ -104,11 +108,15 @@ impl Delivery {
         self.encoder.encode(Body::Hello(hello), |_, framed| window.set_hello(framed))?;
         let Some((wake, on_thread)) = self.to_start.take() else { return Ok(()) };
         let target = self.target.clone();
+        let (running, started) = channel::<()>();
         // The sampler thread, which calls this, has every signal blocked, and a new thread inherits that.
         std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             on_thread(nix::unistd::gettid().as_raw());
+            drop(running);
             link::run(&target, &window, &wake);
         })?;
+        // Whoever looks for threads next must know already that this one is ours; nothing is ever sent.
+        let _ = started.recv();
         Ok(())
     }
 
@@ -138,16 +146,19 @@ impl Delivery {
 
     fn statistics(&mut self, statistics: &Statistics) -> Result<(), SinkError> {
         self.release(false)?;
+        // What is said last replaces what waited to be said: all but the accounts is cumulative.
         let mut statistics = statistics.clone();
+        let accounts = std::mem::take(&mut statistics.threads);
+        self.held.accounts.extend(accounts.into_iter().map(|account| (account.thread, account)));
+        self.held.statistics = Some(statistics);
+        if self.window.room() { self.release_statistics() } else { Ok(()) }
+    }
+
+    /// Sends the newest statistics, with the accounts of all threads that changed since the last ones were sent.
+    fn release_statistics(&mut self) -> Result<(), SinkError> {
+        let Some(mut statistics) = self.held.statistics.take() else { return Ok(()) };
+        statistics.threads = self.held.accounts.drain().map(|(_, account)| account).collect();
         statistics.delivery = self.delivery();
-        if !self.window.room() {
-            self.held.accounts.extend(statistics.threads.drain(..).map(|account| (account.thread, account)));
-            return Ok(());
-        }
-        for account in &statistics.threads {
-            self.held.accounts.remove(&account.thread);
-        }
-        statistics.threads.extend(self.held.accounts.drain().map(|(_, account)| account));
         self.push(Body::Statistics(statistics))
     }
 
@@ -184,6 +195,7 @@ impl Sink for Delivery {
             Body::Statistics(statistics) => self.statistics(statistics),
             Body::Goodbye(_) => {
                 self.release(true)?;
+                self.release_statistics()?;
                 self.push(body.clone())
             }
             Body::Heartbeat(_) => self.push(body.clone()),
@@ -193,6 +205,11 @@ impl Sink for Delivery {
     fn finish(&mut self) -> Result<(), SinkError> {
         match self.window.close(FINISH_TIMEOUT) {
             0 => Ok(()),
+            left if self.window.facts().connections == 0 => {
+                // That it cannot be reached was said when it was tried first; a second line would tell nothing new.
+                tracing::info!("{} never answered: {left} messages end with the session", self.name());
+                Ok(())
+            }
             left => Err(SinkError::Undelivered(format!("{left} messages were not acknowledged"))),
         }
     }

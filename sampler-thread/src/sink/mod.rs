@@ -54,7 +54,7 @@ impl From<FramingError> for SinkError {
 }
 
 /// A destination of messages.
-pub trait Sink: Send {
+pub trait Sink: Send + Sync {
     /// Takes the next message; the first one is the `Hello`.
     ///
     /// # Errors
