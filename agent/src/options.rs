@@ -6,9 +6,10 @@
 //! Invariant: an `Options` value holds only ranges the rest of the agent can run with.
 
 use std::fmt;
-use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use sampler_thread::delivery::DEFAULT_WINDOW;
 
 /// Shortest accepted sampling interval.
 ///
@@ -26,6 +27,13 @@ pub const DEFAULT_MAX_STACK: usize = 512 * 1024;
 /// Smallest and largest accepted `maxstack`.
 pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 
+/// Smallest and largest accepted `window` in bytes: one message, and what nobody misses on a server.
+pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
+
+/// Names of all options, as the error for an unknown one lists them.
+const KNOWN: &str =
+    "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict";
+
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -39,8 +47,10 @@ pub enum Mode {
 pub enum Collector {
     /// A Unix domain socket.
     Unix(PathBuf),
-    /// `host:port`.
+    /// `host:port`, unencrypted.
     Tcp(String),
+    /// `host:port`, TLS.
+    Tls(String),
 }
 
 /// Everything the user can choose.
@@ -54,6 +64,14 @@ pub struct Options {
     pub signal: Option<i32>,
     /// Collector to stream to.
     pub collector: Option<Collector>,
+    /// Certificates trusted for a TLS collector, in PEM form; those of the system if `None`.
+    pub certificates: Option<PathBuf>,
+    /// What the collector wants to hear before it listens; empty if nothing.
+    pub token: String,
+    /// Whether samples may cross a network unencrypted.
+    pub insecure: bool,
+    /// Bytes sent and not acknowledged from which on samples are merged.
+    pub window: u64,
     /// Recording file to write, `%p` already replaced by the process id.
     pub file: Option<PathBuf>,
     /// Most stack bytes copied per sample.
@@ -71,6 +89,10 @@ impl Default for Options {
             interval: DEFAULT_INTERVAL,
             signal: None,
             collector: None,
+            certificates: None,
+            token: String::new(),
+            insecure: false,
+            window: DEFAULT_WINDOW,
             file: None,
             max_stack: DEFAULT_MAX_STACK,
             log: tracing::level_filters::LevelFilter::WARN,
@@ -98,15 +120,19 @@ pub enum OptionError {
     },
     /// Neither `file` nor `collector` was given, so samples would go nowhere.
     NoDestination,
+    /// The file with the token cannot be read.
+    TokenFile {
+        /// The file.
+        path: String,
+        /// Why, in words.
+        error: String,
+    },
 }
 
 impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(name) => write!(
-                f,
-                "unknown option '{name}' (known: mode, interval, signal, collector, file, maxstack, log, strict)"
-            ),
+            Self::Unknown(name) => write!(f, "unknown option '{name}' (known: {KNOWN})"),
             Self::NoValue(option) => write!(f, "option '{option}' needs a value, as in {option}=..."),
             Self::BadValue { option, value, expected } => {
                 write!(f, "option '{option}': '{value}' is not {expected}")
@@ -114,6 +140,7 @@ impl fmt::Display for OptionError {
             Self::NoDestination => {
                 write!(f, "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")
             }
+            Self::TokenFile { path, error } => write!(f, "cannot read tokenfile={path}: {error}"),
         }
     }
 }
@@ -159,6 +186,12 @@ impl Options {
                 let path = need("file")?.replace("%p", &std::process::id().to_string());
                 self.file = Some(PathBuf::from(path));
             }
+            "ca" => self.certificates = Some(PathBuf::from(need("ca")?)),
+            "token" => self.token = need("token")?.to_owned(),
+            "tokenfile" => self.token = read_token(need("tokenfile")?)?,
+            "window" => self.window = parse_window(need("window")?)?,
+            "insecure" if value.is_none() => self.insecure = true,
+            "insecure" => return Err(bad("insecure", value.unwrap_or(""), "given without a value")),
             "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
             "log" => self.log = parse_level(need("log")?)?,
             "strict" if value.is_none() => self.strict = true,
@@ -201,17 +234,39 @@ fn parse_interval(value: &str) -> Result<Duration, OptionError> {
     (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
 }
 
-fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
-    let refuse = || bad("maxstack", value, MAX_STACK_FORM);
-    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+/// A size with its unit, in bytes.
+fn parse_size(value: &str) -> Option<u64> {
+    let (number, unit) = split_number(value)?;
     let factor = match unit {
         "" => 1,
         "k" | "K" => 1024,
         "m" | "M" => 1024 * 1024,
-        _ => return Err(refuse()),
+        _ => return None,
     };
-    let bytes = number.checked_mul(factor).and_then(|b| usize::try_from(b).ok()).ok_or_else(refuse)?;
-    MAX_STACK_RANGE.contains(&bytes).then_some(bytes).ok_or_else(refuse)
+    number.checked_mul(factor)
+}
+
+fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
+    let bytes = parse_size(value).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes
+        .filter(|bytes| MAX_STACK_RANGE.contains(bytes))
+        .ok_or_else(|| bad("maxstack", value, MAX_STACK_FORM))
+}
+
+fn parse_window(value: &str) -> Result<u64, OptionError> {
+    let bytes = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes));
+    bytes.ok_or_else(|| bad("window", value, "a size between 16k and 256m, as in 4m"))
+}
+
+/// The first line of a file, which only the user of the JVM should be able to read.
+fn read_token(path: &str) -> Result<String, OptionError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| OptionError::TokenFile { path: path.to_owned(), error: error.to_string() })?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    if token.is_empty() {
+        return Err(OptionError::TokenFile { path: path.to_owned(), error: "it is empty".to_owned() });
+    }
+    Ok(token.to_owned())
 }
 
 fn parse_signal(value: &str) -> Result<i32, OptionError> {
@@ -227,16 +282,19 @@ fn parse_signal(value: &str) -> Result<i32, OptionError> {
 }
 
 fn parse_collector(value: &str) -> Result<Collector, OptionError> {
-    let refuse = || bad("collector", value, "unix:PATH or HOST:PORT");
+    let refuse = || bad("collector", value, "unix:PATH, HOST:PORT or tls:HOST:PORT");
     if let Some(path) = value.strip_prefix("unix:") {
         return if path.is_empty() { Err(refuse()) } else { Ok(Collector::Unix(PathBuf::from(path))) };
     }
-    let address = value.strip_prefix("tcp:").unwrap_or(value);
+    let (scheme, address): (fn(String) -> Collector, _) = match value.strip_prefix("tls:") {
+        Some(address) => (Collector::Tls, address),
+        None => (Collector::Tcp, value.strip_prefix("tcp:").unwrap_or(value)),
+    };
     let (host, port) = address.rsplit_once(':').ok_or_else(refuse)?;
     if host.is_empty() || port.parse::<u16>().is_err() {
         return Err(refuse());
     }
-    Ok(Collector::Tcp(address.to_owned()))
+    Ok(scheme(address.to_owned()))
 }
 
 fn parse_level(value: &str) -> Result<tracing::level_filters::LevelFilter, OptionError> {
@@ -251,21 +309,12 @@ fn parse_level(value: &str) -> Result<tracing::level_filters::LevelFilter, Optio
     })
 }
 
-impl Collector {
-    /// Resolves a TCP address; the first answer counts.
-    pub fn tcp_address(address: &str) -> std::io::Result<std::net::SocketAddr> {
-        address
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address"))
-    }
-}
-
 impl fmt::Display for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => f.write_str(address),
+            Self::Tls(address) => write!(f, "tls:{address}"),
         }
     }
 }
@@ -312,18 +361,33 @@ mod tests {
             &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
         );
         check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
-        check_error(
-            "intervall=1ms",
-            "unknown option 'intervall' (known: mode, interval, signal, collector, file, maxstack, log, strict)",
-        );
+        check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
         check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
         check_error("file=", "option 'file' needs a value, as in file=...");
-        check_error("collector=nowhere", "option 'collector': 'nowhere' is not unix:PATH or HOST:PORT");
+        check_error(
+            "collector=nowhere",
+            "option 'collector': 'nowhere' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
+        );
+        check_error(
+            "collector=tls:h",
+            "option 'collector': 'tls:h' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
+        );
+        check_error("file=x,window=1", "option 'window': '1' is not a size between 16k and 256m, as in 4m");
+        check_error("file=x,tokenfile=/dev/null", "cannot read tokenfile=/dev/null: it is empty");
         check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
         check_error(
             "signal=11,file=x",
             "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)",
         );
+    }
+
+    #[test]
+    fn a_collector_beyond_this_machine() {
+        let options =
+            Options::parse("collector=tls:h:4171,ca=/c.pem,token=t,window=1m,insecure").expect("valid");
+        assert_eq!(options.collector, Some(Collector::Tls("h:4171".to_owned())));
+        assert_eq!(options.certificates, Some(PathBuf::from("/c.pem")));
+        assert_eq!((options.token.as_str(), options.window, options.insecure), ("t", 1 << 20, true));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
-use sampler_thread::sink::{Destinations, FileSink, SocketSink};
+use sampler_thread::delivery::{Delivery, Target, TlsError};
+use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::{Sampler, SessionFacts, clock};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
 
@@ -50,12 +51,17 @@ pub enum StartError {
         /// Why.
         error: std::io::Error,
     },
-    /// The collector cannot be reached.
-    Collector {
+    /// The certificates for the collector cannot be used.
+    Certificates {
         /// Its address.
         address: String,
         /// Why.
-        error: std::io::Error,
+        error: TlsError,
+    },
+    /// Samples would cross a network unencrypted.
+    Unencrypted {
+        /// The collector's address.
+        address: String,
     },
     /// No signal.
     Signal(SignalError),
@@ -75,7 +81,12 @@ impl std::fmt::Display for StartError {
                 write!(f, "unsupported JVM: {name} ({reason}); Tickwalk needs HotSpot 11 or newer")
             }
             Self::File { path, error } => write!(f, "cannot write file={path}: {error}"),
-            Self::Collector { address, error } => write!(f, "cannot reach collector={address}: {error}"),
+            Self::Certificates { address, error } => write!(f, "collector=tls:{address}: {error}"),
+            Self::Unencrypted { address } => write!(
+                f,
+                "collector={address} is not on this machine: use collector=tls:{address}, or add insecure to send \
+                 samples unencrypted"
+            ),
             Self::Signal(error) => write!(f, "{error}"),
             Self::Memory(error) => write!(f, "cannot map memory: {error}"),
             Self::AlreadyRunning => {
@@ -95,6 +106,7 @@ pub struct Prepared {
     hotspot: HotSpot,
     memory: &'static LiveMemory,
     destinations: Destinations,
+    collector: Option<Target>,
 }
 
 impl Prepared {
@@ -109,13 +121,15 @@ impl Prepared {
         let memory = vm_memory::of_library(&library);
         let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
             .map_err(|error| unsupported(error.to_string()))?;
-        let destinations = open_destinations(&options)?;
+        let collector =
+            options.collector.as_ref().map(|collector| target(collector, &options)).transpose()?;
+        let destinations = open_file(&options)?;
         if let Some(at_start) = at_start
             && flags::switch_on(&hotspot, memory, at_start) == DebugNonSafepoints::ChosenByUser
         {
             tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
         }
-        Ok(Self { options, jvmti, hotspot, memory, destinations })
+        Ok(Self { options, jvmti, hotspot, memory, destinations, collector })
     }
 
     /// The JVMTI environment.
@@ -132,26 +146,28 @@ fn unsupported(jvmti: &Jvmti, reason: String) -> StartError {
     }
 }
 
-fn open_destinations(options: &Options) -> Result<Destinations, StartError> {
+fn open_file(options: &Options) -> Result<Destinations, StartError> {
     let mut destinations = Destinations::default();
     if let Some(path) = &options.file {
         let file = FileSink::create(path)
             .map_err(|error| StartError::File { path: path.display().to_string(), error })?;
         destinations.add(Box::new(file));
     }
-    if let Some(collector) = &options.collector {
-        let socket = connect(collector)
-            .map_err(|error| StartError::Collector { address: collector.to_string(), error })?;
-        destinations.add(Box::new(socket));
-    }
     Ok(destinations)
 }
 
-fn connect(collector: &Collector) -> std::io::Result<SocketSink> {
-    match collector {
-        Collector::Unix(path) => SocketSink::unix(path),
-        Collector::Tcp(address) => SocketSink::tcp(Collector::tcp_address(address)?),
+/// The collector as something to connect to; whether it answers is found out later, and again and again.
+fn target(collector: &Collector, options: &Options) -> Result<Target, StartError> {
+    let target = match collector {
+        Collector::Unix(path) => Target::Unix(path.clone()),
+        Collector::Tcp(address) => Target::Tcp { address: address.clone(), insecure: options.insecure },
+        Collector::Tls(address) => Target::tls(address, options.certificates.as_deref())
+            .map_err(|error| StartError::Certificates { address: address.clone(), error })?,
+    };
+    if target.is_unencrypted_network() {
+        return Err(StartError::Unencrypted { address: target.to_string() });
     }
+    Ok(target)
 }
 
 /// Slabs for stack copies.
@@ -188,7 +204,7 @@ impl Session {
     /// # Errors
     /// [`StartError`].
     pub fn start(prepared: Prepared, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
-        let Prepared { options, jvmti, mut hotspot, memory, destinations } = prepared;
+        let Prepared { options, jvmti, mut hotspot, memory, mut destinations, collector } = prepared;
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
         let offsets = hotspot.thread_offsets();
@@ -198,6 +214,13 @@ impl Session {
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, queues, signal, options.interval));
         let session = session_facts(&options, &jvmti, &hotspot);
+        if let Some(target) = collector {
+            let excluded = Arc::clone(&registry);
+            let on_thread = Box::new(move |tid| excluded.exclude(tid));
+            let delivery = Delivery::new(target, options.token.clone(), options.window, on_thread)
+                .map_err(StartError::Thread)?;
+            destinations.add(Box::new(delivery));
+        }
         let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
         let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
         if let Some(address) =

@@ -223,8 +223,11 @@ fn signals_reach_the_program_and_its_end_by_signal_is_told() {
             .expect("the binary runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("pipe")).read_line(&mut line).expect("read");
+        // Waiting closes the child's input, and `cat` could reach its end before the signal does.
+        let input = child.stdin.take();
         kill(Pid::from_raw(child.id() as i32), sent).expect("running");
         assert_eq!(child.wait().expect("it ends").code(), Some(code));
+        drop(input);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Where a collector listens and an agent connects, as written in options: `unix:/path`, `tcp:host:port` or
-//! `host:port`.
+//! Where a collector listens and an agent connects, as written in options: `unix:/path`, `tcp:host:port`,
+//! `host:port` or `tls:host:port`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,6 +12,13 @@ pub enum Address {
     Unix(PathBuf),
     /// TCP host, a name or an address (IPv6 without brackets), and port.
     Tcp {
+        /// Name or address.
+        host: String,
+        /// Port; 0 lets the system choose when listening.
+        port: u16,
+    },
+    /// As TCP, encrypted.
+    Tls {
         /// Name or address.
         host: String,
         /// Port; 0 lets the system choose when listening.
@@ -38,7 +45,7 @@ impl fmt::Display for AddressError {
             AddressError::NoHost => "the host is missing",
             AddressError::NoPort => "the port is missing or not a number from 0 to 65535",
         };
-        write!(f, "{what}: write unix:/path, tcp:host:port or host:port")
+        write!(f, "{what}: write unix:/path, host:port or tls:host:port")
     }
 }
 
@@ -54,12 +61,14 @@ impl FromStr for Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
-        let text = text.strip_prefix("tcp:").unwrap_or(text);
+        let encrypted = text.starts_with("tls:");
+        let text = text.strip_prefix("tcp:").or_else(|| text.strip_prefix("tls:")).unwrap_or(text);
         let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
         let port = port.parse().map_err(|_| AddressError::NoPort)?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         match host {
             "" => Err(AddressError::NoHost),
+            host if encrypted => Ok(Address::Tls { host: host.to_owned(), port }),
             host => Ok(Address::Tcp { host: host.to_owned(), port }),
         }
     }
@@ -69,10 +78,17 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+            Address::Tcp { host, port } => write_host(f, "tcp", host, *port),
+            Address::Tls { host, port } => write_host(f, "tls", host, *port),
         }
     }
+}
+
+fn write_host(f: &mut fmt::Formatter<'_>, scheme: &str, host: &str, port: u16) -> fmt::Result {
+    if host.contains(':') {
+        return write!(f, "{scheme}:[{host}]:{port}");
+    }
+    write!(f, "{scheme}:{host}:{port}")
 }
 
 #[cfg(test)]
@@ -90,6 +106,8 @@ mod tests {
         check("tcp:localhost:4170", Ok("tcp:localhost:4170"));
         check("127.0.0.1:0", Ok("tcp:127.0.0.1:0"));
         check("[::1]:4170", Ok("tcp:[::1]:4170"));
+        check("tls:[::1]:4171", Ok("tls:[::1]:4171"));
+        check("tls:host", Err(AddressError::NoPort));
         check("unix:", Err(AddressError::NoPath));
         check(":80", Err(AddressError::NoHost));
         check("localhost", Err(AddressError::NoPort));

@@ -34,6 +34,7 @@ pub struct Summary {
     pub handler_cycles: HandlerCycles,
     pub sampler: Sampler,
     pub queue: Queue,
+    pub delivery: Delivery,
     pub jvm: Jvm,
     pub interval_ns: u64,
     pub process_cpu_ns: u64,
@@ -103,6 +104,18 @@ pub struct Queue {
     pub pool_exhausted: u64,
 }
 
+/// How the samples came from the agent; all zero for a recording the agent wrote itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Delivery {
+    pub connections: u64,
+    pub resent: u64,
+    pub merged_samples: u64,
+    pub resolution_ns: u64,
+    pub unnamed_ns: u64,
+}
+
 /// The JVM that was profiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Summary")]
@@ -134,6 +147,7 @@ impl Summary {
         let handler = statistics.handler_cycles.unwrap_or_default();
         let walk = statistics.walk_ns.unwrap_or_default();
         let queue = statistics.queue.unwrap_or_default();
+        let delivery = statistics.delivery.unwrap_or_default();
         let hello = profile.hello();
         Summary {
             samples,
@@ -154,6 +168,13 @@ impl Summary {
                 grown: queue.grown,
                 pool_bytes: queue.pool_bytes,
                 pool_exhausted: queue.pool_exhausted,
+            },
+            delivery: Delivery {
+                connections: delivery.connections,
+                resent: delivery.resent,
+                merged_samples: delivery.merged_samples,
+                resolution_ns: delivery.resolution_ns,
+                unnamed_ns: delivery.unnamed_ns,
             },
             jvm: Jvm {
                 version: hello.jvm_version.clone(),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use collector::address::Address;
-use collector::ingest::{Destination, Limits, Server};
+use collector::ingest::{Access, Destination, Limits, Server};
 use collector::recording::RecordingReader;
 use proto::framing::{FrameReader, encode_frame};
 use proto::v1::{AgentMessage, CollectorMessage, Heartbeat, agent_message, collector_message::Body};
@@ -279,6 +279,116 @@ fn answers_to(mut stream: UnixStream, bytes: &[u8]) -> (u64, Option<String>) {
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     answers(stream)
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_a_right_one_is_not_recorded() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let destination = Destination::File(directory.path().join("recording"));
+    let access = Access { token: Some("sesame".to_owned()), ..Access::default() };
+    let server = Server::start_for(access, &address, destination, Limits::default()).expect("server starts");
+    let connect = || UnixStream::connect(directory.path().join("socket")).expect("server listens");
+    let mut messages = small().messages().to_vec();
+    let plain = small().bytes();
+    let (acknowledged, rejected) = answers_to(connect(), &plain);
+    assert_eq!((acknowledged, rejected.as_deref()), (0, Some("the token is missing or wrong")));
+    if let Some(agent_message::Body::Hello(hello)) = &mut messages[0].body {
+        hello.token = "sesame".to_owned();
+    }
+    let mut bytes = Vec::new();
+    for message in &messages {
+        encode_frame(message, &mut bytes).expect("small message");
+    }
+    assert_eq!(converse(connect(), &bytes), (messages.len() as u64, None));
+    server.stop();
+    let recorded = std::fs::read(directory.path().join("recording")).expect("recording");
+    assert!(recorded == plain, "the token was recorded, or something else was changed");
+}
+
+#[test]
+fn an_agent_that_falls_silent_makes_room() {
+    let fixture = Fixture::with(Limits { silence: Duration::from_millis(20), ..Limits::default() });
+    let mut agent = fixture.connect();
+    agent.write_all(&small().framed()[0]).expect("server reads");
+    assert_eq!(answers(agent), (1, Some("nothing was heard for too long".to_owned())));
+}
+
+#[test]
+fn a_dictionary_has_a_limit() {
+    let fixture = Fixture::with(Limits { dictionary_bytes: 10, ..Limits::default() });
+    let (_, rejected) = answers_to(fixture.connect(), &small().bytes());
+    assert_eq!(rejected.as_deref(), Some("more than 10 bytes of dictionary entries"));
+}
+
+#[test]
+fn a_fast_sender_is_slowed_down_and_loses_nothing() {
+    let mut stream = small();
+    for _ in 0..200 {
+        stream.send(agent_message::Body::Heartbeat(Heartbeat { time_ns: 1 }));
+    }
+    let bytes = stream.bytes();
+    let rate = bytes.len() as u64 / 2;
+    let fixture = Fixture::with(Limits { bytes_per_second: rate, ..Limits::default() });
+    let start = std::time::Instant::now();
+    converse(fixture.connect(), &bytes);
+    // Half of it may come at once, the rest takes a second at the agreed rate.
+    assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
+    assert!(fixture.recorded() == bytes);
+}
+
+#[test]
+fn beyond_this_machine_encryption_or_a_permission_is_needed() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let start = |address: &str, access| {
+        let destination = Destination::Directory(directory.path().to_owned());
+        Server::start_for(access, &address.parse().expect("address"), destination, Limits::default())
+    };
+    let refused = |result: std::io::Result<Server>| result.err().map(|error| error.kind());
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied};
+    assert_eq!(refused(start("0.0.0.0:0", Access::default())), Some(PermissionDenied));
+    assert_eq!(refused(start("tls:0.0.0.0:0", Access::default())), Some(InvalidInput));
+    assert_eq!(refused(start("0.0.0.0:0", Access { insecure: true, ..Access::default() })), None);
+}
+
+#[test]
+fn encrypted_connections_are_served_and_strangers_on_them_do_no_harm() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let (chain, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    std::fs::write(&chain, made.cert.pem()).expect("written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+    let access = Access::default().with_certificate(&chain, &key).expect("fitting");
+    let destination = Destination::File(directory.path().join("recording"));
+    let address = "tls:127.0.0.1:0".parse().expect("address");
+    let server = Server::start_for(access, &address, destination, Limits::default()).expect("server starts");
+    let Address::Tls { host, port } = server.address().clone() else { panic!("a TLS address") };
+    // One who does not speak TLS gets an alert or nothing, and the next one is served.
+    let mut stranger = TcpStream::connect((host.as_str(), port)).expect("server listens");
+    stranger.write_all(&small().bytes()).expect("server reads");
+    stranger.shutdown(Shutdown::Write).expect("end of sending");
+    let mut answer = Vec::new();
+    let _ = stranger.read_to_end(&mut answer);
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).expect("a root");
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let session = rustls::ClientConnection::new(std::sync::Arc::new(config), name).expect("session");
+    let socket = TcpStream::connect((host, port)).expect("server listens");
+    let mut stream = rustls::StreamOwned::new(session, socket);
+    stream.write_all(&small().bytes()).expect("server reads");
+    stream.conn.send_close_notify();
+    stream.flush().expect("sent");
+    let last = small().messages().len() as u64;
+    assert_eq!(answers(&mut stream), (last, None));
+    server.stop();
+    assert!(std::fs::read(directory.path().join("recording")).expect("recording") == small().bytes());
 }
 
 #[test]

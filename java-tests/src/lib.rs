@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binaries;
+pub mod collector;
 mod jdk;
 mod process;
 mod recording;

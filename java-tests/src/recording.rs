@@ -74,6 +74,19 @@ impl Workload {
         self.finish(command)
     }
 
+    /// As [`run_with_agent`](Self::run_with_agent); `on_progress` gets each amount of CPU time, in nanoseconds, that a
+    /// workload with a process id in its truth tells of.
+    pub fn run_with_agent_watched(
+        &self,
+        jdk: &Jdk,
+        options: &str,
+        mut on_progress: impl FnMut(u64),
+    ) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(Some(options)));
+        run_watched(command, |_, cpu_ns| on_progress(cpu_ns))
+    }
+
     /// Runs it under `tickwalk record`.
     pub fn record(&self, jdk: &Jdk) -> Run {
         let folder = scratch();
@@ -112,24 +125,29 @@ impl Workload {
     }
 
     fn finish(&self, command: Command) -> Finished {
-        let mut pid = None;
         let mut killed = false;
-        process::run(command, |line| {
-            let Some(fields) = truth::parse_line(line) else {
-                return;
-            };
-            let number = |key: &str| fields.get(key).and_then(|text| text.parse::<u64>().ok());
-            pid = pid.or_else(|| number("pid"));
-            let due =
-                self.kill_after_cpu_ns.is_some_and(|limit| number("cpu_ns").is_some_and(|ns| ns >= limit));
-            if due && !killed {
-                let pid =
-                    i32::try_from(pid.expect("the workload tells its pid first")).expect("a process id");
-                kill(Pid::from_raw(pid), Signal::SIGKILL).expect("the JVM still runs");
+        run_watched(command, |pid, cpu_ns| {
+            if self.kill_after_cpu_ns.is_some_and(|limit| cpu_ns >= limit) && !killed {
+                kill(pid, Signal::SIGKILL).expect("the JVM still runs");
                 killed = true;
             }
         })
     }
+}
+
+/// Runs a workload; `on_progress` gets its process id and each amount of CPU time it tells of.
+fn run_watched(command: Command, mut on_progress: impl FnMut(Pid, u64)) -> Finished {
+    let mut pid = None;
+    process::run(command, |line| {
+        let Some(fields) = truth::parse_line(line) else {
+            return;
+        };
+        let number = |key: &str| fields.get(key).and_then(|text| text.parse::<u64>().ok());
+        pid = pid.or_else(|| number("pid"));
+        if let (Some(pid), Some(cpu_ns)) = (pid, number("cpu_ns")) {
+            on_progress(Pid::from_raw(i32::try_from(pid).expect("a process id")), cpu_ns);
+        }
+    })
 }
 
 fn scratch() -> TempDir {

@@ -27,6 +27,8 @@ pub struct Summary {
     pub sampler: Sampler,
     /// The request queues.
     pub queue: Queue,
+    /// How the samples came to their collector.
+    pub delivery: Delivery,
     /// The profiled JVM.
     pub jvm: Jvm,
     /// CPU time between two expirations of a thread's timer.
@@ -101,6 +103,19 @@ pub struct Percentiles {
     pub p99: u64,
     /// Largest.
     pub max: u64,
+}
+
+/// How samples came to their collector.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Delivery {
+    /// Connections made.
+    pub connections: u64,
+    /// Messages sent again.
+    pub resent: u64,
+    /// Samples that gave up their own time.
+    pub merged_samples: u64,
+    /// CPU time whose stacks were given up.
+    pub unnamed_ns: u64,
 }
 
 /// The sampler thread's own cost.

@@ -194,6 +194,9 @@ pub struct SampleBatch {
     /// bit 0 stack copy truncated, bit 1 walk failed
     #[prost(uint32, repeated, tag = "6")]
     pub flags: ::prost::alloc::vec::Vec<u32>,
+    /// samples merged into the row; empty = one each
+    #[prost(uint64, repeated, tag = "7")]
+    pub count: ::prost::alloc::vec::Vec<u64>,
 }
 /// Cumulative since the session began, so that a repeated or lost message changes nothing.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -236,6 +239,34 @@ pub struct Statistics {
     /// whole process, by cause
     #[prost(message, repeated, tag = "13")]
     pub lost: ::prost::alloc::vec::Vec<Lost>,
+    /// state of the connection that carries this message
+    #[prost(message, optional, tag = "20")]
+    pub delivery: ::core::option::Option<Delivery>,
+}
+/// How the agent gets on with its collector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Delivery {
+    /// made since the session began
+    #[prost(uint64, tag = "1")]
+    pub connections: u64,
+    /// messages sent again after a connection was lost
+    #[prost(uint64, tag = "2")]
+    pub resent: u64,
+    /// sent or waiting, not acknowledged
+    #[prost(uint64, tag = "3")]
+    pub window_bytes: u64,
+    /// from which on samples are merged
+    #[prost(uint64, tag = "4")]
+    pub window_limit: u64,
+    /// samples that gave up their own time
+    #[prost(uint64, tag = "5")]
+    pub merged_samples: u64,
+    /// coarsest time resolution samples were merged to, 0 = none were
+    #[prost(uint64, tag = "6")]
+    pub resolution_ns: u64,
+    /// CPU time whose stacks were given up as well, by thread only
+    #[prost(uint64, tag = "7")]
+    pub unnamed_ns: u64,
 }
 /// kernel_ns = sampled_ns + lost + unfinished_ns, where kernel_ns is the thread's CPU clock since its
 /// timer was armed plus the unfinished period it took over (carried_ns).

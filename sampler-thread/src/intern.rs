@@ -70,6 +70,7 @@ pub struct Dictionaries {
     frames: IdSet,
     stacks: IdSet,
     pending: Dictionary,
+    forgotten: bool,
 }
 
 impl Dictionaries {
@@ -174,17 +175,19 @@ impl Dictionaries {
         self.pending.strings.len() + self.pending.methods.len() + self.pending.frames.len() + stack_frames
     }
 
-    /// Forgets what was sent once too much is remembered; it is then sent again when it is used again.
-    ///
-    /// Callers that keep ids of their own must forget them too when this returns true.
-    pub fn forget_if_large(&mut self) -> bool {
-        let large =
-            [&self.strings, &self.methods, &self.frames, &self.stacks].iter().any(|set| set.len() > MAX_SENT);
-        if large {
-            let pending = std::mem::take(&mut self.pending);
-            *self = Self { pending, ..Self::default() };
+    /// Forgets what was sent; it is then sent again when it is used again.
+    pub fn forget(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        *self = Self { pending, forgotten: true, ..Self::default() };
+    }
+
+    /// Whether what was sent has been forgotten since the last call, by [`forget`](Self::forget) or because too much
+    /// was remembered; callers that keep ids of their own must then forget them too.
+    pub fn take_forgotten(&mut self) -> bool {
+        if [&self.strings, &self.methods, &self.frames, &self.stacks].iter().any(|set| set.len() > MAX_SENT) {
+            self.forget();
         }
-        large
+        std::mem::take(&mut self.forgotten)
     }
 }
 

@@ -11,6 +11,7 @@
 pub mod account;
 pub mod batch;
 pub mod clock;
+pub mod delivery;
 pub mod host;
 pub mod intern;
 pub mod resolve;

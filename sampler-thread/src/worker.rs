@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use proto::framing::encode_frame;
-use proto::v1::{self, AgentMessage, agent_message::Body};
+use proto::v1::{self, agent_message::Body};
 use queue::{Request, RequestFlags};
 use stackwalk::{Capture, HotSpot, Memory};
 
@@ -65,9 +64,7 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
-    sequence: u64,
     rounds: u64,
-    frame: Vec<u8>,
 }
 
 impl<H: Host, M: Memory> Worker<H, M> {
@@ -90,11 +87,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
             stats: Stats::default(),
             accounts: Vec::new(),
             closed: Vec::new(),
-            sequence: 0,
             rounds: 0,
-            frame: Vec::new(),
         };
-        worker.send(Body::Hello(hello));
+        worker.destinations.send(&Body::Hello(hello));
         worker
     }
 
@@ -263,12 +258,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Sends what waits: dictionary first, then samples.
     fn flush(&mut self) {
         if let Some(dictionary) = self.dictionaries.take_pending() {
-            self.send(Body::Dictionary(dictionary));
+            self.destinations.send(&Body::Dictionary(dictionary));
         }
         if let Some(samples) = self.batch.take() {
-            self.send(Body::Samples(samples));
+            self.destinations.send(&Body::Samples(samples));
         }
-        if self.dictionaries.forget_if_large() {
+        if self.destinations.take_forgotten() {
+            self.dictionaries.forget();
+        }
+        if self.dictionaries.take_forgotten() {
             self.resolver.forget();
             for account in self.accounts.iter_mut().flatten() {
                 account.sent_revision = None;
@@ -298,7 +296,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
         self.flush();
         let statistics = self.statistics(threads, lost, before_timer_ns);
-        self.send(Body::Statistics(statistics));
+        self.destinations.send(&Body::Statistics(statistics));
     }
 
     fn statistics(
@@ -317,7 +315,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             handler_cycles: Some(histogram_message(&self.stats.handler_cycles)),
             walk_ns: Some(histogram_message(&self.stats.walk_ns)),
             drain_ns: Some(histogram_message(&self.stats.drain_ns)),
-            sampler_cpu_ns: clock::own_cpu_nanos(),
+            sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
             queue: Some(v1::QueueStatistics {
                 capacity_bytes: self.host.queue_bytes(),
                 grown: 0,
@@ -328,6 +326,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
             lost,
+            delivery: self.destinations.delivery(),
         }
     }
 
@@ -336,18 +335,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.drain();
         self.retire_ended();
         self.send_statistics(true);
-        self.send(Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
-        self.destinations.finish(self.sequence);
-    }
-
-    fn send(&mut self, body: Body) {
-        self.sequence += 1;
-        self.frame.clear();
-        let message = AgentMessage { sequence: self.sequence, body: Some(body) };
-        match encode_frame(&message, &mut self.frame) {
-            Ok(()) => self.destinations.send(&self.frame),
-            Err(error) => tracing::error!("a message was not sent: {error}"),
-        }
+        self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
+        self.destinations.finish();
     }
 }
 

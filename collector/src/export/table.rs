@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use crate::profile::Profile;
-use crate::quantity::{duration, percent, share};
+use crate::quantity::{count, duration, percent, share};
 use crate::query::top::{MethodCost, Order, methods};
-use crate::summary::{Summary, TRUSTED};
+use crate::summary::{Delivery, Summary, TRUSTED};
 
 /// The account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
 pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
@@ -45,7 +45,23 @@ pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
     } else if summary.explained < TRUSTED {
         warnings.push(unexplained(summary));
     }
+    if summary.delivery.merged_samples > 0 {
+        warnings.push(merged(&summary.delivery));
+    }
     warnings
+}
+
+/// What the profile is coarser in, because the collector was away.
+fn merged(delivery: &Delivery) -> String {
+    let mut text = format!(
+        "{} samples were merged while the collector was away, to a time resolution of {}",
+        count(delivery.merged_samples),
+        duration(delivery.resolution_ns)
+    );
+    if delivery.unnamed_ns > 0 {
+        let _ = write!(text, "; {} of them without their stacks", duration(delivery.unnamed_ns));
+    }
+    text
 }
 
 /// How much CPU time the samples do not stand for, and what became of it.

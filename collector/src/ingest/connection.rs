@@ -56,6 +56,12 @@ pub enum Refusal {
     Storage(io::ErrorKind),
     /// The peer does not read its acknowledgements, or is gone.
     Unread(io::ErrorKind),
+    /// The agent's token is not the collector's.
+    WrongToken,
+    /// A known agent has sent nothing for too long.
+    Silent,
+    /// More dictionary entries than allowed.
+    DictionaryTooLarge(u64),
     /// The collector is stopping while the peer keeps sending.
     Stopping,
 }
@@ -73,6 +79,9 @@ impl fmt::Display for Refusal {
             Refusal::TooManySessions(max) => write!(f, "the collector knows {max} sessions already"),
             Refusal::Storage(kind) => write!(f, "the recording cannot be written: {kind}"),
             Refusal::Unread(kind) => write!(f, "acknowledgements cannot be sent: {kind}"),
+            Refusal::WrongToken => f.write_str("the token is missing or wrong"),
+            Refusal::Silent => f.write_str("nothing was heard for too long"),
+            Refusal::DictionaryTooLarge(max) => write!(f, "more than {max} bytes of dictionary entries"),
             Refusal::Stopping => f.write_str("the collector is stopping"),
         }
     }
@@ -140,6 +149,7 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     let deadline = Instant::now() + shared.limits.hello;
     let mut session: Option<Attached> = None;
     let mut drained = 0;
+    let mut pace = Pace::new(shared.limits.bytes_per_second);
     loop {
         if session.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -152,7 +162,7 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return Err(Refusal::HelloLate);
+                return Err(if session.is_none() { Refusal::HelloLate } else { Refusal::Silent });
             }
             Err(error) => return Err(Refusal::Framing(FramingError::Io(error.kind()))),
         };
@@ -163,11 +173,12 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
         let fault = inbox.cut_messages(shared, &mut session).err();
         if let Some(session) = &mut session {
             session.record(stream, &mut inbox)?;
-            if !session.timeless {
-                session.timeless = true;
-                stream.set_read_timeout(None).map_err(unread)?;
+            if !session.known {
+                session.known = true;
+                stream.set_read_timeout(Some(shared.limits.silence)).map_err(unread)?;
             }
         }
+        pace.keep(received);
         if let Some(fault) = fault {
             return Err(fault);
         }
@@ -185,16 +196,21 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
 struct Attached {
     id: u64,
     writer: Arc<Mutex<RecordingWriter>>,
-    /// Whether the time limit for strangers has been lifted.
-    timeless: bool,
+    /// Whether the time limit for strangers has been replaced by that for agents.
+    known: bool,
+    /// Bytes of dictionary entries so far.
+    dictionary_bytes: u64,
     reply: Vec<u8>,
 }
 
 impl Attached {
     fn open(hello: &Hello, shared: &Shared) -> Result<Self, Refusal> {
         version::check(hello).map_err(Refusal::Version)?;
+        if !shared.access.admits(&hello.token) {
+            return Err(Refusal::WrongToken);
+        }
         let writer = shared.sessions.lock().open(hello)?;
-        Ok(Attached { id: hello.session_id, writer, timeless: false, reply: Vec::new() })
+        Ok(Attached { id: hello.session_id, writer, known: false, dictionary_bytes: 0, reply: Vec::new() })
     }
 
     /// Writes what `inbox` holds to the recording, then acknowledges it.
@@ -250,7 +266,7 @@ impl Inbox {
             if message.sequence == 0 {
                 return Err(Refusal::NoSequence);
             }
-            match (&*session, &message.body) {
+            match (&mut *session, &message.body) {
                 (None, Some(agent_message::Body::Hello(hello))) => {
                     *session = Some(Attached::open(hello, shared)?);
                 }
@@ -260,10 +276,21 @@ impl Inbox {
                 {
                     return Err(Refusal::OtherSession(hello.session_id));
                 }
+                (Some(session), Some(agent_message::Body::Dictionary(_))) => {
+                    session.dictionary_bytes += framed.len() as u64;
+                    let max = shared.limits.dictionary_bytes;
+                    if session.dictionary_bytes > max {
+                        return Err(Refusal::DictionaryTooLarge(max));
+                    }
+                }
                 (Some(_), _) => {}
             }
-            self.bytes.extend_from_slice(framed);
-            self.messages.push((message.sequence, framed.len()));
+            let before = self.bytes.len();
+            match without_token(&message) {
+                Some(message) => encode_frame(&message, &mut self.bytes).map_err(Refusal::Framing)?,
+                None => self.bytes.extend_from_slice(framed),
+            }
+            self.messages.push((message.sequence, self.bytes.len() - before));
             // The peer is known now, so what follows may be as long as messages are allowed to be.
             self.decoder.set_max(shared.limits.message_bytes);
         }
@@ -283,6 +310,43 @@ impl Inbox {
     fn clear(&mut self) {
         self.bytes.clear();
         self.messages.clear();
+    }
+}
+
+/// The message as it is recorded, if it holds a token: recordings are passed around.
+fn without_token(message: &AgentMessage) -> Option<AgentMessage> {
+    match &message.body {
+        Some(agent_message::Body::Hello(hello)) if !hello.token.is_empty() => {
+            let hello = Hello { token: String::new(), ..hello.clone() };
+            Some(AgentMessage { sequence: message.sequence, body: Some(agent_message::Body::Hello(hello)) })
+        }
+        _ => None,
+    }
+}
+
+/// Keeps one connection to its share of bytes: a second's worth may come at once.
+struct Pace {
+    bytes_per_second: f64,
+    allowance: f64,
+    last: Instant,
+}
+
+impl Pace {
+    fn new(bytes_per_second: u64) -> Self {
+        let bytes_per_second = bytes_per_second.max(1) as f64;
+        Pace { bytes_per_second, allowance: bytes_per_second, last: Instant::now() }
+    }
+
+    /// Waits until `received` bytes are covered; meanwhile the sender's own buffers fill.
+    #[allow(clippy::disallowed_methods, reason = "what is waited for is time itself")]
+    fn keep(&mut self, received: usize) {
+        let now = Instant::now();
+        let earned = now.duration_since(self.last).as_secs_f64() * self.bytes_per_second;
+        self.last = now;
+        self.allowance = (self.allowance + earned).min(self.bytes_per_second) - received as f64;
+        if self.allowance < 0.0 {
+            thread::sleep(Duration::from_secs_f64(-self.allowance / self.bytes_per_second));
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! Invariant: a message is acknowledged after its bytes were written to the recording, never before; a fault
 //! of one connection ends that connection only.
 
+mod access;
 mod connection;
 mod session;
 mod socket;
@@ -27,6 +28,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 
 use crate::address::Address;
+pub use access::{Access, CertificateError};
 pub use connection::Refusal;
 use session::Sessions;
 pub use session::{Destination, SessionReport};
@@ -45,6 +47,12 @@ pub struct Limits {
     pub hello: Duration,
     /// Time a peer may leave an acknowledgement unread once its receive buffer is full.
     pub write: Duration,
+    /// Time a known agent may be silent; statistics arrive every second.
+    pub silence: Duration,
+    /// Bytes a second taken from one connection; what comes faster waits with its sender.
+    pub bytes_per_second: u64,
+    /// Bytes of dictionary entries taken from one connection.
+    pub dictionary_bytes: u64,
 }
 
 impl Default for Limits {
@@ -55,6 +63,9 @@ impl Default for Limits {
             message_bytes: proto::framing::MAX_MESSAGE_BYTES,
             hello: Duration::from_secs(10),
             write: Duration::from_secs(5),
+            silence: Duration::from_secs(60),
+            bytes_per_second: 64 << 20,
+            dictionary_bytes: 1 << 30,
         }
     }
 }
@@ -62,6 +73,7 @@ impl Default for Limits {
 /// State that listener and connections share.
 struct Shared {
     limits: Limits,
+    access: Access,
     stopping: AtomicBool,
     sessions: Mutex<Sessions>,
     /// Second handles of the connections being served, for closing them at stop.
@@ -99,11 +111,26 @@ impl Server {
     /// # Errors
     /// If the address cannot be listened on or the listener thread cannot be started.
     pub fn start(address: &Address, destination: Destination, limits: Limits) -> io::Result<Server> {
-        let listener = Listener::bind(address)?;
+        Server::start_for(Access::default(), address, destination, limits)
+    }
+
+    /// As [`Server::start`], for those whom `access` admits.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; `PermissionDenied` for an unencrypted address beyond this machine, and `InvalidInput` for
+    /// a TLS address without a certificate.
+    pub fn start_for(
+        access: Access,
+        address: &Address,
+        destination: Destination,
+        limits: Limits,
+    ) -> io::Result<Server> {
+        let listener = Listener::bind(address, &access)?;
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             limits,
+            access,
             stopping: AtomicBool::new(false),
             sessions: Mutex::new(Sessions::new(destination, limits.sessions)),
             open: Mutex::new(HashMap::new()),

@@ -1,4 +1,4 @@
-//! Unix and TCP sockets behind one face.
+//! Unix, TCP and TLS sockets behind one face.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -7,18 +7,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use rustls::{ServerConfig, ServerConnection};
+
+use super::access::Access;
 use crate::address::Address;
 
 /// A socket that accepts connections without blocking.
 pub(super) enum Listener {
     Unix(UnixListener, PathBuf),
     Tcp(TcpListener),
+    Tls(TcpListener, Arc<ServerConfig>),
 }
 
 impl Listener {
-    pub(super) fn bind(address: &Address) -> io::Result<Listener> {
+    pub(super) fn bind(address: &Address, access: &Access) -> io::Result<Listener> {
         match address {
             Address::Unix(path) => {
                 remove_stale(path)?;
@@ -27,12 +33,20 @@ impl Listener {
                 Ok(Listener::Unix(listener, path.clone()))
             }
             Address::Tcp { host, port } => {
-                let listener = TcpListener::bind((host.as_str(), *port))?;
-                listener.set_nonblocking(true)?;
-                if !listener.local_addr()?.ip().is_loopback() {
-                    tracing::warn!(%address, "listening beyond this machine, without encryption");
+                let listener = bind_tcp(host, *port)?;
+                if !access.insecure && !listener.local_addr()?.ip().is_loopback() {
+                    return Err(io::Error::new(
+                        io::ErrorKind::PermissionDenied,
+                        "listening beyond this machine without encryption has to be allowed",
+                    ));
                 }
                 Ok(Listener::Tcp(listener))
+            }
+            Address::Tls { host, port } => {
+                let config = access.tls.as_ref().ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate and its key")
+                })?;
+                Ok(Listener::Tls(bind_tcp(host, *port)?, Arc::clone(config)))
             }
         }
     }
@@ -44,22 +58,26 @@ impl Listener {
                 let local = listener.local_addr()?;
                 Address::Tcp { host: local.ip().to_string(), port: local.port() }
             }
+            Listener::Tls(listener, _) => {
+                let local = listener.local_addr()?;
+                Address::Tls { host: local.ip().to_string(), port: local.port() }
+            }
         })
     }
 
     pub(super) fn accept(&self) -> io::Result<Stream> {
-        // Whether an accepted socket inherits non-blocking mode differs between systems, hence explicitly.
         Ok(match self {
             Listener::Unix(listener, _) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(false)?;
                 Stream::Unix(stream)
             }
-            Listener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
-                stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
+            Listener::Tcp(listener) => Stream::Tcp(accept_tcp(listener)?),
+            Listener::Tls(listener, config) => {
+                let stream = accept_tcp(listener)?;
+                // The handshake takes place in the first reads, on the connection's own thread.
+                let session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+                Stream::Tls(stream, Box::new(Mutex::new(session)))
             }
         })
     }
@@ -69,7 +87,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Listener::Unix(listener, _) => listener.as_fd(),
-            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.as_fd(),
         }
     }
 }
@@ -81,6 +99,20 @@ impl Drop for Listener {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((host, port))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn accept_tcp(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept()?;
+    // Whether an accepted socket inherits non-blocking mode differs between systems, hence explicitly.
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Removes the socket file of a collector that is gone; one that still answers keeps its address.
@@ -99,27 +131,29 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(TcpStream, Box<Mutex<ServerConnection>>),
 }
 
 impl Stream {
+    /// A second handle of the socket, for closing it; encrypted bytes cannot be read or written through it.
     pub(super) fn try_clone(&self) -> io::Result<Stream> {
         Ok(match self {
             Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+            Stream::Tcp(stream) | Stream::Tls(stream, _) => Stream::Tcp(stream.try_clone()?),
         })
     }
 
     pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_read_timeout(timeout),
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
+            Stream::Tcp(stream) | Stream::Tls(stream, _) => stream.set_read_timeout(timeout),
         }
     }
 
     pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_write_timeout(timeout),
-            Stream::Tcp(stream) => stream.set_write_timeout(timeout),
+            Stream::Tcp(stream) | Stream::Tls(stream, _) => stream.set_write_timeout(timeout),
         }
     }
 
@@ -137,7 +171,7 @@ impl Stream {
         // It fails when the peer is gone, which is what it would bring about.
         let _ = match self {
             Stream::Unix(stream) => stream.shutdown(how),
-            Stream::Tcp(stream) => stream.shutdown(how),
+            Stream::Tcp(stream) | Stream::Tls(stream, _) => stream.shutdown(how),
         };
     }
 }
@@ -147,6 +181,7 @@ impl Read for &Stream {
         match self {
             Stream::Unix(stream) => { stream }.read(buffer),
             Stream::Tcp(stream) => { stream }.read(buffer),
+            Stream::Tls(stream, session) => read_tls(&mut session.lock(), stream, buffer),
         }
     }
 }
@@ -156,10 +191,37 @@ impl Write for &Stream {
         match self {
             Stream::Unix(stream) => { stream }.write(buffer),
             Stream::Tcp(stream) => { stream }.write(buffer),
+            Stream::Tls(stream, session) => write_tls(&mut session.lock(), stream, buffer),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Reads decrypted bytes; `Interrupted` when only the session itself went on, so that the caller looks at its clock.
+fn read_tls(session: &mut ServerConnection, mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    match session.reader().read(buffer) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        // A peer that leaves without saying so has ended the stream; the framing tells whether inside a message.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+        result => return result,
+    }
+    session.read_tls(&mut stream)?;
+    let processed = session.process_new_packets();
+    // An alert that tells the peer what is wrong goes out even when nothing else can.
+    while session.wants_write() {
+        session.write_tls(&mut stream)?;
+    }
+    processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Err(io::ErrorKind::Interrupted.into())
+}
+
+fn write_tls(session: &mut ServerConnection, mut stream: &TcpStream, buffer: &[u8]) -> io::Result<usize> {
+    let taken = session.writer().write(buffer)?;
+    while session.wants_write() {
+        session.write_tls(&mut stream)?;
+    }
+    Ok(taken)
 }

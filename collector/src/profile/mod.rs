@@ -40,9 +40,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn add(&mut self, cpu_ns: u64) {
+    fn add(&mut self, cpu_ns: u64, samples: u64) {
         self.cpu_ns = self.cpu_ns.saturating_add(cpu_ns);
-        self.samples += 1;
+        self.samples = self.samples.saturating_add(samples);
     }
 }
 
@@ -136,9 +136,13 @@ impl Profile {
         if columns.iter().any(|&len| len != columns[0]) {
             self.uneven_batches += 1;
         }
-        for ((&thread, &stack), &cpu_ns) in batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns) {
-            self.cells.entry((thread, stack)).or_default().add(cpu_ns);
-            self.total.add(cpu_ns);
+        // Rows that were merged on a full window stand for several samples; otherwise the column is empty.
+        let counts = batch.count.iter().copied().chain(std::iter::repeat(1));
+        for (((&thread, &stack), &cpu_ns), count) in
+            batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns).zip(counts)
+        {
+            self.cells.entry((thread, stack)).or_default().add(cpu_ns, count);
+            self.total.add(cpu_ns, count);
         }
     }
 

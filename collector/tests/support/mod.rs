@@ -293,5 +293,6 @@ fn small_statistics() -> Statistics {
         process_cpu_ns: 190_000_000,
         before_timer_ns: 3_000_000,
         lost,
+        delivery: None,
     }
 }

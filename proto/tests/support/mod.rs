@@ -1,9 +1,9 @@
 //! One message of every kind an agent sends, with every field set to a value that is not its default.
 
 use proto::v1::{
-    AgentMessage, Counter, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram, Lost, Method,
-    QueueStatistics, SampleBatch, Stack, Statistics, StringEntry, Thread, ThreadAccount, ThreadKind,
-    agent_message,
+    AgentMessage, Counter, Delivery, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram,
+    Lost, Method, QueueStatistics, SampleBatch, Stack, Statistics, StringEntry, Thread, ThreadAccount,
+    ThreadKind, agent_message,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
@@ -17,6 +17,8 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("statistics", Body::Statistics(statistics())),
         ("heartbeat", Body::Heartbeat(Heartbeat { time_ns: 123_456_789 })),
         ("goodbye", Body::Goodbye(Goodbye { reason: "vm_death".into() })),
+        ("samples_merged", Body::Samples(SampleBatch { count: vec![2, 1, 300], ..samples() })),
+        ("statistics_delivery", Body::Statistics(Statistics { delivery: Some(delivery()), ..statistics() })),
     ];
     (1u64..)
         .zip(bodies)
@@ -79,6 +81,7 @@ fn samples() -> SampleBatch {
         stack: vec![u64::MAX, 7, 0],
         cpu_ns: vec![10_000_000, 20_000_000, 10_000_000],
         flags: vec![0, 1, 2],
+        count: Vec::new(),
     }
 }
 
@@ -115,5 +118,18 @@ fn statistics() -> Statistics {
         process_cpu_ns: 90_000_000,
         before_timer_ns: 1_500_000,
         lost: vec![lost],
+        delivery: None,
+    }
+}
+
+fn delivery() -> Delivery {
+    Delivery {
+        connections: 2,
+        resent: 3,
+        window_bytes: 70_000,
+        window_limit: 4 << 20,
+        merged_samples: 400,
+        resolution_ns: 1_000_000_000,
+        unnamed_ns: 5_000_000,
     }
 }

@@ -1,0 +1,102 @@
+//! Who may send: a shared token, and TLS beyond this machine.
+//!
+//! Problem: whoever reaches a collector could fill its disk with invented profiles, and samples name the classes and
+//! methods of somebody's program.
+//! Approach: the token of the `Hello` must equal the collector's own, if it has one; an address beyond the loopback
+//! interface needs TLS or an explicit permission.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Who may send.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// What agents must say; anything will do if `None`.
+    pub token: Option<String>,
+    /// Certificate and key, for TLS addresses.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Whether an unencrypted address beyond this machine may be listened on.
+    pub insecure: bool,
+}
+
+/// Why certificate and key cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// A file cannot be read, or holds nothing of the kind in PEM form.
+    Unusable(PathBuf, String),
+    /// Certificate and key do not fit.
+    Config(rustls::Error),
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable(path, error) => write!(f, "cannot use {}: {error}", path.display()),
+            Self::Config(error) => write!(f, "certificate and key cannot be used: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CertificateError {}
+
+impl Access {
+    /// Sets the certificate chain and its private key, both in PEM form.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn with_certificate(mut self, chain: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let unusable = |path: &Path| {
+            let path = path.to_owned();
+            move |error: rustls::pki_types::pem::Error| CertificateError::Unusable(path, error.to_string())
+        };
+        let certificates = CertificateDer::pem_file_iter(chain)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(unusable(chain))?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(unusable(key))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+            .map_err(CertificateError::Config)?;
+        self.tls = Some(Arc::new(config));
+        Ok(self)
+    }
+
+    /// Whether an agent that says `token` may send.
+    pub(super) fn admits(&self, token: &str) -> bool {
+        self.token.as_ref().is_none_or(|own| equal(own.as_bytes(), token.as_bytes()))
+    }
+}
+
+/// Compares in a time that tells nothing about where the texts differ.
+fn equal(own: &[u8], other: &[u8]) -> bool {
+    own.len() == other.len() && own.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens() {
+        let with = |token: Option<&str>| Access { token: token.map(str::to_owned), ..Access::default() };
+        assert!(with(None).admits("anything"));
+        assert!(with(Some("abc")).admits("abc"));
+        for wrong in ["", "ab", "abd", "abcd", "Abc"] {
+            assert!(!with(Some("abc")).admits(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_missing_certificate_is_named() {
+        let missing = Path::new("/nowhere/cert.pem");
+        let error = Access::default().with_certificate(missing, missing).expect_err("no such file");
+        assert!(error.to_string().starts_with("cannot use /nowhere/cert.pem: "), "{error}");
+    }
+}

@@ -1,0 +1,83 @@
+//! A `tickwalk collect` process that tests start, kill and start again.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::Summary;
+use crate::binaries;
+use crate::process;
+
+/// A running collector; dropping it kills it.
+pub struct CollectorProcess {
+    child: Child,
+}
+
+impl CollectorProcess {
+    /// Starts one that listens on `address` and records into `directory`, and waits until it is ready.
+    ///
+    /// # Panics
+    /// If it does not become ready; shows what it said.
+    pub fn start(address: &str, directory: &Path, more: &[&str]) -> Self {
+        let mut command = Command::new(binaries::tickwalk());
+        command.args(["collect", "--listen", address, "--dir"]).arg(directory).args(more);
+        command.env("TICKWALK_LOG", "info").stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the collector starts");
+        let mut said = String::new();
+        let mut lines = BufReader::new(child.stderr.take().expect("a piped stderr"));
+        while !said.contains("collector is ready") {
+            let length = lines.read_line(&mut said).expect("text");
+            assert!(length > 0, "the collector ended: {said}");
+        }
+        // Whoever writes to a pipe nobody reads would stop one day.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Self { child }
+    }
+
+    /// Ends it as a crash would: with SIGKILL.
+    pub fn crash(mut self) {
+        self.child.kill().expect("it still runs");
+        self.child.wait().expect("a child of ours");
+    }
+
+    /// Ends it in order.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn stop(mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
+        kill(pid, Signal::SIGTERM).expect("it still runs");
+        let status = self.child.wait().expect("a child of ours");
+        assert!(status.success(), "the collector ended with {status}");
+    }
+}
+
+impl Drop for CollectorProcess {
+    fn drop(&mut self) {
+        // It may have ended already, and then both fail.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The recordings in a collector's directory.
+pub fn recordings(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("the collector's directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "tickwalk")).collect()
+}
+
+/// A recording in figures.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn summary_of(recording: &Path) -> Summary {
+    let mut command = Command::new(binaries::tickwalk());
+    command.args(["top", "--json"]).arg(recording);
+    let finished = process::run(command, |_| ());
+    assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).expect("a summary as agreed")
+}

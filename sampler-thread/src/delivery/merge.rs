@@ -1,0 +1,258 @@
+//! Samples that wait for room: summed by (time, thread, stack), ever coarser in time.
+//!
+//! Problem: a collector that is away for an hour must cost the agent bounded memory, and no CPU time.
+//! Approach: rows are keyed by the time rounded to a resolution that doubles whenever there are too many; when an hour
+//! is not coarse enough, stacks are given up and the thread alone is kept.
+//! Invariant: the sum of CPU time and of counts that went in comes out.
+
+use std::hash::BuildHasherDefault;
+
+use proto::v1::SampleBatch;
+use rustc_hash::FxHasher;
+
+use crate::batch::{Batch, Sample};
+
+/// Rows kept; each takes about 100 bytes with the map's spare room.
+const MAX_ROWS: usize = 100_000;
+/// Finest resolution: what the collector's own finest rows are rounded to.
+const FINEST_NS: u64 = 1_000_000_000;
+/// Coarsest resolution before stacks are given up.
+const COARSEST_NS: u64 = FINEST_NS << 12;
+/// Rows of one message.
+const ROWS_PER_MESSAGE: usize = 20_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    bucket: u64,
+    thread: u32,
+    stack: u64,
+    flags: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Row {
+    last_ns: u64,
+    cpu_ns: u64,
+    count: u64,
+}
+
+type Rows = std::collections::HashMap<Key, Row, BuildHasherDefault<FxHasher>>;
+
+/// Samples that wait.
+pub struct Merged {
+    rows: Rows,
+    max_rows: usize,
+    resolution_ns: u64,
+    /// Stack of rows whose own one was given up.
+    unnamed: u64,
+    unnamed_ns: u64,
+    merged: u64,
+    coarsest_ns: u64,
+}
+
+impl Merged {
+    /// Nothing waits yet; `unnamed` is the id of a stack that says that stacks were given up.
+    pub fn new(unnamed: u64) -> Self {
+        Self::with_rows(unnamed, MAX_ROWS)
+    }
+
+    fn with_rows(unnamed: u64, max_rows: usize) -> Self {
+        Self {
+            rows: Rows::default(),
+            max_rows,
+            resolution_ns: FINEST_NS,
+            unnamed,
+            unnamed_ns: 0,
+            merged: 0,
+            coarsest_ns: 0,
+        }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Samples that were ever merged.
+    pub fn merged(&self) -> u64 {
+        self.merged
+    }
+
+    /// Coarsest resolution ever used, in nanoseconds; 0 before the first merge.
+    pub fn coarsest_ns(&self) -> u64 {
+        self.coarsest_ns
+    }
+
+    /// CPU time whose stacks were given up, in nanoseconds.
+    pub fn unnamed_ns(&self) -> u64 {
+        self.unnamed_ns
+    }
+
+    /// Adds the rows of a batch; `known` tells whether a stack's dictionary entry was or will be sent.
+    pub fn add(&mut self, batch: &SampleBatch, known: impl Fn(u64) -> bool) {
+        for (index, sample) in samples(batch).enumerate() {
+            let count = batch.count.get(index).copied().unwrap_or(1);
+            let stack = if known(sample.stack) { sample.stack } else { self.unnamed };
+            if stack == self.unnamed {
+                self.unnamed_ns += sample.cpu_ns;
+            }
+            self.merged += count;
+            let row = Row { last_ns: sample.time_ns, cpu_ns: sample.cpu_ns, count };
+            let key = Key { bucket: 0, thread: sample.thread, stack, flags: sample.flags };
+            insert(&mut self.rows, key, row, self.resolution_ns);
+            while self.rows.len() > self.max_rows && self.coarsen() {}
+        }
+        self.coarsest_ns = self.coarsest_ns.max(self.resolution_ns);
+    }
+
+    /// Folds the rows once more; false when there is nothing left to give up.
+    fn coarsen(&mut self) -> bool {
+        let give_up_stacks = self.resolution_ns >= COARSEST_NS;
+        if !give_up_stacks {
+            self.resolution_ns *= 2;
+        }
+        let before = self.rows.len();
+        for (mut key, row) in std::mem::take(&mut self.rows) {
+            if give_up_stacks && key.stack != self.unnamed {
+                key.stack = self.unnamed;
+                self.unnamed_ns += row.cpu_ns;
+            }
+            insert(&mut self.rows, key, row, self.resolution_ns);
+        }
+        !give_up_stacks || self.rows.len() < before
+    }
+
+    /// Takes rows out as messages, oldest first, while `room` says so.
+    pub fn release(&mut self, mut room: impl FnMut(SampleBatch) -> bool) {
+        let mut rows: Vec<(Key, Row)> = self.rows.drain().collect();
+        rows.sort_unstable_by_key(|(key, row)| (row.last_ns, *key));
+        let mut rows = rows.into_iter().peekable();
+        let mut more = true;
+        while more && rows.peek().is_some() {
+            more = room(message(rows.by_ref().take(ROWS_PER_MESSAGE)));
+        }
+        self.rows.extend(rows);
+        if self.rows.is_empty() {
+            self.resolution_ns = FINEST_NS;
+        }
+    }
+}
+
+fn insert(rows: &mut Rows, key: Key, row: Row, resolution_ns: u64) {
+    let key = Key { bucket: row.last_ns / resolution_ns, ..key };
+    let into = rows.entry(key).or_default();
+    into.last_ns = into.last_ns.max(row.last_ns);
+    into.cpu_ns += row.cpu_ns;
+    into.count += row.count;
+}
+
+fn message(rows: impl Iterator<Item = (Key, Row)>) -> SampleBatch {
+    let mut batch = Batch::default();
+    let mut count = Vec::new();
+    for (key, row) in rows {
+        let Key { thread, stack, flags, .. } = key;
+        batch.push(Sample { time_ns: row.last_ns, thread, stack, cpu_ns: row.cpu_ns, flags });
+        count.push(row.count);
+    }
+    SampleBatch { count, ..batch.take().unwrap_or_default() }
+}
+
+/// The rows of a message of our own.
+fn samples(batch: &SampleBatch) -> impl Iterator<Item = Sample> {
+    let mut time_ns = batch.first_time_ns;
+    let columns = batch.time_delta_ns.iter().zip(&batch.thread).zip(&batch.stack);
+    let columns = columns.zip(&batch.cpu_ns).zip(&batch.flags);
+    columns.map(move |((((delta, &thread), &stack), &cpu_ns), &flags)| {
+        time_ns = time_ns.wrapping_add(delta.cast_unsigned());
+        Sample { time_ns, thread, stack, cpu_ns, flags }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const UNNAMED: u64 = 99;
+
+    fn batch(samples: impl IntoIterator<Item = (u64, u32, u64)>) -> SampleBatch {
+        let mut batch = Batch::default();
+        for (time_ns, thread, stack) in samples {
+            batch.push(Sample { time_ns, thread, stack, cpu_ns: 10, flags: 0 });
+        }
+        batch.take().expect("filled")
+    }
+
+    fn all(merged: &mut Merged) -> Vec<SampleBatch> {
+        let mut out = Vec::new();
+        merged.release(|message| {
+            out.push(message);
+            true
+        });
+        assert!(merged.is_empty());
+        out
+    }
+
+    fn sums(messages: &[SampleBatch]) -> (u64, u64) {
+        let cpu = messages.iter().flat_map(|message| &message.cpu_ns).sum();
+        (cpu, messages.iter().flat_map(|message| &message.count).sum())
+    }
+
+    #[test]
+    fn equal_stacks_within_a_second_are_one_row() {
+        let mut merged = Merged::new(UNNAMED);
+        merged.add(&batch([(5, 1, 7), (6, 1, 7), (7, 2, 7), (SECOND + 1, 1, 7)]), |_| true);
+        let out = all(&mut merged);
+        assert_eq!(out.len(), 1);
+        assert_eq!((&out[0].thread[..], &out[0].count[..]), (&[1, 2, 1][..], &[2, 1, 1][..]));
+        assert_eq!(samples(&out[0]).map(|s| s.time_ns).collect::<Vec<_>>(), [6, 7, SECOND + 1]);
+        assert_eq!((merged.merged(), merged.coarsest_ns()), (4, SECOND));
+    }
+
+    #[test]
+    fn an_hour_fits_into_few_rows_and_keeps_its_sums_and_stacks() {
+        let mut merged = Merged::with_rows(UNNAMED, 1000);
+        let wanted = 36_000;
+        for tenth in 0..wanted {
+            merged.add(&batch([(tenth * SECOND / 10, 1, 1 + tenth % 7)]), |_| true);
+            assert!(merged.rows.len() <= 1000);
+        }
+        assert_eq!(merged.unnamed_ns(), 0);
+        assert!(merged.coarsest_ns() >= 16 * SECOND, "{}", merged.coarsest_ns());
+        assert_eq!(sums(&all(&mut merged)), (wanted * 10, wanted));
+        assert_eq!(merged.resolution_ns, FINEST_NS);
+    }
+
+    #[test]
+    fn stacks_are_given_up_last_and_no_time_is_lost() {
+        let mut merged = Merged::with_rows(UNNAMED, 100);
+        merged.add(&batch((0..5000).map(|n| (n, 1 + (n % 3) as u32, n))), |_| true);
+        assert!(merged.rows.len() <= 100);
+        assert!(merged.unnamed_ns() > 0);
+        let out = all(&mut merged);
+        assert_eq!(sums(&out), (50_000, 5000));
+    }
+
+    #[test]
+    fn a_stack_that_nobody_will_know_is_counted_for_its_thread() {
+        let mut merged = Merged::new(UNNAMED);
+        merged.add(&batch([(1, 1, 7), (2, 1, 8)]), |stack| stack == 7);
+        let out = all(&mut merged);
+        assert_eq!(out[0].stack, [7, UNNAMED]);
+        assert_eq!(merged.unnamed_ns(), 10);
+    }
+
+    #[test]
+    fn what_finds_no_room_stays() {
+        let mut merged = Merged::new(UNNAMED);
+        merged.add(&batch((0..50_000).map(|n| (n, 1, n))), |_| true);
+        let mut first = Vec::new();
+        merged.release(|message| {
+            first.push(message);
+            false
+        });
+        assert_eq!(first[0].thread.len(), ROWS_PER_MESSAGE);
+        first.extend(all(&mut merged));
+        assert_eq!(sums(&first), (500_000, 50_000));
+    }
+}

@@ -1,0 +1,273 @@
+//! A connection to a collector: Unix socket, TCP, or TLS over TCP.
+//!
+//! Problem: samples name classes and methods of somebody's program, and must not cross a network readable by all.
+//! Approach: TCP without encryption only on the loopback interface, unless the user insists; beyond it TLS 1.2 or 1.3
+//! with rustls, and the collector's certificate is checked.
+//! Invariant: no call blocks longer than its time limit.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+/// Longest wait for a collector to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait for a collector that does not read, or does not answer in a handshake.
+const IO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Where systems keep the certificates they trust: Debian and Alpine, Red Hat, SUSE.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+
+/// Why a TLS target cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The file with certificates cannot be read.
+    Unreadable(PathBuf, String),
+    /// The file holds no certificate.
+    NoCertificate(PathBuf),
+    /// No file was given and the system keeps none where it is looked for.
+    NoSystemRoots,
+    /// The host is neither a name nor an address.
+    BadName(String),
+    /// rustls refused the configuration.
+    Config(rustls::Error),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::NoCertificate(path) => write!(f, "{} holds no certificate in PEM form", path.display()),
+            Self::NoSystemRoots => {
+                f.write_str("no file with trusted certificates was found; give one with ca=PATH")
+            }
+            Self::BadName(host) => write!(f, "'{host}' is neither a host name nor an address"),
+            Self::Config(error) => write!(f, "TLS cannot be set up: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// Where a collector listens.
+#[derive(Clone)]
+pub enum Target {
+    /// A Unix stream socket.
+    Unix(PathBuf),
+    /// `host:port`; beyond this machine only if `insecure`.
+    Tcp {
+        /// Host and port.
+        address: String,
+        /// Whether samples may cross a network unencrypted.
+        insecure: bool,
+    },
+    /// TLS at `host:port`.
+    Tls {
+        /// Host and port.
+        address: String,
+        /// The name the certificate must bear.
+        name: ServerName<'static>,
+        /// Trusted certificates.
+        config: Arc<ClientConfig>,
+    },
+}
+
+impl Target {
+    /// A TLS target that trusts the certificates in `roots`, or those of the system.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn tls(address: &str, roots: Option<&Path>) -> Result<Self, TlsError> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host.clone()).map_err(|_| TlsError::BadName(host))?;
+        let system = || SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.exists());
+        let path = roots.or_else(system).ok_or(TlsError::NoSystemRoots)?;
+        let mut store = RootCertStore::empty();
+        let unreadable =
+            |error: rustls::pki_types::pem::Error| TlsError::Unreadable(path.to_owned(), error.to_string());
+        let certificates = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+        let (added, _) = store.add_parsable_certificates(certificates.filter_map(Result::ok));
+        if added == 0 {
+            return Err(TlsError::NoCertificate(path.to_owned()));
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Config)?
+            .with_root_certificates(store)
+            .with_no_client_auth();
+        Ok(Self::Tls { address: address.to_owned(), name, config: Arc::new(config) })
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Of the socket, of name resolution, of TLS; `PermissionDenied` if samples would cross a network unencrypted.
+    pub fn connect(&self) -> io::Result<Connection> {
+        match self {
+            Self::Unix(path) => {
+                let socket = UnixStream::connect(path)?;
+                socket.set_write_timeout(Some(IO_TIMEOUT))?;
+                socket.set_read_timeout(Some(IO_TIMEOUT))?;
+                Ok(Connection { socket: Socket::Unix(socket), tls: None })
+            }
+            Self::Tcp { address, insecure } => {
+                let socket = tcp(address)?;
+                if !insecure && !socket.peer_addr()?.ip().is_loopback() {
+                    return Err(unencrypted());
+                }
+                Ok(Connection { socket: Socket::Tcp(socket), tls: None })
+            }
+            Self::Tls { address, name, config } => {
+                let session =
+                    ClientConnection::new(Arc::clone(config), name.clone()).map_err(io::Error::other)?;
+                let mut connection =
+                    Connection { socket: Socket::Tcp(tcp(address)?), tls: Some(Box::new(session)) };
+                connection.handshake()?;
+                Ok(connection)
+            }
+        }
+    }
+
+    /// Whether the target resolves to an address where samples would cross a network unencrypted.
+    pub fn is_unencrypted_network(&self) -> bool {
+        match self {
+            Self::Tcp { address, insecure: false } => address
+                .to_socket_addrs()
+                .is_ok_and(|mut found| found.any(|address: SocketAddr| !address.ip().is_loopback())),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { address, .. } => f.write_str(address),
+            Self::Tls { address, .. } => write!(f, "tls:{address}"),
+        }
+    }
+}
+
+fn unencrypted() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "samples would cross the network unencrypted")
+}
+
+/// Connects to the first address of a host that answers.
+fn tcp(address: &str) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(socket) => {
+                socket.set_write_timeout(Some(IO_TIMEOUT))?;
+                socket.set_read_timeout(Some(IO_TIMEOUT))?;
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.read(buffer),
+            Self::Tcp(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.write(buffer),
+            Self::Tcp(socket) => socket.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An open connection.
+pub struct Connection {
+    socket: Socket,
+    tls: Option<Box<ClientConnection>>,
+}
+
+impl Connection {
+    fn handshake(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Sends all of `bytes`.
+    ///
+    /// # Errors
+    /// Of the socket; `WouldBlock` or `TimedOut` if the peer does not read.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return self.socket.write_all(bytes) };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // rustls buffers 64 KiB at a time; what it does not take is offered again.
+            let taken = tls.writer().write(rest)?;
+            rest = rest.get(taken..).unwrap_or_default();
+            while tls.wants_write() {
+                tls.write_tls(&mut self.socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what has arrived; to be called when the socket is readable. Nothing yet is `Some(0)`, the end is `None`.
+    ///
+    /// # Errors
+    /// Of the socket and of TLS.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let Some(tls) = &mut self.tls else {
+            let length = self.socket.read(buffer)?;
+            return Ok((length > 0).then_some(length));
+        };
+        if tls.read_tls(&mut self.socket)? == 0 {
+            return Ok(None);
+        }
+        tls.process_new_packets().map_err(io::Error::other)?;
+        match tls.reader().read(buffer) {
+            Ok(0) => Ok(None),
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Some(0)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Delivery to collectors that are slow, away, restarted or forgetful: no CPU time is lost and none counted twice.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use proto::framing::{FrameDecoder, encode_frame};
+use proto::v1::{
+    Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Reject, SampleBatch, Stack,
+    Statistics, ThreadAccount, agent_message::Body, collector_message,
+};
+use sampler_thread::batch::{Batch, Sample};
+use sampler_thread::delivery::{Delivery, Target};
+use sampler_thread::sink::{Sink, SinkError};
+use tempfile::TempDir;
+
+/// A collector under the test's control; what it received survives its connections.
+struct Collector {
+    _directory: TempDir,
+    path: PathBuf,
+    listener: UnixListener,
+    /// By sequence number, so that what is received twice counts once.
+    received: HashMap<u64, Body>,
+}
+
+/// One accepted connection.
+struct Peer {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+}
+
+impl Collector {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("bind");
+        Self { _directory: directory, path, listener, received: HashMap::new() }
+    }
+
+    /// Accepts the next connection and reads its introduction.
+    fn introduced(&mut self) -> (Peer, Hello) {
+        let (stream, _) = self.listener.accept().expect("accept");
+        let mut peer = Peer { stream, decoder: FrameDecoder::new() };
+        let first = peer.next();
+        assert_eq!(first.sequence, 1);
+        let Some(Body::Hello(hello)) = first.body else { panic!("{first:?}") };
+        (peer, hello)
+    }
+
+    /// Accepts the next connection and says that everything up to `resume` is there.
+    fn accept(&mut self, resume: u64) -> Peer {
+        let (mut peer, _) = self.introduced();
+        peer.acknowledge(resume);
+        peer
+    }
+
+    /// Takes messages until one fits; the sequence number of that one.
+    fn take_until(&mut self, peer: &mut Peer, acknowledge: bool, fits: impl Fn(&Body) -> bool) -> u64 {
+        loop {
+            let message = peer.next();
+            let body = message.body.expect("a body");
+            let found = fits(&body);
+            self.received.insert(message.sequence, body);
+            if acknowledge {
+                peer.acknowledge(message.sequence);
+            }
+            if found {
+                return message.sequence;
+            }
+        }
+    }
+
+    /// CPU time and samples received, each message once.
+    fn sums(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for body in self.received.values() {
+            if let Body::Samples(batch) = body {
+                sums.0 += batch.cpu_ns.iter().sum::<u64>();
+                let rows = batch.cpu_ns.len() as u64;
+                sums.1 += if batch.count.is_empty() { rows } else { batch.count.iter().sum() };
+            }
+        }
+        sums
+    }
+}
+
+impl Peer {
+    fn next(&mut self) -> AgentMessage {
+        loop {
+            if let Some(message) = self.decoder.next().expect("well-formed") {
+                return message;
+            }
+            let mut buffer = [0; 4096];
+            let length = self.stream.read(&mut buffer).expect("readable");
+            assert!(length > 0, "the agent closed the connection");
+            self.decoder.push(&buffer[..length]);
+        }
+    }
+
+    fn answer(&mut self, body: collector_message::Body) {
+        let mut bytes = Vec::new();
+        encode_frame(&CollectorMessage { body: Some(body) }, &mut bytes).expect("small");
+        self.stream.write_all(&bytes).expect("the agent reads");
+    }
+
+    fn acknowledge(&mut self, sequence: u64) {
+        self.answer(collector_message::Body::Acknowledgement(Acknowledgement { sequence }));
+    }
+}
+
+/// A delivery whose session has begun.
+fn delivery(path: &Path, window: u64) -> Delivery {
+    let target = Target::Unix(path.to_owned());
+    let mut delivery = Delivery::new(target, "secret".to_owned(), window, Box::new(|_| {})).expect("pipe");
+    delivery.send(&Body::Hello(Hello::default())).expect("begun");
+    delivery
+}
+
+fn samples(count: u64) -> Body {
+    let mut batch = Batch::default();
+    for n in 0..count {
+        batch.push(Sample { time_ns: n, thread: 1, stack: 1 + n % 5, cpu_ns: 10, flags: 0 });
+    }
+    Body::Samples(batch.take().expect("filled"))
+}
+
+fn goodbye() -> Body {
+    Body::Goodbye(Goodbye { reason: "test".to_owned() })
+}
+
+fn is_goodbye(body: &Body) -> bool {
+    matches!(body, Body::Goodbye(_))
+}
+
+fn is_samples(body: &Body) -> bool {
+    matches!(body, Body::Samples(SampleBatch { .. }))
+}
+
+#[test]
+fn a_lost_connection_costs_nothing_and_counts_nothing_twice() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1 << 20);
+    let mut peer = collector.accept(1);
+    delivery.send(&samples(10)).expect("sent");
+    delivery.send(&samples(20)).expect("sent");
+    // The collector has recorded both, but its acknowledgement is lost with the connection.
+    let first = collector.take_until(&mut peer, false, is_samples);
+    collector.take_until(&mut peer, false, is_samples);
+    drop(peer);
+    let mut peer = collector.accept(first);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    assert_eq!(collector.sums(), (300, 30));
+    let facts = delivery.delivery().expect("facts");
+    assert_eq!((facts.connections, facts.resent, facts.merged_samples), (2, 1, 0));
+}
+
+#[test]
+fn a_full_window_merges_and_loses_no_time() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 2000);
+    // Nobody answers the connection yet: the window fills, and what follows is merged or held back.
+    for round in 0..200 {
+        let stack = Stack { id: round + 100, frames: vec![round; 10], stop: String::new() };
+        let dictionary = Dictionary { stacks: vec![stack], ..Dictionary::default() };
+        delivery.send(&Body::Dictionary(dictionary)).expect("kept");
+        delivery.send(&samples(50)).expect("kept");
+        let account =
+            ThreadAccount { thread: round as u32 + 1, kernel_ns: round, ..ThreadAccount::default() };
+        let statistics = Statistics { threads: vec![account], samples: round, ..Statistics::default() };
+        delivery.send(&Body::Statistics(statistics)).expect("kept");
+    }
+    let facts = delivery.delivery().expect("facts");
+    assert!(facts.merged_samples > 5000, "{facts:?}");
+    assert!(facts.window_bytes < 10_000, "{facts:?}");
+    let mut peer = collector.accept(1);
+    let at_hand = facts.window_bytes;
+    collector.take_until(&mut peer, true, |body| matches!(body, Body::Statistics(_)));
+    while delivery.delivery().expect("facts").window_bytes == at_hand {
+        std::thread::yield_now();
+    }
+    let ended = std::thread::spawn(move || {
+        delivery.send(&goodbye()).expect("sent");
+        delivery.finish()
+    });
+    collector.take_until(&mut peer, true, is_goodbye);
+    ended.join().expect("no panic").expect("delivered");
+    assert_eq!(collector.sums(), (200 * 500, 200 * 50));
+    // The account of every thread arrives, and the last statistics tell what was merged.
+    let mut accounts: Vec<u32> = Vec::new();
+    let mut merged = 0;
+    for body in collector.received.values() {
+        if let Body::Statistics(statistics) = body {
+            accounts.extend(statistics.threads.iter().map(|account| account.thread));
+            merged = merged.max(statistics.delivery.expect("delivery").merged_samples);
+        }
+    }
+    accounts.sort_unstable();
+    assert!(accounts.iter().copied().eq(1..=200), "{accounts:?}");
+    assert!(merged > 5000, "{merged}");
+    let stacks: usize = collector
+        .received
+        .values()
+        .map(|body| match body {
+            Body::Dictionary(sent) => sent.stacks.iter().filter(|stack| stack.frames.len() == 10).count(),
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(stacks, 200);
+}
+
+#[test]
+fn accounts_held_back_arrive_with_the_next_statistics() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 100);
+    let statistics = |threads: &[(u32, u64)]| {
+        let account = |&(thread, kernel_ns)| ThreadAccount { thread, kernel_ns, ..ThreadAccount::default() };
+        Body::Statistics(Statistics {
+            threads: threads.iter().map(account).collect(),
+            ..Statistics::default()
+        })
+    };
+    delivery.send(&samples(100)).expect("kept");
+    delivery.send(&statistics(&[(1, 10), (2, 20)])).expect("held");
+    delivery.send(&statistics(&[(2, 25), (3, 30)])).expect("held");
+    let mut peer = collector.accept(1);
+    collector.take_until(&mut peer, true, is_samples);
+    while delivery.delivery().expect("facts").window_bytes > 0 {
+        std::thread::yield_now();
+    }
+    delivery.send(&statistics(&[(1, 11)])).expect("sent");
+    let last = collector.take_until(&mut peer, true, |body| matches!(body, Body::Statistics(_)));
+    let Some(Body::Statistics(sent)) = collector.received.get(&last) else { panic!("statistics") };
+    let mut accounts: Vec<_> =
+        sent.threads.iter().map(|account| (account.thread, account.kernel_ns)).collect();
+    accounts.sort_unstable();
+    assert_eq!(accounts, [(1, 11), (2, 25), (3, 30)]);
+}
+
+#[test]
+fn a_collector_without_memory_gets_the_dictionary_again() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1 << 20);
+    let mut peer = collector.accept(1);
+    delivery.send(&samples(10)).expect("sent");
+    collector.take_until(&mut peer, true, is_samples);
+    while delivery.delivery().expect("facts").window_bytes > 0 {
+        std::thread::yield_now();
+    }
+    assert!(!delivery.take_forgotten());
+    drop(peer);
+    let _peer = collector.accept(1);
+    while delivery.delivery().expect("facts").connections < 2 {
+        std::thread::yield_now();
+    }
+    assert!(delivery.take_forgotten());
+    assert!(!delivery.take_forgotten());
+}
+
+#[test]
+fn the_token_introduces_and_a_rejection_is_survived() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1 << 20);
+    let (mut peer, hello) = collector.introduced();
+    assert_eq!(hello.token, "secret");
+    peer.answer(collector_message::Body::Reject(Reject { reason: "the collector is full".to_owned() }));
+    drop(peer);
+    delivery.send(&samples(3)).expect("kept");
+    let mut peer = collector.accept(1);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    assert_eq!(collector.sums(), (30, 3));
+}
+
+#[test]
+fn a_collector_that_leaves_for_good_is_told_of() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1 << 20);
+    let mut peer = collector.accept(1);
+    delivery.send(&samples(3)).expect("sent");
+    collector.take_until(&mut peer, false, is_samples);
+    drop((peer, collector));
+    delivery.send(&goodbye()).expect("kept");
+    let error = delivery.finish().expect_err("nobody is there");
+    assert!(matches!(&error, SinkError::Undelivered(what) if what.contains("not acknowledged")), "{error}");
+}
+
+#[test]
+fn a_collector_that_never_was_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let mut delivery = delivery(&directory.path().join("nobody"), 1 << 20);
+    delivery.send(&goodbye()).expect("kept");
+    delivery.finish().expect("told at the first attempt");
+    assert_eq!(delivery.delivery().expect("facts").connections, 0);
+}
+
+#[test]
+fn an_unencrypted_network_is_noticed() {
+    let tcp = |address: &str, insecure| Target::Tcp { address: address.to_owned(), insecure };
+    // 192.0.2.1 is reserved for documentation (RFC 5737).
+    assert!(tcp("192.0.2.1:4170", false).is_unencrypted_network());
+    assert!(!tcp("192.0.2.1:4170", true).is_unencrypted_network());
+    assert!(!tcp("127.0.0.1:4170", false).is_unencrypted_network());
+}
