@@ -40,6 +40,8 @@ pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
         warnings.push(
             "no samples were taken: the program used less CPU time than a sampling interval".to_owned(),
         );
+    } else if profile.is_part() {
+        warnings.push("a part of the session is shown, its account is of the whole".to_owned());
     } else if !summary.accounted {
         warnings.push("no statistics were received, so CPU time cannot be accounted for".to_owned());
     } else if summary.explained < TRUSTED {

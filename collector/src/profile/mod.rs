@@ -64,6 +64,7 @@ pub struct Profile {
     missing_messages: u64,
     uneven_batches: u64,
     cut: Option<FramingError>,
+    part: bool,
 }
 
 impl Profile {
@@ -85,6 +86,7 @@ impl Profile {
             missing_messages: 0,
             uneven_batches: 0,
             cut: None,
+            part: false,
         }
     }
 
@@ -120,6 +122,23 @@ impl Profile {
             // A body of a later minor version is skipped like an unknown field.
             Some(Body::Hello(_) | Body::Heartbeat(_)) | None => {}
         }
+    }
+
+    /// The same session with these samples (thread, stack, CPU time) only: a part of it, chosen by thread or time.
+    ///
+    /// The agent's accounts are of the whole session, so a part has none.
+    #[must_use]
+    pub fn with_samples(mut self, samples: impl IntoIterator<Item = (u32, u64, u64)>) -> Self {
+        self.cells.clear();
+        self.total = Cell::default();
+        self.accounts.clear();
+        self.statistics = None;
+        self.part = true;
+        for (thread, stack, cpu_ns) in samples {
+            self.cells.entry((thread, stack)).or_default().add(cpu_ns);
+            self.total.add(cpu_ns);
+        }
+        self
     }
 
     fn add_dictionary(&mut self, dictionary: Dictionary) {
@@ -187,6 +206,21 @@ impl Profile {
         self.stacks.get(&id)
     }
 
+    /// The frame with this id, if it was defined.
+    pub fn frame(&self, id: u64) -> Option<&Frame> {
+        self.frames.get(&id)
+    }
+
+    /// The method with this id, if it was defined.
+    pub fn method(&self, id: u64) -> Option<&Method> {
+        self.methods.get(&id)
+    }
+
+    /// The text with this id, if it was defined.
+    pub fn string(&self, id: u64) -> Option<&str> {
+        self.strings.get(&id).map(|text| &**text)
+    }
+
     /// Why the walk of this stack ended, [`UNKNOWN`] if it was never defined.
     pub fn stop_of(&self, stack: u64) -> &str {
         match self.stacks.get(&stack) {
@@ -219,6 +253,11 @@ impl Profile {
     /// Sample batches with columns of different length; the rows that are whole were counted.
     pub fn uneven_batches(&self) -> u64 {
         self.uneven_batches
+    }
+
+    /// Whether this is a part of a session, made by [`Profile::with_samples`].
+    pub fn is_part(&self) -> bool {
+        self.part
     }
 
     /// Why the recording ends before its last byte, `None` if it does not.

@@ -109,7 +109,8 @@ impl<'p> Naming<'p> {
         NamedFrame { name: self.intern(text), kind: FrameKind::Marker }
     }
 
-    fn frame(&mut self, id: u64) -> NamedFrame {
+    /// The frame with this id; [`UNKNOWN`] if it was never defined.
+    pub fn frame(&mut self, id: u64) -> NamedFrame {
         if let Some(&frame) = self.by_frame.get(&id) {
             return frame;
         }

@@ -1,0 +1,136 @@
+//! The processed profile format of the Firefox Profiler: JSON with a track for each thread.
+//!
+//! A sample weighs the sampling intervals it stands for and carries its CPU time, so that the viewer's activity
+//! graph shows load; categories, which the viewer colours, are the ways code ran.
+//! The format has microseconds of CPU time, so that an interval that is no whole number of them is rounded.
+//!
+//! Source: firefox-devtools/profiler, `docs-developer/processed-profile-format.md`; written through the crate
+//! `fxprof-processed-profile`, which keeps up with it.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use fxprof_processed_profile::{
+    CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, ProcessHandle,
+    Profile as FirefoxProfile, ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
+};
+use proto::v1::{FrameKind, ThreadKind};
+use rustc_hash::FxHashMap;
+
+use super::account::service_name;
+use super::frames::{Frames, kind_text};
+use super::samples::Sample;
+use crate::profile::{Profile, UNKNOWN};
+
+/// Writes `samples`, which are those of `profile` or some of them, to `out`.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(
+    profile: &Profile,
+    samples: impl Iterator<Item = Sample>,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let mut writer = Writer::new(profile);
+    samples.for_each(|sample| writer.add(&sample));
+    serde_json::to_writer(&mut out, &writer.file)?;
+    out.flush()
+}
+
+struct Writer<'p> {
+    profile: &'p Profile,
+    file: FirefoxProfile,
+    process: ProcessHandle,
+    frames: Frames<'p>,
+    categories: FxHashMap<FrameKind, CategoryHandle>,
+    threads: FxHashMap<u32, ThreadHandle>,
+    /// The format keeps stacks by thread.
+    stacks: FxHashMap<(u32, u64), Option<StackHandle>>,
+}
+
+impl<'p> Writer<'p> {
+    fn new(profile: &'p Profile) -> Self {
+        let hello = profile.hello();
+        let start = Duration::from_nanos(hello.wall_clock_ns);
+        let interval = SamplingInterval::from_nanos(hello.interval_ns.max(1));
+        let product = service_name(profile);
+        let mut file =
+            FirefoxProfile::new(product, ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
+        file.set_os_name("Linux");
+        // All names are in the file, so that the viewer asks nobody for symbols.
+        file.set_symbolicated(true);
+        let process = file.add_process(product, hello.pid, Timestamp::from_nanos_since_reference(0));
+        Writer {
+            profile,
+            file,
+            process,
+            frames: Frames::new(profile),
+            categories: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+        }
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        let hello = self.profile.hello();
+        let since_start = sample.time_ns.saturating_sub(hello.wall_clock_ns);
+        let time = Timestamp::from_nanos_since_reference(since_start);
+        let thread = self.thread(sample.thread, time);
+        let stack = self.stack(sample, thread);
+        let weight = sample.cpu_ns.checked_div(hello.interval_ns).unwrap_or(1);
+        let weight = i32::try_from(weight).unwrap_or(i32::MAX);
+        self.file.add_sample(thread, time, stack, CpuDelta::from_nanos(sample.cpu_ns), weight);
+        self.file.set_thread_end_time(thread, time);
+    }
+
+    fn thread(&mut self, id: u32, first_seen: Timestamp) -> ThreadHandle {
+        if let Some(&thread) = self.threads.get(&id) {
+            return thread;
+        }
+        let known = self.profile.thread(id);
+        let is_main = known.is_some_and(|thread| thread.kind() == ThreadKind::Java && thread.name == "main");
+        let tid = known.map_or(0, |thread| thread.tid);
+        let thread = self.file.add_thread(self.process, tid, first_seen, is_main);
+        self.file.set_thread_name(thread, known.map_or(UNKNOWN, |thread| &thread.name));
+        self.threads.insert(id, thread);
+        thread
+    }
+
+    fn stack(&mut self, sample: &Sample, thread: ThreadHandle) -> Option<StackHandle> {
+        let key = (sample.thread, sample.stack);
+        if let Some(&stack) = self.stacks.get(&key) {
+            return stack;
+        }
+        let root_first = self.frames.stack(sample.stack).into_iter().rev();
+        let infos: Vec<FrameInfo> = root_first.map(|frame| self.frame(frame)).collect();
+        let stack = self.file.intern_stack_frames(thread, infos.into_iter());
+        self.stacks.insert(key, stack);
+        stack
+    }
+
+    fn frame(&mut self, frame: u32) -> FrameInfo {
+        let kind = self.frames.all()[frame as usize].kind;
+        let file = &mut self.file;
+        let category = *self
+            .categories
+            .entry(kind)
+            .or_insert_with(|| file.add_category(&kind_text(kind).replace('_', " "), color(kind)));
+        FrameInfo {
+            frame: Frame::Label(file.intern_string(self.frames.text(frame))),
+            category_pair: category.into(),
+            flags: FrameFlags::empty(),
+        }
+    }
+}
+
+fn color(kind: FrameKind) -> CategoryColor {
+    match kind {
+        FrameKind::Interpreted => CategoryColor::Yellow,
+        FrameKind::C1 => CategoryColor::LightGreen,
+        FrameKind::C2 => CategoryColor::Green,
+        FrameKind::Inlined => CategoryColor::LightBlue,
+        FrameKind::NativeMethod | FrameKind::Native => CategoryColor::Blue,
+        FrameKind::Vm | FrameKind::Stub => CategoryColor::Orange,
+        _ => CategoryColor::Gray,
+    }
+}

@@ -1,0 +1,110 @@
+//! The formats by name and by file suffix.
+
+use std::fmt;
+use std::path::Path;
+
+/// A format that recordings can be exported in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// Collapsed stacks, a line each.
+    Collapsed,
+    /// The flame graph page.
+    Flamegraph,
+    /// pprof, gzipped.
+    Pprof,
+    /// A flight recording.
+    Jfr,
+    /// speedscope's JSON.
+    Speedscope,
+    /// The Firefox Profiler's JSON.
+    Firefox,
+    /// A request of OTLP profiles.
+    Otlp,
+    /// Two Parquet tables.
+    Parquet,
+}
+
+/// Format, name, suffixes of files.
+const FORMATS: &[(Format, &str, &[&str])] = &[
+    (Format::Collapsed, "collapsed", &[".collapsed", ".folded", ".txt"]),
+    (Format::Flamegraph, "flamegraph", &[".html"]),
+    (Format::Pprof, "pprof", &[".pb.gz", ".pprof"]),
+    (Format::Jfr, "jfr", &[".jfr"]),
+    (Format::Speedscope, "speedscope", &[".speedscope.json", ".speedscope"]),
+    (Format::Firefox, "firefox", &[".firefox.json"]),
+    (Format::Otlp, "otlp", &[".otlp", ".otlp.pb"]),
+    (Format::Parquet, "parquet", &[".parquet"]),
+];
+
+/// There is no format of this name, or none that such files have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat {
+    asked_for: String,
+}
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' tells no format; the formats are ", self.asked_for)?;
+        for (position, (_, name, suffixes)) in FORMATS.iter().enumerate() {
+            let separator = if position == 0 { "" } else { ", " };
+            write!(f, "{separator}{name} ({})", suffixes[0])?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+impl Format {
+    /// The format called `name`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn of_name(name: &str) -> Result<Self, UnknownFormat> {
+        let found = FORMATS.iter().find(|(_, known, _)| *known == name);
+        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { asked_for: name.to_owned() })
+    }
+
+    /// The format of files named like `path`.
+    ///
+    /// # Errors
+    /// If the name tells none.
+    pub fn of_file(path: &Path) -> Result<Self, UnknownFormat> {
+        let name = path.to_string_lossy();
+        let found =
+            FORMATS.iter().find(|(_, _, suffixes)| suffixes.iter().any(|suffix| name.ends_with(suffix)));
+        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { asked_for: name.into_owned() })
+    }
+
+    /// Whether the bytes are none for a terminal.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Format::Pprof | Format::Jfr | Format::Otlp | Format::Parquet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_found_by_name_and_suffix() {
+        for (format, name, suffixes) in FORMATS {
+            assert_eq!(Format::of_name(name), Ok(*format));
+            for suffix in *suffixes {
+                assert_eq!(Format::of_file(Path::new(&format!("dir/app{suffix}"))), Ok(*format));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_answered_with_what_is_known() {
+        let error = Format::of_name("pdf").expect_err("no such format").to_string();
+        assert!(
+            error.starts_with("'pdf' tells no format; the formats are collapsed (.collapsed), "),
+            "{error}"
+        );
+        assert!(FORMATS.iter().all(|(_, name, _)| error.contains(name)), "{error}");
+        assert!(Format::of_file(Path::new("app.json")).is_err());
+    }
+}

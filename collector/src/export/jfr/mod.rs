@@ -1,0 +1,203 @@
+//! JFR: a recording for JDK Mission Control, the `jfr` tool and everything else that reads flight recordings.
+//!
+//! Samples become `jdk.CPUTimeSample` events, whose sampling period is the CPU time the sample stands for, and losses
+//! `jdk.CPUTimeSamplesLost`, one event a thread at the end. Tools that know neither are served by
+//! `jdk.ExecutionSample`, on request, for a tool that knows both would count twice.
+//! A file is a sequence of chunks, each with its own types and constants; a chunk is built in memory and written as
+//! a whole, so that a long recording takes no more memory than one chunk.
+//!
+//! Sources: JDK 25, `jdk.jfr` (`jdk.jfr.internal.consumer`: `ChunkHeader`, `ChunkParser`, `MetadataReader`); there is
+//! no specification of the format, so that the readers are the reference.
+
+mod encode;
+mod metadata;
+mod pools;
+
+use std::io::{self, Write};
+
+use self::encode::Bytes;
+use self::metadata::{Id, metadata};
+use self::pools::Pools;
+use super::account::{comments, service_name};
+use super::frames::Frames;
+use super::samples::Sample;
+use crate::profile::Profile;
+
+/// Bytes of events after which a chunk is written; the JVM's own limit is 12 MB.
+const CHUNK_BYTES: usize = 8 << 20;
+const HEADER_BYTES: u64 = 68;
+const METADATA_EVENT: u64 = 0;
+const CHECKPOINT_EVENT: u64 = 1;
+
+/// What is written besides samples of CPU time.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Also write each sample as `jdk.ExecutionSample`.
+    pub execution_samples: bool,
+    /// Write what was lost, which is known for the whole session only.
+    pub losses: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { execution_samples: false, losses: true }
+    }
+}
+
+/// Writes `samples`, which are those of `profile` or some of them, to `out`.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(
+    profile: &Profile,
+    samples: impl Iterator<Item = Sample>,
+    options: Options,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let mut frames = Frames::new(profile);
+    let mut chunk = Chunk::new(profile);
+    for sample in samples {
+        chunk.sample(&mut frames, &sample, options);
+        if chunk.events.len() >= CHUNK_BYTES {
+            chunk.write(&mut out)?;
+            chunk = Chunk::new(profile);
+        }
+    }
+    if options.losses {
+        chunk.losses();
+    }
+    chunk.write(&mut out)?;
+    out.flush()
+}
+
+/// One chunk. Ticks are nanoseconds of the recorded machine's monotonic clock.
+struct Chunk<'p> {
+    profile: &'p Profile,
+    pools: Pools,
+    events: Bytes,
+    /// Ticks of the first and the last sample.
+    span: Option<(u64, u64)>,
+}
+
+impl<'p> Chunk<'p> {
+    fn new(profile: &'p Profile) -> Self {
+        Chunk { profile, pools: Pools::default(), events: Bytes::default(), span: None }
+    }
+
+    fn sample(&mut self, frames: &mut Frames, sample: &Sample, options: Options) {
+        let hello = self.profile.hello();
+        let ticks = hello.monotonic_ns.wrapping_add(sample.time_ns.wrapping_sub(hello.wall_clock_ns));
+        let (first, last) = self.span.unwrap_or((ticks, ticks));
+        self.span = Some((first.min(ticks), last.max(ticks)));
+        let thread = self.pools.thread(self.profile, sample.thread);
+        let stack = self.pools.stack(frames, sample.stack);
+        let mut fields = Bytes::default();
+        fields.number(ticks);
+        fields.number(stack);
+        fields.number(thread);
+        fields.boolean(sample.failed);
+        fields.number(sample.cpu_ns);
+        fields.boolean(false); // stacks are taken where the tick found the thread
+        self.events.event(Id::CpuTimeSample as u64, &fields);
+        if options.execution_samples {
+            let mut fields = Bytes::default();
+            fields.number(ticks);
+            fields.number(thread);
+            fields.number(stack);
+            fields.number(self.pools.running());
+            self.events.event(Id::ExecutionSample as u64, &fields);
+        }
+    }
+
+    /// One event for each thread that lost samples, and one for what no thread can be named for.
+    fn losses(&mut self) {
+        let profile = self.profile;
+        let count = |lost: &[proto::v1::Lost]| lost.iter().map(|lost| lost.count).sum::<u64>();
+        let mut of_threads = 0;
+        for id in profile.thread_ids() {
+            let lost = profile.account(id).map_or(0, |account| count(&account.lost));
+            if lost > 0 {
+                of_threads += lost;
+                let thread = self.pools.thread(profile, id);
+                self.lost(lost, thread);
+            }
+        }
+        let all = profile.statistics().map_or(0, |statistics| count(&statistics.lost));
+        if all > of_threads {
+            self.lost(all - of_threads, 0);
+        }
+    }
+
+    fn lost(&mut self, count: u64, thread: u64) {
+        let mut fields = Bytes::default();
+        fields.number(self.span().1);
+        fields.number(count);
+        fields.number(thread);
+        self.events.event(Id::CpuTimeSamplesLost as u64, &fields);
+    }
+
+    /// First and last ticks; those of the session's start if there is no sample.
+    fn span(&self) -> (u64, u64) {
+        let start = self.profile.hello().monotonic_ns;
+        self.span.unwrap_or((start, start))
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let (first, last) = self.span();
+        let mut body = Bytes::default();
+        body.event(METADATA_EVENT, &metadata(first));
+        let checkpoint_at = HEADER_BYTES + body.len() as u64;
+        body.event(CHECKPOINT_EVENT, &self.pools.checkpoint(first));
+        self.information(first, last, &mut body);
+        let size = HEADER_BYTES + (body.len() + self.events.len()) as u64;
+        let hello = self.profile.hello();
+        let start_ns = hello.wall_clock_ns.wrapping_add(first.wrapping_sub(hello.monotonic_ns));
+        out.write_all(b"FLR\0")?;
+        out.write_all(&2u16.to_be_bytes())?; // version 2.0
+        out.write_all(&0u16.to_be_bytes())?;
+        // The duration is not 0, for readers take a chunk without one for unfinished.
+        let duration_ns = (last - first).max(1);
+        for number in [
+            size,
+            checkpoint_at,
+            HEADER_BYTES,
+            start_ns,
+            duration_ns,
+            first,
+            /* ticks a second */ 1_000_000_000,
+        ] {
+            out.write_all(&number.to_be_bytes())?;
+        }
+        out.write_all(&1u32.to_be_bytes())?; // numbers are of variable length
+        out.write_all(body.as_slice())?;
+        out.write_all(self.events.as_slice())
+    }
+
+    /// Events that tell what was recorded; they are in each chunk, as the JVM has it.
+    fn information(&self, first: u64, last: u64, out: &mut Bytes) {
+        let hello = self.profile.hello();
+        let present = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let mut emit = |class: Id, rest: &dyn Fn(&mut Bytes)| {
+            let mut fields = Bytes::default();
+            fields.number(first);
+            rest(&mut fields);
+            out.event(class as u64, &fields);
+        };
+        emit(Id::ActiveRecording, &|fields| {
+            fields.number(1);
+            fields.string(Some(service_name(self.profile)));
+            fields.number(hello.wall_clock_ns / 1_000_000);
+            fields.number((last - first) / 1_000_000);
+        });
+        emit(Id::JvmInformation, &|fields| {
+            fields.string(present(&hello.jvm_name).as_deref());
+            fields.string(present(&hello.jvm_version).as_deref());
+            fields.string(present(&hello.command).as_deref());
+            fields.number(u64::from(hello.pid));
+        });
+        emit(Id::OsInformation, &|fields| fields.string(Some("Linux")));
+        for comment in comments(self.profile) {
+            emit(Id::Account, &|fields| fields.string(Some(&comment)));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The constant pools of a chunk: what events refer to by number.
+//!
+//! A pool holds only what events of its chunk use, so that each chunk can be read alone. Number 0 is nothing.
+
+use proto::v1::{FrameKind, ThreadKind};
+use rustc_hash::FxHashMap;
+
+use super::encode::Bytes;
+use super::metadata::Id;
+use crate::export::frames::{FrameParts, Frames, kind_text};
+use crate::profile::{Profile, UNKNOWN};
+
+/// Access flag `static`: symbols have no receiver.
+const STATIC: u32 = 0x8;
+
+/// One pool: entries by key.
+#[derive(Debug)]
+struct Pool<K> {
+    entries: Bytes,
+    numbers: FxHashMap<K, u64>,
+}
+
+impl<K> Default for Pool<K> {
+    fn default() -> Self {
+        Pool { entries: Bytes::default(), numbers: FxHashMap::default() }
+    }
+}
+
+impl<K: Eq + std::hash::Hash> Pool<K> {
+    fn get(&self, key: &K) -> Option<u64> {
+        self.numbers.get(key).copied()
+    }
+
+    /// Adds an entry for a key that has none.
+    fn add(&mut self, key: K, fields: &Bytes) -> u64 {
+        let number = self.numbers.len() as u64 + 1;
+        self.entries.number(number);
+        self.entries.append(fields);
+        self.numbers.insert(key, number);
+        number
+    }
+
+    fn write(&self, class: Id, out: &mut Bytes) {
+        out.number(class as u64);
+        out.number(self.numbers.len() as u64);
+        out.append(&self.entries);
+    }
+}
+
+/// All pools of a chunk.
+#[derive(Debug, Default)]
+pub struct Pools {
+    symbols: Pool<String>,
+    packages: Pool<String>,
+    classes: Pool<String>,
+    methods: Pool<(String, String, String)>,
+    frame_types: Pool<&'static str>,
+    stacks: Pool<u64>,
+    threads: Pool<u32>,
+    states: Pool<&'static str>,
+}
+
+impl Pools {
+    /// Number of a stack.
+    pub fn stack(&mut self, frames: &mut Frames, id: u64) -> u64 {
+        if let Some(number) = self.stacks.get(&id) {
+            return number;
+        }
+        let leaf_first = frames.stack(id);
+        let mut fields = Bytes::default();
+        fields.boolean(frames.is_cut(id));
+        fields.number(leaf_first.len() as u64);
+        for frame in leaf_first {
+            let parts = &frames.all()[frame as usize];
+            fields.number(self.method(parts));
+            fields.number(u64::from(parts.line));
+            fields.signed(i64::from(parts.bci));
+            fields.number(self.frame_type(parts.kind));
+        }
+        self.stacks.add(id, &fields)
+    }
+
+    /// Number of a thread.
+    pub fn thread(&mut self, profile: &Profile, id: u32) -> u64 {
+        if let Some(number) = self.threads.get(&id) {
+            return number;
+        }
+        let mut fields = Bytes::default();
+        let known = profile.thread(id);
+        let name = known.map_or(UNKNOWN, |thread| &thread.name);
+        let is_java = known.is_some_and(|thread| thread.kind() == ThreadKind::Java);
+        fields.string(Some(name));
+        fields.number(known.map_or(0, |thread| u64::from(thread.tid)));
+        fields.string(is_java.then_some(name));
+        fields.signed(known.map_or(0, |thread| thread.java_id));
+        self.threads.add(id, &fields)
+    }
+
+    /// Number of the state that every sampled thread was in, for its CPU clock ran.
+    pub fn running(&mut self) -> u64 {
+        named(&mut self.states, "STATE_RUNNABLE")
+    }
+
+    /// Fields of the checkpoint event with all pools.
+    pub fn checkpoint(&self, start_ticks: u64) -> Bytes {
+        let mut out = Bytes::default();
+        out.number(start_ticks);
+        out.number(0); // duration
+        out.number(0); // no checkpoint before this one
+        out.number(0); // written at the end of the chunk, not at a flush
+        out.number(8);
+        self.symbols.write(Id::Symbol, &mut out);
+        self.packages.write(Id::Package, &mut out);
+        self.classes.write(Id::Class, &mut out);
+        self.methods.write(Id::Method, &mut out);
+        self.frame_types.write(Id::FrameType, &mut out);
+        self.stacks.write(Id::StackTrace, &mut out);
+        self.threads.write(Id::Thread, &mut out);
+        self.states.write(Id::ThreadState, &mut out);
+        out
+    }
+
+    fn symbol(&mut self, text: &str) -> u64 {
+        if let Some(number) = self.symbols.get(&text.to_owned()) {
+            return number;
+        }
+        let mut fields = Bytes::default();
+        fields.string(Some(text));
+        self.symbols.add(text.to_owned(), &fields)
+    }
+
+    fn package(&mut self, class: &str) -> u64 {
+        let Some((package, _)) = class.rsplit_once('/') else {
+            return 0;
+        };
+        if let Some(number) = self.packages.get(&package.to_owned()) {
+            return number;
+        }
+        let mut fields = Bytes::default();
+        fields.number(self.symbol(package));
+        self.packages.add(package.to_owned(), &fields)
+    }
+
+    fn class(&mut self, name: &str) -> u64 {
+        if let Some(number) = self.classes.get(&name.to_owned()) {
+            return number;
+        }
+        let mut fields = Bytes::default();
+        fields.number(0); // the loader is not known
+        fields.number(self.symbol(name));
+        fields.number(self.package(name));
+        fields.number(0); // nor are the modifiers
+        fields.boolean(false);
+        self.classes.add(name.to_owned(), &fields)
+    }
+
+    fn method(&mut self, parts: &FrameParts) -> u64 {
+        // Readers take a class and a valid descriptor for granted, so symbols get the ones that say least: the kind
+        // of code, and no parameters.
+        let (class, signature) = if parts.is_java() {
+            (parts.class.clone(), parts.signature.as_str())
+        } else {
+            (kind_text(parts.kind), "()V")
+        };
+        let signature = if signature.starts_with('(') { signature } else { "()V" };
+        let key = (class, parts.method.clone(), signature.to_owned());
+        if let Some(number) = self.methods.get(&key) {
+            return number;
+        }
+        let mut fields = Bytes::default();
+        fields.number(self.class(&key.0));
+        fields.number(self.symbol(&key.1));
+        fields.number(self.symbol(&key.2));
+        fields.number(u64::from(if parts.is_java() { parts.modifiers } else { STATIC }));
+        fields.boolean(parts.hidden);
+        self.methods.add(key, &fields)
+    }
+
+    fn frame_type(&mut self, kind: FrameKind) -> u64 {
+        let text = match kind {
+            FrameKind::Interpreted => "Interpreted",
+            FrameKind::C1 => "C1 compiled",
+            FrameKind::C2 => "JIT compiled",
+            FrameKind::Inlined => "Inlined",
+            FrameKind::NativeMethod | FrameKind::Native => "Native",
+            FrameKind::Vm => "C++",
+            FrameKind::Stub => "Stub",
+            FrameKind::Marker => "Marker",
+            _ => "Unknown",
+        };
+        named(&mut self.frame_types, text)
+    }
+}
+
+/// Number of an entry that is its name.
+fn named(pool: &mut Pool<&'static str>, text: &'static str) -> u64 {
+    if let Some(number) = pool.get(&text) {
+        return number;
+    }
+    let mut fields = Bytes::default();
+    fields.string(Some(text));
+    pool.add(text, &fields)
+}

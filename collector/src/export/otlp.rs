@@ -1,0 +1,281 @@
+//! OTLP profiles: the request that OpenTelemetry's collectors and back ends take, for files and for forwarding.
+//!
+//! Samples are summed up by thread and stack, in totals without times, the one form of the three which all
+//! receivers take. The sample type is `samples/count` with a period of `cpu/nanoseconds`: a value counts sampling
+//! intervals, so that value times period is the CPU time to the nanosecond. Receivers know that pair for CPU
+//! profiles. Where a value would not be whole, because an agent told no interval, it is `cpu/nanoseconds`.
+//!
+//! Source: opentelemetry-proto 1.10 to 1.11, `profiles/v1development`; element 0 of every table is the empty one.
+
+use std::io::{self, Write};
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::profiles::v1development::{
+    Function, KeyValueAndUnit, Line, Link, Location, Mapping, Profile as OtlpProfile, ProfilesDictionary,
+    ResourceProfiles, Sample as OtlpSample, ScopeProfiles, Stack, ValueType,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+use proto::v1::FrameKind;
+use rustc_hash::FxHashMap;
+
+use super::account::{Span, service_name};
+use super::frames::{FrameParts, Frames};
+use super::samples::{Sample, summed};
+use super::strings::StringTable;
+use crate::profile::{Cell, Profile, UNKNOWN};
+use crate::summary::Summary;
+
+/// Writes `samples`, which are those of `profile` or some of them, to `out` as one request, unframed.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(
+    profile: &Profile,
+    samples: impl Iterator<Item = Sample>,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let mut span = Span::default();
+    let cells = summed(samples.inspect(|sample| span.add(sample)));
+    let request = request(profile, &cells, span.start_ns(profile), span.duration_ns(profile));
+    out.write_all(&request.encode_to_vec())?;
+    out.flush()
+}
+
+/// The request that tells of `cells` (thread, stack and samples), taken within `duration_ns` from `start_ns`, ns
+/// since the epoch; `profile` knows what their ids mean.
+///
+/// The profile's id is made of the session and the start, so that a request which is sent twice can be told.
+pub fn request(
+    profile: &Profile,
+    cells: &[(u32, u64, Cell)],
+    start_ns: u64,
+    duration_ns: u64,
+) -> ExportProfilesServiceRequest {
+    let hello = profile.hello();
+    let mut tables = Tables::new(profile);
+    let unit = Unit::of(cells, hello.interval_ns);
+    let samples: Vec<OtlpSample> =
+        cells.iter().map(|&(thread, stack, cell)| tables.sample(thread, stack, unit.value(cell))).collect();
+    let sample_type = match unit {
+        Unit::Intervals(_) => tables.value_type("samples", "count"),
+        Unit::Nanoseconds => tables.value_type("cpu", "nanoseconds"),
+    };
+    let attribute_indices = tables.account(cells);
+    let otlp = OtlpProfile {
+        sample_type: Some(sample_type),
+        samples,
+        time_unix_nano: start_ns,
+        duration_nano: duration_ns,
+        period_type: Some(tables.value_type("cpu", "nanoseconds")),
+        period: hello.interval_ns as i64,
+        profile_id: [hello.session_id.to_be_bytes(), start_ns.to_be_bytes()].concat(),
+        attribute_indices,
+        ..Default::default()
+    };
+    let scope = InstrumentationScope {
+        name: "tickwalk".to_owned(),
+        version: hello.agent_version.clone(),
+        ..Default::default()
+    };
+    ExportProfilesServiceRequest {
+        resource_profiles: vec![ResourceProfiles {
+            resource: Some(resource(profile)),
+            scope_profiles: vec![ScopeProfiles {
+                scope: Some(scope),
+                profiles: vec![otlp],
+                schema_url: String::new(),
+            }],
+            schema_url: String::new(),
+        }],
+        dictionary: Some(tables.into_dictionary()),
+    }
+}
+
+/// What the values of samples count.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// Sampling intervals of this length, ns.
+    Intervals(u64),
+    Nanoseconds,
+}
+
+impl Unit {
+    fn of(cells: &[(u32, u64, Cell)], interval_ns: u64) -> Self {
+        let whole = |&(_, _, cell): &(u32, u64, Cell)| cell.cpu_ns.is_multiple_of(interval_ns);
+        if interval_ns > 0 && cells.iter().all(whole) {
+            Unit::Intervals(interval_ns)
+        } else {
+            Unit::Nanoseconds
+        }
+    }
+
+    fn value(self, cell: Cell) -> i64 {
+        match self {
+            Unit::Intervals(interval_ns) => (cell.cpu_ns / interval_ns) as i64,
+            Unit::Nanoseconds => cell.cpu_ns as i64,
+        }
+    }
+}
+
+/// The program that was profiled, in OpenTelemetry's words.
+fn resource(profile: &Profile) -> Resource {
+    let hello = profile.hello();
+    let attributes = [
+        ("service.name", Value::StringValue(service_name(profile).to_owned())),
+        ("host.name", Value::StringValue(hello.host.clone())),
+        ("process.pid", Value::IntValue(i64::from(hello.pid))),
+        ("process.runtime.name", Value::StringValue(hello.jvm_name.clone())),
+        ("process.runtime.version", Value::StringValue(hello.jvm_version.clone())),
+    ];
+    let attributes = attributes
+        .into_iter()
+        .map(|(key, value)| KeyValue {
+            key: key.to_owned(),
+            value: Some(AnyValue { value: Some(value) }),
+            ..Default::default()
+        })
+        .collect();
+    Resource { attributes, ..Default::default() }
+}
+
+/// The dictionary while it is made.
+struct Tables<'p> {
+    profile: &'p Profile,
+    frames: Frames<'p>,
+    strings: StringTable,
+    attributes: Vec<KeyValueAndUnit>,
+    by_thread: FxHashMap<u32, Vec<i32>>,
+    stacks: Vec<Stack>,
+    by_stack: FxHashMap<u64, i32>,
+}
+
+impl<'p> Tables<'p> {
+    fn new(profile: &'p Profile) -> Self {
+        Tables {
+            profile,
+            frames: Frames::new(profile),
+            strings: StringTable::default(),
+            attributes: vec![KeyValueAndUnit::default()],
+            by_thread: FxHashMap::default(),
+            stacks: vec![Stack::default()],
+            by_stack: FxHashMap::default(),
+        }
+    }
+
+    fn sample(&mut self, thread: u32, stack: u64, value: i64) -> OtlpSample {
+        OtlpSample {
+            stack_index: self.stack(stack),
+            attribute_indices: self.thread(thread),
+            values: vec![value],
+            ..Default::default()
+        }
+    }
+
+    fn stack(&mut self, id: u64) -> i32 {
+        if let Some(&index) = self.by_stack.get(&id) {
+            return index;
+        }
+        let location_indices = self.frames.stack(id).into_iter().map(location_index).collect();
+        let index = self.stacks.len() as i32;
+        self.stacks.push(Stack { location_indices });
+        self.by_stack.insert(id, index);
+        index
+    }
+
+    fn thread(&mut self, id: u32) -> Vec<i32> {
+        if let Some(indices) = self.by_thread.get(&id) {
+            return indices.clone();
+        }
+        let known = self.profile.thread(id);
+        let name = known.map_or(UNKNOWN, |thread| &thread.name).to_owned();
+        let tid = known.map_or(0, |thread| i64::from(thread.tid));
+        let indices = vec![
+            self.attribute("thread.name", Value::StringValue(name)),
+            self.attribute("thread.id", Value::IntValue(tid)),
+        ];
+        self.by_thread.insert(id, indices.clone());
+        indices
+    }
+
+    /// How far the profile can be trusted, in words of our own.
+    fn account(&mut self, cells: &[(u32, u64, Cell)]) -> Vec<i32> {
+        let samples = cells.iter().map(|(_, _, cell)| cell.samples).sum::<u64>();
+        let summary = Summary::new(self.profile);
+        let mut indices = vec![self.attribute("tickwalk.samples", Value::IntValue(samples as i64))];
+        if summary.accounted {
+            indices.push(self.attribute("tickwalk.explained", Value::DoubleValue(summary.explained)));
+            let lost_ns = summary.cpu_ns.lost_ns() as i64;
+            indices.push(self.attribute("tickwalk.lost_ns", Value::IntValue(lost_ns)));
+        }
+        indices
+    }
+
+    fn attribute(&mut self, key: &str, value: Value) -> i32 {
+        let key_strindex = self.string(key);
+        self.attributes.push(KeyValueAndUnit {
+            key_strindex,
+            value: Some(AnyValue { value: Some(value) }),
+            unit_strindex: 0,
+        });
+        (self.attributes.len() - 1) as i32
+    }
+
+    fn string(&mut self, text: &str) -> i32 {
+        self.strings.intern(text) as i32
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType { type_strindex: self.string(kind), unit_strindex: self.string(unit) }
+    }
+
+    fn into_dictionary(mut self) -> ProfilesDictionary {
+        let mut functions = vec![Function::default()];
+        let mut by_function: FxHashMap<Function, i32> = FxHashMap::default();
+        let mut locations = vec![Location::default()];
+        let jvm = self.attribute("profile.frame.type", Value::StringValue("jvm".to_owned()));
+        let native = self.attribute("profile.frame.type", Value::StringValue("native".to_owned()));
+        let strings = &mut self.strings;
+        for frame in self.frames.all() {
+            let function = function(strings, self.frames.name(frame.name), frame);
+            let function_index = *by_function.entry(function).or_insert_with(|| {
+                functions.push(function);
+                (functions.len() - 1) as i32
+            });
+            let attribute_indices = match frame.kind {
+                // A marker is no code, so it has no type.
+                FrameKind::Marker => Vec::new(),
+                _ if frame.is_java() => vec![jvm],
+                _ => vec![native],
+            };
+            let lines = vec![Line { function_index, line: i64::from(frame.line), column: 0 }];
+            locations.push(Location { lines, attribute_indices, ..Default::default() });
+        }
+        ProfilesDictionary {
+            mapping_table: vec![Mapping::default()],
+            location_table: locations,
+            function_table: functions,
+            link_table: vec![Link::default()],
+            string_table: self.strings.into_texts(),
+            attribute_table: self.attributes,
+            stack_table: self.stacks,
+        }
+    }
+}
+
+fn function(strings: &mut StringTable, text: &str, frame: &FrameParts) -> Function {
+    let mut string = |text: &str| strings.intern(text) as i32;
+    let name_strindex = string(text);
+    let system_name_strindex = if frame.is_java() {
+        string(&format!("{}.{}{}", frame.class, frame.method, frame.signature))
+    } else {
+        name_strindex
+    };
+    Function { name_strindex, system_name_strindex, filename_strindex: string(&frame.file), start_line: 0 }
+}
+
+/// Location 0 is the empty one.
+fn location_index(frame: u32) -> i32 {
+    frame as i32 + 1
+}

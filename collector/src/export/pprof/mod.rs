@@ -1,0 +1,119 @@
+//! pprof: a gzipped protobuf message, read by `go tool pprof`, Grafana, Parca and others.
+//!
+//! Samples are summed up by thread and stack, with two values: `samples/count`, the samples taken, and
+//! `cpu/nanoseconds`, the CPU time they stand for. Labels tell the thread, comments the account of CPU time.
+//! There are no mappings, for recordings do not hold any: native frames come with their symbols.
+//!
+//! Source: google/pprof, `proto/profile.proto`.
+
+mod message;
+
+use std::io::{self, Write};
+
+use flate2::{Compression, write::GzEncoder};
+use prost::Message;
+use rustc_hash::FxHashMap;
+
+use self::message::{Function, Label, Line, Location, Profile as ProfileMessage, ValueType};
+use super::account::{Span, comments};
+use super::frames::{FrameParts, Frames};
+use super::samples::{Sample, summed};
+use super::strings::StringTable;
+use crate::profile::{Profile, UNKNOWN};
+
+/// Writes `samples`, which are those of `profile` or some of them, to `out`.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(profile: &Profile, samples: impl Iterator<Item = Sample>, out: impl Write) -> io::Result<()> {
+    let bytes = message(profile, samples).encode_to_vec();
+    let mut gzip = GzEncoder::new(out, Compression::default());
+    gzip.write_all(&bytes)?;
+    gzip.finish()?.flush()
+}
+
+/// Tables of the message while it is made.
+#[derive(Default)]
+struct Tables {
+    strings: StringTable,
+    functions: Vec<Function>,
+    by_function: FxHashMap<(i64, i64, i64), u64>,
+}
+
+impl Tables {
+    fn string(&mut self, text: &str) -> i64 {
+        self.strings.intern(text) as i64
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType { r#type: self.string(kind), unit: self.string(unit) }
+    }
+
+    /// Id of the function that `frame` runs in.
+    fn function(&mut self, text: &str, frame: &FrameParts) -> u64 {
+        let name = self.string(text);
+        let system_name = if frame.is_java() {
+            self.string(&format!("{}.{}{}", frame.class, frame.method, frame.signature))
+        } else {
+            name
+        };
+        let filename = self.string(&frame.file);
+        let id = self.functions.len() as u64 + 1;
+        *self.by_function.entry((name, system_name, filename)).or_insert_with(|| {
+            self.functions.push(Function { id, name, system_name, filename });
+            id
+        })
+    }
+}
+
+fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileMessage {
+    let mut span = Span::default();
+    let cells = summed(samples.inspect(|sample| span.add(sample)));
+    let mut tables = Tables::default();
+    let mut frames = Frames::new(profile);
+    let sample_type = vec![tables.value_type("samples", "count"), tables.value_type("cpu", "nanoseconds")];
+    let (thread_key, tid_key) = (tables.string("thread"), tables.string("tid"));
+    let mut rows = Vec::with_capacity(cells.len());
+    for (thread, stack, cell) in cells {
+        let known = profile.thread(thread);
+        let name = tables.string(known.map_or(UNKNOWN, |thread| &thread.name));
+        let tid = known.map_or(0, |thread| i64::from(thread.tid));
+        rows.push(message::Sample {
+            location_id: frames.stack(stack).into_iter().map(location_id).collect(),
+            value: vec![cell.samples as i64, cell.cpu_ns as i64],
+            label: vec![
+                Label { key: thread_key, str: name, num: 0 },
+                Label { key: tid_key, str: 0, num: tid },
+            ],
+        });
+    }
+    let location = (0u32..)
+        .zip(frames.all())
+        .map(|(number, frame)| {
+            let function_id = tables.function(frames.name(frame.name), frame);
+            Location {
+                id: location_id(number),
+                line: vec![Line { function_id, line: i64::from(frame.line) }],
+            }
+        })
+        .collect();
+    let comment = comments(profile).iter().map(|comment| tables.string(comment)).collect();
+    ProfileMessage {
+        sample_type,
+        sample: rows,
+        location,
+        function: std::mem::take(&mut tables.functions),
+        time_nanos: span.start_ns(profile) as i64,
+        duration_nanos: span.duration_ns(profile) as i64,
+        period_type: Some(tables.value_type("cpu", "nanoseconds")),
+        period: profile.hello().interval_ns as i64,
+        comment,
+        default_sample_type: tables.string("cpu"),
+        string_table: tables.strings.into_texts(),
+    }
+}
+
+/// Ids of pprof begin at 1.
+fn location_id(frame: u32) -> u64 {
+    u64::from(frame) + 1
+}

@@ -1,0 +1,142 @@
+//! speedscope: a JSON file for the viewer of that name, with a profile for each thread.
+//!
+//! A thread's samples stand in the order they were taken, so that the viewer's time order means something; weights
+//! are nanoseconds of CPU time. Frames with one name in one file are one frame there, whatever their lines, because
+//! the viewer sums up by frame.
+//!
+//! Source: speedscope, `file-format-spec` and `file-format-schema.json`.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+use serde::{Serialize, Serializer};
+
+use super::account::service_name;
+use super::frames::Frames;
+use super::samples::Sample;
+use crate::profile::{Profile, UNKNOWN};
+
+const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    name: &'a str,
+    exporter: &'static str,
+    active_profile_index: usize,
+    shared: Shared<'a>,
+    profiles: Vec<Sampled<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shared<'a> {
+    frames: Vec<Frame<'a>>,
+}
+
+#[derive(Serialize)]
+struct Frame<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    file: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sampled<'a> {
+    r#type: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    samples: Rows<'a>,
+    weights: Vec<u64>,
+}
+
+/// Stacks of samples, each written where it is used but kept once.
+struct Rows<'a> {
+    stacks: &'a FxHashMap<u64, Vec<usize>>,
+    of_samples: Vec<u64>,
+}
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.of_samples.iter().map(|stack| &self.stacks[stack]))
+    }
+}
+
+/// Writes `samples`, which are those of `profile` or some of them, to `out`; the busiest thread comes first.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(
+    profile: &Profile,
+    samples: impl Iterator<Item = Sample>,
+    mut out: impl Write,
+) -> io::Result<()> {
+    let mut frames = Frames::new(profile);
+    let mut numbered: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+    // Thread to stacks and weights of its samples.
+    let mut threads: BTreeMap<u32, (Vec<u64>, Vec<u64>)> = BTreeMap::new();
+    for sample in samples {
+        numbered.entry(sample.stack).or_insert_with(|| frames.stack(sample.stack));
+        let (stacks, weights) = threads.entry(sample.thread).or_default();
+        stacks.push(sample.stack);
+        weights.push(sample.cpu_ns);
+    }
+    let (shared, shared_frame_of) = shared_frames(&frames);
+    let root_first =
+        |frames: Vec<u32>| frames.into_iter().rev().map(|frame| shared_frame_of[frame as usize]).collect();
+    let stacks: FxHashMap<u64, Vec<usize>> =
+        numbered.into_iter().map(|(id, frames)| (id, root_first(frames))).collect();
+    let mut profiles: Vec<Sampled> = threads
+        .into_iter()
+        .map(|(thread, (of_samples, weights))| Sampled {
+            r#type: "sampled",
+            name: thread_name(profile, thread),
+            unit: "nanoseconds",
+            start_value: 0,
+            end_value: weights.iter().sum(),
+            samples: Rows { stacks: &stacks, of_samples },
+            weights,
+        })
+        .collect();
+    profiles.sort_by_key(|sampled| std::cmp::Reverse(sampled.end_value));
+    let file = File {
+        schema: SCHEMA,
+        name: service_name(profile),
+        exporter: concat!("tickwalk ", env!("CARGO_PKG_VERSION")),
+        active_profile_index: 0,
+        shared: Shared { frames: shared },
+        profiles,
+    };
+    serde_json::to_writer(&mut out, &file)?;
+    out.flush()
+}
+
+fn thread_name(profile: &Profile, id: u32) -> String {
+    match profile.thread(id) {
+        None => UNKNOWN.to_owned(),
+        Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
+    }
+}
+
+/// The frames of the file, and for each of `frames` which of them it is.
+fn shared_frames<'f>(frames: &'f Frames) -> (Vec<Frame<'f>>, Vec<usize>) {
+    let mut shared = Vec::new();
+    let mut positions: FxHashMap<(&str, &str), usize> = FxHashMap::default();
+    let of_frames = frames
+        .all()
+        .iter()
+        .map(|frame| {
+            let (name, file) = (frames.name(frame.name), frame.file.as_str());
+            *positions.entry((name, file)).or_insert_with(|| {
+                shared.push(Frame { name, file });
+                shared.len() - 1
+            })
+        })
+        .collect();
+    (shared, of_frames)
+}
