@@ -118,7 +118,7 @@ fn export_goes_to_standard_output_or_a_file() {
     let text = stdout(&tickwalk(export.into_iter().chain([recorded.recording.as_os_str()])));
     assert!(text.contains("com.example.Main.main;com.example.Work.run;java.util.HashMap.get 5\n"), "{text}");
     let file = recorded.directory.path().join("stacks.txt");
-    let to_file = [OsStr::new("-o"), file.as_os_str(), recorded.recording.as_os_str()];
+    let to_file = [OsStr::new("-f"), file.as_os_str(), recorded.recording.as_os_str()];
     assert!(tickwalk(export.into_iter().chain(to_file)).stdout.is_empty());
     assert_eq!(fs::read_to_string(file).expect("file"), text);
 }

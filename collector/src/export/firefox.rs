@@ -14,7 +14,7 @@ use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, ProcessHandle,
     Profile as FirefoxProfile, ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
 };
-use proto::v1::{FrameKind, ThreadKind};
+use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
 use super::account::service_name;
@@ -75,7 +75,7 @@ impl<'p> Writer<'p> {
         let hello = self.profile.hello();
         let since_start = sample.time_ns.saturating_sub(hello.wall_clock_ns);
         let time = Timestamp::from_nanos_since_reference(since_start);
-        let thread = self.thread(sample.thread, time);
+        let thread = self.thread(sample, since_start);
         let stack = self.stack(sample, thread);
         let weight = sample.cpu_ns.checked_div(hello.interval_ns).unwrap_or(1);
         let weight = i32::try_from(weight).unwrap_or(i32::MAX);
@@ -83,16 +83,19 @@ impl<'p> Writer<'p> {
         self.file.set_thread_end_time(thread, time);
     }
 
-    fn thread(&mut self, id: u32, first_seen: Timestamp) -> ThreadHandle {
-        if let Some(&thread) = self.threads.get(&id) {
+    fn thread(&mut self, sample: &Sample, since_start: u64) -> ThreadHandle {
+        if let Some(&thread) = self.threads.get(&sample.thread) {
             return thread;
         }
-        let known = self.profile.thread(id);
-        let is_main = known.is_some_and(|thread| thread.kind() == ThreadKind::Java && thread.name == "main");
+        let known = self.profile.thread(sample.thread);
+        // The viewer takes CPU time to have passed between two samples, so the first one needs one before it.
+        let before = Timestamp::from_nanos_since_reference(since_start.saturating_sub(sample.cpu_ns));
         let tid = known.map_or(0, |thread| thread.tid);
-        let thread = self.file.add_thread(self.process, tid, first_seen, is_main);
+        // No thread is called the main one, for such a one is shown under the name of the process.
+        let thread = self.file.add_thread(self.process, tid, before, false);
         self.file.set_thread_name(thread, known.map_or(UNKNOWN, |thread| &thread.name));
-        self.threads.insert(id, thread);
+        self.file.add_sample(thread, before, None, CpuDelta::ZERO, 0);
+        self.threads.insert(sample.thread, thread);
         thread
     }
 

@@ -40,10 +40,13 @@ impl<K: Eq + std::hash::Hash> Pool<K> {
         number
     }
 
-    fn write(&self, class: Id, out: &mut Bytes) {
+    /// The pool as a checkpoint holds it; readers refuse one without entries.
+    fn section(&self, class: Id) -> Option<Bytes> {
+        let mut out = Bytes::default();
         out.number(class as u64);
         out.number(self.numbers.len() as u64);
         out.append(&self.entries);
+        (!self.numbers.is_empty()).then_some(out)
     }
 }
 
@@ -108,15 +111,18 @@ impl Pools {
         out.number(0); // duration
         out.number(0); // no checkpoint before this one
         out.number(0); // written at the end of the chunk, not at a flush
-        out.number(8);
-        self.symbols.write(Id::Symbol, &mut out);
-        self.packages.write(Id::Package, &mut out);
-        self.classes.write(Id::Class, &mut out);
-        self.methods.write(Id::Method, &mut out);
-        self.frame_types.write(Id::FrameType, &mut out);
-        self.stacks.write(Id::StackTrace, &mut out);
-        self.threads.write(Id::Thread, &mut out);
-        self.states.write(Id::ThreadState, &mut out);
+        let pools = [
+            self.symbols.section(Id::Symbol),
+            self.packages.section(Id::Package),
+            self.classes.section(Id::Class),
+            self.methods.section(Id::Method),
+            self.frame_types.section(Id::FrameType),
+            self.stacks.section(Id::StackTrace),
+            self.threads.section(Id::Thread),
+            self.states.section(Id::ThreadState),
+        ];
+        out.number(pools.iter().flatten().count() as u64);
+        pools.iter().flatten().for_each(|pool| out.append(pool));
         out
     }
 

@@ -1,0 +1,223 @@
+"""Compares what independent readers see in exports of a recording with the recording's own sums.
+
+usage: readers.py TICKWALK RECORDING JFR NODE_MODULES
+
+Each reader returns samples (or None where the format has no count), CPU time in nanoseconds, CPU time by thread
+(kernel thread id), and CPU time by the method on top of the stack. All of it has to be equal.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter, namedtuple
+
+Seen = namedtuple("Seen", "samples cpu_ns threads leaves")
+
+TICKWALK, RECORDING, JFR, NODE_MODULES = sys.argv[1:5]
+HERE = pathlib.Path(__file__).parent
+
+
+def run(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def plain(name):
+    """A name as collapsed stacks have it."""
+    return name.replace(";", ":")
+
+
+def sums(rows):
+    """Sums (samples, ns, thread id, leaf) up."""
+    threads, leaves, samples, cpu_ns = Counter(), Counter(), 0, 0
+    for count, ns, tid, leaf in rows:
+        samples += count
+        cpu_ns += ns
+        threads[tid] += ns
+        leaves[plain(leaf)] += ns
+    return Seen(samples, cpu_ns, threads, leaves)
+
+
+def truth():
+    account = json.loads(run(TICKWALK, "top", "--json", RECORDING))
+    threads = Counter()
+    for thread in account["threads"]:
+        if thread["sampled_ns"]:
+            threads[thread["tid"]] += thread["sampled_ns"]
+    leaves = Counter()
+    for line in run(TICKWALK, "export", RECORDING, "-o", "collapsed", "--unit", "ns").splitlines():
+        stack, ns = line.rsplit(" ", 1)
+        leaves[stack.rsplit(";", 1)[-1]] += int(ns)
+    return Seen(account["samples"], account["cpu_ns"]["sampled"], threads, leaves), account
+
+
+def read_pprof(file):
+    profile = json.loads(run("node", HERE / "pprof.js", file))
+    assert profile["types"] == ["samples/count", "cpu/nanoseconds"], profile["types"]
+    assert any("of CPU time explained" in comment for comment in profile["comments"]), profile["comments"]
+    return sums((*row["values"], row["tid"], row["leaf"]) for row in profile["samples"])
+
+
+def read_jfr(file):
+    """Through `jfr print` of JDK 25; its own totals through `jfr view` are compared as well."""
+    events = json.loads(run(JFR, "print", "--json", "--stack-depth", "1", "--events", "jdk.CPUTimeSample", file))
+    rows = []
+    for event in events["recording"]["events"]:
+        values = event["values"]
+        period = re.fullmatch(r"PT(?:(\d+)M)?(?:([\d.]+)S)?", values["samplingPeriod"])
+        ns = round((int(period[1] or 0) * 60 + float(period[2] or 0)) * 1e9)
+        method = values["stackTrace"]["frames"][0]["method"]
+        kind = method["type"]["name"].replace("/", ".")
+        no_java = {"marker", "stub", "native", "vm", "unknown", "unspecified", "kernel"}
+        leaf = method["name"] if kind in no_java else f"{kind}.{method['name']}"
+        rows.append((1, ns, values["eventThread"]["osThreadId"], leaf))
+    seen = sums(rows)
+    statistics = run(JFR, "view", "cpu-time-statistics", file)
+    total = int(re.search(r"Total Samples: ([\d,]+)", statistics)[1].replace(",", ""))
+    assert total == seen.samples, (total, seen.samples)
+    hot = run(JFR, "view", "--width", "400", "cpu-time-hot-methods", file).splitlines()
+    top = hot[[line.startswith("---") for line in hot].index(True) + 1].split("(")[0]
+    print(f"           jfr view: total samples {total}, hottest {top}")
+    return seen
+
+
+def read_speedscope(file):
+    import jsonschema
+
+    profile = json.loads(pathlib.Path(file).read_text())
+    schema = next(pathlib.Path(NODE_MODULES, "speedscope/dist/release").glob("file-format-schema.json"))
+    jsonschema.validate(profile, json.loads(schema.read_text()))
+    frames = profile["shared"]["frames"]
+    rows = []
+    for thread in profile["profiles"]:
+        tid = int(re.search(r"\(tid (\d+)\)$", thread["name"])[1])
+        assert thread["unit"] == "nanoseconds" and thread["endValue"] == sum(thread["weights"])
+        for stack, ns in zip(thread["samples"], thread["weights"], strict=True):
+            rows.append((1, ns, tid, frames[stack[-1]]["name"]))
+    return sums(rows)
+
+
+def read_firefox(file):
+    """Through the Firefox Profiler's own code, as its command line queries it; CPU time in microseconds."""
+    program = ["node", f"{NODE_MODULES}/@firefox-devtools/profiler-cli/dist/profiler-cli.js"]
+    interval_ms = json.loads(pathlib.Path(file).read_text())["meta"]["interval"]
+    session = re.search(r"Session started: (\w+)", run(*program, "load", file))[1]
+
+    def ask(*question):
+        return json.loads(run(*program, *question, "--json", "--session", session))
+
+    threads, leaves = Counter(), Counter()
+    try:
+        for thread in ask("thread", "list")["threads"]:
+            threads[int(str(thread["tid"]).split(".")[0])] += round(thread["cpuMs"] * 1e6)
+            listed = ask("thread", "functions", "--limit", "0", "--include-idle", "--thread", thread["threadHandle"])
+            assert listed["weightType"] == "samples"
+            for function in listed["functions"]:
+                if function["selfSamples"]:
+                    leaves[plain(function["name"])] += round(function["selfSamples"] * interval_ms * 1e6)
+    finally:
+        run(*program, "stop", session)
+    return Seen(None, sum(leaves.values()), threads, leaves)
+
+
+def read_otlp(file):
+    from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
+
+    request = profiles_service_pb2.ExportProfilesServiceRequest()
+    request.ParseFromString(pathlib.Path(file).read_bytes())
+    tables = request.dictionary
+    text = tables.string_table
+    first = ["mapping_table", "location_table", "function_table", "link_table", "attribute_table", "stack_table"]
+    for table in first:
+        assert not getattr(tables, table)[0].ByteSize(), f"element 0 of {table} is not empty"
+    assert text[0] == ""
+    profile = request.resource_profiles[0].scope_profiles[0].profiles[0]
+    assert len(profile.profile_id) == 16
+    sample_type = (text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex])
+    scale = {("samples", "count"): profile.period, ("cpu", "nanoseconds"): 1}[sample_type]
+    rows = []
+    for sample in profile.samples:
+        attributes = {}
+        for index in sample.attribute_indices:
+            entry = tables.attribute_table[index]
+            attributes[text[entry.key_strindex]] = entry.value
+        location = tables.location_table[tables.stack_table[sample.stack_index].location_indices[0]]
+        leaf = text[tables.function_table[location.lines[0].function_index].name_strindex]
+        rows.append((0, sample.values[0] * scale, attributes["thread.id"].int_value, leaf))
+    taken = [tables.attribute_table[index] for index in profile.attribute_indices]
+    samples = next(entry.value.int_value for entry in taken if text[entry.key_strindex] == "tickwalk.samples")
+    return sums(rows)._replace(samples=samples)
+
+
+def read_parquet(file):
+    """Through DuckDB; Arrow's reader has to agree on the sum."""
+    import duckdb
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    base = str(file).removesuffix(".parquet")
+    rows = duckdb.sql(
+        f"""select count(*), sum(cpu_ns)::bigint, thread_id, frames[1], details[1]
+            from '{base}.samples.parquet' join '{base}.stacks.parquet' using (stack_id)
+            group by thread_id, frames[1], details[1]"""
+    ).fetchall()
+    for _, _, _, leaf, details in rows:
+        shown = f"{details['class']}.{details['method']}" if details["class"] else details["method"]
+        assert leaf == shown, (leaf, details)
+    table = pyarrow.parquet.read_table(f"{base}.samples.parquet")
+    seen = sums(row[:4] for row in rows)
+    arrow = pyarrow.compute.sum(table["cpu_ns"]).as_py()
+    assert arrow == seen.cpu_ns and table.num_rows == seen.samples, (arrow, table.num_rows)
+    stacks = pyarrow.parquet.read_table(f"{base}.stacks.parquet")
+    lists = zip(stacks["frames"].to_pylist(), stacks["details"].to_pylist(), strict=True)
+    assert all(len(names) == len(details) > 0 for names, details in lists)
+    return seen
+
+
+READERS = [
+    ("pprof", "pb.gz", "pprof-format (npm)", read_pprof),
+    ("jfr", "jfr", "jfr of JDK 25", read_jfr),
+    ("speedscope", "speedscope.json", "its JSON schema", read_speedscope),
+    ("firefox", "firefox.json", "Firefox Profiler (npm profiler-cli)", read_firefox),
+    ("otlp", "otlp", "opentelemetry-proto (PyPI)", read_otlp),
+    ("parquet", "parquet", "DuckDB and Arrow", read_parquet),
+]
+
+
+def compare(name, seen, expected):
+    """Complaints about differences."""
+    complaints = []
+    if seen.samples is not None and seen.samples != expected.samples:
+        complaints.append(f"samples {seen.samples}, recorded {expected.samples}")
+    if seen.cpu_ns != expected.cpu_ns:
+        complaints.append(f"CPU ns {seen.cpu_ns}, recorded {expected.cpu_ns}")
+    for what, got, want in [("thread", seen.threads, expected.threads), ("method", seen.leaves, expected.leaves)]:
+        different = [key for key in got.keys() | want.keys() if got[key] != want[key]]
+        complaints += [f"{what} {key}: {got[key]} ns, recorded {want[key]}" for key in different[:5]]
+    return [f"{name}: {complaint}" for complaint in complaints]
+
+
+def main():
+    expected, account = truth()
+    top = expected.leaves.most_common(1)[0]
+    print(f"{RECORDING}: {expected.samples} samples, {expected.cpu_ns} ns, {len(expected.threads)} threads, "
+          f"{len(expected.leaves)} methods, top {top[0]} {top[1]} ns, explained {account['explained']:.4f}")
+    complaints = []
+    with tempfile.TemporaryDirectory() as directory:
+        for name, suffix, reader, read in READERS:
+            file = pathlib.Path(directory, f"export.{suffix}")
+            run(TICKWALK, "export", RECORDING, "-f", file)
+            seen = read(file)
+            found = compare(name, seen, expected)
+            complaints += found
+            hottest = seen.leaves.most_common(1)[0]
+            print(f"  {'ok  ' if not found else 'FAIL'} {name:<11}{reader:<36} samples {seen.samples}, {seen.cpu_ns} ns, "
+                  f"{len(seen.threads)} threads, {len(seen.leaves)} methods, top {hottest[0]} {hottest[1]}")
+    for complaint in complaints:
+        print(complaint)
+    sys.exit(1 if complaints else 0)
+
+
+main()
