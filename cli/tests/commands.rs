@@ -64,7 +64,7 @@ fn wrong_usage_is_exit_code_2() {
     check_error(&["record"], 2, "COMMAND");
     check_error(&["record", "--interval", "10", "--", "java"], 2, "10ms");
     check_error(&["top"], 2, "RECORDING");
-    check_error(&["export", "--format", "pdf", "x"], 2, "collapsed");
+    check_error(&["export", "--unit", "hours", "x"], 2, "samples");
     check_error(&["collect", "--listen", "localhost"], 2, "port");
 }
 
@@ -254,4 +254,50 @@ fn collect_records_until_it_is_told_to_stop() {
     let recording = directory.path().join("recordings/4321-0000000000c0ffee.tickwalk");
     assert!(fs::read(recording).expect("recording") == bytes);
     assert!(!socket.exists());
+}
+
+#[test]
+fn every_format_is_written_by_its_suffix() {
+    let recorded = Recorded::new();
+    let suffixes =
+        ["collapsed", "html", "pb.gz", "jfr", "speedscope.json", "firefox.json", "otlp", "parquet"];
+    for suffix in suffixes {
+        let file = recorded.directory.path().join(format!("app.{suffix}"));
+        let arguments =
+            [OsStr::new("export"), recorded.recording.as_os_str(), OsStr::new("-f"), file.as_os_str()];
+        let output = tickwalk(arguments);
+        assert!(output.status.success() && output.stdout.is_empty(), "{suffix}: {}", stderr(&output));
+        let written: Vec<_> = match suffix {
+            "parquet" => ["app.samples.parquet", "app.stacks.parquet"]
+                .map(|name| recorded.directory.path().join(name))
+                .into(),
+            _ => vec![file],
+        };
+        for file in written {
+            assert!(fs::metadata(&file).expect("a file").len() > 0, "{}", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_format_that_is_not_known_is_answered_with_those_that_are() {
+    for arguments in [&["export", "-o", "pdf", "x"][..], &["export", "-f", "x.json", "x"], &["export", "x"]] {
+        check_error(arguments, 2, "the formats are collapsed (.collapsed), ");
+        assert_eq!(stderr(&tickwalk(arguments)).lines().count(), 1);
+    }
+    check_error(&["export", "--from", "soon", "x"], 2, "for example 90s");
+    let recorded = Recorded::new();
+    let recording = recorded.recording.to_str().expect("text");
+    check_error(&["export", "-o", "parquet", recording], 1, "-f app.parquet");
+    check_error(&["export", "-o", "collapsed", "--thread", "nobody", recording], 1, "no thread has 'nobody'");
+}
+
+#[test]
+fn export_of_a_part() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.as_os_str();
+    let part = ["export", "-o", "collapsed", "--unit", "ns", "--thread", "worker"].map(OsStr::new);
+    let text = stdout(&tickwalk(part.into_iter().chain([recording])));
+    let total: u64 = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+    assert_eq!(total, 40_000_000, "{text}");
 }

@@ -2,7 +2,8 @@
 //!
 //! Samples are summed up by thread and stack, with two values: `samples/count`, the samples taken, and
 //! `cpu/nanoseconds`, the CPU time they stand for. Labels tell the thread, comments the account of CPU time.
-//! There are no mappings, for recordings do not hold any: native frames come with their symbols.
+//! One mapping, named like the program, stands for all code, for recordings hold names instead of addresses; it says
+//! so to readers, which else would look for symbols or complain that they do not know the program's name.
 //!
 //! Source: google/pprof, `proto/profile.proto`.
 
@@ -14,12 +15,15 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 use rustc_hash::FxHashMap;
 
-use self::message::{Function, Label, Line, Location, Profile as ProfileMessage, ValueType};
-use super::account::{Span, comments};
+use self::message::{Function, Label, Line, Location, Mapping, Profile as ProfileMessage, ValueType};
+use super::account::{Span, comments, service_name};
 use super::frames::{FrameParts, Frames};
 use super::samples::{Sample, summed};
 use super::strings::StringTable;
 use crate::profile::{Profile, UNKNOWN};
+
+/// Id of the one mapping.
+const PROGRAM: u64 = 1;
 
 /// Writes `samples`, which are those of `profile` or some of them, to `out`.
 ///
@@ -93,14 +97,24 @@ fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileM
             let function_id = tables.function(frames.name(frame.name), frame);
             Location {
                 id: location_id(number),
+                mapping_id: PROGRAM,
                 line: vec![Line { function_id, line: i64::from(frame.line) }],
             }
         })
         .collect();
+    let mapping = Mapping {
+        id: PROGRAM,
+        filename: tables.string(service_name(profile)),
+        has_functions: true,
+        has_filenames: true,
+        has_line_numbers: true,
+        has_inline_frames: true,
+    };
     let comment = comments(profile).iter().map(|comment| tables.string(comment)).collect();
     ProfileMessage {
         sample_type,
         sample: rows,
+        mapping: vec![mapping],
         location,
         function: std::mem::take(&mut tables.functions),
         time_nanos: span.start_ns(profile) as i64,

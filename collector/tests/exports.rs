@@ -1,0 +1,406 @@
+//! Every export of a session holds what the recording holds: samples, CPU time, and who used it.
+//!
+//! Files are read back here to guard the code; that they are what other programs expect is checked with those
+//! programs, by `collector/tests/readers/check` and, for JFR, by `java-tests/tests/jfr_export.rs`.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::RowAccessor;
+use collector::export::samples::{Sample, Samples, Selection};
+use collector::export::{firefox, jfr, otlp, parquet, pprof, speedscope};
+use collector::profile::{Naming, Profile};
+use collector::recording::RecordingReader;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use prost::Message;
+use proto::v1::ThreadKind;
+use serde_json::Value as Json;
+use support::{INTERVAL_NS, Stream, realistic, small};
+
+/// CPU time by thread (kernel thread id) and by what is on top of the stack.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums {
+    threads: BTreeMap<u64, u64>,
+    leaves: BTreeMap<String, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, tid: u64, leaf: &str, cpu_ns: u64) {
+        *self.threads.entry(tid).or_default() += cpu_ns;
+        *self.leaves.entry(leaf.to_owned()).or_default() += cpu_ns;
+    }
+
+    fn of(profile: &Profile) -> Self {
+        let mut naming = Naming::new(profile);
+        let mut sums = Sums::default();
+        for (thread, stack, cell) in profile.cells() {
+            let leaf = naming.stack(stack)[0].name;
+            let tid = profile.thread(thread).map_or(0, |thread| u64::from(thread.tid));
+            sums.add(tid, naming.text(leaf), cell.cpu_ns);
+        }
+        sums
+    }
+}
+
+fn samples(stream: &mut Stream) -> Samples<Cursor<Vec<u8>>> {
+    Samples::new(RecordingReader::new(Cursor::new(stream.bytes())).expect("a recording"))
+}
+
+/// Runs `write` on a small and a realistic session and compares what `read` sees with the session.
+fn check(write: impl Fn(&Profile, Samples<Cursor<Vec<u8>>>, &mut Vec<u8>), read: impl Fn(&[u8]) -> Sums) {
+    for mut stream in [small(), realistic::shop(true)] {
+        let profile = stream.profile();
+        let mut bytes = Vec::new();
+        write(&profile, samples(&mut stream), &mut bytes);
+        assert_eq!(read(&bytes), Sums::of(&profile));
+    }
+}
+
+#[test]
+fn the_stream_of_samples_is_what_the_profile_sums_up() {
+    let mut stream = realistic::shop(true);
+    let profile = stream.profile();
+    let all: Vec<Sample> = samples(&mut stream).collect();
+    assert_eq!(all.len() as u64, profile.total().samples);
+    assert_eq!(all.iter().map(|sample| sample.cpu_ns).sum::<u64>(), profile.total().cpu_ns);
+    let part = profile.clone().with_samples(all.iter().map(|row| (row.thread, row.stack, row.cpu_ns)));
+    assert_eq!(part.total(), profile.total());
+    assert_eq!(Sums::of(&part), Sums::of(&profile));
+}
+
+#[test]
+fn times_are_those_of_the_day() {
+    let mut stream = small();
+    let hello = stream.profile().hello().clone();
+    let first = samples(&mut stream).next().expect("a sample");
+    // Synthetic batches begin at 0 of the monotonic clock, which was `monotonic_ns` when the day's was `wall_clock_ns`.
+    assert_eq!(first.time_ns, hello.wall_clock_ns - hello.monotonic_ns + 1_000_000);
+}
+
+#[test]
+fn a_message_that_is_repeated_counts_once() {
+    let mut stream = small();
+    let framed = stream.framed();
+    let position = framed.len() - 3;
+    let mut bytes = framed.concat();
+    bytes.extend_from_slice(&framed[position]);
+    let once = samples(&mut stream).count();
+    let reader = RecordingReader::new(Cursor::new(bytes)).expect("a recording");
+    assert_eq!(Samples::new(reader).count(), once);
+}
+
+#[test]
+fn threads_and_times_select() {
+    let mut stream = small();
+    let profile = stream.profile();
+    let count = |stream: &mut Stream, selection: &Selection| {
+        samples(stream).filter(|sample| selection.includes(sample)).count()
+    };
+    let all = Selection::default();
+    assert!(all.is_all());
+    let workers = all.clone().of_threads(&profile, "worker").expect("there is one");
+    assert_eq!(count(&mut stream, &workers), 3);
+    assert!(all.clone().of_threads(&profile, "nobody").is_none());
+
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let stack = stream.java_stack(&["A.main"]);
+    (0..100).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
+    let profile = stream.profile();
+    // Samples lie at 1 to 100 ms of a clock that stood at 55 s when the session began: all are before its start.
+    let early = all.clone().during(&profile, None, Some(0));
+    let late = all.during(&profile, Some(0), None);
+    assert_eq!((count(&mut stream, &early), count(&mut stream, &late)), (100, 0));
+}
+
+#[test]
+fn pprof() {
+    #[derive(Clone, PartialEq, Message)]
+    struct File {
+        #[prost(message, repeated, tag = "2")]
+        samples: Vec<Row>,
+        #[prost(message, repeated, tag = "4")]
+        locations: Vec<Location>,
+        #[prost(message, repeated, tag = "5")]
+        functions: Vec<Function>,
+        #[prost(string, repeated, tag = "6")]
+        strings: Vec<String>,
+        #[prost(int64, repeated, tag = "13")]
+        comments: Vec<i64>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Row {
+        #[prost(uint64, repeated, tag = "1")]
+        locations: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        values: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        labels: Vec<Label>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Label {
+        #[prost(int64, tag = "3")]
+        number: i64,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Location {
+        #[prost(message, repeated, tag = "4")]
+        lines: Vec<Line>,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Line {
+        #[prost(uint64, tag = "1")]
+        function: u64,
+    }
+    #[derive(Clone, PartialEq, Message)]
+    struct Function {
+        #[prost(int64, tag = "2")]
+        name: i64,
+    }
+    let read = |bytes: &[u8]| {
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).expect("gzip");
+        let file = File::decode(plain.as_slice()).expect("protobuf");
+        assert_eq!(file.strings[0], "");
+        assert!(file.strings[file.comments[0] as usize].contains("of CPU time explained"));
+        let mut sums = Sums::default();
+        for row in &file.samples {
+            let function = file.locations[row.locations[0] as usize - 1].lines[0].function;
+            let name = file.functions[function as usize - 1].name;
+            let tid = row.labels.iter().map(|label| label.number).sum::<i64>() as u64;
+            sums.add(tid, &file.strings[name as usize], row.values[1] as u64);
+        }
+        sums
+    };
+    check(|profile, samples, out| pprof::write(profile, samples, out).expect("memory"), read);
+}
+
+#[test]
+fn otlp() {
+    let read = |bytes: &[u8]| {
+        let request = ExportProfilesServiceRequest::decode(bytes).expect("protobuf");
+        let tables = request.dictionary.expect("a dictionary");
+        let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
+        let mut sums = Sums::default();
+        for sample in &profile.samples {
+            let location = tables.stack_table[sample.stack_index as usize].location_indices[0];
+            let function = tables.location_table[location as usize].lines[0].function_index;
+            let name = tables.function_table[function as usize].name_strindex;
+            let tid = sample.attribute_indices.iter().find_map(|&index| {
+                match tables.attribute_table[index as usize].value.as_ref()?.value.as_ref()? {
+                    Value::IntValue(tid) => Some(*tid as u64),
+                    _ => None,
+                }
+            });
+            let cpu_ns = sample.values[0] * profile.period;
+            sums.add(tid.expect("a thread id"), &tables.string_table[name as usize], cpu_ns as u64);
+        }
+        sums
+    };
+    check(|profile, samples, out| otlp::write(profile, samples, out).expect("memory"), read);
+}
+
+#[test]
+fn otlp_counts_nanoseconds_where_intervals_do_not_fit() {
+    let mut stream = Stream::new();
+    let stack = stream.java_stack(&["A.main"]);
+    stream.sample(1, stack, INTERVAL_NS + 1);
+    let cells: Vec<_> = stream.profile().cells().collect();
+    let request = otlp::request(&stream.profile(), &cells, 7, 9);
+    let strings = request.dictionary.expect("a dictionary").string_table;
+    let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
+    let sample_type = profile.sample_type.expect("a sample type");
+    assert_eq!(strings[sample_type.unit_strindex as usize], "nanoseconds");
+    assert_eq!(profile.samples[0].values, [INTERVAL_NS as i64 + 1]);
+    assert_eq!((profile.time_unix_nano, profile.duration_nano), (7, 9));
+}
+
+#[test]
+fn speedscope() {
+    let read = |bytes: &[u8]| {
+        let file: Json = serde_json::from_slice(bytes).expect("JSON");
+        let list = |value: &Json| value.as_array().expect("a list").clone();
+        let mut sums = Sums::default();
+        for thread in list(&file["profiles"]) {
+            let name = thread["name"].as_str().expect("text");
+            let tid = name.rsplit_once("(tid ").map_or("0", |(_, tid)| tid.trim_end_matches(')'));
+            for (stack, weight) in list(&thread["samples"]).iter().zip(list(&thread["weights"])) {
+                let leaf = list(stack).pop().and_then(|leaf| leaf.as_u64()).expect("a frame");
+                let leaf = file["shared"]["frames"][leaf as usize]["name"].as_str().expect("text");
+                sums.add(tid.parse().expect("a number"), leaf, weight.as_u64().expect("a number"));
+            }
+        }
+        sums
+    };
+    check(|profile, samples, out| speedscope::write(profile, samples, out).expect("memory"), read);
+}
+
+#[test]
+fn firefox() {
+    let read = |bytes: &[u8]| {
+        let file: Json = serde_json::from_slice(bytes).expect("JSON");
+        let number = |value: &Json| value.as_u64().expect("a number") as usize;
+        let mut sums = Sums::default();
+        for thread in file["threads"].as_array().expect("a list") {
+            let tid = match &thread["tid"] {
+                Json::String(tid) => tid.parse().expect("a number"),
+                tid => tid.as_u64().expect("a number"),
+            };
+            let samples = &thread["samples"];
+            for row in 0..number(&samples["length"]) {
+                // The row before a thread's first sample has neither a stack nor a weight.
+                if samples["stack"][row].is_null() {
+                    assert_eq!(
+                        (number(&samples["weight"][row]), number(&samples["threadCPUDelta"][row])),
+                        (0, 0)
+                    );
+                    continue;
+                }
+                let frame = number(&thread["stackTable"]["frame"][number(&samples["stack"][row])]);
+                let function = number(&thread["frameTable"]["func"][frame]);
+                let name = number(&thread["funcTable"]["name"][function]);
+                let strings = [&thread["stringArray"], &file["shared"]["stringArray"]];
+                let leaf = strings.iter().find_map(|strings| strings[name].as_str()).expect("a name");
+                let cpu_ns = number(&samples["threadCPUDelta"][row]) as u64 * 1000;
+                assert_eq!(number(&samples["weight"][row]) as u64 * INTERVAL_NS, cpu_ns);
+                sums.add(tid, leaf, cpu_ns);
+            }
+        }
+        sums
+    };
+    check(|profile, samples, out| firefox::write(profile, samples, out).expect("memory"), read);
+}
+
+#[test]
+fn parquet() {
+    for mut stream in [small(), realistic::shop(true)] {
+        let profile = stream.profile();
+        let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
+        parquet::write(&profile, samples(&mut stream), &mut samples_file, &mut stacks_file).expect("memory");
+        let rows = |bytes: Vec<u8>| {
+            let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("Parquet");
+            reader.get_row_iter(None).expect("rows").map(|row| row.expect("a row")).collect::<Vec<_>>()
+        };
+        let mut leaves = BTreeMap::new();
+        for row in rows(stacks_file) {
+            let frames = row.get_list(2).expect("a list");
+            assert_eq!(frames.len(), row.get_list(3).expect("a list").len());
+            let ::parquet::record::Field::Str(leaf) = &frames.elements()[0] else {
+                panic!("{frames:?}");
+            };
+            leaves.insert(row.get_long(0).expect("an id"), leaf.clone());
+        }
+        let mut sums = Sums::default();
+        for row in rows(samples_file) {
+            let leaf = &leaves[&row.get_long(6).expect("a stack")];
+            let tid = row.get_long(4).expect("a thread") as u64;
+            sums.add(tid, leaf, row.get_long(7).expect("CPU time") as u64);
+        }
+        assert_eq!(sums, Sums::of(&profile));
+    }
+}
+
+/// Types and fields of the events in a chunk of a flight recording: (type id, bytes after it).
+fn events(chunk: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut events = Vec::new();
+    let mut rest = &chunk[68..];
+    while !rest.is_empty() {
+        let mut fields = rest;
+        let size = number(&mut fields) as usize;
+        let (event, after) = rest.split_at(size);
+        let mut fields = &event[event.len() - (size - (rest.len() - fields.len()))..];
+        let class = number(&mut fields);
+        events.push((class, fields));
+        rest = after;
+    }
+    events
+}
+
+fn number(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (&byte, rest) = bytes.split_first().expect("a number ends");
+        *bytes = rest;
+        let last = shift == 56;
+        value |= u64::from(if last { byte } else { byte & 0x7f }) << shift;
+        if last || byte < 0x80 {
+            break;
+        }
+    }
+    value
+}
+
+/// Chunks of a flight recording: each tells its size and where its metadata and constants are.
+fn chunks(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut chunks = Vec::new();
+    while !bytes.is_empty() {
+        assert_eq!(bytes[..8], *b"FLR\0\0\x02\0\0");
+        let field =
+            |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+        let (size, constants, metadata, duration) = (field(8), field(16), field(24), field(40));
+        assert!(duration > 0);
+        let (chunk, rest) = bytes.split_at(size);
+        for (at, class) in [(metadata, 0), (constants, 1)] {
+            let mut event = &chunk[at..];
+            number(&mut event);
+            assert_eq!(number(&mut event), class);
+        }
+        chunks.push(chunk);
+        bytes = rest;
+    }
+    chunks
+}
+
+/// Number of events of the type that occurs most, in all chunks.
+fn most_frequent(bytes: &[u8]) -> u64 {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for chunk in chunks(bytes) {
+        events(chunk).into_iter().for_each(|(class, _)| *counts.entry(class).or_default() += 1);
+    }
+    counts.into_values().max().unwrap_or_default()
+}
+
+#[test]
+fn jfr_has_an_event_for_each_sample() {
+    let mut stream = realistic::shop(true);
+    let profile = stream.profile();
+    let mut bytes = Vec::new();
+    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut bytes).expect("memory");
+    assert_eq!(chunks(&bytes).len(), 1);
+    assert_eq!(most_frequent(&bytes), profile.total().samples);
+}
+
+#[test]
+fn a_long_flight_recording_is_several_chunks() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let stack = stream.java_stack(&["A.main", "A.work"]);
+    let count = 600_000;
+    (0..count).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
+    let profile = stream.profile();
+    let mut bytes = Vec::new();
+    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut bytes).expect("memory");
+    assert!(chunks(&bytes).len() > 1);
+    assert_eq!(most_frequent(&bytes), count);
+}
+
+#[test]
+fn a_session_without_samples_can_be_exported() {
+    let mut stream = Stream::new();
+    stream.goodbye();
+    let profile = stream.profile();
+    let mut files: [Vec<u8>; 7] = Default::default();
+    let [first, second, third, fourth, fifth, sixth, seventh] = &mut files;
+    pprof::write(&profile, samples(&mut stream), first).expect("memory");
+    otlp::write(&profile, samples(&mut stream), second).expect("memory");
+    speedscope::write(&profile, samples(&mut stream), third).expect("memory");
+    firefox::write(&profile, samples(&mut stream), fourth).expect("memory");
+    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut *fifth).expect("memory");
+    parquet::write(&profile, samples(&mut stream), sixth, seventh).expect("memory");
+    assert_eq!(chunks(&files[4]).len(), 1);
+    assert!(files.iter().all(|file| !file.is_empty()));
+}

@@ -1,0 +1,79 @@
+//! A JDK's own `jfr` reads what `tickwalk export` writes, and sees every sample and all of the CPU time.
+
+use std::path::Path;
+use std::process::Command;
+
+use java_tests::{Jdk, Workload, on_every_jdk, on_jdks};
+
+/// Standard output of the JDK's `jfr`.
+fn jfr(jdk: &Jdk, arguments: &[&str], file: &Path) -> String {
+    let tool = jdk.java().with_file_name("jfr");
+    let output = Command::new(&tool).args(arguments).arg(file).output().expect("the tool runs");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", tool.display());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The number after `label` in `text`.
+fn number_after(text: &str, label: &str) -> u64 {
+    let (_, rest) = text.split_once(label).unwrap_or_else(|| panic!("no {label} in {text}"));
+    let digits: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
+    digits.replace(',', "").parse().unwrap_or_else(|error| panic!("{label}{rest}: {error}"))
+}
+
+/// Nanoseconds of a duration such as `PT0.012S`; no sample stands for a minute.
+fn nanoseconds(duration: &str) -> u64 {
+    let seconds = duration.strip_prefix("PT").and_then(|text| text.strip_suffix('S')).expect("seconds");
+    let (whole, part) = seconds.split_once('.').unwrap_or((seconds, ""));
+    format!("{whole}{part:0<9}").parse().expect("digits")
+}
+
+on_every_jdk! {
+    fn every_sample_and_all_cpu_time(jdk) {
+        let run = Workload::new("Lambdas").argument(2).record(jdk);
+        run.assert_exit_code(0);
+        let file = run.recording.with_extension("jfr");
+        run.tickwalk(&["export", "-f", file.to_str().expect("text")]);
+        let summary = run.summary();
+
+        assert_eq!(number_after(&jfr(jdk, &["summary"], &file), "jdk.CPUTimeSample "), summary.samples);
+        let print = ["print", "--json", "--stack-depth", "64", "--events", "CPUTimeSample"];
+        let printed: serde_json::Value = serde_json::from_str(&jfr(jdk, &print, &file)).expect("JSON");
+        let events = printed["recording"]["events"].as_array().expect("events");
+        let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+        let periods = events.iter().map(|event| nanoseconds(&text(&event["values"]["samplingPeriod"])));
+        assert_eq!(periods.sum::<u64>() as i64, summary.cpu_ns.sampled);
+
+        // A method's time is that of the samples it is on top of; what is no method has no class to compare.
+        let hottest = run.stacks().hot_methods().into_iter().find(|method| method.name.contains('.'));
+        let hottest = hottest.expect("methods");
+        let own_ns: u64 = events
+            .iter()
+            .map(|event| &event["values"])
+            .filter(|values| {
+                let method = &values["stackTrace"]["frames"][0]["method"];
+                let class = text(&method["type"]["name"]).replace('/', ".");
+                format!("{class}.{}", text(&method["name"])) == hottest.name
+            })
+            .map(|values| nanoseconds(&text(&values["samplingPeriod"])))
+            .sum();
+        assert_eq!(own_ns, hottest.self_ns, "{}", hottest.name);
+    }
+}
+
+on_jdks! {
+    25;
+    /// The views of JDK 25 that are made for CPU-time samples.
+    fn views_for_cpu_time(jdk) {
+        let run = Workload::new("Lambdas").argument(2).record(jdk);
+        run.assert_exit_code(0);
+        let file = run.recording.with_extension("jfr");
+        run.tickwalk(&["export", "--execution-samples", "-f", file.to_str().expect("text")]);
+        let statistics = jfr(jdk, &["view", "cpu-time-statistics"], &file);
+        assert_eq!(number_after(&statistics, "Total Samples:"), run.summary().samples);
+        let hot = jfr(jdk, &["view", "--width", "200", "cpu-time-hot-methods"], &file);
+        assert!(hot.contains("Lambdas."), "{hot}");
+        let hot = jfr(jdk, &["view", "--width", "200", "hot-methods"], &file);
+        assert!(hot.contains("Lambdas."), "{hot}");
+    }
+}
