@@ -17,7 +17,8 @@ use collector::recording::RecordingReader;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message;
-use proto::v1::ThreadKind;
+use proto::v1::agent_message::Body;
+use proto::v1::{Dictionary, Frame, FrameKind, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value as Json;
 use support::{INTERVAL_NS, Stream, realistic, small};
 
@@ -388,19 +389,63 @@ fn a_long_flight_recording_is_several_chunks() {
     assert_eq!(most_frequent(&bytes), count);
 }
 
+/// The session in every format: pprof, OTLP, speedscope, Firefox, JFR, and the tables of Parquet.
+fn export_all(stream: &mut Stream) -> [Vec<u8>; 7] {
+    let profile = stream.profile();
+    let mut files: [Vec<u8>; 7] = Default::default();
+    let [first, second, third, fourth, fifth, sixth, seventh] = &mut files;
+    pprof::write(&profile, samples(stream), first).expect("memory");
+    otlp::write(&profile, samples(stream), second).expect("memory");
+    speedscope::write(&profile, samples(stream), third).expect("memory");
+    firefox::write(&profile, samples(stream), fourth).expect("memory");
+    jfr::write(&profile, samples(stream), jfr::Options::default(), &mut *fifth).expect("memory");
+    parquet::write(&profile, samples(stream), sixth, seventh).expect("memory");
+    files
+}
+
 #[test]
 fn a_session_without_samples_can_be_exported() {
     let mut stream = Stream::new();
     stream.goodbye();
-    let profile = stream.profile();
-    let mut files: [Vec<u8>; 7] = Default::default();
-    let [first, second, third, fourth, fifth, sixth, seventh] = &mut files;
-    pprof::write(&profile, samples(&mut stream), first).expect("memory");
-    otlp::write(&profile, samples(&mut stream), second).expect("memory");
-    speedscope::write(&profile, samples(&mut stream), third).expect("memory");
-    firefox::write(&profile, samples(&mut stream), fourth).expect("memory");
-    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut *fifth).expect("memory");
-    parquet::write(&profile, samples(&mut stream), sixth, seventh).expect("memory");
+    let files = export_all(&mut stream);
     assert_eq!(chunks(&files[4]).len(), 1);
     assert!(files.iter().all(|file| !file.is_empty()));
+}
+
+/// A stream may hold anything; exports show what they cannot name and stop at no number.
+#[test]
+fn hostile_sessions_can_be_exported() {
+    let mut stream = small();
+    stream.thread(9, "a;b\u{0}\"<c>", ThreadKind::Unspecified);
+    let odd = stream.frame(FrameKind::C2, "[I/;\u{1F600}.<init>");
+    let unknown_frame = 77;
+    let stacks = [
+        stream.stack(&[odd, unknown_frame], ""),
+        stream.stack(&[unknown_frame; 3_000], "depth_limit"),
+        stream.stack(&[], ""),
+        /* never defined */ 4,
+    ];
+    for stack in stacks {
+        for (thread, cpu_ns) in [(9, u64::MAX), (9, u64::MAX), (u32::MAX, 1), (0, 0)] {
+            stream.sample(thread, stack, cpu_ns);
+        }
+    }
+    let kind = FrameKind::Marker as i32 + 1_000;
+    let frame = Frame { id: odd, kind, line: u32::MAX, bci: i32::MIN, symbol: 1, ..Default::default() };
+    stream.send(Body::Dictionary(Dictionary { frames: vec![frame], ..Default::default() }));
+    stream.send(Body::Samples(SampleBatch {
+        first_time_ns: u64::MAX,
+        time_delta_ns: vec![i64::MIN, i64::MAX],
+        thread: vec![1, 2, 3],
+        stack: vec![4; 5],
+        cpu_ns: vec![u64::MAX; 4],
+        flags: Vec::new(),
+    }));
+    let lost = vec![Lost { cause: "queue_full".into(), count: u64::MAX, ns: u64::MAX }; 2];
+    let account = ThreadAccount { thread: 9, lost: lost.clone(), ..Default::default() };
+    stream.send(Body::Statistics(Statistics { threads: vec![account], lost, ..Default::default() }));
+    let files = export_all(&mut stream);
+    assert!(files.iter().all(|file| !file.is_empty()));
+    let count = stream.profile().total().samples;
+    assert_eq!(most_frequent(&files[4]), count);
 }

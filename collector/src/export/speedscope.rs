@@ -98,7 +98,7 @@ pub fn write(
             name: thread_name(profile, thread),
             unit: "nanoseconds",
             start_value: 0,
-            end_value: weights.iter().sum(),
+            end_value: weights.iter().fold(0, |sum: u64, &weight| sum.saturating_add(weight)),
             samples: Rows { stacks: &stacks, of_samples },
             weights,
         })

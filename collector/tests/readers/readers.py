@@ -7,6 +7,7 @@ Each reader returns samples (or None where the format has no count), CPU time in
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -20,8 +21,14 @@ TICKWALK, RECORDING, JFR, NODE_MODULES = sys.argv[1:5]
 HERE = pathlib.Path(__file__).parent
 
 
-def run(*command):
-    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+def run(*command, tries=1, **options):
+    for _ in range(tries):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+        if done.returncode == 0:
+            break
+    else:
+        sys.exit(f"{command} ended with {done.returncode}: {done.stderr}{done.stdout}")
+    return done.stdout
 
 
 def plain(name):
@@ -103,10 +110,15 @@ def read_firefox(file):
     """Through the Firefox Profiler's own code, as its command line queries it; CPU time in microseconds."""
     program = ["node", f"{NODE_MODULES}/@firefox-devtools/profiler-cli/dist/profiler-cli.js"]
     interval_ms = json.loads(pathlib.Path(file).read_text())["meta"]["interval"]
-    session = re.search(r"Session started: (\w+)", run(*program, "load", file))[1]
+    # The program keeps its sessions in the home directory.
+    home = tempfile.TemporaryDirectory()
+    environment = {"env": os.environ | {"HOME": home.name}}
+    # It gives its server half a second to start, which a busy machine does not always make.
+    loaded = run(*program, "load", file, tries=10, **environment)
+    session = re.search(r"Session started: (\w+)", loaded)[1]
 
     def ask(*question):
-        return json.loads(run(*program, *question, "--json", "--session", session))
+        return json.loads(run(*program, *question, "--json", "--session", session, **environment))
 
     threads, leaves = Counter(), Counter()
     try:
@@ -118,7 +130,7 @@ def read_firefox(file):
                 if function["selfSamples"]:
                     leaves[plain(function["name"])] += round(function["selfSamples"] * interval_ms * 1e6)
     finally:
-        run(*program, "stop", session)
+        run(*program, "stop", "--all", **environment)
     return Seen(None, sum(leaves.values()), threads, leaves)
 
 

@@ -15,6 +15,8 @@ mod pools;
 
 use std::io::{self, Write};
 
+use proto::v1::Lost;
+
 use self::encode::Bytes;
 use self::metadata::{Id, metadata};
 use self::pools::Pools;
@@ -112,12 +114,12 @@ impl<'p> Chunk<'p> {
     /// One event for each thread that lost samples, and one for what no thread can be named for.
     fn losses(&mut self) {
         let profile = self.profile;
-        let count = |lost: &[proto::v1::Lost]| lost.iter().map(|lost| lost.count).sum::<u64>();
-        let mut of_threads = 0;
+        let count = |lost: &[Lost]| lost.iter().fold(0, |sum: u64, lost| sum.saturating_add(lost.count));
+        let mut of_threads = 0u64;
         for id in profile.thread_ids() {
             let lost = profile.account(id).map_or(0, |account| count(&account.lost));
             if lost > 0 {
-                of_threads += lost;
+                of_threads = of_threads.saturating_add(lost);
                 let thread = self.pools.thread(profile, id);
                 self.lost(lost, thread);
             }

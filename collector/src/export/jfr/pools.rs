@@ -168,7 +168,8 @@ impl Pools {
         } else {
             (kind_text(parts.kind), "()V")
         };
-        let signature = if signature.starts_with('(') { signature } else { "()V" };
+        let is_descriptor = signature.starts_with('(') && signature.contains(')');
+        let signature = if is_descriptor { signature } else { "()V" };
         let key = (class, parts.method.clone(), signature.to_owned());
         if let Some(number) = self.methods.get(&key) {
             return number;
