@@ -250,7 +250,8 @@ fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
 fn stops_of_samples(profile: &Profile) -> BTreeMap<String, u64> {
     let mut stops = BTreeMap::new();
     for (_, stack, cell) in profile.cells() {
-        *stops.entry(profile.stop_of(stack).to_owned()).or_default() += cell.samples;
+        let count: &mut u64 = stops.entry(profile.stop_of(stack).to_owned()).or_default();
+        *count = count.saturating_add(cell.samples);
     }
     stops
 }

@@ -10,7 +10,7 @@ use std::io::{Cursor, Read};
 
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::RowAccessor;
-use collector::export::samples::{Sample, Samples, Selection};
+use collector::export::samples::{Sample, Samples, Selection, summed};
 use collector::export::{firefox, jfr, otlp, parquet, pprof, speedscope};
 use collector::profile::{Naming, Profile};
 use collector::recording::RecordingReader;
@@ -66,9 +66,9 @@ fn the_stream_of_samples_is_what_the_profile_sums_up() {
     let mut stream = realistic::shop(true);
     let profile = stream.profile();
     let all: Vec<Sample> = samples(&mut stream).collect();
-    assert_eq!(all.len() as u64, profile.total().samples);
+    assert_eq!(all.iter().map(|sample| sample.samples).sum::<u64>(), profile.total().samples);
     assert_eq!(all.iter().map(|sample| sample.cpu_ns).sum::<u64>(), profile.total().cpu_ns);
-    let part = profile.clone().with_samples(all.iter().map(|row| (row.thread, row.stack, row.cpu_ns)));
+    let part = profile.clone().with_samples(summed(all));
     assert_eq!(part.total(), profile.total());
     assert_eq!(Sums::of(&part), Sums::of(&profile));
 }
@@ -440,12 +440,32 @@ fn hostile_sessions_can_be_exported() {
         stack: vec![4; 5],
         cpu_ns: vec![u64::MAX; 4],
         flags: Vec::new(),
+        count: vec![u64::MAX, 0],
     }));
     let lost = vec![Lost { cause: "queue_full".into(), count: u64::MAX, ns: u64::MAX }; 2];
     let account = ThreadAccount { thread: 9, lost: lost.clone(), ..Default::default() };
     stream.send(Body::Statistics(Statistics { threads: vec![account], lost, ..Default::default() }));
     let files = export_all(&mut stream);
     assert!(files.iter().all(|file| !file.is_empty()));
-    let count = stream.profile().total().samples;
-    assert_eq!(most_frequent(&files[4]), count);
+    // The small session's 10 samples, 16 more, and three rows of which one claims to be any number of samples.
+    assert_eq!(most_frequent(&files[4]), 10 + 16 + 1_000 + 1 + 1);
+}
+
+#[test]
+fn merged_samples_are_told_apart_again_in_a_flight_recording() {
+    let mut stream = Stream::new();
+    let stack = stream.java_stack(&["A.main"]);
+    stream.send(Body::Samples(SampleBatch {
+        time_delta_ns: vec![1, 1],
+        thread: vec![1, 1],
+        stack: vec![stack; 2],
+        cpu_ns: vec![7 * INTERVAL_NS + 3, INTERVAL_NS],
+        count: vec![7, 1],
+        ..Default::default()
+    }));
+    let profile = stream.profile();
+    assert_eq!(profile.total().samples, 8);
+    let mut bytes = Vec::new();
+    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut bytes).expect("memory");
+    assert_eq!(most_frequent(&bytes), 8);
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use collector::export::format::{Format, UnknownFormat};
-use collector::export::samples::{Sample, Samples, Selection};
+use collector::export::samples::{Sample, Samples, Selection, summed};
 use collector::export::{collapsed, firefox, flamegraph_html, jfr, otlp, parquet, pprof, speedscope};
 use collector::profile::Profile;
 use collector::recording::RecordingReader;
@@ -163,7 +163,7 @@ fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     // Two formats are drawn from sums, which the profile has already unless a part of it is wanted.
-    let summed = |profile: Profile, samples| {
+    let drawn = |profile: Profile, samples| {
         if selection.is_all() { profile } else { part(profile, samples) }
     };
     match format {
@@ -173,10 +173,10 @@ fn write(
                 Unit::Ns => collapsed::Unit::Nanoseconds,
             };
             let options = collapsed::Options { unit, threads: arguments.threads };
-            collapsed::write(&summed(profile, samples), options, out)
+            collapsed::write(&drawn(profile, samples), options, out)
         }
         Format::Flamegraph => {
-            let profile = summed(profile, samples);
+            let profile = drawn(profile, samples);
             flamegraph_html::write(&profile, title(&profile), out)
         }
         Format::Pprof => pprof::write(&profile, samples, out),
@@ -194,7 +194,7 @@ fn write(
 }
 
 fn part(profile: Profile, samples: impl Iterator<Item = Sample>) -> Profile {
-    profile.with_samples(samples.map(|sample| (sample.thread, sample.stack, sample.cpu_ns)))
+    profile.with_samples(summed(samples))
 }
 
 /// Writes NAME.samples.parquet and NAME.stacks.parquet for NAME.parquet.

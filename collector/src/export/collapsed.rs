@@ -43,7 +43,7 @@ pub fn write(profile: &Profile, options: Options, mut out: impl Write) -> io::Re
         }
         let (cpu_ns, samples) = lines.entry(line).or_default();
         *cpu_ns = cpu_ns.saturating_add(cell.cpu_ns);
-        *samples += cell.samples;
+        *samples = samples.saturating_add(cell.samples);
     }
     let interval_ns = profile.hello().interval_ns;
     for (line, (cpu_ns, samples)) in lines {

@@ -201,7 +201,7 @@ impl<'p> Tables<'p> {
 
     /// How far the profile can be trusted, in words of our own.
     fn account(&mut self, cells: &[(u32, u64, Cell)]) -> Vec<i32> {
-        let samples = cells.iter().map(|(_, _, cell)| cell.samples).sum::<u64>();
+        let samples = cells.iter().fold(0, |sum: u64, (_, _, cell)| sum.saturating_add(cell.samples));
         let summary = Summary::new(self.profile);
         let mut indices = vec![self.attribute("tickwalk.samples", Value::IntValue(samples as i64))];
         if summary.accounted {

@@ -37,6 +37,7 @@ const SAMPLES: &str = "message samples {
     required binary thread (STRING);
     required int64 stack_id;
     required int64 cpu_ns;
+    required int64 samples;
     required boolean failed;
 }";
 
@@ -114,6 +115,7 @@ fn write_samples(
         column::<ByteArrayType>(&mut group, &names, None)?;
         column::<Int64Type>(&mut group, &numbers(&|row| row.stack as i64), None)?;
         column::<Int64Type>(&mut group, &numbers(&|row| row.cpu_ns as i64), None)?;
+        column::<Int64Type>(&mut group, &numbers(&|row| row.samples as i64), None)?;
         column::<BoolType>(&mut group, &rows.iter().map(|row| row.failed).collect::<Vec<bool>>(), None)?;
         group.close()?;
     }

@@ -16,7 +16,7 @@ use crate::recording::RecordingReader;
 /// Bit of [`proto::v1::SampleBatch::flags`]: the stack could not be walked.
 const WALK_FAILED: u32 = 2;
 
-/// One sample.
+/// One sample, or several that the agent merged while its collector was away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// When it was taken, ns since the epoch.
@@ -27,6 +27,8 @@ pub struct Sample {
     pub stack: u64,
     /// CPU time it stands for.
     pub cpu_ns: u64,
+    /// Samples taken: 1, unless it was merged.
+    pub samples: u64,
     /// Whether the stack could not be walked.
     pub failed: bool,
 }
@@ -143,14 +145,15 @@ impl Clock {
 /// The rows that the columns for thread, stack and CPU time all have; a missing time is that of the row before.
 fn rows(batch: &SampleBatch, clock: Clock) -> Vec<Sample> {
     let mut time_ns = batch.first_time_ns;
-    let columns = batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns).enumerate();
+    let counts = batch.count.iter().copied().chain(std::iter::repeat(1));
+    let columns = batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns).zip(counts).enumerate();
     columns
-        .map(|(row, ((&thread, &stack), &cpu_ns))| {
+        .map(|(row, (((&thread, &stack), &cpu_ns), samples))| {
             let delta = batch.time_delta_ns.get(row).copied().unwrap_or_default();
             time_ns = time_ns.wrapping_add_signed(delta);
             let flags = batch.flags.get(row).copied().unwrap_or_default();
             let failed = flags & WALK_FAILED != 0;
-            Sample { time_ns: clock.wall_ns(time_ns), thread, stack, cpu_ns, failed }
+            Sample { time_ns: clock.wall_ns(time_ns), thread, stack, cpu_ns, samples, failed }
         })
         .collect()
 }
@@ -161,7 +164,7 @@ pub fn summed(samples: impl IntoIterator<Item = Sample>) -> Vec<(u32, u64, Cell)
     for sample in samples {
         let cell = cells.entry((sample.thread, sample.stack)).or_default();
         cell.cpu_ns = cell.cpu_ns.saturating_add(sample.cpu_ns);
-        cell.samples += 1;
+        cell.samples = cell.samples.saturating_add(sample.samples);
     }
     let mut cells: Vec<_> = cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
     cells.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));

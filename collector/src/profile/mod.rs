@@ -124,19 +124,19 @@ impl Profile {
         }
     }
 
-    /// The same session with these samples (thread, stack, CPU time) only: a part of it, chosen by thread or time.
+    /// The same session with these samples (thread, stack, sums) only: a part of it, chosen by thread or time.
     ///
     /// The agent's accounts are of the whole session, so a part has none.
     #[must_use]
-    pub fn with_samples(mut self, samples: impl IntoIterator<Item = (u32, u64, u64)>) -> Self {
+    pub fn with_samples(mut self, samples: impl IntoIterator<Item = (u32, u64, Cell)>) -> Self {
         self.cells.clear();
         self.total = Cell::default();
         self.accounts.clear();
         self.statistics = None;
         self.part = true;
-        for (thread, stack, cpu_ns) in samples {
-            self.cells.entry((thread, stack)).or_default().add(cpu_ns);
-            self.total.add(cpu_ns);
+        for (thread, stack, cell) in samples {
+            self.cells.entry((thread, stack)).or_default().add(cell.cpu_ns, cell.samples);
+            self.total.add(cell.cpu_ns, cell.samples);
         }
         self
     }

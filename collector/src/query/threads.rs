@@ -43,7 +43,7 @@ pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
     for (thread, _, cell) in profile.cells() {
         let sum = sampled.entry(thread).or_default();
         sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-        sum.samples += cell.samples;
+        sum.samples = sum.samples.saturating_add(cell.samples);
     }
     let mut rows: Vec<ThreadRow> = profile
         .thread_ids()

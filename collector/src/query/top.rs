@@ -35,7 +35,7 @@ pub fn methods(profile: &Profile, order: Order) -> Vec<MethodCost> {
     for (_, stack, cell) in profile.cells() {
         let sum = by_stack.entry(stack).or_default();
         sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-        sum.samples += cell.samples;
+        sum.samples = sum.samples.saturating_add(cell.samples);
     }
     let mut naming = Naming::new(profile);
     let mut costs: FxHashMap<NameId, (Cell, u64)> = FxHashMap::default();
@@ -46,7 +46,7 @@ pub fn methods(profile: &Profile, order: Order) -> Vec<MethodCost> {
         if let Some(&leaf) = names.first() {
             let own = &mut costs.entry(leaf).or_default().0;
             own.cpu_ns = own.cpu_ns.saturating_add(cell.cpu_ns);
-            own.samples += cell.samples;
+            own.samples = own.samples.saturating_add(cell.samples);
         }
         names.sort_unstable();
         names.dedup();

@@ -27,6 +27,9 @@ use crate::profile::Profile;
 
 /// Bytes of events after which a chunk is written; the JVM's own limit is 12 MB.
 const CHUNK_BYTES: usize = 8 << 20;
+/// Most events for samples that the agent merged into one, so that no number in a recording makes a file of any size.
+/// Samples of a thread merged to a second, the usual case, are at most 1,000 at the shortest interval timers keep.
+const EVENTS_OF_A_MERGED_SAMPLE: u64 = 1_000;
 const HEADER_BYTES: u64 = 68;
 const METADATA_EVENT: u64 = 0;
 const CHECKPOINT_EVENT: u64 = 1;
@@ -93,21 +96,27 @@ impl<'p> Chunk<'p> {
         self.span = Some((first.min(ticks), last.max(ticks)));
         let thread = self.pools.thread(self.profile, sample.thread);
         let stack = self.pools.stack(frames, sample.stack);
-        let mut fields = Bytes::default();
-        fields.number(ticks);
-        fields.number(stack);
-        fields.number(thread);
-        fields.boolean(sample.failed);
-        fields.number(sample.cpu_ns);
-        fields.boolean(false); // stacks are taken where the tick found the thread
-        self.events.event(Id::CpuTimeSample as u64, &fields);
-        if options.execution_samples {
+        // Readers count events, so samples that were merged are told apart again.
+        let count = sample.samples.clamp(1, EVENTS_OF_A_MERGED_SAMPLE);
+        let mut rest_ns = sample.cpu_ns % count;
+        for _ in 0..count {
+            let period_ns = sample.cpu_ns / count + std::mem::take(&mut rest_ns);
             let mut fields = Bytes::default();
             fields.number(ticks);
-            fields.number(thread);
             fields.number(stack);
-            fields.number(self.pools.running());
-            self.events.event(Id::ExecutionSample as u64, &fields);
+            fields.number(thread);
+            fields.boolean(sample.failed);
+            fields.number(period_ns);
+            fields.boolean(false); // stacks are taken where the tick found the thread
+            self.events.event(Id::CpuTimeSample as u64, &fields);
+            if options.execution_samples {
+                let mut fields = Bytes::default();
+                fields.number(ticks);
+                fields.number(thread);
+                fields.number(stack);
+                fields.number(self.pools.running());
+                self.events.event(Id::ExecutionSample as u64, &fields);
+            }
         }
     }
 
