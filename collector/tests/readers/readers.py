@@ -110,18 +110,17 @@ def read_firefox(file):
     """Through the Firefox Profiler's own code, as its command line queries it; CPU time in microseconds."""
     program = ["node", f"{NODE_MODULES}/@firefox-devtools/profiler-cli/dist/profiler-cli.js"]
     interval_ms = json.loads(pathlib.Path(file).read_text())["meta"]["interval"]
-    # The program keeps its sessions in the home directory.
-    home = tempfile.TemporaryDirectory()
-    environment = {"env": os.environ | {"HOME": home.name}}
-    # It gives its server half a second to start, which a busy machine does not always make.
-    loaded = run(*program, "load", file, tries=10, **environment)
-    session = re.search(r"Session started: (\w+)", loaded)[1]
+    sessions = tempfile.TemporaryDirectory()
+    environment = {"env": os.environ | {"PROFILER_CLI_SESSION_DIR": sessions.name}}
 
     def ask(*question):
         return json.loads(run(*program, *question, "--json", "--session", session, **environment))
 
     threads, leaves = Counter(), Counter()
     try:
+        # It gives its server half a second to start, which a busy machine does not always make.
+        loaded = run(*program, "load", file, tries=20, **environment)
+        session = re.search(r"Session started: (\w+)", loaded)[1]
         for thread in ask("thread", "list")["threads"]:
             threads[int(str(thread["tid"]).split(".")[0])] += round(thread["cpuMs"] * 1e6)
             listed = ask("thread", "functions", "--limit", "0", "--include-idle", "--thread", thread["threadHandle"])
