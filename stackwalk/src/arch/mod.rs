@@ -3,9 +3,13 @@
 //! Each supported CPU has a twin file with the same names inside.
 
 #[cfg(target_arch = "x86_64")]
+mod jumped;
+#[cfg(target_arch = "x86_64")]
 mod subtype_check;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use jumped::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use subtype_check::pushed_words;
 #[cfg(target_arch = "x86_64")]

@@ -10,6 +10,7 @@
 //! exit:    leave  [cmp pending exception, jcc]  ret                     native wrappers
 //! poll:    mov r10, [r15+p]  test [r10], eax                            JDK 11
 //! poll:    cmp rsp, [r15+p]  ja stub                                    JDK 17 and later
+//! exit:    add rsp, n   pop rbp   jmp stub                              C2, exceptions not caught
 //! stub:    lea r10, [rip+d]  mov [r15+saved_exception_pc], r10  jmp     frame already gone
 //! ```
 //!
@@ -172,12 +173,20 @@ fn is_exit_tail(code: &[u8], native: bool) -> bool {
 pub(crate) fn epilogue(around: Around<'_>, native: bool, saved_exception_pc: Option<u32>) -> Option<Unwind> {
     match around.after {
         [0x5d, rest @ ..] if is_exit_tail(rest, native) => Some(Unwind::Pushed),
+        // An exception that is not caught here goes on in the caller: C2 jumps to a stub.
+        [0x5d, 0xe9, ..] => Some(Unwind::Pushed),
+        [0xe9, ..] if has_left_frame(around.before) => Some(Unwind::Return),
         // leave: fp still describes the frame.
         [0xc9, ..] if native => Some(Unwind::FramePointer),
         after if is_exit_tail(after, native) => Some(Unwind::Return),
         after if is_poll_stub(around.before, after, saved_exception_pc?) => Some(Unwind::Return),
         _ => None,
     }
+}
+
+/// Whether the last instructions were `add rsp, n; pop rbp`.
+fn has_left_frame(before: &[u8]) -> bool {
+    matches!(before, [.., 0x48, 0x83, 0xc4, _, 0x5d] | [.., 0x48, 0x81, 0xc4, _, _, _, _, 0x5d])
 }
 
 /// Whether the pc is in the out-of-line part of a return poll.
@@ -299,6 +308,13 @@ mod tests {
         assert_eq!(exit(&[0x0f, 0x87, 0, 1, 0, 0, 0xc3]), Some(Unwind::Return));
         assert_eq!(exit(&[0x4d, 0x8b, 0x97, 8, 1, 0, 0, 0x41, 0x85, 0x02, 0xc3]), Some(Unwind::Return));
         assert_eq!(exit(&[0x41, 0x85, 0x02, 0x90]), None, "loop poll");
+        assert_eq!(exit(&[0x5d, 0xe9, 0x6f, 0x42, 0xb8, 0xff]), Some(Unwind::Pushed), "rethrow");
+        let left = Around {
+            before: &[0x48, 0x83, 0xc4, 0x10, 0x5d],
+            after: &[0xe9, 0x6f, 0x42, 0xb8, 0xff],
+            from_entry: false,
+        };
+        assert_eq!(epilogue(left, false, None), Some(Unwind::Return), "rethrow, frame gone");
         assert_eq!(
             exit(&[0x4c, 0x8d, 0x15, 1, 2, 3, 4, 0x4d, 0x89, 0x97, 0x48, 5, 0, 0]),
             Some(Unwind::Return)

@@ -33,6 +33,8 @@ pub(crate) enum BlobKind {
     Deoptimization,
     /// Reached from a safepoint poll; its return address may be an instruction that did not call.
     Safepoint,
+    /// Looks up the handler of an exception that compiled code threw, and jumps there.
+    Exception,
     /// Native code calling Java without the call stub.
     Upcall,
 }
@@ -104,7 +106,7 @@ fn kind<M: Memory + ?Sized>(
             (kinds.method_handle_adapter, BlobKind::Leaf),
             (kinds.vtable, BlobKind::Leaf),
             (kinds.runtime_stub, BlobKind::RuntimeStub),
-            (kinds.exception, BlobKind::RuntimeStub),
+            (kinds.exception, BlobKind::Exception),
             (kinds.deoptimization, BlobKind::Deoptimization),
             (kinds.uncommon_trap, BlobKind::Deoptimization),
             (kinds.safepoint, BlobKind::Safepoint),
@@ -128,6 +130,7 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
         b"I2C/C2I adapters" => BlobKind::Adapter,
         b"MethodHandles adapters" | b"vtable chunks" | b"InlineCacheBuffer" => BlobKind::Leaf,
         b"DeoptimizationBlob" | b"UncommonTrapBlob" => BlobKind::Deoptimization,
+        b"ExceptionBlob" => BlobKind::Exception,
         b"SafepointBlob" => BlobKind::Safepoint,
         name if is_continuation_stubs(name) => BlobKind::ContinuationStubs,
         name if name.starts_with(b"StubRoutines") => BlobKind::StubRoutines,

@@ -37,13 +37,22 @@ impl<M: Memory> Walk<'_, M> {
                 self.step_compiled(cursor, &entry)
             }
             BlobKind::ContinuationStubs => Err(Stop::ContinuationBarrier),
-            BlobKind::RuntimeStub | BlobKind::Safepoint if blob.frame_bytes >= 16 => {
+            BlobKind::Safepoint if blob.frame_bytes >= 16 => {
+                let frame = cursor.sp.wrapping_add(blob.frame_bytes);
+                let fp = self.word(frame.wrapping_sub(16))?;
+                let next = match self.returning_below(blob, frame.wrapping_sub(8), fp) {
+                    Some(polling) => Ok(polling),
+                    None => self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm),
+                };
+                Ok(Step { emit: stub, next })
+            }
+            BlobKind::RuntimeStub | BlobKind::Exception if blob.frame_bytes >= 16 => {
                 let next = self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm);
                 Ok(Step { emit: stub, next })
             }
             BlobKind::Deoptimization => Err(Stop::Deoptimizing),
             BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
-            BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint => {
+            BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self.caller_of_calling_stub(cursor).ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })
             }

@@ -176,6 +176,9 @@ impl<M: Memory> Walk<'_, M> {
             _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
             _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
         };
+        if let Some(jumped) = self.jumped_into(cursor, blob) {
+            return Some(jumped);
+        }
         let proven = self.caller_of_runtime_stub(cursor, blob);
         if proven.is_some() {
             return proven;
@@ -190,13 +193,15 @@ impl<M: Memory> Walk<'_, M> {
         found.map(|next| Cursor { doing, ..next })
     }
 
-    /// C1's stubs without fixed frame are called directly, so the return address proves itself.
+    /// C1's stubs without fixed frame and the routines of `StubRoutines` are called directly, so the return address
+    /// proves itself; some routines save up to 64 bytes of vectors without building a frame.
     ///
     /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
     /// jump.
     fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        if blob.kind != BlobKind::RuntimeStub || blob.frame_bytes != 0 {
+        let called = matches!(blob.kind, BlobKind::RuntimeStub | BlobKind::StubRoutines);
+        if !called || blob.frame_bytes != 0 {
             return None;
         }
         let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);

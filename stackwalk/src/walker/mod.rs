@@ -9,6 +9,7 @@ mod caller;
 mod compiled;
 mod frozen;
 mod interrupted;
+mod jumped;
 mod recover;
 
 use crate::cache::ScopeCache;
@@ -60,6 +61,7 @@ impl<'a, M: Memory> Walker<'a, M> {
             stack: StackCopy::new(capture.stack_low, stack),
             low: 0,
             high: capture.stack_high,
+            jumped: false,
             thawing: Thawing::new(frozen),
             capture: *capture,
         });
@@ -156,6 +158,10 @@ enum Doing {
     CallingJava,
     /// Calling VM code, which may have been entered without debug information.
     CallingVm,
+    /// Stopped at a poll of a loop: the frame is whole, and no call leads on.
+    Polling,
+    /// Stopped at the poll of its return: the frame is gone, sp points at the return address.
+    Returning,
 }
 
 /// Position of the walk.
@@ -176,7 +182,7 @@ impl Cursor {
         match self.doing {
             Doing::Interrupted => PcMatch::Next,
             Doing::CallingJava => PcMatch::Exact,
-            Doing::CallingVm => PcMatch::ExactOrNext,
+            Doing::CallingVm | Doing::Polling | Doing::Returning => PcMatch::ExactOrNext,
         }
     }
 }
@@ -226,6 +232,8 @@ struct Walk<'w, M> {
     low: u64,
     /// End of the frames in `stack`.
     high: u64,
+    /// Whether the walk has followed a jump; only the newest frame is left by one.
+    jumped: bool,
     thawing: Thawing<'w>,
     capture: Capture,
 }
@@ -275,7 +283,10 @@ impl<M: Memory> Walk<'_, M> {
         if self.leaves_chunk(next.sp) {
             return self.next_chunk();
         }
-        if next.sp <= self.low {
+        // A poll is left by a jump: its code may stand at the same sp as what was entered from it, once.
+        let jumped = matches!(next.doing, Doing::Polling | Doing::Returning) && !self.jumped;
+        self.jumped |= jumped;
+        if next.sp < self.low || (next.sp == self.low && !jumped) {
             return Err(Stop::NotProgressing(self.low));
         }
         self.aligned(next)
@@ -285,7 +296,8 @@ impl<M: Memory> Walk<'_, M> {
         self.low = cursor.sp;
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
-            Doing::CallingJava | Doing::CallingVm => self.step_caller(cursor),
+            Doing::CallingJava | Doing::CallingVm | Doing::Polling => self.step_caller(cursor),
+            Doing::Returning => self.step_returning(cursor),
         }
     }
 

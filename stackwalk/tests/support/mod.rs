@@ -6,8 +6,9 @@ pub mod fixture;
 pub mod walks;
 
 use nix::sys::ptrace;
+use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use stackwalk::{Capture, HotSpot, Memory, Unreadable};
 use std::collections::HashMap;
@@ -186,6 +187,49 @@ pub fn with_stopped<T>(
     let result = snapshot.as_ref().map(while_stopped);
     ptrace::detach(tid, None).expect("stopped");
     result
+}
+
+/// The flag that a debugger sets to step; code that saves and restores flags would keep it for ever.
+const TRAP_FLAG: u64 = 0x100;
+
+/// Stops one thread, lets it execute one instruction after the other, and shows it after each; signals it gets on the
+/// way are delivered. The JVM is killed afterwards: flags that were saved while
+/// stepping may trap at any time.
+pub fn step_through(
+    hotspot: &HotSpot,
+    memory: &RemoteMemory,
+    thread: u64,
+    tid: u32,
+    steps: u32,
+    mut each: impl FnMut(&Snapshot),
+) {
+    let tid = Pid::from_raw(tid as i32);
+    if ptrace::seize(tid, ptrace::Options::empty()).is_err() {
+        return;
+    }
+    ptrace::interrupt(tid).expect("seized");
+    waitpid(tid, Some(WaitPidFlag::__WALL)).expect("stops");
+    let mut signal = None;
+    for _ in 0..steps {
+        ptrace::step(tid, signal).expect("stopped");
+        signal = match waitpid(tid, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => None,
+            Ok(WaitStatus::Stopped(_, other)) => Some(other),
+            Ok(WaitStatus::PtraceEvent(..)) => None,
+            status => panic!("after a step: {status:?}"),
+        };
+        let mut registers = ptrace::getregs(tid).expect("stopped");
+        if registers.eflags & TRAP_FLAG != 0 {
+            registers.eflags &= !TRAP_FLAG;
+            ptrace::setregs(tid, registers).expect("stopped");
+        }
+        if let Some(snapshot) = snapshot(hotspot, memory, thread, tid) {
+            each(&snapshot);
+        }
+    }
+    nix::sys::signal::kill(memory.0, Signal::SIGKILL).expect("own child");
+    // The traced thread has to be reaped before its process can be.
+    while !matches!(waitpid(tid, Some(WaitPidFlag::__WALL)), Ok(WaitStatus::Signaled(..)) | Err(_)) {}
 }
 
 fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> Option<Snapshot> {

@@ -1,0 +1,146 @@
+//! Walks a real JVM's threads after every single instruction they execute.
+//!
+//! Stopping at random finds the instructions that take long; stepping finds all of them: prologues, epilogues, polls,
+//! stubs, adapters, and the interpreter entering and leaving methods.
+//! Two things must hold at each step: the walk reaches the thread's root, and the callers are those of the step before,
+//! but for one frame pushed, popped or replaced.
+//!
+//! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk --test every_instruction -- --nocapture`
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop};
+use support::walks::{Named, walk};
+use support::{Jvm, RemoteMemory, Snapshot, compile, jdks, pause, step_through};
+
+/// Steps of each busy thread; TICKWALK_STEPS overrides.
+fn steps_per_thread() -> u32 {
+    std::env::var("TICKWALK_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(1500)
+}
+
+const MODES: [(&str, &[&str]); 3] =
+    [("default", &[]), ("interpreter", &["-Xint"]), ("c1", &["-XX:TieredStopAtLevel=1"])];
+
+/// Threads of the workload, each stepped through in a JVM of its own.
+const THREADS: [&str; 5] = ["busy-recursion", "busy-exception", "busy-text", "busy-lambda", "busy-chain"];
+
+/// One frame of the machine: where its caller's lies, and the outermost method at its pc.
+fn physical(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
+    let mut found: Vec<(u64, String)> = Vec::new();
+    for (frame, named) in frames {
+        let name = named.as_ref().map_or_else(String::new, |named| format!("{}.{}", named.class, named.name));
+        let place = frame.place();
+        match found.last_mut() {
+            Some((sp, last)) if *sp == place.sp && !matches!(frame, Frame::Stub { .. }) => *last = name,
+            _ => found.push((place.sp, name)),
+        }
+    }
+    found.into_iter().map(|(_, name)| name).filter(|name| !name.is_empty()).collect()
+}
+
+/// Whether one call, return or jump leads from one list of frames, newest first, to the other.
+fn follows(before: &[String], after: &[String]) -> bool {
+    let callers = |frames: &'_ [String]| frames.get(1..).unwrap_or_default().to_vec();
+    callers(before) == callers(after) || callers(after) == before || callers(before) == after
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Steps in C code, among it the VM's own signal handler: not judged here.
+    native: u32,
+    steps: u32,
+    whole: u32,
+    jumps: u32,
+    problems: BTreeMap<String, u32>,
+}
+
+fn describe(hotspot: &HotSpot, memory: &RemoteMemory, snapshot: &Snapshot, what: &str) -> String {
+    let capture = &snapshot.capture;
+    let mut code = [0; 40];
+    let _ = memory.read(capture.pc - 16, &mut code);
+    let mut name = [0; 48];
+    let blob = hotspot.blob_at(memory, stackwalk::Pc(capture.pc));
+    let length = blob.ok().and_then(|blob| hotspot.blob_name(memory, blob, &mut name).ok()).unwrap_or(0);
+    let name = String::from_utf8_lossy(&name[..length]).into_owned();
+    let anchor = if capture.anchor_sp == 0 { "" } else { " anchor" };
+    format!("{what} in [{name}]{anchor} {:02x?} | {:02x?}", &code[..16], &code[16..])
+}
+
+#[test]
+fn every_step_has_its_callers() {
+    let classes = compile("Stacks.java");
+    let mut problems = Vec::new();
+    for (major, home) in jdks() {
+        for (mode, flags) in MODES {
+            let wanted =
+                |variable: &str, value: &str| std::env::var(variable).map_or(true, |wanted| wanted == value);
+            if !wanted("TICKWALK_MODE", mode) || !wanted("TICKWALK_JDK", &major.to_string()) {
+                continue;
+            }
+            let mut seen = Seen::default();
+            for name in THREADS {
+                let jvm = Jvm::start(&home, flags, &classes, "Stacks");
+                // Let the compilers finish: code that is replaced while it is stepped through tells nothing.
+                pause(2500);
+                step_one(&jvm, name, &mut seen);
+            }
+            let share = f64::from(seen.whole) / f64::from(seen.steps.max(1));
+            println!(
+                "JDK {major} {mode}: {} of {} steps in VM code whole ({:.2} %), {} jumps, {} steps in C code",
+                seen.whole,
+                seen.steps,
+                100.0 * share,
+                seen.jumps,
+                seen.native
+            );
+            let mut worst: Vec<_> = seen.problems.iter().collect();
+            worst.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            let shown = std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+            for (text, count) in worst.into_iter().take(shown) {
+                println!("  {count:5} {text}");
+            }
+            let jumps = f64::from(seen.jumps) / f64::from(seen.steps.max(1));
+            if seen.steps < 1000 || share < 0.99 || jumps > 0.005 {
+                problems.push(format!("JDK {major} {mode}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// Steps through the thread of this name.
+fn step_one(jvm: &Jvm, wanted: &str, seen: &mut Seen) {
+    let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
+    let mut cache = Box::new(ScopeCache::new());
+    for thread in hotspot.java_threads(&memory) {
+        let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
+        let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
+        let Some(name) = name.ok().filter(|name| name.trim() == wanted) else { continue };
+        let mut before: Option<Vec<String>> = None;
+        step_through(&hotspot, &memory, thread, tid, steps_per_thread(), |snapshot| {
+            let (frames, stop) = walk(&hotspot, &memory, &mut cache, &snapshot.capture, &snapshot.stack);
+            if !hotspot.is_code(snapshot.capture.pc) {
+                seen.native += 1;
+                return;
+            }
+            seen.steps += 1;
+            let now = physical(&frames);
+            if stop != Stop::EndOfStack {
+                let text = describe(&hotspot, &memory, snapshot, &format!("{} {}", name.trim(), stop.name()));
+                *seen.problems.entry(text).or_default() += 1;
+                return;
+            }
+            seen.whole += 1;
+            if let Some(before) = before.replace(now.clone())
+                && !follows(&before, &now)
+            {
+                seen.jumps += 1;
+                let short = |frames: &[String]| frames.iter().take(4).cloned().collect::<Vec<_>>().join("<");
+                let what = format!("{} jump {} -> {}", name.trim(), short(&before), short(&now));
+                *seen.problems.entry(describe(&hotspot, &memory, snapshot, &what)).or_default() += 1;
+            }
+        });
+    }
+}
