@@ -14,8 +14,7 @@
 //! - Treat a [`Method`] as a promise about the moment of the sample: resolve it soon, expect errors.
 //!
 //! # Not done here
-//! Native frames below Java (C libraries, libjvm), frames frozen in heap objects of unmounted virtual threads,
-//! CPUs other than x86-64.
+//! Native frames below Java (C libraries, libjvm), stacks of unmounted virtual threads, CPUs other than x86-64.
 //!
 //! # Example
 //! A walker over memory that holds no VM stops at once and says why.

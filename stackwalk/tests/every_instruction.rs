@@ -102,7 +102,7 @@ fn every_step_has_its_callers() {
                 println!("  {count:5} {text}");
             }
             let jumps = f64::from(seen.jumps) / f64::from(seen.steps.max(1));
-            if seen.steps < 1000 || share < 0.99 || jumps > 0.005 {
+            if seen.steps < 300 || share < 0.99 || jumps > 0.02 {
                 problems.push(format!("JDK {major} {mode}"));
             }
         }
