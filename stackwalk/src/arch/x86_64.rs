@@ -11,7 +11,7 @@
 //! poll:    mov r10, [r15+p]  test [r10], eax                            JDK 11
 //! poll:    cmp rsp, [r15+p]  ja stub                                    JDK 17 and later
 //! exit:    add rsp, n   pop rbp   jmp stub                              C2, exceptions not caught
-//! stub:    lea r10, [rip+d]  mov [r15+saved_exception_pc], r10  jmp     frame already gone
+//! stub:    lea r10, [rip+d]  mov [r15+saved_exception_pc], r10  jmp     frame already gone; C1: mov r10, imm64
 //! ```
 //!
 //! Sources: `MachPrologNode`/`MachEpilogNode` in `cpu/x86/x86_64.ad`, `c1_MacroAssembler_x86.cpp`,
@@ -197,6 +197,7 @@ fn is_poll_stub(before: &[u8], after: &[u8], saved_exception_pc: u32) -> bool {
     };
     match after {
         [0x4c, 0x8d, 0x15, _, _, _, _, rest @ ..] => store(rest),
+        [0x49, 0xba, _, _, _, _, _, _, _, _, rest @ ..] => store(rest),
         [0x4d, 0x89, 0x97, ..] => store(after),
         [0xe9, ..] => before.len().checked_sub(7).and_then(|at| before.get(at..)).is_some_and(store),
         _ => false,
@@ -308,6 +309,8 @@ mod tests {
         assert_eq!(exit(&[0x0f, 0x87, 0, 1, 0, 0, 0xc3]), Some(Unwind::Return));
         assert_eq!(exit(&[0x4d, 0x8b, 0x97, 8, 1, 0, 0, 0x41, 0x85, 0x02, 0xc3]), Some(Unwind::Return));
         assert_eq!(exit(&[0x41, 0x85, 0x02, 0x90]), None, "loop poll");
+        let of_c1 = [0x49, 0xba, 1, 2, 3, 4, 5, 6, 7, 8, 0x4d, 0x89, 0x97, 0x48, 5, 0, 0, 0xe9];
+        assert_eq!(exit(&of_c1), Some(Unwind::Return));
         assert_eq!(exit(&[0x5d, 0xe9, 0x6f, 0x42, 0xb8, 0xff]), Some(Unwind::Pushed), "rethrow");
         let left = Around {
             before: &[0x48, 0x83, 0xc4, 0x10, 0x5d],
