@@ -351,7 +351,8 @@ fn virtual_threads_end_at_their_own_root() {
                 };
                 // Thread dumps leave out carriers.
                 let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
-                if !name.is_ok_and(|name| name.starts_with("ForkJoinPool")) {
+                // Shortened by JDK 26 and later to `ForkJoi..rker-1`.
+                if !name.is_ok_and(|name| name.starts_with("ForkJoi")) {
                     continue;
                 }
                 with_stopped(&hotspot, &memory, thread, tid, |Snapshot { capture, stack }| {
