@@ -22,10 +22,27 @@ pub fn list() -> Vec<i32> {
 pub fn name_of(tid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+    if let Some(whole) = lengthened(&name) {
+        return Some(whole);
+    }
     let whole = CUT_NAMES
         .iter()
         .find(|whole| whole.len() > name.len() && name.len() == 15 && whole.starts_with(&name));
     Some(whole.map_or(name, |whole| (*whole).to_owned()))
+}
+
+/// Beginning of a name whose middle the VM left out: JDK 26 and later keep 7 bytes and the last 6, because the
+/// kernel keeps 15 (`os::Linux::set_native_thread_name`, seen on 26 to 28).
+fn shortened(name: &str) -> Option<(&str, &str)> {
+    name.split_at_checked(7).and_then(|(begin, rest)| Some((begin, rest.strip_prefix("..")?)))
+}
+
+/// The whole of a shortened name of the VM's own, with its number.
+fn lengthened(name: &str) -> Option<String> {
+    let (begin, end) = shortened(name)?;
+    let letters = end.trim_end_matches(|last: char| last.is_ascii_digit());
+    let whole = CUT_NAMES.iter().find(|whole| whole.starts_with(begin) && whole.ends_with(letters))?;
+    Some(format!("{whole}{}", &end[letters.len()..]))
 }
 
 /// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that was cut off stays unknown.
@@ -57,7 +74,12 @@ pub fn kind_of(name: &str) -> ThreadKind {
     ];
     const VM: [&str; 6] =
         ["VM Thread", "VM Periodic", "Service Thread", "Monitor Defl", "Signal Dispatch", "Notification"];
-    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let begin = shortened(name).map(|(begin, _)| begin);
+    let starts = |prefixes: &[&str]| {
+        let is =
+            |prefix: &&str| name.starts_with(prefix) || begin.is_some_and(|begin| prefix.starts_with(begin));
+        prefixes.iter().any(is)
+    };
     if starts(&COMPILER) {
         ThreadKind::Compiler
     } else if starts(&GC)
@@ -83,11 +105,23 @@ mod tests {
             ("G1 Conc#0", ThreadKind::Gc),
             ("ZDriverMinor", ThreadKind::Gc),
             ("VM Periodic Tas", ThreadKind::Vm),
+            ("C1 Comp..hread0", ThreadKind::Compiler),
+            ("VM Peri..Thread", ThreadKind::Vm),
+            ("G1 Refi..kers#0", ThreadKind::Gc),
+            ("ForkJoi..rker-1", ThreadKind::Native),
             ("java", ThreadKind::Native),
             ("Zookeeper", ThreadKind::Native),
         ];
         for (name, kind) in cases {
             assert_eq!(kind_of(name), kind, "{name}");
         }
+    }
+
+    #[test]
+    fn shortened_names_are_whole_again() {
+        assert_eq!(lengthened("C2 Comp..hread0").as_deref(), Some("C2 CompilerThread0"));
+        assert_eq!(lengthened("VM Peri..Thread").as_deref(), Some("VM Periodic Task Thread"));
+        assert_eq!(lengthened("ForkJoi..rker-1"), None);
+        assert_eq!(lengthened("VM Thread"), None);
     }
 }

@@ -8,8 +8,9 @@
 //! counts, identities and ratios, never on elapsed time; nothing here waits by the clock.
 //!
 //! What a test needs: `java-tests/fetch` once (JDKs and compiler), `cargo build` before (agent and binary).
-//! Environment: `TICKWALK_JDKS` (folder of JAVA_HOMEs named by version), `TICKWALK_BIN_DIR` (folder with
-//! `tickwalk` and `libtickwalk.so`), `TICKWALK_REQUIRE_JDKS=1` (a missing JDK fails instead of skipping).
+//! Environment: `TICKWALK_JDKS` (folder of JAVA_HOMEs named by version), `TICKWALK_JDK` (names of some of them, or
+//! `all`, in place of the pinned four), `TICKWALK_BIN_DIR` (folder with `tickwalk` and `libtickwalk.so`),
+//! `TICKWALK_REQUIRE_JDKS=1` (a missing JDK fails instead of skipping).
 //!
 //! This is test support: what cannot be found or parsed is a panic with the remedy in its text.
 #![forbid(unsafe_code)]

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::Command;
 use support::fixture::{Fixture, Recorder, Thread, reduced_tables, tables_address};
 use support::walks::{Named, as_dumped, as_text, walk};
-use support::{Jvm, RemoteMemory, Snapshot, compile, jdks, pause, with_stopped};
+use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, with_stopped};
 
 /// Stops of each busy thread; TICKWALK_STOPS overrides.
 fn stops_per_thread() -> u32 {
@@ -21,9 +21,8 @@ fn stops_per_thread() -> u32 {
 }
 
 /// Modes to run, all if TICKWALK_MODE is unset.
-fn wanted(mode: &str, major: u32) -> bool {
-    let is = |variable: &str, value: &str| std::env::var(variable).map_or(true, |wanted| wanted == value);
-    is("TICKWALK_MODE", mode) && is("TICKWALK_JDK", &major.to_string())
+fn wanted(mode: &str) -> bool {
+    std::env::var("TICKWALK_MODE").map_or(true, |wanted| wanted == mode)
 }
 
 const MODES: [(&str, &[&str]); 4] = [
@@ -295,9 +294,9 @@ fn walks_agree_with_the_vm() {
     let classes = compile("Stacks.java");
     let invokes = invokes(&classes);
     let mut problems = Vec::new();
-    for (major, home) in jdks() {
+    for Jdk { name, major, home } in jdks() {
         for (mode, flags) in MODES {
-            if !wanted(mode, major) {
+            if !wanted(mode) {
                 continue;
             }
             let jvm = Jvm::start(&home, flags, &classes, "Stacks");
@@ -308,7 +307,7 @@ fn walks_agree_with_the_vm() {
             let busy = check_busy(&jvm, &hotspot, &mut cache, &invokes);
             let share = 100.0 * f64::from(busy.complete) / f64::from(busy.walks.max(1));
             println!(
-                "JDK {major} {mode}: quiet {equal} equal {} different; busy {} of {} whole ({share:.1} %), \
+                "JDK {name} {mode}: quiet {equal} equal {} different; busy {} of {} whole ({share:.1} %), \
                  {} places, {} in Java without anchor, {} contradictions; {:?} {:?}",
                 different.len(),
                 busy.complete,
@@ -327,7 +326,7 @@ fn walks_agree_with_the_vm() {
                 println!("    {line}");
             }
             if equal < 6 || !different.is_empty() || share < 98.0 || !busy.contradictions.is_empty() {
-                problems.push(format!("JDK {major} {mode}"));
+                problems.push(format!("JDK {name} {mode}"));
             }
         }
     }
@@ -338,7 +337,7 @@ fn walks_agree_with_the_vm() {
 #[test]
 fn virtual_threads_end_at_their_own_root() {
     let classes = compile("Virtual.java");
-    for (major, home) in jdks().into_iter().filter(|(major, _)| *major >= 21) {
+    for Jdk { name, home, .. } in jdks().into_iter().filter(|jdk| jdk.major >= 21) {
         let jvm = Jvm::start(&home, &["-Djdk.virtualThreadScheduler.parallelism=2"], &classes, "Virtual");
         let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
         let mut cache = Box::new(ScopeCache::new());
@@ -352,7 +351,8 @@ fn virtual_threads_end_at_their_own_root() {
                 };
                 // Thread dumps leave out carriers.
                 let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
-                if !name.is_ok_and(|name| name.starts_with("ForkJoinPool")) {
+                // Shortened by JDK 26 and later to `ForkJoi..rker-1`.
+                if !name.is_ok_and(|name| name.starts_with("ForkJoi")) {
                     continue;
                 }
                 with_stopped(&hotspot, &memory, thread, tid, |Snapshot { capture, stack }| {
@@ -367,12 +367,12 @@ fn virtual_threads_end_at_their_own_root() {
                 });
             }
         }
-        println!("JDK {major} virtual threads: {stops:?}");
+        println!("JDK {name} virtual threads: {stops:?}");
         let count = |stop: Stop, root: &str| stops.get(&(stop.name(), root.to_owned())).copied().unwrap_or(0);
         let whole = count(Stop::EndOfContinuation, "jdk/internal/vm/Continuation.enter");
         let frozen = count(Stop::ContinuationBarrier, "Virtual.descend");
-        assert!(whole > 0 && frozen > 0, "JDK {major}");
-        assert!(f64::from(whole + frozen) >= 0.98 * f64::from(walks), "JDK {major}");
+        assert!(whole > 0 && frozen > 0, "JDK {name}");
+        assert!(f64::from(whole + frozen) >= 0.98 * f64::from(walks), "JDK {name}");
     }
 }
 
@@ -385,7 +385,7 @@ fn asked_for(variable: &str) -> bool {
     asked
 }
 
-/// Writes `tests/fixtures/jdk<N>-x86_64/stacks.bin` anew:
+/// Writes `tests/fixtures/jdk<NAME>-x86_64/stacks.bin` anew:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test attached_jvm record_fixtures`
 #[test]
 fn record_fixtures() {
@@ -393,7 +393,7 @@ fn record_fixtures() {
         return;
     }
     let classes = compile("Stacks.java");
-    for (major, home) in jdks() {
+    for Jdk { name: jdk, home, .. } in jdks() {
         let jvm = Jvm::start(&home, &["-XX:+UseSerialGC"], &classes, "Stacks");
         let memory = jvm.memory();
         let symbols = jvm.symbols();
@@ -437,7 +437,7 @@ fn record_fixtures() {
         fixture.regions.extend(regions);
         fixture.threads = threads;
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        fixture.store(&folder.join(format!("jdk{major}-x86_64/stacks.bin")));
+        fixture.store(&folder.join(format!("jdk{jdk}-x86_64/stacks.bin")));
     }
 }
 
@@ -483,7 +483,7 @@ fn warm_walk_cost() {
         return;
     }
     let classes = compile("Stacks.java");
-    for (major, home) in jdks() {
+    for Jdk { name, home, .. } in jdks() {
         let jvm = Jvm::start(&home, &[], &classes, "Stacks");
         let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
         let dump = parse_dump(&jvm.thread_dump());
@@ -514,7 +514,7 @@ fn warm_walk_cost() {
             let warm = start.elapsed() / WALKS;
             let calls = live.system_calls.get();
             println!(
-                "JDK {major}: {frames} frames, cold {cold:?}, warm {warm:?}, {calls} system calls in all"
+                "JDK {name}: {frames} frames, cold {cold:?}, warm {warm:?}, {calls} system calls in all"
             );
             nix::sys::signal::kill(jvm.pid(), nix::sys::signal::Signal::SIGCONT).expect("own child");
         });

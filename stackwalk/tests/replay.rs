@@ -12,7 +12,9 @@ use stackwalk::{Capture, ScopeCache, Stop};
 
 fn check(fixture: &Fixture, major: &str) {
     let hotspot = fixture.hotspot();
-    assert_eq!(format!("jdk{}-x86_64", hotspot.jdk_major()), major);
+    let release = hotspot.jdk_major();
+    // A release has the fixture of its pinned build or one of another build, which is named by it as well.
+    assert!([format!("jdk{release}-x86_64"), format!("jdk{release}-sid-x86_64")].contains(&major.to_owned()));
     let mut cache = Box::new(ScopeCache::new());
     // The second round is answered by the cache and must not differ.
     for _ in 0..2 {
@@ -28,7 +30,7 @@ fn check(fixture: &Fixture, major: &str) {
 #[test]
 fn recorded_walks_are_repeated() {
     let files = fixture::all();
-    assert_eq!(files.len(), 4, "one per JDK");
+    assert_eq!(files.len(), 7, "one per JDK");
     for file in files {
         let major = file.parent().and_then(|folder| folder.file_name()).expect("a folder").to_string_lossy();
         check(&Fixture::load(&file), &major);

@@ -10,6 +10,9 @@ use super::Finding;
 /// Oldest major version supported.
 const OLDEST: u32 = 11;
 
+/// Newest major version whose layout has been tested; `design/new-jdk-checklist.md` says how to raise it.
+const NEWEST_TESTED: u32 = 28;
+
 const SUBJECT: &str = "JDK";
 
 pub(super) fn examine() -> Vec<Finding> {
@@ -64,6 +67,10 @@ fn judge(home: &Path) -> Finding {
         Some(major) if major < OLDEST => {
             let fix = format!("use version {OLDEST} or newer");
             Finding::warn(SUBJECT, format!("{found}: too old"), fix)
+        }
+        Some(major) if major > NEWEST_TESTED => {
+            let fix = "try it: a JDK whose layout is not understood is refused when recording starts";
+            Finding::warn(SUBJECT, format!("{found}: newer than {NEWEST_TESTED}, not tested"), fix)
         }
         Some(_) => Finding::ok(SUBJECT, format!("{found}: supported")),
         None => Finding::warn(

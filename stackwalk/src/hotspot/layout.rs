@@ -155,6 +155,7 @@ pub(crate) struct MethodLayout {
     pub(crate) pool_holder: u32,
     pub(crate) pool_length: u32,
     pub(crate) source_file: Option<SourceFileIndex>,
+    pub(crate) klass_constants: Option<u32>,
     pub(crate) klass_name: u32,
     pub(crate) symbol_length: u32,
     pub(crate) symbol_body: u32,
@@ -396,6 +397,7 @@ fn method(
         source_file: offset(fields.pool_source_file_index)
             .map(SourceFileIndex::Pool)
             .or(offset(fields.klass_source_file_index).map(SourceFileIndex::Klass)),
+        klass_constants: offset(fields.klass_constants),
         klass_name: need!(offset fields.klass_name),
         symbol_length: need!(offset fields.symbol_length),
         symbol_body: need!(offset fields.symbol_body),

@@ -108,13 +108,14 @@ impl HotSpot {
         let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
         let holder = pointer(memory.read_u64(at(pool, layout.pool_holder))?)?;
         let pool_length = memory.read_u32(at(pool, layout.pool_length))?;
-        let symbol = |index: u16| -> Result<Symbol, MethodError> {
+        let symbol_of = |pool: u64, pool_length: u32, index: u16| -> Result<Symbol, MethodError> {
             if u32::from(index) >= pool_length {
                 return Err(MethodError::BadIndex(u64::from(pool_length) << 32 | u64::from(index)));
             }
             let slot = pool.wrapping_add(layout.pool_header).wrapping_add(u64::from(index) * 8);
             Ok(Symbol(pointer(memory.read_u64(slot)?)?))
         };
+        let symbol = |index| symbol_of(pool, pool_length, index);
         let source_file_index = match layout.source_file {
             Some(SourceFileIndex::Pool(offset)) => memory.read_u16(at(pool, offset))?,
             Some(SourceFileIndex::Klass(offset)) => memory.read_u16(at(holder, offset))?,
@@ -124,7 +125,17 @@ impl HotSpot {
             Some(flags) => flags.read(memory, method.0)? & HIDDEN_IN_METHOD != 0,
             None => layout.const_method_flags.read(memory, const_method)? & HIDDEN_IN_CONST_METHOD != 0,
         };
-        let source_file = if source_file_index == 0 { None } else { Some(symbol(source_file_index)?) };
+        let source_file = match layout.klass_constants {
+            _ if source_file_index == 0 => None,
+            // A method handle linker has a pool of its own with three entries, but the index is copied from the
+            // pool of its class (`Method::make_method_handle_intrinsic`, `ConstantPool::copy_fields`).
+            Some(constants) if u32::from(source_file_index) >= pool_length => {
+                let pool = pointer(memory.read_u64(at(holder, constants))?)?;
+                let pool_length = memory.read_u32(at(pool, layout.pool_length))?;
+                Some(symbol_of(pool, pool_length, source_file_index)?)
+            }
+            _ => Some(symbol(source_file_index)?),
+        };
         Ok(MethodNames {
             class: Symbol(pointer(memory.read_u64(at(holder, layout.klass_name))?)?),
             name: symbol(memory.read_u16(at(const_method, layout.name_index))?)?,

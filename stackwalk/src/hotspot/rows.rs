@@ -88,6 +88,7 @@ fields! {
     pool_length = ("ConstantPool", "_length");
     pool_source_file_index = ("ConstantPool", "_source_file_name_index");
     klass_source_file_index = ("InstanceKlass", "_source_file_name_index");
+    klass_constants = ("InstanceKlass", "_constants");
     klass_name = ("Klass", "_name");
     symbol_length = ("Symbol", "_length");
     symbol_body = ("Symbol", "_body");

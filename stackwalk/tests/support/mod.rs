@@ -30,19 +30,40 @@ impl Memory for RemoteMemory {
     }
 }
 
-/// Releases under test: (feature release, JAVA_HOME). Empty, with a loud note, if TICKWALK_JDKS is unset.
-pub fn jdks() -> Vec<(u32, PathBuf)> {
+/// A runtime under test.
+pub struct Jdk {
+    /// Name of its folder: `25`, `28-sid`.
+    pub name: String,
+    /// Feature release: the number its name begins with.
+    pub major: u32,
+    pub home: PathBuf,
+}
+
+/// The pinned builds 11, 17, 21 and 25, or those that TICKWALK_JDK names (`28-sid,25-trixie`, or `all`).
+/// Empty, with a loud note, if TICKWALK_JDKS is unset.
+pub fn jdks() -> Vec<Jdk> {
     let Ok(folder) = std::env::var("TICKWALK_JDKS") else {
         eprintln!("SKIPPED: set TICKWALK_JDKS to a folder with JAVA_HOMEs named 11, 17, 21, 25");
         return Vec::new();
     };
+    let wanted = std::env::var("TICKWALK_JDK").unwrap_or("11,17,21,25".to_owned());
+    let mut names: Vec<String> = match wanted.as_str() {
+        "all" => std::fs::read_dir(&folder)
+            .expect("TICKWALK_JDKS is a folder")
+            .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+            .collect(),
+        names => names.split(',').map(str::to_owned).collect(),
+    };
+    names.sort();
     let mut found = Vec::new();
-    for major in [11, 17, 21, 25] {
-        let home = Path::new(&folder).join(major.to_string());
+    for name in names {
+        let home = Path::new(&folder).join(&name);
+        let digits = name.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(name.len());
+        let major = name[..digits].parse().expect("a JDK's name begins with its release");
         if home.join("bin/java").exists() {
-            found.push((major, home));
+            found.push(Jdk { name, major, home });
         } else {
-            eprintln!("SKIPPED: no JDK {major} in {folder}");
+            eprintln!("SKIPPED: no JDK {name} in {folder}");
         }
     }
     found
@@ -113,7 +134,9 @@ impl Jvm {
 
     /// The JVM's own thread dump.
     pub fn thread_dump(&self) -> String {
-        let output = Command::new(self.home.join("bin/jstack"))
+        // A runtime without tools has no bin/jstack, but the module behind it.
+        let output = Command::new(self.home.join("bin/java"))
+            .args(["-m", "jdk.jcmd/sun.tools.jstack.JStack"])
             .arg(self.pid().to_string())
             .output()
             .expect("jstack runs");
