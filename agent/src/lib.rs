@@ -13,6 +13,7 @@ pub mod arena;
 pub mod jvmti;
 pub mod log;
 pub mod options;
+pub mod self_test;
 pub mod session;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;

@@ -31,8 +31,14 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, as the error for an unknown one lists them.
-const KNOWN: &str =
-    "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict";
+const KNOWN: &str = "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, gcdrain, \
+     debug, strict";
+/// Longest wait of a garbage collection pause when `gcdrain` is not given.
+///
+/// Waking the sampler takes some 50 us and a warm walk about 10; collections pause for milliseconds.
+pub const DEFAULT_PAUSE_BUDGET: Duration = Duration::from_micros(200);
+/// Longest accepted wait.
+pub const MAX_PAUSE_BUDGET: Duration = Duration::from_millis(100);
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +86,10 @@ pub struct Options {
     pub log: tracing::level_filters::LevelFilter,
     /// Refuse to start the JVM when profiling cannot start.
     pub strict: bool,
+    /// Read names from a wrong place, to see that the self-test notices (`debug=broken-layout`).
+    pub broken_layout: bool,
+    /// How long a garbage collection pause may wait until pending samples are named; zero: not at all.
+    pub pause_budget: Duration,
 }
 
 impl Default for Options {
@@ -97,6 +107,8 @@ impl Default for Options {
             max_stack: DEFAULT_MAX_STACK,
             log: tracing::level_filters::LevelFilter::WARN,
             strict: false,
+            broken_layout: false,
+            pause_budget: DEFAULT_PAUSE_BUDGET,
         }
     }
 }
@@ -148,6 +160,7 @@ impl fmt::Display for OptionError {
 impl std::error::Error for OptionError {}
 
 const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)";
+const PAUSE_BUDGET_FORM: &str = "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)";
 const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
 
 /// Whether `strict` stands in an option string, however broken the rest of it is.
@@ -194,6 +207,11 @@ impl Options {
             "insecure" => return Err(bad("insecure", value.unwrap_or(""), "given without a value")),
             "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
             "log" => self.log = parse_level(need("log")?)?,
+            "debug" => match need("debug")? {
+                "broken-layout" => self.broken_layout = true,
+                other => return Err(bad("debug", other, "'broken-layout'")),
+            },
+            "gcdrain" => self.pause_budget = parse_pause_budget(need("gcdrain")?)?,
             "strict" if value.is_none() => self.strict = true,
             "strict" => return Err(bad("strict", value.unwrap_or(""), "given without a value")),
             other => return Err(OptionError::Unknown(other.to_owned())),
@@ -220,18 +238,29 @@ fn split_number(value: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit))
 }
 
-fn parse_interval(value: &str) -> Result<Duration, OptionError> {
-    let refuse = || bad("interval", value, INTERVAL_FORM);
-    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+fn parse_time(value: &str) -> Option<Duration> {
+    let (number, unit) = split_number(value)?;
     let nanos_per_unit = match unit {
         "ns" => 1,
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        _ => return Err(refuse()),
+        _ => return None,
     };
-    let interval = number.checked_mul(nanos_per_unit).map(Duration::from_nanos).ok_or_else(refuse)?;
-    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
+    number.checked_mul(nanos_per_unit).map(Duration::from_nanos)
+}
+
+fn parse_interval(value: &str) -> Result<Duration, OptionError> {
+    let fits = |interval: &Duration| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval);
+    parse_time(value).filter(fits).ok_or_else(|| bad("interval", value, INTERVAL_FORM))
+}
+
+fn parse_pause_budget(value: &str) -> Result<Duration, OptionError> {
+    if value == "off" {
+        return Ok(Duration::ZERO);
+    }
+    let fits = |budget: &Duration| *budget <= MAX_PAUSE_BUDGET;
+    parse_time(value).filter(fits).ok_or_else(|| bad("gcdrain", value, PAUSE_BUDGET_FORM))
 }
 
 /// A size with its unit, in bytes.
@@ -353,6 +382,15 @@ mod tests {
     }
 
     #[test]
+    fn pause_budgets() {
+        for (text, micros) in [("off", 0), ("0us", 0), ("200us", 200), ("100ms", 100_000)] {
+            let options = Options::parse(&format!("file=x,gcdrain={text}")).expect(text);
+            assert_eq!(options.pause_budget, Duration::from_micros(micros), "{text}");
+        }
+        assert_eq!(Options::parse("file=x").expect("valid").pause_budget, DEFAULT_PAUSE_BUDGET);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
         check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
@@ -360,6 +398,8 @@ mod tests {
             "file=x,interval=99999999999999999999s",
             &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
         );
+        check_error("file=x,debug=all", "option 'debug': 'all' is not 'broken-layout'");
+        check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {PAUSE_BUDGET_FORM}"));
         check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
         check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
         check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");

@@ -15,14 +15,19 @@ use std::time::{Duration, Instant};
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::delivery::{Delivery, Target, TlsError};
 use sampler_thread::sink::{Destinations, FileSink};
+use sampler_thread::unloading::{Detector, Unloading};
 use sampler_thread::{Sampler, SessionFacts, clock};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
 
 use crate::arena::{self, Shared};
 use crate::jvmti::flags::{self, DebugNonSafepoints};
+use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
 use crate::jvmti::{Jni, Jvmti, JvmtiError, ThreadRef, vm_memory};
+use crate::log;
 use crate::options::{Collector, Options};
+use crate::self_test::Subject;
+use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
 use crate::threads::{JavaThread, QueueMemory, Registry, SampledProcess};
 
@@ -107,6 +112,7 @@ pub struct Prepared {
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
+    hears_pauses: bool,
 }
 
 impl Prepared {
@@ -129,7 +135,12 @@ impl Prepared {
         {
             tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
         }
-        Ok(Self { options, jvmti, hotspot, memory, destinations, collector })
+        Ok(Self { options, jvmti, hotspot, memory, destinations, collector, hears_pauses: false })
+    }
+
+    /// Notes that garbage collection pauses will be told.
+    pub fn hears_pauses(&mut self) {
+        self.hears_pauses = true;
     }
 
     /// The JVMTI environment.
@@ -204,10 +215,17 @@ impl Session {
     /// # Errors
     /// [`StartError`].
     pub fn start(prepared: Prepared, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
-        let Prepared { options, jvmti, mut hotspot, memory, mut destinations, collector } = prepared;
+        let Prepared { options, jvmti, mut hotspot, memory, mut destinations, collector, hears_pauses } =
+            prepared;
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
         let offsets = hotspot.thread_offsets();
+        if options.broken_layout {
+            hotspot.break_layout();
+        }
+        let begin = Instant::now();
+        let evidence = Subject { hotspot: &hotspot, memory, jvmti, jni }.evidence();
+        tracing::info!("evidence for the self-test took {} us", begin.elapsed().as_micros());
         let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
         let frozen = frozen_offsets(jni, &hotspot, memory);
         let (shared, queues) = make_shared(&options, offsets, frozen, signal)?;
@@ -221,7 +239,26 @@ impl Session {
                 .map_err(StartError::Thread)?;
             destinations.add(Box::new(delivery));
         }
-        let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
+        let detector = Detector::choose(&hotspot, memory, hears_pauses);
+        tracing::info!("class unloading is detected by: {}", detector.name());
+        let unloading =
+            Arc::new(Unloading::new(detector, options.pause_budget, cycles, jni.permanent_loaders()));
+        let hotspot = Arc::new(hotspot);
+        let host = SampledProcess {
+            registry: Arc::clone(&registry),
+            memory,
+            hotspot: Arc::clone(&hotspot),
+            unloading: Arc::clone(&unloading),
+            evidence,
+        };
+        let sampler = start_sampler(host, hotspot, memory, session, destinations)?;
+        if hears_pauses {
+            let (registry, waker) = (Arc::clone(&registry), sampler.waker());
+            let gate = Gate { unloading, waker, registry, memory };
+            if let Err(error) = pauses::open(&jvmti, gate) {
+                log::complain(&format!("garbage collection pauses are not seen: {error}"));
+            }
+        }
         let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
         if let Some(address) =
             thread.and_then(|thread| jni.java_thread(thread)).filter(|address| *address != 0)
@@ -278,6 +315,7 @@ impl Session {
 
     /// Stops: timers first, then handlers in flight, then the sampler with all that is queued.
     pub fn stop(self, reason: &'static str) {
+        pauses::close();
         self.registry.stop();
         self.shared.stopping.store(true, Ordering::Release);
         // The handlers' flags are plain stores, visible within nanoseconds. One that has only just begun may be
@@ -334,14 +372,13 @@ fn make_shared(
 }
 
 fn start_sampler(
-    registry: &Arc<Registry>,
+    host: SampledProcess,
     hotspot: Arc<HotSpot>,
     memory: &'static LiveMemory,
     session: SessionFacts,
     destinations: Destinations,
 ) -> Result<Sampler, StartError> {
-    let host = SampledProcess { registry: Arc::clone(registry), memory, hotspot: Arc::clone(&hotspot) };
-    let excluded = Arc::clone(registry);
+    let excluded = Arc::clone(&host.registry);
     let started = move |tid| excluded.exclude(tid);
     Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)
 }

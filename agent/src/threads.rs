@@ -18,10 +18,13 @@ use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
 use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
+use sampler_thread::self_test::{SelfTest, Trust};
+use sampler_thread::unloading::Unloading;
 use stackwalk::{HotSpot, LiveMemory};
 
 use crate::arena::{Shared, ThreadSlot};
 use crate::jvmti::vm_memory;
+use crate::self_test::{self, Evidence};
 use crate::signal::ucontext::cycles;
 use crate::tasks;
 use crate::timer::Timer;
@@ -159,6 +162,13 @@ impl Registry {
     pub fn any_busy(&self) -> bool {
         let used = self.inner.lock().entries.len();
         self.shared.slots.iter().take(used).any(|slot| slot.busy.load(Ordering::Acquire))
+    }
+
+    /// Whether a queue holds requests, as far as that can be told without waiting.
+    pub fn is_anything_pending(&self) -> bool {
+        self.inner.try_lock().is_none_or(|inner| {
+            self.shared.ready.is_any_marked(u32::try_from(inner.entries.len()).unwrap_or(u32::MAX))
+        })
     }
 
     /// Deletes every timer; threads that start from now on are not profiled.
@@ -374,6 +384,10 @@ pub struct SampledProcess {
     pub memory: &'static LiveMemory,
     /// Layout of the VM.
     pub hotspot: Arc<HotSpot>,
+    /// What tells that classes were unloaded.
+    pub unloading: Arc<Unloading>,
+    /// What the self-test compares walks with.
+    pub evidence: Option<Evidence>,
 }
 
 impl Host for SampledProcess {
@@ -443,6 +457,14 @@ impl Host for SampledProcess {
         }
         inner.free.push(slot);
         inner.carry_ns = inner.carry_ns.saturating_add(handed_on_ns);
+    }
+
+    fn unloading(&self) -> Arc<Unloading> {
+        Arc::clone(&self.unloading)
+    }
+
+    fn self_tests(&self) -> (Trust, Vec<SelfTest>) {
+        self_test::examine(self.evidence.as_ref(), &self.hotspot, self.memory)
     }
 
     fn queue_bytes(&self) -> u64 {

@@ -33,3 +33,4 @@ pub mod quantity;
 pub mod query;
 pub mod recording;
 pub mod summary;
+pub mod trust;

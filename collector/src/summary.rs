@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::profile::Profile;
 use crate::quantity;
 use crate::query::threads::{ThreadRow, threads};
+use crate::trust::{SelfTest, Unloading};
 
 /// Cause of losses between agent and recording: sent according to the account, but never received.
 pub const NOT_RECEIVED: &str = "not_received";
@@ -39,6 +40,8 @@ pub struct Summary {
     pub interval_ns: u64,
     pub process_cpu_ns: u64,
     pub complete: bool,
+    pub unloading: Unloading,
+    pub self_tests: Vec<SelfTest>,
     /// Whether there were statistics to hold the samples against.
     #[serde(skip)]
     pub accounted: bool,
@@ -141,6 +144,7 @@ impl Summary {
             Some(_) => quantity::share(cpu_ns.sampled, whole).clamp(0.0, 1.0),
             None => 0.0,
         };
+        let (unloading, self_tests) = (Unloading::new(&statistics), SelfTest::all(&statistics));
         let samples = profile.total().samples;
         let stops: BTreeMap<String, u64> =
             statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect();
@@ -185,6 +189,8 @@ impl Summary {
             interval_ns: hello.interval_ns,
             process_cpu_ns: statistics.process_cpu_ns,
             complete: profile.goodbye().is_some(),
+            unloading,
+            self_tests,
             accounted: profile.statistics().is_some(),
         }
     }

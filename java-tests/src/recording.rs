@@ -213,6 +213,16 @@ impl Run {
         Stacks::parse_collapsed(&self.tickwalk(&["export", "--format", "collapsed", "--unit", "ns"]))
     }
 
+    /// As [`Run::stacks`], each stack below the name of its thread.
+    ///
+    /// # Panics
+    /// If the recording cannot be exported.
+    #[track_caller]
+    pub fn stacks_by_thread(&self) -> Stacks {
+        let export = ["export", "--format", "collapsed", "--unit", "ns", "--threads"];
+        Stacks::parse_collapsed(&self.tickwalk(&export))
+    }
+
     /// Asserts that the workload ended with this exit code.
     ///
     /// # Panics

@@ -37,6 +37,32 @@ pub struct Summary {
     pub process_cpu_ns: i64,
     /// Whether the recording has its orderly end.
     pub complete: bool,
+    /// Class unloading and names.
+    pub unloading: Unloading,
+    /// What the agent found out about itself.
+    pub self_tests: Vec<SelfTest>,
+}
+
+/// How names held against class unloading.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Unloading {
+    /// What tells that classes were unloaded.
+    pub detector: String,
+    /// Samples with a frame that may have been unloaded.
+    pub samples: u64,
+    /// By how much pauses were prolonged.
+    pub pause_added_ns: Percentiles,
+}
+
+/// One comparison of the agent with the VM.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SelfTest {
+    /// What was tried.
+    pub capability: String,
+    /// `passed`, `failed` or `not_tried`.
+    pub outcome: String,
+    /// For people.
+    pub detail: String,
 }
 
 /// CPU time of the process, by what became of it.

@@ -242,6 +242,11 @@ pub struct Statistics {
     /// state of the connection that carries this message
     #[prost(message, optional, tag = "20")]
     pub delivery: ::core::option::Option<Delivery>,
+    #[prost(message, optional, tag = "22")]
+    pub unloading: ::core::option::Option<Unloading>,
+    /// whole result each time
+    #[prost(message, repeated, tag = "23")]
+    pub self_tests: ::prost::alloc::vec::Vec<SelfTest>,
 }
 /// How the agent gets on with its collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -267,6 +272,37 @@ pub struct Delivery {
     /// CPU time whose stacks were given up as well, by thread only
     #[prost(uint64, tag = "7")]
     pub unnamed_ns: u64,
+}
+/// How names held against classes and code that the VM unloads between a sample and its walk.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Unloading {
+    /// what tells: "unload counters", "pauses only", "none"
+    #[prost(string, tag = "1")]
+    pub detector: ::prost::alloc::string::String,
+    /// frames shown as \[unloaded\]
+    #[prost(uint64, tag = "2")]
+    pub frames: u64,
+    /// samples with such a frame
+    #[prost(uint64, tag = "3")]
+    pub samples: u64,
+    /// by how much each garbage collection pause was prolonged
+    #[prost(message, optional, tag = "4")]
+    pub pause_added_ns: ::core::option::Option<Histogram>,
+    /// pauses whose budget was over before all was named
+    #[prost(uint64, tag = "5")]
+    pub pauses_cut_short: u64,
+}
+/// One comparison of the agent's own answer with the VM's, or with what must hold.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SelfTest {
+    /// what was tried
+    #[prost(string, tag = "1")]
+    pub capability: ::prost::alloc::string::String,
+    #[prost(enumeration = "SelfTestOutcome", tag = "2")]
+    pub outcome: i32,
+    /// for people
+    #[prost(string, tag = "3")]
+    pub detail: ::prost::alloc::string::String,
 }
 /// kernel_ns = sampled_ns + lost + unfinished_ns, where kernel_ns is the thread's CPU clock since its
 /// timer was armed plus the unfinished period it took over (carried_ns).
@@ -454,6 +490,39 @@ impl ThreadKind {
             "THREAD_KIND_GC" => Some(Self::Gc),
             "THREAD_KIND_VM" => Some(Self::Vm),
             "THREAD_KIND_NATIVE" => Some(Self::Native),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SelfTestOutcome {
+    Unspecified = 0,
+    Passed = 1,
+    Failed = 2,
+    /// the VM offered nothing to compare with
+    NotTried = 3,
+}
+impl SelfTestOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SELF_TEST_OUTCOME_UNSPECIFIED",
+            Self::Passed => "SELF_TEST_OUTCOME_PASSED",
+            Self::Failed => "SELF_TEST_OUTCOME_FAILED",
+            Self::NotTried => "SELF_TEST_OUTCOME_NOT_TRIED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SELF_TEST_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "SELF_TEST_OUTCOME_PASSED" => Some(Self::Passed),
+            "SELF_TEST_OUTCOME_FAILED" => Some(Self::Failed),
+            "SELF_TEST_OUTCOME_NOT_TRIED" => Some(Self::NotTried),
             _ => None,
         }
     }

@@ -71,6 +71,12 @@ impl<'m> ReadySet<'m> {
         Self { flags }
     }
 
+    /// Whether one of the first `used` queues is marked; a push that is going on may be overlooked.
+    pub fn is_any_marked(&self, used: u32) -> bool {
+        let used = self.flags.len().min(used as usize);
+        ReadyIter { flags: self.flags.get(..used).unwrap_or(self.flags), next: 0 }.first_set().is_some()
+    }
+
     /// Takes the queues marked among the first `used`, lowest number first; each is unmarked before it is yielded, so
     /// that a push during its drain marks it again.
     ///

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use queue::{SnapshotPool, ThreadQueue};
 
+use crate::self_test::{SelfTest, Trust};
+use crate::unloading::Unloading;
+
 pub use proto::v1::ThreadKind;
 
 /// One profiled thread, as the agent sees it.
@@ -58,6 +61,10 @@ pub trait Host: Send {
     fn ended(&self) -> Vec<ThreadFacts>;
     /// Gives the slot of an ended thread back; its unfinished `handed_on_ns` go to the next new thread.
     fn retire(&self, slot: u32, handed_on_ns: u64);
+    /// What tells that classes were unloaded.
+    fn unloading(&self) -> Arc<Unloading>;
+    /// What the tests at start say, and what may be shown because of them.
+    fn self_tests(&self) -> (Trust, Vec<SelfTest>);
     /// Bytes of all request queues.
     fn queue_bytes(&self) -> u64;
 }

@@ -14,11 +14,14 @@ pub mod clock;
 pub mod delivery;
 pub mod host;
 pub mod intern;
+mod lifetime;
 pub mod resolve;
+pub mod self_test;
 pub mod sink;
 pub mod snapshot;
 mod stats;
 mod ticks;
+pub mod unloading;
 mod worker;
 
 use std::io;
@@ -45,6 +48,17 @@ pub const THREAD_NAME: &str = "tickwalk-sampler";
 pub struct Sampler {
     commands: Sender<Command>,
     thread: JoinHandle<()>,
+}
+
+/// Makes the sampler thread drain at once.
+#[derive(Debug, Clone)]
+pub struct Waker(Sender<Command>);
+
+impl Waker {
+    /// Asks for a drain; a thread that has ended needs none.
+    pub fn wake(&self) {
+        let _ = self.0.send(Command::Drain);
+    }
 }
 
 impl Sampler {
@@ -74,6 +88,11 @@ impl Sampler {
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         Ok(Self { commands, thread: thread? })
+    }
+
+    /// Wakes the thread from wherever it is called, without waiting.
+    pub fn waker(&self) -> Waker {
+        Waker(self.commands.clone())
     }
 
     /// Drains everything, sends the last messages and waits at most `patience` for the thread to be done.

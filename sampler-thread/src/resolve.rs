@@ -1,19 +1,26 @@
 //! From a stack copy to a stack id: walk, name the frames, intern.
 //!
 //! Problem: a warm program repeats the same frames millions of times, and reading a name out of the VM costs microseconds.
-//! Approach: names are looked up once per `Method*` and frames once per (method, bci, kind).
-//! Invariant: a stack that could not be walked to its root says so in its stop reason; nothing is guessed.
+//! Approach: names are looked up once per `Method*` and frames once per (method, bci, kind); what may be unloaded is
+//! forgotten when the VM has unloaded classes (`crate::lifetime`).
+//! Invariant: a stack that could not be walked to its root says so in its stop reason, and a method that may have been
+//! unloaded is shown as such; nothing is guessed.
 
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker};
+use stackwalk::{
+    Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Stop, Symbol, Walker,
+};
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
+use crate::lifetime::Lifetime;
+use crate::self_test::Trust;
 use crate::snapshot::Snapshot;
+use crate::unloading::Unloading;
 
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
@@ -29,11 +36,14 @@ const MAX_NAME: usize = 2048;
 /// Cached names and frames before the caches are emptied; about 40 bytes each.
 const MAX_CACHED: usize = 1 << 18;
 
-/// Stands for a name that the VM has freed in the meantime.
-const UNREADABLE: &str = "[unloaded]";
+/// Stands for a method that the VM may have freed in the meantime.
+const UNLOADED: &str = "[unloaded]";
 
 /// Stop reason of threads that run no Java code: GC, compilers, native libraries' own threads.
 pub const STOP_NOT_JAVA: &str = "not_java";
+
+/// Stop reason of Java stacks that are not walked because the self-test failed.
+pub const STOP_SELF_TEST: &str = "self_test_failed";
 
 /// A walked and named stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +54,16 @@ pub struct Resolved {
     pub stop: &'static str,
     /// Whether nothing is missing: every frame down to the root, or no Java frame to begin with.
     pub complete: bool,
+    /// Frames whose method may have been unloaded since the sample.
+    pub unloaded: u32,
+    /// Whether there is compiled code on the stack, and whether some of it is inlined.
+    pub compiled: Option<bool>,
+}
+
+impl Resolved {
+    fn without_java(stack: u64, stop: &'static str) -> Self {
+        Self { stack, stop, complete: stop == STOP_NOT_JAVA, unloaded: 0, compiled: None }
+    }
 }
 
 /// Walks and names; owns the caches.
@@ -52,13 +72,34 @@ pub struct Resolver<M: Memory> {
     memory: M,
     scopes: Box<ScopeCache>,
     names: Names,
+    lifetime: Lifetime,
+    /// The last two drains: when each began, and the generation of code that began with it.
+    known_code: [(u64, u32); 2],
+    trust: Trust,
     ids: Vec<u64>,
+    compiled: Option<bool>,
+}
+
+/// Id of a method, and how far it can be trusted.
+#[derive(Clone, Copy)]
+struct Known {
+    id: u64,
+    /// Ticks from which on this address is this method for ever; `None` if its class may be unloaded.
+    permanent_since: Option<u64>,
 }
 
 /// Ids of what was named before.
 #[derive(Default)]
 struct Names {
-    methods: Map<Method, u64>,
+    methods: Map<Method, Known>,
+    /// Methods named during this walk: not proven yet.
+    fresh: Vec<Method>,
+    /// Ticks of the sample in hand if its methods may have been unloaded since.
+    uncertain: Option<u64>,
+    /// Whether bytecode indexes cannot be believed.
+    without_positions: bool,
+    /// Frames of the sample in hand that were shown as unloaded.
+    unloaded: u32,
     frames: Map<(Method, i32, u8), u64>,
     stubs: Map<Blob, u64>,
     threads: Map<u32, (u32, [u64; 2])>,
@@ -66,51 +107,151 @@ struct Names {
 
 impl<M: Memory> Resolver<M> {
     /// A resolver with empty caches.
-    pub fn new(hotspot: Arc<HotSpot>, memory: M) -> Self {
+    pub fn new(hotspot: Arc<HotSpot>, memory: M, unloading: Arc<Unloading>, trust: Trust) -> Self {
         let ids = Vec::with_capacity(MAX_FRAMES as usize);
-        Self { hotspot, memory, scopes: Box::new(ScopeCache::new()), names: Names::default(), ids }
+        let scopes = Box::new(ScopeCache::new());
+        let lifetime = Lifetime::new(unloading);
+        let names = Names { without_positions: !trust.positions, ..Names::default() };
+        let known_code = [(0, 0); 2];
+        Self { hotspot, memory, scopes, names, lifetime, known_code, trust, ids, compiled: None }
     }
 
-    /// Walks one snapshot and interns the result.
+    /// Begins a drain: looks whether the VM has unloaded classes, and notes which code is known by now.
+    pub fn begin_drain(&mut self) {
+        let [_, newest] = self.known_code;
+        // The time comes before the generation: what is decoded from here on is not proof for samples before.
+        self.known_code = [newest, (self.lifetime.now(), self.scopes.next_generation())];
+        self.look_for_unloading();
+    }
+
+    /// Code that was certainly there at `ticks`, if any code may have been freed since.
+    fn restriction(&self, ticks: u64) -> Option<u32> {
+        if self.lifetime.is_code_certain(ticks) {
+            return None;
+        }
+        let known = self.known_code.iter().rev().find(|(since, _)| *since <= ticks);
+        Some(known.map_or(0, |(_, generation)| *generation))
+    }
+
+    fn look_for_unloading(&mut self) {
+        if self.lifetime.observe(&self.memory) {
+            self.names.forget_passing();
+        }
+    }
+
+    /// Walks one snapshot and interns the result; `ticks` is the time of the sample.
     pub fn resolve(
         &mut self,
         snapshot: &Snapshot<'_>,
+        ticks: u64,
         thread: Option<&ThreadFacts>,
         dictionaries: &mut Dictionaries,
     ) -> Resolved {
         self.names.keep_small();
-        self.ids.clear();
         let capture = &snapshot.head.capture;
         if capture.thread == 0 {
+            self.ids.clear();
             if let Some(thread) = thread {
                 self.ids.extend(self.names.thread(thread, dictionaries));
             }
             let stack = dictionaries.stack(&self.ids, STOP_NOT_JAVA);
-            return Resolved { stack, stop: STOP_NOT_JAVA, complete: true };
+            return Resolved::without_java(stack, STOP_NOT_JAVA);
         }
-        let Self { hotspot, memory, scopes, names, ids } = self;
+        if !self.trust.walks {
+            return Resolved::without_java(dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
+        }
+        if !self.lifetime.covers(ticks) {
+            self.look_for_unloading();
+        }
+        self.names.uncertain = (!self.lifetime.is_certain(ticks)).then_some(ticks);
+        let restriction = self.restriction(ticks);
+        self.scopes.restrict_to_code_before(restriction);
+        let mut stop = self.walk(snapshot, dictionaries);
+        if restriction.is_none() && !self.lifetime.is_code_certain(ticks) {
+            // A pause began meanwhile.
+            self.scopes.restrict_to_code_before(self.restriction(ticks));
+            stop = self.walk(snapshot, dictionaries);
+        }
+        if !self.names.fresh.is_empty() && !self.prove_fresh() {
+            self.names.uncertain = Some(ticks);
+            stop = self.walk(snapshot, dictionaries);
+        }
+        let stack = dictionaries.stack(&self.ids, stop.name());
+        let (unloaded, compiled) = (self.names.unloaded, self.compiled);
+        Resolved { stack, stop: stop.name(), complete: stop.is_complete(), unloaded, compiled }
+    }
+
+    /// Walks and names; the ids of the frames are left in `ids`.
+    fn walk(&mut self, snapshot: &Snapshot<'_>, dictionaries: &mut Dictionaries) -> Stop {
+        let Self { hotspot, memory, scopes, names, ids, compiled, .. } = self;
+        ids.clear();
+        *compiled = None;
+        names.unloaded = 0;
         let limits = Limits { max_frames: MAX_FRAMES };
         let mut walker = Walker::new(hotspot, memory, scopes, limits);
-        let mut frames = walker.frames_with(capture, snapshot.stack, snapshot.frozen);
+        let mut frames = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
         for frame in frames.by_ref() {
+            if let Frame::Compiled { inlined, .. } = frame {
+                *compiled = Some(inlined || *compiled == Some(true));
+            }
             ids.extend(names.frame(&frame, hotspot, memory, dictionaries));
         }
-        let stop = frames.stop();
-        let stack = dictionaries.stack(ids, stop.name());
-        Resolved { stack, stop: stop.name(), complete: stop.is_complete() }
+        frames.stop()
+    }
+
+    /// Keeps the names read during a walk if nothing was unloaded until now; else forgets them.
+    fn prove_fresh(&mut self) -> bool {
+        let Self { hotspot, memory, names, lifetime, .. } = self;
+        let fresh = std::mem::take(&mut names.fresh);
+        let permanent: Vec<bool> =
+            fresh.iter().map(|&method| lifetime.is_permanent(hotspot, memory, method)).collect();
+        if lifetime.observe(memory) {
+            names.forget_passing();
+            return false;
+        }
+        let now = lifetime.now();
+        for (method, _) in fresh.iter().zip(permanent).filter(|(_, permanent)| *permanent) {
+            if let Some(known) = names.methods.get_mut(method) {
+                known.permanent_since = Some(now);
+            }
+        }
+        true
     }
 
     /// Forgets every id, because the dictionaries did.
     pub fn forget(&mut self) {
-        self.names = Names::default();
+        self.names = self.names.emptied();
     }
 }
 
 impl Names {
     fn keep_small(&mut self) {
         if self.frames.len() > MAX_CACHED || self.methods.len() > MAX_CACHED {
-            *self = Self::default();
+            *self = self.emptied();
         }
+    }
+
+    fn emptied(&self) -> Self {
+        Self { without_positions: self.without_positions, ..Self::default() }
+    }
+
+    /// Forgets every method that can be unloaded; the dictionaries keep their ids.
+    fn forget_passing(&mut self) {
+        let Self { methods, frames, .. } = self;
+        methods.retain(|_, known| known.permanent_since.is_some());
+        frames.retain(|(method, ..), _| methods.contains_key(method));
+    }
+
+    /// Whether a name that is known for `method` is the one it had at the time of the sample.
+    fn is_trusted(&self, method: Method) -> bool {
+        let Some(ticks) = self.uncertain else { return true };
+        let since = self.methods.get(&method).and_then(|known| known.permanent_since);
+        since.is_some_and(|since| since <= ticks)
+    }
+
+    fn unloaded(&mut self, dictionaries: &mut Dictionaries) -> u64 {
+        self.unloaded += 1;
+        dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
     }
 
     /// Id of a frame; `None` for the VM's own entry frames, which are no part of a profile.
@@ -121,7 +262,7 @@ impl Names {
         memory: &M,
         dictionaries: &mut Dictionaries,
     ) -> Option<u64> {
-        let bci = frame.bci().map_or(-1, |bci| bci.0);
+        let bci = frame.bci().filter(|_| !self.without_positions).map_or(-1, |bci| bci.0);
         match *frame {
             Frame::Interpreted { method, .. } => {
                 Some(self.java(method, bci, FrameKind::Interpreted, hotspot, memory, dictionaries))
@@ -151,14 +292,25 @@ impl Names {
         memory: &M,
         dictionaries: &mut Dictionaries,
     ) -> u64 {
+        if !self.is_trusted(method) {
+            return self.unloaded(dictionaries);
+        }
         let key = (method, bci, kind as u8);
         if let Some(&id) = self.frames.get(&key) {
             return id;
         }
-        let method_id = *self
-            .methods
-            .entry(method)
-            .or_insert_with(|| dictionaries.method(&method_text(method, hotspot, memory)));
+        let method_id = match self.methods.get(&method) {
+            Some(known) => known.id,
+            None => {
+                let Some(text) = method_text(method, hotspot, memory) else {
+                    return self.unloaded(dictionaries);
+                };
+                let id = dictionaries.method(&text);
+                self.methods.insert(method, Known { id, permanent_since: None });
+                self.fresh.push(method);
+                id
+            }
+        };
         let line = if bci >= 0 { hotspot.line(memory, method, stackwalk::Bci(bci)).unwrap_or(0) } else { 0 };
         let id = dictionaries.java_frame(kind, method_id, bci, line.into());
         self.frames.insert(key, id);
@@ -198,32 +350,25 @@ fn kind_of(level: CompileLevel, inlined: bool) -> FrameKind {
     }
 }
 
-/// Reads the names of a method; what cannot be read any more is named as such.
-fn method_text<M: Memory>(method: Method, hotspot: &HotSpot, memory: &M) -> MethodText {
-    let Ok(names) = hotspot.method(memory, method) else {
-        return MethodText {
-            class_name: UNREADABLE.to_owned(),
-            name: UNREADABLE.to_owned(),
-            ..MethodText::default()
-        };
-    };
+/// Reads the names of a method; `None` if they cannot be read any more.
+fn method_text<M: Memory>(method: Method, hotspot: &HotSpot, memory: &M) -> Option<MethodText> {
+    let names = hotspot.method(memory, method).ok()?;
     let text = |symbol: Symbol| read_symbol(symbol, hotspot, memory);
-    MethodText {
-        class_name: text(names.class),
-        name: text(names.name),
-        signature: text(names.signature),
-        source_file: names.source_file.map(text).unwrap_or_default(),
+    Some(MethodText {
+        class_name: text(names.class)?,
+        name: text(names.name)?,
+        signature: text(names.signature)?,
+        // Without it a name is still a name.
+        source_file: names.source_file.and_then(text).unwrap_or_default(),
         modifiers: u32::from(names.modifiers),
         hidden: names.hidden,
-    }
+    })
 }
 
-fn read_symbol<M: Memory>(symbol: Symbol, hotspot: &HotSpot, memory: &M) -> String {
+fn read_symbol<M: Memory>(symbol: Symbol, hotspot: &HotSpot, memory: &M) -> Option<String> {
     let mut buffer = [0; MAX_NAME];
-    match hotspot.read_symbol(memory, symbol, &mut buffer) {
-        Ok(length) => lossy(buffer.get(..length.min(MAX_NAME)).unwrap_or_default()),
-        Err(_) => UNREADABLE.to_owned(),
-    }
+    let length = hotspot.read_symbol(memory, symbol, &mut buffer).ok()?;
+    buffer.get(..length.min(MAX_NAME)).map(lossy)
 }
 
 /// Modified UTF-8 differs from UTF-8 in NUL and in characters beyond the BMP, which names hardly ever hold.

@@ -3,6 +3,8 @@
 use proto::v1;
 use queue::Histogram;
 
+use crate::unloading::Unloading;
+
 /// What the sampler thread counts besides the accounts.
 pub struct Stats {
     /// Requests taken out of queues.
@@ -19,6 +21,10 @@ pub struct Stats {
     pub drain_ns: Histogram,
     /// Most requests found in one queue at one drain.
     pub high_water: u64,
+    /// Frames shown as unloaded.
+    pub unloaded_frames: u64,
+    /// Samples with such a frame.
+    pub unloaded_samples: u64,
     /// CPU time before timers ran, of threads that were retired.
     pub before_timer_ns: u64,
     /// Losses of retired threads by cause.
@@ -35,6 +41,8 @@ impl Default for Stats {
             walk_ns: Histogram::new(),
             drain_ns: Histogram::new(),
             high_water: 0,
+            unloaded_frames: 0,
+            unloaded_samples: 0,
             before_timer_ns: 0,
             lost: Vec::new(),
         }
@@ -47,6 +55,23 @@ impl Stats {
         match self.stops.iter_mut().find(|(known, _)| *known == name) {
             Some((_, count)) => *count += 1,
             None => self.stops.push((name, 1)),
+        }
+    }
+
+    /// Counts the frames of one sample whose methods may have been unloaded.
+    pub fn count_unloaded(&mut self, frames: u32) {
+        self.unloaded_frames += u64::from(frames);
+        self.unloaded_samples += u64::from(frames != 0);
+    }
+
+    /// What became of names in the face of class unloading, as a message.
+    pub fn unloading(&self, unloading: &Unloading) -> v1::Unloading {
+        v1::Unloading {
+            detector: unloading.detector().name().to_owned(),
+            frames: self.unloaded_frames,
+            samples: self.unloaded_samples,
+            pause_added_ns: Some(histogram_message(unloading.added_ns())),
+            pauses_cut_short: unloading.cut_short(),
         }
     }
 

@@ -21,10 +21,12 @@ use crate::clock;
 use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
 use crate::resolve::{Resolved, Resolver};
+use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
 use crate::snapshot::Snapshot;
 use crate::stats::{Stats, histogram_message};
 use crate::ticks::{Reading, TickClock};
+use crate::unloading::Unloading;
 
 /// How often queues are drained.
 ///
@@ -49,12 +51,17 @@ pub type SessionFacts = v1::Hello;
 pub(crate) enum Command {
     /// Drain all, send the last messages, answer, end.
     Stop { reason: &'static str, done: Sender<()> },
+    /// Drain now: the VM is about to collect garbage.
+    Drain,
 }
 
 /// The state of the thread.
 pub(crate) struct Worker<H: Host, M: Memory> {
     host: H,
     resolver: Resolver<M>,
+    unloading: Arc<Unloading>,
+    self_tests: Vec<SelfTest>,
+    compiled_walks: CompiledWalks,
     clock: TickClock,
     interval_ns: u64,
     destinations: Destinations,
@@ -76,10 +83,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
         destinations: Destinations,
     ) -> Self {
         let clock = TickClock::new(now(&host));
+        let unloading = host.unloading();
+        let (trust, self_tests) = host.self_tests();
         let mut worker = Self {
             clock,
             host,
-            resolver: Resolver::new(hotspot, memory),
+            resolver: Resolver::new(hotspot, memory, Arc::clone(&unloading), trust),
+            unloading,
+            self_tests,
+            compiled_walks: CompiledWalks::default(),
             interval_ns: hello.interval_ns,
             destinations,
             dictionaries: Dictionaries::default(),
@@ -89,6 +101,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             closed: Vec::new(),
             rounds: 0,
         };
+        worker.resolver.begin_drain();
         worker.destinations.send(&Body::Hello(hello));
         worker
     }
@@ -109,7 +122,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
                     return;
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.finish("agent_gone"),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Command::Drain) | Err(RecvTimeoutError::Timeout) => {}
             }
             let now = Instant::now();
             if now >= next_discover {
@@ -132,15 +145,17 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Empties every queue that has requests.
     fn drain(&mut self) {
         self.clock.read(now(&self.host));
+        let asked = self.unloading.drain_begins();
         let slots = self.host.ready();
-        if slots.is_empty() {
-            return;
+        self.resolver.begin_drain();
+        if !slots.is_empty() {
+            let start = Instant::now();
+            for slot in slots {
+                self.drain_slot(slot);
+            }
+            self.stats.drain_ns.record(elapsed_ns(start));
         }
-        let start = Instant::now();
-        for slot in slots {
-            self.drain_slot(slot);
-        }
-        self.stats.drain_ns.record(elapsed_ns(start));
+        self.unloading.drained(asked);
     }
 
     fn drain_slot(&mut self, slot: u32) {
@@ -165,6 +180,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let time_ns = self.clock.nanos(request.ticks);
         self.stats.walk_ns.record(elapsed_ns(start));
         self.stats.count_stop(resolved.stop);
+        self.stats.count_unloaded(resolved.unloaded);
+        if let Some(inlined) = resolved.compiled {
+            self.compiled_walks.count(resolved.stop, inlined);
+        }
         self.stats.samples += 1;
         let cpu_ns = request.cpu_ns(self.interval_ns);
         let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) else {
@@ -195,7 +214,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
         }
-        self.resolver.resolve(&snapshot, thread, &mut self.dictionaries)
+        self.resolver.resolve(&snapshot, request.ticks, thread, &mut self.dictionaries)
     }
 
     /// Makes sure the slot's present owner has an account, and that its description was sent.
@@ -327,6 +346,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             before_timer_ns,
             lost,
             delivery: self.destinations.delivery(),
+            unloading: Some(self.stats.unloading(&self.unloading)),
+            self_tests: self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! Invariant: a hit is used only if the code at that address still has the same method and compile id, read
 //! from the code cache itself; bytecode entries prove themselves (see `hotspot::interpreter`).
 
+use crate::code_age::CodeAges;
 use crate::frame::{Bci, Method};
 use crate::hotspot::interpreter::Bytecodes;
 use crate::hotspot::nmethod::Identity;
@@ -72,6 +73,7 @@ pub struct ScopeCache {
     scopes_used: usize,
     bytecodes: [Bytecodes; BYTECODES],
     stats: CacheStats,
+    pub(crate) ages: CodeAges,
     /// Block buffers of the decoders; here because they are too large for a signal stack.
     pub(crate) pc_window: Window<1024>,
     pub(crate) scope_windows: ScopeWindows,
@@ -109,6 +111,7 @@ impl ScopeCache {
                 method_misses: 0,
                 flushes: 0,
             },
+            ages: CodeAges::NEW,
             pc_window: Window::EMPTY,
             scope_windows: ScopeWindows::EMPTY,
         }
@@ -118,6 +121,17 @@ impl ScopeCache {
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         self.stats
+    }
+
+    /// Begins a generation of code, see [`Self::restrict_to_code_before`]; returns its number.
+    pub fn next_generation(&mut self) -> u32 {
+        self.ages.next_generation()
+    }
+
+    /// Lets walks step only through compiled code that was decoded before a generation and is the same still; others
+    /// end with [`crate::Stop::CodeReplaced`]. For samples that are older than something that may have freed code.
+    pub fn restrict_to_code_before(&mut self, generation: Option<u32>) {
+        self.ages.restrict(generation);
     }
 
     /// Forgets everything, for example when classes were unloaded or redefined.

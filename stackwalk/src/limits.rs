@@ -52,6 +52,9 @@ pub(crate) const MAX_JAVA_THREADS: u32 = 100_000;
 /// Flags in the VM's flag table: 1,100 to 1,500 in product builds of JDK 11 to 25.
 pub(crate) const MAX_FLAGS: u64 = 10_000;
 
+/// Performance counters: 250 to 350 in JDK 11 to 25.
+pub(crate) const MAX_PERF_ENTRIES: u32 = 10_000;
+
 /// Words above sp that may hold temporaries pushed by compiled code: string search intrinsics push registers
 /// and copy up to 64 bytes to an aligned buffer (`string_indexof` in `macroAssembler_x86.cpp`); 18 words seen.
 pub(crate) const MAX_PUSHED_WORDS: u64 = 32;

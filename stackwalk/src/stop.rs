@@ -51,6 +51,8 @@ stops! {
     NotProgressing(u64): Self::NotProgressing(_) => "not_progressing",
     /// The `Method*` at this address, found in a frame, is no method.
     InvalidMethod(u64): Self::InvalidMethod(_) => "invalid_method",
+    /// The code at this pc may have been replaced since the sample was taken.
+    CodeReplaced(u64): Self::CodeReplaced(_) => "code_replaced",
     /// The VM tables were read but the VM was not yet started when the walker was made.
     NotStarted: Self::NotStarted => "not_started",
 }

@@ -14,7 +14,7 @@ use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
 
 use super::vm::Vm;
-use super::{Jni, JvmtiError, ThreadRef};
+use super::{Jni, JvmtiError, ThreadRef, pauses};
 use crate::log;
 use crate::session::{Prepared, Session};
 
@@ -40,7 +40,7 @@ pub fn claim() -> bool {
 }
 
 /// Runs a callback's body; a panic disables the agent and is told once.
-fn guard(body: impl FnOnce()) {
+pub(super) fn guard(body: impl FnOnce()) {
     if DISABLED.load(Ordering::Relaxed) {
         return;
     }
@@ -61,9 +61,8 @@ pub fn guarded<T>(fallback: T, body: impl FnOnce() -> T) -> T {
 ///
 /// # Errors
 /// As SetEventCallbacks and SetEventNotificationMode.
-pub fn arm(prepared: Prepared) -> Result<(), JvmtiError> {
+pub fn arm(mut prepared: Prepared) -> Result<(), JvmtiError> {
     let jvmti = prepared.jvmti();
-    #[cfg_attr(not(feature = "agct"), allow(unused_mut, reason = "more callbacks for the comparison"))]
     let mut callbacks = jvmtiEventCallbacks {
         VMInit: Some(vm_init),
         VMDeath: Some(vm_death),
@@ -71,6 +70,10 @@ pub fn arm(prepared: Prepared) -> Result<(), JvmtiError> {
         ThreadEnd: Some(thread_end),
         ..jvmtiEventCallbacks::default()
     };
+    match pauses::prepare(&jvmti, &mut callbacks) {
+        Ok(()) => prepared.hears_pauses(),
+        Err(error) => log::complain(&format!("garbage collection pauses are not seen: {error}")),
+    }
     #[cfg(feature = "agct")]
     super::agct::prepare(&jvmti, &mut callbacks)?;
     jvmti.set_callbacks(&callbacks)?;

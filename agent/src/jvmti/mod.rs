@@ -6,16 +6,45 @@
 //! read as plain integers (`design/0002-jvmti-sys.md`).
 //! Sources: JVM Tool Interface 1.2 to 25 (`jvmti.xml`), JNI specification.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString};
 
 use jni::sys::{JNIEnv, JNINativeInterface__1_1, jint, jlong};
-use jvmti_sys::{jthread, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo};
+use jvmti_sys::{
+    jthread, jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks, jvmtiEventMode, jvmtiThreadInfo,
+};
+
+/// Calls a function of the table and turns its answer into a result.
+macro_rules! call {
+    ($jvmti:expr, $name:ident : fn($($type:ty),*), $($argument:expr),*) => {{
+        // SAFETY: the VM's environment points at its function table.
+        let table = unsafe { *$jvmti.env };
+        // SAFETY: the table lives as long as the VM and holds at least the functions of JVMTI 1.2.
+        let table = unsafe { &*table };
+        let function = table.$name;
+        match function {
+            None => Err(JvmtiError { function: stringify!($name), code: -1 }),
+            Some(function) => {
+                type Call = unsafe extern "C" fn(*mut jvmti_sys::jvmtiEnv, $($type),*) -> jint;
+                // SAFETY: same function, its answer read as the integer it is in C.
+                let function = unsafe { std::mem::transmute::<*const std::ffi::c_void, Call>(function as *const std::ffi::c_void) };
+                // SAFETY: the arguments are those the specification asks for, see each caller.
+                match unsafe { function($jvmti.env, $($argument),*) } {
+                    0 => Ok(()),
+                    code => Err(JvmtiError { function: stringify!($name), code }),
+                }
+            }
+        }
+    }};
+}
 
 #[cfg(feature = "agct")]
 pub mod agct;
 pub mod callbacks;
 pub mod chunks;
 pub mod flags;
+pub mod loaders;
+pub mod pauses;
+pub mod stack_trace;
 pub mod symbols;
 pub mod vm;
 pub mod vm_memory;
@@ -78,30 +107,6 @@ impl ClassRef {
     }
 }
 
-/// Calls a function of the table and turns its answer into a result.
-macro_rules! call {
-    ($jvmti:expr, $name:ident : fn($($type:ty),*), $($argument:expr),*) => {{
-        // SAFETY: the VM's environment points at its function table.
-        let table = unsafe { *$jvmti.env };
-        // SAFETY: the table lives as long as the VM and holds at least the functions of JVMTI 1.2.
-        let table = unsafe { &*table };
-        let function = table.$name;
-        match function {
-            None => Err(JvmtiError { function: stringify!($name), code: -1 }),
-            Some(function) => {
-                type Call = unsafe extern "C" fn(*mut jvmtiEnv, $($type),*) -> jint;
-                // SAFETY: same function, its answer read as the integer it is in C.
-                let function = unsafe { std::mem::transmute::<*const c_void, Call>(function as *const c_void) };
-                // SAFETY: the arguments are those the specification asks for, see each caller.
-                match unsafe { function($jvmti.env, $($argument),*) } {
-                    0 => Ok(()),
-                    code => Err(JvmtiError { function: stringify!($name), code }),
-                }
-            }
-        }
-    }};
-}
-
 impl Jvmti {
     /// A system property of the VM.
     pub fn system_property(&self, name: &str) -> Option<String> {
@@ -118,6 +123,14 @@ impl Jvmti {
     pub fn set_callbacks(&self, callbacks: &jvmtiEventCallbacks) -> Result<(), JvmtiError> {
         let size = size_of::<jvmtiEventCallbacks>() as jint;
         call!(self, SetEventCallbacks: fn(*const jvmtiEventCallbacks, jint), std::ptr::from_ref(callbacks), size)
+    }
+
+    /// Asks for optional functions or events.
+    ///
+    /// # Errors
+    /// As AddCapabilities.
+    pub fn add_capabilities(&self, wanted: &jvmtiCapabilities) -> Result<(), JvmtiError> {
+        call!(self, AddCapabilities: fn(*const jvmtiCapabilities), std::ptr::from_ref(wanted))
     }
 
     /// Switches an event on for all threads.

@@ -1,5 +1,6 @@
 //! `tickwalk doctor`: what this machine allows.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,16 +13,20 @@ use crate::output;
 Examples:
   tickwalk doctor
   tickwalk doctor --json
+  tickwalk doctor --java /usr/lib/jvm/java-21     try the agent in this JVM
 
 The exit code is 1 if something must be fixed before profiling works.")]
 pub struct Arguments {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
+    /// JDK, or java launcher, to start once with the agent [default: JAVA_HOME]
+    #[arg(long, value_name = "PATH")]
+    java: Option<PathBuf>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let findings = examine();
+    let findings = examine(arguments.java.as_deref());
     let text = if arguments.json {
         serde_json::to_string_pretty(&findings)? + "\n"
     } else {

@@ -4,8 +4,10 @@
 
 mod jdk;
 mod kernel;
+mod trial;
 
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{env, fmt};
 
 use serde::Serialize;
 
@@ -65,15 +67,23 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs all checks.
-pub fn examine() -> Vec<Finding> {
+/// Runs all checks; a JVM is started if `java` names one or `JAVA_HOME` does.
+pub fn examine(java: Option<&Path>) -> Vec<Finding> {
     let mut findings = kernel::examine();
     findings.extend(jdk::examine());
-    findings.push(match agent_library::find(None) {
-        Ok(path) => Finding::ok("agent", path.display().to_string()),
-        Err(error) => {
-            Finding::fail("agent", error.to_string(), "build it with 'cargo build --release -p agent'")
+    let home = env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    match agent_library::find(None) {
+        Ok(agent) => {
+            findings.push(Finding::ok("agent", agent.display().to_string()));
+            if let Some(java) = java.map(Path::to_owned).or(home) {
+                findings.extend(trial::examine(&trial::launcher(&java), &agent));
+            }
         }
-    });
+        Err(error) => findings.push(Finding::fail(
+            "agent",
+            error.to_string(),
+            "build it with 'cargo build --release -p agent'",
+        )),
+    }
     findings
 }

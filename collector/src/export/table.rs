@@ -6,11 +6,13 @@ use crate::profile::Profile;
 use crate::quantity::{count, duration, percent, share};
 use crate::query::top::{MethodCost, Order, methods};
 use crate::summary::{Delivery, Summary, TRUSTED};
+use crate::trust::Outcome;
 
 /// The account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
 pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
     let summary = Summary::new(profile);
     let mut text = format!("{}\n", summary.sentence());
+    text.extend(unloading(&summary).map(|line| line + "\n"));
     for warning in warnings(profile, &summary) {
         text.push_str(&format!("warning: {warning}\n"));
     }
@@ -22,6 +24,25 @@ pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
         push_table(&mut text, title, &methods(profile, order), order, limit, profile.total().cpu_ns);
     }
     text
+}
+
+/// What class unloading cost in names and pauses, if it cost anything worth telling.
+fn unloading(summary: &Summary) -> Option<String> {
+    let unloading = &summary.unloading;
+    let pauses = &unloading.pause_added_ns;
+    (unloading.samples > 0 || pauses.count > 0).then(|| {
+        format!(
+            "{} samples with [unloaded] frames; {} garbage collection pauses prolonged by {} at most, {} in the median",
+            count(unloading.samples),
+            count(pauses.count),
+            micros(pauses.max),
+            micros(pauses.p50)
+        )
+    })
+}
+
+fn micros(ns: u64) -> String {
+    format!("{} us", ns.div_ceil(1_000))
 }
 
 /// What a reader of `profile` has to know before believing it.
@@ -49,6 +70,9 @@ pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
     }
     if summary.delivery.merged_samples > 0 {
         warnings.push(merged(&summary.delivery));
+    }
+    for test in summary.self_tests.iter().filter(|test| test.outcome == Outcome::Failed) {
+        warnings.push(format!("the agent's self-test failed ({}): {}", test.capability, test.detail));
     }
     warnings
 }

@@ -2,8 +2,8 @@
 
 use proto::v1::{
     AgentMessage, Counter, Delivery, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram,
-    Lost, Method, QueueStatistics, SampleBatch, Stack, Statistics, StringEntry, Thread, ThreadAccount,
-    ThreadKind, agent_message,
+    Lost, Method, QueueStatistics, SampleBatch, SelfTest, SelfTestOutcome, Stack, Statistics, StringEntry,
+    Thread, ThreadAccount, ThreadKind, Unloading, agent_message,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
@@ -19,6 +19,7 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("goodbye", Body::Goodbye(Goodbye { reason: "vm_death".into() })),
         ("samples_merged", Body::Samples(SampleBatch { count: vec![2, 1, 300], ..samples() })),
         ("statistics_delivery", Body::Statistics(Statistics { delivery: Some(delivery()), ..statistics() })),
+        ("lifetime", Body::Statistics(lifetime())),
     ];
     (1u64..)
         .zip(bodies)
@@ -118,7 +119,27 @@ fn statistics() -> Statistics {
         process_cpu_ns: 90_000_000,
         before_timer_ns: 1_500_000,
         lost: vec![lost],
-        delivery: None,
+        ..Statistics::default()
+    }
+}
+
+/// Class unloading and self-tests.
+fn lifetime() -> Statistics {
+    let histogram = Histogram { count: 2, max: 90_000, bucket: vec![70, 118], bucket_count: vec![1, 1] };
+    Statistics {
+        unloading: Some(Unloading {
+            detector: "unload counters".into(),
+            frames: 7,
+            samples: 4,
+            pause_added_ns: Some(histogram),
+            pauses_cut_short: 1,
+        }),
+        self_tests: vec![SelfTest {
+            capability: "names".into(),
+            outcome: SelfTestOutcome::Failed.into(),
+            detail: "java/lang/Object.wait".into(),
+        }],
+        ..Statistics::default()
     }
 }
 

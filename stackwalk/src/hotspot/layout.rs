@@ -7,7 +7,9 @@
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
 use super::LayoutError;
+use super::class_loader::LoaderLayout;
 use super::continuation::ContinuationLayout;
+use super::perf_memory::PerfLayout;
 use super::rows::{BlobKindValues, ConstantTable, FieldTable, TypeTable};
 use super::vm_structs::{FieldRow, VmSymbols};
 use crate::memory::{Memory, Unreadable};
@@ -234,6 +236,8 @@ pub(crate) struct Layout {
     pub(crate) continuation: ContinuationLayout,
     /// Absent only if the VM hides its flags.
     pub(crate) flag: Option<FlagLayout>,
+    pub(crate) perf: Option<PerfLayout>,
+    pub(crate) loader: Option<LoaderLayout>,
     pub(crate) vm_major: u64,
 }
 
@@ -280,6 +284,8 @@ impl Layout {
             thread: thread(&fields, &constants)?,
             continuation: ContinuationLayout::resolve(&fields),
             flag: flag(&fields, &types),
+            perf: PerfLayout::of(&fields),
+            loader: LoaderLayout::of(&fields),
             vm_major: need!(variable fields.vm_major),
         })
     }

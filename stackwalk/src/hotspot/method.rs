@@ -147,6 +147,18 @@ impl HotSpot {
         })
     }
 
+    /// The class a method belongs to.
+    pub(crate) fn method_holder<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        method: Method,
+    ) -> Result<u64, MethodError> {
+        let layout = &self.layout.method;
+        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
+        let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
+        pointer(memory.read_u64(at(pool, layout.pool_holder))?)
+    }
+
     /// Copies a symbol's bytes; returns the symbol's length, which may exceed the size of `into`.
     ///
     /// # Errors

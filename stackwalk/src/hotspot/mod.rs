@@ -6,6 +6,7 @@
 //! Sources: OpenJDK `hotspot/share/{code,runtime,oops,interpreter}` and `hotspot/cpu/x86` of JDK 11u, 17u, 21u, 25u.
 
 pub(crate) mod anchor;
+pub(crate) mod class_loader;
 pub(crate) mod code_blob;
 pub(crate) mod code_cache;
 pub(crate) mod continuation;
@@ -15,6 +16,7 @@ mod layout;
 pub(crate) mod method;
 pub(crate) mod nmethod;
 pub(crate) mod pc_desc;
+pub(crate) mod perf_memory;
 mod rows;
 pub(crate) mod scope_desc;
 pub(crate) mod thread;
@@ -143,6 +145,12 @@ impl HotSpot {
             }
         }
         Ok(())
+    }
+
+    /// Moves one field to a wrong place, as an unknown VM build could have it: for tests of what notices this.
+    pub fn break_layout(&mut self) {
+        let method = &mut self.layout.method;
+        method.name_index = method.signature_index;
     }
 
     /// Feature release of the VM: 11, 17, 21, 25.

@@ -90,6 +90,11 @@ fields! {
     klass_source_file_index = ("InstanceKlass", "_source_file_name_index");
     klass_constants = ("InstanceKlass", "_constants");
     klass_name = ("Klass", "_name");
+    klass_loader_data = ("Klass", "_class_loader_data");
+    loader_handle = ("ClassLoaderData", "_class_loader");
+    loader_own_class = ("ClassLoaderData", "_is_anonymous")
+        | ("ClassLoaderData", "_is_unsafe_anonymous")
+        | ("ClassLoaderData", "_has_class_mirror_holder");
     symbol_length = ("Symbol", "_length");
     symbol_body = ("Symbol", "_body");
     // Interpreter, stubs, anchors.
@@ -140,6 +145,17 @@ fields! {
     flag_name = ("JVMFlag", "_name");
     flag_address = ("JVMFlag", "_addr");
     flag_flags = ("JVMFlag", "_flags");
+    // Performance counters.
+    perf_start = ("PerfMemory", "_start");
+    perf_initialized = ("PerfMemory", "_initialized");
+    perf_magic = ("PerfDataPrologue", "magic");
+    perf_first_entry = ("PerfDataPrologue", "entry_offset");
+    perf_entries = ("PerfDataPrologue", "num_entries");
+    perf_entry_length = ("PerfDataEntry", "entry_length");
+    perf_entry_name = ("PerfDataEntry", "name_offset");
+    perf_entry_vector = ("PerfDataEntry", "vector_length");
+    perf_entry_type = ("PerfDataEntry", "data_type");
+    perf_entry_data = ("PerfDataEntry", "data_offset");
 }
 
 /// Sizes of C++ types that are used.

@@ -24,7 +24,10 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn remembered(&mut self, cursor: Cursor) -> Option<CompiledPc> {
         let layout = &self.hotspot.layout.nmethod;
         let memory = self.memory;
-        self.cache.find_pc(cursor.pc, cursor.matched(), |blob| Identity::read(layout, memory, blob).ok())
+        let found = self
+            .cache
+            .find_pc(cursor.pc, cursor.matched(), |blob| Identity::read(layout, memory, blob).ok())?;
+        self.cache.ages.allows(found.blob, found.identity).then_some(found)
     }
 
     /// Decodes the code of `blob` at a cursor's pc and remembers it.
@@ -34,6 +37,9 @@ impl<M: Memory> Walk<'_, M> {
         let identity = Identity::read(layout, self.memory, blob.address)?;
         if identity.method == 0 || !identity.method.is_multiple_of(8) {
             return Err(unknown);
+        }
+        if !self.cache.ages.allows(blob.address, identity) {
+            return Err(Stop::CodeReplaced(cursor.pc));
         }
         let mut entry = CompiledPc {
             pc: cursor.pc,
@@ -55,6 +61,7 @@ impl<M: Memory> Walk<'_, M> {
         if Identity::read(layout, self.memory, blob.address)? != identity {
             return Err(unknown);
         }
+        self.cache.ages.note(blob.address, identity);
         self.cache.insert_pc(entry);
         Ok(entry)
     }

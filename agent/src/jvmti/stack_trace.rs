@@ -1,0 +1,69 @@
+//! The VM's own answer to what a thread is doing; asked once, at start, for the self-test.
+//!
+//! Source: JVMTI 1.2, GetStackTrace, GetMethodName, GetMethodDeclaringClass, GetClassSignature.
+
+use std::ffi::c_char;
+
+use jni::sys::{jclass, jint, jmethodID};
+use jvmti_sys::{jthread, jvmtiFrameInfo};
+
+use super::{Jvmti, JvmtiError, ThreadRef};
+
+/// Most frames asked for; the VM's own threads have two to six.
+const MAX_FRAMES: usize = 64;
+
+/// A frame as the VM describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldFrame {
+    /// Class in internal form, `java/lang/Object`.
+    pub class: String,
+    /// Method name.
+    pub method: String,
+    /// Bytecode index, -1 in native methods.
+    pub bci: i64,
+}
+
+impl Jvmti {
+    /// Frames of a thread, newest first. The VM may stop it for this.
+    ///
+    /// # Errors
+    /// As the functions above, and -1 for more frames than are read.
+    pub fn stack_trace(&self, thread: ThreadRef) -> Result<Vec<ToldFrame>, JvmtiError> {
+        let mut frames = [jvmtiFrameInfo::default(); MAX_FRAMES];
+        let mut count: jint = 0;
+        call!(
+            self,
+            GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
+            thread.0, 0, MAX_FRAMES as jint, frames.as_mut_ptr(), &raw mut count
+        )?;
+        let count = usize::try_from(count).unwrap_or(0);
+        match frames.get(..count) {
+            Some(frames) if count < MAX_FRAMES => frames.iter().map(|frame| self.told(frame)).collect(),
+            _ => Err(JvmtiError { function: "GetStackTrace", code: -1 }),
+        }
+    }
+
+    fn told(&self, frame: &jvmtiFrameInfo) -> Result<ToldFrame, JvmtiError> {
+        let method: jmethodID = frame.method.cast();
+        let mut name: *mut c_char = std::ptr::null_mut();
+        let none: *mut *mut c_char = std::ptr::null_mut();
+        call!(
+            self,
+            GetMethodName: fn(jmethodID, *mut *mut c_char, *mut *mut c_char, *mut *mut c_char),
+            method, &raw mut name, none, none
+        )?;
+        let name = self.take_string(name).unwrap_or_default();
+        let mut class: jclass = std::ptr::null_mut();
+        call!(self, GetMethodDeclaringClass: fn(jmethodID, *mut jclass), method, &raw mut class)?;
+        let mut signature: *mut c_char = std::ptr::null_mut();
+        call!(
+            self,
+            GetClassSignature: fn(jclass, *mut *mut c_char, *mut *mut c_char),
+            class, &raw mut signature, none
+        )?;
+        let signature = self.take_string(signature).unwrap_or_default();
+        // `Ljava/lang/Object;`
+        let class = signature.strip_prefix('L').and_then(|class| class.strip_suffix(';')).unwrap_or("");
+        Ok(ToldFrame { class: class.to_owned(), method: name, bci: frame.location })
+    }
+}

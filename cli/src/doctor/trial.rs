@@ -1,0 +1,92 @@
+//! Starts a JVM with the agent and reports what the agent found out about it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use collector::profile::Profile;
+use collector::summary::Summary;
+use collector::trust::{Outcome, SelfTest};
+
+use super::Finding;
+
+const SUBJECT: &str = "trial run";
+
+/// The launcher meant by `--java`: itself, or the one in a home directory.
+pub(super) fn launcher(java: &Path) -> PathBuf {
+    if java.is_dir() { java.join("bin/java") } else { java.to_owned() }
+}
+
+/// Runs `java -version` with the agent.
+pub(super) fn examine(java: &Path, agent: &Path) -> Vec<Finding> {
+    match run(java, agent) {
+        Ok((profile, said)) => findings(java, &profile, &said),
+        Err(finding) => vec![finding],
+    }
+}
+
+fn run(java: &Path, agent: &Path) -> Result<(Profile, Vec<String>), Finding> {
+    let fail = |found: String, fix: &str| Finding::fail(SUBJECT, found, fix);
+    let folder = tempfile::tempdir()
+        .map_err(|error| fail(format!("no temporary directory: {error}"), "set TMPDIR to a writable one"))?;
+    let recording = folder.path().join("trial.tickwalk");
+    let output = Command::new(java)
+        .arg(format!("-agentpath:{}=file={}", agent.display(), recording.display()))
+        .arg("-version")
+        .env_remove("JAVA_TOOL_OPTIONS")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| fail(format!("{} does not start: {error}", java.display()), "pass --java PATH"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<String> =
+        text.lines().filter_map(|line| line.strip_prefix("tickwalk: ")).map(str::to_owned).collect();
+    if !output.status.success() {
+        let last = text.lines().last().unwrap_or_default();
+        return Err(fail(
+            format!("{} ended with {}: {last}", java.display(), output.status),
+            "see the message",
+        ));
+    }
+    // An agent that refuses the JVM writes no session.
+    let written = fs::metadata(&recording).is_ok_and(|metadata| metadata.len() > 0);
+    match Profile::read(&recording) {
+        Ok(profile) if written => Ok((profile, said)),
+        _ => Err(fail(said.join("; "), "use a JDK with the HotSpot VM, 11 or newer")),
+    }
+}
+
+fn findings(java: &Path, profile: &Profile, said: &[String]) -> Vec<Finding> {
+    let summary = Summary::new(profile);
+    let mut findings = Vec::new();
+    let run = format!("{} {} at {}", summary.jvm.name, summary.jvm.version, java.display());
+    findings.push(if said.is_empty() {
+        Finding::ok(SUBJECT, run)
+    } else {
+        Finding::warn(SUBJECT, format!("{run}: {}", said.join("; ")), "see the message")
+    });
+    findings.extend(summary.self_tests.iter().map(self_test));
+    let detector = &summary.unloading.detector;
+    findings.push(match detector.as_str() {
+        "unload counters" => Finding::ok("unloading", "classes that were unloaded are counted by the VM"),
+        "pauses only" => Finding::warn(
+            "unloading",
+            "no performance counters: every collection may make a few names [unloaded]",
+            "leave out -XX:-UsePerfData",
+        ),
+        other => Finding::warn(
+            "unloading",
+            format!("cannot be noticed ({other}): names of methods that could be unloaded are left out"),
+            "leave out -XX:-UsePerfData",
+        ),
+    });
+    findings
+}
+
+fn self_test(test: &SelfTest) -> Finding {
+    let found = format!("{}: {}", test.capability, test.detail);
+    match test.outcome {
+        Outcome::Passed => Finding::ok("self-test", format!("{found}, as the VM says")),
+        Outcome::NotTried => Finding::ok("self-test", format!("{found} (not tried)")),
+        _ => Finding::fail("self-test", found, "report this JVM build; its Java stacks cannot be believed"),
+    }
+}

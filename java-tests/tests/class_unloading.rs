@@ -1,0 +1,122 @@
+//! Classes that are unloaded and replaced at the same addresses all the time: a name is right or `[unloaded]`.
+
+use java_tests::{Jdk, Run, Stack, Workload, on_every_jdk, on_jdks};
+
+/// CPU time on the threads of generations, in nanoseconds.
+#[derive(Debug, Default)]
+struct Seen {
+    all: u64,
+    named: u64,
+    unloaded: u64,
+    wrong: Vec<Stack>,
+}
+
+/// The generation that a frame names, and whether class and method agree about it.
+fn generation(frame: &str) -> Option<(u32, bool)> {
+    let (number, method) = frame.strip_prefix("Gen")?.split_at_checked(5)?;
+    let method = method.strip_prefix('.')?;
+    let agrees = ["work", "spin"].map(|name| format!("{name}{number}")).iter().any(|name| name == method)
+        || ["run", "<init>"].contains(&method);
+    Some((number.parse().ok()?, agrees))
+}
+
+/// Each generation has a thread of its own, so a frame of another generation was not alive at the sample's time, or
+/// ran elsewhere.
+fn examine(run: &Run) -> Seen {
+    let mut seen = Seen::default();
+    for stack in run.stacks_by_thread().all {
+        let (thread, frames) = stack.frames.split_first().expect("a thread");
+        let owner: Option<u32> = thread.strip_prefix("gen-").and_then(|number| number.parse().ok());
+        let found: Vec<_> = frames.iter().filter_map(|frame| generation(frame)).collect();
+        let is_wrong = found.iter().any(|(number, agrees)| !agrees || Some(*number) != owner);
+        if owner.is_some() {
+            seen.all += stack.ns;
+            seen.named += if found.is_empty() { 0 } else { stack.ns };
+            seen.unloaded += if stack.has("[unloaded]") { stack.ns } else { 0 };
+        }
+        if is_wrong {
+            seen.wrong.push(stack);
+        }
+    }
+    seen
+}
+
+fn churn(jdk: &Jdk, options: &[&str], record_options: &[&str]) -> (Run, Seen) {
+    let mut workload = Workload::new("ClassChurn").argument(2).argument(12).argument(3);
+    for option in options {
+        workload = workload.jvm(option);
+    }
+    for option in record_options {
+        workload = workload.record_option(option);
+    }
+    let run = workload.record(jdk);
+    run.assert_exit_code(0);
+    let seen = examine(&run);
+    assert!(seen.wrong.is_empty(), "{options:?}: {:#?}", seen.wrong);
+    assert!(seen.all > 0, "no sample of any generation");
+    (run, seen)
+}
+
+/// Share of `part`, 0 to 1.
+fn share(part: u64, seen: &Seen) -> f64 {
+    part as f64 / seen.all as f64
+}
+
+on_every_jdk! {
+    fn g1(jdk) {
+        let (run, seen) = churn(jdk, &["-XX:+UseG1GC"], &[]);
+        let unloading = &run.summary().unloading;
+        assert_eq!(unloading.detector, "unload counters");
+        assert!(unloading.pause_added_ns.count > 0, "no collection was seen");
+        // Without the drain at the beginning of pauses a sixth is lost; what remains are budgets that were over.
+        assert!(share(seen.unloaded, &seen) <= 0.10, "{} unloaded: {unloading:?}", share(seen.unloaded, &seen));
+        assert!(share(seen.named, &seen) >= 0.80, "{seen:?}");
+    }
+}
+
+on_every_jdk! {
+    fn serial(jdk) {
+        let (_, seen) = churn(jdk, &["-XX:+UseSerialGC"], &[]);
+        assert!(share(seen.named, &seen) >= 0.80, "{seen:?}");
+    }
+}
+
+on_every_jdk! {
+    fn parallel(jdk) {
+        let (_, seen) = churn(jdk, &["-XX:+UseParallelGC"], &[]);
+        assert!(share(seen.named, &seen) >= 0.80, "{seen:?}");
+    }
+}
+
+on_jdks! {
+    17, 21, 25;
+    /// Unloads concurrently: no pause protects anything.
+    fn zgc(jdk) {
+        let (_, seen) = churn(jdk, &["-XX:+UseZGC"], &[]);
+        assert!(share(seen.named, &seen) >= 0.70, "{seen:?}");
+    }
+}
+
+on_every_jdk! {
+    /// Without performance counters pauses tell, and no name is guessed.
+    fn without_counters(jdk) {
+        let (run, _) = churn(jdk, &["-XX:+UseG1GC", "-XX:-UsePerfData"], &[]);
+        assert_eq!(run.summary().unloading.detector, "pauses only");
+    }
+}
+
+on_every_jdk! {
+    /// Nothing waits for the sampler: more is lost, nothing is wrong.
+    fn without_drain(jdk) {
+        let run = Workload::new("ClassChurn")
+            .argument(2)
+            .argument(12)
+            .argument(1)
+            .jvm("-XX:+UseSerialGC")
+            .record_to_file(jdk, "gcdrain=off");
+        run.assert_exit_code(0);
+        let seen = examine(&run);
+        assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
+        assert!(seen.named > 0, "{seen:?}");
+    }
+}

@@ -1,0 +1,31 @@
+//! The agent compares itself with the VM at start, and does without what it cannot do.
+
+use java_tests::{Workload, on_every_jdk};
+
+on_every_jdk! {
+    fn passes(jdk) {
+        let run = Workload::new("InlinedChain").argument(2).record(jdk);
+        run.assert_exit_code(0);
+        let tests = &run.summary().self_tests;
+        for capability in ["stack walking", "names", "bytecode positions", "compiled code"] {
+            let outcome = tests.iter().find(|test| test.capability == capability).map(|test| test.outcome.as_str());
+            assert_eq!(outcome, Some("passed"), "{capability}: {tests:?}");
+        }
+    }
+}
+
+on_every_jdk! {
+    /// Names read from a wrong place are noticed before the first sample; the account goes on without stacks.
+    fn notices_a_wrong_layout(jdk) {
+        let run = Workload::new("TightLoop").argument(1).record_to_file(jdk, "debug=broken-layout");
+        run.assert_exit_code(0);
+        let warnings: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("tickwalk: ")).collect();
+        let [warning] = warnings[..] else { panic!("one line is expected: {warnings:?}") };
+        assert!(warning.contains("self-test failed (names: java/lang/ref/Reference."), "{warning}");
+        let java = run.stacks().share_where(|stack| stack.frames.iter().any(|frame| frame.contains("TightLoop")));
+        assert!(java == 0.0, "{java} of the samples show Java frames");
+        let marked = run.stacks().share_where(|stack| stack.stop.as_deref() == Some("self_test_failed"));
+        assert!(marked >= 0.8, "{marked} of the samples are marked");
+        assert!(run.tickwalk(&["top"]).contains("self-test failed (names)"));
+    }
+}

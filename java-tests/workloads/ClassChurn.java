@@ -1,0 +1,144 @@
+import java.io.IOException;
+import java.io.InputStream;
+import java.lang.invoke.MethodHandles;
+import java.lang.reflect.Array;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * Generations of classes that live for a few samples: generation N is the class GenN, whose method workN burns CPU on
+ * the thread gen-N; then everything about it is dropped, and every few generations garbage is collected. All
+ * generations have the same shape, so that the VM puts a new one where an old one was.
+ *
+ * <p>Every second generation is a hidden class (an anonymous one on JDK 11), the others have a loader each.
+ *
+ * <p>Arguments: seconds of CPU time of all generations together, CPU milliseconds of one, generations between two
+ * collections (0: never).
+ */
+public final class ClassChurn {
+    private static volatile long sink;
+    private static final AtomicLong TOTAL = new AtomicLong();
+
+    public static boolean isDone(long nanos) {
+        return ThreadCpu.nanos() >= nanos;
+    }
+
+    public static void done(long result) {
+        sink = result;
+        TOTAL.addAndGet(ThreadCpu.nanos());
+    }
+
+    private static final class Loader extends ClassLoader {
+        Class<?> define(byte[] bytes) {
+            return defineClass(null, bytes, 0, bytes.length);
+        }
+    }
+
+    /** The template with its number replaced; both have five digits, so nothing else changes. */
+    private static byte[] generation(byte[] template, int number) {
+        byte[] digits = String.format("%05d", number).getBytes();
+        byte[] bytes = template.clone();
+        for (int i = 0; i + 5 <= bytes.length; i++) {
+            boolean zeros = true;
+            for (int k = 0; k < 5; k++) {
+                zeros &= bytes[i + k] == '0';
+            }
+            if (zeros) {
+                System.arraycopy(digits, 0, bytes, i, 5);
+                i += 4;
+            }
+        }
+        return bytes;
+    }
+
+    private static Class<?> define(byte[] bytes, boolean hidden) throws Exception {
+        if (!hidden) {
+            return new Loader().define(bytes);
+        }
+        try {
+            Class<?> option = Class.forName("java.lang.invoke.MethodHandles$Lookup$ClassOption");
+            Object none = Array.newInstance(option, 0);
+            Object lookup = MethodHandles.Lookup.class
+                    .getMethod("defineHiddenClass", byte[].class, boolean.class, none.getClass())
+                    .invoke(MethodHandles.lookup(), bytes, true, none);
+            return ((MethodHandles.Lookup) lookup).lookupClass();
+        } catch (ClassNotFoundException beforeHiddenClasses) {
+            Class<?> unsafe = Class.forName("sun.misc.Unsafe");
+            Field instance = unsafe.getDeclaredField("theUnsafe");
+            instance.setAccessible(true);
+            return (Class<?>) unsafe.getMethod("defineAnonymousClass", Class.class, byte[].class, Object[].class)
+                    .invoke(instance.get(null), ClassChurn.class, bytes, null);
+        }
+    }
+
+    private static Thread start(byte[] template, int number, long nanos) throws Exception {
+        Class<?> generation = define(generation(template, number), number % 2 == 1);
+        Constructor<?> constructor = generation.getDeclaredConstructor(long.class);
+        constructor.setAccessible(true);
+        Runnable work = (Runnable) constructor.newInstance(nanos);
+        Thread thread = new Thread(work, "gen-" + number);
+        thread.start();
+        return thread;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        long budget = ThreadCpu.budget(arguments, 4);
+        long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
+        int between = ThreadCpu.argument(arguments, 2, 4);
+        byte[] template = template();
+        int number = 1;
+        Thread before = null;
+        while (TOTAL.get() < budget) {
+            Thread thread = start(template, number, nanos);
+            // Two generations overlap, so that one runs while garbage is collected.
+            if (before != null) {
+                before.join();
+            }
+            before = thread;
+            if (between > 0 && number % between == 0) {
+                System.gc();
+            }
+            number++;
+        }
+        before.join();
+        ThreadCpu.truth("method=generations cpu_ns=" + TOTAL.get() + " count=" + (number - 1));
+        ThreadCpu.truthThread();
+    }
+
+    private static byte[] template() throws IOException {
+        try (InputStream file = ClassChurn.class.getResourceAsStream("Gen00000.class")) {
+            return file.readAllBytes();
+        }
+    }
+}
+
+/** The template of all generations. */
+final class Gen00000 implements Runnable {
+    private final long nanos;
+
+    public Gen00000(long nanos) {
+        this.nanos = nanos;
+    }
+
+    @Override
+    public void run() {
+        work00000();
+    }
+
+    private void work00000() {
+        long x = nanos;
+        do {
+            x = spin00000(x);
+        } while (!ClassChurn.isDone(nanos));
+        ClassChurn.done(x);
+    }
+
+    private static long spin00000(long x) {
+        for (int i = 0; i < 50_000; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x;
+    }
+}

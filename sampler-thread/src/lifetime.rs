@@ -1,0 +1,148 @@
+//! Whether a `Method*` of a sample still means what it meant when the sample was taken.
+//!
+//! Problem: between a sample and its walk the VM may unload the class and put another method at the same address.
+//! Approach: [`Unloading`] gives marks that move before anything is freed. If the mark did not move from before the
+//! sample until after a name was read, the name is right, and stays right while the mark stays.
+//! Methods of the boot, platform and system loaders are never freed with a class; once such a method is known, no
+//! mark is needed for samples taken later.
+//! Invariant: a sample is called certain only if a mark read before it equals one read after it.
+
+use std::sync::Arc;
+
+use stackwalk::{HotSpot, LoadedBy, Memory, Method};
+
+use crate::unloading::{Observation, Unloading};
+
+/// The present mark and the time it is known for.
+pub(crate) struct Lifetime {
+    unloading: Arc<Unloading>,
+    mark: Option<u64>,
+    /// The mark was read before these ticks.
+    since: u64,
+    /// And was still the same after these ticks.
+    until: u64,
+    /// `ClassLoaderData` of loaders that were recognised as permanent.
+    permanent: Vec<u64>,
+}
+
+impl Lifetime {
+    pub fn new(unloading: Arc<Unloading>) -> Self {
+        Self { unloading, mark: None, since: 0, until: 0, permanent: Vec::new() }
+    }
+
+    /// Reads the mark; true if it moved (or is unknown), which ends what was certain.
+    pub fn observe(&mut self, memory: &impl Memory) -> bool {
+        let before = self.unloading.ticks();
+        let mut moved = false;
+        for observation in self.unloading.take_seen() {
+            moved |= self.apply(observation);
+        }
+        moved |= self.apply(self.unloading.observe(memory));
+        self.until = before;
+        moved
+    }
+
+    fn apply(&mut self, Observation { ticks, mark }: Observation) -> bool {
+        if mark.is_some() && mark == self.mark {
+            return false;
+        }
+        self.mark = mark;
+        self.since = ticks;
+        true
+    }
+
+    /// Whether the last reading came after `ticks`.
+    pub fn covers(&self, ticks: u64) -> bool {
+        ticks <= self.until
+    }
+
+    /// Whether everything that was loaded at `ticks` is loaded still.
+    pub fn is_certain(&self, ticks: u64) -> bool {
+        self.mark.is_some() && ticks >= self.since && ticks <= self.until
+    }
+
+    /// The time stamp counter.
+    pub fn now(&self) -> u64 {
+        self.unloading.ticks()
+    }
+
+    /// As [`Unloading::is_code_certain`].
+    pub fn is_code_certain(&self, ticks: u64) -> bool {
+        self.unloading.is_code_certain(ticks)
+    }
+
+    /// Whether the class of `method`, which is alive, can never be unloaded.
+    pub fn is_permanent(&mut self, hotspot: &HotSpot, memory: &impl Memory, method: Method) -> bool {
+        match hotspot.loaded_by(memory, method) {
+            Ok(Some(LoadedBy::Boot)) => true,
+            Ok(Some(LoadedBy::Loader { data, slot })) => {
+                let known = self.permanent.contains(&data);
+                if !known && self.holds_permanent_loader(memory, slot) {
+                    self.permanent.push(data);
+                    return true;
+                }
+                known
+            }
+            Ok(Some(LoadedBy::Itself) | None) | Err(_) => false,
+        }
+    }
+
+    /// Equal contents of two slots mean the same object, if the collector moved nothing between the readings; a
+    /// loader that is not recognised now is asked about again with its next method.
+    fn holds_permanent_loader(&self, memory: &impl Memory, slot: u64) -> bool {
+        let read = |slot| memory.read_u64(slot).ok().filter(|&oop| oop != 0);
+        self.unloading.permanent_loaders().iter().any(|&permanent| {
+            let before = read(permanent);
+            before.is_some() && read(slot) == before && read(permanent) == before
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unloading::Detector;
+    use stackwalk::StackCopy;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    static TICKS: AtomicU64 = AtomicU64::new(1);
+
+    fn now() -> u64 {
+        TICKS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[test]
+    fn certain_between_two_equal_marks_only() {
+        let memory = StackCopy::new(0, &[]);
+        let unloading = Arc::new(Unloading::new(Detector::Pauses, Duration::ZERO, now, Vec::new()));
+        let mut lifetime = Lifetime::new(Arc::clone(&unloading));
+        let too_early = now();
+        assert!(lifetime.observe(&memory), "the first mark is news");
+        let sample = now();
+        assert!(!lifetime.is_certain(sample), "nothing was read after it yet");
+        assert!(!lifetime.observe(&memory));
+        assert!(lifetime.is_certain(sample));
+        assert!(!lifetime.is_certain(too_early), "no mark is known from before it");
+
+        unloading.pause_begins(|| false, || {});
+        assert!(lifetime.observe(&memory));
+        assert!(!lifetime.is_certain(sample), "a pause may have unloaded it");
+        unloading.pause_ends(&memory);
+        let after_the_pause = now();
+        assert!(lifetime.observe(&memory));
+        assert!(lifetime.is_certain(after_the_pause), "the end of the pause was observed before it");
+        assert!(!lifetime.is_certain(sample));
+    }
+
+    #[test]
+    fn without_detector_nothing_is_certain() {
+        let memory = StackCopy::new(0, &[]);
+        let unloading = Arc::new(Unloading::new(Detector::Nothing, Duration::ZERO, now, Vec::new()));
+        let mut lifetime = Lifetime::new(unloading);
+        lifetime.observe(&memory);
+        let sample = now();
+        assert!(lifetime.observe(&memory));
+        assert!(!lifetime.is_certain(sample));
+    }
+}

@@ -1,0 +1,74 @@
+//! Whether a method can ever go away: the class loader its class belongs to.
+//!
+//! Metadata is freed with its `ClassLoaderData`. Those of the boot, platform and system loaders live as long as the
+//! VM; hidden classes (and the anonymous ones of JDK 11) have one of their own and go alone.
+//! Which object a loader is, is told by the slot that holds its oop: the collector keeps such slots up to date, and two
+//! slots with equal contents hold the same object.
+//! Sources: `classfile/classLoaderData.{hpp,cpp}`, `oops/oopHandle.hpp`, JDK 11 to 25.
+
+use super::HotSpot;
+use super::layout::offset;
+use super::method::MethodError;
+use super::rows::FieldTable;
+use crate::frame::Method;
+use crate::memory::Memory;
+
+/// `Klass::_class_loader_data` and `ClassLoaderData`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoaderLayout {
+    klass_loader_data: u32,
+    loader_handle: u32,
+    /// Whether the data belongs to one hidden class: `_is_anonymous` in JDK 11.
+    own_class: u32,
+}
+
+impl LoaderLayout {
+    pub(super) fn of(fields: &FieldTable) -> Option<Self> {
+        Some(Self {
+            klass_loader_data: offset(fields.klass_loader_data)?,
+            loader_handle: offset(fields.loader_handle)?,
+            own_class: offset(fields.loader_own_class)?,
+        })
+    }
+}
+
+/// Who keeps a class alive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadedBy {
+    /// The boot loader: for ever.
+    Boot,
+    /// A loader object.
+    Loader {
+        /// Address of its `ClassLoaderData`.
+        data: u64,
+        /// Address of the slot that holds its oop.
+        slot: u64,
+    },
+    /// Nobody but itself: a hidden class.
+    Itself,
+}
+
+impl HotSpot {
+    /// Who keeps the class of `method` alive; `None` if this VM's tables do not tell.
+    ///
+    /// # Errors
+    /// [`MethodError`] if `method` is no method any more.
+    pub fn loaded_by<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        method: Method,
+    ) -> Result<Option<LoadedBy>, MethodError> {
+        let Some(layout) = self.layout.loader else { return Ok(None) };
+        let at = |object: u64, offset: u32| object.wrapping_add(u64::from(offset));
+        let holder = self.method_holder(memory, method)?;
+        let data = memory.read_u64(at(holder, layout.klass_loader_data))?;
+        if data == 0 || !data.is_multiple_of(8) {
+            return Err(MethodError::BadPointer(data));
+        }
+        if memory.read_u8(at(data, layout.own_class))? != 0 {
+            return Ok(Some(LoadedBy::Itself));
+        }
+        let slot = memory.read_u64(at(data, layout.loader_handle))?;
+        Ok(Some(if slot == 0 { LoadedBy::Boot } else { LoadedBy::Loader { data, slot } }))
+    }
+}

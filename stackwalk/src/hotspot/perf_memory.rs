@@ -1,0 +1,101 @@
+//! The VM's performance counters, found by name in the memory that `jstat` reads.
+//!
+//! Problem: whether classes were unloaded meanwhile is in no field of the tables, but the VM counts it.
+//! Approach: the entries of `PerfMemory` are walked once; afterwards a counter is one word at a fixed address.
+//! Entries are only ever appended, and the memory stays where it is until the VM exits.
+//! With `-XX:-UsePerfData` there are none.
+//! Sources: `runtime/{perfMemory,perfData}.{hpp,cpp}`, `services/classLoadingService.cpp`, JDK 11 to 25.
+
+use super::HotSpot;
+use super::layout::{offset, variable};
+use super::rows::FieldTable;
+use crate::limits::MAX_PERF_ENTRIES;
+use crate::memory::{Memory, Unreadable, read_c_string};
+
+/// First word of the prologue (`PERFDATA_MAGIC`).
+const MAGIC: u32 = 0xcafe_c0c0_u32.swap_bytes();
+
+/// Type letter of an eight-byte counter (`BasicType` signature of long).
+const LONG: u8 = b'J';
+
+/// Longest counter name that is compared; those of the VM have up to 60 characters.
+const NAME_BYTES: usize = 96;
+
+/// `PerfMemory`, `PerfDataPrologue`, `PerfDataEntry`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerfLayout {
+    start: u64,
+    initialized: u64,
+    magic: u32,
+    first_entry: u32,
+    entries: u32,
+    entry_length: u32,
+    entry_name: u32,
+    entry_vector: u32,
+    entry_type: u32,
+    entry_data: u32,
+}
+
+impl PerfLayout {
+    pub(super) fn of(fields: &FieldTable) -> Option<Self> {
+        Some(Self {
+            start: variable(fields.perf_start)?,
+            initialized: variable(fields.perf_initialized)?,
+            magic: offset(fields.perf_magic)?,
+            first_entry: offset(fields.perf_first_entry)?,
+            entries: offset(fields.perf_entries)?,
+            entry_length: offset(fields.perf_entry_length)?,
+            entry_name: offset(fields.perf_entry_name)?,
+            entry_vector: offset(fields.perf_entry_vector)?,
+            entry_type: offset(fields.perf_entry_type)?,
+            entry_data: offset(fields.perf_entry_data)?,
+        })
+    }
+}
+
+/// Address of an eight-byte counter of the VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PerfCounter(u64);
+
+impl PerfCounter {
+    /// The counter's value now.
+    ///
+    /// # Errors
+    /// [`Unreadable`] once the VM has taken its counters down at exit.
+    pub fn read<M: Memory + ?Sized>(self, memory: &M) -> Result<u64, Unreadable> {
+        memory.read_u64(self.0)
+    }
+}
+
+impl HotSpot {
+    /// Finds a counter by name (`java.cls.unloadedClasses`); usable once the VM is initialised.
+    ///
+    /// `None` with `-XX:-UsePerfData`, or if this VM has no such counter.
+    pub fn perf_counter<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<PerfCounter> {
+        let layout = self.layout.perf?;
+        let at = |object: u64, offset: u32| object.wrapping_add(u64::from(offset));
+        let start = memory.read_u64(layout.start).ok().filter(|&start| start != 0)?;
+        if memory.read_u32(layout.initialized).ok()? == 0
+            || memory.read_u32(at(start, layout.magic)).ok()? != MAGIC
+        {
+            return None;
+        }
+        let count = memory.read_u32(at(start, layout.entries)).ok()?.min(MAX_PERF_ENTRIES);
+        let mut entry = at(start, memory.read_u32(at(start, layout.first_entry)).ok()?);
+        for _ in 0..count {
+            let mut bytes = [0; NAME_BYTES];
+            let name_at = at(entry, memory.read_u32(at(entry, layout.entry_name)).ok()?);
+            let length = read_c_string(memory, name_at, &mut bytes).ok()?;
+            if bytes.get(..length) == Some(name.as_bytes()) {
+                let scalar = memory.read_u32(at(entry, layout.entry_vector)).ok()? == 0;
+                let long = memory.read_u8(at(entry, layout.entry_type)).ok()? == LONG;
+                let data = at(entry, memory.read_u32(at(entry, layout.entry_data)).ok()?);
+                return (scalar && long && data.is_multiple_of(8)).then_some(PerfCounter(data));
+            }
+            let length =
+                memory.read_u32(at(entry, layout.entry_length)).ok().filter(|&length| length != 0)?;
+            entry = at(entry, length);
+        }
+        None
+    }
+}
