@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop};
 use support::walks::{Named, walk};
-use support::{Jvm, RemoteMemory, Snapshot, compile, jdks, pause, step_through};
+use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, step_through};
 
 /// Steps of each busy thread; TICKWALK_STEPS overrides.
 fn steps_per_thread() -> u32 {
@@ -72,11 +72,9 @@ fn describe(hotspot: &HotSpot, memory: &RemoteMemory, snapshot: &Snapshot, what:
 fn every_step_has_its_callers() {
     let classes = compile("Stacks.java");
     let mut problems = Vec::new();
-    for (major, home) in jdks() {
+    for Jdk { name: jdk, home, .. } in jdks() {
         for (mode, flags) in MODES {
-            let wanted =
-                |variable: &str, value: &str| std::env::var(variable).map_or(true, |wanted| wanted == value);
-            if !wanted("TICKWALK_MODE", mode) || !wanted("TICKWALK_JDK", &major.to_string()) {
+            if std::env::var("TICKWALK_MODE").is_ok_and(|wanted| wanted != mode) {
                 continue;
             }
             let mut seen = Seen::default();
@@ -88,7 +86,7 @@ fn every_step_has_its_callers() {
             }
             let share = f64::from(seen.whole) / f64::from(seen.steps.max(1));
             println!(
-                "JDK {major} {mode}: {} of {} steps in VM code whole ({:.2} %), {} jumps, {} steps in C code",
+                "JDK {jdk} {mode}: {} of {} steps in VM code whole ({:.2} %), {} jumps, {} steps in C code",
                 seen.whole,
                 seen.steps,
                 100.0 * share,
@@ -103,7 +101,7 @@ fn every_step_has_its_callers() {
             }
             let jumps = f64::from(seen.jumps) / f64::from(seen.steps.max(1));
             if seen.steps < 300 || share < 0.99 || jumps > 0.02 {
-                problems.push(format!("JDK {major} {mode}"));
+                problems.push(format!("JDK {jdk} {mode}"));
             }
         }
     }
