@@ -85,6 +85,8 @@
 //! | ring `tail` (heapless) | producer, after writing the slot | consumer, before reading the slot | the request |
 //! | ring `head` (heapless) | consumer, after reading the slot | producer, before reusing the slot | the free slot |
 //! | `ThreadQueue::state` | end of `install` | `push`, `try_drain` | the ring ends |
+//! | `ThreadQueue::state`, ring offered | `Drain::offer` | `push`, `adopt` | the offered producer end |
+//! | `ThreadQueue::state`, offer taken | `push`, `adopt`, when they take the offer | `Drain::next` | all that was pushed to the old ring; its producer end |
 //! | `ThreadQueue::draining` | drop of `Drain` | `try_drain` | the consumer end, the ring's `head` |
 //! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
 //! | `FreeList::head` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
@@ -124,6 +126,7 @@ mod pool_stats;
 mod ready_set;
 mod request;
 mod ring;
+mod sizing;
 mod slab_head;
 mod sync;
 mod thread_queue;
@@ -137,6 +140,7 @@ pub use pool_stats::{ClassStats, PoolStats};
 pub use ready_set::{ReadyIter, ReadySet};
 pub use request::{Request, RequestFlags};
 pub use ring::{RingEnds, RingStorage};
+pub use sizing::{QUIET_ROUNDS, SizeRange, Sizer};
 pub use slab_head::SnapshotHandle;
 #[cfg(loom)]
 pub use sync::{Fault, model::with_fault};

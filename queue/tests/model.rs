@@ -56,6 +56,64 @@ proptest! {
         }
     }
 
+    /// Rings come and go between pushes and drains: requests stay in order, each once, and every ring comes back.
+    #[test]
+    fn a_queue_that_changes_its_ring_is_a_bounded_fifo(
+        steps in prop::collection::vec((0u8..4, 1usize..40, 0usize..4), 1..80),
+    ) {
+        let queue = queue_of(Capacity::Entries16);
+        let (mut model, mut next, mut handed_over) = (VecDeque::new(), 0, 0);
+        // Room of the ring in use; of the old one it no longer matters once the new one was taken.
+        let (mut room, mut offered, mut in_ring) = (16, None, 0);
+        let mut rings: Vec<RingEnds> = Capacity::ALL[..4].iter().map(|&capacity| {
+            let region = leak_region(capacity.bytes());
+            region.iter_mut().for_each(|byte| { byte.write(0); });
+            // SAFETY: every byte was just written with zero.
+            unsafe { RingEnds::in_zeroed(capacity, region) }.unwrap()
+        }).collect();
+        for (step, times, pick) in steps {
+            match step {
+                0 | 1 => for _ in 0..times {
+                    if let Some(entries) = offered.take() {
+                        (room, in_ring) = (entries, 0);
+                        handed_over += 1;
+                    }
+                    // SAFETY: this thread alone pushes.
+                    let pushed = unsafe { queue.push(request(next)) };
+                    prop_assert_eq!(pushed.is_ok(), in_ring < room);
+                    if pushed.is_ok() {
+                        model.push_back(request(next));
+                        in_ring += 1;
+                    }
+                    next += 1;
+                },
+                2 => {
+                    let drained: Vec<_> = queue.try_drain().unwrap().take(times).collect();
+                    let expected: Vec<_> = model.drain(..times.min(model.len())).collect();
+                    prop_assert_eq!(drained, expected);
+                    in_ring = in_ring.min(model.len());
+                }
+                _ => {
+                    let mut drain = queue.try_drain().unwrap();
+                    rings.extend(drain.take_retired());
+                    if drain.is_handing_over() || rings.is_empty() {
+                        continue;
+                    }
+                    let ring = rings.swap_remove(pick % rings.len());
+                    offered = Some(ring.entries());
+                    prop_assert!(drain.offer(ring).is_ok());
+                }
+            }
+        }
+        // SAFETY: this thread alone pushes.
+        unsafe { queue.adopt() };
+        let mut drain = queue.try_drain().unwrap();
+        let rest: Vec<_> = drain.by_ref().collect();
+        prop_assert_eq!(rest, Vec::from(model));
+        rings.extend(drain.take_retired());
+        prop_assert_eq!(rings.len(), 4, "five rings, one in use, after {} hand-overs", handed_over);
+    }
+
     #[test]
     fn a_ready_set_yields_what_was_marked(steps in prop::collection::vec(0u32..120, 1..80)) {
         const QUEUES: u32 = 100;
