@@ -39,6 +39,13 @@ pub struct ThreadSlot {
 }
 
 impl ThreadSlot {
+    /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which knows
+    /// that no handler of the slot can run any more.
+    pub(crate) fn adopt_ring(&self) {
+        // SAFETY: the caller's knowledge: nobody pushes, and the registry's lock orders this before the next owner.
+        unsafe { self.queue.adopt() };
+    }
+
     /// Cache lines a slot takes.
     pub const LINES: usize = size_of::<Self>().div_ceil(64);
 }

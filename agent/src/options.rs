@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use sampler_thread::delivery::DEFAULT_WINDOW;
 
+use crate::debug_options::{self, DebugOptions};
+
 /// Shortest accepted sampling interval.
 ///
 /// CPU timers fire on the scheduler tick (1 to 10 ms), so anything shorter only grows the overrun count;
@@ -32,7 +34,7 @@ pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20)
 
 /// Names of all options, as the error for an unknown one lists them.
 const KNOWN: &str =
-    "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict";
+    "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict, debug";
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +82,8 @@ pub struct Options {
     pub log: tracing::level_filters::LevelFilter,
     /// Refuse to start the JVM when profiling cannot start.
     pub strict: bool,
+    /// What experiments hold still.
+    pub debug: DebugOptions,
 }
 
 impl Default for Options {
@@ -97,6 +101,7 @@ impl Default for Options {
             max_stack: DEFAULT_MAX_STACK,
             log: tracing::level_filters::LevelFilter::WARN,
             strict: false,
+            debug: DebugOptions::default(),
         }
     }
 }
@@ -194,6 +199,10 @@ impl Options {
             "insecure" => return Err(bad("insecure", value.unwrap_or(""), "given without a value")),
             "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
             "log" => self.log = parse_level(need("log")?)?,
+            "debug" => {
+                let text = need("debug")?;
+                self.debug.set(text, parse_time).ok_or_else(|| bad("debug", text, debug_options::FORM))?;
+            }
             "strict" if value.is_none() => self.strict = true,
             "strict" => return Err(bad("strict", value.unwrap_or(""), "given without a value")),
             other => return Err(OptionError::Unknown(other.to_owned())),
@@ -220,17 +229,21 @@ fn split_number(value: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit))
 }
 
-fn parse_interval(value: &str) -> Result<Duration, OptionError> {
-    let refuse = || bad("interval", value, INTERVAL_FORM);
-    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+fn parse_time(value: &str) -> Option<Duration> {
+    let (number, unit) = split_number(value)?;
     let nanos_per_unit = match unit {
         "ns" => 1,
         "us" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        _ => return Err(refuse()),
+        _ => return None,
     };
-    let interval = number.checked_mul(nanos_per_unit).map(Duration::from_nanos).ok_or_else(refuse)?;
+    number.checked_mul(nanos_per_unit).map(Duration::from_nanos)
+}
+
+fn parse_interval(value: &str) -> Result<Duration, OptionError> {
+    let refuse = || bad("interval", value, INTERVAL_FORM);
+    let interval = parse_time(value).ok_or_else(refuse)?;
     (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
 }
 
@@ -362,6 +375,10 @@ mod tests {
         );
         check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
         check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
+        check_error(
+            "debug=queue:3g,file=x",
+            &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
+        );
         check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
         check_error("file=", "option 'file' needs a value, as in file=...");
         check_error(

@@ -23,8 +23,9 @@ use crate::jvmti::flags::{self, DebugNonSafepoints};
 use crate::jvmti::vm::{AtStart, Vm};
 use crate::jvmti::{Jni, Jvmti, JvmtiError, ThreadRef, vm_memory};
 use crate::options::{Collector, Options};
+use crate::rings::RingMemory;
 use crate::signal::{self, SignalError};
-use crate::threads::{JavaThread, QueueMemory, Registry, SampledProcess};
+use crate::threads::{JavaThread, Registry, SampledProcess};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -210,9 +211,9 @@ impl Session {
         let offsets = hotspot.thread_offsets();
         let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
         let frozen = frozen_offsets(jni, &hotspot, memory);
-        let (shared, queues) = make_shared(&options, offsets, frozen, signal)?;
+        let (shared, rings) = make_shared(&options, offsets, frozen, signal)?;
         signal::install(signal).map_err(StartError::Signal)?;
-        let registry = Arc::new(Registry::new(shared, queues, signal, options.interval));
+        let registry = Arc::new(Registry::new(shared, rings, signal, options.interval));
         let session = session_facts(&options, &jvmti, &hotspot);
         if let Some(target) = collector {
             let excluded = Arc::clone(&registry);
@@ -221,7 +222,7 @@ impl Session {
                 .map_err(StartError::Thread)?;
             destinations.add(Box::new(delivery));
         }
-        let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
+        let sampler = start_sampler(&registry, &options, Arc::new(hotspot), memory, session, destinations)?;
         let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
         if let Some(address) =
             thread.and_then(|thread| jni.java_thread(thread)).filter(|address| *address != 0)
@@ -308,14 +309,16 @@ fn make_shared(
     offsets: ThreadOffsets,
     frozen: Option<&'static FrozenOffsets>,
     signal: i32,
-) -> Result<(&'static Shared, QueueMemory), StartError> {
+) -> Result<(&'static Shared, RingMemory), StartError> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let plan = pool_plan(processors);
     let flag_bytes = arena::MAX_THREADS as usize;
-    let bytes = flag_bytes + QueueMemory::BYTES + SnapshotPool::bytes_needed(&plan);
+    let start = options.debug.queues.start;
+    let ring_bytes = RingMemory::near_bytes(start);
+    let bytes = flag_bytes + ring_bytes + SnapshotPool::bytes_needed(&plan);
     let region = arena::map_forever_hot(bytes).map_err(StartError::Memory)?;
     let (flags, region) = region.split_at_mut(flag_bytes);
-    let (queues, slabs) = region.split_at_mut(QueueMemory::BYTES);
+    let (rings, slabs) = region.split_at_mut(ring_bytes);
     let pool = SnapshotPool::new(slabs, &plan)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
     let previous = signal::current_action(signal).map_err(StartError::Signal)?;
@@ -330,17 +333,22 @@ fn make_shared(
         stopping: AtomicBool::new(false),
         previous,
     });
-    Ok((shared.ok_or(StartError::AlreadyRunning)?, QueueMemory::new(queues)))
+    let rings = RingMemory::new(start, rings).map_err(StartError::Memory)?;
+    Ok((shared.ok_or(StartError::AlreadyRunning)?, rings))
 }
 
 fn start_sampler(
     registry: &Arc<Registry>,
+    options: &Options,
     hotspot: Arc<HotSpot>,
     memory: &'static LiveMemory,
     session: SessionFacts,
     destinations: Destinations,
 ) -> Result<Sampler, StartError> {
-    let host = SampledProcess { registry: Arc::clone(registry), memory, hotspot: Arc::clone(&hotspot) };
+    let hotspot_of_host = Arc::clone(&hotspot);
+    let registry_of_host = Arc::clone(registry);
+    let host =
+        SampledProcess { registry: registry_of_host, memory, hotspot: hotspot_of_host, debug: options.debug };
     let excluded = Arc::clone(registry);
     let started = move |tid| excluded.exclude(tid);
     Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)

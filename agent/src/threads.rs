@@ -9,28 +9,24 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
+use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
 use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
+use sampler_thread::pace::PaceTuning;
 use stackwalk::{HotSpot, LiveMemory};
 
 use crate::arena::{Shared, ThreadSlot};
+use crate::debug_options::DebugOptions;
 use crate::jvmti::vm_memory;
+use crate::rings::RingMemory;
 use crate::signal::ucontext::cycles;
 use crate::tasks;
 use crate::timer::Timer;
-
-/// Requests a thread's queue holds.
-///
-/// The sampler drains every 25 ms and a CPU timer fires at most once per tick (4 ms at 250 Hz), so 64 entries cover a
-/// sampler that is kept from running for a quarter of a second at the highest true rate.
-const QUEUE_CAPACITY: Capacity = Capacity::Entries64;
 
 /// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
 ///
@@ -76,7 +72,7 @@ struct Left {
 
 #[derive(Default)]
 struct Inner {
-    queues: QueueMemory,
+    rings: RingMemory,
     by_tid: HashMap<i32, u32>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -86,7 +82,6 @@ struct Inner {
     next_id: u32,
     looks: u64,
     carry_ns: u64,
-    queue_bytes: u64,
     stopped: bool,
     warned: bool,
 }
@@ -101,8 +96,8 @@ pub struct Registry {
 
 impl Registry {
     /// An empty registry.
-    pub fn new(shared: &'static Shared, queues: QueueMemory, signal: i32, interval: Duration) -> Self {
-        let inner = Inner { queues, ..Inner::default() };
+    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32, interval: Duration) -> Self {
+        let inner = Inner { rings, ..Inner::default() };
         Self { shared, signal, interval, inner: Mutex::new(inner) }
     }
 
@@ -242,8 +237,9 @@ impl Registry {
         slot.last_cycles.store(0, Ordering::Relaxed);
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
-            if inner.queues.take().is_some_and(|ends| slot.queue.install(ends, QUEUE_CAPACITY).is_ok()) {
-                inner.queue_bytes += QUEUE_CAPACITY.bytes() as u64;
+            if let Some(ring) = inner.rings.first() {
+                let capacity = Capacity::at_least(ring.entries());
+                let _already_installed = slot.queue.install(ring, capacity);
             }
         }
         Some(index)
@@ -328,44 +324,6 @@ fn announce(slot: &ThreadSlot, thread: &JavaThread) {
     slot.java_thread.store(thread.address, Ordering::Release);
 }
 
-impl Default for QueueMemory {
-    fn default() -> Self {
-        Self::new(Default::default())
-    }
-}
-
-/// Memory of request queues: that of the first threads lies beside the rest of what a tick touches.
-pub struct QueueMemory {
-    near: &'static mut [MaybeUninit<u8>],
-}
-
-impl QueueMemory {
-    /// Queues that lie near; more come from the heap.
-    const NEAR: usize = 64;
-    /// Bytes of one queue, rounded so that the next one is aligned as well.
-    const STRIDE: usize = QUEUE_CAPACITY.bytes().next_multiple_of(64);
-    /// Bytes to reserve for [`QueueMemory::new`].
-    pub const BYTES: usize = Self::NEAR * Self::STRIDE;
-
-    /// Queues in `near`, which is aligned to 64.
-    pub fn new(near: &'static mut [MaybeUninit<u8>]) -> Self {
-        Self { near }
-    }
-
-    /// Makes a queue in memory that is never freed; the slot it goes to keeps it for ever.
-    fn take(&mut self) -> Option<RingEnds> {
-        if let Some((queue, rest)) = std::mem::take(&mut self.near).split_at_mut_checked(Self::STRIDE) {
-            self.near = rest;
-            return RingEnds::in_region(QUEUE_CAPACITY, queue);
-        }
-        // Boxes of bytes have no alignment of their own, so there is room to reach the next multiple of 8.
-        // Written once here, so that the handler meets no page fault.
-        let region = Box::leak(vec![MaybeUninit::new(0_u8); QUEUE_CAPACITY.bytes() + 8].into_boxed_slice());
-        let misaligned = region.as_ptr().align_offset(8);
-        RingEnds::in_region(QUEUE_CAPACITY, region.get_mut(misaligned..)?)
-    }
-}
-
 /// The registry as the sampler thread sees it.
 pub struct SampledProcess {
     /// The threads.
@@ -374,6 +332,8 @@ pub struct SampledProcess {
     pub memory: &'static LiveMemory,
     /// Layout of the VM.
     pub hotspot: Arc<HotSpot>,
+    /// What experiments hold still.
+    pub debug: DebugOptions,
 }
 
 impl Host for SampledProcess {
@@ -446,6 +406,32 @@ impl Host for SampledProcess {
     }
 
     fn queue_bytes(&self) -> u64 {
-        self.registry.inner.lock().queue_bytes
+        self.registry.inner.lock().rings.used_bytes()
+    }
+
+    fn queue_sizes(&self) -> SizeRange {
+        self.debug.queues
+    }
+
+    fn pace(&self) -> PaceTuning {
+        self.debug.pace
+    }
+
+    fn take_ring(&self, size: Capacity) -> Option<RingEnds> {
+        self.registry.inner.lock().rings.take(size)
+    }
+
+    fn give_back_ring(&self, ring: RingEnds) {
+        self.registry.inner.lock().rings.give_back(ring);
+    }
+
+    fn adopt_ring(&self, slot: u32) {
+        let inner = self.registry.inner.lock();
+        let entry = inner.entries.get(slot as usize).and_then(Option::as_ref);
+        // An ended thread has no timer, and has told us so itself or is gone: no handler of the slot can run.
+        let has_ended = entry.is_some_and(|entry| entry.timer.is_none() && entry.facts.ended_ns.is_some());
+        if has_ended && let Some(slot) = self.registry.slot(slot) {
+            slot.adopt_ring();
+        }
     }
 }

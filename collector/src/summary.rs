@@ -100,8 +100,14 @@ pub struct Quantiles {
 pub struct Queue {
     pub capacity_bytes: u64,
     pub grown: u64,
+    pub shrunk: u64,
+    pub largest: u64,
+    pub high_water: u64,
     pub pool_bytes: u64,
     pub pool_exhausted: u64,
+    pub pool_grown: u64,
+    pub pool_shrunk: u64,
+    pub pool_high_water: u64,
 }
 
 /// How the samples came from the agent; all zero for a recording the agent wrote itself.
@@ -166,6 +172,12 @@ impl Summary {
             queue: Queue {
                 capacity_bytes: queue.capacity_bytes,
                 grown: queue.grown,
+                shrunk: queue.shrunk,
+                largest: queue.largest,
+                high_water: queue.high_water,
+                pool_grown: queue.pool_grown,
+                pool_shrunk: queue.pool_shrunk,
+                pool_high_water: queue.pool_high_water,
                 pool_bytes: queue.pool_bytes,
                 pool_exhausted: queue.pool_exhausted,
             },

@@ -134,6 +134,16 @@ pub struct Queue {
     pub capacity_bytes: u64,
     /// How often a queue grew.
     pub grown: u64,
+    /// How often one shrank.
+    pub shrunk: u64,
+    /// Entries of the largest queue there was.
+    pub largest: u64,
+    /// Most requests found in one queue at one drain.
+    pub high_water: u64,
+    /// Slabs added to the snapshot pool.
+    pub pool_grown: u64,
+    /// Slabs taken out again.
+    pub pool_shrunk: u64,
 }
 
 /// The profiled JVM.

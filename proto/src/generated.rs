@@ -339,6 +339,20 @@ pub struct QueueStatistics {
     /// most requests found in one queue at one drain
     #[prost(uint64, tag = "5")]
     pub high_water: u64,
+    #[prost(uint64, tag = "6")]
+    pub shrunk: u64,
+    /// entries of the largest queue there was
+    #[prost(uint64, tag = "7")]
+    pub largest: u64,
+    /// slabs added to the snapshot pool
+    #[prost(uint64, tag = "8")]
+    pub pool_grown: u64,
+    /// slabs taken out again after a quiet time
+    #[prost(uint64, tag = "9")]
+    pub pool_shrunk: u64,
+    /// most slabs found in use at one drain
+    #[prost(uint64, tag = "10")]
+    pub pool_high_water: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {

@@ -110,6 +110,12 @@ impl LostCounters {
         })
     }
 
+    /// Samples lost to `cause` so far.
+    pub fn count(&self, cause: LostCause) -> u64 {
+        // Relaxed: pairs with nothing.
+        self.counts.get(cause.index()).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// CPU time lost to all causes together, in nanoseconds; saturates.
     pub fn total_nanos(&self) -> u64 {
         self.snapshot().iter().fold(0, |sum, lost| sum.saturating_add(lost.nanos))

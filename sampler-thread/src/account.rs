@@ -8,7 +8,7 @@
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
 use proto::v1;
-use queue::{LostCause, LostCounters};
+use queue::{LostCause, LostCounters, Sizer};
 
 use crate::host::ThreadFacts;
 
@@ -29,6 +29,8 @@ pub struct Account {
     clock_ns: u64,
     /// Whether anything changed since the account was last sent.
     pub dirty: bool,
+    /// Decides about the size of the thread's queue.
+    pub sizer: Sizer,
     /// Revision of `facts` that was sent last.
     pub sent_revision: Option<u32>,
 }
@@ -66,6 +68,7 @@ impl Account {
             lost_late: [(0, 0); LateLoss::ALL.len()],
             clock_ns,
             dirty: true,
+            sizer: Sizer::new(lost.count(LostCause::QueueFull)),
             sent_revision: None,
         }
     }

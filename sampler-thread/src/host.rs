@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
-use queue::{SnapshotPool, ThreadQueue};
+use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 
 pub use proto::v1::ThreadKind;
+
+use crate::pace::PaceTuning;
 
 /// One profiled thread, as the agent sees it.
 #[derive(Debug, Clone)]
@@ -60,4 +62,16 @@ pub trait Host: Send {
     fn retire(&self, slot: u32, handed_on_ns: u64);
     /// Bytes of all request queues.
     fn queue_bytes(&self) -> u64;
+    /// Sizes that request queues may take.
+    fn queue_sizes(&self) -> SizeRange;
+    /// When queues are drained.
+    fn pace(&self) -> PaceTuning;
+    /// Memory for a queue of this size; `None` if there is none left.
+    fn take_ring(&self, size: Capacity) -> Option<RingEnds>;
+    /// Takes back what a queue has left.
+    fn give_back_ring(&self, ring: RingEnds);
+    /// Moves the queue of a slot whose thread has ended to the ring it was offered, in place of its handler.
+    ///
+    /// Without effect while the slot's thread is alive.
+    fn adopt_ring(&self, slot: u32);
 }

@@ -14,8 +14,10 @@ pub mod clock;
 pub mod delivery;
 pub mod host;
 pub mod intern;
+pub mod pace;
 pub mod resolve;
 pub mod sink;
+mod sizes;
 pub mod snapshot;
 mod stats;
 mod ticks;
@@ -31,7 +33,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use stackwalk::{HotSpot, Memory};
 
 pub use proto::version::{MAGIC, WIRE_VERSION};
-pub use worker::{DRAIN_PERIOD, SessionFacts};
+pub use worker::SessionFacts;
 
 use crate::host::Host;
 use crate::sink::Destinations;

@@ -17,8 +17,6 @@ pub struct Stats {
     pub walk_ns: Histogram,
     /// Nanoseconds per drain that found requests.
     pub drain_ns: Histogram,
-    /// Most requests found in one queue at one drain.
-    pub high_water: u64,
     /// CPU time before timers ran, of threads that were retired.
     pub before_timer_ns: u64,
     /// Losses of retired threads by cause.
@@ -34,7 +32,6 @@ impl Default for Stats {
             handler_cycles: Histogram::new(),
             walk_ns: Histogram::new(),
             drain_ns: Histogram::new(),
-            high_water: 0,
             before_timer_ns: 0,
             lost: Vec::new(),
         }

@@ -20,17 +20,14 @@ use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::clock;
 use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
+use crate::pace::Pace;
 use crate::resolve::{Resolved, Resolver};
 use crate::sink::Destinations;
+use crate::sizes::Sizes;
 use crate::snapshot::Snapshot;
 use crate::stats::{Stats, histogram_message};
 use crate::ticks::{Reading, TickClock};
 
-/// How often queues are drained.
-///
-/// At the shortest true period of a CPU timer (one tick, 4 ms at 250 Hz) a thread leaves 7 requests in this time; its
-/// queue holds 63.
-pub const DRAIN_PERIOD: Duration = Duration::from_millis(25);
 /// How often threads that did not tell us are looked for.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
 /// Longest time a sample waits in a batch.
@@ -61,6 +58,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     dictionaries: Dictionaries,
     batch: Batch,
     stats: Stats,
+    sizes: Sizes,
+    pace: Pace,
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
@@ -77,6 +76,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
     ) -> Self {
         let clock = TickClock::new(now(&host));
         let mut worker = Self {
+            sizes: Sizes::new(host.queue_sizes()),
+            pace: Pace::new(host.pace()),
             clock,
             host,
             resolver: Resolver::new(hotspot, memory),
@@ -99,8 +100,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         loop {
-            let command = commands.recv_timeout(DRAIN_PERIOD);
-            self.drain();
+            let command = commands.recv_timeout(self.pace.period());
+            if !self.pace.is_paused(self.pace.period()) {
+                self.drain();
+            }
             match command {
                 Ok(Command::Stop { reason, done }) => {
                     self.finish(reason);
@@ -119,6 +122,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.retire_ended();
             if now >= next_statistics {
                 self.rounds += 1;
+                self.shrink_queues();
                 self.send_statistics(self.rounds.is_multiple_of(10));
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
@@ -134,28 +138,39 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.clock.read(now(&self.host));
         let slots = self.host.ready();
         if slots.is_empty() {
+            self.pace.after_drain(0);
             return;
         }
         let start = Instant::now();
-        for slot in slots {
-            self.drain_slot(slot);
-        }
+        let fullest = slots.into_iter().map(|slot| self.drain_slot(slot)).max();
+        self.pace.after_drain(fullest.unwrap_or(0));
         self.stats.drain_ns.record(elapsed_ns(start));
     }
 
-    fn drain_slot(&mut self, slot: u32) {
+    /// Empties the queue of `slot`; returns how full it was, in percent.
+    fn drain_slot(&mut self, slot: u32) -> u32 {
         self.open_account(slot);
         let mut found = 0;
         while let Some(request) = self.next_request(slot) {
             found += 1;
             self.take(slot, &request);
         }
-        self.stats.high_water = self.stats.high_water.max(found);
+        match self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
+            Some(account) => self.sizes.after_drain(&self.host, slot, &mut account.sizer, found),
+            None => 0,
+        }
     }
 
     /// One request at a time, so that the queue is not held while a stack is walked.
     fn next_request(&self, slot: u32) -> Option<Request> {
-        self.host.queue(slot).try_drain()?.next()
+        let mut drain = self.host.queue(slot).try_drain()?;
+        let request = drain.next();
+        if request.is_none()
+            && let Some(left) = drain.take_retired()
+        {
+            self.host.give_back_ring(left);
+        }
+        request
     }
 
     fn take(&mut self, slot: u32, request: &Request) {
@@ -239,6 +254,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.account_for(&facts);
             // The thread pushed its last request before it was listed as ended.
             self.drain_slot(slot);
+            self.sizes.after_end(&self.host, slot);
             let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else {
                 continue;
             };
@@ -252,6 +268,14 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.stats.before_timer_ns += account.facts.before_timer_ns;
             self.closed.push(account.message(counters, Some(handed_on_ns)));
             self.host.retire(slot, handed_on_ns);
+        }
+    }
+
+    fn shrink_queues(&mut self) {
+        for slot in self.sizes.large() {
+            if let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
+                self.sizes.after_round(&self.host, slot, &mut account.sizer);
+            }
         }
     }
 
@@ -318,10 +342,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
             sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
             queue: Some(v1::QueueStatistics {
                 capacity_bytes: self.host.queue_bytes(),
-                grown: 0,
+                grown: self.sizes.grown,
                 pool_bytes: pool.reserved_bytes as u64,
                 pool_exhausted: pool.exhausted(),
-                high_water: self.stats.high_water,
+                pool_grown: 0,
+                pool_shrunk: 0,
+                pool_high_water: 0,
+                high_water: self.sizes.high_water,
+                shrunk: self.sizes.shrunk,
+                largest: self.sizes.largest,
             }),
             process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
