@@ -186,6 +186,17 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>
     Ok(region)
 }
 
+/// Gives the whole pages inside `bytes` back to the kernel; they stay mapped, and what they held is lost.
+pub fn release_pages(bytes: &mut [MaybeUninit<u8>]) {
+    const PAGE: usize = 4096;
+    let skip = bytes.as_ptr().align_offset(PAGE);
+    let Some(pages) = bytes.get_mut(skip..) else { return };
+    let length = pages.len() / PAGE * PAGE;
+    // SAFETY: the pages are lent exclusively and may hold anything; the advice keeps the mapping. A refusal, as for an
+    // empty range, changes nothing.
+    unsafe { libc::madvise(pages.as_mut_ptr().cast(), length, libc::MADV_DONTNEED) };
+}
+
 /// One flag for each of [`MAX_THREADS`] slots, all clear, in zeroed memory of that many bytes.
 pub fn flags_in(region: &'static mut [MaybeUninit<u8>]) -> &'static [AtomicU8] {
     region.iter_mut().for_each(|byte| {

@@ -178,13 +178,9 @@ fn target(collector: &Collector, options: &Options) -> Result<Target, StartError
 /// Typical stacks are below 16 KiB; classes above exist for deep recursion and the interpreter.
 fn pool_plan(processors: usize) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
-    [
-        SlabClass { bytes: 512, count: 32 * processors },
-        SlabClass { bytes: 8 << 10, count: 32 * processors },
-        SlabClass { bytes: 32 << 10, count: 16 * processors },
-        SlabClass { bytes: 160 << 10, count: 8 * processors },
-        SlabClass { bytes: (1 << 20) + 4096, count: 2 * processors },
-    ]
+    // Spare slabs cost addresses, and 16 bytes each, until handlers find a class empty.
+    let class = |bytes, count| SlabClass { bytes, count: count * processors, spare: 4 * count * processors };
+    [class(512, 32), class(8 << 10, 32), class(32 << 10, 16), class(160 << 10, 8), class((1 << 20) + 4096, 2)]
 }
 
 /// A running profile.

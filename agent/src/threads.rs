@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
 use sampler_thread::pace::PaceTuning;
 use stackwalk::{HotSpot, LiveMemory};
 
-use crate::arena::{Shared, ThreadSlot};
+use crate::arena::{self, Shared, ThreadSlot};
 use crate::debug_options::DebugOptions;
 use crate::jvmti::vm_memory;
 use crate::rings::RingMemory;
@@ -423,6 +424,10 @@ impl Host for SampledProcess {
 
     fn give_back_ring(&self, ring: RingEnds) {
         self.registry.inner.lock().rings.give_back(ring);
+    }
+
+    fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]) {
+        arena::release_pages(bytes);
     }
 
     fn adopt_ring(&self, slot: u32) {

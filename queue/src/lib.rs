@@ -60,7 +60,7 @@
 //! // Before the first tick: a ring of 16 entries (17 slots) and a pool of slabs.
 //! let storage = Box::leak(Box::new(RingStorage::<17>::new()));
 //! assert!(QUEUE.install(storage.split(), Capacity::Entries16).is_ok());
-//! let plan = [SlabClass { bytes: 4096, count: 4 }, SlabClass { bytes: 65536, count: 1 }];
+//! let plan = [SlabClass::fixed(4096, 4), SlabClass::fixed(65536, 1)];
 //! let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
 //! let pool = SnapshotPool::new(&mut region, &plan).unwrap();
 //!

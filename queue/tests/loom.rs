@@ -352,7 +352,12 @@ unsafe impl Sync for Shadowed {}
 
 impl Shadowed {
     fn new(slabs: usize) -> Arc<Self> {
-        let plan = [SlabClass { bytes: 64, count: slabs }];
+        Self::with_spare(slabs, 0)
+    }
+
+    fn with_spare(slabs: usize, spare: usize) -> Arc<Self> {
+        let plan = [SlabClass { bytes: 64, count: slabs, spare }];
+        let slabs = slabs + spare;
         let region = Box::leak(Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63));
         let shadows = (0..slabs).map(|_| UnsafeCell::new(0)).collect();
         Arc::new(Self { pool: SnapshotPool::new(region, &plan).unwrap(), shadows })
@@ -397,6 +402,30 @@ fn slabs_pass_from_reader_to_writer() {
         assert!(mine.is_some() || theirs.is_some());
         assert!(mine.is_none_or(|read| read == Some(2)) && theirs.is_none_or(|read| read == Some(1)));
         assert_eq!(shared.pool.stats().in_use(), 0);
+    }
+    check(model, &[Fault::FreeList]);
+}
+
+#[test]
+fn a_slab_taken_out_of_service_is_in_nobodys_use() {
+    fn model() {
+        let shared = Shadowed::with_spare(1, 1);
+        assert_eq!(shared.pool.grow(0, 1), 1);
+        let _kept = shared.fill(9).expect("nobody else acquires");
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.fill(1).map(|handle| shared.read(handle)))
+        };
+        let shrunk = shared.pool.shrink(0, 1, |_| {
+            // The pages of the only spare slab are given back: as good as a write.
+            shared.shadows[1].with_mut(|shadow| {
+                // SAFETY: the slab is out of service, which loom checks.
+                unsafe { *shadow = 0 }
+            });
+        });
+        let read = other.join().unwrap();
+        assert!(read.is_none_or(|read| read == Some(1)));
+        assert!(shrunk == 1 || read.is_some(), "one of the two had it");
     }
     check(model, &[Fault::FreeList]);
 }

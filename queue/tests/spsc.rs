@@ -78,7 +78,7 @@ fn all_requests_arrive_in_order_or_are_counted() {
 #[test]
 fn slabs_are_shared_by_threads_without_mixing() {
     const ROUNDS: u64 = 100_000;
-    let plan = [SlabClass { bytes: 64, count: 2 }, SlabClass { bytes: 128, count: 2 }];
+    let plan = [SlabClass::fixed(64, 2), SlabClass::fixed(128, 2)];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
     let pool = SnapshotPool::new(&mut region, &plan).unwrap();
     let refused: u64 = thread::scope(|scope| {

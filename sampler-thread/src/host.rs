@@ -5,6 +5,7 @@
 //! Invariant: a slot whose thread ended keeps its queue untouched until [`Host::retire`] gives it back, so the
 //! sampler may drain it at leisure.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
@@ -70,6 +71,8 @@ pub trait Host: Send {
     fn take_ring(&self, size: Capacity) -> Option<RingEnds>;
     /// Takes back what a queue has left.
     fn give_back_ring(&self, ring: RingEnds);
+    /// Gives the pages of memory that nobody uses back to the kernel; their content is lost.
+    fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]);
     /// Moves the queue of a slot whose thread has ended to the ring it was offered, in place of its handler.
     ///
     /// Without effect while the slot's thread is alive.

@@ -15,6 +15,7 @@ pub mod delivery;
 pub mod host;
 pub mod intern;
 pub mod pace;
+mod pool_size;
 pub mod resolve;
 pub mod sink;
 mod sizes;

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
 use crate::pace::Pace;
+use crate::pool_size::PoolSize;
 use crate::resolve::{Resolved, Resolver};
 use crate::sink::Destinations;
 use crate::sizes::Sizes;
@@ -59,6 +60,7 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     batch: Batch,
     stats: Stats,
     sizes: Sizes,
+    pool_size: PoolSize,
     pace: Pace,
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
@@ -77,6 +79,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let clock = TickClock::new(now(&host));
         let mut worker = Self {
             sizes: Sizes::new(host.queue_sizes()),
+            pool_size: PoolSize::default(),
             pace: Pace::new(host.pace()),
             clock,
             host,
@@ -122,7 +125,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.retire_ended();
             if now >= next_statistics {
                 self.rounds += 1;
-                self.shrink_queues();
+                self.shrink_memory();
                 self.send_statistics(self.rounds.is_multiple_of(10));
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
@@ -142,8 +145,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
             return;
         }
         let start = Instant::now();
+        let before = self.stats.requests;
         let fullest = slots.into_iter().map(|slot| self.drain_slot(slot)).max();
         self.pace.after_drain(fullest.unwrap_or(0));
+        self.pool_size.after_drain(self.host.pool(), self.stats.requests - before);
         self.stats.drain_ns.record(elapsed_ns(start));
     }
 
@@ -271,7 +276,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    fn shrink_queues(&mut self) {
+    fn shrink_memory(&mut self) {
+        self.pool_size.after_round(&self.host);
         for slot in self.sizes.large() {
             if let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
                 self.sizes.after_round(&self.host, slot, &mut account.sizer);
@@ -343,11 +349,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
             queue: Some(v1::QueueStatistics {
                 capacity_bytes: self.host.queue_bytes(),
                 grown: self.sizes.grown,
-                pool_bytes: pool.reserved_bytes as u64,
+                pool_bytes: pool.service_bytes() as u64,
                 pool_exhausted: pool.exhausted(),
-                pool_grown: 0,
-                pool_shrunk: 0,
-                pool_high_water: 0,
+                pool_grown: self.pool_size.grown,
+                pool_shrunk: self.pool_size.shrunk,
+                pool_high_water: self.pool_size.high_water,
                 high_water: self.sizes.high_water,
                 shrunk: self.sizes.shrunk,
                 largest: self.sizes.largest,
