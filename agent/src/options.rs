@@ -33,8 +33,7 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, as the error for an unknown one lists them.
-const KNOWN: &str =
-    "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict, debug";
+const KNOWN: &str = "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict, debug";
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

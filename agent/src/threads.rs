@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
-use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
+use sampler_thread::host::{Coverage, Host, ThreadFacts, ThreadKind, TimerCounts};
 use sampler_thread::pace::PaceTuning;
 use stackwalk::{HotSpot, LiveMemory};
 
@@ -28,6 +28,10 @@ use crate::rings::RingMemory;
 use crate::signal::ucontext::cycles;
 use crate::tasks;
 use crate::timer::Timer;
+
+mod rotation;
+
+use rotation::{Rotation, Turn};
 
 /// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
 ///
@@ -51,6 +55,7 @@ pub struct JavaThread {
 struct Entry {
     facts: ThreadFacts,
     timer: Option<Timer>,
+    turn: Turn,
     /// Value of `Inner::looks` when the entry was made; younger entries cannot be missing from an older listing.
     made_at: u64,
 }
@@ -83,6 +88,7 @@ struct Inner {
     next_id: u32,
     looks: u64,
     carry_ns: u64,
+    rotation: Rotation,
     stopped: bool,
     warned: bool,
 }
@@ -184,7 +190,7 @@ impl Registry {
         }
         let interval_ns = self.shared.interval_ns;
         let carried_ns = inner.carry_ns.min(interval_ns - (interval_ns / 2).min(SOONEST_FIRST_NS));
-        let armed = self.arm(tid, slot, carried_ns);
+        let armed = self.arm(tid, slot, carried_ns.cast_signed());
         let (timer, armed_ns) = match armed {
             Ok((timer, armed_ns)) => (Some(timer), armed_ns),
             Err(error) => {
@@ -196,8 +202,11 @@ impl Registry {
                 (None, armed_ns)
             }
         };
-        let has_timer = timer.is_some();
-        let carried_ns = if has_timer { carried_ns } else { 0 };
+        let mut coverage = Coverage::default();
+        if timer.is_none() {
+            coverage.begin_gap(armed_ns);
+        }
+        let carried_ns = if timer.is_some() { carried_ns } else { 0 };
         inner.carry_ns -= carried_ns;
         inner.next_id += 1;
         let facts = ThreadFacts {
@@ -210,12 +219,12 @@ impl Registry {
             armed_ns,
             carried_ns,
             before_timer_ns: armed_ns.saturating_sub(known_ns),
-            has_timer,
+            coverage,
             ended_ns: None,
         };
         let made_at = inner.looks;
         if let Some(place) = inner.entries.get_mut(index as usize) {
-            *place = Some(Entry { facts, timer, made_at });
+            *place = Some(Entry { facts, timer, turn: Turn::default(), made_at });
         }
         inner.by_tid.insert(tid, index);
         Some(index)
@@ -224,11 +233,19 @@ impl Registry {
     fn take_slot(&self, inner: &mut Inner) -> Option<u32> {
         let index = match inner.free.pop() {
             Some(index) => index,
+            None if inner.entries.len() >= arena::MAX_THREADS as usize => {
+                inner.rotation.without_slot += 1;
+                if inner.rotation.without_slot == 1 {
+                    tracing::warn!(
+                        "more than {} threads at once: the others are not profiled",
+                        arena::MAX_THREADS
+                    );
+                }
+                return None;
+            }
             None => {
-                let index =
-                    u32::try_from(inner.entries.len()).ok().filter(|i| *i < crate::arena::MAX_THREADS)?;
                 inner.entries.push(None);
-                index
+                u32::try_from(inner.entries.len() - 1).ok()?
             }
         };
         let slot = self.slot(index)?;
@@ -236,6 +253,7 @@ impl Registry {
         slot.stack_low.store(0, Ordering::Relaxed);
         slot.stack_high.store(0, Ordering::Relaxed);
         slot.last_cycles.store(0, Ordering::Relaxed);
+        slot.queue.lost().reset();
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
             if let Some(ring) = inner.rings.first() {
@@ -246,12 +264,12 @@ impl Registry {
         Some(index)
     }
 
-    /// Starts a timer whose first expiration comes `carried_ns` early; returns the clock it was armed at.
-    fn arm(&self, tid: i32, slot: &'static ThreadSlot, carried_ns: u64) -> io::Result<(Timer, u64)> {
+    /// Starts a timer whose first expiration comes `unfinished_ns` early; returns the clock it was armed at.
+    fn arm(&self, tid: i32, slot: &'static ThreadSlot, unfinished_ns: i64) -> io::Result<(Timer, u64)> {
         let context = std::ptr::from_ref(slot).cast_mut().cast();
         let timer = Timer::create(tid, self.signal, context)?;
         let armed_ns = thread_cpu_nanos(tid)?;
-        let first = armed_ns.saturating_add(self.shared.interval_ns).saturating_sub(carried_ns);
+        let first = armed_ns.saturating_add(self.shared.interval_ns).saturating_sub_signed(unfinished_ns);
         timer.start(Duration::from_nanos(first), self.interval)?;
         Ok((timer, armed_ns))
     }
@@ -259,7 +277,8 @@ impl Registry {
     fn warn_once(&self, inner: &mut Inner, error: &io::Error) {
         if !std::mem::replace(&mut inner.warned, true) {
             tracing::warn!(
-                "no timer for a thread ({error}); its CPU time is reported as lost.no_timer; raise `ulimit -i` to profile it"
+                "fewer timers than threads ({error}): threads take turns, and what they burn in between is reported as \
+                 lost.no_timer; raise `ulimit -i` to profile it"
             );
         }
     }
@@ -424,6 +443,14 @@ impl Host for SampledProcess {
 
     fn give_back_ring(&self, ring: RingEnds) {
         self.registry.inner.lock().rings.give_back(ring);
+    }
+
+    fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64) {
+        self.registry.rotate(accounted);
+    }
+
+    fn timers(&self) -> TimerCounts {
+        self.registry.timer_counts()
     }
 
     fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]) {

@@ -35,6 +35,7 @@ pub struct Summary {
     pub sampler: Sampler,
     pub queue: Queue,
     pub delivery: Delivery,
+    pub timers: Timers,
     pub jvm: Jvm,
     pub interval_ns: u64,
     pub process_cpu_ns: u64,
@@ -122,6 +123,17 @@ pub struct Delivery {
     pub unnamed_ns: u64,
 }
 
+/// Timers and threads; with fewer timers than threads these take turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Timers {
+    pub threads: u64,
+    pub with_timer: u64,
+    pub turns: u64,
+    pub without_slot: u64,
+}
+
 /// The JVM that was profiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Summary")]
@@ -154,6 +166,7 @@ impl Summary {
         let walk = statistics.walk_ns.unwrap_or_default();
         let queue = statistics.queue.unwrap_or_default();
         let delivery = statistics.delivery.unwrap_or_default();
+        let timers = statistics.timers.unwrap_or_default();
         let hello = profile.hello();
         Summary {
             samples,
@@ -187,6 +200,12 @@ impl Summary {
                 merged_samples: delivery.merged_samples,
                 resolution_ns: delivery.resolution_ns,
                 unnamed_ns: delivery.unnamed_ns,
+            },
+            timers: Timers {
+                threads: timers.threads,
+                with_timer: timers.with_timer,
+                turns: timers.turns,
+                without_slot: timers.without_slot,
             },
             jvm: Jvm {
                 version: hello.jvm_version.clone(),

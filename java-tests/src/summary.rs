@@ -29,6 +29,8 @@ pub struct Summary {
     pub queue: Queue,
     /// How the samples came to their collector.
     pub delivery: Delivery,
+    /// Timers and threads.
+    pub timers: Timers,
     /// The profiled JVM.
     pub jvm: Jvm,
     /// CPU time between two expirations of a thread's timer.
@@ -144,6 +146,17 @@ pub struct Queue {
     pub pool_grown: u64,
     /// Slabs taken out again.
     pub pool_shrunk: u64,
+}
+
+/// Timers and threads.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Timers {
+    /// Threads at the end.
+    pub threads: u64,
+    /// How many of them had a timer.
+    pub with_timer: u64,
+    /// How often a timer passed on.
+    pub turns: u64,
 }
 
 /// The profiled JVM.

@@ -242,6 +242,8 @@ pub struct Statistics {
     /// state of the connection that carries this message
     #[prost(message, optional, tag = "20")]
     pub delivery: ::core::option::Option<Delivery>,
+    #[prost(message, optional, tag = "22")]
+    pub timers: ::core::option::Option<TimerStatistics>,
 }
 /// How the agent gets on with its collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -267,6 +269,21 @@ pub struct Delivery {
     /// CPU time whose stacks were given up as well, by thread only
     #[prost(uint64, tag = "7")]
     pub unnamed_ns: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TimerStatistics {
+    /// profiled now
+    #[prost(uint64, tag = "1")]
+    pub threads: u64,
+    /// of these, how many have a timer of their own
+    #[prost(uint64, tag = "2")]
+    pub with_timer: u64,
+    /// how often a timer passed from one thread to another
+    #[prost(uint64, tag = "3")]
+    pub turns: u64,
+    /// threads beyond the largest number that can be profiled
+    #[prost(uint64, tag = "4")]
+    pub without_slot: u64,
 }
 /// kernel_ns = sampled_ns + lost + unfinished_ns, where kernel_ns is the thread's CPU clock since its
 /// timer was armed plus the unfinished period it took over (carried_ns).

@@ -35,10 +35,56 @@ pub struct ThreadFacts {
     pub carried_ns: u64,
     /// CPU time this thread had burnt before its timer was armed, in nanoseconds.
     pub before_timer_ns: u64,
-    /// Whether the thread has a timer; without one its CPU time is lost, and named so.
-    pub has_timer: bool,
+    /// Whether, and since when not, the thread has a timer.
+    pub coverage: Coverage,
     /// Last reading of the thread's CPU clock that counts: when it ended, or when profiling stopped.
     pub ended_ns: Option<u64>,
+}
+
+/// CPU time of a thread that no timer watched: lost, and named so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Times it was without a timer.
+    pub gaps: u64,
+    /// CPU time in gaps that are over, in nanoseconds.
+    pub untimed_ns: u64,
+    /// Reading of its CPU clock when the present gap began; `None` while it has a timer.
+    pub untimed_since: Option<u64>,
+}
+
+impl Coverage {
+    /// CPU time without a timer when the thread's CPU clock reads `clock_ns`.
+    pub fn untimed_at(&self, clock_ns: u64) -> u64 {
+        let present = self.untimed_since.map_or(0, |since| clock_ns.saturating_sub(since));
+        self.untimed_ns.saturating_add(present)
+    }
+
+    /// The timer is gone at this reading of the clock.
+    pub fn begin_gap(&mut self, clock_ns: u64) {
+        if self.untimed_since.is_none() {
+            self.gaps += 1;
+            self.untimed_since = Some(clock_ns);
+        }
+    }
+
+    /// There is a timer from this reading of the clock on.
+    pub fn end_gap(&mut self, clock_ns: u64) {
+        self.untimed_ns = self.untimed_at(clock_ns);
+        self.untimed_since = None;
+    }
+}
+
+/// How many threads have timers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimerCounts {
+    /// Threads that are profiled.
+    pub threads: u64,
+    /// Those that have a timer now.
+    pub with_timer: u64,
+    /// How often a timer passed from one thread to another.
+    pub turns: u64,
+    /// Threads that found no slot, and are not in the account at all.
+    pub without_slot: u64,
 }
 
 /// The process under the profiler.
@@ -61,6 +107,12 @@ pub trait Host: Send {
     fn ended(&self) -> Vec<ThreadFacts>;
     /// Gives the slot of an ended thread back; its unfinished `handed_on_ns` go to the next new thread.
     fn retire(&self, slot: u32, handed_on_ns: u64);
+    /// Where the kernel grants fewer timers than there are threads: passes them on to threads that ran without.
+    ///
+    /// `accounted` tells the CPU time that a slot's samples and losses stand for.
+    fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64);
+    /// How many threads have timers.
+    fn timers(&self) -> TimerCounts;
     /// Bytes of all request queues.
     fn queue_bytes(&self) -> u64;
     /// Sizes that request queues may take.

@@ -120,6 +120,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let now = Instant::now();
             if now >= next_discover {
                 self.host.discover();
+                self.rotate_timers();
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.retire_ended();
@@ -234,8 +235,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if self.accounts.len() <= slot {
             self.accounts.resize_with(slot + 1, || None);
         }
-        let counters = self.host.queue(facts.slot).lost();
-        let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone(), counters));
+        let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone()));
+        account.facts.coverage = facts.coverage;
         if account.facts.revision != facts.revision {
             account.facts = facts.clone();
         }
@@ -283,6 +284,14 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 self.sizes.after_round(&self.host, slot, &mut account.sizer);
             }
         }
+    }
+
+    fn rotate_timers(&self) {
+        self.host.rotate_timers(&|slot| {
+            let account = self.accounts.get(slot as usize).and_then(Option::as_ref);
+            let counters = self.host.queue(slot).lost();
+            account.map_or_else(|| counters.total_nanos(), |account| account.expired_ns(counters))
+        });
     }
 
     /// Sends what waits: dictionary first, then samples.
@@ -336,6 +345,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         before_timer_ns: u64,
     ) -> v1::Statistics {
         let pool = self.host.pool().stats();
+        let timers = self.host.timers();
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
             threads,
@@ -362,6 +372,12 @@ impl<H: Host, M: Memory> Worker<H, M> {
             before_timer_ns,
             lost,
             delivery: self.destinations.delivery(),
+            timers: Some(v1::TimerStatistics {
+                threads: timers.threads,
+                with_timer: timers.with_timer,
+                turns: timers.turns,
+                without_slot: timers.without_slot,
+            }),
         }
     }
 

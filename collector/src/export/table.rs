@@ -50,6 +50,9 @@ pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
     if summary.delivery.merged_samples > 0 {
         warnings.push(merged(&summary.delivery));
     }
+    if summary.timers.turns > 0 {
+        warnings.push("there were fewer timers than threads, which took turns: raise 'ulimit -i'".to_owned());
+    }
     warnings
 }
 

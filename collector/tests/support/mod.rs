@@ -299,5 +299,6 @@ fn small_statistics() -> Statistics {
         before_timer_ns: 3_000_000,
         lost,
         delivery: None,
+        timers: None,
     }
 }

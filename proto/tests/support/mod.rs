@@ -120,6 +120,7 @@ fn statistics() -> Statistics {
         before_timer_ns: 1_500_000,
         lost: vec![lost],
         delivery: None,
+        timers: None,
     }
 }
 
