@@ -33,7 +33,7 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, as the error for an unknown one lists them.
-const KNOWN: &str = "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict, debug";
+const KNOWN: &str = "mode, interval, rate, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict, debug";
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,6 +151,8 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
+const RATE_FORM: &str =
+    "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s";
 const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)";
 const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
 
@@ -184,6 +186,7 @@ impl Options {
         match name {
             "mode" => self.mode = parse_mode(need("mode")?)?,
             "interval" => self.interval = parse_interval(need("interval")?)?,
+            "rate" => self.interval = parse_rate(need("rate")?, processors())?,
             "signal" => self.signal = Some(parse_signal(need("signal")?)?),
             "collector" => self.collector = Some(parse_collector(need("collector")?)?),
             "file" => {
@@ -256,6 +259,23 @@ fn parse_size(value: &str) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(factor)
+}
+
+/// `500/s`: the interval at which all processors, when busy, yield that many samples per second together.
+fn parse_rate(value: &str, processors: u64) -> Result<Duration, OptionError> {
+    let refuse = || bad("rate", value, RATE_FORM);
+    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+    if unit != "/s" {
+        return Err(refuse());
+    }
+    let nanos = processors.saturating_mul(1_000_000_000).checked_div(number).ok_or_else(refuse)?;
+    let interval = Duration::from_nanos(nanos);
+    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
+}
+
+/// Processors this process may use, as its cgroup and affinity have it.
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
 fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
@@ -361,6 +381,18 @@ mod tests {
         {
             let options = Options::parse(&format!("file=x,interval={text}")).expect(text);
             assert_eq!(options.interval, Duration::from_nanos(nanos), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_shared_by_the_processors() {
+        assert_eq!(parse_rate("500/s", 1), Ok(Duration::from_millis(2)));
+        assert_eq!(parse_rate("500/s", 64), Ok(Duration::from_millis(128)));
+        for text in ["0/s", "500", "500/m", "/s", "-1/s", "99999999999999999999/s", "1000000000/s"] {
+            check_error(
+                &format!("file=x,rate={text}"),
+                &format!("option 'rate': '{text}' is not {RATE_FORM}"),
+            );
         }
     }
 
