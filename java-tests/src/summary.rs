@@ -82,11 +82,20 @@ pub struct ThreadAccount {
     pub unfinished_ns: i64,
     /// Burnt before its timer ran.
     pub before_timer_ns: i64,
+    /// Burnt by an ended thread whose unfinished period it took over.
+    pub carried_ns: i64,
+    /// Left to another thread at its end.
+    pub handed_on_ns: i64,
     /// Number of its samples.
     pub samples: u64,
 }
 
 impl ThreadAccount {
+    /// What the thread's own clock reads by the account.
+    pub fn clock_ns(&self) -> i64 {
+        self.kernel_ns - self.carried_ns + self.handed_on_ns + self.before_timer_ns
+    }
+
     /// What the account misses: 0 when it closes.
     pub fn gap_ns(&self) -> i64 {
         self.kernel_ns - self.sampled_ns - self.lost_ns - self.unfinished_ns

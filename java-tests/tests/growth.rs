@@ -23,15 +23,16 @@ fn assert_accounts_match_clocks(run: &Run) {
     for thread in summary.threads.iter().filter(|thread| thread.name.starts_with("busy-")) {
         let truth = run.truth.thread_cpu_ns(&thread.name) as f64;
         // Between the truth line and the end of the thread lies the line itself.
-        let account = (thread.kernel_ns + thread.before_timer_ns) as f64;
+        let account = thread.clock_ns() as f64;
         if truth >= 1e9 {
             checked += 1;
             let error = (account - truth).abs() / truth;
             assert!(error <= ACCOUNT_ERROR, "{thread:?}: {account} by the account, {truth} by its own clock");
-            let explained = (thread.sampled_ns + thread.lost_ns) as f64;
-            let open = thread.kernel_ns as f64 - explained;
-            // One interval at most is open, and what a late tick adds; no expiration is counted twice.
-            assert!((-4e6..64e6).contains(&open), "{open} of {thread:?} neither sampled nor lost");
+            // One interval is open at most, and what a late tick adds.
+            assert!(
+                thread.unfinished_ns + thread.handed_on_ns < 64_000_000,
+                "neither sampled nor lost: {thread:?}"
+            );
         }
     }
     assert_eq!(checked, THREADS, "{:?}", summary.threads);
@@ -41,17 +42,20 @@ on_every_jdk! {
     /// A drain that comes seldom: the small queues overflow, the losses are named, the queues grow, and the account
     /// closes on every thread.
     fn queues_grow_from_losses(jdk) {
-        let run = busy(6, &["drain:600ms"]).record(jdk);
+        let run = busy(12, &["drain:2s"]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         let summary = run.summary();
         assert!(summary.queue.grown > 0 && summary.queue.largest > 16, "{:?}", summary.queue);
-        let fixed = busy(6, &["drain:600ms", "queue:16/fixed"]).record(jdk);
+        let fixed = busy(8, &["drain:2s", "queue:16/fixed"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         let held = fixed.summary();
         assert_eq!((held.queue.grown, held.queue.largest), (0, 16), "{:?}", held.queue);
-        let lost = |summary: &java_tests::Summary| summary.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
-        assert!(lost(held) > 0 && lost(summary) < lost(held), "{:?} and {:?}", summary.cpu_ns, held.cpu_ns);
+        let lost_share = |summary: &java_tests::Summary| {
+            summary.cpu_ns.lost.get("queue_full").copied().unwrap_or(0) as f64 / summary.cpu_ns.kernel as f64
+        };
+        let (growing, still) = (lost_share(summary), lost_share(held));
+        assert!(still > 0.0 && growing < still, "{:?} and {:?}", summary.cpu_ns, held.cpu_ns);
     }
 }
 
@@ -77,7 +81,10 @@ on_jdks! { 17, 25;
         let cpu = &summary.cpu_ns;
         assert_eq!(cpu.kernel, cpu.sampled + cpu.lost_total() + cpu.unfinished, "{cpu:?}");
         assert!(cpu.lost["no_timer"] > 0, "{cpu:?}");
-        let busy: Vec<_> = summary.threads.iter().filter(|thread| thread.name.starts_with("busy-")).collect();
+        // A thread on its way out can be met again as a native one of the same name, with next to no CPU time.
+        let burnt = |thread: &&java_tests::ThreadAccount| thread.clock_ns() >= 100_000_000;
+        let busy: Vec<_> =
+            summary.threads.iter().filter(|thread| thread.name.starts_with("busy-")).filter(burnt).collect();
         assert_eq!(busy.len(), 200);
         for thread in busy {
             assert_eq!(thread.gap_ns(), 0, "{thread:?}");

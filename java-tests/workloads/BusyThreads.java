@@ -21,6 +21,8 @@ public final class BusyThreads {
     public static void main(String[] arguments) throws InterruptedException {
         int count = Integer.parseInt(arguments[1]);
         long each = ThreadCpu.budget(arguments, 4) / count;
+        // The first line links string concatenation, which must not burn CPU time of a thread after its last reading.
+        ThreadCpu.truthThread();
         Thread[] threads = new Thread[count];
         for (int i = 0; i < count; i++) {
             threads[i] = new Thread(() -> {
