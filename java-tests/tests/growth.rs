@@ -51,11 +51,10 @@ on_every_jdk! {
         assert_accounts_match_clocks(&fixed);
         let held = fixed.summary();
         assert_eq!((held.queue.grown, held.queue.largest), (0, 16), "{:?}", held.queue);
-        let lost_share = |summary: &java_tests::Summary| {
-            summary.cpu_ns.lost.get("queue_full").copied().unwrap_or(0) as f64 / summary.cpu_ns.kernel as f64
-        };
-        let (growing, still) = (lost_share(summary), lost_share(held));
-        assert!(still > 0.0 && growing < still, "{:?} and {:?}", summary.cpu_ns, held.cpu_ns);
+        let lost = held.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
+        assert!(lost > 0, "16 entries hold what 2 s leave: {:?}", held.cpu_ns);
+        // One may come in while the drain runs.
+        assert!(held.queue.high_water <= 17, "{:?}", held.queue);
     }
 }
 
