@@ -39,6 +39,13 @@ pub struct ThreadSlot {
 }
 
 impl ThreadSlot {
+    /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which knows
+    /// that no handler of the slot can run any more.
+    pub(crate) fn adopt_ring(&self) {
+        // SAFETY: the caller's knowledge: nobody pushes, and the registry's lock orders this before the next owner.
+        unsafe { self.queue.adopt() };
+    }
+
     /// Cache lines a slot takes.
     pub const LINES: usize = size_of::<Self>().div_ceil(64);
 }
@@ -177,6 +184,17 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>
         page.write(0);
     }
     Ok(region)
+}
+
+/// Gives the whole pages inside `bytes` back to the kernel; they stay mapped, and what they held is lost.
+pub fn release_pages(bytes: &mut [MaybeUninit<u8>]) {
+    const PAGE: usize = 4096;
+    let skip = bytes.as_ptr().align_offset(PAGE);
+    let Some(pages) = bytes.get_mut(skip..) else { return };
+    let length = pages.len() / PAGE * PAGE;
+    // SAFETY: the pages are lent exclusively and may hold anything; the advice keeps the mapping. A refusal, as for an
+    // empty range, changes nothing.
+    unsafe { libc::madvise(pages.as_mut_ptr().cast(), length, libc::MADV_DONTNEED) };
 }
 
 /// One flag for each of [`MAX_THREADS`] slots, all clear, in zeroed memory of that many bytes.

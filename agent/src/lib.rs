@@ -9,10 +9,13 @@
 
 #[allow(unsafe_code, reason = "memory that signal handlers touch")]
 pub mod arena;
+pub mod debug_options;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
-pub mod log;
+mod log;
 pub mod options;
+#[allow(unsafe_code, reason = "memory of rings, given back to the kernel")]
+pub mod rings;
 pub mod self_test;
 pub mod session;
 #[allow(unsafe_code, reason = "signal handlers")]

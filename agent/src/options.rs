@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use sampler_thread::delivery::DEFAULT_WINDOW;
 
+use crate::debug_options::{self, DebugOptions};
+
 /// Shortest accepted sampling interval.
 ///
 /// CPU timers fire on the scheduler tick (1 to 10 ms), so anything shorter only grows the overrun count;
@@ -31,8 +33,8 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, as the error for an unknown one lists them.
-const KNOWN: &str = "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, gcdrain, \
-     debug, strict";
+const KNOWN: &str = "mode, interval, rate, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, \
+     gcdrain, debug, strict";
 /// Longest wait of a garbage collection pause when `gcdrain` is not given.
 ///
 /// Waking the sampler takes some 50 us and a warm walk about 10; collections pause for milliseconds.
@@ -90,6 +92,8 @@ pub struct Options {
     pub broken_layout: bool,
     /// How long a garbage collection pause may wait until pending samples are named; zero: not at all.
     pub pause_budget: Duration,
+    /// What experiments hold still.
+    pub debug: DebugOptions,
 }
 
 impl Default for Options {
@@ -109,6 +113,7 @@ impl Default for Options {
             strict: false,
             broken_layout: false,
             pause_budget: DEFAULT_PAUSE_BUDGET,
+            debug: DebugOptions::default(),
         }
     }
 }
@@ -159,6 +164,8 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
+const RATE_FORM: &str =
+    "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s";
 const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)";
 const PAUSE_BUDGET_FORM: &str = "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)";
 const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
@@ -193,6 +200,7 @@ impl Options {
         match name {
             "mode" => self.mode = parse_mode(need("mode")?)?,
             "interval" => self.interval = parse_interval(need("interval")?)?,
+            "rate" => self.interval = parse_rate(need("rate")?, processors())?,
             "signal" => self.signal = Some(parse_signal(need("signal")?)?),
             "collector" => self.collector = Some(parse_collector(need("collector")?)?),
             "file" => {
@@ -209,7 +217,10 @@ impl Options {
             "log" => self.log = parse_level(need("log")?)?,
             "debug" => match need("debug")? {
                 "broken-layout" => self.broken_layout = true,
-                other => return Err(bad("debug", other, "'broken-layout'")),
+                text => {
+                    let set = self.debug.set(text, parse_time);
+                    set.ok_or_else(|| bad("debug", text, debug_options::FORM))?;
+                }
             },
             "gcdrain" => self.pause_budget = parse_pause_budget(need("gcdrain")?)?,
             "strict" if value.is_none() => self.strict = true,
@@ -273,6 +284,23 @@ fn parse_size(value: &str) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(factor)
+}
+
+/// `500/s`: the interval at which all processors, when busy, yield that many samples per second together.
+fn parse_rate(value: &str, processors: u64) -> Result<Duration, OptionError> {
+    let refuse = || bad("rate", value, RATE_FORM);
+    let (number, unit) = split_number(value).ok_or_else(refuse)?;
+    if unit != "/s" {
+        return Err(refuse());
+    }
+    let nanos = processors.saturating_mul(1_000_000_000).checked_div(number).ok_or_else(refuse)?;
+    let interval = Duration::from_nanos(nanos);
+    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
+}
+
+/// Processors this process may use, as its cgroup and affinity have it.
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
 fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
@@ -391,6 +419,18 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_shared_by_the_processors() {
+        assert_eq!(parse_rate("500/s", 1), Ok(Duration::from_millis(2)));
+        assert_eq!(parse_rate("500/s", 64), Ok(Duration::from_millis(128)));
+        for text in ["0/s", "500", "500/m", "/s", "-1/s", "99999999999999999999/s", "1000000000/s"] {
+            check_error(
+                &format!("file=x,rate={text}"),
+                &format!("option 'rate': '{text}' is not {RATE_FORM}"),
+            );
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
         check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
@@ -398,10 +438,14 @@ mod tests {
             "file=x,interval=99999999999999999999s",
             &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
         );
-        check_error("file=x,debug=all", "option 'debug': 'all' is not 'broken-layout'");
+        check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
         check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {PAUSE_BUDGET_FORM}"));
         check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
         check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
+        check_error(
+            "debug=queue:3g,file=x",
+            &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
+        );
         check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
         check_error("file=", "option 'file' needs a value, as in file=...");
         check_error(

@@ -26,10 +26,11 @@ use crate::jvmti::vm::{AtStart, Vm};
 use crate::jvmti::{Jni, Jvmti, JvmtiError, ThreadRef, vm_memory};
 use crate::log;
 use crate::options::{Collector, Options};
+use crate::rings::RingMemory;
 use crate::self_test::Subject;
 use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
-use crate::threads::{JavaThread, QueueMemory, Registry, SampledProcess};
+use crate::threads::{JavaThread, Registry, SampledProcess};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -188,13 +189,9 @@ fn target(collector: &Collector, options: &Options) -> Result<Target, StartError
 /// Typical stacks are below 16 KiB; classes above exist for deep recursion and the interpreter.
 fn pool_plan(processors: usize) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
-    [
-        SlabClass { bytes: 512, count: 32 * processors },
-        SlabClass { bytes: 8 << 10, count: 32 * processors },
-        SlabClass { bytes: 32 << 10, count: 16 * processors },
-        SlabClass { bytes: 160 << 10, count: 8 * processors },
-        SlabClass { bytes: (1 << 20) + 4096, count: 2 * processors },
-    ]
+    // Spare slabs cost addresses, and 16 bytes each, until handlers find a class empty.
+    let class = |bytes, count| SlabClass { bytes, count: count * processors, spare: 4 * count * processors };
+    [class(512, 32), class(8 << 10, 32), class(32 << 10, 16), class(160 << 10, 8), class((1 << 20) + 4096, 2)]
 }
 
 /// A running profile.
@@ -228,9 +225,9 @@ impl Session {
         tracing::info!("evidence for the self-test took {} us", begin.elapsed().as_micros());
         let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
         let frozen = frozen_offsets(jni, &hotspot, memory);
-        let (shared, queues) = make_shared(&options, offsets, frozen, signal)?;
+        let (shared, rings) = make_shared(&options, offsets, frozen, signal)?;
         signal::install(signal).map_err(StartError::Signal)?;
-        let registry = Arc::new(Registry::new(shared, queues, signal, options.interval));
+        let registry = Arc::new(Registry::new(shared, rings, signal, options.interval));
         let session = session_facts(&options, &jvmti, &hotspot);
         if let Some(target) = collector {
             let excluded = Arc::clone(&registry);
@@ -250,6 +247,7 @@ impl Session {
             hotspot: Arc::clone(&hotspot),
             unloading: Arc::clone(&unloading),
             evidence,
+            debug: options.debug,
         };
         let sampler = start_sampler(host, hotspot, memory, session, destinations)?;
         if hears_pauses {
@@ -346,14 +344,16 @@ fn make_shared(
     offsets: ThreadOffsets,
     frozen: Option<&'static FrozenOffsets>,
     signal: i32,
-) -> Result<(&'static Shared, QueueMemory), StartError> {
+) -> Result<(&'static Shared, RingMemory), StartError> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let plan = pool_plan(processors);
     let flag_bytes = arena::MAX_THREADS as usize;
-    let bytes = flag_bytes + QueueMemory::BYTES + SnapshotPool::bytes_needed(&plan);
+    let start = options.debug.queues.start;
+    let ring_bytes = RingMemory::near_bytes(start);
+    let bytes = flag_bytes + ring_bytes + SnapshotPool::bytes_needed(&plan);
     let region = arena::map_forever_hot(bytes).map_err(StartError::Memory)?;
     let (flags, region) = region.split_at_mut(flag_bytes);
-    let (queues, slabs) = region.split_at_mut(QueueMemory::BYTES);
+    let (rings, slabs) = region.split_at_mut(ring_bytes);
     let pool = SnapshotPool::new(slabs, &plan)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
     let previous = signal::current_action(signal).map_err(StartError::Signal)?;
@@ -368,7 +368,8 @@ fn make_shared(
         stopping: AtomicBool::new(false),
         previous,
     });
-    Ok((shared.ok_or(StartError::AlreadyRunning)?, QueueMemory::new(queues)))
+    let rings = RingMemory::new(start, rings).map_err(StartError::Memory)?;
+    Ok((shared.ok_or(StartError::AlreadyRunning)?, rings))
 }
 
 fn start_sampler(

@@ -15,25 +15,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
+use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
-use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
+use sampler_thread::host::{Coverage, Host, ThreadFacts, ThreadKind, TimerCounts};
+use sampler_thread::pace::PaceTuning;
 use sampler_thread::self_test::{SelfTest, Trust};
 use sampler_thread::unloading::Unloading;
 use stackwalk::{HotSpot, LiveMemory};
 
-use crate::arena::{Shared, ThreadSlot};
+use crate::arena::{self, Shared, ThreadSlot};
+use crate::debug_options::DebugOptions;
 use crate::jvmti::vm_memory;
+use crate::rings::RingMemory;
 use crate::self_test::{self, Evidence};
 use crate::signal::ucontext::cycles;
 use crate::tasks;
 use crate::timer::Timer;
 
-/// Requests a thread's queue holds.
-///
-/// The sampler drains every 25 ms and a CPU timer fires at most once per tick (4 ms at 250 Hz), so 64 entries cover a
-/// sampler that is kept from running for a quarter of a second at the highest true rate.
-const QUEUE_CAPACITY: Capacity = Capacity::Entries64;
+mod rotation;
+
+use rotation::{Rotation, Turn};
 
 /// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
 ///
@@ -57,6 +58,7 @@ pub struct JavaThread {
 struct Entry {
     facts: ThreadFacts,
     timer: Option<Timer>,
+    turn: Turn,
     /// Value of `Inner::looks` when the entry was made; younger entries cannot be missing from an older listing.
     made_at: u64,
 }
@@ -79,7 +81,7 @@ struct Left {
 
 #[derive(Default)]
 struct Inner {
-    queues: QueueMemory,
+    rings: RingMemory,
     by_tid: HashMap<i32, u32>,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
@@ -89,7 +91,7 @@ struct Inner {
     next_id: u32,
     looks: u64,
     carry_ns: u64,
-    queue_bytes: u64,
+    rotation: Rotation,
     stopped: bool,
     warned: bool,
 }
@@ -104,8 +106,8 @@ pub struct Registry {
 
 impl Registry {
     /// An empty registry.
-    pub fn new(shared: &'static Shared, queues: QueueMemory, signal: i32, interval: Duration) -> Self {
-        let inner = Inner { queues, ..Inner::default() };
+    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32, interval: Duration) -> Self {
+        let inner = Inner { rings, ..Inner::default() };
         Self { shared, signal, interval, inner: Mutex::new(inner) }
     }
 
@@ -198,7 +200,7 @@ impl Registry {
         }
         let interval_ns = self.shared.interval_ns;
         let carried_ns = inner.carry_ns.min(interval_ns - (interval_ns / 2).min(SOONEST_FIRST_NS));
-        let armed = self.arm(tid, slot, carried_ns);
+        let armed = self.arm(tid, slot, carried_ns.cast_signed());
         let (timer, armed_ns) = match armed {
             Ok((timer, armed_ns)) => (Some(timer), armed_ns),
             Err(error) => {
@@ -210,8 +212,11 @@ impl Registry {
                 (None, armed_ns)
             }
         };
-        let has_timer = timer.is_some();
-        let carried_ns = if has_timer { carried_ns } else { 0 };
+        let mut coverage = Coverage::default();
+        if timer.is_none() {
+            coverage.begin_gap(armed_ns);
+        }
+        let carried_ns = if timer.is_some() { carried_ns } else { 0 };
         inner.carry_ns -= carried_ns;
         inner.next_id += 1;
         let facts = ThreadFacts {
@@ -224,12 +229,12 @@ impl Registry {
             armed_ns,
             carried_ns,
             before_timer_ns: armed_ns.saturating_sub(known_ns),
-            has_timer,
+            coverage,
             ended_ns: None,
         };
         let made_at = inner.looks;
         if let Some(place) = inner.entries.get_mut(index as usize) {
-            *place = Some(Entry { facts, timer, made_at });
+            *place = Some(Entry { facts, timer, turn: Turn::default(), made_at });
         }
         inner.by_tid.insert(tid, index);
         Some(index)
@@ -238,11 +243,19 @@ impl Registry {
     fn take_slot(&self, inner: &mut Inner) -> Option<u32> {
         let index = match inner.free.pop() {
             Some(index) => index,
+            None if inner.entries.len() >= arena::MAX_THREADS as usize => {
+                inner.rotation.without_slot += 1;
+                if inner.rotation.without_slot == 1 {
+                    tracing::warn!(
+                        "more than {} threads at once: the others are not profiled",
+                        arena::MAX_THREADS
+                    );
+                }
+                return None;
+            }
             None => {
-                let index =
-                    u32::try_from(inner.entries.len()).ok().filter(|i| *i < crate::arena::MAX_THREADS)?;
                 inner.entries.push(None);
-                index
+                u32::try_from(inner.entries.len() - 1).ok()?
             }
         };
         let slot = self.slot(index)?;
@@ -250,21 +263,23 @@ impl Registry {
         slot.stack_low.store(0, Ordering::Relaxed);
         slot.stack_high.store(0, Ordering::Relaxed);
         slot.last_cycles.store(0, Ordering::Relaxed);
+        slot.queue.lost().reset();
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
-            if inner.queues.take().is_some_and(|ends| slot.queue.install(ends, QUEUE_CAPACITY).is_ok()) {
-                inner.queue_bytes += QUEUE_CAPACITY.bytes() as u64;
+            if let Some(ring) = inner.rings.first() {
+                let capacity = Capacity::at_least(ring.entries());
+                let _already_installed = slot.queue.install(ring, capacity);
             }
         }
         Some(index)
     }
 
-    /// Starts a timer whose first expiration comes `carried_ns` early; returns the clock it was armed at.
-    fn arm(&self, tid: i32, slot: &'static ThreadSlot, carried_ns: u64) -> io::Result<(Timer, u64)> {
+    /// Starts a timer whose first expiration comes `unfinished_ns` early; returns the clock it was armed at.
+    fn arm(&self, tid: i32, slot: &'static ThreadSlot, unfinished_ns: i64) -> io::Result<(Timer, u64)> {
         let context = std::ptr::from_ref(slot).cast_mut().cast();
         let timer = Timer::create(tid, self.signal, context)?;
         let armed_ns = thread_cpu_nanos(tid)?;
-        let first = armed_ns.saturating_add(self.shared.interval_ns).saturating_sub(carried_ns);
+        let first = armed_ns.saturating_add(self.shared.interval_ns).saturating_sub_signed(unfinished_ns);
         timer.start(Duration::from_nanos(first), self.interval)?;
         Ok((timer, armed_ns))
     }
@@ -272,7 +287,8 @@ impl Registry {
     fn warn_once(&self, inner: &mut Inner, error: &io::Error) {
         if !std::mem::replace(&mut inner.warned, true) {
             tracing::warn!(
-                "no timer for a thread ({error}); its CPU time is reported as lost.no_timer; raise `ulimit -i` to profile it"
+                "fewer timers than threads ({error}): threads take turns, and what they burn in between is reported as \
+                 lost.no_timer; raise `ulimit -i` to profile it"
             );
         }
     }
@@ -338,44 +354,6 @@ fn announce(slot: &ThreadSlot, thread: &JavaThread) {
     slot.java_thread.store(thread.address, Ordering::Release);
 }
 
-impl Default for QueueMemory {
-    fn default() -> Self {
-        Self::new(Default::default())
-    }
-}
-
-/// Memory of request queues: that of the first threads lies beside the rest of what a tick touches.
-pub struct QueueMemory {
-    near: &'static mut [MaybeUninit<u8>],
-}
-
-impl QueueMemory {
-    /// Queues that lie near; more come from the heap.
-    const NEAR: usize = 64;
-    /// Bytes of one queue, rounded so that the next one is aligned as well.
-    const STRIDE: usize = QUEUE_CAPACITY.bytes().next_multiple_of(64);
-    /// Bytes to reserve for [`QueueMemory::new`].
-    pub const BYTES: usize = Self::NEAR * Self::STRIDE;
-
-    /// Queues in `near`, which is aligned to 64.
-    pub fn new(near: &'static mut [MaybeUninit<u8>]) -> Self {
-        Self { near }
-    }
-
-    /// Makes a queue in memory that is never freed; the slot it goes to keeps it for ever.
-    fn take(&mut self) -> Option<RingEnds> {
-        if let Some((queue, rest)) = std::mem::take(&mut self.near).split_at_mut_checked(Self::STRIDE) {
-            self.near = rest;
-            return RingEnds::in_region(QUEUE_CAPACITY, queue);
-        }
-        // Boxes of bytes have no alignment of their own, so there is room to reach the next multiple of 8.
-        // Written once here, so that the handler meets no page fault.
-        let region = Box::leak(vec![MaybeUninit::new(0_u8); QUEUE_CAPACITY.bytes() + 8].into_boxed_slice());
-        let misaligned = region.as_ptr().align_offset(8);
-        RingEnds::in_region(QUEUE_CAPACITY, region.get_mut(misaligned..)?)
-    }
-}
-
 /// The registry as the sampler thread sees it.
 pub struct SampledProcess {
     /// The threads.
@@ -388,6 +366,8 @@ pub struct SampledProcess {
     pub unloading: Arc<Unloading>,
     /// What the self-test compares walks with.
     pub evidence: Option<Evidence>,
+    /// What experiments hold still.
+    pub debug: DebugOptions,
 }
 
 impl Host for SampledProcess {
@@ -468,6 +448,44 @@ impl Host for SampledProcess {
     }
 
     fn queue_bytes(&self) -> u64 {
-        self.registry.inner.lock().queue_bytes
+        self.registry.inner.lock().rings.used_bytes()
+    }
+
+    fn queue_sizes(&self) -> SizeRange {
+        self.debug.queues
+    }
+
+    fn pace(&self) -> PaceTuning {
+        self.debug.pace
+    }
+
+    fn take_ring(&self, size: Capacity) -> Option<RingEnds> {
+        self.registry.inner.lock().rings.take(size)
+    }
+
+    fn give_back_ring(&self, ring: RingEnds) {
+        self.registry.inner.lock().rings.give_back(ring);
+    }
+
+    fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64) {
+        self.registry.rotate(accounted);
+    }
+
+    fn timers(&self) -> TimerCounts {
+        self.registry.timer_counts()
+    }
+
+    fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]) {
+        arena::release_pages(bytes);
+    }
+
+    fn adopt_ring(&self, slot: u32) {
+        let inner = self.registry.inner.lock();
+        let entry = inner.entries.get(slot as usize).and_then(Option::as_ref);
+        // An ended thread has no timer, and has told us so itself or is gone: no handler of the slot can run.
+        let has_ended = entry.is_some_and(|entry| entry.timer.is_none() && entry.facts.ended_ns.is_some());
+        if has_ended && let Some(slot) = self.registry.slot(slot) {
+            slot.adopt_ring();
+        }
     }
 }

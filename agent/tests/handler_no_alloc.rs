@@ -89,7 +89,7 @@ fn offsets() -> ThreadOffsets {
 }
 
 fn publish(signal: i32) -> &'static Shared {
-    let plan = [SlabClass { bytes: 512, count: 8 }, SlabClass { bytes: 256 << 10, count: 64 }];
+    let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(256 << 10, 64)];
     let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
     arena::publish(Shared {
         slots: arena::map_slots().expect("memory"),

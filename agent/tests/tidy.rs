@@ -35,6 +35,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/lib.rs",
     "agent/src/timer.rs",
     "agent/src/arena.rs",
+    "agent/src/rings.rs",
     "agent/src/jvmti/",
     "agent/src/signal/",
 ];

@@ -36,6 +36,7 @@ pub struct Summary {
     pub sampler: Sampler,
     pub queue: Queue,
     pub delivery: Delivery,
+    pub timers: Timers,
     pub jvm: Jvm,
     pub interval_ns: u64,
     pub process_cpu_ns: u64,
@@ -103,8 +104,14 @@ pub struct Quantiles {
 pub struct Queue {
     pub capacity_bytes: u64,
     pub grown: u64,
+    pub shrunk: u64,
+    pub largest: u64,
+    pub high_water: u64,
     pub pool_bytes: u64,
     pub pool_exhausted: u64,
+    pub pool_grown: u64,
+    pub pool_shrunk: u64,
+    pub pool_high_water: u64,
 }
 
 /// How the samples came from the agent; all zero for a recording the agent wrote itself.
@@ -117,6 +124,17 @@ pub struct Delivery {
     pub merged_samples: u64,
     pub resolution_ns: u64,
     pub unnamed_ns: u64,
+}
+
+/// Timers and threads; with fewer timers than threads these take turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as Summary")]
+#[non_exhaustive]
+pub struct Timers {
+    pub threads: u64,
+    pub with_timer: u64,
+    pub turns: u64,
+    pub without_slot: u64,
 }
 
 /// The JVM that was profiled.
@@ -152,6 +170,7 @@ impl Summary {
         let walk = statistics.walk_ns.unwrap_or_default();
         let queue = statistics.queue.unwrap_or_default();
         let delivery = statistics.delivery.unwrap_or_default();
+        let timers = statistics.timers.unwrap_or_default();
         let hello = profile.hello();
         Summary {
             samples,
@@ -170,6 +189,12 @@ impl Summary {
             queue: Queue {
                 capacity_bytes: queue.capacity_bytes,
                 grown: queue.grown,
+                shrunk: queue.shrunk,
+                largest: queue.largest,
+                high_water: queue.high_water,
+                pool_grown: queue.pool_grown,
+                pool_shrunk: queue.pool_shrunk,
+                pool_high_water: queue.pool_high_water,
                 pool_bytes: queue.pool_bytes,
                 pool_exhausted: queue.pool_exhausted,
             },
@@ -179,6 +204,12 @@ impl Summary {
                 merged_samples: delivery.merged_samples,
                 resolution_ns: delivery.resolution_ns,
                 unnamed_ns: delivery.unnamed_ns,
+            },
+            timers: Timers {
+                threads: timers.threads,
+                with_timer: timers.with_timer,
+                turns: timers.turns,
+                without_slot: timers.without_slot,
             },
             jvm: Jvm {
                 version: hello.jvm_version.clone(),

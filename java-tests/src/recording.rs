@@ -22,6 +22,7 @@ pub struct Workload {
     jvm_options: Vec<String>,
     record_options: Vec<String>,
     kill_after_cpu_ns: Option<u64>,
+    pending_signals: Option<u64>,
 }
 
 impl Workload {
@@ -33,6 +34,7 @@ impl Workload {
             jvm_options: Vec::new(),
             record_options: Vec::new(),
             kill_after_cpu_ns: None,
+            pending_signals: None,
         }
     }
 
@@ -57,6 +59,12 @@ impl Workload {
     /// Kills the JVM with SIGKILL once the workload has told of this much burnt CPU time.
     pub fn kill_after_cpu_ns(mut self, nanos: u64) -> Self {
         self.kill_after_cpu_ns = Some(nanos);
+        self
+    }
+
+    /// Limits the signals that may be pending, and with them the timers, to this many more than the user has now.
+    pub fn pending_signals(mut self, more: u64) -> Self {
+        self.pending_signals = Some(more);
         self
     }
 
@@ -92,7 +100,15 @@ impl Workload {
         let folder = scratch();
         let recording = folder.path().join("recording.tickwalk");
         let summary = folder.path().join("summary.json");
-        let mut command = Command::new(binaries::tickwalk());
+        let mut command = match self.pending_signals {
+            None => Command::new(binaries::tickwalk()),
+            Some(more) => {
+                let limit = pending_now() + more;
+                let mut command = Command::new("prlimit");
+                command.arg(format!("--sigpending={limit}")).arg(binaries::tickwalk());
+                command
+            }
+        };
         command.arg("record").arg("--summary").arg(&summary).arg("-o").arg(&recording);
         command.arg("--flamegraph").arg(folder.path().join("flamegraph.html"));
         command.args(&self.record_options);
@@ -148,6 +164,13 @@ fn run_watched(command: Command, mut on_progress: impl FnMut(Pid, u64)) -> Finis
             on_progress(Pid::from_raw(i32::try_from(pid).expect("a process id")), cpu_ns);
         }
     })
+}
+
+/// Signals and timers that the processes of this user hold now, as the limit counts them.
+fn pending_now() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let queue = status.lines().find_map(|line| line.strip_prefix("SigQ:")).expect("SigQ");
+    queue.trim().split('/').next().and_then(|used| used.parse().ok()).expect("used/limit")
 }
 
 fn scratch() -> TempDir {

@@ -29,6 +29,8 @@ pub struct Summary {
     pub queue: Queue,
     /// How the samples came to their collector.
     pub delivery: Delivery,
+    /// Timers and threads.
+    pub timers: Timers,
     /// The profiled JVM.
     pub jvm: Jvm,
     /// CPU time between two expirations of a thread's timer.
@@ -106,11 +108,20 @@ pub struct ThreadAccount {
     pub unfinished_ns: i64,
     /// Burnt before its timer ran.
     pub before_timer_ns: i64,
+    /// Burnt by an ended thread whose unfinished period it took over.
+    pub carried_ns: i64,
+    /// Left to another thread at its end.
+    pub handed_on_ns: i64,
     /// Number of its samples.
     pub samples: u64,
 }
 
 impl ThreadAccount {
+    /// What the thread's own clock reads by the account.
+    pub fn clock_ns(&self) -> i64 {
+        self.kernel_ns - self.carried_ns + self.handed_on_ns + self.before_timer_ns
+    }
+
     /// What the account misses: 0 when it closes.
     pub fn gap_ns(&self) -> i64 {
         self.kernel_ns - self.sampled_ns - self.lost_ns - self.unfinished_ns
@@ -160,6 +171,27 @@ pub struct Queue {
     pub capacity_bytes: u64,
     /// How often a queue grew.
     pub grown: u64,
+    /// How often one shrank.
+    pub shrunk: u64,
+    /// Entries of the largest queue there was.
+    pub largest: u64,
+    /// Most requests found in one queue at one drain.
+    pub high_water: u64,
+    /// Slabs added to the snapshot pool.
+    pub pool_grown: u64,
+    /// Slabs taken out again.
+    pub pool_shrunk: u64,
+}
+
+/// Timers and threads.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Timers {
+    /// Threads at the end.
+    pub threads: u64,
+    /// How many of them had a timer.
+    pub with_timer: u64,
+    /// How often a timer passed on.
+    pub turns: u64,
 }
 
 /// The profiled JVM.

@@ -35,6 +35,18 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
+    fn rate_without_unit(jdk) {
+        super::check(jdk, "mode=cputime,file=unused.tickwalk,rate=500", "500/s");
+    }
+}
+
+on_every_jdk! {
+    fn debug_hook_that_is_none(jdk) {
+        super::check(jdk, "mode=cputime,file=unused.tickwalk,debug=queue:64..16", "queue:64..16");
+    }
+}
+
+on_every_jdk! {
     fn unwritable_file(jdk) {
         let path = impossible_path();
         super::check(jdk, &format!("mode=cputime,file={path}"), &path);

@@ -247,6 +247,8 @@ pub struct Statistics {
     /// whole result each time
     #[prost(message, repeated, tag = "23")]
     pub self_tests: ::prost::alloc::vec::Vec<SelfTest>,
+    #[prost(message, optional, tag = "24")]
+    pub timers: ::core::option::Option<TimerStatistics>,
 }
 /// How the agent gets on with its collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -303,6 +305,22 @@ pub struct SelfTest {
     /// for people
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
+}
+/// Timers where the kernel grants fewer than there are threads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TimerStatistics {
+    /// profiled now
+    #[prost(uint64, tag = "1")]
+    pub threads: u64,
+    /// of these, how many have a timer of their own
+    #[prost(uint64, tag = "2")]
+    pub with_timer: u64,
+    /// how often a timer passed from one thread to another
+    #[prost(uint64, tag = "3")]
+    pub turns: u64,
+    /// threads beyond the largest number that can be profiled
+    #[prost(uint64, tag = "4")]
+    pub without_slot: u64,
 }
 /// kernel_ns = sampled_ns + lost + unfinished_ns, where kernel_ns is the thread's CPU clock since its
 /// timer was armed plus the unfinished period it took over (carried_ns).
@@ -375,6 +393,20 @@ pub struct QueueStatistics {
     /// most requests found in one queue at one drain
     #[prost(uint64, tag = "5")]
     pub high_water: u64,
+    #[prost(uint64, tag = "6")]
+    pub shrunk: u64,
+    /// entries of the largest queue there was
+    #[prost(uint64, tag = "7")]
+    pub largest: u64,
+    /// slabs added to the snapshot pool
+    #[prost(uint64, tag = "8")]
+    pub pool_grown: u64,
+    /// slabs taken out again after a quiet time
+    #[prost(uint64, tag = "9")]
+    pub pool_shrunk: u64,
+    /// most slabs found in use at one drain
+    #[prost(uint64, tag = "10")]
+    pub pool_high_water: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {

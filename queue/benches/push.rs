@@ -88,7 +88,7 @@ fn main() {
         })
     });
 
-    let plan = [SlabClass { bytes: 8192, count: 64 }, SlabClass { bytes: 65536, count: 8 }];
+    let plan = [SlabClass::fixed(8192, 64), SlabClass::fixed(65536, 8)];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
     let pool = SnapshotPool::new(&mut region, &plan).expect("the plan is in range");
     report("acquire, publish", || {

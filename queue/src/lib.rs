@@ -60,7 +60,7 @@
 //! // Before the first tick: a ring of 16 entries (17 slots) and a pool of slabs.
 //! let storage = Box::leak(Box::new(RingStorage::<17>::new()));
 //! assert!(QUEUE.install(storage.split(), Capacity::Entries16).is_ok());
-//! let plan = [SlabClass { bytes: 4096, count: 4 }, SlabClass { bytes: 65536, count: 1 }];
+//! let plan = [SlabClass::fixed(4096, 4), SlabClass::fixed(65536, 1)];
 //! let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
 //! let pool = SnapshotPool::new(&mut region, &plan).unwrap();
 //!
@@ -85,6 +85,8 @@
 //! | ring `tail` (heapless) | producer, after writing the slot | consumer, before reading the slot | the request |
 //! | ring `head` (heapless) | consumer, after reading the slot | producer, before reusing the slot | the free slot |
 //! | `ThreadQueue::state` | end of `install` | `push`, `try_drain` | the ring ends |
+//! | `ThreadQueue::state`, ring offered | `Drain::offer` | `push`, `adopt` | the offered producer end |
+//! | `ThreadQueue::state`, offer taken | `push`, `adopt`, when they take the offer | `Drain::next` | all that was pushed to the old ring; its producer end |
 //! | `ThreadQueue::draining` | drop of `Drain` | `try_drain` | the consumer end, the ring's `head` |
 //! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
 //! | `FreeList::head` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
@@ -124,6 +126,7 @@ mod pool_stats;
 mod ready_set;
 mod request;
 mod ring;
+mod sizing;
 mod slab_head;
 mod sync;
 mod thread_queue;
@@ -137,6 +140,7 @@ pub use pool_stats::{ClassStats, PoolStats};
 pub use ready_set::{ReadyIter, ReadySet};
 pub use request::{Request, RequestFlags};
 pub use ring::{RingEnds, RingStorage};
+pub use sizing::{QUIET_ROUNDS, SizeRange, Sizer};
 pub use slab_head::SnapshotHandle;
 #[cfg(loom)]
 pub use sync::{Fault, model::with_fault};

@@ -110,6 +110,20 @@ impl LostCounters {
         })
     }
 
+    /// Starts again from nothing, for the next thread that uses the queue.
+    ///
+    /// Additions made meanwhile may be lost: nobody pushes to the queue, and its account is closed.
+    pub fn reset(&self) {
+        // Relaxed: pairs with nothing.
+        self.counts.iter().chain(&self.nanos).for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+
+    /// Samples lost to `cause` so far.
+    pub fn count(&self, cause: LostCause) -> u64 {
+        // Relaxed: pairs with nothing.
+        self.counts.get(cause.index()).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// CPU time lost to all causes together, in nanoseconds; saturates.
     pub fn total_nanos(&self) -> u64 {
         self.snapshot().iter().fold(0, |sum, lost| sum.saturating_add(lost.nanos))

@@ -11,6 +11,11 @@
 //!   the writer vouched for in `publish`.
 //! - Only whoever moved the state word to free pushes the slab onto its free list, so it is there once.
 //!
+//! A class that runs out is grown with spare slabs, which have a free list of their own: handlers look there only when
+//! the first list is empty, so the slabs they use in ordinary times stay the same few, in cache and in one huge page.
+//! Spare slabs that are not in service wait in a third list. All three are the same lock-free stack, so growing and
+//! shrinking are pops and pushes like any other, beside running handlers.
+//!
 //! Unsafe here: turning the region into heads and slabs, reading a viewed slab, and the prefetch instruction.
 
 #![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
@@ -25,7 +30,7 @@
 use crate::free_list::FreeList;
 use crate::pool_plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
 use crate::slab_head::{SlabHead, SnapshotHandle};
-use crate::sync::{AtomicU64, Ordering, array_of};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, array_of};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
@@ -69,6 +74,15 @@ pub struct SnapshotPool<'m> {
     pub(crate) exhausted: [AtomicU64; MAX_CLASSES],
     pub(crate) failed: AtomicU64,
     pub(crate) reserved_bytes: usize,
+    /// Free spare slabs in service, and where those end in the numbering.
+    spare: [FreeList; MAX_CLASSES],
+    pub(crate) spare_ends: [u32; MAX_CLASSES],
+    /// Spare slabs out of service.
+    parked: [FreeList; MAX_CLASSES],
+    /// Spare slabs in service, free or not, of each class.
+    pub(crate) in_service: [AtomicU32; MAX_CLASSES],
+    /// Slabs that are there from the start.
+    pub(crate) fixed: u32,
     region: PhantomData<&'m mut [MaybeUninit<u8>]>,
 }
 
@@ -112,7 +126,9 @@ impl<'m> SnapshotPool<'m> {
             exhausted.fetch_add(1, Ordering::Relaxed);
         }
         let larger = best.saturating_add(1)..self.class_count as usize;
-        let slab = larger.chain((0..best).rev()).find_map(|class| self.take(class));
+        let slab = self
+            .take_from(best, &self.spare)
+            .or_else(|| larger.chain((0..best).rev()).find_map(|class| self.take_any(class)));
         if slab.is_none() {
             // Relaxed: as above.
             self.failed.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +139,18 @@ impl<'m> SnapshotPool<'m> {
     /// The top slab of `class`.
     #[inline]
     fn take(&self, class: usize) -> Option<Slab<'_>> {
-        let number = self.free.0.get(class)?.pop(self.heads)?;
+        self.take_from(class, &self.free.0)
+    }
+
+    /// A slab of `class`, a spare one if need be.
+    fn take_any(&self, class: usize) -> Option<Slab<'_>> {
+        self.take(class).or_else(|| self.take_from(class, &self.spare))
+    }
+
+    /// The top slab of `class` in one of the sets of lists.
+    #[inline]
+    fn take_from(&self, class: usize, lists: &[FreeList; MAX_CLASSES]) -> Option<Slab<'_>> {
+        let number = lists.get(class)?.pop(self.heads)?;
         let head = self.heads.get(number as usize)?;
         let generation = head.begin_writing();
         Some(Slab { pool: self, head, class, number, generation })
@@ -174,7 +201,8 @@ impl<'m> SnapshotPool<'m> {
     /// The slab a handle names, current or not, and its class.
     fn slab_of(&self, handle: SnapshotHandle) -> Option<(u32, usize, &SlabHead)> {
         let number = handle.number()?;
-        let class = self.ends.iter().take(self.class_count as usize).position(|&end| number < end)?;
+        let ends = if number < self.fixed { &self.ends } else { &self.spare_ends };
+        let class = ends.iter().take(self.class_count as usize).position(|&end| number < end)?;
         Some((number, class, self.heads.get(number as usize)?))
     }
 
@@ -194,7 +222,8 @@ impl<'m> SnapshotPool<'m> {
     /// Frees slab `number` of `class`; for whoever moved its state to free.
     #[inline]
     fn push(&self, class: usize, number: u32) {
-        if let Some(free) = self.free.0.get(class) {
+        let lists = if number < self.fixed { &self.free.0 } else { &self.spare };
+        if let Some(free) = lists.get(class) {
             free.push(number, self.heads);
         }
     }
@@ -226,22 +255,33 @@ impl<'m> SnapshotPool<'m> {
 
         let heads_ptr = heads.as_mut_ptr().cast::<SlabHead>();
         let mut sizes = [0; MAX_CLASSES];
-        let mut free = [const { None }; MAX_CLASSES];
-        for ((planned, size), free) in layout.classes.iter().zip(&mut sizes).zip(&mut free).take(plan.len()) {
-            // Checked by the plan: both fit.
-            *size = planned.bytes as u32;
-            let mut place = (planned.offset / SLAB_ALIGN) as u32;
-            for number in planned.numbers.clone() {
-                // Each slab lies above its successor, stored plus one, and the last one above nothing.
-                let successor = number.saturating_add(1);
-                let below = if successor == planned.numbers.end { 0 } else { successor.saturating_add(1) };
-                let head = heads_ptr.wrapping_add(number as usize);
-                // SAFETY: `heads` has room for `layout.slabs` heads from an address aligned to `SLAB_ALIGN`, and
-                // the numbers of all classes together stay below that.
-                unsafe { head.write(SlabHead::new(below, place)) };
-                place = place.wrapping_add((planned.bytes / SLAB_ALIGN) as u32);
+        let (mut free, mut parked) = ([const { None }; MAX_CLASSES], [const { None }; MAX_CLASSES]);
+        for (class, planned) in layout.classes.iter().enumerate().take(plan.len()) {
+            if let Some(size) = sizes.get_mut(class) {
+                // Checked by the plan: it fits.
+                *size = planned.bytes as u32;
             }
-            *free = Some(FreeList::new(planned.numbers.start.saturating_add(1)));
+            let parts = [
+                (&planned.numbers, planned.offset, free.get_mut(class)),
+                (&planned.spare, planned.spare_offset, parked.get_mut(class)),
+            ];
+            for (numbers, offset, list) in parts {
+                let mut place = (offset / SLAB_ALIGN) as u32;
+                for number in numbers.clone() {
+                    // Each slab lies above its successor, stored plus one, and the last one above nothing.
+                    let successor = number.saturating_add(1);
+                    let below = if successor == numbers.end { 0 } else { successor.saturating_add(1) };
+                    let head = heads_ptr.wrapping_add(number as usize);
+                    // SAFETY: `heads` has room for `layout.slabs` heads from an address aligned to `SLAB_ALIGN`, and
+                    // the numbers of all classes together stay below that.
+                    unsafe { head.write(SlabHead::new(below, place)) };
+                    place = place.wrapping_add((planned.bytes / SLAB_ALIGN) as u32);
+                }
+                if let Some(list) = list {
+                    let top = if numbers.is_empty() { 0 } else { numbers.start.saturating_add(1) };
+                    *list = Some(FreeList::new(top));
+                }
+            }
         }
         // SAFETY: the loop wrote all `layout.slabs` heads, in memory borrowed exclusively for 'm that is from here
         // on reached only through this slice.
@@ -252,12 +292,63 @@ impl<'m> SnapshotPool<'m> {
             sizes,
             class_count: plan.len() as u32,
             free: Line(free.map(|free| free.unwrap_or(FreeList::new(0)))),
-            ends: layout.classes.map(|class| class.numbers.end),
+            ends: layout.classes.each_ref().map(|class| class.numbers.end),
             exhausted: array_of!(AtomicU64::new(0)),
             failed: AtomicU64::new(0),
             reserved_bytes: layout.total,
+            spare: array_of!(FreeList::new(0)),
+            spare_ends: layout.classes.map(|class| class.spare.end),
+            parked: parked.map(|parked| parked.unwrap_or(FreeList::new(0))),
+            in_service: array_of!(AtomicU32::new(0)),
+            fixed: layout.fixed,
             region: PhantomData,
         })
+    }
+
+    /// Puts up to `count` spare slabs of `class` into service; returns how many there were.
+    ///
+    /// Any thread may call this, beside handlers.
+    pub fn grow(&self, class: usize, count: usize) -> usize {
+        let (Some(spare), Some(parked)) = (self.spare.get(class), self.parked.get(class)) else { return 0 };
+        let mut grown = 0usize;
+        while grown < count
+            && let Some(number) = parked.pop(self.heads)
+        {
+            spare.push(number, self.heads);
+            grown = grown.saturating_add(1);
+        }
+        if let Some(in_service) = self.in_service.get(class) {
+            // Relaxed: statistics pair with nothing.
+            in_service.fetch_add(grown as u32, Ordering::Relaxed);
+        }
+        grown
+    }
+
+    /// Takes up to `count` free spare slabs of `class` out of service again; returns how many there were.
+    ///
+    /// `released` is lent the bytes of each, whose content no longer matters: it may give their pages back.
+    /// Any thread may call this, beside handlers.
+    pub fn shrink(
+        &self,
+        class: usize,
+        count: usize,
+        mut released: impl FnMut(&mut [MaybeUninit<u8>]),
+    ) -> usize {
+        let mut shrunk = 0usize;
+        while shrunk < count
+            && let Some(mut slab) = self.take_from(class, &self.spare)
+        {
+            let (start, bytes) = (slab.as_mut_ptr().cast::<MaybeUninit<u8>>(), slab.capacity());
+            // SAFETY: the slab is ours until it is parked, and as long as its class says.
+            released(unsafe { core::slice::from_raw_parts_mut(start, bytes) });
+            slab.park();
+            shrunk = shrunk.saturating_add(1);
+        }
+        if let Some(in_service) = self.in_service.get(class) {
+            // Relaxed: as above.
+            in_service.fetch_sub(shrunk as u32, Ordering::Relaxed);
+        }
+        shrunk
     }
 
     /// The first `len` bytes of a published snapshot, or all of it if fewer were published.
@@ -323,6 +414,17 @@ impl Slab<'_> {
         let handle = SnapshotHandle::new(self.number, self.generation);
         core::mem::forget(self);
         handle
+    }
+}
+
+impl Slab<'_> {
+    /// Takes the slab out of service.
+    fn park(self) {
+        self.head.abandon(self.generation);
+        if let Some(parked) = self.pool.parked.get(self.class) {
+            parked.push(self.number, self.pool.heads);
+        }
+        core::mem::forget(self);
     }
 }
 

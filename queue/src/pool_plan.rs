@@ -3,7 +3,8 @@
 //! Problem: stacks differ in depth by two orders of magnitude, and slabs of one size either waste memory or cut
 //! the deep ones.
 //! Approach: the caller plans up to eight size classes; this module checks the plan and computes where its parts
-//! lie in the caller's region: first the heads of all slabs, then the slabs, class after class.
+//! lie in the caller's region: first the heads of all slabs, then the slabs, class after class; in both, the slabs that
+//! are there from the start come before those that are added when a class runs out.
 //! Invariant: every offset is a multiple of [`SLAB_ALIGN`] and no arithmetic here wraps: it is checked.
 
 use core::ops::Range;
@@ -21,8 +22,17 @@ pub const MAX_CLASSES: usize = 8;
 pub struct SlabClass {
     /// Usable bytes of each slab; rounded up to a multiple of [`SLAB_ALIGN`].
     pub bytes: usize,
-    /// Number of slabs.
+    /// Number of slabs from the start.
     pub count: usize,
+    /// Number of slabs that can be added ([`crate::SnapshotPool::grow`]); until then they cost addresses only.
+    pub spare: usize,
+}
+
+impl SlabClass {
+    /// A class that does not grow.
+    pub const fn fixed(bytes: usize, count: usize) -> Self {
+        Self { bytes, count, spare: 0 }
+    }
 }
 
 /// Why a pool could not be made.
@@ -64,14 +74,20 @@ pub(crate) struct ClassLayout {
     pub(crate) numbers: Range<u32>,
     /// Where the first slab begins, relative to the first slab of all.
     pub(crate) offset: usize,
+    /// Numbers of the slabs that can be added.
+    pub(crate) spare: Range<u32>,
+    /// Where the first of those begins.
+    pub(crate) spare_offset: usize,
 }
 
 /// Where the parts of a pool lie in its region.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     pub(crate) classes: [ClassLayout; MAX_CLASSES],
-    /// Slabs of all classes together.
+    /// Slabs of all classes together, those that can be added included.
     pub(crate) slabs: u32,
+    /// Slabs that are there from the start.
+    pub(crate) fixed: u32,
     /// Where the first slab begins, after the heads.
     pub(crate) slabs_offset: usize,
     /// Bytes of the whole.
@@ -86,31 +102,49 @@ impl Layout {
             return Err(PlanError::Classes(plan.len()));
         }
         let (mut offset, mut previous) = (0usize, 0usize);
-        for (position, (planned, class)) in plan.iter().zip(&mut layout.classes).enumerate() {
+        for (position, planned) in plan.iter().enumerate() {
             let bytes = planned
                 .bytes
                 .checked_next_multiple_of(SLAB_ALIGN)
                 .filter(|&bytes| bytes > previous && u32::try_from(bytes).is_ok())
                 .ok_or(PlanError::Bytes(position))?;
-            let end = u32::try_from(planned.count)
-                .ok()
-                .filter(|&count| count > 0)
-                .and_then(|count| layout.slabs.checked_add(count))
-                .filter(|&end| end <= MAX_SLABS)
-                .ok_or(PlanError::Count(position))?;
-            *class = ClassLayout { bytes, numbers: layout.slabs..end, offset };
-            offset = bytes
-                .checked_mul(planned.count)
-                .and_then(|bytes| offset.checked_add(bytes))
-                .filter(|&end| u32::try_from(end / SLAB_ALIGN).is_ok())
-                .ok_or(PlanError::Count(position))?;
-            layout.slabs = end;
+            if planned.count == 0 {
+                return Err(PlanError::Count(position));
+            }
+            let (numbers, place) =
+                layout.slabs_after(planned.count, bytes, &mut offset).ok_or(PlanError::Count(position))?;
+            layout.slabs = numbers.end;
+            if let Some(class) = layout.classes.get_mut(position) {
+                *class = ClassLayout { bytes, numbers, offset: place, ..ClassLayout::default() };
+            }
             previous = bytes;
+        }
+        layout.fixed = layout.slabs;
+        for (position, planned) in plan.iter().enumerate() {
+            let refused = PlanError::Count(position);
+            let bytes = layout.classes.get(position).map_or(0, |class| class.bytes);
+            let (numbers, place) = layout.slabs_after(planned.spare, bytes, &mut offset).ok_or(refused)?;
+            layout.slabs = numbers.end;
+            if let Some(class) = layout.classes.get_mut(position) {
+                (class.spare, class.spare_offset) = (numbers, place);
+            }
         }
         let heads = (layout.slabs as usize).saturating_mul(size_of::<SlabHead>());
         // At most 2^20 heads of 16 bytes, and at most 256 GB of slabs: a 64-bit sum cannot overflow.
         layout.slabs_offset = heads.next_multiple_of(SLAB_ALIGN);
         layout.total = layout.slabs_offset.saturating_add(offset);
         Ok(layout)
+    }
+
+    /// Numbers and place of `count` further slabs of `bytes`, from `offset` on, which moves past them.
+    fn slabs_after(&self, count: usize, bytes: usize, offset: &mut usize) -> Option<(Range<u32>, usize)> {
+        let count_u32 = u32::try_from(count).ok()?;
+        let end = self.slabs.checked_add(count_u32).filter(|&end| end <= MAX_SLABS)?;
+        let start = *offset;
+        *offset = bytes
+            .checked_mul(count)
+            .and_then(|bytes| start.checked_add(bytes))
+            .filter(|&end| u32::try_from(end / SLAB_ALIGN).is_ok())?;
+        Some((self.slabs..end, start))
     }
 }

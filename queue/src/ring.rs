@@ -51,7 +51,7 @@ impl<const N: usize> RingStorage<N> {
     /// The two ends of the ring, with its size erased.
     pub fn split(&'static mut self) -> RingEnds {
         let (producer, consumer) = self.queue.as_mut_view().split();
-        RingEnds { producer, consumer }
+        RingEnds { producer, consumer, place: 0 }
     }
 }
 
@@ -65,6 +65,7 @@ impl<const N: usize> Default for RingStorage<N> {
 pub struct RingEnds {
     pub(crate) producer: Producer<'static, Request>,
     pub(crate) consumer: Consumer<'static, Request>,
+    pub(crate) place: u32,
 }
 
 impl RingEnds {
@@ -73,35 +74,67 @@ impl RingEnds {
         self.producer.capacity()
     }
 
+    /// The mark of whoever owns the ring's memory, 0 at first; it comes back with a ring that a queue has left
+    /// ([`crate::Drain::take_retired`]).
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// The same ring with another mark.
+    #[must_use]
+    pub fn with_place(self, place: u32) -> Self {
+        Self { place, ..self }
+    }
+
+    /// As [`RingEnds::in_region`] in memory that is zero already; writes nothing, so that fresh pages of the region take
+    /// no memory until the first request.
+    ///
+    /// # Safety
+    ///
+    /// All bytes of `region` are zero.
+    #[cfg(not(loom))]
+    pub unsafe fn in_zeroed(capacity: Capacity, region: &'static mut [MaybeUninit<u8>]) -> Option<Self> {
+        // A ring of zero bytes is an empty one: both indices are 0, and slots need no content.
+        // Model tests hold the rings made here against those of `in_region`.
+        Self::made(capacity, region, false)
+    }
+
     /// Makes an empty ring of the given class at the start of `region`, for callers that choose at run time.
     ///
     /// `None` if the region is shorter than [`Capacity::bytes`] or not aligned to 8 bytes.
     #[cfg(not(loom))]
     pub fn in_region(capacity: Capacity, region: &'static mut [MaybeUninit<u8>]) -> Option<Self> {
+        Self::made(capacity, region, true)
+    }
+
+    #[cfg(not(loom))]
+    fn made(capacity: Capacity, region: &'static mut [MaybeUninit<u8>], write: bool) -> Option<Self> {
         match capacity {
-            Capacity::Entries16 => place::<17>(region),
-            Capacity::Entries32 => place::<33>(region),
-            Capacity::Entries64 => place::<65>(region),
-            Capacity::Entries128 => place::<129>(region),
-            Capacity::Entries256 => place::<257>(region),
-            Capacity::Entries512 => place::<513>(region),
-            Capacity::Entries1024 => place::<1025>(region),
-            Capacity::Entries2048 => place::<2049>(region),
+            Capacity::Entries16 => place::<17>(region, write),
+            Capacity::Entries32 => place::<33>(region, write),
+            Capacity::Entries64 => place::<65>(region, write),
+            Capacity::Entries128 => place::<129>(region, write),
+            Capacity::Entries256 => place::<257>(region, write),
+            Capacity::Entries512 => place::<513>(region, write),
+            Capacity::Entries1024 => place::<1025>(region, write),
+            Capacity::Entries2048 => place::<2049>(region, write),
         }
     }
 }
 
-/// Makes a ring of `N` slots at the start of `region`.
+/// Makes a ring of `N` slots at the start of `region`, which is all zero unless `write`.
 #[cfg(not(loom))]
-fn place<const N: usize>(region: &'static mut [MaybeUninit<u8>]) -> Option<RingEnds> {
+fn place<const N: usize>(region: &'static mut [MaybeUninit<u8>], write: bool) -> Option<RingEnds> {
     let storage = region.as_mut_ptr().cast::<RingStorage<N>>();
     if region.len() < size_of::<RingStorage<N>>() || !storage.is_aligned() {
         return None;
     }
-    // SAFETY: `storage` is aligned and has room for the value, both checked above, and `region` is borrowed
-    // exclusively, so nobody else accesses it.
-    unsafe { storage.write(RingStorage::new()) };
-    // SAFETY: the value was written just above, and the exclusive borrow of `region` lasts for ever and is not
+    if write {
+        // SAFETY: `storage` is aligned and has room for the value, both checked above, and `region` is borrowed
+        // exclusively, so nobody else accesses it.
+        unsafe { storage.write(RingStorage::new()) };
+    }
+    // SAFETY: the value was written just above, or is all zero, which is valid too; the exclusive borrow of `region` lasts for ever and is not
     // used again.
     let storage: &'static mut RingStorage<N> = unsafe { &mut *storage };
     Some(storage.split())
@@ -187,6 +220,10 @@ mod modelled {
     }
 
     impl<T: Copy> Consumer<'_, T> {
+        pub(crate) fn capacity(&self) -> usize {
+            self.ring.slots.len().saturating_sub(1)
+        }
+
         pub(crate) fn dequeue(&mut self) -> Option<T> {
             // Relaxed: the consumer owns the head.
             let head = self.ring.head.load(Ordering::Relaxed);

@@ -52,6 +52,12 @@ pub enum Fault {
     RingHead,
     /// Publication of the ring ends by `ThreadQueue::install`.
     Install,
+    /// Publication of an offered ring's producer end by `Drain::offer`.
+    Offer,
+    /// The change of state by which the handler tells that it has left a ring for the offered one.
+    Adopt,
+    /// That the drain looks into the old ring again after it has seen that change.
+    SecondLook,
     /// Hand-over of the consumer end from one drain to the next.
     Drain,
     /// The flag by which a handler tells the drain of a request.

@@ -1,17 +1,37 @@
 //! The queue of one profiled thread.
 //!
 //! Problem: a thread's handler needs its ring and its counters in one object that
-//! exists before the thread is profiled and outlives it, at an address the timer can carry.
+//! exists before the thread is profiled and outlives it, at an address the timer can carry; and the ring must be able
+//! to grow and shrink under a handler that may run between any two instructions of the drain.
 //! Approach: a plain struct that is valid as zeroed memory, so that an arena of them costs nothing until used.
-//! The ring ends are installed once and stay for the next thread that uses the slot.
 //! `push` is a few loads and stores; the two locked instructions here are those of `install` and `try_drain`.
 //!
-//! Invariants:
-//! - `state` moves from empty to installing to installed and never back, so ends that were seen installed stay.
-//! - The producer end is touched only by `push`, whose contract allows one caller at a time.
-//! - The consumer end is touched only by the holder of `draining`.
+//! # Hand-over from one ring to the next
 //!
-//! Unsafe here: the cells of the two ends. The contract of `push` cannot be expressed as a type, because the
+//! ```text
+//!   drain                                        handler (the thread's next push)
+//!   offer: offered := new producer
+//!          state := OFFERED   ---- release ---->  acquire: swap(producer, offered), push to the new ring
+//!   next: old ring is empty                       state := entries of the new ring
+//!         state is not OFFERED <---- release ---
+//!         old ring is empty once more
+//!         swap(consumer, next consumer); the old ring's two ends are together again: retired
+//! ```
+//!
+//! Only the handler changes the producer's side, so no handler can be inside a ring that it has left: what it did there
+//! comes before its store of `state` in program order.
+//! The second look at the old ring is needed because requests may have arrived between the first and the change of
+//! state; it also keeps the requests in order, as nothing of the new ring is read before it.
+//! An offer to a thread that does not tick stays pending and costs nothing; when the thread has ended, the
+//! owner of its slot takes the offer in its place ([`ThreadQueue::adopt`]).
+//!
+//! Invariants:
+//! - `state` leaves empty once and for all, so ends that were seen installed stay valid.
+//! - The producer end is touched only by `push` and `adopt`, whose contract allows one caller at a time.
+//! - The consumer end is touched only by the holder of `draining`.
+//! - The offered producer belongs to the drain, except while `state` is offered: then it is the handler's.
+//!
+//! Unsafe here: the cells of the ends. The contract of `push` cannot be expressed as a type, because the
 //! producer is "whatever handler runs on that thread".
 
 #![allow(unsafe_code, reason = "cells of the ring ends, shared between the handler and the drain")]
@@ -24,26 +44,38 @@
 )]
 
 use crate::ring::{Consumer, Producer};
-use crate::sync::{AtomicBool, AtomicU32, Fault, Ordering, UnsafeCell, constructor, ordering};
+use crate::sync::{AtomicBool, AtomicU32, Fault, Ordering, UnsafeCell, constructor, is_broken, ordering};
 use crate::{Capacity, LostCounters, Request, RingEnds};
 use core::mem::MaybeUninit;
 
 /// `state` of a queue without a ring.
 const EMPTY: u32 = 0;
-/// `state` while the ends are being written. Any other value is the number of entries of the installed ring.
+/// `state` while the ends are being written.
 const INSTALLING: u32 = u32::MAX;
+/// Bit of `state` while a ring waits for the handler; the others are the entries of the ring the handler uses, which is
+/// what `state` is otherwise.
+const OFFERED: u32 = 1 << 16;
+
+/// Whether a push goes straight to the ring: neither empty nor installing nor offered.
+#[inline(always)]
+const fn is_steady(state: u32) -> bool {
+    state.wrapping_sub(1) < OFFERED.wrapping_sub(1)
+}
 
 /// Requests of one thread on their way to the sampler thread.
 ///
 /// All zero bytes are a valid queue without a ring.
 ///
-/// The line the handler reads at each tick is not changed by the drain, and no two queues share a line.
+/// The line the handler reads at each tick is not changed by the drain but to offer a ring, and no two queues share a
+/// line.
 #[repr(C, align(64))]
 pub struct ThreadQueue {
-    /// [`EMPTY`], [`INSTALLING`] or the entries of the ring.
+    /// [`EMPTY`], [`INSTALLING`] or the entries of the ring, with [`OFFERED`] or without.
     state: AtomicU32,
     /// Initialised once `state` is installed.
     producer: UnsafeCell<MaybeUninit<Producer<'static, Request>>>,
+    /// The next ring's producer while one is offered; afterwards, until the drain has taken it, that of the ring left.
+    offered: UnsafeCell<MaybeUninit<Producer<'static, Request>>>,
     /// Samples of this thread that did not become requests; rarely changed, so they may lie across both lines.
     lost: LostCounters,
     /// What the drain changes.
@@ -55,28 +87,52 @@ pub struct ThreadQueue {
 struct DrainSide {
     /// True while a [`Drain`] exists.
     draining: AtomicBool,
+    ends: UnsafeCell<DrainEnds>,
+}
+
+/// What only the holder of `draining` touches.
+#[repr(C)]
+struct DrainEnds {
     /// Initialised once the queue's `state` is installed.
-    consumer: UnsafeCell<MaybeUninit<Consumer<'static, Request>>>,
+    consumer: MaybeUninit<Consumer<'static, Request>>,
+    /// That of the offered ring, or of the retired one; see `phase`.
+    other: MaybeUninit<Consumer<'static, Request>>,
+    /// The owner's marks of both rings.
+    place: u32,
+    other_place: u32,
+    phase: Phase,
+}
+
+/// How far a hand-over has come, as the drain knows it. All zero bytes are `Settled`.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// There is one ring.
+    Settled = 0,
+    /// A second one was offered.
+    Offered = 1,
+    /// The first one was left by both sides, and not yet taken by its owner.
+    Retired = 2,
 }
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<ThreadQueue>() == 128, "there is one for each thread");
-    assert!(
-        core::mem::offset_of!(ThreadQueue, lost) < 64 && core::mem::offset_of!(ThreadQueue, drained) > 64
-    );
+    assert!(size_of::<ThreadQueue>() == 192, "there is one for each thread");
+    assert!(core::mem::offset_of!(ThreadQueue, lost) < 64, "the handler's line");
+    assert!(core::mem::offset_of!(ThreadQueue, drained) > 64, "the drain's lines");
 };
 
-// SAFETY: the atomics may be shared as they are. The producer cell is reached only through `push`, whose contract
-// forbids two at a time, the consumer cell only through `Drain`, of which `draining` admits one, and both are
-// written only by the one `install` that wins the exchange of `state`. The ends themselves are `Send`.
+// SAFETY: the atomics may be shared as they are. The producer cell is reached only through `push` and `adopt`, whose
+// contract forbids two at a time, the ends of the drain only through `Drain`, of which `draining` admits one; the offered
+// cell belongs to the one or the other by `state`. The first ends are written only by the one `install` that wins the
+// exchange of `state`. The ends themselves are `Send`.
 unsafe impl Sync for ThreadQueue {}
 
 /// # Signal Safe Methods
 ///
 /// Wait-free; no allocation, no lock, no panic.
 impl ThreadQueue {
-    /// Appends `request`.
+    /// Appends `request`, to the offered ring if there is one.
     ///
     /// # Errors
     ///
@@ -89,7 +145,10 @@ impl ThreadQueue {
     /// ordered (by a lock, or by starting the thread).
     #[inline]
     pub unsafe fn push(&self, request: Request) -> Result<(), Request> {
-        if !self.is_installed() {
+        // Acquire: pairs with the releases in `install` and `offer`, so the ends are seen written.
+        let state = self.state.load(ordering(Fault::Install, Ordering::Acquire));
+        // SAFETY: passed on to the caller.
+        if !is_steady(state) && !unsafe { self.take_offer(state) } {
             return Err(request);
         }
         self.producer.with_mut(|producer| {
@@ -100,6 +159,47 @@ impl ThreadQueue {
             let producer = unsafe { producer.assume_init_mut() };
             producer.enqueue(request)
         })
+    }
+
+    /// Moves the producer's side to an offered ring, as the next push would; for the owner of a queue whose thread
+    /// pushes no more.
+    ///
+    /// # Safety
+    ///
+    /// As [`ThreadQueue::push`].
+    pub unsafe fn adopt(&self) {
+        // Acquire: as in `push`.
+        let state = self.state.load(ordering(Fault::Offer, Ordering::Acquire));
+        if !is_steady(state) {
+            // SAFETY: passed on to the caller.
+            unsafe { self.take_offer(state) };
+        }
+    }
+
+    /// Moves to the offered ring, for a caller that found `state` not steady; whether there is a ring at all.
+    ///
+    /// # Safety
+    ///
+    /// As [`ThreadQueue::push`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn take_offer(&self, state: u32) -> bool {
+        if state == INSTALLING || state & OFFERED == 0 {
+            return false;
+        }
+        let entries = self.producer.with_mut(|producer| {
+            self.offered.with_mut(|offered| {
+                // SAFETY: the producer cell is the caller's, and while a ring is offered so is the other.
+                unsafe { core::ptr::swap(producer, offered) };
+                // SAFETY: as above.
+                let producer = unsafe { &*producer };
+                // SAFETY: `offer` wrote the end before it published the state read by the caller.
+                unsafe { producer.assume_init_ref() }.capacity()
+            })
+        });
+        // Release: pairs with the acquire in `follow`; everything this side did in the old ring comes before.
+        self.state.store(entries as u32 & (OFFERED - 1), ordering(Fault::Adopt, Ordering::Release));
+        true
     }
 
     /// Counters of this thread's lost samples.
@@ -114,13 +214,13 @@ impl ThreadQueue {
         self.capacity_entries() != 0
     }
 
-    /// Requests the installed ring holds; 0 without a ring.
+    /// Requests the ring the handler uses holds; 0 without a ring.
     #[inline]
     pub fn capacity_entries(&self) -> usize {
         // Acquire: pairs with the release at the end of `install`, so the ends are seen written.
         match self.state.load(ordering(Fault::Install, Ordering::Acquire)) {
             INSTALLING => 0,
-            entries => entries as usize,
+            state => (state & (OFFERED - 1)) as usize,
         }
     }
 }
@@ -132,16 +232,24 @@ impl ThreadQueue {
             Self {
                 state: AtomicU32::new(EMPTY),
                 producer: UnsafeCell::new(MaybeUninit::uninit()),
+                offered: UnsafeCell::new(MaybeUninit::uninit()),
                 lost: LostCounters::new(),
                 drained: DrainSide {
                     draining: AtomicBool::new(false),
-                    consumer: UnsafeCell::new(MaybeUninit::uninit())
+                    ends: UnsafeCell::new(DrainEnds {
+                        consumer: MaybeUninit::uninit(),
+                        other: MaybeUninit::uninit(),
+                        place: 0,
+                        other_place: 0,
+                        phase: Phase::Settled,
+                    })
                 }
             }
         }
     }
 
-    /// Gives the queue its ring, once; it stays for every thread that uses the queue later.
+    /// Gives the queue its first ring, once; it, or those that replace it, stay for every thread that uses the queue
+    /// later.
     ///
     /// # Errors
     ///
@@ -150,10 +258,6 @@ impl ThreadQueue {
         if ends.entries() != capacity.entries() {
             return Err(ends);
         }
-        // Classes end at 2048 entries, so the conversion cannot fail nor meet `INSTALLING`.
-        let Ok(installed) = u32::try_from(capacity.entries()) else {
-            return Err(ends);
-        };
         // Relaxed: it only elects the one writer of the cells, which nobody has written before.
         if self.state.compare_exchange(EMPTY, INSTALLING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return Err(ends);
@@ -162,12 +266,15 @@ impl ThreadQueue {
             // SAFETY: the exchange made this call the only writer, and readers wait for the state below.
             unsafe { producer.write(MaybeUninit::new(ends.producer)) }
         });
-        self.drained.consumer.with_mut(|consumer| {
+        self.drained.ends.with_mut(|drain| {
             // SAFETY: as for the producer.
-            unsafe { consumer.write(MaybeUninit::new(ends.consumer)) }
+            let drain = unsafe { &mut *drain };
+            drain.consumer.write(ends.consumer);
+            drain.place = ends.place;
         });
-        // Release: pairs with the acquire in `capacity_entries`.
-        self.state.store(installed, ordering(Fault::Install, Ordering::Release));
+        // Release: pairs with the acquires in `push` and `capacity_entries`. Classes end at 2048 entries, far below
+        // the flags.
+        self.state.store(capacity.entries() as u32, ordering(Fault::Install, Ordering::Release));
         Ok(())
     }
 
@@ -192,11 +299,108 @@ impl Default for ThreadQueue {
     }
 }
 
-/// The exclusive right to take requests from a [`ThreadQueue`]; given up on drop.
+/// The exclusive right to take requests from a [`ThreadQueue`], and to replace its ring; given up on drop.
 ///
 /// Iterates until the ring is empty, requests pushed meanwhile included; a later `next` may yield again.
 pub struct Drain<'q> {
     queue: &'q ThreadQueue,
+}
+
+impl Drain<'_> {
+    /// Offers the thread another ring, to be used from its next push on.
+    ///
+    /// # Errors
+    ///
+    /// Gives the ring back while an earlier hand-over is not finished: the thread has not pushed since, or the
+    /// ring it left was not taken ([`Drain::take_retired`]).
+    pub fn offer(&mut self, ring: RingEnds) -> Result<(), RingEnds> {
+        if self.with_ends(|ends| ends.phase != Phase::Settled) {
+            return Err(ring);
+        }
+        let RingEnds { producer, consumer, place } = ring;
+        self.queue.offered.with_mut(|offered| {
+            // SAFETY: nothing is offered, so the cell is the drain's, and this is the only drain.
+            unsafe { offered.write(MaybeUninit::new(producer)) }
+        });
+        self.with_ends(|ends| {
+            ends.other.write(consumer);
+            ends.other_place = place;
+            ends.phase = Phase::Offered;
+        });
+        // Relaxed load: with nothing offered only the drain changes the state. Release: pairs with the acquire in `push`.
+        let entries = self.queue.state.load(Ordering::Relaxed);
+        self.queue.state.store(entries | OFFERED, ordering(Fault::Offer, Ordering::Release));
+        Ok(())
+    }
+
+    /// The ring that a finished hand-over has left over: empty, and reachable by nobody else.
+    pub fn take_retired(&mut self) -> Option<RingEnds> {
+        if self.with_ends(|ends| ends.phase != Phase::Retired) {
+            return None;
+        }
+        let producer = self.queue.offered.with_mut(|offered| {
+            // SAFETY: the handler has given the cell back with the change of state that `follow` has seen.
+            let offered = unsafe { &*offered };
+            // SAFETY: it holds the producer the handler has left, and is read once: the phase changes below.
+            unsafe { offered.assume_init_read() }
+        });
+        Some(self.with_ends(|ends| {
+            ends.phase = Phase::Settled;
+            // SAFETY: `follow` moved the old consumer here, and it is read once, as above.
+            let consumer = unsafe { ends.other.assume_init_read() };
+            RingEnds { producer, consumer, place: ends.other_place }
+        }))
+    }
+
+    /// Requests the ring being drained holds.
+    pub fn entries(&self) -> usize {
+        self.with_ends(|ends| {
+            // SAFETY: `try_drain` saw the ring installed before it made this `Drain`.
+            unsafe { ends.consumer.assume_init_ref() }.capacity()
+        })
+    }
+
+    /// True while a ring waits for the thread's next push, or for its owner to take it back.
+    pub fn is_handing_over(&self) -> bool {
+        self.with_ends(|ends| ends.phase != Phase::Settled)
+    }
+
+    #[inline]
+    fn with_ends<R>(&self, access: impl FnOnce(&mut DrainEnds) -> R) -> R {
+        self.queue.drained.ends.with_mut(|ends| {
+            // SAFETY: this `Drain` exists, so `draining` is set by it and no other accesses the cell.
+            access(unsafe { &mut *ends })
+        })
+    }
+
+    #[inline]
+    fn dequeue(&mut self) -> Option<Request> {
+        self.with_ends(|ends| {
+            // SAFETY: `try_drain` saw the ring installed before it made this `Drain`.
+            unsafe { ends.consumer.assume_init_mut() }.dequeue()
+        })
+    }
+
+    /// Follows the handler to the ring it has taken, once nothing is left in the old one.
+    #[cold]
+    fn follow(&mut self) -> Option<Request> {
+        // Acquire: pairs with the release in `take_offer`: every push to the old ring is seen from here on.
+        if self.queue.state.load(ordering(Fault::Adopt, Ordering::Acquire)) & OFFERED != 0 {
+            return None;
+        }
+        // What arrived between the last look and the hand-over; left out in the model that shows it is needed.
+        if !is_broken(Fault::SecondLook)
+            && let Some(request) = self.dequeue()
+        {
+            return Some(request);
+        }
+        self.with_ends(|ends| {
+            core::mem::swap(&mut ends.consumer, &mut ends.other);
+            core::mem::swap(&mut ends.place, &mut ends.other_place);
+            ends.phase = Phase::Retired;
+        });
+        self.dequeue()
+    }
 }
 
 impl Iterator for Drain<'_> {
@@ -204,13 +408,11 @@ impl Iterator for Drain<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Request> {
-        self.queue.drained.consumer.with_mut(|consumer| {
-            // SAFETY: this `Drain` exists, so `draining` is set by it and no other accesses the cell.
-            let consumer = unsafe { &mut *consumer };
-            // SAFETY: `try_drain` saw the ring installed before it made this `Drain`.
-            let consumer = unsafe { consumer.assume_init_mut() };
-            consumer.dequeue()
-        })
+        let request = self.dequeue();
+        if request.is_none() && self.with_ends(|ends| ends.phase == Phase::Offered) {
+            return self.follow();
+        }
+        request
     }
 }
 

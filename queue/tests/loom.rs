@@ -244,6 +244,103 @@ fn ends_are_installed_once_and_whole() {
     check(model, &[Fault::Install]);
 }
 
+fn larger_ring() -> RingEnds {
+    Box::leak(Box::new(RingStorage::<5>::new())).split()
+}
+
+#[test]
+fn a_hand_over_loses_nothing_and_keeps_the_order() {
+    fn model() {
+        let queue = Arc::new(installed_queue());
+        let drained = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let mut drain = queue.try_drain().expect("one drain at a time");
+                assert!(drain.offer(larger_ring()).is_ok());
+                drain.by_ref().map(|request| request.pc).collect::<Vec<u64>>()
+            })
+        };
+        // SAFETY: this thread alone pushes.
+        let pushed: Vec<u64> = (1..=2).filter(|&pc| unsafe { queue.push(request(pc)) }.is_ok()).collect();
+        let mut seen = drained.join().unwrap();
+        seen.extend(queue.try_drain().unwrap().map(|request| request.pc));
+        assert_eq!(seen, pushed);
+    }
+    check(model, &[Fault::Offer, Fault::Adopt, Fault::SecondLook]);
+}
+
+#[test]
+fn a_marked_request_is_found_across_a_hand_over() {
+    fn model() {
+        let shared = Shared::new();
+        let handler = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.tick(0, 1))
+        };
+        let mut seen = Vec::new();
+        assert!(shared.queues[0].try_drain().expect("one drain at a time").offer(larger_ring()).is_ok());
+        // The flag is set once: whoever takes it must follow the handler to the ring that has the request.
+        shared.sweep(&mut seen);
+        shared.sweep(&mut seen);
+        handler.join().unwrap();
+        shared.sweep(&mut seen);
+        assert_eq!(seen, [1]);
+    }
+    check(model, &[Fault::Offer, Fault::Ready]);
+}
+
+#[test]
+fn a_retired_ring_is_in_nobodys_use() {
+    fn model() {
+        let queue = Arc::new(installed_queue());
+        let drained = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let mut drain = queue.try_drain().expect("one drain at a time");
+                assert!(drain.offer(larger_ring()).is_ok());
+                let seen = drain.by_ref().count();
+                if let Some(retired) = drain.take_retired() {
+                    // Its next user writes every slot without asking.
+                    let other = ThreadQueue::new();
+                    assert!(other.install(retired, Capacity::Entries16).is_ok());
+                    for round in 0..3 {
+                        // SAFETY: nobody else knows this queue.
+                        assert!(unsafe { other.push(request(round)) }.is_ok());
+                        assert_eq!(other.try_drain().unwrap().count(), 1);
+                    }
+                }
+                seen
+            })
+        };
+        // SAFETY: this thread alone pushes.
+        let pushed = (1..=2).filter(|&pc| unsafe { queue.push(request(pc)) }.is_ok()).count();
+        let seen = drained.join().unwrap() + queue.try_drain().unwrap().count();
+        assert_eq!(seen, pushed);
+    }
+    check(model, &[Fault::Adopt]);
+}
+
+#[test]
+fn an_offer_passes_to_the_next_owner() {
+    fn model() {
+        let queue = Arc::new(installed_queue());
+        let handler = {
+            let queue = queue.clone();
+            // SAFETY: this thread alone pushes, and the one that joins it afterwards.
+            thread::spawn(move || unsafe { queue.push(request(1)) }.is_ok())
+        };
+        assert!(queue.try_drain().expect("one drain at a time").offer(larger_ring()).is_ok());
+        assert!(handler.join().unwrap());
+        // SAFETY: the thread that pushed has ended.
+        unsafe { queue.adopt() };
+        let mut drain = queue.try_drain().unwrap();
+        assert_eq!(drain.by_ref().count(), 1);
+        assert_eq!(drain.take_retired().map(|ring| ring.entries()), Some(2));
+        assert_eq!(drain.entries(), 4);
+    }
+    check(model, &[Fault::Offer]);
+}
+
 /// A pool whose slabs have shadows in loom's cells, so that loom sees who touches a slab when.
 struct Shadowed {
     pool: SnapshotPool<'static>,
@@ -255,7 +352,12 @@ unsafe impl Sync for Shadowed {}
 
 impl Shadowed {
     fn new(slabs: usize) -> Arc<Self> {
-        let plan = [SlabClass { bytes: 64, count: slabs }];
+        Self::with_spare(slabs, 0)
+    }
+
+    fn with_spare(slabs: usize, spare: usize) -> Arc<Self> {
+        let plan = [SlabClass { bytes: 64, count: slabs, spare }];
+        let slabs = slabs + spare;
         let region = Box::leak(Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63));
         let shadows = (0..slabs).map(|_| UnsafeCell::new(0)).collect();
         Arc::new(Self { pool: SnapshotPool::new(region, &plan).unwrap(), shadows })
@@ -300,6 +402,30 @@ fn slabs_pass_from_reader_to_writer() {
         assert!(mine.is_some() || theirs.is_some());
         assert!(mine.is_none_or(|read| read == Some(2)) && theirs.is_none_or(|read| read == Some(1)));
         assert_eq!(shared.pool.stats().in_use(), 0);
+    }
+    check(model, &[Fault::FreeList]);
+}
+
+#[test]
+fn a_slab_taken_out_of_service_is_in_nobodys_use() {
+    fn model() {
+        let shared = Shadowed::with_spare(1, 1);
+        assert_eq!(shared.pool.grow(0, 1), 1);
+        let _kept = shared.fill(9).expect("nobody else acquires");
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.fill(1).map(|handle| shared.read(handle)))
+        };
+        let shrunk = shared.pool.shrink(0, 1, |_| {
+            // The pages of the only spare slab are given back: as good as a write.
+            shared.shadows[1].with_mut(|shadow| {
+                // SAFETY: the slab is out of service, which loom checks.
+                unsafe { *shadow = 0 }
+            });
+        });
+        let read = other.join().unwrap();
+        assert!(read.is_none_or(|read| read == Some(1)));
+        assert!(shrunk == 1 || read.is_some(), "one of the two had it");
     }
     check(model, &[Fault::FreeList]);
 }

@@ -56,6 +56,64 @@ proptest! {
         }
     }
 
+    /// Rings come and go between pushes and drains: requests stay in order, each once, and every ring comes back.
+    #[test]
+    fn a_queue_that_changes_its_ring_is_a_bounded_fifo(
+        steps in prop::collection::vec((0u8..4, 1usize..40, 0usize..4), 1..80),
+    ) {
+        let queue = queue_of(Capacity::Entries16);
+        let (mut model, mut next, mut handed_over) = (VecDeque::new(), 0, 0);
+        // Room of the ring in use; of the old one it no longer matters once the new one was taken.
+        let (mut room, mut offered, mut in_ring) = (16, None, 0);
+        let mut rings: Vec<RingEnds> = Capacity::ALL[..4].iter().map(|&capacity| {
+            let region = leak_region(capacity.bytes());
+            region.iter_mut().for_each(|byte| { byte.write(0); });
+            // SAFETY: every byte was just written with zero.
+            unsafe { RingEnds::in_zeroed(capacity, region) }.unwrap()
+        }).collect();
+        for (step, times, pick) in steps {
+            match step {
+                0 | 1 => for _ in 0..times {
+                    if let Some(entries) = offered.take() {
+                        (room, in_ring) = (entries, 0);
+                        handed_over += 1;
+                    }
+                    // SAFETY: this thread alone pushes.
+                    let pushed = unsafe { queue.push(request(next)) };
+                    prop_assert_eq!(pushed.is_ok(), in_ring < room);
+                    if pushed.is_ok() {
+                        model.push_back(request(next));
+                        in_ring += 1;
+                    }
+                    next += 1;
+                },
+                2 => {
+                    let drained: Vec<_> = queue.try_drain().unwrap().take(times).collect();
+                    let expected: Vec<_> = model.drain(..times.min(model.len())).collect();
+                    prop_assert_eq!(drained, expected);
+                    in_ring = in_ring.min(model.len());
+                }
+                _ => {
+                    let mut drain = queue.try_drain().unwrap();
+                    rings.extend(drain.take_retired());
+                    if drain.is_handing_over() || rings.is_empty() {
+                        continue;
+                    }
+                    let ring = rings.swap_remove(pick % rings.len());
+                    offered = Some(ring.entries());
+                    prop_assert!(drain.offer(ring).is_ok());
+                }
+            }
+        }
+        // SAFETY: this thread alone pushes.
+        unsafe { queue.adopt() };
+        let mut drain = queue.try_drain().unwrap();
+        let rest: Vec<_> = drain.by_ref().collect();
+        prop_assert_eq!(rest, Vec::from(model));
+        rings.extend(drain.take_retired());
+        prop_assert_eq!(rings.len(), 4, "five rings, one in use, after {} hand-overs", handed_over);
+    }
+
     #[test]
     fn a_ready_set_yields_what_was_marked(steps in prop::collection::vec(0u32..120, 1..80)) {
         const QUEUES: u32 = 100;
@@ -89,7 +147,7 @@ proptest! {
     fn a_pool_gives_each_slab_to_one_holder(
         steps in prop::collection::vec((0u8..5, 0usize..700, any::<prop::sample::Index>()), 1..120),
     ) {
-        let plan = [(64, 3), (256, 2), (512, 1)].map(|(bytes, count)| SlabClass { bytes, count });
+        let plan = [(64, 3), (256, 2), (512, 1)].map(|(bytes, count)| SlabClass::fixed(bytes, count));
         let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
         let pool = SnapshotPool::new(&mut region, &plan).unwrap();
         // Filled slabs by handle, with what was written; retired handles; free slabs by class size.
@@ -155,7 +213,7 @@ proptest! {
 
     #[test]
     fn invented_handles_are_refused(bits in prop::collection::vec(any::<u32>(), 1..200)) {
-        let plan = [SlabClass { bytes: 64, count: 4 }];
+        let plan = [SlabClass::fixed(64, 4)];
         let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
         let pool = SnapshotPool::new(&mut region, &plan).unwrap();
         let held = pool.acquire(64);
@@ -241,7 +299,7 @@ fn zeroed_memory_is_an_empty_queue() {
 #[test]
 fn unusable_plans_are_refused_with_their_reason() {
     let check = |plan: &[(usize, usize)], region: usize, expect: PlanError| {
-        let plan: Vec<_> = plan.iter().map(|&(bytes, count)| SlabClass { bytes, count }).collect();
+        let plan: Vec<_> = plan.iter().map(|&(bytes, count)| SlabClass::fixed(bytes, count)).collect();
         let error = SnapshotPool::new(leak_region(region), &plan).err();
         assert_eq!(error, Some(expect), "{plan:?}");
     };
@@ -287,4 +345,36 @@ fn requests_weigh_their_overruns() {
     let flags = RequestFlags::TRUNCATED | RequestFlags::IN_JAVA_THREAD;
     assert!(flags.contains(RequestFlags::TRUNCATED) && !flags.contains(RequestFlags::NO_STACK));
     assert!(Request::default().snapshot.is_none() && Request::default().flags == RequestFlags::EMPTY);
+}
+
+/// Spare slabs serve when the others are taken, are left alone otherwise, and can be taken out of service and back.
+#[test]
+fn a_pool_grows_and_shrinks() {
+    let plan = [SlabClass { bytes: 64, count: 2, spare: 3 }, SlabClass { bytes: 256, count: 1, spare: 1 }];
+    let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
+    let pool = SnapshotPool::new(&mut region, &plan).unwrap();
+    // SAFETY: no bytes are claimed to be written.
+    let fill = |bytes| pool.acquire(bytes).map(|slab| unsafe { slab.publish(0) });
+    let number = |handle: SnapshotHandle| handle.bits() & 0xf_ffff;
+    let fixed: Vec<_> = (0..2).map(|_| fill(64).unwrap()).collect();
+    let other = fill(200).unwrap();
+    assert!(fill(64).is_none(), "spare slabs are not in service");
+    assert_eq!((pool.grow(0, 2), pool.grow(1, 5)), (2, 1));
+    let spare: Vec<_> = (0..2).map(|_| fill(64).unwrap()).collect();
+    assert_eq!(pool.acquire(64).map(|slab| slab.capacity()), Some(256), "the other class helps out");
+    assert_eq!(pool.shrink(0, 9, |_| ()), 0, "all of them are in use");
+    let stats = pool.stats();
+    assert_eq!((stats.in_use(), stats.classes()[0].spare, stats.classes()[1].spare), (5, 2, 1));
+    assert_eq!(stats.service_bytes(), 4 * 64 + 2 * 256);
+    assert!(pool.release(fixed[0]) && pool.view(spare[0], 0).is_some());
+    let again = fill(64).unwrap();
+    assert_eq!(number(again), number(fixed[0]), "first those that were there from the start");
+    let mut released = Vec::new();
+    assert_eq!(pool.shrink(0, 9, |bytes| released.push((bytes.as_ptr() as usize % 64, bytes.len()))), 1);
+    assert_eq!(released, [(0, 64)]);
+    assert!(!pool.release(spare[0]), "a parked slab has no handle");
+    assert!([again, fixed[1], spare[1], other].into_iter().all(|handle| pool.release(handle)));
+    assert_eq!((pool.shrink(0, 9, |_| ()), pool.shrink(1, 9, |_| ())), (1, 1));
+    assert_eq!((pool.stats().in_use(), pool.stats().service_bytes()), (0, 2 * 64 + 256));
+    assert_eq!(pool.grow(0, 9), 3, "all spare slabs are there again");
 }

@@ -103,7 +103,7 @@ fn the_account_closes_under_real_ticks() {
     let queue = ThreadQueue::new();
     let ends = Box::leak(Box::new(RingStorage::<17>::new())).split();
     assert!(queue.install(ends, Capacity::Entries16).is_ok());
-    let plan = [SlabClass { bytes: 64, count: 32 }];
+    let plan = [SlabClass::fixed(64, 32)];
     let region = Box::leak(Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63));
     let pool = SnapshotPool::new(region, &plan).unwrap();
     let context: &'static Context =

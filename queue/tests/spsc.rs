@@ -78,7 +78,7 @@ fn all_requests_arrive_in_order_or_are_counted() {
 #[test]
 fn slabs_are_shared_by_threads_without_mixing() {
     const ROUNDS: u64 = 100_000;
-    let plan = [SlabClass { bytes: 64, count: 2 }, SlabClass { bytes: 128, count: 2 }];
+    let plan = [SlabClass::fixed(64, 2), SlabClass::fixed(128, 2)];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
     let pool = SnapshotPool::new(&mut region, &plan).unwrap();
     let refused: u64 = thread::scope(|scope| {
@@ -114,4 +114,51 @@ fn slabs_are_shared_by_threads_without_mixing() {
     // No slab was lost: all four can be held at once, and no fifth.
     let held: Vec<_> = (0..5).map_while(|_| pool.acquire(64)).collect();
     assert_eq!(held.len(), 4);
+}
+
+/// The drain offers a ring of another size whenever it can, and hands the retired one to the next.
+#[test]
+fn rings_change_under_a_running_producer() {
+    let queue = queue_of_16();
+    let flags = [AtomicU8::new(0)];
+    let ready = ReadySet::new(&flags);
+    let running = AtomicUsize::new(1);
+    let mut spare = vec![
+        Box::leak(Box::new(RingStorage::<33>::new())).split(),
+        Box::leak(Box::new(RingStorage::<65>::new())).split(),
+    ];
+    let (mut received, mut last, mut retired) = (0u64, None, 0u64);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            produce(0, &queue, &ready);
+            running.fetch_sub(1, Ordering::Release);
+        });
+        loop {
+            // Read before the sweep: whatever was pushed before the producer ended is swept below.
+            let ended = running.load(Ordering::Acquire) == 0;
+            for _ in ready.take(1) {
+                let mut drain = queue.try_drain().expect("this thread alone drains");
+                for request in drain.by_ref() {
+                    assert_eq!((request.sp, request.fp), (!request.pc, request.pc << 32), "torn");
+                    assert!(last < Some(request.pc), "{last:?} before {}", request.pc);
+                    last = Some(request.pc);
+                    received += 1;
+                }
+                if let Some(ring) = drain.take_retired() {
+                    retired += 1;
+                    spare.insert(0, ring);
+                }
+                if let Some(Err(back)) = spare.pop().map(|ring| drain.offer(ring)) {
+                    spare.push(back);
+                }
+            }
+            if ended {
+                break;
+            }
+            thread::yield_now();
+        }
+    });
+    let lost = queue.lost().snapshot()[LostCause::QueueFull.index()].count;
+    assert_eq!(received + lost, REQUESTS);
+    assert!(retired > 100, "only {retired} rings were handed over");
 }

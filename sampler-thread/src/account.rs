@@ -8,7 +8,7 @@
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
 use proto::v1;
-use queue::{LostCause, LostCounters};
+use queue::{LostCause, LostCounters, Sizer};
 
 use crate::host::ThreadFacts;
 
@@ -21,14 +21,14 @@ pub struct Account {
     pub samples: u64,
     /// CPU time of these samples in nanoseconds.
     pub sampled_ns: u64,
-    /// Slot counters when this thread took the slot over; the slot's counters never go back.
-    lost_before: Vec<(u64, u64)>,
     /// Sampler-side losses by cause.
     lost_late: [(u64, u64); LateLoss::ALL.len()],
     /// CPU clock of the thread at the last reading, in nanoseconds.
     clock_ns: u64,
     /// Whether anything changed since the account was last sent.
     pub dirty: bool,
+    /// Decides about the size of the thread's queue.
+    pub sizer: Sizer,
     /// Revision of `facts` that was sent last.
     pub sent_revision: Option<u32>,
 }
@@ -54,18 +54,17 @@ impl LateLoss {
 }
 
 impl Account {
-    /// Opens the account of a thread whose slot counters stand at `lost`.
-    pub fn open(facts: ThreadFacts, lost: &LostCounters) -> Self {
+    /// Opens the account of a thread; the counters of its slot began with it.
+    pub fn open(facts: ThreadFacts) -> Self {
         let clock_ns = facts.armed_ns;
-        let lost_before = lost.snapshot().iter().map(|l| (l.count, l.nanos)).collect();
         Self {
             facts,
             samples: 0,
             sampled_ns: 0,
-            lost_before,
             lost_late: [(0, 0); LateLoss::ALL.len()],
             clock_ns,
             dirty: true,
+            sizer: Sizer::default(),
             sent_revision: None,
         }
     }
@@ -83,10 +82,8 @@ impl Account {
             self.clock_ns = clock_ns;
             self.dirty = true;
         }
-        if !self.facts.has_timer {
-            self.lost_late[LateLoss::NoTimer as usize] =
-                (1, self.clock_ns.saturating_sub(self.facts.armed_ns));
-        }
+        let coverage = &self.facts.coverage;
+        self.lost_late[LateLoss::NoTimer as usize] = (coverage.gaps, coverage.untimed_at(self.clock_ns));
     }
 
     /// Makes up for a clock that could not be read at the end: expirations prove the time they stand for.
@@ -104,9 +101,7 @@ impl Account {
     /// Losses of this thread by cause: name, count, nanoseconds.
     pub fn lost(&self, counters: &LostCounters) -> Vec<v1::Lost> {
         let early = counters.snapshot();
-        let early = early.iter().zip(&self.lost_before).map(|(now, before)| {
-            (now.cause.name(), now.count.saturating_sub(before.0), now.nanos.saturating_sub(before.1))
-        });
+        let early = early.iter().map(|lost| (lost.cause.name(), lost.count, lost.nanos));
         let late =
             LateLoss::ALL.iter().zip(&self.lost_late).map(|(cause, lost)| (cause.name(), lost.0, lost.1));
         early
@@ -114,6 +109,11 @@ impl Account {
             .filter(|(_, count, ns)| *count > 0 || *ns > 0)
             .map(|(cause, count, ns)| v1::Lost { cause: cause.to_owned(), count, ns })
             .collect()
+    }
+
+    /// CPU time that expirations have covered: sampled, or lost with a request.
+    pub fn expired_ns(&self, counters: &LostCounters) -> u64 {
+        self.sampled_ns.saturating_add(counters.total_nanos())
     }
 
     /// CPU time that no expiration has covered yet.
@@ -164,7 +164,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::host::ThreadKind;
+    use crate::host::{Coverage, ThreadKind};
 
     fn facts(armed_ns: u64, carried_ns: u64) -> ThreadFacts {
         ThreadFacts {
@@ -177,7 +177,7 @@ mod tests {
             armed_ns,
             carried_ns,
             before_timer_ns: 0,
-            has_timer: true,
+            coverage: Coverage::default(),
             ended_ns: None,
         }
     }
@@ -186,7 +186,8 @@ mod tests {
     fn account_closes_with_losses_and_a_carried_period() {
         let counters = LostCounters::new();
         counters.add(LostCause::QueueFull, 500); // of an earlier owner of the slot
-        let mut account = Account::open(facts(1_000, 3), &counters);
+        counters.reset();
+        let mut account = Account::open(facts(1_000, 3));
         counters.add(LostCause::QueueFull, 20);
         counters.add(LostCause::PoolExhausted, 10);
         account.add_sample(10);
@@ -200,7 +201,9 @@ mod tests {
     #[test]
     fn without_a_timer_all_time_is_named_lost() {
         let counters = LostCounters::new();
-        let mut account = Account::open(ThreadFacts { has_timer: false, ..facts(100, 0) }, &counters);
+        let mut coverage = Coverage::default();
+        coverage.begin_gap(100);
+        let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
         account.read_clock(700);
         let lost = account.lost(&counters);
         assert_eq!((lost[0].cause.as_str(), lost[0].ns), ("no_timer", 600));
@@ -208,9 +211,26 @@ mod tests {
     }
 
     #[test]
+    fn turns_with_a_timer_and_without_add_up() {
+        let counters = LostCounters::new();
+        let mut coverage = Coverage::default();
+        coverage.begin_gap(100);
+        coverage.end_gap(150);
+        coverage.begin_gap(210);
+        coverage.end_gap(1_000);
+        coverage.begin_gap(1_030);
+        let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
+        account.add_sample(80);
+        account.read_clock(1_100);
+        let lost = account.lost(&counters);
+        assert_eq!((lost[0].count, lost[0].ns), (3, 50 + 790 + 70));
+        assert_eq!((account.kernel_ns(), account.unfinished_ns(&counters)), (1_000, 10));
+    }
+
+    #[test]
     fn expirations_prove_time_that_no_clock_tells() {
         let counters = LostCounters::new();
-        let mut account = Account::open(facts(100, 4), &counters);
+        let mut account = Account::open(facts(100, 4));
         account.add_sample(50);
         counters.add(LostCause::QueueFull, 10);
         account.settle(&counters);
@@ -220,7 +240,7 @@ mod tests {
     #[test]
     fn a_clock_never_goes_back() {
         let counters = LostCounters::new();
-        let mut account = Account::open(facts(100, 0), &counters);
+        let mut account = Account::open(facts(100, 0));
         account.read_clock(300);
         account.read_clock(200);
         assert_eq!(account.kernel_ns(), 200);

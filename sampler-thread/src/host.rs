@@ -5,14 +5,17 @@
 //! Invariant: a slot whose thread ended keeps its queue untouched until [`Host::retire`] gives it back, so the
 //! sampler may drain it at leisure.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use queue::{SnapshotPool, ThreadQueue};
+use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 
 use crate::self_test::{SelfTest, Trust};
 use crate::unloading::Unloading;
 
 pub use proto::v1::ThreadKind;
+
+use crate::pace::PaceTuning;
 
 /// One profiled thread, as the agent sees it.
 #[derive(Debug, Clone)]
@@ -35,10 +38,56 @@ pub struct ThreadFacts {
     pub carried_ns: u64,
     /// CPU time this thread had burnt before its timer was armed, in nanoseconds.
     pub before_timer_ns: u64,
-    /// Whether the thread has a timer; without one its CPU time is lost, and named so.
-    pub has_timer: bool,
+    /// Whether, and since when not, the thread has a timer.
+    pub coverage: Coverage,
     /// Last reading of the thread's CPU clock that counts: when it ended, or when profiling stopped.
     pub ended_ns: Option<u64>,
+}
+
+/// CPU time of a thread that no timer watched: lost, and named so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Times it was without a timer.
+    pub gaps: u64,
+    /// CPU time in gaps that are over, in nanoseconds.
+    pub untimed_ns: u64,
+    /// Reading of its CPU clock when the present gap began; `None` while it has a timer.
+    pub untimed_since: Option<u64>,
+}
+
+impl Coverage {
+    /// CPU time without a timer when the thread's CPU clock reads `clock_ns`.
+    pub fn untimed_at(&self, clock_ns: u64) -> u64 {
+        let present = self.untimed_since.map_or(0, |since| clock_ns.saturating_sub(since));
+        self.untimed_ns.saturating_add(present)
+    }
+
+    /// The timer is gone at this reading of the clock.
+    pub fn begin_gap(&mut self, clock_ns: u64) {
+        if self.untimed_since.is_none() {
+            self.gaps += 1;
+            self.untimed_since = Some(clock_ns);
+        }
+    }
+
+    /// There is a timer from this reading of the clock on.
+    pub fn end_gap(&mut self, clock_ns: u64) {
+        self.untimed_ns = self.untimed_at(clock_ns);
+        self.untimed_since = None;
+    }
+}
+
+/// How many threads have timers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimerCounts {
+    /// Threads that are profiled.
+    pub threads: u64,
+    /// Those that have a timer now.
+    pub with_timer: u64,
+    /// How often a timer passed from one thread to another.
+    pub turns: u64,
+    /// Threads that found no slot, and are not in the account at all.
+    pub without_slot: u64,
 }
 
 /// The process under the profiler.
@@ -65,6 +114,26 @@ pub trait Host: Send {
     fn unloading(&self) -> Arc<Unloading>;
     /// What the tests at start say, and what may be shown because of them.
     fn self_tests(&self) -> (Trust, Vec<SelfTest>);
+    /// Where the kernel grants fewer timers than there are threads: passes them on to threads that ran without.
+    ///
+    /// `accounted` tells the CPU time that a slot's samples and losses stand for.
+    fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64);
+    /// How many threads have timers.
+    fn timers(&self) -> TimerCounts;
     /// Bytes of all request queues.
     fn queue_bytes(&self) -> u64;
+    /// Sizes that request queues may take.
+    fn queue_sizes(&self) -> SizeRange;
+    /// When queues are drained.
+    fn pace(&self) -> PaceTuning;
+    /// Memory for a queue of this size; `None` if there is none left.
+    fn take_ring(&self, size: Capacity) -> Option<RingEnds>;
+    /// Takes back what a queue has left.
+    fn give_back_ring(&self, ring: RingEnds);
+    /// Gives the pages of memory that nobody uses back to the kernel; their content is lost.
+    fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]);
+    /// Moves the queue of a slot whose thread has ended to the ring it was offered, in place of its handler.
+    ///
+    /// Without effect while the slot's thread is alive.
+    fn adopt_ring(&self, slot: u32);
 }

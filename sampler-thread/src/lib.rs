@@ -15,9 +15,12 @@ pub mod delivery;
 pub mod host;
 pub mod intern;
 mod lifetime;
+pub mod pace;
+mod pool_size;
 pub mod resolve;
 pub mod self_test;
 pub mod sink;
+mod sizes;
 pub mod snapshot;
 mod stats;
 mod ticks;
@@ -34,7 +37,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use stackwalk::{HotSpot, Memory};
 
 pub use proto::version::{MAGIC, WIRE_VERSION};
-pub use worker::{DRAIN_PERIOD, SessionFacts};
+pub use worker::SessionFacts;
 
 use crate::host::Host;
 use crate::sink::Destinations;

@@ -19,8 +19,6 @@ pub struct Stats {
     pub walk_ns: Histogram,
     /// Nanoseconds per drain that found requests.
     pub drain_ns: Histogram,
-    /// Most requests found in one queue at one drain.
-    pub high_water: u64,
     /// Frames shown as unloaded.
     pub unloaded_frames: u64,
     /// Samples with such a frame.
@@ -40,7 +38,6 @@ impl Default for Stats {
             handler_cycles: Histogram::new(),
             walk_ns: Histogram::new(),
             drain_ns: Histogram::new(),
-            high_water: 0,
             unloaded_frames: 0,
             unloaded_samples: 0,
             before_timer_ns: 0,

@@ -20,19 +20,17 @@ use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::clock;
 use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
+use crate::pace::Pace;
+use crate::pool_size::PoolSize;
 use crate::resolve::{Resolved, Resolver};
 use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
+use crate::sizes::Sizes;
 use crate::snapshot::Snapshot;
 use crate::stats::{Stats, histogram_message};
 use crate::ticks::{Reading, TickClock};
 use crate::unloading::Unloading;
 
-/// How often queues are drained.
-///
-/// At the shortest true period of a CPU timer (one tick, 4 ms at 250 Hz) a thread leaves 7 requests in this time; its
-/// queue holds 63.
-pub const DRAIN_PERIOD: Duration = Duration::from_millis(25);
 /// How often threads that did not tell us are looked for.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
 /// Longest time a sample waits in a batch.
@@ -68,6 +66,9 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     dictionaries: Dictionaries,
     batch: Batch,
     stats: Stats,
+    sizes: Sizes,
+    pool_size: PoolSize,
+    pace: Pace,
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
@@ -86,6 +87,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let unloading = host.unloading();
         let (trust, self_tests) = host.self_tests();
         let mut worker = Self {
+            sizes: Sizes::new(host.queue_sizes()),
+            pool_size: PoolSize::default(),
+            pace: Pace::new(host.pace()),
             clock,
             host,
             resolver: Resolver::new(hotspot, memory, Arc::clone(&unloading), trust),
@@ -112,8 +116,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         loop {
-            let command = commands.recv_timeout(DRAIN_PERIOD);
-            self.drain();
+            let command = commands.recv_timeout(self.pace.period());
+            if !self.pace.is_paused(self.pace.period()) {
+                self.drain();
+            }
             match command {
                 Ok(Command::Stop { reason, done }) => {
                     self.finish(reason);
@@ -127,11 +133,13 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let now = Instant::now();
             if now >= next_discover {
                 self.host.discover();
+                self.rotate_timers();
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.retire_ended();
             if now >= next_statistics {
                 self.rounds += 1;
+                self.shrink_memory();
                 self.send_statistics(self.rounds.is_multiple_of(10));
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
@@ -148,29 +156,43 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let asked = self.unloading.drain_begins();
         let slots = self.host.ready();
         self.resolver.begin_drain();
-        if !slots.is_empty() {
+        if slots.is_empty() {
+            self.pace.after_drain(0);
+        } else {
             let start = Instant::now();
-            for slot in slots {
-                self.drain_slot(slot);
-            }
+            let before = self.stats.requests;
+            let fullest = slots.into_iter().map(|slot| self.drain_slot(slot)).max();
+            self.pace.after_drain(fullest.unwrap_or(0));
+            self.pool_size.after_drain(self.host.pool(), self.stats.requests - before);
             self.stats.drain_ns.record(elapsed_ns(start));
         }
         self.unloading.drained(asked);
     }
 
-    fn drain_slot(&mut self, slot: u32) {
+    /// Empties the queue of `slot`; returns how full it was, in percent.
+    fn drain_slot(&mut self, slot: u32) -> u32 {
         self.open_account(slot);
         let mut found = 0;
         while let Some(request) = self.next_request(slot) {
             found += 1;
             self.take(slot, &request);
         }
-        self.stats.high_water = self.stats.high_water.max(found);
+        match self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
+            Some(account) => self.sizes.after_drain(&self.host, slot, &mut account.sizer, found),
+            None => 0,
+        }
     }
 
     /// One request at a time, so that the queue is not held while a stack is walked.
     fn next_request(&self, slot: u32) -> Option<Request> {
-        self.host.queue(slot).try_drain()?.next()
+        let mut drain = self.host.queue(slot).try_drain()?;
+        let request = drain.next();
+        if request.is_none()
+            && let Some(left) = drain.take_retired()
+        {
+            self.host.give_back_ring(left);
+        }
+        request
     }
 
     fn take(&mut self, slot: u32, request: &Request) {
@@ -233,8 +255,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if self.accounts.len() <= slot {
             self.accounts.resize_with(slot + 1, || None);
         }
-        let counters = self.host.queue(facts.slot).lost();
-        let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone(), counters));
+        let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone()));
+        account.facts.coverage = facts.coverage;
         if account.facts.revision != facts.revision {
             account.facts = facts.clone();
         }
@@ -258,6 +280,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.account_for(&facts);
             // The thread pushed its last request before it was listed as ended.
             self.drain_slot(slot);
+            self.sizes.after_end(&self.host, slot);
             let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else {
                 continue;
             };
@@ -272,6 +295,23 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.closed.push(account.message(counters, Some(handed_on_ns)));
             self.host.retire(slot, handed_on_ns);
         }
+    }
+
+    fn shrink_memory(&mut self) {
+        self.pool_size.after_round(&self.host);
+        for slot in self.sizes.large() {
+            if let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
+                self.sizes.after_round(&self.host, slot, &mut account.sizer);
+            }
+        }
+    }
+
+    fn rotate_timers(&self) {
+        self.host.rotate_timers(&|slot| {
+            let account = self.accounts.get(slot as usize).and_then(Option::as_ref);
+            let counters = self.host.queue(slot).lost();
+            account.map_or_else(|| counters.total_nanos(), |account| account.expired_ns(counters))
+        });
     }
 
     /// Sends what waits: dictionary first, then samples.
@@ -325,6 +365,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         before_timer_ns: u64,
     ) -> v1::Statistics {
         let pool = self.host.pool().stats();
+        let timers = self.host.timers();
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
             threads,
@@ -337,10 +378,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
             sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
             queue: Some(v1::QueueStatistics {
                 capacity_bytes: self.host.queue_bytes(),
-                grown: 0,
-                pool_bytes: pool.reserved_bytes as u64,
+                grown: self.sizes.grown,
+                pool_bytes: pool.service_bytes() as u64,
                 pool_exhausted: pool.exhausted(),
-                high_water: self.stats.high_water,
+                pool_grown: self.pool_size.grown,
+                pool_shrunk: self.pool_size.shrunk,
+                pool_high_water: self.pool_size.high_water,
+                high_water: self.sizes.high_water,
+                shrunk: self.sizes.shrunk,
+                largest: self.sizes.largest,
             }),
             process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
@@ -348,6 +394,12 @@ impl<H: Host, M: Memory> Worker<H, M> {
             delivery: self.destinations.delivery(),
             unloading: Some(self.stats.unloading(&self.unloading)),
             self_tests: self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect(),
+            timers: Some(v1::TimerStatistics {
+                threads: timers.threads,
+                with_timer: timers.with_timer,
+                turns: timers.turns,
+                without_slot: timers.without_slot,
+            }),
         }
     }
 

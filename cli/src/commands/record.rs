@@ -40,6 +40,9 @@ pub struct Arguments {
     /// CPU time between two samples of a thread; the kernel's tick is the practical minimum
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     interval: Interval,
+    /// Samples per second of the whole machine, such as 500/s, instead of an interval
+    #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
+    rate: Option<String>,
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
     #[arg(long, value_name = "PATH")]
     agent: Option<PathBuf>,
@@ -67,8 +70,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
         .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))?;
 
-    let options =
-        AgentOptions { library, socket, interval: arguments.interval.clone(), more: &arguments.agent_option };
+    // A later option overrides an earlier one, here the interval.
+    let mut more = arguments.agent_option.clone();
+    more.extend(arguments.rate.iter().map(|rate| format!("rate={rate}")));
+    let options = AgentOptions { library, socket, interval: arguments.interval.clone(), more: &more };
     let launch = Launch::new(&arguments.command, &options)?;
     let code = launch.run(&signals)?;
     let sessions = server.stop();
@@ -82,6 +87,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some((first, others)) => report(&arguments, first, others)?,
     }
     Ok(code)
+}
+
+/// Checks the form; what range makes sense depends on the processors, and is the agent's to say.
+fn rate(text: &str) -> Result<String, &'static str> {
+    let number = text.strip_suffix("/s").and_then(|number| number.parse::<u64>().ok());
+    match number {
+        Some(1..) => Ok(text.to_owned()),
+        _ => Err("write samples per second, for example 500/s"),
+    }
 }
 
 fn report(arguments: &Arguments, session: &SessionReport, others: &[SessionReport]) -> anyhow::Result<()> {

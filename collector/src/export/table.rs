@@ -74,6 +74,9 @@ pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
     for test in summary.self_tests.iter().filter(|test| test.outcome == Outcome::Failed) {
         warnings.push(format!("the agent's self-test failed ({}): {}", test.capability, test.detail));
     }
+    if summary.timers.turns > 0 {
+        warnings.push("there were fewer timers than threads, which took turns: raise 'ulimit -i'".to_owned());
+    }
     warnings
 }
 

@@ -27,6 +27,10 @@ pub struct ThreadRow {
     pub unfinished_ns: u64,
     /// CPU time before the timer ran.
     pub before_timer_ns: u64,
+    /// Part of `kernel_ns` that an ended thread burnt and this one took over.
+    pub carried_ns: u64,
+    /// CPU time this thread burnt and left to another one; not in `kernel_ns`.
+    pub handed_on_ns: u64,
     /// Samples received.
     pub samples: u64,
     /// Part of `lost_ns` that the agent sent but that was never received.
@@ -71,6 +75,8 @@ fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
         lost_ns,
         unfinished_ns: kernel_ns - accounted,
         before_timer_ns: account.before_timer_ns,
+        carried_ns: account.carried_ns,
+        handed_on_ns: account.handed_on_ns,
         samples: received.samples,
         not_received_ns,
         id,

@@ -115,6 +115,7 @@ fn statistics() -> Statistics {
             pool_bytes: 1 << 20,
             pool_exhausted: 2,
             high_water: 19,
+            ..Default::default()
         }),
         process_cpu_ns: 90_000_000,
         before_timer_ns: 1_500_000,

@@ -1,0 +1,146 @@
+//! Sharing timers where the kernel grants fewer than there are threads.
+//!
+//! Problem: each timer reserves one queued signal of RLIMIT_SIGPENDING; a process with more threads than that would
+//! profile those that came first, for ever, and say nothing about the others.
+//! Approach: at every look for threads, those that burnt CPU time without a timer get one, who waited longest first: a
+//! new one while the kernel grants it, else that of the thread that has had its own longest.
+//! The account stays exact: what a thread burns without a timer is counted from its own clock as lost (`no_timer`), and
+//! the unfinished period at the loss of a timer is continued by the next one, whose first expiration comes that much
+//! sooner. Weights are therefore those of a thread that was watched all the time that is not called lost.
+//!
+//! An expiration may still be on its way when its timer is deleted. Kernels from 6.13 on drop it: its time is then
+//! unfinished, and made up for by the next timer. Older ones deliver it, after the next timer's start in the worst
+//! case: the thread's samples then lead its clock by one expiration until its next turn, which starts that much later.
+//! Sources: timer_create(2), timer_delete(2); Linux 6.18 `kernel/time/posix-timers.c`, `posixtimer_deliver_signal`.
+
+use std::cmp::Reverse;
+
+use sampler_thread::clock::thread_cpu_nanos;
+use sampler_thread::host::TimerCounts;
+
+use super::{Entry, Inner, Registry};
+
+/// Looks a thread keeps its timer for at the least.
+const SHORTEST_TURN: u64 = 2;
+
+/// Turns of one registry.
+#[derive(Default)]
+pub(super) struct Rotation {
+    /// Number of the present look.
+    look: u64,
+    /// How often a timer passed on.
+    turns: u64,
+    /// Threads that found no slot.
+    pub(super) without_slot: u64,
+}
+
+/// A thread's place in the rotation.
+#[derive(Default)]
+pub(super) struct Turn {
+    /// Look at which the thread got its timer, or lost it.
+    since: u64,
+}
+
+impl Registry {
+    /// One round; see the module's documentation.
+    pub(super) fn rotate(&self, accounted: &dyn Fn(u32) -> u64) {
+        let mut inner = self.inner.lock();
+        inner.rotation.look += 1;
+        if inner.stopped || !inner.warned {
+            // The kernel has granted every timer so far.
+            return;
+        }
+        let waiting = inner.burning_without_timer();
+        if waiting.is_empty() {
+            return;
+        }
+        let mut donors = inner.with_longest_turns();
+        for slot in waiting {
+            if self.give_timer(&mut inner, slot, accounted) {
+                continue;
+            }
+            let Some(donor) = donors.pop() else { return };
+            inner.take_timer(donor);
+            if self.give_timer(&mut inner, slot, accounted) {
+                inner.rotation.turns += 1;
+            }
+        }
+    }
+
+    /// How many threads have timers.
+    pub(super) fn timer_counts(&self) -> TimerCounts {
+        let inner = self.inner.lock();
+        let alive = || inner.entries.iter().flatten().filter(|entry| entry.facts.ended_ns.is_none());
+        TimerCounts {
+            threads: alive().count() as u64,
+            with_timer: alive().filter(|entry| entry.timer.is_some()).count() as u64,
+            turns: inner.rotation.turns,
+            without_slot: inner.rotation.without_slot,
+        }
+    }
+
+    /// Starts a timer for a thread without one; false if the kernel grants none.
+    fn give_timer(&self, inner: &mut Inner, index: u32, accounted: &dyn Fn(u32) -> u64) -> bool {
+        let look = inner.rotation.look;
+        let Some(slot) = self.slot(index) else { return true };
+        let Some(entry) = inner.entry(index) else { return true };
+        let facts = &entry.facts;
+        // Of the time that is not lost, what no expiration has covered; negative if one came late.
+        let covered = |clock_ns: u64| {
+            let known = clock_ns.saturating_sub(facts.armed_ns).saturating_add(facts.carried_ns);
+            known.saturating_sub(facts.coverage.untimed_at(clock_ns))
+        };
+        let unfinished_ns =
+            covered(facts.coverage.untimed_since.unwrap_or(0)).cast_signed() - accounted(index).cast_signed();
+        match self.arm(facts.tid, slot, unfinished_ns) {
+            Ok((timer, clock_ns)) => {
+                entry.timer = Some(timer);
+                entry.facts.coverage.end_gap(clock_ns);
+                entry.turn.since = look;
+                true
+            }
+            // Another error than a shortage means that the thread has ended, which the next look will find.
+            Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
+        }
+    }
+}
+
+impl Inner {
+    fn entry(&mut self, slot: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    /// Slots of threads that burnt CPU time since they lost their timer, who waited longest first.
+    fn burning_without_timer(&self) -> Vec<u32> {
+        let is_burning = |entry: &&Entry| {
+            let since = entry.facts.coverage.untimed_since;
+            let clock = || thread_cpu_nanos(entry.facts.tid).ok();
+            since
+                .is_some_and(|since| entry.facts.ended_ns.is_none() && clock().is_some_and(|now| now > since))
+        };
+        let mut waiting: Vec<&Entry> = self.entries.iter().flatten().filter(is_burning).collect();
+        waiting.sort_by_key(|entry| entry.turn.since);
+        waiting.into_iter().map(|entry| entry.facts.slot).collect()
+    }
+
+    /// Slots of threads whose turn is over, the longest last.
+    fn with_longest_turns(&self) -> Vec<u32> {
+        let over = self.rotation.look.saturating_sub(SHORTEST_TURN);
+        let is_over = |entry: &&Entry| entry.timer.is_some() && entry.turn.since <= over;
+        let mut donors: Vec<&Entry> = self.entries.iter().flatten().filter(is_over).collect();
+        donors.sort_by_key(|entry| Reverse(entry.turn.since));
+        donors.into_iter().map(|entry| entry.facts.slot).collect()
+    }
+
+    /// Deletes a thread's timer; its time is lost from now on.
+    fn take_timer(&mut self, slot: u32) {
+        let look = self.rotation.look;
+        if let Some(entry) = self.entry(slot) {
+            entry.timer = None;
+            entry.turn.since = look;
+            // Of a thread that has just ended the clock is gone; the last reading is of no use either.
+            let armed_ns = entry.facts.armed_ns;
+            entry.facts.coverage.begin_gap(thread_cpu_nanos(entry.facts.tid).unwrap_or(armed_ns));
+        }
+    }
+}
