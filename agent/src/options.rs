@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sampler_thread::delivery::DEFAULT_WINDOW;
+use sampler_thread::probe::Probe;
 
 /// Shortest accepted sampling interval.
 ///
@@ -31,8 +32,7 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, as the error for an unknown one lists them.
-const KNOWN: &str =
-    "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, strict";
+const KNOWN: &str = "mode, interval, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, debug, strict";
 
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,6 +80,8 @@ pub struct Options {
     pub log: tracing::level_filters::LevelFilter,
     /// Refuse to start the JVM when profiling cannot start.
     pub strict: bool,
+    /// What to do besides sampling, for those who work on the walker.
+    pub probe: Probe,
 }
 
 impl Default for Options {
@@ -97,6 +99,7 @@ impl Default for Options {
             max_stack: DEFAULT_MAX_STACK,
             log: tracing::level_filters::LevelFilter::WARN,
             strict: false,
+            probe: Probe::default(),
         }
     }
 }
@@ -194,6 +197,7 @@ impl Options {
             "insecure" => return Err(bad("insecure", value.unwrap_or(""), "given without a value")),
             "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
             "log" => self.log = parse_level(need("log")?)?,
+            "debug" => self.probe = parse_probe(self.probe, need("debug")?)?,
             "strict" if value.is_none() => self.strict = true,
             "strict" => return Err(bad("strict", value.unwrap_or(""), "given without a value")),
             other => return Err(OptionError::Unknown(other.to_owned())),
@@ -297,6 +301,16 @@ fn parse_collector(value: &str) -> Result<Collector, OptionError> {
     Ok(scheme(address.to_owned()))
 }
 
+/// `debug` may be given more than once; each adds to `probe`.
+fn parse_probe(probe: Probe, value: &str) -> Result<Probe, OptionError> {
+    let refuse = || bad("debug", value, "'stops' or 'shift:N' with N walks per sample");
+    if value == "stops" {
+        return Ok(Probe { stops: true, ..probe });
+    }
+    let walks = value.strip_prefix("shift:").and_then(|walks| walks.parse().ok()).ok_or_else(refuse)?;
+    Ok(Probe { shifted_walks: walks, ..probe })
+}
+
 fn parse_level(value: &str) -> Result<tracing::level_filters::LevelFilter, OptionError> {
     use tracing::level_filters::LevelFilter;
     Ok(match value {
@@ -388,6 +402,16 @@ mod tests {
         assert_eq!(options.collector, Some(Collector::Tls("h:4171".to_owned())));
         assert_eq!(options.certificates, Some(PathBuf::from("/c.pem")));
         assert_eq!((options.token.as_str(), options.window, options.insecure), ("t", 1 << 20, true));
+    }
+
+    #[test]
+    fn probes_add_up() {
+        let options = Options::parse("file=x,debug=stops,debug=shift:100").expect("valid");
+        assert_eq!(options.probe, Probe { stops: true, shifted_walks: 100 });
+        check_error(
+            "file=x,debug=all",
+            "option 'debug': 'all' is not 'stops' or 'shift:N' with N walks per sample",
+        );
     }
 
     #[test]

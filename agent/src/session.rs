@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::delivery::{Delivery, Target, TlsError};
+use sampler_thread::probe::Probe;
 use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::{Sampler, SessionFacts, clock};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -221,7 +222,9 @@ impl Session {
                 .map_err(StartError::Thread)?;
             destinations.add(Box::new(delivery));
         }
-        let sampler = start_sampler(&registry, Arc::new(hotspot), memory, session, destinations)?;
+        let hotspot = Arc::new(hotspot);
+        let sampler =
+            start_sampler(options.probe, &registry, Arc::clone(&hotspot), memory, session, destinations)?;
         let mut session = Self { registry, shared, sampler, env_offset: None, offsets, jvmti, memory };
         if let Some(address) =
             thread.and_then(|thread| jni.java_thread(thread)).filter(|address| *address != 0)
@@ -229,7 +232,7 @@ impl Session {
             session.env_offset = Some(jni.address().wrapping_sub(address));
         }
         #[cfg(feature = "agct")]
-        crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0));
+        crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0), hotspot, memory);
         session.adopt_existing(jni);
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(session)
@@ -334,13 +337,15 @@ fn make_shared(
 }
 
 fn start_sampler(
+    probe: Probe,
     registry: &Arc<Registry>,
     hotspot: Arc<HotSpot>,
     memory: &'static LiveMemory,
     session: SessionFacts,
     destinations: Destinations,
 ) -> Result<Sampler, StartError> {
-    let host = SampledProcess { registry: Arc::clone(registry), memory, hotspot: Arc::clone(&hotspot) };
+    let host =
+        SampledProcess { registry: Arc::clone(registry), memory, hotspot: Arc::clone(&hotspot), probe };
     let excluded = Arc::clone(registry);
     let started = move |tid| excluded.exclude(tid);
     Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)

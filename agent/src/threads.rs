@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
 use sampler_thread::host::{Host, ThreadFacts, ThreadKind};
+use sampler_thread::probe::Probe;
 use stackwalk::{HotSpot, LiveMemory};
 
 use crate::arena::{Shared, ThreadSlot};
@@ -374,6 +375,8 @@ pub struct SampledProcess {
     pub memory: &'static LiveMemory,
     /// Layout of the VM.
     pub hotspot: Arc<HotSpot>,
+    /// What to do besides sampling.
+    pub probe: Probe,
 }
 
 impl Host for SampledProcess {
@@ -447,5 +450,19 @@ impl Host for SampledProcess {
 
     fn queue_bytes(&self) -> u64 {
         self.registry.inner.lock().queue_bytes
+    }
+
+    fn probe(&self) -> Probe {
+        self.probe
+    }
+
+    #[cfg(feature = "agct")]
+    fn compares_walks(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "agct")]
+    fn walked(&self, slot: u32, ticks: u64, frames: &[stackwalk::Frame], stop: stackwalk::Stop) {
+        crate::jvmti::agct::walked(slot, ticks, frames, stop);
     }
 }

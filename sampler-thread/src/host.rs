@@ -8,6 +8,9 @@
 use std::sync::Arc;
 
 use queue::{SnapshotPool, ThreadQueue};
+use stackwalk::{Frame, Stop};
+
+use crate::probe::Probe;
 
 pub use proto::v1::ThreadKind;
 
@@ -60,4 +63,14 @@ pub trait Host: Send {
     fn retire(&self, slot: u32, handed_on_ns: u64);
     /// Bytes of all request queues.
     fn queue_bytes(&self) -> u64;
+    /// What to do besides sampling.
+    fn probe(&self) -> Probe {
+        Probe::default()
+    }
+    /// Whether [`Host::walked`] wants to see walks; asked once.
+    fn compares_walks(&self) -> bool {
+        false
+    }
+    /// Shows the walk of the request that carries this time stamp.
+    fn walked(&self, _slot: u32, _ticks: u64, _frames: &[Frame], _stop: Stop) {}
 }

@@ -9,10 +9,13 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker};
+use stackwalk::{
+    Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Stop, Symbol, Walker,
+};
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
+use crate::probe::Probing;
 use crate::snapshot::Snapshot;
 
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
@@ -98,6 +101,20 @@ impl<M: Memory> Resolver<M> {
         let stop = frames.stop();
         let stack = dictionaries.stack(ids, stop.name());
         Resolved { stack, stop: stop.name(), complete: stop.is_complete() }
+    }
+
+    /// Probes a snapshot that was resolved.
+    pub(crate) fn probe(&self, probing: &mut Probing, snapshot: &Snapshot) {
+        probing.look(&self.hotspot, &self.memory, snapshot);
+    }
+
+    /// The frames of a snapshot, without names.
+    pub(crate) fn frames(&mut self, snapshot: &Snapshot) -> (Vec<Frame>, Stop) {
+        let limits = Limits { max_frames: MAX_FRAMES };
+        let mut walker = Walker::new(&self.hotspot, &self.memory, &mut self.scopes, limits);
+        let mut frames = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
+        let found = frames.by_ref().collect();
+        (found, frames.stop())
     }
 
     /// Forgets every id, because the dictionaries did.

@@ -20,6 +20,7 @@ use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::clock;
 use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
+use crate::probe::Probing;
 use crate::resolve::{Resolved, Resolver};
 use crate::sink::Destinations;
 use crate::snapshot::Snapshot;
@@ -65,6 +66,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
     rounds: u64,
+    probing: Option<Probing>,
+    compares_walks: bool,
 }
 
 impl<H: Host, M: Memory> Worker<H, M> {
@@ -78,6 +81,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let clock = TickClock::new(now(&host));
         let mut worker = Self {
             clock,
+            probing: Probing::new(host.probe()),
+            compares_walks: host.compares_walks(),
             host,
             resolver: Resolver::new(hotspot, memory),
             interval_ns: hello.interval_ns,
@@ -195,7 +200,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
         }
-        self.resolver.resolve(&snapshot, thread, &mut self.dictionaries)
+        let resolved = self.resolver.resolve(&snapshot, thread, &mut self.dictionaries);
+        if let Some(probing) = &mut self.probing {
+            self.resolver.probe(probing, &snapshot);
+        }
+        if self.compares_walks && snapshot.head.capture.thread != 0 {
+            let (frames, stop) = self.resolver.frames(&snapshot);
+            self.host.walked(slot, request.ticks, &frames, stop);
+        }
+        resolved
     }
 
     /// Makes sure the slot's present owner has an account, and that its description was sent.
@@ -334,6 +347,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
     fn finish(&mut self, reason: &'static str) {
         self.drain();
         self.retire_ended();
+        if let Some(probing) = &self.probing {
+            probing.report();
+        }
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();
