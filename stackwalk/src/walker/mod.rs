@@ -7,6 +7,7 @@
 
 mod caller;
 mod compiled;
+mod deoptimizing;
 mod frozen;
 mod interrupted;
 mod recover;
@@ -234,7 +235,7 @@ impl<M: Memory> Walk<'_, M> {
     /// Where the walk begins: the anchor if one is set, else the interrupted instruction of Java code.
     fn first(&self) -> Result<Cursor, Stop> {
         let capture = &self.capture;
-        if capture.vframe_array_head != 0 {
+        if capture.vframe_array_head != 0 && capture.anchor_sp == 0 {
             return Err(Stop::Deoptimizing);
         }
         // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
