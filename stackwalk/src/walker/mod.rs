@@ -236,7 +236,7 @@ impl<M: Memory> Walk<'_, M> {
     fn first(&self) -> Result<Cursor, Stop> {
         let capture = &self.capture;
         if capture.vframe_array_head != 0 && capture.anchor_sp == 0 {
-            return Err(Stop::Deoptimizing);
+            return self.at_unpacking().ok_or(Stop::Deoptimizing);
         }
         // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
         // clears it a few after: while that word is not live, the interrupted instruction is known better.
