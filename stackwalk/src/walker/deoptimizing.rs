@@ -27,8 +27,10 @@ impl<M: Memory> Walk<'_, M> {
         let (pc, fp) = (self.capture.anchor_pc, self.capture.anchor_fp);
         let blob = self.blob_at(pc).ok().filter(|blob| blob.kind == BlobKind::Deoptimization)?;
         let sp = fp.checked_add(16)?.checked_sub(blob.frame_bytes)?;
-        let called_from = self.stack.word(sp.checked_sub(8)?)?;
-        (called_from == pc && self.on_stack(sp, self.capture.stack_low)).then_some(Cursor {
+        // The stub aligns sp for the call, and moves arguments between the anchor's pc and it.
+        let called_from = self.stack.word((sp & !15).checked_sub(8)?)?;
+        let calls = called_from >= pc && called_from < blob.code_end;
+        (calls && self.on_stack(sp, self.capture.stack_low)).then_some(Cursor {
             pc,
             sp,
             fp,
