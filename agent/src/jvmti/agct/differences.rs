@@ -41,7 +41,9 @@ type Place = (u64, Option<i32>);
 
 /// Our frames as the VM's own interfaces list them.
 pub(super) fn places(frames: &[Frame]) -> Vec<Place> {
-    let place = |frame: &Frame| Some((frame.method()?.0, frame.bci().map(|bci| bci.0)));
+    // -1 is the moment before the first bytecode; to the others it is the same as none.
+    let place =
+        |frame: &Frame| Some((frame.method()?.0, frame.bci().map(|bci| bci.0).filter(|bci| *bci >= 0)));
     frames.iter().filter_map(place).collect()
 }
 
