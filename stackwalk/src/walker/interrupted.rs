@@ -215,12 +215,18 @@ impl<M: Memory> Walk<'_, M> {
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
     /// jump.
     fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        if blob.kind != BlobKind::RuntimeStub || blob.frame_bytes != 0 {
+        let routines = blob.kind == BlobKind::StubRoutines;
+        if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
             return None;
         }
         let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);
         let by_fp = self.unwind(cursor, 0, Unwind::FramePointer).filter(called);
+        // Routines of the other kind keep fp as frame pointer and spill below it, where old addresses lie
+        // (`kernel_crc32` in `macroAssembler_x86.cpp`).
         let found = by_fp.or_else(|| {
+            if routines {
+                return None;
+            }
             (0..=MAX_PUSHED_WORDS).find_map(|words| {
                 let sp = cursor.sp.checked_add(words * 8)?;
                 self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
