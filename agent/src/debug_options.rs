@@ -2,16 +2,18 @@
 //!
 //! Problem: how many samples a queue of a given size loses can be measured only if size and drain are held still, which
 //! no user should ever do.
-//! Approach: one option that says what it is for; `design/queue-sizes.md` describes it.
+//! Approach: one option that says what it is for; `design/0004-queue-sizes.md` describes it.
 //! Invariant: without `debug=` nothing here has an effect.
 
 use std::time::Duration;
 
 use queue::{Capacity, SizeRange};
 use sampler_thread::pace::PaceTuning;
+use sampler_thread::probe::Probe;
 
 /// What values look like, for the message to the user.
-pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s or broken-layout";
+pub const FORM: &str =
+    "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stops, shift:N or broken-layout";
 
 /// What experiments hold still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,24 +22,31 @@ pub struct DebugOptions {
     pub queues: SizeRange,
     /// When the sampler drains.
     pub pace: PaceTuning,
+    /// What the sampler does with each walk besides its sample.
+    pub probe: Probe,
+    /// Names are read from a wrong place, to see that the self-test notices.
+    pub broken_layout: bool,
 }
 
 impl Default for DebugOptions {
     fn default() -> Self {
         let queues = SizeRange { start: Capacity::Entries16, most: Capacity::Entries2048 };
-        Self { queues, pace: PaceTuning::default() }
+        Self { queues, pace: PaceTuning::default(), probe: Probe::default(), broken_layout: false }
     }
 }
 
 impl DebugOptions {
     /// Sets one hook; `parse_time` reads times as the other options have them. `None` if `text` is none of [`FORM`].
     pub fn set(&mut self, text: &str, parse_time: impl Fn(&str) -> Option<Duration>) -> Option<()> {
-        let (name, value) = text.split_once(':')?;
+        let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let time = || parse_time(value).filter(|time| (MIN_TIME..=MAX_TIME).contains(time));
         match name {
             "queue" => self.queues = sizes(value)?,
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
+            "shift" => self.probe.shifted_walks = value.parse().ok()?,
+            "stops" if value.is_empty() => self.probe.stops = true,
+            "broken-layout" if value.is_empty() => self.broken_layout = true,
             _ => return None,
         }
         Some(())

@@ -88,8 +88,6 @@ pub struct Options {
     pub log: tracing::level_filters::LevelFilter,
     /// Refuse to start the JVM when profiling cannot start.
     pub strict: bool,
-    /// Read names from a wrong place, to see that the self-test notices (`debug=broken-layout`).
-    pub broken_layout: bool,
     /// How long a garbage collection pause may wait until pending samples are named; zero: not at all.
     pub pause_budget: Duration,
     /// What experiments hold still.
@@ -111,7 +109,6 @@ impl Default for Options {
             max_stack: DEFAULT_MAX_STACK,
             log: tracing::level_filters::LevelFilter::WARN,
             strict: false,
-            broken_layout: false,
             pause_budget: DEFAULT_PAUSE_BUDGET,
             debug: DebugOptions::default(),
         }
@@ -215,13 +212,10 @@ impl Options {
             "insecure" => return Err(bad("insecure", value.unwrap_or(""), "given without a value")),
             "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
             "log" => self.log = parse_level(need("log")?)?,
-            "debug" => match need("debug")? {
-                "broken-layout" => self.broken_layout = true,
-                text => {
-                    let set = self.debug.set(text, parse_time);
-                    set.ok_or_else(|| bad("debug", text, debug_options::FORM))?;
-                }
-            },
+            "debug" => {
+                let text = need("debug")?;
+                self.debug.set(text, parse_time).ok_or_else(|| bad("debug", text, debug_options::FORM))?;
+            }
             "gcdrain" => self.pause_budget = parse_pause_budget(need("gcdrain")?)?,
             "strict" if value.is_none() => self.strict = true,
             "strict" => return Err(bad("strict", value.unwrap_or(""), "given without a value")),
@@ -378,6 +372,8 @@ impl fmt::Display for Collector {
 
 #[cfg(test)]
 mod tests {
+    use sampler_thread::probe::Probe;
+
     use super::*;
 
     #[track_caller]
@@ -472,6 +468,19 @@ mod tests {
         assert_eq!(options.collector, Some(Collector::Tls("h:4171".to_owned())));
         assert_eq!(options.certificates, Some(PathBuf::from("/c.pem")));
         assert_eq!((options.token.as_str(), options.window, options.insecure), ("t", 1 << 20, true));
+    }
+
+    #[test]
+    fn hooks_add_up() {
+        let options =
+            Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
+        assert_eq!(options.debug.probe, Probe { stops: true, shifted_walks: 100 });
+        assert!(options.debug.broken_layout);
+        let form = debug_options::FORM;
+        for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {
+            let expected = format!("option 'debug': '{text}' is not {form}");
+            check_error(&format!("file=x,debug={text}"), &expected);
+        }
     }
 
     #[test]

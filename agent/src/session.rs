@@ -217,7 +217,7 @@ impl Session {
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
         let offsets = hotspot.thread_offsets();
-        if options.broken_layout {
+        if options.debug.broken_layout {
             hotspot.break_layout();
         }
         let begin = Instant::now();
@@ -264,7 +264,7 @@ impl Session {
             session.env_offset = Some(jni.address().wrapping_sub(address));
         }
         #[cfg(feature = "agct")]
-        crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0));
+        crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0), hotspot, memory);
         session.adopt_existing(jni);
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(session)

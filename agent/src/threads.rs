@@ -19,6 +19,7 @@ use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
 use sampler_thread::host::{Coverage, Host, ThreadFacts, ThreadKind, TimerCounts};
 use sampler_thread::pace::PaceTuning;
+use sampler_thread::probe::Probe;
 use sampler_thread::self_test::{SelfTest, Trust};
 use sampler_thread::unloading::Unloading;
 use stackwalk::{HotSpot, LiveMemory};
@@ -487,5 +488,19 @@ impl Host for SampledProcess {
         if has_ended && let Some(slot) = self.registry.slot(slot) {
             slot.adopt_ring();
         }
+    }
+
+    fn probe(&self) -> Probe {
+        self.debug.probe
+    }
+
+    #[cfg(feature = "agct")]
+    fn compares_walks(&self) -> bool {
+        true
+    }
+
+    #[cfg(feature = "agct")]
+    fn walked(&self, slot: u32, ticks: u64, frames: &[stackwalk::Frame], stop: stackwalk::Stop) {
+        crate::jvmti::agct::walked(slot, ticks, frames, stop);
     }
 }

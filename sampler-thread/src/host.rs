@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 
+use stackwalk::{Frame, Stop};
+
+use crate::probe::Probe;
 use crate::self_test::{SelfTest, Trust};
 use crate::unloading::Unloading;
 
@@ -136,4 +139,14 @@ pub trait Host: Send {
     ///
     /// Without effect while the slot's thread is alive.
     fn adopt_ring(&self, slot: u32);
+    /// What to do besides sampling.
+    fn probe(&self) -> Probe {
+        Probe::default()
+    }
+    /// Whether [`Host::walked`] wants to see walks; asked once.
+    fn compares_walks(&self) -> bool {
+        false
+    }
+    /// Shows the walk of the request that carries this time stamp.
+    fn walked(&self, _slot: u32, _ticks: u64, _frames: &[Frame], _stop: Stop) {}
 }

@@ -17,6 +17,7 @@ pub mod intern;
 mod lifetime;
 pub mod pace;
 mod pool_size;
+pub mod probe;
 pub mod resolve;
 pub mod self_test;
 pub mod sink;

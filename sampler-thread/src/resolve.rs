@@ -18,6 +18,7 @@ use stackwalk::{
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
 use crate::lifetime::Lifetime;
+use crate::probe::Probing;
 use crate::self_test::Trust;
 use crate::snapshot::Snapshot;
 use crate::unloading::Unloading;
@@ -216,6 +217,20 @@ impl<M: Memory> Resolver<M> {
             }
         }
         true
+    }
+
+    /// Probes a snapshot that was resolved.
+    pub(crate) fn probe(&self, probing: &mut Probing, snapshot: &Snapshot) {
+        probing.look(&self.hotspot, &self.memory, snapshot);
+    }
+
+    /// The frames of a snapshot, without names.
+    pub(crate) fn frames(&mut self, snapshot: &Snapshot) -> (Vec<Frame>, Stop) {
+        let limits = Limits { max_frames: MAX_FRAMES };
+        let mut walker = Walker::new(&self.hotspot, &self.memory, &mut self.scopes, limits);
+        let mut frames = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
+        let found = frames.by_ref().collect();
+        (found, frames.stop())
     }
 
     /// Forgets every id, because the dictionaries did.

@@ -22,6 +22,7 @@ use crate::host::{Host, ThreadFacts};
 use crate::intern::Dictionaries;
 use crate::pace::Pace;
 use crate::pool_size::PoolSize;
+use crate::probe::Probing;
 use crate::resolve::{Resolved, Resolver};
 use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
@@ -73,6 +74,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
     rounds: u64,
+    probing: Option<Probing>,
+    compares_walks: bool,
 }
 
 impl<H: Host, M: Memory> Worker<H, M> {
@@ -91,6 +94,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             pool_size: PoolSize::default(),
             pace: Pace::new(host.pace()),
             clock,
+            probing: Probing::new(host.probe()),
+            compares_walks: host.compares_walks(),
             host,
             resolver: Resolver::new(hotspot, memory, Arc::clone(&unloading), trust),
             unloading,
@@ -236,7 +241,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
         }
-        self.resolver.resolve(&snapshot, request.ticks, thread, &mut self.dictionaries)
+        let resolved = self.resolver.resolve(&snapshot, request.ticks, thread, &mut self.dictionaries);
+        if let Some(probing) = &mut self.probing {
+            self.resolver.probe(probing, &snapshot);
+        }
+        if self.compares_walks && snapshot.head.capture.thread != 0 {
+            let (frames, stop) = self.resolver.frames(&snapshot);
+            self.host.walked(slot, request.ticks, &frames, stop);
+        }
+        resolved
     }
 
     /// Makes sure the slot's present owner has an account, and that its description was sent.
@@ -407,6 +420,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
     fn finish(&mut self, reason: &'static str) {
         self.drain();
         self.retire_ended();
+        if let Some(probing) = &self.probing {
+            probing.report();
+        }
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();

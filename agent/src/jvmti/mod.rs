@@ -209,6 +209,28 @@ impl Jvmti {
         }
     }
 
+    /// The calling thread's stack, newest frame first: jmethodID and bytecode index, -1 in native methods.
+    #[cfg(feature = "agct")]
+    pub fn stack_trace(&self, depth: usize) -> Vec<(u64, i32)> {
+        use jvmti_sys::jvmtiFrameInfo;
+        let mut frames: Vec<jvmtiFrameInfo> = Vec::with_capacity(depth);
+        let mut count: jint = 0;
+        let current: jthread = std::ptr::null_mut();
+        let answer = call!(
+            self,
+            GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
+            current, 0, jint::try_from(depth).unwrap_or(0), frames.as_mut_ptr(), &raw mut count
+        );
+        if answer.is_err() {
+            return Vec::new();
+        }
+        // SAFETY: the VM wrote `count` frames, at most `depth`.
+        unsafe { frames.set_len(usize::try_from(count).unwrap_or(0).min(depth)) };
+        let pair =
+            |frame: &jvmtiFrameInfo| (frame.method as u64, i32::try_from(frame.location).unwrap_or(-1));
+        frames.iter().map(pair).collect()
+    }
+
     /// Copies a string the VM allocated and frees it.
     fn take_string(&self, text: *mut std::ffi::c_char) -> Option<String> {
         if text.is_null() {

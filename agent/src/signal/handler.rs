@@ -52,7 +52,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 #[cfg(feature = "agct")]
                 // SAFETY: the running thread's own JavaThread, and the kernel's context.
                 unsafe {
-                    crate::jvmti::agct::compare(index, slot, cycles, context)
+                    crate::jvmti::agct::compare(index, slot, start, cycles, context)
                 };
                 // Release: whoever sees the flag clear sees the request.
                 slot.busy.store(false, Ordering::Release);

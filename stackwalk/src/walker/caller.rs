@@ -50,7 +50,7 @@ impl<M: Memory> Walk<'_, M> {
                 let next = self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm);
                 Ok(Step { emit: stub, next })
             }
-            BlobKind::Deoptimization => Err(Stop::Deoptimizing),
+            BlobKind::Deoptimization => self.step_deoptimization(cursor, blob),
             BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self.caller_of_calling_stub(cursor).ok_or(Stop::BadFrame(cursor.pc));

@@ -118,12 +118,31 @@ impl<M: Memory> Walk<'_, M> {
         if found.is_some() || blob.frame_bytes < 16 || !complete {
             return found;
         }
+        if let Some(caller) = self.caller_above_saved_sp(cursor, blob) {
+            return Some(caller);
+        }
         // Locals may hold an old return address at the same distance; only the one whose call leads to this
         // very code counts.
         (1..=MAX_PUSHED_WORDS).find_map(|words| {
             let lowered = Cursor { sp: cursor.sp.wrapping_add(words * 8), ..cursor };
             let caller = self.unwind(lowered, blob.frame_bytes, Unwind::Whole)?;
             (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
+        })
+    }
+
+    /// The caller of a frame below which a string search keeps buffers and registers.
+    ///
+    /// C2's `indexOf` (`string_indexof` in `c2_MacroAssembler_x86.cpp`, JDK 11 to 25) remembers sp in rcx before it
+    /// copies short strings to the stack, and pushes rcx last.
+    fn caller_above_saved_sp(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let saved = [self.stack.word(cursor.sp), Some(self.capture.rcx)];
+        saved.into_iter().flatten().find_map(|sp| {
+            let words = sp.checked_sub(cursor.sp)? / 8;
+            if !self.on_stack(sp, cursor.sp) || words == 0 || words > MAX_PUSHED_WORDS {
+                return None;
+            }
+            let caller = self.unwind(Cursor { sp, ..cursor }, blob.frame_bytes, Unwind::Whole)?;
+            self.is_caller(&caller).then_some(caller)
         })
     }
 
@@ -194,19 +213,24 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// C1's stubs without fixed frame and the routines of `StubRoutines` are called directly, so the return address
-    /// proves itself; some routines save up to 64 bytes of vectors without building a frame.
+    /// proves itself.
     ///
     /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
     /// jump.
     fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let called = matches!(blob.kind, BlobKind::RuntimeStub | BlobKind::StubRoutines);
-        if !called || blob.frame_bytes != 0 {
+        let routines = blob.kind == BlobKind::StubRoutines;
+        if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
             return None;
         }
         let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);
         let by_fp = self.unwind(cursor, 0, Unwind::FramePointer).filter(called);
+        // Routines of the other kind keep fp as frame pointer and spill below it, where old addresses lie
+        // (`kernel_crc32` in `macroAssembler_x86.cpp`).
         let found = by_fp.or_else(|| {
+            if routines {
+                return None;
+            }
             (0..=MAX_PUSHED_WORDS).find_map(|words| {
                 let sp = cursor.sp.checked_add(words * 8)?;
                 self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)

@@ -7,6 +7,7 @@
 
 mod caller;
 mod compiled;
+mod deoptimizing;
 mod frozen;
 mod interrupted;
 mod jumped;
@@ -242,8 +243,8 @@ impl<M: Memory> Walk<'_, M> {
     /// Where the walk begins: the anchor if one is set, else the interrupted instruction of Java code.
     fn first(&self) -> Result<Cursor, Stop> {
         let capture = &self.capture;
-        if capture.vframe_array_head != 0 {
-            return Err(Stop::Deoptimizing);
+        if capture.vframe_array_head != 0 && capture.anchor_sp == 0 {
+            return self.at_unpacking().ok_or(Stop::Deoptimizing);
         }
         // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
         // clears it a few after: while that word is not live, the interrupted instruction is known better.

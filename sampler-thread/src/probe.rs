@@ -1,0 +1,257 @@
+//! What a developer asks of each walk besides its sample: where it fell short, and whether nonsense can break it.
+//!
+//! Problem: a walker is wrong where nobody looks, in a few instructions of a few stubs, and robust only if arbitrary
+//! registers cannot make it loop, panic or fault in a living process.
+//! Approach: the option `debug=` chooses a [`Probe`]; [`Probing`] describes each new place where a stack could not be
+//! walked to its root, or repeats every walk many times with registers, thread fields and stack words shifted at random.
+//! Invariant: samples are the same with and without a probe; a probed walk uses a cache of its own.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+
+use stackwalk::{
+    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, Pc, ScopeCache, Stop, Symbol, Walker,
+};
+
+use crate::resolve::MAX_FRAMES;
+use crate::snapshot::Snapshot;
+
+/// Places described before the rest is only counted: what a person reads in one go.
+const MAX_PLACES: usize = 200;
+/// Stack words looked through for addresses of code.
+const WORDS: usize = 48;
+/// Bytes of code shown before and from the pc on.
+const CODE: usize = 24;
+
+/// What to do besides sampling; by default nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Probe {
+    /// Describe each new place where a walk ended early.
+    pub stops: bool,
+    /// Walks with shifted registers per sample.
+    pub shifted_walks: u32,
+}
+
+/// A probe at work.
+#[derive(Debug)]
+pub(crate) struct Probing {
+    probe: Probe,
+    cache: Box<ScopeCache>,
+    random: u64,
+    places: HashSet<(&'static str, u64)>,
+    walks: u64,
+    frames: u64,
+    stops: BTreeMap<&'static str, u64>,
+}
+
+impl Probing {
+    pub(crate) fn new(probe: Probe) -> Option<Self> {
+        (probe != Probe::default()).then(|| Self {
+            probe,
+            cache: Box::new(ScopeCache::new()),
+            random: 0x2545_f491_4f6c_dd1d,
+            places: HashSet::new(),
+            walks: 0,
+            frames: 0,
+            stops: BTreeMap::new(),
+        })
+    }
+
+    /// Probes one captured stack of a Java thread.
+    pub(crate) fn look<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
+        if snapshot.head.capture.thread == 0 {
+            return;
+        }
+        if self.probe.stops {
+            self.describe_early_stop(hotspot, memory, snapshot);
+        }
+        for _ in 0..self.probe.shifted_walks {
+            self.walk_shifted(hotspot, memory, snapshot);
+        }
+    }
+
+    /// Says what was counted.
+    pub(crate) fn report(&self) {
+        if self.walks != 0 {
+            tracing::warn!("shifted walks {} frames {} stops {:?}", self.walks, self.frames, self.stops);
+        }
+    }
+
+    fn describe_early_stop<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
+        let (capture, stack) = (&snapshot.head.capture, snapshot.stack);
+        let limits = Limits { max_frames: MAX_FRAMES };
+        let mut walker = Walker::new(hotspot, memory, &mut self.cache, limits);
+        let mut frames = walker.frames_with(capture, stack, snapshot.frozen);
+        let found: Vec<Frame> = frames.by_ref().collect();
+        let stop = frames.stop();
+        if stop.is_complete() {
+            return;
+        }
+        let place = (stop.name(), found.last().map_or(capture.pc, |frame| frame.place().pc.0));
+        if self.places.len() < MAX_PLACES && self.places.insert(place) {
+            let text = Description { hotspot, memory, capture, stack }.text(stop, &found);
+            tracing::warn!("early stop {text}");
+        }
+    }
+
+    fn walk_shifted<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
+        let (mut capture, stack) = (snapshot.head.capture, snapshot.stack);
+        for _ in 0..=self.random() % 3 {
+            self.shift(&mut capture, stack);
+        }
+        let mut walker = Walker::new(hotspot, memory, &mut self.cache, Limits { max_frames: MAX_FRAMES });
+        let mut frames = walker.frames_with(&capture, stack, snapshot.frozen);
+        let count = frames.by_ref().count() as u64;
+        assert!(count <= u64::from(MAX_FRAMES), "a walk of {count} frames");
+        *self.stops.entry(frames.stop().name()).or_default() += 1;
+        self.walks += 1;
+        self.frames += count;
+    }
+
+    /// Changes one register or thread field: by a few words or bytes, or to something found on the stack.
+    fn shift(&mut self, capture: &mut Capture, stack: &[u8]) {
+        let choice = self.random();
+        let words = stack.as_chunks::<8>().0;
+        let at = usize::try_from(self.random()).unwrap_or(0) % words.len().max(1);
+        let on_stack = words.get(at).map_or(choice, |word| u64::from_ne_bytes(*word));
+        let near = (choice >> 32) % 129;
+        let target = match choice % 16 {
+            0..=3 => &mut capture.pc,
+            4..=6 => &mut capture.sp,
+            7..=9 => &mut capture.fp,
+            10 => &mut capture.r13,
+            11 => &mut capture.rbx,
+            12 => &mut capture.rax,
+            13 => &mut capture.anchor_sp,
+            14 => &mut capture.anchor_pc,
+            _ => &mut capture.anchor_fp,
+        };
+        *target = match (choice >> 8) % 8 {
+            0..=2 => target.wrapping_add(near.wrapping_mul(8)).wrapping_sub(512),
+            3..=4 => target.wrapping_add(near).wrapping_sub(64),
+            5..=6 => on_stack,
+            _ => choice,
+        };
+        if choice >> 60 == 0 {
+            capture.thread_state ^= choice & 0xf;
+        }
+    }
+
+    /// The next number of a xorshift generator: the same in every run, so that a failure can be repeated.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+/// One stack that was not walked to its root, for a person who has to find out why.
+struct Description<'a, M> {
+    hotspot: &'a HotSpot,
+    memory: &'a M,
+    capture: &'a Capture,
+    stack: &'a [u8],
+}
+
+impl<M: Memory> Description<'_, M> {
+    fn text(&self, stop: Stop, frames: &[Frame]) -> String {
+        let Capture { thread_state, pc, sp, fp, anchor_sp, anchor_pc, rax, rbx, r13, stack_high, .. } =
+            self.capture;
+        let (before, after) = self.code(*pc);
+        let mut text = format!(
+            "{stop:x?} state {thread_state} pc {pc:x} in {} sp {sp:x} fp {fp:x} anchor sp {anchor_sp:x} pc \
+             {anchor_pc:x} rax {rax:x} rbx {rbx:x} r13 {r13:x} base {stack_high:x}\n  code {before:02x?} | \
+             {after:02x?}\n  frames",
+            self.blob_name(*pc)
+        );
+        for frame in frames.iter().take(6).chain(frames.iter().skip(6).rev().take(2).rev()) {
+            let _ = write!(text, " {}", self.frame(frame));
+        }
+        let _ = write!(text, " ({} in all)\n  stack", frames.len());
+        for (index, word) in self.stack.as_chunks::<8>().0.iter().take(WORDS).enumerate() {
+            let word = u64::from_ne_bytes(*word);
+            if self.hotspot.blob_at(self.memory, Pc(word)).is_ok() {
+                let (call, _) = self.code(word);
+                let call = call.get(call.len().saturating_sub(6)..).unwrap_or_default();
+                let _ = write!(text, "\n    {index}: {word:x} {} after {call:02x?}", self.blob_name(word));
+            }
+        }
+        text
+    }
+
+    fn code(&self, pc: u64) -> (Vec<u8>, Vec<u8>) {
+        let read = |address| {
+            let mut bytes = vec![0; CODE];
+            self.memory.read(address, &mut bytes).map_or(Vec::new(), |()| bytes)
+        };
+        (read(pc.wrapping_sub(CODE as u64)), read(pc))
+    }
+
+    fn blob_name(&self, pc: u64) -> String {
+        let Ok(blob) = self.hotspot.blob_at(self.memory, Pc(pc)) else {
+            return "no code".to_owned();
+        };
+        format!("{}+{:x}", self.name_of(blob), pc.wrapping_sub(blob.0))
+    }
+
+    fn name_of(&self, blob: Blob) -> String {
+        let mut bytes = [0; 64];
+        let length = self.hotspot.blob_name(self.memory, blob, &mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned()
+    }
+
+    fn frame(&self, frame: &Frame) -> String {
+        match *frame {
+            Frame::Interpreted { method, .. } => format!("i:{}", self.method(method)),
+            Frame::Compiled { method, level, inlined, .. } => {
+                format!("{}{}:{}", level.0, if inlined { "in" } else { "" }, self.method(method))
+            }
+            Frame::NativeMethod { method, .. } => format!("n:{}", self.method(method)),
+            Frame::Stub { blob, .. } => format!("[{}]", self.name_of(blob)),
+            Frame::Entry { .. } => "entry".to_owned(),
+        }
+    }
+
+    fn method(&self, method: Method) -> String {
+        let Ok(names) = self.hotspot.method(self.memory, method) else {
+            return "?".to_owned();
+        };
+        let text = |symbol: Symbol| {
+            let mut bytes = [0; 128];
+            let length = self.hotspot.read_symbol(self.memory, symbol, &mut bytes).unwrap_or(0);
+            String::from_utf8_lossy(bytes.get(..length.min(128)).unwrap_or_default()).into_owned()
+        };
+        format!("{}.{}", text(names.class), text(names.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shifts_change_something_and_repeat() {
+        let probe = Probe { shifted_walks: 1, ..Probe::default() };
+        let changed = || {
+            let mut probing = Probing::new(probe).expect("asked for");
+            let stack: Vec<u8> = (0..=255).collect();
+            let mut captures = Vec::new();
+            for _ in 0..1000 {
+                let mut capture = Capture { pc: 1 << 20, sp: 1 << 30, ..Capture::ZERO };
+                probing.shift(&mut capture, &stack);
+                captures.push(capture.to_bytes());
+            }
+            captures
+        };
+        let captures = changed();
+        assert_eq!(captures, changed(), "the same walks in every run");
+        let different: HashSet<_> = captures.iter().collect();
+        assert!(different.len() > 700, "{} different captures of 1000", different.len());
+    }
+
+    #[test]
+    fn no_probe_costs_nothing() {
+        assert!(Probing::new(Probe::default()).is_none());
+    }
+}
