@@ -17,6 +17,7 @@
 pub mod binaries;
 pub mod collector;
 mod jdk;
+mod native_library;
 mod process;
 mod recording;
 mod stacks;
@@ -26,6 +27,7 @@ mod truth;
 mod workload;
 
 pub use jdk::{Jdk, on_jdk};
+pub use native_library::native_library;
 pub use process::Finished;
 pub use recording::{Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod delivery;
 pub mod host;
 pub mod intern;
+pub mod native;
 pub mod resolve;
 pub mod sink;
 pub mod snapshot;

@@ -9,10 +9,13 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Symbol, Walker};
+use stackwalk::{
+    Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, StackCopy, Stop, Symbol, Walker,
+};
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
+use crate::native::frames::NativeFrames;
 use crate::snapshot::Snapshot;
 
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
@@ -32,8 +35,8 @@ const MAX_CACHED: usize = 1 << 18;
 /// Stands for a name that the VM has freed in the meantime.
 const UNREADABLE: &str = "[unloaded]";
 
-/// Stop reason of threads that run no Java code: GC, compilers, native libraries' own threads.
-pub const STOP_NOT_JAVA: &str = "not_java";
+/// Libraries that one walk may ask to be loaded; each is asked for once, and a stack rarely crosses ten.
+const MAX_LOADS: usize = 32;
 
 /// A walked and named stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub struct Resolved {
     pub stack: u64,
     /// Why the walk ended.
     pub stop: &'static str,
-    /// Whether nothing is missing: every frame down to the root, or no Java frame to begin with.
+    /// Whether nothing is missing: every frame down to the root.
     pub complete: bool,
 }
 
@@ -52,6 +55,8 @@ pub struct Resolver<M: Memory> {
     memory: M,
     scopes: Box<ScopeCache>,
     names: Names,
+    native: NativeFrames,
+    frames: Vec<Frame>,
     ids: Vec<u64>,
 }
 
@@ -62,13 +67,16 @@ struct Names {
     frames: Map<(Method, i32, u8), u64>,
     stubs: Map<Blob, u64>,
     threads: Map<u32, (u32, [u64; 2])>,
+    compiling: Map<Method, Option<u64>>,
 }
 
 impl<M: Memory> Resolver<M> {
     /// A resolver with empty caches.
     pub fn new(hotspot: Arc<HotSpot>, memory: M) -> Self {
+        let (names, native) = (Names::default(), NativeFrames::default());
+        let frames = Vec::with_capacity(MAX_FRAMES as usize);
         let ids = Vec::with_capacity(MAX_FRAMES as usize);
-        Self { hotspot, memory, scopes: Box::new(ScopeCache::new()), names: Names::default(), ids }
+        Self { hotspot, memory, scopes: Box::new(ScopeCache::new()), names, native, frames, ids }
     }
 
     /// Walks one snapshot and interns the result.
@@ -81,28 +89,60 @@ impl<M: Memory> Resolver<M> {
         self.names.keep_small();
         self.ids.clear();
         let capture = &snapshot.head.capture;
-        if capture.thread == 0 {
-            if let Some(thread) = thread {
-                self.ids.extend(self.names.thread(thread, dictionaries));
+        let stop = self.walk(snapshot);
+        let Self { hotspot, memory, names, native, frames, ids, .. } = self;
+        for frame in frames.iter() {
+            ids.extend(match *frame {
+                Frame::Native { place, interrupted } => {
+                    Some(native.frame(place, interrupted, memory, dictionaries))
+                }
+                Frame::Gap { .. } => Some(NativeFrames::gap(dictionaries)),
+                _ => names.frame(frame, hotspot, memory, dictionaries),
+            });
+        }
+        if let Some(thread) = thread.filter(|_| capture.thread == 0) {
+            if thread.kind == ThreadKind::Compiler {
+                let method = native.compiling(
+                    thread.tid,
+                    &StackCopy::new(capture.stack_low, snapshot.stack),
+                    hotspot,
+                    memory,
+                );
+                ids.extend(method.and_then(|method| names.compiling(method, hotspot, memory, dictionaries)));
             }
-            let stack = dictionaries.stack(&self.ids, STOP_NOT_JAVA);
-            return Resolved { stack, stop: STOP_NOT_JAVA, complete: true };
+            ids.extend(names.thread(thread, dictionaries));
         }
-        let Self { hotspot, memory, scopes, names, ids } = self;
-        let limits = Limits { max_frames: MAX_FRAMES };
-        let mut walker = Walker::new(hotspot, memory, scopes, limits);
-        let mut frames = walker.frames_with(capture, snapshot.stack, snapshot.frozen);
-        for frame in frames.by_ref() {
-            ids.extend(names.frame(&frame, hotspot, memory, dictionaries));
-        }
-        let stop = frames.stop();
         let stack = dictionaries.stack(ids, stop.name());
         Resolved { stack, stop: stop.name(), complete: stop.is_complete() }
+    }
+
+    /// Fills `frames`; a walk that met a library for the first time is made again with its tables.
+    fn walk(&mut self, snapshot: &Snapshot<'_>) -> Stop {
+        let Self { hotspot, memory, scopes, native, frames, .. } = self;
+        let mut loads = 0;
+        loop {
+            frames.clear();
+            let limits = Limits { max_frames: MAX_FRAMES };
+            let mut walker = Walker::new(hotspot, memory, scopes, limits).with_native(native.libraries());
+            let mut walk = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
+            frames.extend(walk.by_ref());
+            let stop = walk.stop();
+            loads += 1;
+            if loads > MAX_LOADS || !native.prepare(memory) {
+                return stop;
+            }
+        }
+    }
+
+    /// Follows libraries that were loaded or unloaded; called a few times a second, outside of a walk.
+    pub fn refresh(&mut self) {
+        self.native.refresh();
     }
 
     /// Forgets every id, because the dictionaries did.
     pub fn forget(&mut self) {
         self.names = Names::default();
+        self.native.forget();
     }
 }
 
@@ -113,7 +153,7 @@ impl Names {
         }
     }
 
-    /// Id of a frame; `None` for the VM's own entry frames, which are no part of a profile.
+    /// Id of a frame of the code cache; `None` for the VM's own entry frames, which are no part of a profile.
     fn frame<M: Memory>(
         &mut self,
         frame: &Frame,
@@ -138,7 +178,7 @@ impl Names {
                 let name = lossy(buffer.get(..length.min(MAX_NAME)).unwrap_or_default());
                 dictionaries.symbol_frame(FrameKind::Stub, &name)
             })),
-            Frame::Entry { .. } => None,
+            Frame::Entry { .. } | Frame::Native { .. } | Frame::Gap { .. } => None,
         }
     }
 
@@ -163,6 +203,23 @@ impl Names {
         let id = dictionaries.java_frame(kind, method_id, bci, line.into());
         self.frames.insert(key, id);
         id
+    }
+
+    /// The label of a compiler thread that compiles `method`; `None` if its names are gone.
+    fn compiling<M: Memory>(
+        &mut self,
+        method: Method,
+        hotspot: &HotSpot,
+        memory: &M,
+        dictionaries: &mut Dictionaries,
+    ) -> Option<u64> {
+        *self.compiling.entry(method).or_insert_with(|| {
+            hotspot.method(memory, method).ok()?;
+            let text = method_text(method, hotspot, memory);
+            let class = text.class_name.replace('/', ".");
+            let label = format!("[compiling] {class}.{}", text.name);
+            Some(dictionaries.symbol_frame(FrameKind::Marker, &label))
+        })
     }
 
     /// Two marker frames, leaf first: the thread's name without its number, and its kind.

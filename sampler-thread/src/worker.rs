@@ -18,7 +18,7 @@ use stackwalk::{Capture, HotSpot, Memory};
 use crate::account::{Account, add_lost};
 use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::clock;
-use crate::host::{Host, ThreadFacts};
+use crate::host::{Host, ThreadFacts, UnboundedStack};
 use crate::intern::Dictionaries;
 use crate::resolve::{Resolved, Resolver};
 use crate::sink::Destinations;
@@ -64,6 +64,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
+    /// Threads met in this drain whose stacks could not be copied.
+    unbounded: Vec<UnboundedStack>,
     rounds: u64,
 }
 
@@ -87,6 +89,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             stats: Stats::default(),
             accounts: Vec::new(),
             closed: Vec::new(),
+            unbounded: Vec::new(),
             rounds: 0,
         };
         worker.destinations.send(&Body::Hello(hello));
@@ -114,6 +117,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let now = Instant::now();
             if now >= next_discover {
                 self.host.discover();
+                self.resolver.refresh();
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.retire_ended();
@@ -139,6 +143,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let start = Instant::now();
         for slot in slots {
             self.drain_slot(slot);
+        }
+        if !self.unbounded.is_empty() {
+            self.host.bound_stacks(&self.unbounded);
+            self.unbounded.clear();
         }
         self.stats.drain_ns.record(elapsed_ns(start));
     }
@@ -194,6 +202,14 @@ impl<H: Host, M: Memory> Worker<H, M> {
         });
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
+        }
+        let capture = &snapshot.head.capture;
+        if let Some(thread) = thread
+            && snapshot.stack.is_empty()
+            && capture.thread == 0
+        {
+            let Capture { sp, stack_high: thread_pointer, .. } = *capture;
+            self.unbounded.push(UnboundedStack { slot, thread: thread.id, sp, thread_pointer });
         }
         self.resolver.resolve(&snapshot, thread, &mut self.dictionaries)
     }
