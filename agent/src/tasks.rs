@@ -45,6 +45,44 @@ fn lengthened(name: &str) -> Option<String> {
     Some(format!("{whole}{}", &end[letters.len()..]))
 }
 
+/// Lowest and one past the highest address of the stacks at these (sp, thread pointer) pairs, where they are known.
+///
+/// The C library puts its description of a thread at the high end of the stack it makes, inside the same mapping, so
+/// all memory from sp to there stays mapped while the thread lives. A mapping alone would not do: the kernel joins
+/// neighbours in its list, and what lies above a stack may be unmapped at any time.
+/// The first thread has its stack from the kernel; that one never shrinks.
+/// A stack that is neither (a coroutine's, an alternate one) stays unknown.
+/// Sources: proc_pid_maps(5), glibc `nptl/allocatestack.c`, musl `pthread_create.c`.
+pub fn stacks_at(places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    stacks_in(&String::from_utf8_lossy(&maps), places)
+}
+
+fn stacks_in(maps: &str, places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
+    let mut found = vec![None; places.len()];
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-'));
+        let Some((low, high)) = range else { continue };
+        let (Ok(low), Ok(high)) = (u64::from_str_radix(low, 16), u64::from_str_radix(high, 16)) else {
+            continue;
+        };
+        let writable = fields.next().is_some_and(|access| access.starts_with("rw"));
+        let is_first = fields.last() == Some("[stack]");
+        for (place, &(sp, thread_pointer)) in found.iter_mut().zip(places) {
+            if !writable || !(low..high).contains(&sp) {
+                continue;
+            }
+            if is_first {
+                *place = Some((low, high));
+            } else if (sp..high).contains(&thread_pointer) {
+                *place = Some((low, thread_pointer & !7));
+            }
+        }
+    }
+    found
+}
+
 /// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that was cut off stays unknown.
 const CUT_NAMES: [&str; 7] = [
     "C1 CompilerThread",
@@ -96,6 +134,31 @@ pub fn kind_of(name: &str) -> ThreadKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_end_at_the_thread_pointer() {
+        let maps = "1000-2000 ---p 00000000 00:00 0\n2000-9000 rw-p 00000000 00:00 0\n\
+                    a000-b000 rw-p 00000000 00:00 0 [heap]\nf000-10000 rw-p 00000000 00:00 0   [stack]\n";
+        let places = [
+            (0x3000, 0x8f00),
+            (0x3000, 0x9f00),
+            (0x3000, 0x2f00),
+            (0x1800, 0x8f00),
+            (0xf800, 0xa100),
+            (0xa100, 0xb),
+        ];
+        let expect = [Some((0x2000, 0x8f00)), None, None, None, Some((0xf000, 0x10000)), None];
+        assert_eq!(stacks_in(maps, &places), expect);
+    }
+
+    #[test]
+    fn stacks_of_this_process() {
+        let local = 0_u8;
+        let sp = std::ptr::from_ref(&local) as u64;
+        let found = stacks_at(&[(sp, crate::signal::ucontext::thread_pointer())]);
+        let (low, high) = found[0].expect("a thread of the test harness has a stack of the C library's");
+        assert!((low..high).contains(&sp));
+    }
 
     #[test]
     fn kinds_by_name() {

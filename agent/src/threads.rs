@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
-use sampler_thread::host::{Coverage, Host, ThreadFacts, ThreadKind, TimerCounts};
+use sampler_thread::host::{Coverage, Host, ThreadFacts, ThreadKind, TimerCounts, UnboundedStack};
 use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 use sampler_thread::self_test::{SelfTest, Trust};
@@ -43,6 +43,9 @@ use rotation::{Rotation, Turn};
 /// start of threads; 20 to 60 us after arming the thread runs its own code (JDK 17, 2.6 GHz).
 const SOONEST_FIRST_NS: u64 = 100_000;
 
+/// How often the bounds of a thread's stack are looked for: on stacks of coroutines it would be at every tick.
+const STACK_LOOKS: u8 = 3;
+
 /// What a Java thread tells about itself.
 #[derive(Debug, Clone)]
 pub struct JavaThread {
@@ -60,6 +63,8 @@ struct Entry {
     facts: ThreadFacts,
     timer: Option<Timer>,
     turn: Turn,
+    /// How often the bounds of its stack were looked for.
+    stack_looks: u8,
     /// Value of `Inner::looks` when the entry was made; younger entries cannot be missing from an older listing.
     made_at: u64,
 }
@@ -235,7 +240,7 @@ impl Registry {
         };
         let made_at = inner.looks;
         if let Some(place) = inner.entries.get_mut(index as usize) {
-            *place = Some(Entry { facts, timer, turn: Turn::default(), made_at });
+            *place = Some(Entry { facts, timer, turn: Turn::default(), stack_looks: 0, made_at });
         }
         inner.by_tid.insert(tid, index);
         Some(index)
@@ -410,6 +415,38 @@ impl Host for SampledProcess {
         if !inner.stopped {
             self.registry.close_vanished(&mut inner, &alive, look);
             self.registry.open_found(&mut inner, &alive);
+        }
+    }
+
+    fn bound_stacks(&self, stacks: &[UnboundedStack]) {
+        let wanted: Vec<UnboundedStack> = {
+            let mut inner = self.registry.inner.lock();
+            let mut wants = |stack: &UnboundedStack| {
+                let entry = inner.entries.get_mut(stack.slot as usize).and_then(Option::as_mut)?;
+                let wants = entry.facts.id == stack.thread && entry.stack_looks < STACK_LOOKS;
+                entry.stack_looks += u8::from(wants);
+                wants.then_some(*stack)
+            };
+            stacks.iter().filter_map(&mut wants).collect()
+        };
+        if wanted.is_empty() {
+            return;
+        }
+        let places: Vec<(u64, u64)> = wanted.iter().map(|stack| (stack.sp, stack.thread_pointer)).collect();
+        let bounds = tasks::stacks_at(&places);
+        // Held while the slots are written: a thread that ends or becomes a Java thread waits.
+        let inner = self.registry.inner.lock();
+        for (stack, bounds) in wanted.iter().zip(bounds) {
+            let entry = inner.entries.get(stack.slot as usize).and_then(Option::as_ref);
+            let still =
+                entry.is_some_and(|entry| entry.facts.id == stack.thread && entry.facts.ended_ns.is_none());
+            if let (true, Some((low, high)), Some(slot)) = (still, bounds, self.registry.slot(stack.slot))
+                && slot.java_thread.load(Ordering::Relaxed) == 0
+            {
+                slot.stack_low.store(low, Ordering::Relaxed);
+                // The handler copies nothing while this is 0, and needs both.
+                slot.stack_high.store(high, Ordering::Release);
+            }
         }
     }
 

@@ -18,6 +18,7 @@
 pub mod binaries;
 pub mod collector;
 mod jdk;
+mod native_library;
 mod process;
 mod recording;
 mod stacks;
@@ -27,6 +28,7 @@ mod truth;
 mod workload;
 
 pub use jdk::{Jdk, on_jdk};
+pub use native_library::native_library;
 pub use process::Finished;
 pub use recording::{Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};

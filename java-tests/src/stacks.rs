@@ -104,12 +104,17 @@ impl Stacks {
     }
 }
 
+/// Root frames of threads that run no Java.
+const THREAD_KINDS: [&str; 4] = ["[JIT compiler]", "[GC]", "[VM]", "[native thread]"];
+
 fn parse_line(line: &str) -> Stack {
     let (path, weight) =
         line.rsplit_once(' ').unwrap_or_else(|| panic!("no weight in collapsed line {line:?}"));
     let ns = weight.parse().unwrap_or_else(|_| panic!("no weight in collapsed line {line:?}"));
     let mut frames: Vec<String> = path.split(';').map(str::to_owned).collect();
-    let mark = frames.first().and_then(|first| first.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned);
+    // Kinds of threads that run no Java stand at the root in brackets as well, and are frames.
+    let first = frames.first().filter(|first| !THREAD_KINDS.contains(&first.as_str()));
+    let mark = first.and_then(|first| first.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned);
     if mark.is_some() {
         frames.remove(0);
     }

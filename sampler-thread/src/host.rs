@@ -93,6 +93,19 @@ pub struct TimerCounts {
     pub without_slot: u64,
 }
 
+/// A thread that ticked while the bounds of its stack were unknown, so that nothing of it was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnboundedStack {
+    /// Index of its slot.
+    pub slot: u32,
+    /// Number of the thread on the wire.
+    pub thread: u32,
+    /// Its stack pointer at the tick.
+    pub sp: u64,
+    /// Its thread pointer, which C libraries put at the high end of the stacks they make.
+    pub thread_pointer: u64,
+}
+
 /// The process under the profiler.
 pub trait Host: Send {
     /// Numbers of the slots whose queues may hold requests.
@@ -105,6 +118,8 @@ pub trait Host: Send {
     fn ticks(&self) -> u64;
     /// Looks for threads that started or ended without telling.
     fn discover(&self);
+    /// Finds the bounds of stacks, so that the next tick of their threads copies them.
+    fn bound_stacks(&self, stacks: &[UnboundedStack]);
     /// The thread that owns a slot now.
     fn thread(&self, slot: u32) -> Option<ThreadFacts>;
     /// All threads that own a slot, ended ones included.

@@ -15,6 +15,7 @@ pub mod delivery;
 pub mod host;
 pub mod intern;
 mod lifetime;
+pub mod native;
 pub mod pace;
 mod pool_size;
 pub mod probe;

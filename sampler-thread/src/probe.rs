@@ -210,6 +210,8 @@ impl<M: Memory> Description<'_, M> {
             Frame::NativeMethod { method, .. } => format!("n:{}", self.method(method)),
             Frame::Stub { blob, .. } => format!("[{}]", self.name_of(blob)),
             Frame::Entry { .. } => "entry".to_owned(),
+            Frame::Native { place, .. } => format!("native {:x}", place.pc.0),
+            Frame::Gap { .. } => "gap".to_owned(),
         }
     }
 

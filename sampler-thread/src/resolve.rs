@@ -12,12 +12,13 @@ use std::sync::Arc;
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{
-    Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Stop, Symbol, Walker,
+    Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, StackCopy, Stop, Symbol, Walker,
 };
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
 use crate::lifetime::Lifetime;
+use crate::native::frames::NativeFrames;
 use crate::probe::Probing;
 use crate::self_test::Trust;
 use crate::snapshot::Snapshot;
@@ -40,8 +41,8 @@ const MAX_CACHED: usize = 1 << 18;
 /// Stands for a method that the VM may have freed in the meantime.
 const UNLOADED: &str = "[unloaded]";
 
-/// Stop reason of threads that run no Java code: GC, compilers, native libraries' own threads.
-pub const STOP_NOT_JAVA: &str = "not_java";
+/// Libraries that one walk may ask to be loaded; each is asked for once, and a stack rarely crosses ten.
+const MAX_LOADS: usize = 32;
 
 /// Stop reason of Java stacks that are not walked because the self-test failed.
 pub const STOP_SELF_TEST: &str = "self_test_failed";
@@ -53,7 +54,7 @@ pub struct Resolved {
     pub stack: u64,
     /// Why the walk ended.
     pub stop: &'static str,
-    /// Whether nothing is missing: every frame down to the root, or no Java frame to begin with.
+    /// Whether nothing is missing: every frame down to the root.
     pub complete: bool,
     /// Frames whose method may have been unloaded since the sample.
     pub unloaded: u32,
@@ -62,8 +63,8 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    fn without_java(stack: u64, stop: &'static str) -> Self {
-        Self { stack, stop, complete: stop == STOP_NOT_JAVA, unloaded: 0, compiled: None }
+    fn without_walk(stack: u64, stop: &'static str) -> Self {
+        Self { stack, stop, complete: false, unloaded: 0, compiled: None }
     }
 }
 
@@ -77,8 +78,12 @@ pub struct Resolver<M: Memory> {
     /// The last two drains: when each began, and the generation of code that began with it.
     known_code: [(u64, u32); 2],
     trust: Trust,
+    native: NativeFrames,
+    frames: Vec<Frame>,
     ids: Vec<u64>,
     compiled: Option<bool>,
+    /// Why the last walk ended.
+    stop: Stop,
 }
 
 /// Id of a method, and how far it can be trusted.
@@ -104,17 +109,26 @@ struct Names {
     frames: Map<(Method, i32, u8), u64>,
     stubs: Map<Blob, u64>,
     threads: Map<u32, (u32, [u64; 2])>,
+    compiling: Map<Method, Option<u64>>,
 }
 
 impl<M: Memory> Resolver<M> {
     /// A resolver with empty caches.
     pub fn new(hotspot: Arc<HotSpot>, memory: M, unloading: Arc<Unloading>, trust: Trust) -> Self {
-        let ids = Vec::with_capacity(MAX_FRAMES as usize);
-        let scopes = Box::new(ScopeCache::new());
-        let lifetime = Lifetime::new(unloading);
-        let names = Names { without_positions: !trust.positions, ..Names::default() };
-        let known_code = [(0, 0); 2];
-        Self { hotspot, memory, scopes, names, lifetime, known_code, trust, ids, compiled: None }
+        Self {
+            hotspot,
+            memory,
+            scopes: Box::new(ScopeCache::new()),
+            names: Names { without_positions: !trust.positions, ..Names::default() },
+            lifetime: Lifetime::new(unloading),
+            known_code: [(0, 0); 2],
+            trust,
+            native: NativeFrames::default(),
+            frames: Vec::with_capacity(MAX_FRAMES as usize),
+            ids: Vec::with_capacity(MAX_FRAMES as usize),
+            compiled: None,
+            stop: Stop::NotStarted,
+        }
     }
 
     /// Begins a drain: looks whether the VM has unloaded classes, and notes which code is known by now.
@@ -150,16 +164,8 @@ impl<M: Memory> Resolver<M> {
     ) -> Resolved {
         self.names.keep_small();
         let capture = &snapshot.head.capture;
-        if capture.thread == 0 {
-            self.ids.clear();
-            if let Some(thread) = thread {
-                self.ids.extend(self.names.thread(thread, dictionaries));
-            }
-            let stack = dictionaries.stack(&self.ids, STOP_NOT_JAVA);
-            return Resolved::without_java(stack, STOP_NOT_JAVA);
-        }
-        if !self.trust.walks {
-            return Resolved::without_java(dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
+        if capture.thread != 0 && !self.trust.walks {
+            return Resolved::without_walk(dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
         }
         if !self.lifetime.covers(ticks) {
             self.look_for_unloading();
@@ -167,37 +173,55 @@ impl<M: Memory> Resolver<M> {
         self.names.uncertain = (!self.lifetime.is_certain(ticks)).then_some(ticks);
         let restriction = self.restriction(ticks);
         self.scopes.restrict_to_code_before(restriction);
-        let mut stop = self.walk(snapshot, dictionaries);
+        let mut stop = self.walk(snapshot);
         if restriction.is_none() && !self.lifetime.is_code_certain(ticks) {
             // A pause began meanwhile.
             self.scopes.restrict_to_code_before(self.restriction(ticks));
-            stop = self.walk(snapshot, dictionaries);
+            stop = self.walk(snapshot);
         }
+        self.name(snapshot, thread, dictionaries);
         if !self.names.fresh.is_empty() && !self.prove_fresh() {
             self.names.uncertain = Some(ticks);
-            stop = self.walk(snapshot, dictionaries);
+            self.name(snapshot, thread, dictionaries);
         }
+        self.stop = stop;
         let stack = dictionaries.stack(&self.ids, stop.name());
         let (unloaded, compiled) = (self.names.unloaded, self.compiled);
         Resolved { stack, stop: stop.name(), complete: stop.is_complete(), unloaded, compiled }
     }
 
-    /// Walks and names; the ids of the frames are left in `ids`.
-    fn walk(&mut self, snapshot: &Snapshot<'_>, dictionaries: &mut Dictionaries) -> Stop {
-        let Self { hotspot, memory, scopes, names, ids, compiled, .. } = self;
+    /// Names the frames of the walk; the ids are left in `ids`.
+    fn name(
+        &mut self,
+        snapshot: &Snapshot<'_>,
+        thread: Option<&ThreadFacts>,
+        dictionaries: &mut Dictionaries,
+    ) {
+        let Self { hotspot, memory, names, native, frames, ids, compiled, .. } = self;
+        let capture = &snapshot.head.capture;
         ids.clear();
         *compiled = None;
         names.unloaded = 0;
-        let limits = Limits { max_frames: MAX_FRAMES };
-        let mut walker = Walker::new(hotspot, memory, scopes, limits);
-        let mut frames = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
-        for frame in frames.by_ref() {
-            if let Frame::Compiled { inlined, .. } = frame {
+        for frame in frames.iter() {
+            if let Frame::Compiled { inlined, .. } = *frame {
                 *compiled = Some(inlined || *compiled == Some(true));
             }
-            ids.extend(names.frame(&frame, hotspot, memory, dictionaries));
+            ids.extend(match *frame {
+                Frame::Native { place, interrupted } => {
+                    Some(native.frame(place, interrupted, memory, dictionaries))
+                }
+                Frame::Gap { .. } => Some(NativeFrames::gap(dictionaries)),
+                _ => names.frame(frame, hotspot, memory, dictionaries),
+            });
         }
-        frames.stop()
+        if let Some(thread) = thread.filter(|_| capture.thread == 0) {
+            if thread.kind == ThreadKind::Compiler {
+                let stack = StackCopy::new(capture.stack_low, snapshot.stack);
+                let method = native.compiling(thread.tid, &stack, hotspot, memory);
+                ids.extend(method.and_then(|method| names.compiling(method, hotspot, memory, dictionaries)));
+            }
+            ids.extend(names.thread(thread, dictionaries));
+        }
     }
 
     /// Keeps the names read during a walk if nothing was unloaded until now; else forgets them.
@@ -224,18 +248,38 @@ impl<M: Memory> Resolver<M> {
         probing.look(&self.hotspot, &self.memory, snapshot);
     }
 
-    /// The frames of a snapshot, without names.
-    pub(crate) fn frames(&mut self, snapshot: &Snapshot) -> (Vec<Frame>, Stop) {
-        let limits = Limits { max_frames: MAX_FRAMES };
-        let mut walker = Walker::new(&self.hotspot, &self.memory, &mut self.scopes, limits);
-        let mut frames = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
-        let found = frames.by_ref().collect();
-        (found, frames.stop())
+    /// The frames of the last walk, without names.
+    pub(crate) fn frames(&self) -> (&[Frame], Stop) {
+        (&self.frames, self.stop)
+    }
+
+    /// Fills `frames`; a walk that met a library for the first time is made again with its tables.
+    fn walk(&mut self, snapshot: &Snapshot<'_>) -> Stop {
+        let Self { hotspot, memory, scopes, native, frames, .. } = self;
+        let mut loads = 0;
+        loop {
+            frames.clear();
+            let limits = Limits { max_frames: MAX_FRAMES };
+            let mut walker = Walker::new(hotspot, memory, scopes, limits).with_native(native.libraries());
+            let mut walk = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
+            frames.extend(walk.by_ref());
+            let stop = walk.stop();
+            loads += 1;
+            if loads > MAX_LOADS || !native.prepare(memory) {
+                return stop;
+            }
+        }
+    }
+
+    /// Follows libraries that were loaded or unloaded; called a few times a second, outside of a walk.
+    pub fn refresh(&mut self) {
+        self.native.refresh();
     }
 
     /// Forgets every id, because the dictionaries did.
     pub fn forget(&mut self) {
         self.names = self.names.emptied();
+        self.native.forget();
     }
 }
 
@@ -252,8 +296,9 @@ impl Names {
 
     /// Forgets every method that can be unloaded; the dictionaries keep their ids.
     fn forget_passing(&mut self) {
-        let Self { methods, frames, .. } = self;
+        let Self { methods, frames, compiling, .. } = self;
         methods.retain(|_, known| known.permanent_since.is_some());
+        compiling.clear();
         frames.retain(|(method, ..), _| methods.contains_key(method));
     }
 
@@ -269,7 +314,7 @@ impl Names {
         dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
     }
 
-    /// Id of a frame; `None` for the VM's own entry frames, which are no part of a profile.
+    /// Id of a frame of the code cache; `None` for the VM's own entry frames, which are no part of a profile.
     fn frame<M: Memory>(
         &mut self,
         frame: &Frame,
@@ -294,7 +339,7 @@ impl Names {
                 let name = lossy(buffer.get(..length.min(MAX_NAME)).unwrap_or_default());
                 dictionaries.symbol_frame(FrameKind::Stub, &name)
             })),
-            Frame::Entry { .. } => None,
+            Frame::Entry { .. } | Frame::Native { .. } | Frame::Gap { .. } => None,
         }
     }
 
@@ -330,6 +375,29 @@ impl Names {
         let id = dictionaries.java_frame(kind, method_id, bci, line.into());
         self.frames.insert(key, id);
         id
+    }
+
+    /// The label of a compiler thread that compiles `method`; `None` if its names are gone.
+    fn compiling<M: Memory>(
+        &mut self,
+        method: Method,
+        hotspot: &HotSpot,
+        memory: &M,
+        dictionaries: &mut Dictionaries,
+    ) -> Option<u64> {
+        // The method is alive while it is compiled, but the task may be over: its name counts like that of a frame.
+        if !self.is_trusted(method) {
+            return None;
+        }
+        if let Some(&known) = self.compiling.get(&method) {
+            return known;
+        }
+        let label = method_text(method, hotspot, memory).map(|text| {
+            let class = text.class_name.replace('/', ".");
+            dictionaries.symbol_frame(FrameKind::Marker, &format!("[compiling] {class}.{}", text.name))
+        });
+        self.compiling.insert(method, label);
+        label
     }
 
     /// Two marker frames, leaf first: the thread's name without its number, and its kind.

@@ -18,7 +18,7 @@ use stackwalk::{Capture, HotSpot, Memory};
 use crate::account::{Account, add_lost};
 use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::clock;
-use crate::host::{Host, ThreadFacts};
+use crate::host::{Host, ThreadFacts, UnboundedStack};
 use crate::intern::Dictionaries;
 use crate::pace::Pace;
 use crate::pool_size::PoolSize;
@@ -73,6 +73,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
+    /// Threads met in this drain whose stacks could not be copied.
+    unbounded: Vec<UnboundedStack>,
     rounds: u64,
     probing: Option<Probing>,
     compares_walks: bool,
@@ -108,6 +110,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             stats: Stats::default(),
             accounts: Vec::new(),
             closed: Vec::new(),
+            unbounded: Vec::new(),
             rounds: 0,
         };
         worker.resolver.begin_drain();
@@ -139,6 +142,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             if now >= next_discover {
                 self.host.discover();
                 self.rotate_timers();
+                self.resolver.refresh();
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.retire_ended();
@@ -170,6 +174,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.pace.after_drain(fullest.unwrap_or(0));
             self.pool_size.after_drain(self.host.pool(), self.stats.requests - before);
             self.stats.drain_ns.record(elapsed_ns(start));
+        }
+        if !self.unbounded.is_empty() {
+            self.host.bound_stacks(&self.unbounded);
+            self.unbounded.clear();
         }
         self.unloading.drained(asked);
     }
@@ -241,13 +249,21 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
         }
+        let capture = &snapshot.head.capture;
+        if let Some(thread) = thread
+            && snapshot.stack.is_empty()
+            && capture.thread == 0
+        {
+            let Capture { sp, stack_high: thread_pointer, .. } = *capture;
+            self.unbounded.push(UnboundedStack { slot, thread: thread.id, sp, thread_pointer });
+        }
         let resolved = self.resolver.resolve(&snapshot, request.ticks, thread, &mut self.dictionaries);
         if let Some(probing) = &mut self.probing {
             self.resolver.probe(probing, &snapshot);
         }
         if self.compares_walks && snapshot.head.capture.thread != 0 {
-            let (frames, stop) = self.resolver.frames(&snapshot);
-            self.host.walked(slot, request.ticks, &frames, stop);
+            let (frames, stop) = self.resolver.frames();
+            self.host.walked(slot, request.ticks, frames, stop);
         }
         resolved
     }

@@ -85,6 +85,18 @@ pub enum Frame {
         /// Where.
         place: Place,
     },
+    /// Code of a native library, or of the VM's.
+    Native {
+        /// Where.
+        place: Place,
+        /// Whether the pc is an interrupted instruction rather than a return address.
+        interrupted: bool,
+    },
+    /// Native frames are missing here: no unwind table covers the code of the frame before.
+    Gap {
+        /// That frame.
+        place: Place,
+    },
 }
 
 impl Frame {
@@ -95,7 +107,7 @@ impl Frame {
             Self::Interpreted { method, .. }
             | Self::Compiled { method, .. }
             | Self::NativeMethod { method, .. } => Some(*method),
-            Self::Stub { .. } | Self::Entry { .. } => None,
+            Self::Stub { .. } | Self::Entry { .. } | Self::Native { .. } | Self::Gap { .. } => None,
         }
     }
 
@@ -104,7 +116,11 @@ impl Frame {
     pub fn bci(&self) -> Option<Bci> {
         match self {
             Self::Interpreted { bci, .. } | Self::Compiled { bci, .. } => *bci,
-            Self::NativeMethod { .. } | Self::Stub { .. } | Self::Entry { .. } => None,
+            Self::NativeMethod { .. }
+            | Self::Stub { .. }
+            | Self::Entry { .. }
+            | Self::Native { .. }
+            | Self::Gap { .. } => None,
         }
     }
 
@@ -116,6 +132,8 @@ impl Frame {
             | Self::Compiled { place, .. }
             | Self::NativeMethod { place, .. }
             | Self::Stub { place, .. }
+            | Self::Native { place, .. }
+            | Self::Gap { place }
             | Self::Entry { place } => *place,
         }
     }

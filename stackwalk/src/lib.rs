@@ -14,7 +14,7 @@
 //! - Treat a [`Method`] as a promise about the moment of the sample: resolve it soon, expect errors.
 //!
 //! # Not done here
-//! Native frames below Java (C libraries, libjvm), stacks of unmounted virtual threads, CPUs other than x86-64.
+//! Unwind tables of native code, which a [`NativeCode`] brings, stacks of unmounted virtual threads, CPUs other than x86-64.
 //!
 //! # Example
 //! A walker over memory that holds no VM stops at once and says why.
@@ -42,6 +42,7 @@ mod hotspot;
 mod limits;
 mod live_memory;
 mod memory;
+mod native;
 mod stop;
 mod walker;
 
@@ -60,5 +61,6 @@ pub use hotspot::{HotSpot, LayoutError};
 pub use limits::{Limits, MAX_CHUNKS};
 pub use live_memory::{Access, LiveMemory};
 pub use memory::{Memory, Overlay, StackCopy, Unreadable};
+pub use native::{NativeCode, NativeRegisters, NativeStop};
 pub use stop::Stop;
 pub use walker::{Frames, Walker};

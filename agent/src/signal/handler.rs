@@ -106,8 +106,9 @@ unsafe fn tick(
     }
     (request.pc, request.sp, request.fp) = (capture.pc, capture.sp, capture.fp);
     request.thread_state = capture.thread_state as _;
+    // Acquire: the sampler gives a native thread its low bound first.
+    let high = slot.stack_high.load(Ordering::Acquire);
     let low = slot.stack_low.load(Ordering::Relaxed);
-    let high = slot.stack_high.load(Ordering::Relaxed);
     // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
     let inside = |sp: u64| (low..high).contains(&sp);
     let from = if inside(capture.sp) { capture.sp } else { capture.anchor_sp };
@@ -116,7 +117,7 @@ unsafe fn tick(
         request.flags |= RequestFlags::NO_STACK;
     }
     capture.stack_low = from;
-    capture.stack_high = high;
+    capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
     let mut stack_bytes = wanted.min(shared.max_stack) as usize;
     // SAFETY: taken on this thread, just now.
     let frozen = unsafe { frozen::of(&capture, shared, stack_bytes) };

@@ -84,6 +84,18 @@ pub(super) unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
     unsafe { address.read_volatile() }
 }
 
+/// Address of the C library's description of the running thread, which lies at the high end of a stack made by it.
+pub fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: the ABI puts the thread pointer's own address at its start, for every thread that has one.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly, pure)
+        )
+    };
+    pointer
+}
+
 /// Time stamp counter.
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.

@@ -191,6 +191,14 @@ pub(crate) enum ThreadListLayout {
     List { list: u64, length: u32, array: u32 },
 }
 
+/// From a `CompilerThread` to the method it compiles; in the tables of every JDK from 11 to 25.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompilerLayout {
+    pub(crate) env: u32,
+    pub(crate) task: u32,
+    pub(crate) method: u32,
+}
+
 /// `JavaThread` and `OSThread`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadLayout {
@@ -208,6 +216,7 @@ pub(crate) struct ThreadLayout {
     pub(crate) thread_object: Option<u32>,
     /// JDK 21 and later.
     pub(crate) vthread: Option<u32>,
+    pub(crate) compiler: Option<CompilerLayout>,
     pub(crate) list: ThreadListLayout,
     pub(crate) in_java: u32,
     pub(crate) not_terminated: Option<u32>,
@@ -455,9 +464,18 @@ fn thread(fields: &FieldTable, constants: &ConstantTable) -> Result<ThreadLayout
         saved_exception_pc: offset(fields.thread_saved_exception_pc),
         thread_object: offset(fields.thread_object),
         vthread: offset(fields.thread_vthread),
+        compiler: compiler(fields),
         list,
         in_java: constants.in_java.ok_or(LayoutError::MissingConstant("_thread_in_Java"))?.cast_unsigned(),
         not_terminated: constants.not_terminated.map(i32::cast_unsigned),
+    })
+}
+
+fn compiler(fields: &FieldTable) -> Option<CompilerLayout> {
+    Some(CompilerLayout {
+        env: offset(fields.compiler_env)?,
+        task: offset(fields.compiler_env_task)?,
+        method: offset(fields.compiler_task_method)?,
     })
 }
 

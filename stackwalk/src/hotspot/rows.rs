@@ -121,6 +121,9 @@ fields! {
     thread_next = ("JavaThread", "_next");
     thread_object = ("JavaThread", "_threadObj");
     thread_vthread = ("JavaThread", "_vthread");
+    compiler_env = ("CompilerThread", "_env");
+    compiler_env_task = ("ciEnv", "_task");
+    compiler_task_method = ("CompileTask", "_method");
     thread_list_head = ("Threads", "_thread_list");
     threads_list = ("ThreadsSMRSupport", "_java_thread_list");
     threads_length = ("ThreadsList", "_length");

@@ -4,8 +4,9 @@
 
 use super::HotSpot;
 use super::layout::ThreadListLayout;
+use crate::frame::Method;
 use crate::limits::MAX_JAVA_THREADS;
-use crate::memory::Memory;
+use crate::memory::{Memory, StackCopy};
 
 /// Byte offsets into a `JavaThread` (unless said otherwise) of what the signal handler copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,6 +97,32 @@ impl HotSpot {
             return None;
         }
         memory.read_u32(osthread.wrapping_add(u64::from(layout.thread_id))).ok().filter(|&id| id != 0)
+    }
+}
+
+impl HotSpot {
+    /// The method that the `CompilerThread` at `thread` was compiling when its stack was copied, if it still does.
+    ///
+    /// The compiler's environment is a local variable of the thread, so the copy holds the task of that moment; only
+    /// if the thread is at the same task now is the method it names the one of then.
+    /// The address proves nothing until the method's names have been read.
+    pub fn compiled_method<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: u64,
+        stack: &StackCopy<'_>,
+    ) -> Option<Method> {
+        let layout = self.layout.thread.compiler?;
+        let follow = |from: u64, offset: u32| {
+            let found = memory.read_u64(from.wrapping_add(u64::from(offset))).ok()?;
+            (found != 0 && found.is_multiple_of(8)).then_some(found)
+        };
+        let env = follow(thread, layout.env)?;
+        let task = stack.word(env.wrapping_add(u64::from(layout.task)))?;
+        let method = follow(task, layout.method)?;
+        // Read after the method: a task that has ended is reused for other methods.
+        let same = follow(thread, layout.env) == Some(env) && follow(env, layout.task) == Some(task);
+        same.then_some(Method(method))
     }
 }
 

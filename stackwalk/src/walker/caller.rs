@@ -1,5 +1,6 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
+use super::native::Below;
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{INTERPRETER_BCP, INTERPRETER_METHOD};
 use crate::frame::{Blob, Frame, Method};
@@ -7,6 +8,7 @@ use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::hotspot::interpreter::Bytecodes;
 use crate::memory::Memory;
+use crate::native::NativeRegisters;
 use crate::stop::Stop;
 
 impl<M: Memory> Walk<'_, M> {
@@ -93,8 +95,8 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Cursor { pc, sp, fp: self.link(pc, sp.wrapping_sub(16))?, doing })
     }
 
-    /// The VM called Java here: go on with the Java frame it had left before, if any.
-    fn step_entry(&self, cursor: Cursor) -> Result<Step, Stop> {
+    /// The VM called Java here: go on with the VM's frames, or with the Java frame it had left before, if any.
+    fn step_entry(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         let layout = &self.hotspot.layout.frame;
         let bad = Stop::BadFrame(cursor.pc);
         if !self.on_stack(cursor.fp, cursor.sp) {
@@ -110,7 +112,17 @@ impl<M: Memory> Walk<'_, M> {
             None => return Err(Stop::CopyEnd),
         };
         let emit = Emit::One(Frame::Entry { place: cursor.place() });
-        let next = if anchor.sp == 0 { Err(Stop::EndOfStack) } else { self.at_anchor(&anchor) };
+        let next = if self.native.is_some() {
+            // The call stub keeps fp as frame pointer; its C++ caller's other registers are not looked for.
+            let (pc, sp, fp) =
+                (self.slot(cursor.fp, 1)?, cursor.fp.wrapping_add(16), self.slot(cursor.fp, 0)?);
+            let below = if anchor.sp == 0 { Below::Root } else { Below::Anchor(anchor) };
+            self.begin_native(NativeRegisters { pc, sp, fp, ..NativeRegisters::default() }, false, below)
+        } else if anchor.sp == 0 {
+            Err(Stop::EndOfStack)
+        } else {
+            self.at_anchor(&anchor)
+        };
         Ok(Step { emit, next })
     }
 

@@ -11,6 +11,7 @@ mod deoptimizing;
 mod frozen;
 mod interrupted;
 mod jumped;
+mod native;
 mod recover;
 
 use crate::cache::ScopeCache;
@@ -23,8 +24,10 @@ use crate::hotspot::pc_desc::PcMatch;
 use crate::hotspot::{HotSpot, Started};
 use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
+use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
 use frozen::Thawing;
+use native::Below;
 
 /// Walks stacks of one VM, one after the other.
 #[derive(Debug)]
@@ -32,13 +35,20 @@ pub struct Walker<'a, M> {
     hotspot: &'a HotSpot,
     memory: &'a M,
     cache: &'a mut ScopeCache,
+    native: Option<&'a mut dyn NativeCode>,
     limits: Limits,
 }
 
 impl<'a, M: Memory> Walker<'a, M> {
     /// A walker that reads VM structures from `memory` and remembers them in `cache`.
     pub fn new(hotspot: &'a HotSpot, memory: &'a M, cache: &'a mut ScopeCache, limits: Limits) -> Self {
-        Self { hotspot, memory, cache, limits }
+        Self { hotspot, memory, cache, native: None, limits }
+    }
+
+    /// The same walker, which follows native frames as well.
+    #[must_use]
+    pub fn with_native(self, native: &'a mut dyn NativeCode) -> Self {
+        Self { native: Some(native), ..self }
     }
 
     /// Frames of the captured thread, newest first; `stack` was copied from `capture.stack_low` on.
@@ -54,7 +64,7 @@ impl<'a, M: Memory> Walker<'a, M> {
         frozen: Frozen<'w>,
     ) -> Frames<'w, M> {
         let started = self.hotspot.started();
-        let walk = started.map(|started| Walk {
+        let mut walk = started.map(|started| Walk {
             hotspot: self.hotspot,
             started,
             memory: self.memory,
@@ -65,8 +75,11 @@ impl<'a, M: Memory> Walker<'a, M> {
             jumped: false,
             thawing: Thawing::new(frozen),
             capture: *capture,
+            native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),
+            registers: NativeRegisters::default(),
+            below: Below::Unknown,
         });
-        let next = walk.as_ref().ok_or(Stop::NotStarted).and_then(Walk::first);
+        let next = walk.as_mut().ok_or(Stop::NotStarted).and_then(Walk::first);
         Frames {
             walk,
             next,
@@ -103,6 +116,10 @@ impl<M: Memory> Frames<'_, M> {
             Emit::One(frame) => {
                 self.pending = Emit::Nothing;
                 Some(frame)
+            }
+            Emit::Two(first, second) => {
+                self.pending = Emit::One(second);
+                Some(first)
             }
             Emit::Scopes(scopes) => {
                 let scope = walk.cache.scope(scopes.first)?;
@@ -163,6 +180,11 @@ enum Doing {
     Polling,
     /// Stopped at the poll of its return: the frame is gone, sp points at the return address.
     Returning,
+    /// Running native code; its registers are `Walk::registers`.
+    Native {
+        /// Stopped at an arbitrary instruction.
+        interrupted: bool,
+    },
 }
 
 /// Position of the walk.
@@ -182,7 +204,7 @@ impl Cursor {
     fn matched(&self) -> PcMatch {
         match self.doing {
             Doing::Interrupted => PcMatch::Next,
-            Doing::CallingJava => PcMatch::Exact,
+            Doing::CallingJava | Doing::Native { .. } => PcMatch::Exact,
             Doing::CallingVm | Doing::Polling | Doing::Returning => PcMatch::ExactOrNext,
         }
     }
@@ -193,6 +215,8 @@ impl Cursor {
 enum Emit {
     Nothing,
     One(Frame),
+    /// The first, then the second.
+    Two(Frame, Frame),
     Scopes(Scopes),
 }
 
@@ -237,12 +261,17 @@ struct Walk<'w, M> {
     jumped: bool,
     thawing: Thawing<'w>,
     capture: Capture,
+    native: Option<&'w mut dyn NativeCode>,
+    /// Registers of the native frame the cursor is at.
+    registers: NativeRegisters,
+    /// What the present native stretch leads to.
+    below: Below,
 }
 
 impl<M: Memory> Walk<'_, M> {
-    /// Where the walk begins: the anchor if one is set, else the interrupted instruction of Java code.
-    fn first(&self) -> Result<Cursor, Stop> {
-        let capture = &self.capture;
+    /// Where the walk begins: native code that runs, the anchor if one is set, else interrupted Java code.
+    fn first(&mut self) -> Result<Cursor, Stop> {
+        let capture = self.capture;
         if capture.vframe_array_head != 0 && capture.anchor_sp == 0 {
             return self.at_unpacking().ok_or(Stop::Deoptimizing);
         }
@@ -251,11 +280,16 @@ impl<M: Memory> Walk<'_, M> {
         let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);
         let pc_not_live = capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(8) < capture.sp;
         if capture.anchor_sp != 0 && !(in_java && pc_not_live) {
-            return self.at_anchor(&Anchor {
-                sp: capture.anchor_sp,
-                pc: capture.anchor_pc,
-                fp: capture.anchor_fp,
-            });
+            let anchor = Anchor { sp: capture.anchor_sp, pc: capture.anchor_pc, fp: capture.anchor_fp };
+            // On an alternate stack the native frames were not copied.
+            let copied = capture.stack_low == capture.sp;
+            if self.starts_native() && copied {
+                return self.first_native(Below::Anchor(anchor));
+            }
+            return self.at_anchor(&anchor);
+        }
+        if self.starts_native() {
+            return self.first_native(Below::Unknown);
         }
         if capture.thread == 0 || !in_java {
             return Err(Stop::NoJavaFrame);
@@ -297,6 +331,7 @@ impl<M: Memory> Walk<'_, M> {
         self.low = cursor.sp;
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
+            Doing::Native { interrupted } => self.step_native(cursor, interrupted),
             Doing::CallingJava | Doing::CallingVm | Doing::Polling => self.step_caller(cursor),
             Doing::Returning => self.step_returning(cursor),
         }
@@ -304,13 +339,15 @@ impl<M: Memory> Walk<'_, M> {
 
     /// A word of the copied stack.
     fn word(&self, address: u64) -> Result<u64, Stop> {
-        self.stack.word(address).ok_or({
-            if address >= self.stack.base() && address < self.high {
-                Stop::CopyEnd
-            } else {
-                Stop::Unreadable(address)
-            }
-        })
+        self.stack.word(address).ok_or_else(|| self.unreadable(address))
+    }
+
+    fn unreadable(&self, address: u64) -> Stop {
+        if address >= self.stack.base() && address < self.high {
+            Stop::CopyEnd
+        } else {
+            Stop::Unreadable(address)
+        }
     }
 
     /// A fixed slot of the frame at `fp`, counted in words.

@@ -2,7 +2,9 @@
 
 #![allow(dead_code)]
 
-use stackwalk::{Capture, Frame, HotSpot, Limits, Memory, Method, ScopeCache, Stop, Symbol, Walker};
+use stackwalk::{
+    Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, ScopeCache, Stop, Symbol, Walker,
+};
 
 /// A frame with its names.
 #[derive(Clone, Debug)]
@@ -42,7 +44,29 @@ pub fn walk(
     capture: &Capture,
     stack: &[u8],
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
-    let mut walker = Walker::new(hotspot, memory, cache, Limits::default());
+    run(hotspot, memory, Walker::new(hotspot, memory, cache, Limits::default()), capture, stack)
+}
+
+/// As [`walk`], through native code as well.
+pub fn walk_through(
+    hotspot: &HotSpot,
+    memory: &impl Memory,
+    cache: &mut ScopeCache,
+    native: &mut dyn NativeCode,
+    capture: &Capture,
+    stack: &[u8],
+) -> (Vec<(Frame, Option<Named>)>, Stop) {
+    let walker = Walker::new(hotspot, memory, cache, Limits::default()).with_native(native);
+    run(hotspot, memory, walker, capture, stack)
+}
+
+fn run<M: Memory>(
+    hotspot: &HotSpot,
+    memory: &M,
+    mut walker: Walker<'_, M>,
+    capture: &Capture,
+    stack: &[u8],
+) -> (Vec<(Frame, Option<Named>)>, Stop) {
     let mut frames = walker.frames(capture, stack);
     let found: Vec<Frame> = frames.by_ref().collect();
     let stop = frames.stop();
@@ -80,6 +104,8 @@ pub fn as_text(
             Frame::NativeMethod { .. } => "native".to_owned(),
             Frame::Stub { .. } => "stub".to_owned(),
             Frame::Entry { .. } => "entry".to_owned(),
+            Frame::Native { .. } => "native code".to_owned(),
+            Frame::Gap { .. } => "gap".to_owned(),
         };
         let name = match (frame, named) {
             (_, Some(named)) => as_dumped(named),

@@ -1,0 +1,95 @@
+//! Frames of native code stand where they are on the physical stack: above, between and below those of Java.
+
+use java_tests::{Stack, Stacks, Workload, binomial_tolerance, native_library, on_every_jdk};
+
+/// What the profiler shows where native frames could not be found.
+const GAP: &str = "[native frames missing]";
+
+/// Positions of `names` on the stack, in this order and possibly with other frames in between.
+fn in_order(stack: &Stack, names: &[&str]) -> bool {
+    let mut frames = stack.frames.iter();
+    names.iter().all(|name| frames.any(|frame| frame == name))
+}
+
+fn is_rooted(stack: &Stack) -> bool {
+    stack.stop.is_none() && stack.has("start_thread") && !stack.has(GAP)
+}
+
+on_every_jdk! {
+    fn jni_library(jdk) {
+        let (early, late) = (native_library("jniheavy"), native_library("jnilate"));
+        let run = Workload::new("JniHeavy").argument(4).argument(early.display()).argument(late.display()).record(jdk);
+        run.assert_exit_code(0);
+        let stacks = run.stacks();
+        let methods = ["JniHeavy.spin", "JniHeavy.callBack", "JniHeavy.late"];
+        let total: u64 = methods.iter().map(|name| run.truth.method_cpu_ns(name)).sum();
+        for name in methods {
+            let truth = run.truth.method_cpu_ns(name) as f64 / total as f64;
+            let sampled = stacks.ns_below(name) as f64 / total as f64;
+            let tolerance = binomial_tolerance(truth, run.summary().samples) + 0.01;
+            assert!((sampled - truth).abs() <= tolerance, "{name}: sampled {sampled}, true {truth}, tolerance {tolerance}");
+        }
+
+        let spin = stacks.below("innermost");
+        let chain = ["JniHeavy.main", "JniHeavy.spin", "Java_JniHeavy_spin", "with_alloca", "with_locals", "innermost"];
+        let whole = spin.share_where(|stack| stack.has_chain(&chain) && is_rooted(stack));
+        assert!(whole >= 0.99, "{whole} of the samples in the C chain: {:?}", spin.all);
+        assert!(spin.total_ns() as f64 >= 0.95 * stacks.ns_below("JniHeavy.spin") as f64);
+
+        let work = stacks.below("JniHeavy.work");
+        let back = ["JniHeavy.main", "JniHeavy.callBack", "Java_JniHeavy_callBack", "call_java", "jni_CallStaticLongMethod"];
+        let whole = work.share_where(|stack| {
+            stack.has_chain(&back)
+                && in_order(stack, &["jni_CallStaticLongMethod", "JavaCalls::call_helper", "JniHeavy.work"])
+                && is_rooted(stack)
+        });
+        assert!(whole >= 0.99, "{whole} of the samples in the call back: {:?}", work.all);
+
+        // The library that came late is found within a tenth of a second.
+        let late = stacks.below("JniHeavy.late");
+        let chain = ["JniHeavy.main", "JniHeavy.late", "Java_JniHeavy_late", "late_spin"];
+        let whole = late.share_where(|stack| stack.has_chain(&chain) && is_rooted(stack));
+        assert!(whole >= 0.90, "{whole} of the samples in the late library: {:?}", late.all);
+    }
+}
+
+on_every_jdk! {
+    /// GC threads are walked to where the C library started them.
+    fn gc_threads(jdk) {
+        let run = Workload::new("AllocHeavy").argument(2).jvm("-XX:+UseParallelGC").jvm("-Xmx256m").jvm("-Xmn8m").record(jdk);
+        run.assert_exit_code(0);
+        let gc = run.stacks().below("[GC]");
+        assert!(gc.total_ns() > 200_000_000, "GC threads burnt {} ns", gc.total_ns());
+        // The first tick of each thread finds the bounds of its stack; SpinPause has no unwind table.
+        let spins = |stack: &Stack| stack.has(GAP) && stack.frames.last().is_some_and(|leaf| leaf == "SpinPause");
+        let gc = Stacks { all: gc.all.into_iter().filter(|stack| !spins(stack)).collect() };
+        let rooted = gc.share_where(is_rooted);
+        assert!(rooted >= 0.90, "{rooted} of the samples of GC threads are whole: {:?}", gc.all);
+        let working = gc.share_where(|stack| {
+            stack.frames.iter().any(|name| ["GCTaskThread::run", "GangWorker::", "WorkerThread::run"].iter().any(|run| name.starts_with(run)))
+        });
+        assert!(working >= 0.90, "{working} of the samples of GC threads are below their loop: {:?}", gc.all);
+    }
+}
+
+on_every_jdk! {
+    /// Compiler threads are walked to their root, and what they compile is a method that exists.
+    fn compiler_threads(jdk) {
+        let run = Workload::new("Lambdas").argument(1).jvm("-Xcomp").record(jdk);
+        run.assert_exit_code(0);
+        let jit = run.stacks().below("[JIT compiler]");
+        let whole = |stack: &Stack| is_rooted(stack) && stack.has("CompileBroker::compiler_thread_loop");
+        assert!(jit.ns_where(whole) > 0, "no sample of a compiler thread is whole: {:?}", jit.all);
+        // The first tick of each thread finds the bounds of its stack; a JVM start has few others.
+        let honest = jit.share_where(|stack| whole(stack) || stack.stop.as_deref() == Some("copy_end"));
+        assert!(honest >= 0.90, "{honest} of the samples of compiler threads are whole or cut: {:?}", jit.all);
+        // Compilations shorter than the sampler's period have ended by the time their samples are read.
+        let labels = |stack: &Stack| {
+            stack.frames.iter().filter_map(|name| name.strip_prefix("[compiling] ")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        for label in jit.all.iter().flat_map(labels) {
+            let plain = label.chars().all(|c| c.is_alphanumeric() || "._$<>/+-".contains(c));
+            assert!(plain && label.contains('.'), "{label:?} is no method");
+        }
+    }
+}

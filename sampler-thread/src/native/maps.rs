@@ -1,0 +1,67 @@
+//! `/proc/self/maps`, line by line.
+//!
+//! Invariant: a line that is not understood is left out; nothing here fails.
+//! Source: proc_pid_maps(5).
+
+/// One mapping of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping<'t> {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Whether it can be executed.
+    pub executable: bool,
+    /// Position of `start` in the mapped file.
+    pub offset: u64,
+    /// Number of the mapped file on its device, 0 for none.
+    pub inode: u64,
+    /// Path of the file, or a name in brackets; empty for memory without either.
+    pub path: &'t str,
+}
+
+/// The mappings in `text`, by address as the kernel lists them.
+pub fn parse(text: &str) -> impl Iterator<Item = Mapping<'_>> {
+    text.lines().filter_map(mapping)
+}
+
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let mut rest = line;
+    let mut field = || {
+        let (field, after) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = after.trim_start();
+        field
+    };
+    let (start, end) = field().split_once('-')?;
+    let executable = field().contains('x');
+    let offset = u64::from_str_radix(field(), 16).ok()?;
+    let _device = field();
+    let inode = field().parse().ok()?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    Some(Mapping { start, end, executable, offset, inode, path: rest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_all_sorts() {
+        let text = "7f0000001000-7f0000003000 r-xp 00002000 fe:01 1234    /a path/lib x.so (deleted)\n\
+                    7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                          [stack]\n\
+                    nonsense\n\
+                    7f0000003000-7f0000004000 rw-p 00000000 00:00 0 \n";
+        let found: Vec<Mapping> = parse(text).collect();
+        assert_eq!(found.len(), 3);
+        let first = Mapping {
+            start: 0x7f00_0000_1000,
+            end: 0x7f00_0000_3000,
+            executable: true,
+            offset: 0x2000,
+            inode: 1234,
+            path: "/a path/lib x.so (deleted)",
+        };
+        assert_eq!(found[0], first);
+        assert_eq!((found[1].path, found[1].executable, found[2].path), ("[stack]", false, ""));
+    }
+}

@@ -1,0 +1,262 @@
+//! Native code of this process: which library holds a pc, who called it, and what it is called.
+//!
+//! Problem: walking must not allocate or read files, libraries come and go, and most of them never appear in a stack.
+//! Approach: the list of libraries comes from `/proc/self/maps`; a walk that meets a library whose tables are not loaded
+//! yet, or no library at all, ends there and leaves a note; [`NativeLibraries::prepare`] then loads what was missing
+//! and the walk is made again.
+//! Invariants: [`NativeCode::caller`] allocates nothing; tables are copies, so that a library that is unloaded
+//! leaves nothing behind that could fault; what `prepare` costs is bounded by time shares, not by hope.
+//! The decision is told in `design/0005-native-unwinding.md`.
+
+pub mod frames;
+mod image;
+mod maps;
+mod names;
+mod symbols;
+mod unwind;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy};
+
+use image::Image;
+use symbols::Symbols;
+use unwind::{NoRule, Rule, Unwinder};
+
+pub use names::{NativeName, Owner};
+
+/// Rules remembered: a pc of a native frame each. A profile of a JVM under load meets some thousands.
+const RULES: usize = 1 << 13;
+
+/// Where the list of libraries comes from.
+const MAPS: &str = "/proc/self/maps";
+
+/// Shortest time between two looks at the list because of an unknown pc.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// Longest time a list is believed.
+const BELIEVED: Duration = Duration::from_secs(2);
+/// A look may take this share of the time: a process with 10,000 threads has 20,000 mappings.
+const LOOK_SHARE: u32 = 50;
+
+/// Libraries whose tables or symbols are kept; far above what processes load.
+const MAX_LOADED: usize = 2_000;
+
+/// All native code.
+#[derive(Debug)]
+pub struct NativeLibraries {
+    libraries: Vec<Library>,
+    unwinder: Unwinder,
+    rules: Box<[(u64, Option<Rule>)]>,
+    /// What the last walk missed.
+    missing: Missing,
+    looked: Option<(Instant, Duration)>,
+    /// Grows whenever the list changes.
+    list: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Nothing,
+    /// This library's tables.
+    Tables(usize),
+    /// Any library at a pc.
+    Library,
+}
+
+/// One executable mapping.
+#[derive(Debug)]
+struct Library {
+    start: u64,
+    end: u64,
+    offset: u64,
+    inode: u64,
+    path: Box<str>,
+    /// Where the library's first byte lies.
+    base: u64,
+    image: Option<Image>,
+    symbols: Option<Option<Symbols>>,
+}
+
+impl Default for NativeLibraries {
+    fn default() -> Self {
+        Self {
+            libraries: Vec::new(),
+            unwinder: Unwinder::default(),
+            rules: vec![(0, None); RULES].into_boxed_slice(),
+            missing: Missing::Nothing,
+            looked: None,
+            list: 0,
+        }
+    }
+}
+
+impl NativeLibraries {
+    /// Loads what the last walk missed; returns whether that walk may now get further.
+    pub fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) -> bool {
+        match std::mem::replace(&mut self.missing, Missing::Nothing) {
+            Missing::Nothing => false,
+            Missing::Tables(index) => {
+                let loaded = self.libraries.iter().filter(|library| library.image.is_some()).count();
+                match self.libraries.get_mut(index) {
+                    Some(library) if loaded < MAX_LOADED => {
+                        library.image = Some(Image::read(memory, library.base));
+                        true
+                    }
+                    _ => false,
+                }
+            }
+            Missing::Library => self.may_look() && self.look(),
+        }
+    }
+
+    /// Looks for libraries that were unloaded; called now and then outside of a walk. Returns whether any pc may mean
+    /// another function than before.
+    pub fn refresh(&mut self) -> bool {
+        let due = self.looked.is_none_or(|(at, took)| at.elapsed() >= BELIEVED.max(took * LOOK_SHARE));
+        due && self.look()
+    }
+
+    fn may_look(&self) -> bool {
+        self.looked.is_none_or(|(at, took)| at.elapsed() >= LOOK_PERIOD.max(took * LOOK_SHARE))
+    }
+
+    /// Number of the present list of libraries: with another one a pc may mean another function.
+    pub fn list(&self) -> u64 {
+        self.list
+    }
+
+    /// Reads the list of libraries; returns whether it changed.
+    fn look(&mut self) -> bool {
+        let start = Instant::now();
+        let changed = match std::fs::read(MAPS) {
+            Ok(bytes) => self.update(&String::from_utf8_lossy(&bytes)),
+            Err(_) => false,
+        };
+        self.looked = Some((Instant::now(), start.elapsed()));
+        changed
+    }
+
+    /// Takes over a list of mappings; libraries that are still there keep what was loaded of them.
+    fn update(&mut self, text: &str) -> bool {
+        let mut found: Vec<Library> = Vec::new();
+        let mut first: Option<maps::Mapping<'_>> = None;
+        for mapping in maps::parse(text) {
+            let has_file = mapping.inode != 0 || mapping.path == "[vdso]";
+            if mapping.offset == 0 && has_file {
+                first = Some(mapping);
+            }
+            let head = first.filter(|head| head.inode == mapping.inode && head.path == mapping.path);
+            if let (true, Some(head)) = (mapping.executable, head) {
+                found.push(Library {
+                    start: mapping.start,
+                    end: mapping.end,
+                    offset: mapping.offset,
+                    inode: mapping.inode,
+                    path: mapping.path.into(),
+                    base: head.start,
+                    image: None,
+                    symbols: None,
+                });
+            }
+        }
+        let same = found.len() == self.libraries.len()
+            && found.iter().zip(&self.libraries).all(|(new, old)| new.is_same(old));
+        if same {
+            return false;
+        }
+        for old in self.libraries.drain(..) {
+            if let Some(new) = found.iter_mut().find(|new| new.is_same(&old)) {
+                (new.image, new.symbols) = (old.image, old.symbols);
+            }
+        }
+        self.libraries = found;
+        self.rules.fill((0, None));
+        self.list += 1;
+        true
+    }
+
+    fn index_of(&self, pc: u64) -> Option<usize> {
+        let after = self.libraries.partition_point(|library| library.start <= pc);
+        let index = after.checked_sub(1)?;
+        self.libraries.get(index).filter(|library| pc < library.end).map(|_| index)
+    }
+
+    /// Bytes of all tables and symbols held.
+    pub fn bytes(&self) -> usize {
+        let tables = self.libraries.iter().filter_map(|library| library.image.as_ref()?.tables.as_ref());
+        let symbols = self.libraries.iter().filter_map(|library| library.symbols.as_ref()?.as_ref());
+        tables.map(|tables| tables.header.len() + tables.frames.len()).sum::<usize>()
+            + symbols.map(Symbols::bytes).sum::<usize>()
+            + size_of_val(&*self.rules)
+    }
+}
+
+impl NativeCode for NativeLibraries {
+    fn caller(
+        &mut self,
+        registers: &NativeRegisters,
+        interrupted: bool,
+        stack: &StackCopy<'_>,
+    ) -> Result<NativeRegisters, NativeStop> {
+        // A return address may belong to the next function already if the call never returns.
+        let pc = registers.pc.wrapping_sub(u64::from(!interrupted));
+        let place = rule_place(pc);
+        if let Some((known, Some(rule))) = self.rules.get(place)
+            && *known == pc
+        {
+            return rule.apply(pc, registers, stack);
+        }
+        let Some(index) = self.index_of(pc) else {
+            self.missing = Missing::Library;
+            return Err(NativeStop::UnknownCode(pc));
+        };
+        let Some(image) = self.libraries.get(index).and_then(|library| library.image.as_ref()) else {
+            self.missing = Missing::Tables(index);
+            return Err(NativeStop::NoRule(pc));
+        };
+        let tables = image.tables.as_ref().ok_or(NativeStop::NoRule(pc))?;
+        match self.unwinder.rule(tables, pc) {
+            Ok(rule) => {
+                if let Some(entry) = self.rules.get_mut(place) {
+                    *entry = (pc, Some(rule));
+                }
+                rule.apply(pc, registers, stack)
+            }
+            Err(NoRule::Expression) => self.unwinder.run(tables, pc, registers, stack),
+            Err(NoRule::Missing) => Err(NativeStop::NoRule(pc)),
+        }
+    }
+}
+
+/// Where the rule of a pc is remembered: neighbouring return addresses go to different places.
+fn rule_place(pc: u64) -> usize {
+    let mixed = pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    usize::try_from(mixed).unwrap_or(0) % RULES
+}
+
+impl Library {
+    fn is_same(&self, other: &Self) -> bool {
+        (self.start, self.end, self.offset, self.inode) == (other.start, other.end, other.offset, other.inode)
+            && self.path == other.path
+    }
+
+    fn file_name(&self) -> &str {
+        let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
+    fn symbols<M: Memory + ?Sized>(&mut self, memory: &M, build_id: &[u8]) -> Option<&Symbols> {
+        let Self { path, base, end, .. } = self;
+        let load = || {
+            if path.starts_with('/') {
+                return Symbols::load(Path::new(&**path), build_id);
+            }
+            // The vDSO is whole in its one mapping.
+            let mut bytes = vec![0; usize::try_from(*end - *base).ok()?];
+            memory.read(*base, &mut bytes).ok()?;
+            Symbols::of_bytes(bytes)
+        };
+        self.symbols.get_or_insert_with(load).as_ref()
+    }
+}

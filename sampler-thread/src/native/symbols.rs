@@ -1,0 +1,210 @@
+//! Names of functions in a library's file.
+//!
+//! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundreds.
+//! Approach: 12 bytes per function are kept, sorted by address; a name is read from the file when it is asked for.
+//! Invariant: a file is believed only if its build id is that of the library in memory (both may have none).
+//! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+use object::{Endianness, ReadCache, ReadRef, elf};
+
+type Header = elf::FileHeader64<Endianness>;
+
+/// Longest name read, in bytes; longer ones are cut.
+const MAX_NAME: usize = 1024;
+
+/// Bytes that a function without a size is believed to have at most.
+const MAX_UNSIZED: u32 = 4096;
+
+/// Where distributions put separate debug files.
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+
+/// One function.
+#[derive(Debug, Clone, Copy)]
+struct Function {
+    start: u32,
+    size: u32,
+    /// Offset of its name in the string table.
+    name: u32,
+}
+
+/// Where names are read from.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+/// Functions of one library, by the addresses it was linked at.
+#[derive(Debug)]
+pub struct Symbols {
+    source: Source,
+    /// Position of the names in the file.
+    strings: u64,
+    functions: Vec<Function>,
+}
+
+impl Symbols {
+    /// Functions of the library at `path`, or of its debug file if it was stripped; `None` if there are none, or if
+    /// the files are not those of a library with this `build_id`.
+    pub fn load(path: &Path, build_id: &[u8]) -> Option<Self> {
+        let own = SymbolFile::open(path, build_id)?;
+        if own.whole {
+            return own.symbols;
+        }
+        debug_files(path, build_id, own.link)
+            .filter_map(|path| SymbolFile::open(&path, build_id))
+            .find_map(|file| file.symbols)
+            .or(own.symbols)
+    }
+
+    /// Functions of a library that has no file, from its bytes.
+    pub fn of_bytes(bytes: Vec<u8>) -> Option<Self> {
+        let (strings, functions) = {
+            let data = &*bytes;
+            let header = Header::parse(data).ok()?;
+            let endian = header.endian().ok()?;
+            let sections = header.sections(endian, data).ok()?;
+            functions(&sections, endian, data, elf::SHT_DYNSYM)?
+        };
+        Some(Self { source: Source::Memory(bytes), strings, functions })
+    }
+
+    /// Bytes the table takes.
+    pub fn bytes(&self) -> usize {
+        self.functions.capacity() * size_of::<Function>()
+    }
+
+    /// The mangled name of the function around `address`, as linked.
+    pub fn name(&self, address: u64) -> Option<Vec<u8>> {
+        let address = u32::try_from(address).ok()?;
+        let after = self.functions.partition_point(|function| function.start <= address);
+        let function = self.functions.get(after.checked_sub(1)?)?;
+        if address - function.start >= function.size {
+            return None;
+        }
+        self.read_name(function.name).ok().filter(|name| !name.is_empty())
+    }
+
+    fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
+        let mut name = vec![0; MAX_NAME];
+        let at = self.strings + u64::from(offset);
+        let read = match &self.source {
+            Source::File(file) => file.read_at(&mut name, at)?,
+            Source::Memory(bytes) => {
+                let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                io::Read::read(&mut &*rest, &mut name)?
+            }
+        };
+        let end = name.iter().take(read).position(|&byte| byte == 0).unwrap_or(read);
+        name.truncate(end);
+        Ok(name)
+    }
+}
+
+/// What one file offers.
+struct SymbolFile {
+    symbols: Option<Symbols>,
+    /// Whether these are all functions, and not the exported ones alone.
+    whole: bool,
+    /// Name of the separate debug file.
+    link: Option<Vec<u8>>,
+}
+
+impl SymbolFile {
+    fn open(path: &Path, build_id: &[u8]) -> Option<Self> {
+        let data = ReadCache::new(File::open(path).ok()?);
+        let header = Header::parse(&data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, &data).ok()?;
+        if file_build_id(&sections, endian, &data) != build_id {
+            return None;
+        }
+        let link = sections
+            .section_by_name(endian, b".gnu_debuglink")
+            .and_then(|(_, section)| section.data(endian, &data).ok())
+            .and_then(|content| content.split(|&byte| byte == 0).next())
+            .map(<[u8]>::to_vec);
+        for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+            if let Some((strings, functions)) = functions(&sections, endian, &data, kind) {
+                let symbols =
+                    Some(Symbols { source: Source::File(File::open(path).ok()?), strings, functions });
+                return Some(Self { symbols, whole: kind == elf::SHT_SYMTAB, link });
+            }
+        }
+        Some(Self { symbols: None, whole: false, link })
+    }
+}
+
+/// Position of the names and the functions of a symbol table, sorted; `None` if there are none.
+fn functions<'d, R: ReadRef<'d>>(
+    sections: &SectionTable<'d, Header, R>,
+    endian: Endianness,
+    data: R,
+    kind: elf::SectionType,
+) -> Option<(u64, Vec<Function>)> {
+    let table = sections.symbols(endian, data, kind).ok().filter(|table| !table.is_empty())?;
+    let strings = sections.section(table.string_section()).ok()?.sh_offset(endian);
+    let mut functions: Vec<(Function, u8)> = Vec::new();
+    for symbol in table.iter() {
+        let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+        if !is_code || symbol.is_undefined(endian) {
+            continue;
+        }
+        let address = |value: u64| u32::try_from(value).ok();
+        if let (Some(start), Some(size)) = (address(symbol.st_value(endian)), address(symbol.st_size(endian)))
+        {
+            let rank = if symbol.st_bind() == elf::STB_GLOBAL { 0 } else { 1 };
+            functions.push((Function { start, size, name: symbol.st_name(endian) }, rank));
+        }
+    }
+    // Of several names for one place the widest, then a global one; the rest of the order is that of the file.
+    functions.sort_by_key(|(function, rank)| (function.start, u32::MAX - function.size, *rank));
+    functions.dedup_by_key(|(function, _)| function.start);
+    let mut functions: Vec<Function> = functions.into_iter().map(|(function, _)| function).collect();
+    functions.shrink_to_fit();
+    // Assembler sources often leave the size out.
+    let nexts: Vec<u32> = functions.iter().skip(1).map(|next| next.start).chain([u32::MAX]).collect();
+    for (function, next) in functions.iter_mut().zip(nexts).filter(|(function, _)| function.size == 0) {
+        function.size = (next - function.start).min(MAX_UNSIZED);
+    }
+    (!functions.is_empty()).then_some((strings, functions))
+}
+
+fn file_build_id<'d, R: ReadRef<'d>>(
+    sections: &SectionTable<'d, Header, R>,
+    endian: Endianness,
+    data: R,
+) -> Vec<u8> {
+    for section in sections.iter() {
+        let Ok(Some(mut notes)) = section.notes(endian, data) else { continue };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                return note.desc().to_vec();
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// Where a stripped library's debug file may be.
+fn debug_files(path: &Path, build_id: &[u8], link: Option<Vec<u8>>) -> impl Iterator<Item = PathBuf> {
+    let hex: Vec<String> = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let by_id = hex.split_first().filter(|(_, rest)| !rest.is_empty()).map(|(first, rest)| {
+        Path::new(DEBUG_ROOT).join(".build-id").join(first).join(format!("{}.debug", rest.concat()))
+    });
+    let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+    let by_link = link.into_iter().flat_map(move |name| {
+        let name = Path::new(std::ffi::OsStr::from_bytes(&name)).to_owned();
+        let below = folder.strip_prefix("/").unwrap_or(&folder);
+        let debug = Path::new(DEBUG_ROOT).join(below).join(&name);
+        [folder.join(&name), folder.join(".debug").join(&name), debug]
+    });
+    by_id.into_iter().chain(by_link)
+}

@@ -1,0 +1,218 @@
+//! Native unwinding on this test's own stack, no JVM: chains and names are right, nothing is allocated on the way, and
+//! what has no tables is refused.
+
+#![allow(missing_docs)]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one assembler block reads all registers of one moment"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::Instant;
+
+use sampler_thread::native::{NativeLibraries, Owner};
+use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, StackCopy};
+
+thread_local! {
+    static COUNTING: Cell<bool> = const { Cell::new(false) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    if COUNTING.get() {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Registers and stack of one moment.
+struct Moment {
+    registers: NativeRegisters,
+    stack: Vec<u8>,
+}
+
+#[inline(never)]
+fn innermost() -> Moment {
+    let mut values = [0_u64; 9];
+    // SAFETY: stores registers to an array that is long enough; fs:0 is the thread pointer.
+    unsafe {
+        std::arch::asm!(
+            "lea rax, [rip]",
+            "mov [rdi], rax",
+            "mov [rdi + 8], rsp",
+            "mov [rdi + 16], rbp",
+            "mov [rdi + 24], rbx",
+            "mov [rdi + 32], r12",
+            "mov [rdi + 40], r13",
+            "mov [rdi + 48], r14",
+            "mov [rdi + 56], r15",
+            "mov rax, fs:0",
+            "mov [rdi + 64], rax",
+            in("rdi") values.as_mut_ptr(), out("rax") _
+        );
+    }
+    let [pc, sp, fp, rbx, r12, r13, r14, r15, top] = values;
+    let registers = NativeRegisters { pc, sp, fp, rbx, r12_to_r15: [r12, r13, r14, r15] };
+    // SAFETY: the harness runs tests on threads whose stack holds the thread pointer at its high end.
+    let stack = unsafe { std::slice::from_raw_parts(sp as *const u8, (top - sp) as usize) };
+    Moment { registers, stack: stack.to_vec() }
+}
+
+#[inline(never)]
+fn middle(depth: u32) -> Moment {
+    let moment = if depth == 0 { innermost() } else { middle(depth - 1) };
+    black_box(moment)
+}
+
+#[inline(never)]
+fn outer() -> Moment {
+    let moment = middle(2);
+    black_box(moment)
+}
+
+/// All frames as (pc for lookup), and why the walk ended; steps are counted by the counting allocator.
+fn walk(libraries: &mut NativeLibraries, moment: &Moment, pcs: &mut Vec<u64>) -> NativeStop {
+    pcs.clear();
+    let stack = StackCopy::new(moment.registers.sp, &moment.stack);
+    let mut registers = moment.registers;
+    let mut interrupted = true;
+    COUNTING.set(true);
+    let stop = loop {
+        pcs.push(registers.pc - u64::from(!interrupted));
+        match libraries.caller(&registers, interrupted, &stack) {
+            Ok(caller) => registers = caller,
+            Err(stop) => break stop,
+        }
+        interrupted = false;
+    };
+    COUNTING.set(false);
+    stop
+}
+
+/// Walks until everything that the walk needs is loaded.
+fn whole_walk(
+    libraries: &mut NativeLibraries,
+    memory: &LiveMemory,
+    moment: &Moment,
+    pcs: &mut Vec<u64>,
+) -> NativeStop {
+    loop {
+        let stop = walk(libraries, moment, pcs);
+        if !libraries.prepare(memory) {
+            return stop;
+        }
+    }
+}
+
+#[test]
+fn the_whole_chain_with_names_and_without_an_allocation() {
+    let moment = outer();
+    let memory = LiveMemory::new();
+    let mut libraries = NativeLibraries::default();
+    let mut pcs = Vec::with_capacity(1000);
+    assert_eq!(whole_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
+    // Cold rules were allocation-free as well as warm ones.
+    assert_eq!(walk(&mut libraries, &moment, &mut pcs), NativeStop::Root);
+    assert_eq!(ALLOCATIONS.get(), 0);
+
+    let names: Vec<String> = pcs.iter().map(|&pc| libraries.name(&memory, pc).text).collect();
+    let own = "native_unwind::";
+    let expect = ["innermost", "middle", "middle", "middle", "outer"].map(|name| format!("{own}{name}"));
+    assert_eq!(names[..5], expect);
+    // Down to the start of a thread, whatever harness and C library call what lies between.
+    assert!(names.len() > 8 && names.iter().all(|name| !name.starts_with('[')), "{names:?}");
+}
+
+#[test]
+fn what_has_no_tables_is_refused() {
+    let moment = outer();
+    let memory = LiveMemory::new();
+    let mut libraries = NativeLibraries::default();
+    let mut pcs = Vec::with_capacity(1000);
+    assert_eq!(whole_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
+
+    // A heap address is no code.
+    let heap = Box::new(0_u64);
+    let lost = NativeRegisters { pc: std::ptr::from_ref(&*heap) as u64, ..moment.registers };
+    let stack = StackCopy::new(moment.registers.sp, &moment.stack);
+    assert_eq!(libraries.caller(&lost, true, &stack), Err(NativeStop::UnknownCode(lost.pc)));
+    assert_eq!(libraries.name(&memory, lost.pc).owner, Owner::Nobody);
+
+    // A copy that ends early names the address it lacks.
+    let short = Moment { registers: moment.registers, stack: moment.stack[..64].to_vec() };
+    let end = moment.registers.sp + 64;
+    match walk(&mut libraries, &short, &mut pcs) {
+        NativeStop::Unreadable(address) => assert!(address + 8 > end, "{address:#x} was copied"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Prints what a warm native frame costs, and what loading the VM's tables and symbols does:
+/// `TICKWALK_MEASURE=path/to/libjvm.so cargo test --release -p sampler-thread --test native_unwind -- --nocapture`
+#[test]
+fn cost() {
+    let Some(libjvm) = std::env::var_os("TICKWALK_MEASURE") else {
+        eprintln!("not measured: TICKWALK_MEASURE names no libjvm.so");
+        return;
+    };
+    let moment = outer();
+    let memory = LiveMemory::new();
+    let mut libraries = NativeLibraries::default();
+    let mut pcs = Vec::with_capacity(1000);
+    whole_walk(&mut libraries, &memory, &moment, &mut pcs);
+    let rounds: u32 = 20_000;
+    let start = Instant::now();
+    for _ in 0..rounds {
+        black_box(walk(&mut libraries, &moment, &mut pcs));
+    }
+    let per_frame = start.elapsed().as_nanos() / u128::from(rounds) / pcs.len() as u128;
+    eprintln!("warm: {per_frame} ns a frame, {} frames", pcs.len());
+
+    let path = std::ffi::CString::new(libjvm.into_encoded_bytes()).expect("a path");
+    // SAFETY: loads the VM's library, which runs no VM by itself.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    assert!(!handle.is_null(), "cannot load {path:?}");
+    // SAFETY: the handle is open.
+    let pc = unsafe { libc::dlsym(handle, c"JNI_CreateJavaVM".as_ptr()) } as u64 + 8;
+    let before = libraries.bytes();
+    let registers = NativeRegisters { pc, ..moment.registers };
+    let stack = StackCopy::new(moment.registers.sp, &moment.stack);
+    let start = Instant::now();
+    let mut loaded = 0;
+    while let Err(NativeStop::UnknownCode(_) | NativeStop::NoRule(_)) =
+        libraries.caller(&registers, true, &stack)
+    {
+        // The list is read anew at most ten times a second.
+        loaded += u32::from(libraries.prepare(&memory));
+        assert!(start.elapsed().as_secs() < 5, "the library is not found");
+    }
+    let tables = libraries.bytes() - before;
+    let start = Instant::now();
+    let name = libraries.name(&memory, pc);
+    let symbols = libraries.bytes() - before - tables;
+    eprintln!(
+        "{loaded} loads: {tables} bytes of tables; symbols: {symbols} bytes in {:?}: {name:?}",
+        start.elapsed()
+    );
+}

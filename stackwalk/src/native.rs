@@ -1,0 +1,68 @@
+//! Code outside the code cache: how the walker asks for the caller of a native frame.
+//!
+//! Problem: only tables of the compiler that made a library (`.eh_frame`) tell where its frames end, and which
+//! libraries lie where is a matter of the operating system, which this crate knows nothing about.
+//! Approach: the walker hands registers and the copied stack to a [`NativeCode`] and gets the caller's registers, or
+//! the reason why there are none.
+//! Invariant: an implementation answers from unwind tables only. Where they say nothing it refuses; the walker then
+//! goes on with what it can prove about Java frames, behind a [`Frame::Gap`](crate::Frame::Gap).
+//! The choice of tables, caches and libraries is told in `design/0005-native-unwinding.md`.
+
+use crate::capture::Capture;
+use crate::memory::StackCopy;
+
+/// Registers that a caller expects its callee to keep, with pc and sp.
+///
+/// A register whose value was not recovered is 0, which no rule can use to find a stack address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NativeRegisters {
+    /// Program counter: the interrupted instruction or a return address.
+    pub pc: u64,
+    /// Stack pointer (`rsp`).
+    pub sp: u64,
+    /// Frame pointer register (`rbp`).
+    pub fp: u64,
+    /// Register `rbx`.
+    pub rbx: u64,
+    /// Registers `r12` to `r15`.
+    pub r12_to_r15: [u64; 4],
+}
+
+impl NativeRegisters {
+    /// The interrupted registers.
+    #[must_use]
+    pub fn of(capture: &Capture) -> Self {
+        let Capture { pc, sp, fp, rbx, r12, r13, r14, r15, .. } = *capture;
+        Self { pc, sp, fp, rbx, r12_to_r15: [r12, r13, r14, r15] }
+    }
+}
+
+/// Why there is no caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NativeStop {
+    /// The outermost frame: its tables say that nobody called it, or its return address is 0.
+    Root,
+    /// No known library holds this pc.
+    UnknownCode(u64),
+    /// The library has no unwind table for this pc, or one that cannot be followed.
+    NoRule(u64),
+    /// The tables ask for this address, which is no copied stack memory.
+    Unreadable(u64),
+}
+
+/// Tables of the native code of one process.
+pub trait NativeCode: core::fmt::Debug {
+    /// Registers of the caller of the frame with these `registers`.
+    ///
+    /// `interrupted` tells whether the pc is an instruction that was stopped at rather than a return address.
+    /// Implementations must not allocate, and must return an sp above the frame's own.
+    ///
+    /// # Errors
+    /// [`NativeStop`].
+    fn caller(
+        &mut self,
+        registers: &NativeRegisters,
+        interrupted: bool,
+        stack: &StackCopy<'_>,
+    ) -> Result<NativeRegisters, NativeStop>;
+}

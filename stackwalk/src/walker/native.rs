@@ -1,0 +1,123 @@
+//! Native frames: above, between and below the Java frames of one physical stack.
+//!
+//! A native stretch begins at the interrupted instruction or below an entry frame, and is followed by unwind tables
+//! until it reaches the code cache or the thread's root. What lies there is known beforehand: the anchor the VM
+//! left, nothing (the first native frames of a thread), or the Java code that made a leaf call.
+//! Invariant: the anchor decides where Java goes on, the tables only fill in what is above it; where both disagree
+//! or the tables end, a [`Frame::Gap`] stands for what is missing and no Java frame is lost.
+
+use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use crate::frame::Frame;
+use crate::hotspot::anchor::Anchor;
+use crate::hotspot::code_blob::BlobKind;
+use crate::memory::Memory;
+use crate::native::{NativeRegisters, NativeStop};
+use crate::stop::Stop;
+
+/// Bytes between the sp of the Java frame that native code returns to and the sp in its anchor.
+///
+/// Wrappers and stubs set the anchor with sp as it is at the call, the interpreter after two words and its
+/// arguments (`MacroAssembler::call_VM_base`); more means that frames of a stub called by the VM lie in between.
+const ANCHOR_SLACK: u64 = 256;
+
+/// What a native stretch leads to, towards the root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Below {
+    /// Java code that called without leaving an anchor, or nothing known.
+    Unknown,
+    /// The frame of this anchor.
+    Anchor(Anchor),
+    /// No Java frame: the thread's native root.
+    Root,
+}
+
+impl<M: Memory> Walk<'_, M> {
+    /// Whether a native stretch can begin at the interrupted instruction.
+    pub(super) fn starts_native(&self) -> bool {
+        self.native.is_some() && !self.hotspot.is_code(self.capture.pc)
+    }
+
+    /// Begins a native stretch at the interrupted instruction.
+    pub(super) fn first_native(&mut self, below: Below) -> Result<Cursor, Stop> {
+        self.begin_native(NativeRegisters::of(&self.capture), true, below)
+    }
+
+    /// Begins a native stretch at `registers`.
+    pub(super) fn begin_native(
+        &mut self,
+        registers: NativeRegisters,
+        interrupted: bool,
+        below: Below,
+    ) -> Result<Cursor, Stop> {
+        self.registers = registers;
+        self.below = below;
+        let NativeRegisters { pc, sp, fp, .. } = registers;
+        self.aligned(Cursor { pc, sp, fp, doing: Doing::Native { interrupted } })
+    }
+
+    /// One native frame.
+    pub(super) fn step_native(&mut self, cursor: Cursor, interrupted: bool) -> Result<Step, Stop> {
+        let frame = Frame::Native { place: cursor.place(), interrupted };
+        let Some(native) = self.native.as_deref_mut() else {
+            return Err(Stop::NativeCode(cursor.pc));
+        };
+        let found = native.caller(&self.registers, interrupted, &self.stack);
+        let next = match found {
+            Ok(caller) if self.hotspot.is_code(caller.pc) => self.java_below(cursor, &caller),
+            Ok(caller) if self.is_astray(cursor, caller.sp) => Found::Lost(self.after_gap(cursor)),
+            Ok(caller) => Found::Next(self.begin_native(caller, false, self.below)),
+            Err(NativeStop::Root) => match self.below {
+                Below::Anchor(_) => Found::Lost(self.after_gap(cursor)),
+                Below::Unknown | Below::Root => Found::Next(Err(Stop::EndOfStack)),
+            },
+            Err(stop) => Found::Lost(self.after_gap(cursor).map_err(|reason| match (reason, stop) {
+                (Stop::NativeCode(_), NativeStop::Unreadable(address)) => self.unreadable(address),
+                (reason, _) => reason,
+            })),
+        };
+        Ok(match next {
+            Found::Next(next) => Step { emit: Emit::One(frame), next },
+            Found::Lost(next) => Step { emit: Emit::Two(frame, Frame::Gap { place: cursor.place() }), next },
+        })
+    }
+
+    /// Where native code returns to Java.
+    fn java_below(&self, cursor: Cursor, caller: &NativeRegisters) -> Found {
+        if let Below::Anchor(anchor) = self.below {
+            let near = anchor.sp.checked_sub(caller.sp).is_some_and(|distance| distance <= ANCHOR_SLACK);
+            let next = self.at_anchor(&anchor);
+            return if near { Found::Next(next) } else { Found::Lost(next) };
+        }
+        let NativeRegisters { pc, sp, fp, .. } = *caller;
+        let candidate = Cursor { pc, sp, fp, doing: Doing::CallingVm };
+        let proven = match self.code_at(pc) {
+            Ok(Code::Blob(blob)) if blob.kind == BlobKind::StubRoutines => true,
+            _ => self.is_caller(&candidate),
+        };
+        if proven { Found::Next(self.aligned(candidate)) } else { Found::Lost(self.after_gap(cursor)) }
+    }
+
+    /// Whether no caller of the frame at `cursor` can have this sp.
+    fn is_astray(&self, cursor: Cursor, sp: u64) -> bool {
+        let past_anchor = matches!(self.below, Below::Anchor(anchor) if sp > anchor.sp);
+        past_anchor || sp <= cursor.sp || sp > self.high
+    }
+
+    /// Where to go on when the tables end at `cursor`.
+    fn after_gap(&self, cursor: Cursor) -> Result<Cursor, Stop> {
+        match self.below {
+            Below::Anchor(anchor) => self.at_anchor(&anchor),
+            // The Java part is whole; the gap says that the native root is not.
+            Below::Root => Err(Stop::EndOfStack),
+            Below::Unknown => self.caller_of_leaf_call(cursor).ok_or(Stop::NativeCode(cursor.pc)),
+        }
+    }
+}
+
+/// Result of looking for the caller of a native frame.
+enum Found {
+    /// The next frame, or the end of the walk.
+    Next(Result<Cursor, Stop>),
+    /// Where to go on behind frames that could not be found.
+    Lost(Result<Cursor, Stop>),
+}

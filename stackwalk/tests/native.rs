@@ -1,0 +1,97 @@
+//! Native code between Java frames, on recorded stacks of real JVMs: whatever the unwind tables say, no Java frame is
+//! lost and none is invented.
+
+#[path = "support/fixture.rs"]
+mod fixture;
+#[path = "support/walks.rs"]
+mod walks;
+
+use stackwalk::{NativeCode, NativeRegisters, NativeStop, ScopeCache, StackCopy, Stop};
+
+/// Unwind tables that always say the same.
+#[derive(Debug)]
+struct Always(fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>, u32);
+
+impl NativeCode for Always {
+    fn caller(
+        &mut self,
+        registers: &NativeRegisters,
+        _interrupted: bool,
+        _stack: &StackCopy<'_>,
+    ) -> Result<NativeRegisters, NativeStop> {
+        self.1 += 1;
+        (self.0)(registers)
+    }
+}
+
+/// Walks every recorded thread with these tables; the Java frames must be those recorded.
+#[track_caller]
+fn check(tables: fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>, expect_gaps: bool) {
+    let (mut asked, mut gaps) = (0, 0);
+    for file in fixture::all() {
+        let fixture = fixture::Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let mut cache = Box::new(ScopeCache::new());
+        for thread in &fixture.threads {
+            let mut native = Always(tables, 0);
+            let (capture, stack) = (&thread.capture, &*thread.stack);
+            let (frames, stop) =
+                walks::walk_through(&hotspot, &fixture, &mut cache, &mut native, capture, stack);
+            let text = walks::as_text(&hotspot, &fixture, &frames, stop);
+            let java: String = text
+                .lines()
+                .filter(|line| !matches!(*line, "native code" | "gap"))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            gaps += text.lines().filter(|line| *line == "gap").count();
+            assert_eq!(java, thread.expected, "{} {}\n{text}", file.display(), thread.name);
+            asked += native.1;
+        }
+    }
+    assert!(asked > 0, "no recorded thread runs native code");
+    assert_eq!(gaps > 0, expect_gaps);
+}
+
+#[test]
+fn java_frames_survive_code_without_tables() {
+    check(|registers| Err(NativeStop::NoRule(registers.pc)), true);
+}
+
+#[test]
+fn java_frames_survive_tables_that_ask_for_other_memory() {
+    check(|_| Err(NativeStop::Unreadable(8)), true);
+}
+
+#[test]
+fn java_frames_survive_tables_that_pass_them_by() {
+    check(|registers| Ok(NativeRegisters { sp: registers.sp + (1 << 40), ..*registers }), true);
+}
+
+#[test]
+fn a_native_thread_without_a_copy_is_cut_not_whole() {
+    let fixture = fixture::Fixture::load(&fixture::all()[0]);
+    let hotspot = fixture.hotspot();
+    let mut cache = Box::new(ScopeCache::new());
+    let mut native = Always(|registers| Err(NativeStop::Unreadable(registers.sp)), 0);
+    let capture =
+        stackwalk::Capture { pc: 0x1234, sp: 0x7000, stack_high: 0x8000, ..stackwalk::Capture::ZERO };
+    let (frames, stop) = walks::walk_through(&hotspot, &fixture, &mut cache, &mut native, &capture, &[]);
+    assert_eq!(stop, Stop::CopyEnd);
+    assert_eq!(walks::as_text(&hotspot, &fixture, &frames, stop), "native code\ngap\ncopy_end\n");
+}
+
+#[test]
+fn a_native_thread_ends_at_its_root() {
+    let fixture = fixture::Fixture::load(&fixture::all()[0]);
+    let hotspot = fixture.hotspot();
+    let mut cache = Box::new(ScopeCache::new());
+    let tables = |registers: &NativeRegisters| match registers.pc {
+        pc @ 0x100..0x105 => Ok(NativeRegisters { pc: pc + 1, sp: registers.sp + 16, ..*registers }),
+        _ => Err(NativeStop::Root),
+    };
+    let capture =
+        stackwalk::Capture { pc: 0x100, sp: 0x7000, stack_high: 0x8000, ..stackwalk::Capture::ZERO };
+    let (frames, stop) =
+        walks::walk_through(&hotspot, &fixture, &mut cache, &mut Always(tables, 0), &capture, &[]);
+    assert_eq!((frames.len(), stop), (6, Stop::EndOfStack));
+}
