@@ -120,12 +120,15 @@ impl Scene {
             entry.map_or(String::new(), |entry| entry.text.clone())
         };
         let stack = self.sent.stacks.iter().find(|stack| stack.id == resolved.stack).expect("sent");
-        let root = *stack.frames.last().expect("frames");
-        let frame = self.sent.frames.iter().find(|frame| frame.id == root).expect("sent");
-        match self.sent.methods.iter().find(|method| method.id == frame.method) {
-            Some(method) => format!("{}.{}", text(method.class_name), text(method.name)),
-            None => text(frame.symbol),
-        }
+        let name = |id: &u64| {
+            let frame = self.sent.frames.iter().find(|frame| frame.id == *id).expect("sent");
+            match self.sent.methods.iter().find(|method| method.id == frame.method) {
+                Some(method) => format!("{}.{}", text(method.class_name), text(method.name)),
+                None => text(frame.symbol),
+            }
+        };
+        // The recording holds no libraries, so the C frames that called Java are a gap.
+        stack.frames.iter().rev().map(name).find(|name| name != "[native frames missing]").expect("frames")
     }
 }
 

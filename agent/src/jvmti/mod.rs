@@ -211,7 +211,7 @@ impl Jvmti {
 
     /// The calling thread's stack, newest frame first: jmethodID and bytecode index, -1 in native methods.
     #[cfg(feature = "agct")]
-    pub fn stack_trace(&self, depth: usize) -> Vec<(u64, i32)> {
+    pub fn own_stack_trace(&self, depth: usize) -> Vec<(u64, i32)> {
         use jvmti_sys::jvmtiFrameInfo;
         let mut frames: Vec<jvmtiFrameInfo> = Vec::with_capacity(depth);
         let mut count: jint = 0;

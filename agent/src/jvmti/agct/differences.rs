@@ -88,6 +88,7 @@ pub(super) fn shape(ours: &[Place], theirs: &[Place], frames: &[Frame], stop: St
         Some(Frame::NativeMethod { .. }) => "native method",
         Some(Frame::Stub { .. }) => "stub",
         Some(Frame::Entry { .. }) => "entry",
+        Some(Frame::Native { .. } | Frame::Gap { .. }) => "native code",
         None => "nothing",
     };
     if our_methods == their_methods {

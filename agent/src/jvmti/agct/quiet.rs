@@ -35,7 +35,7 @@ pub(super) fn start(hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
 /// Compares the stack of the calling Java thread, which is in a callback.
 pub(super) fn compare(jvmti: &Jvmti, thread: u64) {
     let Some((hotspot, memory)) = VM.get() else { return };
-    let theirs = resolved(memory, jvmti.stack_trace(DEPTH).into_iter());
+    let theirs = resolved(memory, jvmti.own_stack_trace(DEPTH).into_iter());
     let offsets = hotspot.thread_offsets();
     let mut capture = Capture::default();
     // SAFETY: the calling thread's own JavaThread.
