@@ -249,7 +249,7 @@ impl Session {
             evidence,
             debug: options.debug,
         };
-        let sampler = start_sampler(host, hotspot, memory, session, destinations)?;
+        let sampler = start_sampler(host, Arc::clone(&hotspot), memory, session, destinations)?;
         if hears_pauses {
             let (registry, waker) = (Arc::clone(&registry), sampler.waker());
             let gate = Gate { unloading, waker, registry, memory };

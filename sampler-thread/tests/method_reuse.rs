@@ -127,8 +127,9 @@ impl Scene {
                 None => text(frame.symbol),
             }
         };
-        // The recording holds no libraries, so the C frames that called Java are a gap.
-        stack.frames.iter().rev().map(name).find(|name| name != "[native frames missing]").expect("frames")
+        // Below lie the C frames that called Java, of which the recording holds no libraries.
+        let is_java = |name: &String| name == "[unloaded]" || name.contains('.');
+        stack.frames.iter().rev().map(name).find(is_java).unwrap_or_default()
     }
 }
 
