@@ -32,12 +32,13 @@ const RULES: usize = 1 << 13;
 /// Where the list of libraries comes from.
 const MAPS: &str = "/proc/self/maps";
 
-/// Shortest time between two looks at the list because of an unknown pc.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Longest time a list is believed.
 const BELIEVED: Duration = Duration::from_secs(2);
-/// A look may take this share of the time: a process with 10,000 threads has 20,000 mappings.
-const LOOK_SHARE: u32 = 50;
+/// Looks may take this share of the time, because an unknown pc may stay unknown, and a process with 10,000 threads has
+/// 20,000 mappings.
+const LOOK_SHARE: u32 = 200;
+/// Time for looks that may be saved up: libraries are loaded in bursts, each look takes 0.1 to 1 ms.
+const SAVED_UP: Duration = Duration::from_millis(20);
 
 /// Libraries whose tables or symbols are kept; far above what processes load.
 const MAX_LOADED: usize = 2_000;
@@ -50,7 +51,12 @@ pub struct NativeLibraries {
     rules: Box<[(u64, Option<Rule>)]>,
     /// What the last walk missed.
     missing: Missing,
-    looked: Option<(Instant, Duration)>,
+    /// When the list was read last.
+    looked: Option<Instant>,
+    /// Time spent on looks beyond what was saved up, still to be earned.
+    owed: Duration,
+    /// Time saved up for looks.
+    saved: Duration,
     /// Grows whenever the list changes.
     list: u64,
 }
@@ -86,6 +92,8 @@ impl Default for NativeLibraries {
             rules: vec![(0, None); RULES].into_boxed_slice(),
             missing: Missing::Nothing,
             looked: None,
+            owed: Duration::ZERO,
+            saved: SAVED_UP,
             list: 0,
         }
     }
@@ -113,12 +121,11 @@ impl NativeLibraries {
     /// Looks for libraries that were unloaded; called now and then outside of a walk. Returns whether any pc may mean
     /// another function than before.
     pub fn refresh(&mut self) -> bool {
-        let due = self.looked.is_none_or(|(at, took)| at.elapsed() >= BELIEVED.max(took * LOOK_SHARE));
-        due && self.look()
+        self.looked.is_none_or(|at| at.elapsed() >= BELIEVED) && self.may_look() && self.look()
     }
 
     fn may_look(&self) -> bool {
-        self.looked.is_none_or(|(at, took)| at.elapsed() >= LOOK_PERIOD.max(took * LOOK_SHARE))
+        self.looked.is_none_or(|at| at.elapsed() / LOOK_SHARE >= self.owed)
     }
 
     /// Number of the present list of libraries: with another one a pc may mean another function.
@@ -133,7 +140,13 @@ impl NativeLibraries {
             Ok(bytes) => self.update(&String::from_utf8_lossy(&bytes)),
             Err(_) => false,
         };
-        self.looked = Some((Instant::now(), start.elapsed()));
+        let earned =
+            self.looked.map_or(Duration::ZERO, |at| start.saturating_duration_since(at) / LOOK_SHARE);
+        let took = start.elapsed();
+        let have = (self.saved + earned.saturating_sub(self.owed)).min(SAVED_UP);
+        self.owed = took.saturating_sub(have);
+        self.saved = have.saturating_sub(took);
+        self.looked = Some(Instant::now());
         changed
     }
 
