@@ -16,7 +16,7 @@ use crate::summary::Summary;
 
 const PAGE: &str = include_str!("../ui/flamegraph.html");
 const STYLE: &str = include_str!("../ui/flamegraph.css");
-const MODEL: &str = include_str!("../ui/model.js");
+const MODEL: &str = concat!(include_str!("../ui/model.js"), include_str!("../ui/graph.js"));
 const SCRIPT: &str = include_str!("../ui/flamegraph.js");
 
 /// Data of the page, in columns where there are many rows.

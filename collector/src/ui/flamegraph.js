@@ -1,22 +1,14 @@
-// Drawing and hands: everything the user sees moves through `state` and `refresh`.
+// The page of one profile: threads, search, texts around the graph. Everything moves through `state` and `rebuild`.
 
-const ROW = 19;
-/** Boxes narrower than this many pixels are left out; zooming brings them in. */
-const NARROWEST = 0.5;
 const HOT_ROWS = 300;
 
 const $ = (id) => document.getElementById(id);
-const model = new Model(JSON.parse($("data").textContent));
+const model = new ProfileModel(JSON.parse($("data").textContent));
 const { summary } = model.data;
-const canvas = $("canvas");
-const paper = canvas.getContext("2d");
 const scroll = $("scroll");
+const graph = new Graph($("canvas"), scroll, $("spacer"), { hover: showTip, zoomed });
 
-const state = {
-  threads: "all", icicle: false, reverse: false, order: "self", search: "", chosen: -1,
-  weights: null, view: null, zoom: null, hover: null, cursor: null,
-  matches: null, rows: [], width: 0, height: 0, fromRoot: 0,
-};
+const state = { threads: "all", reverse: false, order: "self", search: "", chosen: -1, weights: null };
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
@@ -62,176 +54,26 @@ function selected() {
 function rebuild() {
   state.weights = model.weigh(selected());
   const View = state.reverse ? CallerView : CalleeView;
-  state.view = state.threads === "split"
+  const view = state.threads === "split"
     ? View.splitByThread(model, model.threads.map((_, index) => index))
     : new View(model, state.weights);
-  state.zoom = state.view.root;
-  state.cursor = null;
+  graph.show(view);
   showHot();
   showLegend();
   find();
-  refresh(true);
+  graph.draw();
 }
 
-// ---- Layout ----
-
-/** Boxes wide enough to be seen, by row from the root. */
-function layOut() {
-  const rows = [];
-  const put = (node, x, width) => (rows[node.depth] ||= []).push({ node, x, width });
-  for (let above = state.zoom.parent; above; above = above.parent) put(above, 0, state.width);
-  const visit = [[state.zoom, 0, state.width]];
-  while (visit.length > 0) {
-    const [node, x, width] = visit.pop();
-    put(node, x, width);
-    let left = x;
-    for (const child of state.view.children(node)) {
-      const share = node.total > 0 ? (child.total / node.total) * width : 0;
-      // Heaviest first: once one is too narrow, the rest is too.
-      if (share < NARROWEST) break;
-      visit.push([child, left, share]);
-      left += share;
-    }
-  }
-  for (const row of rows) row.sort((a, b) => a.x - b.x);
-  state.rows = rows;
-}
-
-function refresh(toRoot) {
-  if (toRoot) state.fromRoot = 0;
-  const { fromRoot } = state;
-  state.width = Math.max(scroll.clientWidth - 12, 50);
-  state.height = scroll.clientHeight;
-  layOut();
-  $("spacer").style.height = `${Math.max(state.rows.length * ROW + 2, state.height)}px`;
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = state.width * ratio;
-  canvas.height = state.height * ratio;
-  canvas.style.width = `${state.width}px`;
-  canvas.style.height = `${state.height}px`;
-  paper.setTransform(ratio, 0, 0, ratio, 0, 0);
-  // What stays in place is the distance from the root, wherever that is.
-  scroll.scrollTop = state.icicle ? fromRoot : scroll.scrollHeight - scroll.clientHeight - fromRoot;
-  $("reset").disabled = state.zoom === state.view.root;
+function zoomed() {
+  $("reset").disabled = graph.zoom === graph.view.root;
   showPath();
-  draw();
-}
-
-/** Upper edge of a row on the canvas. */
-function top(depth) {
-  const y = state.icicle ? depth * ROW : Math.max(state.rows.length * ROW + 2, state.height) - (depth + 1) * ROW;
-  return y - scroll.scrollTop;
-}
-
-// ---- Colours ----
-
-let dark = false;
-let fills = [];
-
-/** Shades of each kind, so that neighbours can be told apart; which one a method gets depends on its name only. */
-const SHADES = 5;
-
-function mix() {
-  fills = KINDS.map(({ hue, saturation }) => Array.from({ length: SHADES }, (_, shade) => {
-    const step = shade - (SHADES - 1) / 2;
-    return dark
-      ? `hsl(${hue + step * 2} ${saturation * 0.78}% ${37 + step * 1.9}%)`
-      : `hsl(${hue + step * 2} ${saturation}% ${72 + step * 2.3}%)`;
-  }));
-}
-
-const shadeOf = new Map();
-function shade(label) {
-  let value = shadeOf.get(label);
-  if (value === undefined) {
-    let hash = 7;
-    for (let i = 0; i < label.length; i++) hash = (hash * 31 + label.charCodeAt(i)) | 0;
-    shadeOf.set(label, (value = Math.abs(hash) % SHADES));
-  }
-  return value;
-}
-
-const swatch = (kind) => fills[kind][(SHADES - 1) / 2];
-
-// ---- Texts in boxes ----
-
-const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
-const measured = new Map();
-function widthOf(text) {
-  let width = measured.get(text);
-  if (width === undefined) measured.set(text, (width = paper.measureText(text).width));
-  return width;
-}
-
-/** Splits `package.Class.method` in front of the class; other names stay whole. */
-function splitName(label) {
-  const match = /^((?:[a-z_][\w$]*\.)+)([A-Z][^\s(]*)$/.exec(label);
-  return match ? [match[1], match[2]] : ["", label];
-}
-
-/** As much of a name as fits: with package, without, the method alone, or its beginning. */
-function fitted(label, width) {
-  if (width < 16) return "";
-  if (widthOf(label) <= width) return label;
-  const short = splitName(label)[1];
-  if (widthOf(short) <= width) return short;
-  const method = short.slice(short.lastIndexOf(".") + 1);
-  if (method && widthOf(method) <= width) return method;
-  const room = Math.floor((width - 8) / (widthOf(method) / Math.max(method.length, 1)));
-  return room >= 2 ? `${method.slice(0, room)}…` : "";
-}
-
-// ---- Drawing ----
-
-function draw() {
-  const ink = dark ? "#f3f5f8" : "#1a1f29";
-  paper.clearRect(0, 0, state.width, state.height);
-  paper.font = FONT;
-  paper.textBaseline = "middle";
-  state.rows.forEach((row, depth) => {
-    const y = top(depth);
-    if (y > state.height || y + ROW < 0) return;
-    for (const { node, x, width } of row) drawBox(node, x, y, width, ink);
-  });
-  for (const [node, line] of [[state.cursor, 2], [state.hover, 1.5]]) outline(node, line, ink);
-}
-
-function drawBox(node, x, y, width, ink) {
-  const hit = state.matches && node.name >= 0 && state.matches[node.name];
-  const faded = (state.matches && !hit) || node.depth < state.zoom.depth;
-  paper.globalAlpha = faded ? 0.38 : 1;
-  paper.fillStyle = hit ? (dark ? "#b5379f" : "#ef8fdf") : fills[node.kind][shade(node.label)];
-  const inner = Math.max(width - (width > 3 ? 1 : 0), 0.5);
-  if (width > 8) {
-    paper.beginPath();
-    paper.roundRect(x, y + 0.5, inner, ROW - 1.5, 2);
-    paper.fill();
-  } else {
-    paper.fillRect(x, y + 0.5, inner, ROW - 1.5);
-  }
-  const text = fitted(node.label, inner - 9);
-  if (text) {
-    paper.globalAlpha = faded ? 0.6 : 1;
-    paper.fillStyle = ink;
-    paper.fillText(text, x + 5, y + ROW / 2 + 0.5);
-  }
-  paper.globalAlpha = 1;
-}
-
-function outline(node, line, ink) {
-  const row = node && state.rows[node.depth];
-  const found = row && row.find((entry) => entry.node === node);
-  if (!found) return;
-  paper.strokeStyle = ink;
-  paper.lineWidth = line;
-  paper.strokeRect(found.x + line / 2, top(node.depth) + line / 2, Math.max(found.width - 1 - line, 1), ROW - 0.5 - line);
 }
 
 // ---- Search ----
 
 function find() {
   const text = state.search.trim();
-  state.matches = null;
+  graph.matches = null;
   $("matched").replaceChildren();
   let test = null;
   if (state.chosen >= 0) {
@@ -249,12 +91,12 @@ function find() {
     test = (name) => name.toLowerCase().includes(wanted);
   }
   if (test) {
-    state.matches = Uint8Array.from(model.names, (name, index) => (test(name, index) ? 1 : 0));
-    const ns = model.matched(state.weights, state.matches);
-    const whole = state.view.root.total;
+    graph.matches = Uint8Array.from(model.names, (name, index) => (test(name, index) ? 1 : 0));
+    const ns = model.matched(state.weights, graph.matches);
+    const whole = graph.view.root.total;
     $("matched").append("matched ", element("b", "", percent(whole > 0 ? ns / whole : 0)), ` · ${duration(ns)}`);
   }
-  for (const row of $("hot").rows) row.classList.toggle("chosen", Boolean(state.matches?.[Number(row.dataset.name)]));
+  for (const row of $("hot").rows) row.classList.toggle("chosen", Boolean(graph.matches?.[Number(row.dataset.name)]));
 }
 
 function search(text, chosen = -1) {
@@ -262,13 +104,13 @@ function search(text, chosen = -1) {
   state.chosen = chosen;
   if ($("search").value !== text) $("search").value = text;
   find();
-  draw();
+  graph.draw();
 }
 
 // ---- Text around the graph ----
 
 function showHot() {
-  const whole = state.view.root.total || 1;
+  const whole = graph.view.root.total || 1;
   const rows = model.methods(state.weights).sort((a, b) => b[state.order] - a[state.order] || b.total - a.total);
   const other = state.order === "self" ? "total" : "self";
   const most = rows.length > 0 ? rows[0][state.order] : 1;
@@ -303,7 +145,7 @@ function showLegend() {
     .map(({ name, kind }) => {
       const entry = element("span");
       const colour = element("i");
-      colour.style.background = swatch(kind);
+      colour.style.background = graph.swatch(kind);
       entry.append(colour, name);
       if (ns[kind] > 0) entry.append(element("em", "", percent(ns[kind] / whole)));
       entry.title = "Share of CPU time with such code running";
@@ -312,7 +154,7 @@ function showLegend() {
 }
 
 function showPath() {
-  const { zoom, view } = state;
+  const { zoom, view } = graph;
   if (zoom === view.root) {
     $("path").textContent = state.reverse
       ? "Running methods at the root, their callers beyond. Click a box to zoom."
@@ -326,19 +168,19 @@ function showTip(node, event) {
   const tip = $("tip");
   tip.hidden = !node;
   if (!node) return;
-  const whole = state.view.root.total || 1;
+  const whole = graph.view.root.total || 1;
   const what = element("div", "what", node.label);
   const times = element("dl");
   for (const [title, ns] of [["Total", node.total], ["Self", node.self]]) {
     times.append(element("dt", "", title), element("dd", "", duration(ns)), element("dd", "", percent(ns / whole)), element("dt", "", ""));
   }
   const kinds = element("div", "kinds");
-  const ns = state.view.kinds(node);
+  const ns = graph.view.kinds(node);
   KINDS.forEach(({ name }, kind) => {
     if (!(ns[kind] > 0) || node.name < 0) return;
     const entry = element("span");
     const colour = element("i");
-    colour.style.background = swatch(kind);
+    colour.style.background = graph.swatch(kind);
     entry.append(colour, `${name} ${percent(ns[kind] / node.total)}`);
     kinds.append(entry);
   });
@@ -425,32 +267,13 @@ function showAccount(parts) {
 
 // ---- Hands ----
 
-function boxAt(event) {
-  const area = canvas.getBoundingClientRect();
-  const x = event.clientX - area.left;
-  const y = event.clientY - area.top;
-  const depth = state.icicle
-    ? Math.floor((y + scroll.scrollTop) / ROW)
-    : Math.floor((Math.max(state.rows.length * ROW + 2, state.height) - (y + scroll.scrollTop)) / ROW);
-  return state.rows[depth]?.find((entry) => x >= entry.x && x < entry.x + entry.width)?.node || null;
-}
-
-function zoom(node) {
-  if (!node) return;
-  state.zoom = node;
-  state.hover = null;
-  showTip(null);
-  refresh(false);
-}
-
 function press(pairs) {
   for (const [id, pressed] of pairs) $(id).setAttribute("aria-pressed", String(pressed));
 }
 
 function orient(icicle) {
-  state.icicle = icicle;
   press([["icicle", icicle], ["flame", !icicle]]);
-  refresh(true);
+  graph.orient(icicle);
 }
 
 function direct(reverse) {
@@ -466,40 +289,16 @@ function order(by) {
   find();
 }
 
-function setTheme(value) {
-  dark = value;
+function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   $("theme").textContent = dark ? "Light" : "Dark";
-  mix();
-  if (state.view) {
-    showLegend();
-    draw();
-  }
-}
-
-function move(key) {
-  const at = state.cursor || state.zoom;
-  const siblings = at.parent ? state.view.children(at.parent) : [at];
-  const index = siblings.indexOf(at);
-  const deeper = state.icicle ? "ArrowDown" : "ArrowUp";
-  const to = key === "ArrowLeft" ? siblings[index - 1]
-    : key === "ArrowRight" ? siblings[index + 1]
-    : key === deeper ? state.view.children(at)[0]
-    : at.parent;
-  if (!to || !state.rows[to.depth]?.some((entry) => entry.node === to)) return;
-  state.cursor = to;
-  const y = top(to.depth);
-  if (y < 0) scroll.scrollTop += y - ROW;
-  if (y + ROW > state.height) scroll.scrollTop += y + 2 * ROW - state.height;
-  draw();
-  const row = state.rows[to.depth].find((entry) => entry.node === to);
-  const area = canvas.getBoundingClientRect();
-  showTip(to, { clientX: area.left + row.x, clientY: area.top + top(to.depth) });
+  graph.setTheme(dark);
+  if (graph.view) showLegend();
 }
 
 function escape() {
   if (state.search || state.chosen >= 0) search("");
-  else zoom(state.view.root);
+  else graph.zoomTo(graph.view.root);
   $("search").blur();
   scroll.focus({ preventScroll: true });
 }
@@ -511,40 +310,18 @@ function onKey(event) {
   const actions = {
     "/": () => $("search").focus(),
     "?": () => $("keys").showModal(),
-    i: () => orient(!state.icicle),
+    i: () => orient(!graph.icicle),
     r: () => direct(!state.reverse),
-    t: () => setTheme(!dark),
-    Enter: () => event.target instanceof HTMLButtonElement || zoom(state.cursor),
+    t: () => setTheme(!graph.dark),
+    Enter: () => event.target instanceof HTMLButtonElement || graph.zoomTo(graph.cursor),
   };
-  const action = event.key.startsWith("Arrow") ? () => move(event.key) : actions[event.key];
+  const action = event.key.startsWith("Arrow") ? () => graph.move(event.key) : actions[event.key];
   if (!action || (event.key === "Enter" && event.target instanceof HTMLButtonElement)) return;
   event.preventDefault();
   action();
 }
 
 function listen() {
-  canvas.addEventListener("mousemove", (event) => {
-    const node = boxAt(event);
-    if (node !== state.hover) {
-      state.hover = node;
-      draw();
-    }
-    canvas.style.cursor = node ? "pointer" : "default";
-    showTip(node, event);
-  });
-  canvas.addEventListener("mouseleave", () => {
-    state.hover = null;
-    showTip(null);
-    draw();
-  });
-  canvas.addEventListener("click", (event) => zoom(boxAt(event)));
-  scroll.addEventListener("scroll", () => requestAnimationFrame(() => {
-    // While a change of size is waiting to be laid out, the position is not the user's.
-    if (scroll.clientHeight !== state.height) return;
-    state.fromRoot = state.icicle ? scroll.scrollTop : scroll.scrollHeight - scroll.clientHeight - scroll.scrollTop;
-    draw();
-  }));
-  new ResizeObserver(() => requestAnimationFrame(() => state.view && refresh(false))).observe(scroll);
   document.addEventListener("keydown", onKey);
   $("threads").addEventListener("change", (event) => {
     state.threads = event.target.value;
@@ -558,8 +335,8 @@ function listen() {
   });
   const onClick = {
     flame: () => orient(false), icicle: () => orient(true), forward: () => direct(false), reverse: () => direct(true),
-    "by-self": () => order("self"), "by-total": () => order("total"), reset: () => zoom(state.view.root),
-    theme: () => setTheme(!dark), help: () => $("keys").showModal(),
+    "by-self": () => order("self"), "by-total": () => order("total"), reset: () => graph.zoomTo(graph.view.root),
+    theme: () => setTheme(!graph.dark), help: () => $("keys").showModal(),
     "account-toggle": () => {
       $("account").hidden = !$("account").hidden;
       $("account-toggle").setAttribute("aria-expanded", String(!$("account").hidden));

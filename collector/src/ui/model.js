@@ -18,31 +18,24 @@ const KINDS = [
 ];
 const MARKER = 9;
 
+/** A call tree in columns: node 0 is the root, a parent comes before its children. */
 class Model {
-  constructor(data) {
-    this.data = data;
-    this.names = data.names;
-    this.threads = data.summary.threads;
-    const count = data.parents.length + 1;
+  /** `steps` lead from each node but the root back to its parent; `name` and `kind` have an entry for every node. */
+  constructor(names, steps, name, kind) {
+    const count = steps.length + 1;
+    this.names = names;
     this.count = count;
+    this.name = name;
+    this.kind = kind;
     this.parent = new Int32Array(count);
-    this.name = new Int32Array(count);
-    this.kind = new Uint8Array(count);
     this.firstChild = new Int32Array(count).fill(-1);
     this.nextChild = new Int32Array(count).fill(-1);
-    this.name[0] = data.frame_names[0];
-    this.kind[0] = MARKER;
     for (let node = 1; node < count; node++) {
-      const frame = data.node_frames[node - 1];
-      const parent = node - data.parents[node - 1];
+      const parent = node - steps[node - 1];
       this.parent[node] = parent;
-      this.name[node] = data.frame_names[frame];
-      this.kind[node] = data.frame_kinds[frame];
       this.nextChild[node] = this.firstChild[parent];
       this.firstChild[parent] = node;
     }
-    let node = 0;
-    this.sampleNode = data.sample_nodes.map((step) => (node += step));
     this.outermost = this.findOutermost();
   }
 
@@ -65,33 +58,6 @@ class Model {
       for (let child = this.firstChild[node]; child >= 0; child = this.nextChild[child]) visit.push(child);
     }
     return outermost;
-  }
-
-  /** CPU time of every node from the threads that `includes` accepts. */
-  weigh(includes) {
-    const self = new Float64Array(this.count);
-    const { sample_threads: threads, sample_ns: ns } = this.data;
-    for (let i = 0; i < ns.length; i++) if (includes(threads[i])) self[this.sampleNode[i]] += ns[i];
-    const total = Float64Array.from(self);
-    for (let node = this.count - 1; node > 0; node--) total[this.parent[node]] += total[node];
-    return { self: (node) => self[node], total: (node) => total[node], selfNs: self, totalNs: total };
-  }
-
-  /** As `weigh` for a single thread, sparse, for views that show many threads at once. */
-  weighThread(thread) {
-    const self = new Map();
-    const total = new Map();
-    const { sample_threads: threads, sample_ns: ns } = this.data;
-    for (let i = 0; i < ns.length; i++) {
-      if (threads[i] !== thread) continue;
-      let node = this.sampleNode[i];
-      self.set(node, (self.get(node) || 0) + ns[i]);
-      for (;; node = this.parent[node]) {
-        total.set(node, (total.get(node) || 0) + ns[i]);
-        if (node === 0) break;
-      }
-    }
-    return { self: (node) => self.get(node) || 0, total: (node) => total.get(node) || 0, leaves: self };
   }
 
   /** Self and total CPU time by name, as { name, self, total }. */
@@ -124,6 +90,46 @@ class Model {
     const ns = new Float64Array(KINDS.length);
     for (let node = 1; node < this.count; node++) ns[this.kind[node]] += weights.selfNs[node];
     return ns;
+  }
+}
+
+/** The model of a page that holds its samples, thread by thread. */
+class ProfileModel extends Model {
+  constructor(data) {
+    const name = Int32Array.from([0, ...data.node_frames], (frame, node) => data.frame_names[node === 0 ? 0 : frame]);
+    const kind = Uint8Array.from([0, ...data.node_frames], (frame, node) => (node === 0 ? MARKER : data.frame_kinds[frame]));
+    super(data.names, data.parents, name, kind);
+    this.data = data;
+    this.threads = data.summary.threads;
+    let node = 0;
+    this.sampleNode = data.sample_nodes.map((step) => (node += step));
+  }
+
+  /** CPU time of every node from the threads that `includes` accepts. */
+  weigh(includes) {
+    const self = new Float64Array(this.count);
+    const { sample_threads: threads, sample_ns: ns } = this.data;
+    for (let i = 0; i < ns.length; i++) if (includes(threads[i])) self[this.sampleNode[i]] += ns[i];
+    const total = Float64Array.from(self);
+    for (let node = this.count - 1; node > 0; node--) total[this.parent[node]] += total[node];
+    return { self: (node) => self[node], total: (node) => total[node], selfNs: self, totalNs: total };
+  }
+
+  /** As `weigh` for a single thread, sparse, for views that show many threads at once. */
+  weighThread(thread) {
+    const self = new Map();
+    const total = new Map();
+    const { sample_threads: threads, sample_ns: ns } = this.data;
+    for (let i = 0; i < ns.length; i++) {
+      if (threads[i] !== thread) continue;
+      let node = this.sampleNode[i];
+      self.set(node, (self.get(node) || 0) + ns[i]);
+      for (;; node = this.parent[node]) {
+        total.set(node, (total.get(node) || 0) + ns[i]);
+        if (node === 0) break;
+      }
+    }
+    return { self: (node) => self.get(node) || 0, total: (node) => total.get(node) || 0, leaves: self };
   }
 }
 

@@ -1,0 +1,169 @@
+// The timeline: a row for each process or thread, a column for each stretch of time, coloured by processors in use.
+
+const HEAT_ROW = 17;
+const HEAT_AXIS = 18;
+const HEAT_NAMES = 210;
+
+class Heat {
+  constructor(canvas, scroll) {
+    this.canvas = canvas;
+    this.scroll = scroll;
+    this.paper = canvas.getContext("2d");
+    this.data = null;
+    /** Positions between which the mouse drags, or null. */
+    this.drag = null;
+    this.listen();
+  }
+
+  show(data) {
+    this.data = data;
+    const whole = data.rows.reduce((sum, row) => sum + row.cpu_ns.reduce((ns, cell) => ns + cell, 0), 0);
+    const width = data.to_ns - data.from_ns;
+    $("range").textContent = width > 0
+      ? `${clock(data.from_ns)} to ${clock(data.to_ns)} · ${duration(whole)} CPU time · ${(whole / width).toFixed(2)} processors in use · ${duration(data.bucket_ns)} a column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}`
+      : "Nothing was recorded in this range";
+    this.draw();
+  }
+
+  /** Width of a column in pixels. */
+  step() {
+    const columns = Math.max(1, Math.ceil((this.data.to_ns - this.data.from_ns) / this.data.bucket_ns));
+    return (this.canvas.clientWidth - HEAT_NAMES - 16) / columns;
+  }
+
+  title(row) {
+    const process = processes.find((known) => known.process === row.process);
+    const name = process ? process.service || process.command : row.process;
+    if (at.rows === "process") return process ? `${name} (${process.pid})` : name;
+    return at.process ? row.thread : `${row.thread} · ${name}`;
+  }
+
+  draw() {
+    if (!this.data) return;
+    const { canvas, paper, data } = this;
+    const ratio = window.devicePixelRatio || 1;
+    const width = this.scroll.clientWidth;
+    const rows = data.rows.length;
+    const height = Math.max(rows, 1) * HEAT_ROW + HEAT_AXIS;
+    canvas.style.height = `${height}px`;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    paper.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paper.clearRect(0, 0, width, height);
+    paper.font = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
+    paper.textBaseline = "middle";
+    const style = getComputedStyle(document.documentElement);
+    const [dim, text, line, accent] = ["--dim", "--text", "--line", "--accent"].map((name) => style.getPropertyValue(name).trim());
+    const most = Math.max(1, ...data.rows.map((row) => Math.max(0, ...row.cpu_ns)));
+    const step = this.step();
+    data.rows.forEach((row, index) => {
+      const y = HEAT_AXIS + index * HEAT_ROW;
+      paper.fillStyle = text;
+      paper.save();
+      paper.beginPath();
+      paper.rect(16, y, HEAT_NAMES - 24, HEAT_ROW);
+      paper.clip();
+      paper.fillText(this.title(row), 16, y + HEAT_ROW / 2);
+      paper.restore();
+      paper.fillStyle = line;
+      paper.globalAlpha = 0.35;
+      paper.fillRect(HEAT_NAMES, y + 1, width - HEAT_NAMES - 16, HEAT_ROW - 2);
+      paper.globalAlpha = 1;
+      row.cpu_ns.forEach((ns, column) => {
+        if (ns === 0) return;
+        paper.fillStyle = heatColour(Math.sqrt(ns / most));
+        paper.fillRect(HEAT_NAMES + column * step, y + 1, Math.max(step - (step > 4 ? 1 : 0), 0.6), HEAT_ROW - 2);
+      });
+    });
+    this.drawAxis(dim, width);
+    if (this.drag) {
+      const [a, b] = [Math.min(...this.drag), Math.max(...this.drag)];
+      paper.fillStyle = accent;
+      paper.globalAlpha = 0.22;
+      paper.fillRect(a, HEAT_AXIS, b - a, height - HEAT_AXIS);
+      paper.globalAlpha = 1;
+    }
+  }
+
+  drawAxis(colour, width) {
+    const { data, paper } = this;
+    const span = data.to_ns - data.from_ns;
+    if (span <= 0) return;
+    const room = width - HEAT_NAMES - 16;
+    const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800];
+    const every = (steps.find((s) => (s * 1e9 / span) * room >= 80) || 2592000) * 1e9;
+    paper.fillStyle = colour;
+    const zone = new Date().getTimezoneOffset() * 60e9;
+    for (let ns = Math.ceil((data.from_ns - zone) / every) * every + zone; ns < data.to_ns; ns += every) {
+      const x = HEAT_NAMES + ((ns - data.from_ns) / span) * room;
+      paper.fillRect(x, HEAT_AXIS - 4, 1, 4);
+      paper.fillText(every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11), x + 3, HEAT_AXIS / 2 - 1);
+    }
+  }
+
+  timeAt(x) {
+    const { data } = this;
+    const share = (x - HEAT_NAMES) / (this.canvas.clientWidth - HEAT_NAMES - 16);
+    return data.from_ns + Math.min(Math.max(share, 0), 1) * (data.to_ns - data.from_ns);
+  }
+
+  rowAt(y) {
+    return this.data?.rows[Math.floor((y - HEAT_AXIS) / HEAT_ROW)];
+  }
+
+  choose(row) {
+    if (at.rows === "process") return go({ process: at.process === row.process ? null : row.process });
+    go({ process: row.process, thread: at.thread === row.thread ? null : row.thread });
+  }
+
+  tip(event) {
+    const row = this.rowAt(event.offsetY);
+    if (!row || event.offsetX < HEAT_NAMES) {
+      this.canvas.style.cursor = row ? "pointer" : "crosshair";
+      return hideTip();
+    }
+    this.canvas.style.cursor = "crosshair";
+    const column = Math.floor((event.offsetX - HEAT_NAMES) / this.step());
+    const ns = row.cpu_ns[column] || 0;
+    const tip = $("tip");
+    tip.hidden = false;
+    tip.replaceChildren(
+      element("div", "what", this.title(row)),
+      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} CPU time · ${(ns / this.data.bucket_ns).toFixed(2)} processors`),
+    );
+    placeTip(event);
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("mousedown", (event) => {
+      if (event.offsetX >= HEAT_NAMES && event.offsetY >= 0) this.drag = [event.offsetX, event.offsetX];
+    });
+    canvas.addEventListener("mousemove", (event) => {
+      if (!this.data) return;
+      if (!this.drag) return this.tip(event);
+      this.drag[1] = event.offsetX;
+      hideTip();
+      this.draw();
+    });
+    canvas.addEventListener("mouseleave", hideTip);
+    canvas.addEventListener("click", (event) => {
+      const row = this.rowAt(event.offsetY);
+      if (row && event.offsetX < HEAT_NAMES) this.choose(row);
+    });
+    addEventListener("mouseup", () => {
+      if (!this.drag) return;
+      const [a, b] = this.drag;
+      this.drag = null;
+      if (Math.abs(a - b) < 4) return this.draw();
+      go({ from: seconds(this.timeAt(Math.min(a, b))), to: seconds(this.timeAt(Math.max(a, b))) });
+    });
+    new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.scroll);
+  }
+}
+
+/** From barely used to as busy as the busiest. */
+function heatColour(share) {
+  const hue = 46 - share * 34;
+  return isDark() ? `hsl(${hue} ${60 + share * 25}% ${22 + share * 36}%)` : `hsl(${hue} ${70 + share * 18}% ${88 - share * 40}%)`;
+}
