@@ -32,4 +32,5 @@ pub mod profile;
 pub mod quantity;
 pub mod query;
 pub mod recording;
+pub mod store;
 pub mod summary;
