@@ -13,6 +13,8 @@ pub enum StoreError {
     Full,
     /// Reading or writing failed for another reason.
     Io(io::ErrorKind),
+    /// There is no store in the directory.
+    NoStore,
     /// Another process has the store open.
     InUse,
     /// The store was written by another version of its schema.
@@ -32,7 +34,10 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Full => f.write_str("the disk of the store is full"),
             StoreError::Io(kind) => write!(f, "the store cannot be read or written: {kind}"),
-            StoreError::InUse => f.write_str("the store is in use by another process"),
+            StoreError::NoStore => f.write_str("there is no store here"),
+            StoreError::InUse => {
+                f.write_str("the store is in use by another process; a running collector answers at its --http address")
+            }
             StoreError::Version(version) => {
                 write!(f, "the store has schema version {version}, this program reads {}", super::partition::SCHEMA)
             }

@@ -127,6 +127,16 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(directory: &Path, retention: Retention, partitions: Vec<Arc<Partition>>) -> Shared {
+        Shared {
+            directory: directory.to_owned(),
+            retention,
+            partitions: RwLock::new(partitions),
+            counters: Counters::default(),
+            failing: Mutex::new(None),
+        }
+    }
+
     fn current(&self) -> Result<Arc<Partition>, StoreError> {
         self.partitions.read().last().cloned().ok_or(StoreError::Closed)
     }
@@ -138,6 +148,7 @@ pub struct Store {
     shared: Arc<Shared>,
     requests: Option<SyncSender<Request>>,
     writer: Option<JoinHandle<()>>,
+    is_recording: bool,
     cut: Option<FramingError>,
 }
 
@@ -148,30 +159,30 @@ impl Store {
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
         fs::create_dir_all(directory)?;
-        let now_s = now_s();
-        let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == upkeep::EXTENSION))
-            .collect();
-        paths.sort();
+        let mut paths = partition_paths(directory)?;
         if paths.is_empty() {
-            paths.push(upkeep::new_path(directory, now_s));
+            paths.push(upkeep::new_path(directory, now_s()));
         }
-        let partitions =
-            paths.iter().map(|path| Ok(Arc::new(Partition::open(path, now_s)?))).collect::<Result<_, StoreError>>()?;
-        let shared = Arc::new(Shared {
-            directory: directory.to_owned(),
-            retention,
-            partitions: RwLock::new(partitions),
-            counters: Counters::default(),
-            failing: Mutex::new(None),
-        });
+        let shared = Arc::new(Shared::new(directory, retention, open_all(&paths)?));
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
             .name("store".into())
             .spawn(move || writer::run(&writer_shared, &receiver))?;
-        Ok(Store { shared, requests: Some(sender), writer: Some(writer), cut: None })
+        Ok(Store { shared, requests: Some(sender), writer: Some(writer), is_recording: false, cut: None })
+    }
+
+    /// Opens the store in `directory` to put questions to it, which changes nothing in it.
+    ///
+    /// # Errors
+    /// If there is none, or it is in use.
+    pub fn open_for_reading(directory: &Path) -> Result<Store, StoreError> {
+        let paths = partition_paths(directory)?;
+        if paths.is_empty() {
+            return Err(StoreError::NoStore);
+        }
+        let shared = Arc::new(Shared::new(directory, Retention::default(), open_all(&paths)?));
+        Ok(Store { shared, requests: None, writer: None, is_recording: false, cut: None })
     }
 
     /// Reads the recording at `path` into memory, to be asked the same questions as a store.
@@ -185,14 +196,9 @@ impl Store {
         for message in reader.by_ref() {
             head.apply(session_id, message);
         }
-        let shared = Shared {
-            directory: path.to_owned(),
-            retention: Retention::default(),
-            partitions: RwLock::new(vec![Arc::new(Partition::in_memory(head))]),
-            counters: Counters::default(),
-            failing: Mutex::new(None),
-        };
-        Ok(Store { shared: Arc::new(shared), requests: None, writer: None, cut: reader.cut() })
+        let partitions = vec![Arc::new(Partition::in_memory(head))];
+        let shared = Arc::new(Shared::new(path, Retention::default(), partitions));
+        Ok(Store { shared, requests: None, writer: None, is_recording: true, cut: reader.cut() })
     }
 
     /// Why the recording ends before its last byte, `None` if it does not or if this is no recording.
@@ -203,6 +209,11 @@ impl Store {
     /// Directory or file.
     pub fn path(&self) -> &Path {
         &self.shared.directory
+    }
+
+    /// Whether this is a recording, whose time has ended.
+    pub fn is_recording(&self) -> bool {
+        self.is_recording
     }
 
     /// The parts of the store, oldest first; a range of time can touch several.
@@ -304,6 +315,21 @@ impl SessionWriter {
         let session = self.session;
         writer::ask(&self.requests, |reply| Request::Append { session, bytes, messages: decoded, reply })
     }
+}
+
+/// Files of a store, oldest first.
+fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == upkeep::EXTENSION))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
+    let now_s = now_s();
+    paths.iter().map(|path| Ok(Arc::new(Partition::open(path, now_s)?))).collect()
 }
 
 fn now_s() -> u64 {

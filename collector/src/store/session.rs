@@ -42,6 +42,10 @@ pub(super) struct SessionRow {
     unknown_samples: u64,
     #[prost(uint64, tag = "11")]
     last_sequence: u64,
+    #[prost(uint64, tag = "12")]
+    retired_kernel_ns: u64,
+    #[prost(uint64, tag = "13")]
+    retired_sampled_ns: u64,
 }
 
 /// Everything about a session but its samples. Times are nanoseconds since the epoch.
@@ -69,6 +73,9 @@ pub struct Session {
     /// Samples whose stack was never defined.
     pub unknown_samples: u64,
     pub(super) last_sequence: u64,
+    /// Sums of accounts that are no longer kept.
+    retired_kernel_ns: u64,
+    retired_sampled_ns: u64,
     pub(super) threads: FxHashMap<u32, Thread>,
     pub(super) accounts: FxHashMap<u32, ThreadAccount>,
     pub(super) private: Option<Box<PrivateIds>>,
@@ -123,14 +130,33 @@ impl Session {
             self.accounts.insert(account.thread, account);
         }
         if self.accounts.len() > 2 * ENDED_ACCOUNTS {
-            let mut ended = self.accounts.values().filter(|account| account.ended).count();
-            self.accounts.retain(|_, account| {
-                let is_surplus = account.ended && ended > ENDED_ACCOUNTS;
-                ended -= usize::from(is_surplus);
-                !is_surplus
-            });
+            let ended = self.accounts.values().filter(|account| account.ended).count();
+            self.retire(ended.saturating_sub(ENDED_ACCOUNTS));
         }
         self.statistics = Some(statistics);
+    }
+
+    /// Sums up `count` accounts of ended threads.
+    fn retire(&mut self, count: usize) {
+        let ended: Vec<u32> =
+            self.accounts.values().filter(|account| account.ended).map(|account| account.thread).take(count).collect();
+        for account in ended.into_iter().filter_map(|thread| self.accounts.remove(&thread)) {
+            self.retired_kernel_ns =
+                self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
+            self.retired_sampled_ns = self.retired_sampled_ns.saturating_add(account.sampled_ns);
+        }
+    }
+
+    /// CPU time of all threads by the kernel's clocks since their timers ran.
+    pub fn kernel_ns(&self) -> u64 {
+        self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
+            sum.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns))
+        })
+    }
+
+    /// CPU time of all samples that the agent says it has sent.
+    pub fn accounted_sampled_ns(&self) -> u64 {
+        self.accounts.values().fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
     }
 
     /// The number under which samples of `thread` go on when threads are no longer told apart.
@@ -173,13 +199,13 @@ impl Session {
         let mut session = Session {
             threads: FxHashMap::default(),
             groups: FxHashMap::default(),
-            accounts: self.accounts.iter().filter(|(id, _)| !is_over(id)).map(|(&id, account)| (id, account.clone())).collect(),
             private: None,
             fresh_threads: Vec::new(),
             fresh_definitions: Vec::new(),
             is_changed: true,
             ..self.clone()
         };
+        session.retire(usize::MAX);
         for thread in threads {
             session.add_thread(thread);
         }
@@ -203,6 +229,8 @@ impl Session {
             sampled_ns: self.sampled_ns,
             unknown_samples: self.unknown_samples,
             last_sequence: self.last_sequence,
+            retired_kernel_ns: self.retired_kernel_ns,
+            retired_sampled_ns: self.retired_sampled_ns,
         }
     }
 
@@ -218,6 +246,8 @@ impl Session {
             sampled_ns: row.sampled_ns,
             unknown_samples: row.unknown_samples,
             last_sequence: row.last_sequence,
+            retired_kernel_ns: row.retired_kernel_ns,
+            retired_sampled_ns: row.retired_sampled_ns,
             ..Session::default()
         };
         if let Some(statistics) = row.statistics {

@@ -89,6 +89,25 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Samples that do not compress, so that files have to grow.
+    fn noise(&mut self, stack: u64, seed: u64, count: u64) -> (u64, Vec<u8>) {
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 40
+        };
+        let batch = SampleBatch {
+            time_delta_ns: (0..count).map(|_| (random() % 1_000_000) as i64).collect(),
+            thread: vec![1; count as usize],
+            stack: vec![stack; count as usize],
+            cpu_ns: vec![INTERVAL_NS; count as usize],
+            ..SampleBatch::default()
+        };
+        self.message(Body::Samples(batch))
+    }
+}
+
 fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u64, StoreError> {
     let writer = store.session(&agent.hello).expect("open store");
     writer.append(messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
@@ -171,9 +190,8 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     limit.store(store.status().stored_bytes, Ordering::Relaxed);
     let mut refused = None;
     let mut kept = 0;
-    // Random times do not compress, so that the file has to grow.
-    for round in 0..10_000u64 {
-        let message = agent.samples(stack, round, 200 + round.wrapping_mul(2_654_435_761) % 100);
+    for round in 0..1000u64 {
+        let message = agent.noise(stack, round, 20_000);
         match append(&store, &agent, std::slice::from_ref(&message)) {
             Ok(sequence) => {
                 assert_eq!(sequence, message.0);
