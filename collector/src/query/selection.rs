@@ -195,6 +195,11 @@ impl Selection {
         }
     }
 
+    /// Whether a time was chosen; without one, processes are wanted even before their first sample.
+    pub(super) fn has_time(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
     pub(super) fn wants_session(&self, id: u64, session: &Session) -> bool {
         let is_named = |wanted: &String| {
             *wanted == format!("{id:016x}")

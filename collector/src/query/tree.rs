@@ -187,7 +187,8 @@ impl Tree {
         let mut methods: Vec<MethodCost> = costs
             .into_iter()
             .zip(&self.names)
-            .filter(|((_, total_ns), _)| *total_ns > 0)
+            // The mark above a cut stack is no method: nothing runs in it.
+            .filter(|((own, total_ns), name)| *total_ns > 0 && (own.samples > 0 || !name.starts_with('[')))
             .map(|((own, total_ns), name)| MethodCost {
                 name: name.clone(),
                 self_ns: own.cpu_ns,

@@ -154,6 +154,7 @@ impl Head {
             open.count.push(1);
             session.unknown_samples += u64::from(stack == 0);
             session.sampled_ns = session.sampled_ns.saturating_add(cpu_ns);
+            session.first_ns = session.first_ns.min(wall_ns);
             session.last_ns = session.last_ns.max(wall_ns);
         }
         session.samples += rows as u64;
