@@ -239,6 +239,15 @@ impl Store {
         writer::ask(requests, |reply| Request::Fold { reply }).map(drop)
     }
 
+    /// Does what is due: roll-ups, a new partition, retention. The writer does so every minute by itself.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
+        writer::ask(requests, |reply| Request::Upkeep { reply }).map(drop)
+    }
+
     /// Counters and sizes.
     pub fn status(&self) -> Status {
         let partitions = self.shared.partitions.read().clone();

@@ -42,6 +42,9 @@ pub(super) enum Request {
     Fold {
         reply: SyncSender<Result<u64, StoreError>>,
     },
+    Upkeep {
+        reply: SyncSender<Result<u64, StoreError>>,
+    },
     End,
 }
 
@@ -78,6 +81,9 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
                     appends.push((session, bytes, messages, reply));
                 }
                 Request::Fold { reply } => folds.push(reply),
+                Request::Upkeep { reply } => {
+                    let _ = reply.send(upkeep::run(shared, now_s()).map(|()| 0));
+                }
                 Request::End => ends = true,
             }
             next = if bytes_waiting < GROUP_BYTES && !ends { requests.try_recv().ok() } else { None };
