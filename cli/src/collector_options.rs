@@ -204,7 +204,10 @@ impl CollectorArguments {
         };
         let retention = Retention {
             age: time(self.keep, file.keep, default.age),
-            bytes: self.keep_bytes.or(file.keep_bytes.map(|text| text.0)).map_or(default.bytes, |size| size.0),
+            bytes: self
+                .keep_bytes
+                .or(file.keep_bytes.map(|text| text.0))
+                .map_or(default.bytes, |size| size.0),
             samples: time(self.keep_samples, file.keep_samples, default.samples),
             minutes: time(self.keep_minutes, file.keep_minutes, default.minutes),
             hours: time(self.keep_hours, file.keep_hours, default.hours),
@@ -229,7 +232,13 @@ impl CollectorArguments {
             _ => anyhow::bail!("tls_cert and tls_key are needed together"),
         };
         let token_file = self.token_file.or(file.token_file);
-        Ok(CollectorOptions { listen, keep, token_file, certificate, insecure: self.insecure || file.insecure })
+        Ok(CollectorOptions {
+            listen,
+            keep,
+            token_file,
+            certificate,
+            insecure: self.insecure || file.insecure,
+        })
     }
 }
 

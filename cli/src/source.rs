@@ -39,7 +39,8 @@ impl Source {
         match self {
             Source::Path(_) => {
                 let store = self.open()?;
-                let (question, name) = question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
+                let (question, name) =
+                    question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
                 Ok(question::answer(&store, question, name, pairs, now_ns())?.bytes)
             }
             Source::Url(url) => fetch(url, question, pairs),
@@ -52,7 +53,9 @@ impl Source {
             Source::Path(path) if path.is_dir() => {
                 Store::open_for_reading(path).with_context(|| path.display().to_string())
             }
-            Source::Path(path) => Store::of_recording(path).map_err(|error| anyhow!("{}: {error}", path.display())),
+            Source::Path(path) => {
+                Store::of_recording(path).map_err(|error| anyhow!("{}: {error}", path.display()))
+            }
             Source::Url(url) => bail!("{url} is a collector, a FILE or DIR is needed"),
         }
     }

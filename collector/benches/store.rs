@@ -106,7 +106,9 @@ fn ingest(files: &[String]) {
                         };
                         let count = rest.iter().take_while(fits).count().max(1);
                         let (now, later) = rest.split_at(count);
-                        writer.append(now.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]))).expect("stored");
+                        writer
+                            .append(now.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
+                            .expect("stored");
                         rest = later;
                     }
                     done.fetch_add(stream.iter().map(samples_in).sum(), Ordering::Relaxed);
@@ -118,9 +120,23 @@ fn ingest(files: &[String]) {
     let (wall, spent) = (began.elapsed(), cpu() - cpu_began);
     let status = store.status();
     let samples = status.samples as f64;
-    println!("{} samples of {} streams, {} commits, {} folds", status.samples, streams.len(), status.commits, status.folds);
-    println!("{:.0} samples/s of wall time, {:.0} samples/s of CPU time (one core)", samples / wall.as_secs_f64(), samples / spent.as_secs_f64());
-    println!("received {:.1} bytes a sample, stored {:.1}", status.received_bytes as f64 / samples, status.stored_bytes as f64 / samples);
+    println!(
+        "{} samples of {} streams, {} commits, {} folds",
+        status.samples,
+        streams.len(),
+        status.commits,
+        status.folds
+    );
+    println!(
+        "{:.0} samples/s of wall time, {:.0} samples/s of CPU time (one core)",
+        samples / wall.as_secs_f64(),
+        samples / spent.as_secs_f64()
+    );
+    println!(
+        "received {:.1} bytes a sample, stored {:.1}",
+        status.received_bytes as f64 / samples,
+        status.stored_bytes as f64 / samples
+    );
     println!("dictionary in memory: {} bytes", status.dictionary_bytes);
     store.close().expect("fold");
 }
@@ -138,10 +154,26 @@ fn compress(files: &[String]) {
     type Pack = fn(&[u8]) -> Vec<u8>;
     type Unpack = fn(&[u8]) -> Vec<u8>;
     let candidates: [(&str, Pack, Unpack); 4] = [
-        ("lz4_flex", |bytes| lz4_flex::compress_prepend_size(bytes), |bytes| lz4_flex::decompress_size_prepended(bytes).expect("own")),
-        ("zstd -1", |bytes| zstd::bulk::compress(bytes, -1).expect("room"), |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own")),
-        ("zstd 1", |bytes| zstd::bulk::compress(bytes, 1).expect("room"), |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own")),
-        ("zstd 3", |bytes| zstd::bulk::compress(bytes, 3).expect("room"), |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own")),
+        (
+            "lz4_flex",
+            |bytes| lz4_flex::compress_prepend_size(bytes),
+            |bytes| lz4_flex::decompress_size_prepended(bytes).expect("own"),
+        ),
+        (
+            "zstd -1",
+            |bytes| zstd::bulk::compress(bytes, -1).expect("room"),
+            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
+        ),
+        (
+            "zstd 1",
+            |bytes| zstd::bulk::compress(bytes, 1).expect("room"),
+            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
+        ),
+        (
+            "zstd 3",
+            |bytes| zstd::bulk::compress(bytes, 3).expect("room"),
+            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
+        ),
     ];
     for (name, pack, unpack) in candidates {
         let began = cpu();
@@ -159,7 +191,12 @@ fn compress(files: &[String]) {
         let unpacking = cpu() - began;
         let size: usize = packed.iter().map(Vec::len).sum();
         let speed = |time: Duration| (whole * 10) as f64 / 1e6 / time.as_secs_f64();
-        println!("{name:<9} {:>5.1} % of the bytes, {:>5.0} MB/s in, {:>5.0} MB/s out", size as f64 / whole as f64 * 100.0, speed(packing), speed(unpacking));
+        println!(
+            "{name:<9} {:>5.1} % of the bytes, {:>5.0} MB/s in, {:>5.0} MB/s out",
+            size as f64 / whole as f64 * 100.0,
+            speed(packing),
+            speed(unpacking)
+        );
     }
 }
 
@@ -222,7 +259,8 @@ fn query() {
     let directory = tempfile::tempdir_in(".").expect("directory beside the sources, on a real disk");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let (definitions, stacks) = dictionary();
-    let now_ns = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("time").as_nanos() as u64;
+    let now_ns =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("time").as_nanos() as u64;
     let start_ns = (now_ns / (3600 * NS) - 2) * 3600 * NS;
     let mut random = Random(2);
     let began = Instant::now();
@@ -245,11 +283,18 @@ fn query() {
             writer.append([(sequence, &bytes[..])]).expect("stored");
         };
         send(Body::Hello(hello));
-        send(Body::Dictionary(definitions.clone()));
+        let mut rest = definitions.clone();
+        let stacks_of = std::mem::take(&mut rest.stacks);
+        send(Body::Dictionary(rest));
+        for stacks in stacks_of.chunks(4000) {
+            send(Body::Dictionary(Dictionary { stacks: stacks.to_vec(), ..Dictionary::default() }));
+        }
         for minute in 0..minutes {
             let batch = SampleBatch {
                 first_time_ns: minute * 60 * NS,
-                time_delta_ns: (0..rows).map(|row| if row == 0 { 0 } else { (59 * NS / rows) as i64 }).collect(),
+                time_delta_ns: (0..rows)
+                    .map(|row| if row == 0 { 0 } else { (59 * NS / rows) as i64 })
+                    .collect(),
                 thread: (0..rows).map(|_| random.below(200) as u32 + 1).collect(),
                 stack: (0..rows)
                     .map(|_| {
@@ -265,11 +310,18 @@ fn query() {
         }
     }
     store.flush().expect("fold");
-    println!("{jvms} JVMs, {minutes} minutes, {rows} stacks a minute each, made in {:.0} s", began.elapsed().as_secs_f64());
+    println!(
+        "{jvms} JVMs, {minutes} minutes, {rows} stacks a minute each, made in {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
     ask_all(&store, "minutes", start_ns, now_ns);
     store.maintain().expect("roll-ups");
     ask_all(&store, "hours", start_ns, now_ns);
-    println!("stored: {} bytes, dictionary in memory: {} bytes", store.status().stored_bytes, store.status().dictionary_bytes);
+    println!(
+        "stored: {} bytes, dictionary in memory: {} bytes",
+        store.status().stored_bytes,
+        store.status().dictionary_bytes
+    );
     store.close().expect("fold");
 }
 
@@ -297,7 +349,12 @@ fn ask_all(store: &Store, level: &str, start_ns: u64, now_ns: u64) {
             let answer = answer(store, question, None, &pairs, now_ns).expect("answer");
             best = best.min((cpu() - cpu_began, began.elapsed(), answer.bytes.len()));
         }
-        println!("{level}: {question} {more:?}: {:.3} s CPU, {:.3} s wall, {} bytes", best.0.as_secs_f64(), best.1.as_secs_f64(), best.2);
+        println!(
+            "{level}: {question} {more:?}: {:.3} s CPU, {:.3} s wall, {} bytes",
+            best.0.as_secs_f64(),
+            best.1.as_secs_f64(),
+            best.2
+        );
     }
     let pairs = [("from".to_owned(), from_cut), ("to".to_owned(), to)];
     let began = cpu();

@@ -56,7 +56,8 @@ impl Both {
     }
 
     fn ask(&self, question: &str, pairs: &[(&str, &str)]) -> Value {
-        let answers = [&self.recording, &self.stored].map(|store| ask(store, question, pairs).expect("answer"));
+        let answers =
+            [&self.recording, &self.stored].map(|store| ask(store, question, pairs).expect("answer"));
         assert_eq!(answers[0], answers[1], "recording and store differ: {question} {pairs:?}");
         answers[0].clone()
     }
@@ -108,10 +109,8 @@ fn every_view_of_time_adds_up_to_the_whole() {
     }
     let threads = both.ask("threads", &[("limit", "1000")]);
     assert_eq!(threads["total_ns"], whole);
-    let expected: BTreeMap<String, u64> = query::threads::threads(&both.profile)
-        .into_iter()
-        .map(|row| (row.name, row.sampled_ns))
-        .collect();
+    let expected: BTreeMap<String, u64> =
+        query::threads::threads(&both.profile).into_iter().map(|row| (row.name, row.sampled_ns)).collect();
     let rows = threads["threads"].as_array().expect("rows").iter();
     let found: BTreeMap<String, u64> = rows
         .map(|row| (row["thread"].as_str().expect("name").into(), row["cpu_ns"].as_u64().expect("number")))
@@ -246,7 +245,8 @@ fn http_answers_and_refuses() {
     check("/nonsense", host, "404", "nothing at this address");
     check("/api/v1/processes", "Host: evil.example\r\n", "403", "Host");
     check(&format!("/api/v1/methods?x={}", "y".repeat(20_000)), host, "414", "16 KiB");
-    let (_, headers, body) = get(&server, "/api/v1/flamegraph", "Host: localhost\r\nAccept-Encoding: gzip\r\n");
+    let (_, headers, body) =
+        get(&server, "/api/v1/flamegraph", "Host: localhost\r\nAccept-Encoding: gzip\r\n");
     assert!(headers.contains("content-encoding: gzip"), "{headers}");
     let mut text = String::new();
     let start = body.windows(2).position(|window| window == [0x1f, 0x8b]).expect("gzip magic");

@@ -63,7 +63,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let after = tree(&after.open()?, &[&both[..], &of_after].concat())?;
             let rows = method_differences(&before, &after);
             match arguments.json {
-                true => (serde_json::to_string_pretty(&rows[..rows.len().min(arguments.limit)])? + "\n").into_bytes(),
+                true => (serde_json::to_string_pretty(&rows[..rows.len().min(arguments.limit)])? + "\n")
+                    .into_bytes(),
                 false => differences(&rows, arguments.limit).into_bytes(),
             }
         }
@@ -74,7 +75,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 fn pairs(parameters: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let pair = |parameter: &String| {
-        let (name, value) = parameter.split_once('=').with_context(|| format!("{parameter}: write NAME=VALUE"))?;
+        let (name, value) =
+            parameter.split_once('=').with_context(|| format!("{parameter}: write NAME=VALUE"))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     parameters.iter().map(pair).collect()

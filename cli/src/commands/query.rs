@@ -32,7 +32,8 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {
-        let (name, value) = parameter.split_once('=').with_context(|| format!("--with {parameter}: write NAME=VALUE"))?;
+        let (name, value) =
+            parameter.split_once('=').with_context(|| format!("--with {parameter}: write NAME=VALUE"))?;
         pairs.push((name.to_owned(), value.to_owned()));
     }
     let answer = arguments.source.ask(&arguments.question, &pairs)?;

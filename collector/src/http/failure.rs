@@ -21,7 +21,9 @@ impl Failure {
     pub(super) fn status(&self) -> u16 {
         match self {
             Failure::Query(QueryError::Store(_) | QueryError::Encoding) | Failure::Internal => 500,
-            Failure::Query(QueryError::UnknownView(_) | QueryError::UnknownQuestion) | Failure::NotFound => 404,
+            Failure::Query(QueryError::UnknownView(_) | QueryError::UnknownQuestion) | Failure::NotFound => {
+                404
+            }
             Failure::Query(_) | Failure::BadQuery => 400,
             Failure::Method => 405,
             Failure::TooLong => 414,
@@ -35,7 +37,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Query(error) => error.fmt(f),
-            Failure::NotFound => f.write_str("there is nothing at this address; collector/API.md lists what there is"),
+            Failure::NotFound => {
+                f.write_str("there is nothing at this address; collector/API.md lists what there is")
+            }
             Failure::Method => f.write_str("only GET is answered"),
             Failure::TooLong => f.write_str("the query string is longer than 16 KiB"),
             Failure::BadQuery => f.write_str("the query string is not a list of name=value"),

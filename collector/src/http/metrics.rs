@@ -11,8 +11,8 @@ use prometheus::{
     TextEncoder,
 };
 
-use crate::query::question::Answer;
 use crate::query::processes::accounts;
+use crate::query::question::Answer;
 use crate::query::selection::Selection;
 use crate::store::Store;
 
@@ -65,7 +65,11 @@ impl Metrics {
         gauge("tickwalk_storage_bytes", "Bytes of the store's files", status.stored_bytes)?;
         gauge("tickwalk_storage_partitions", "Files of the store", status.partitions)?;
         gauge("tickwalk_dictionary_bytes", "Memory of dictionaries", status.dictionary_bytes)?;
-        gauge("tickwalk_ingest_queue_length", "Requests that wait for the next commit", status.waiting_requests)?;
+        gauge(
+            "tickwalk_ingest_queue_length",
+            "Requests that wait for the next commit",
+            status.waiting_requests,
+        )?;
         gauge("tickwalk_open_samples", "Samples in memory that are not folded yet", status.open_samples)?;
         gauge("tickwalk_agents_connected", "Connections of agents", connections as u64)?;
         let samples = IntCounterVec::new(

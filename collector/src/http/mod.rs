@@ -28,8 +28,8 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::store::Store;
 use crate::query::question::{self, Answer};
+use crate::store::Store;
 use failure::Failure;
 use metrics::Metrics;
 
@@ -83,8 +83,11 @@ impl HttpServer {
     /// # Errors
     /// If the address cannot be listened on, or threads cannot be started.
     pub fn start(address: SocketAddr, store: Arc<Store>, probe: Probe) -> io::Result<HttpServer> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("http").enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("http")
+            .enable_all()
+            .build()?;
         let listener = runtime.block_on(tokio::net::TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let is_loopback = address.ip().is_loopback();
@@ -260,7 +263,8 @@ fn body(answer: Answer, accepts_gzip: bool) -> Result<Response, Failure> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let packed = io::Write::write_all(&mut encoder, &answer.bytes).and_then(|()| encoder.finish());
     let packed = packed.map_err(|_| Failure::Internal)?;
-    Ok((content, [(header::CONTENT_ENCODING, "gzip"), (header::VARY, "accept-encoding")], packed).into_response())
+    Ok((content, [(header::CONTENT_ENCODING, "gzip"), (header::VARY, "accept-encoding")], packed)
+        .into_response())
 }
 
 fn failure(failure: Failure) -> Response {

@@ -218,8 +218,11 @@ impl Attached {
         if inbox.messages.is_empty() {
             return Ok(());
         }
-        let sequence =
-            self.writer.lock().append(&mut inbox.messages()).map_err(|error| Refusal::Storage(error.kind()))?;
+        let sequence = self
+            .writer
+            .lock()
+            .append(&mut inbox.messages())
+            .map_err(|error| Refusal::Storage(error.kind()))?;
         inbox.clear();
         let body = collector_message::Body::Acknowledgement(Acknowledgement { sequence });
         self.reply.clear();

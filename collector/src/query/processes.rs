@@ -100,8 +100,8 @@ pub fn accounts(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Accoun
     for view in store.views() {
         view.names(|_, sessions| {
             for (&id, session) in sessions {
-                let overlaps = !selection.has_time()
-                    || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
+                let overlaps =
+                    !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
                 if overlaps && selection.wants_session(id, session) {
                     // A session that goes on in a later partition is complete there.
                     found.insert(id, account(id, session, now_ns));

@@ -92,7 +92,12 @@ impl Parameters {
                     "all" => By::All,
                     "process" => By::Process,
                     "thread" => By::Thread,
-                    _ => return Err(QueryError::BadValue { parameter: "by", wanted: "all, process or thread" }),
+                    _ => {
+                        return Err(QueryError::BadValue {
+                            parameter: "by",
+                            wanted: "all, process or thread",
+                        });
+                    }
                 }
             }
             _ => return Ok(false),
@@ -168,7 +173,10 @@ pub fn answer(
             let total_ns: u64 = rows.iter().map(|row| row.cpu_ns).sum();
             let left_out = rows.len().saturating_sub(parameters.limit());
             rows.truncate(parameters.limit());
-            json("threads", &json!({ "span": span, "total_ns": total_ns, "threads": rows, "rows_left_out": left_out }))
+            json(
+                "threads",
+                &json!({ "span": span, "total_ns": total_ns, "threads": rows, "rows_left_out": left_out }),
+            )
         }
         ("timeline", None) => {
             let (by, bucket_ns) = (parameters.by, parameters.bucket_ns);
@@ -177,13 +185,22 @@ pub fn answer(
         ("diff", kind) => diff(store, &parameters, kind, now_ns),
         ("view", Some(name)) => {
             let text = view(name, store, selection, parameters.limit(), now_ns)?;
-            Ok(Answer { question: "view", content_type: "text/plain; charset=utf-8", bytes: text.into_bytes() })
+            Ok(Answer {
+                question: "view",
+                content_type: "text/plain; charset=utf-8",
+                bytes: text.into_bytes(),
+            })
         }
         _ => Err(QueryError::UnknownQuestion),
     }
 }
 
-fn diff(store: &Store, parameters: &Parameters, kind: Option<&str>, now_ns: u64) -> Result<Answer, QueryError> {
+fn diff(
+    store: &Store,
+    parameters: &Parameters,
+    kind: Option<&str>,
+    now_ns: u64,
+) -> Result<Answer, QueryError> {
     let (before, before_span) = Tree::of(store, &parameters.before, now_ns)?;
     let (after, after_span) = Tree::of(store, &parameters.after, now_ns)?;
     let spans = json!({
@@ -204,7 +221,11 @@ fn diff(store: &Store, parameters: &Parameters, kind: Option<&str>, now_ns: u64)
         }
         Some("text") => {
             let text = differences(&method_differences(&before, &after), parameters.limit());
-            Ok(Answer { question: "diff", content_type: "text/plain; charset=utf-8", bytes: text.into_bytes() })
+            Ok(Answer {
+                question: "diff",
+                content_type: "text/plain; charset=utf-8",
+                bytes: text.into_bytes(),
+            })
         }
         Some(_) => Err(QueryError::UnknownQuestion),
     }
@@ -218,7 +239,8 @@ fn tree_answer(
 ) -> Result<Answer, QueryError> {
     let (columns, left_out) = tree.pruned(max_nodes);
     let (total_ns, samples) = (tree.total_ns(), tree.samples());
-    let answer = json!({ "span": span, "total_ns": total_ns, "samples": samples, "nodes_left_out": left_out });
+    let answer =
+        json!({ "span": span, "total_ns": total_ns, "samples": samples, "nodes_left_out": left_out });
     // The columns are long, so they are written as they are rather than as a tree of values.
     let mut bytes = answer.to_string().into_bytes();
     bytes.pop();

@@ -137,10 +137,9 @@ impl Selection {
                 return Ok(true);
             }
             "label" => {
-                let (key, text) = value
-                    .split_once('=')
-                    .filter(|(key, _)| LABELS.contains(key))
-                    .ok_or(QueryError::BadValue { parameter, wanted: "host=, service=, jvm=, command= or pid=" })?;
+                let (key, text) = value.split_once('=').filter(|(key, _)| LABELS.contains(key)).ok_or(
+                    QueryError::BadValue { parameter, wanted: "host=, service=, jvm=, command= or pid=" },
+                )?;
                 if self.labels.len() >= VALUES {
                     return Err(QueryError::TooMany(parameter));
                 }
@@ -213,7 +212,8 @@ impl Selection {
             "pid" => session.hello.pid.to_string() == *text,
             _ => session.hello.command.contains(text.as_str()),
         };
-        (self.processes.is_empty() || self.processes.iter().any(is_named)) && self.labels.iter().all(has_label)
+        (self.processes.is_empty() || self.processes.iter().any(is_named))
+            && self.labels.iter().all(has_label)
     }
 
     /// Threads wanted of a session, `None` for all.
@@ -223,7 +223,8 @@ impl Selection {
         }
         let is_wanted = |thread: &&proto::v1::Thread| {
             let is_named = |wanted: &String| {
-                thread.name.contains(wanted.as_str()) || (thread.tid != 0 && thread.tid.to_string() == *wanted)
+                thread.name.contains(wanted.as_str())
+                    || (thread.tid != 0 && thread.tid.to_string() == *wanted)
             };
             let kind = super::threads::kind_text(thread.kind());
             (self.threads.is_empty() || self.threads.iter().any(is_named))

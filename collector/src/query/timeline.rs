@@ -84,7 +84,10 @@ pub fn timeline(
     let bucket_ns = if bucket_ns == 0 { fitting(width_ns) } else { bucket_ns };
     let buckets = width_ns.div_ceil(bucket_ns);
     if buckets > MOST_BUCKETS {
-        return Err(QueryError::BadValue { parameter: "bucket", wanted: "a width that makes 10000 buckets or fewer" });
+        return Err(QueryError::BadValue {
+            parameter: "bucket",
+            wanted: "a width that makes 10000 buckets or fewer",
+        });
     }
     let key = |session, thread| match by {
         By::All => (0, 0),
@@ -114,14 +117,18 @@ pub fn timeline(
                 .then(|| view.names(|dictionary, _| selection.wanted_stacks(dictionary)));
             view.samples(&scope, |sample| {
                 let stack = sample.stack as usize;
-                let is_wanted = stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
+                let is_wanted =
+                    stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
                 if is_wanted && has_thread(sample.session, sample.thread) {
                     put(sample.session, sample.thread, sample.time_ns, sample.cpu_ns);
                 }
             })?;
         } else {
-            let threads =
-                if by == By::Thread || selection.filters_threads() { Threads::Apart } else { Threads::Together };
+            let threads = if by == By::Thread || selection.filters_threads() {
+                Threads::Apart
+            } else {
+                Threads::Together
+            };
             view.times(&scope, threads, |session, thread, cell_s, cpu_ns| {
                 if has_thread(session, thread) {
                     widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
@@ -132,7 +139,10 @@ pub fn timeline(
         view.names(|_, sessions| {
             for &(session, thread) in cells.keys() {
                 if let Some(state) = sessions.get(&session) {
-                    titles.insert((session, thread), title(session, state, (by == By::Thread).then_some(thread)));
+                    titles.insert(
+                        (session, thread),
+                        title(session, state, (by == By::Thread).then_some(thread)),
+                    );
                 }
             }
         });
@@ -153,18 +163,30 @@ pub fn timeline(
             (cpu_ns.iter().sum(), Row { process, thread, kind, cpu_ns })
         })
         .collect();
-    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (&a.1.process, &a.1.thread).cmp(&(&b.1.process, &b.1.thread))));
+    rows.sort_by(|a, b| {
+        b.0.cmp(&a.0).then_with(|| (&a.1.process, &a.1.thread).cmp(&(&b.1.process, &b.1.thread)))
+    });
     let rows_left_out = rows.len().saturating_sub(limit);
     rows.truncate(limit);
     let rows = rows.into_iter().map(|(_, row)| row).collect();
-    Ok(Timeline { from_ns: span.from_ns, to_ns: span.to_ns, bucket_ns: bucket_ns * factor, rows, rows_left_out })
+    Ok(Timeline {
+        from_ns: span.from_ns,
+        to_ns: span.to_ns,
+        bucket_ns: bucket_ns * factor,
+        rows,
+        rows_left_out,
+    })
 }
 
 /// Threads by CPU time, the busiest first.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn threads(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Vec<ThreadTime>, Span), QueryError> {
+pub fn threads(
+    store: &Store,
+    selection: &Selection,
+    now_ns: u64,
+) -> Result<(Vec<ThreadTime>, Span), QueryError> {
     let span = selection.span(store, now_ns);
     let mut times: FxHashMap<Key, u64> = FxHashMap::default();
     let mut rows: FxHashMap<Key, ThreadTime> = FxHashMap::default();
@@ -173,7 +195,10 @@ pub fn threads(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Vec
         let is_wanted = |id: u64| wanted.contains_key(&id);
         let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
         let mut put = |session: u64, thread: u32, cpu_ns: u64| {
-            if wanted.get(&session).is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread))) {
+            if wanted
+                .get(&session)
+                .is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))
+            {
                 let sum = times.entry((session, thread)).or_default();
                 *sum = sum.saturating_add(cpu_ns);
             }
@@ -193,7 +218,10 @@ pub fn threads(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Vec
                 if let Some(state) = sessions.get(&session) {
                     let (process, name, kind) = title(session, state, Some(thread));
                     let tid = state.thread(thread).map_or(0, |thread| thread.tid);
-                    rows.insert((session, thread), ThreadTime { process, tid, thread: name, kind, cpu_ns: 0 });
+                    rows.insert(
+                        (session, thread),
+                        ThreadTime { process, tid, thread: name, kind, cpu_ns: 0 },
+                    );
                 }
             }
         });
@@ -202,7 +230,11 @@ pub fn threads(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Vec
         .into_iter()
         .filter_map(|(key, cpu_ns)| rows.remove(&key).map(|row| ThreadTime { cpu_ns, ..row }))
         .collect();
-    rows.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid))));
+    rows.sort_by(|a, b| {
+        b.cpu_ns
+            .cmp(&a.cpu_ns)
+            .then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid)))
+    });
     Ok((rows, span))
 }
 

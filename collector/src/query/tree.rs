@@ -317,11 +317,16 @@ pub struct Difference {
 impl Difference {
     /// At most `nodes` nodes, those left out that weigh least in both; how many were.
     pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, usize) {
-        let weights: Vec<u64> =
-            self.before_ns.iter().zip(&self.after_ns).map(|(&before, &after)| before.saturating_add(after)).collect();
+        let weights: Vec<u64> = self
+            .before_ns
+            .iter()
+            .zip(&self.after_ns)
+            .map(|(&before, &after)| before.saturating_add(after))
+            .collect();
         let kept = heaviest(&weights, nodes);
         let (columns, left_out) = self.tree.columns(&kept);
-        let pick = |column: &[u64]| kept.iter().zip(column).filter(|(kept, _)| **kept).map(|(_, &ns)| ns).collect();
+        let pick =
+            |column: &[u64]| kept.iter().zip(column).filter(|(kept, _)| **kept).map(|(_, &ns)| ns).collect();
         let (before_ns, after_ns) = (pick(&self.before_ns), pick(&self.after_ns));
         let Columns { names, parents, frame_names, kinds, .. } = columns;
         (DifferenceColumns { names, parents, frame_names, kinds, before_ns, after_ns }, left_out)
@@ -417,7 +422,8 @@ fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, Qu
     };
     if selection.filters_threads() {
         view.thread_stacks(&scope, |session, thread, stack, cell| {
-            if wanted.get(&session).and_then(Option::as_ref).is_some_and(|threads| threads.contains(&thread)) {
+            if wanted.get(&session).and_then(Option::as_ref).is_some_and(|threads| threads.contains(&thread))
+            {
                 put(stack, cell);
             }
         })?;

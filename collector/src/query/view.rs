@@ -18,7 +18,13 @@ pub const NAMES: [&str; 5] =
 ///
 /// # Errors
 /// If there is no such view or the store cannot be read.
-pub fn view(name: &str, store: &Store, selection: &Selection, limit: usize, now_ns: u64) -> Result<String, QueryError> {
+pub fn view(
+    name: &str,
+    store: &Store,
+    selection: &Selection,
+    limit: usize,
+    now_ns: u64,
+) -> Result<String, QueryError> {
     let mut text = String::new();
     match name {
         "hot-methods" => hot_methods(&mut text, store, selection, Order::TotalTime, limit, now_ns)?,
@@ -27,24 +33,36 @@ pub fn view(name: &str, store: &Store, selection: &Selection, limit: usize, now_
         "threads" => {
             let (rows, _) = threads(store, selection, now_ns)?;
             let whole = rows.iter().map(|row| row.cpu_ns).sum();
-            line(&mut text, format_args!("{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid"));
+            line(
+                &mut text,
+                format_args!("{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid"),
+            );
             for row in rows.iter().take(limit) {
                 let (part, time) = (percent(share(row.cpu_ns, whole)), duration(row.cpu_ns));
                 let tid = if row.tid == 0 { String::new() } else { row.tid.to_string() };
-                line(&mut text, format_args!("{part:>8} {time:>11}  {:<9} {tid:>8}  {}", row.kind, row.thread));
+                line(
+                    &mut text,
+                    format_args!("{part:>8} {time:>11}  {:<9} {tid:>8}  {}", row.kind, row.thread),
+                );
             }
         }
         "processes" => {
             line(
                 &mut text,
-                format_args!("{:<16}  {:<6} {:>8} {:>11} {:>9}  service", "process", "state", "pid", "CPU time", "explained"),
+                format_args!(
+                    "{:<16}  {:<6} {:>8} {:>11} {:>9}  service",
+                    "process", "state", "pid", "CPU time", "explained"
+                ),
             );
             for account in accounts(store, selection, now_ns).into_iter().take(limit) {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
                 line(
                     &mut text,
-                    format_args!("{}  {:<6} {:>8} {time:>11} {explained:>9}  {}", row.process, row.state, row.pid, row.service),
+                    format_args!(
+                        "{}  {:<6} {:>8} {time:>11} {explained:>9}  {}",
+                        row.process, row.state, row.pid, row.service
+                    ),
                 );
             }
         }
@@ -76,7 +94,10 @@ fn hot_methods(
 fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limit: usize, now_ns: u64) {
     for account in accounts(store, selection, now_ns).into_iter().take(limit) {
         let process = &account.process;
-        line(text, format_args!("{} {} (pid {}, {})", process.process, process.service, process.pid, process.state));
+        line(
+            text,
+            format_args!("{} {} (pid {}, {})", process.process, process.service, process.pid, process.state),
+        );
         let mut row = |name: &str, value: String| line(text, format_args!("  {name:<24} {value}"));
         row("CPU time explained", percent(process.explained));
         row("sampled", format!("{} in {} samples", duration(process.sampled_ns), count(process.samples)));
@@ -89,15 +110,32 @@ fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limi
         for (stop, &walks) in &account.stops {
             row(&format!("walks: {stop}"), count(walks));
         }
-        row("handler cycles", format!("{} median, {} p99", account.handler_cycles.p50, account.handler_cycles.p99));
-        row("walk", format!("{} median, {} p99", duration(account.walk_ns.p50), duration(account.walk_ns.p99)));
-        row("drain", format!("{} median, {} max", duration(account.drain_ns.p50), duration(account.drain_ns.max)));
+        row(
+            "handler cycles",
+            format!("{} median, {} p99", account.handler_cycles.p50, account.handler_cycles.p99),
+        );
+        row(
+            "walk",
+            format!("{} median, {} p99", duration(account.walk_ns.p50), duration(account.walk_ns.p99)),
+        );
+        row(
+            "drain",
+            format!("{} median, {} max", duration(account.drain_ns.p50), duration(account.drain_ns.max)),
+        );
         row("sampler thread", duration(account.sampler_cpu_ns));
         row(
             "queues",
-            format!("{} bytes, grown {} times, at most {} waiting", count(account.queue_bytes), account.queue_grown, account.queue_high_water),
+            format!(
+                "{} bytes, grown {} times, at most {} waiting",
+                count(account.queue_bytes),
+                account.queue_grown,
+                account.queue_high_water
+            ),
         );
-        row("snapshot pool", format!("{} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted));
+        row(
+            "snapshot pool",
+            format!("{} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted),
+        );
         if account.unknown_samples > 0 {
             row("samples without stack", count(account.unknown_samples));
         }
@@ -110,7 +148,10 @@ fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limi
 /// Methods whose share of self time changed most, as a table.
 pub fn differences(rows: &[MethodDifference], limit: usize) -> String {
     let mut text = String::new();
-    line(&mut text, format_args!("{:>9} {:>8} {:>8}  method (self time, share of all)", "change", "before", "after"));
+    line(
+        &mut text,
+        format_args!("{:>9} {:>8} {:>8}  method (self time, share of all)", "change", "before", "after"),
+    );
     for row in rows.iter().filter(|row| row.change != 0.0).take(limit) {
         let change = format!("{:+.2} %", row.change * 100.0);
         let (before, after) = (percent(row.before_share), percent(row.after_share));

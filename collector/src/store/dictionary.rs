@@ -112,7 +112,11 @@ impl Default for Dictionary {
     fn default() -> Self {
         let mut dictionary = Dictionary {
             strings: Vec::new(),
-            methods: vec![MethodRow { class_name: UNKNOWN_STRING, name: UNKNOWN_STRING, ..MethodRow::default() }],
+            methods: vec![MethodRow {
+                class_name: UNKNOWN_STRING,
+                name: UNKNOWN_STRING,
+                ..MethodRow::default()
+            }],
             frames: Vec::new(),
             nodes: vec![Node::default()],
             stacks: Vec::new(),
@@ -227,7 +231,14 @@ impl Dictionary {
         for entry in &definitions.strings {
             let number = self.intern(&entry.text);
             let is_shared = entry.id == content_id(1, &[], entry.text.as_bytes());
-            self.share(private, is_shared, entry.id, number, |tables| &mut tables.string_of, |ids| &mut ids.strings);
+            self.share(
+                private,
+                is_shared,
+                entry.id,
+                number,
+                |tables| &mut tables.string_of,
+                |ids| &mut ids.strings,
+            );
         }
         for method in &definitions.methods {
             let id = content_id(
@@ -258,11 +269,23 @@ impl Dictionary {
             };
             let number = self.methods.len() as u32;
             self.methods.push(row);
-            self.share(private, is_shared, method.id, number, |tables| &mut tables.method_of, |ids| &mut ids.methods);
+            self.share(
+                private,
+                is_shared,
+                method.id,
+                number,
+                |tables| &mut tables.method_of,
+                |ids| &mut ids.methods,
+            );
         }
         for frame in &definitions.frames {
-            let content =
-                [frame.kind as u64, frame.method, u64::from(frame.bci as u32), frame.line.into(), frame.symbol];
+            let content = [
+                frame.kind as u64,
+                frame.method,
+                u64::from(frame.bci as u32),
+                frame.line.into(),
+                frame.symbol,
+            ];
             let is_shared = content_id(3, &content, &[]) == frame.id;
             if is_shared && self.frame_of.get(&frame.id).is_some_and(|&known| self.is_whole_frame(known)) {
                 continue;
@@ -286,7 +309,14 @@ impl Dictionary {
             };
             let number = self.frames.len() as u32;
             self.frames.push(row);
-            self.share(private, is_shared, frame.id, number, |tables| &mut tables.frame_of, |ids| &mut ids.frames);
+            self.share(
+                private,
+                is_shared,
+                frame.id,
+                number,
+                |tables| &mut tables.frame_of,
+                |ids| &mut ids.frames,
+            );
         }
         for stack in &definitions.stacks {
             let is_shared = content_id(4, &stack.frames, stack.stop.as_bytes()) == stack.id;
@@ -300,7 +330,14 @@ impl Dictionary {
                 stack.frames.iter().map(|&id| self.frame_number(id, private.as_deref())).collect();
             let number = self.push_stack(if is_shared { stack.id } else { 0 }, &frames, stop);
             defined.push(number);
-            self.share(private, is_shared, stack.id, number, |tables| &mut tables.stack_of, |ids| &mut ids.stacks);
+            self.share(
+                private,
+                is_shared,
+                stack.id,
+                number,
+                |tables| &mut tables.stack_of,
+                |ids| &mut ids.stacks,
+            );
         }
     }
 
@@ -315,7 +352,8 @@ impl Dictionary {
         if stack == 0 {
             return 0;
         }
-        let frames: Vec<u32> = other.frames_of(stack).into_iter().map(|frame| self.adopt_frame(other, frame)).collect();
+        let frames: Vec<u32> =
+            other.frames_of(stack).into_iter().map(|frame| self.adopt_frame(other, frame)).collect();
         let number = self.push_stack(row.id, &frames, other.string(row.stop));
         if row.id != 0 {
             self.stack_of.insert(row.id, number);
@@ -463,7 +501,12 @@ impl Dictionary {
             return frame;
         }
         let number = self.frames.len() as u32;
-        self.frames.push(FrameRow { kind: FrameKind::Marker as u8, symbol: text, bci: -1, ..FrameRow::default() });
+        self.frames.push(FrameRow {
+            kind: FrameKind::Marker as u8,
+            symbol: text,
+            bci: -1,
+            ..FrameRow::default()
+        });
         self.markers.insert(text, number);
         number
     }

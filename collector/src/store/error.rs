@@ -35,11 +35,15 @@ impl fmt::Display for StoreError {
             StoreError::Full => f.write_str("the disk of the store is full"),
             StoreError::Io(kind) => write!(f, "the store cannot be read or written: {kind}"),
             StoreError::NoStore => f.write_str("there is no store here"),
-            StoreError::InUse => {
-                f.write_str("the store is in use by another process; a running collector answers at its --http address")
-            }
+            StoreError::InUse => f.write_str(
+                "the store is in use by another process; a running collector answers at its --http address",
+            ),
             StoreError::Version(version) => {
-                write!(f, "the store has schema version {version}, this program reads {}", super::partition::SCHEMA)
+                write!(
+                    f,
+                    "the store has schema version {version}, this program reads {}",
+                    super::partition::SCHEMA
+                )
             }
             StoreError::Damaged => f.write_str("the store is damaged"),
             StoreError::Block(error) => error.fmt(f),
@@ -84,7 +88,9 @@ impl From<redb::Error> for StoreError {
         match error {
             redb::Error::Io(error) => error.into(),
             // After a failed write redb wants its file opened anew; what failed was told then.
-            redb::Error::PreviousIo | redb::Error::DatabaseClosed => StoreError::Io(io::ErrorKind::BrokenPipe),
+            redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
+                StoreError::Io(io::ErrorKind::BrokenPipe)
+            }
             redb::Error::DatabaseAlreadyOpen => StoreError::InUse,
             error => {
                 tracing::error!(%error, "the database reports");

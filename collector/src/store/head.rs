@@ -133,6 +133,7 @@ impl Head {
         let mut time_ns = batch.first_time_ns;
         // Taken out of the map while rows go to it: a batch has one minute, or two.
         let mut start_s = 0;
+        let mut samples = 0;
         let mut open = OpenMinute::default();
         for row in 0..rows {
             // A batch without times has all its samples at its beginning.
@@ -151,13 +152,16 @@ impl Head {
             open.thread.push(batch.thread[row]);
             open.stack.push(stack);
             open.cpu_ns.push(cpu_ns);
-            open.count.push(1);
-            session.unknown_samples += u64::from(stack == 0);
+            // An agent that was cut off for long merges samples; without the column, each row is one.
+            let count = batch.count.get(row).map_or(1, |&count| u32::try_from(count).unwrap_or(u32::MAX));
+            open.count.push(count);
+            samples += u64::from(count);
+            session.unknown_samples += if stack == 0 { u64::from(count) } else { 0 };
             session.sampled_ns = session.sampled_ns.saturating_add(cpu_ns);
             session.first_ns = session.first_ns.min(wall_ns);
             session.last_ns = session.last_ns.max(wall_ns);
         }
-        session.samples += rows as u64;
+        session.samples += samples;
         put_back(&mut self.open, (start_s, session_id), open);
         self.open_samples += rows;
     }

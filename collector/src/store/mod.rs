@@ -71,13 +71,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 impl Default for Retention {
     fn default() -> Self {
-        Retention {
-            age: 90 * DAY,
-            bytes: 20 << 30,
-            samples: 2 * DAY,
-            minutes: 14 * DAY,
-            hours: 60 * DAY,
-        }
+        Retention { age: 90 * DAY, bytes: 20 << 30, samples: 2 * DAY, minutes: 14 * DAY, hours: 60 * DAY }
     }
 }
 
@@ -265,7 +259,10 @@ impl Store {
             waiting_requests: get(&counters.waiting),
             open_samples: partitions.iter().map(|partition| partition.head.read().open_samples as u64).sum(),
             stored_bytes: partitions.iter().map(|partition| partition.bytes()).sum(),
-            dictionary_bytes: partitions.iter().map(|partition| partition.head.read().dictionary.bytes() as u64).sum(),
+            dictionary_bytes: partitions
+                .iter()
+                .map(|partition| partition.head.read().dictionary.bytes() as u64)
+                .sum(),
             partitions: partitions.len() as u64,
             failing: *self.shared.failing.lock(),
         }

@@ -135,7 +135,10 @@ impl Partition {
         Ok(())
     }
 
-    fn write(&self, change: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    fn write(
+        &self,
+        change: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let database = self.database.read();
         let database = database.as_ref().ok_or(StoreError::Io(std::io::ErrorKind::BrokenPipe))?;
         let transaction = database.begin_write()?;
@@ -176,7 +179,8 @@ impl Partition {
         let mut fold = self.folds.lock();
         let mut persisted = self.persisted.lock();
         let mark = head.dictionary.mark();
-        let definitions = (mark != *persisted).then(|| head.dictionary.encode_since(*persisted)).transpose()?;
+        let definitions =
+            (mark != *persisted).then(|| head.dictionary.encode_since(*persisted)).transpose()?;
         let mut coverage = *self.coverage.read();
         let blocks: Vec<_> = head
             .open
@@ -193,7 +197,9 @@ impl Partition {
         // What comes late for buckets that were summed up already is added to their sums as well.
         let mut late: BTreeMap<(u8, u64, u64), Sums> = BTreeMap::new();
         for (start_s, session, _, sums) in &blocks {
-            for level in Level::COARSE.into_iter().filter(|&level| *start_s < coverage.rolled_s[level as usize]) {
+            for level in
+                Level::COARSE.into_iter().filter(|&level| *start_s < coverage.rolled_s[level as usize])
+            {
                 if let Some(state) = sessions.get_mut(session) {
                     let sums = level.coarsen(state, *start_s, Level::Minute, sums);
                     late.entry((level as u8, level.start_of(*start_s), *session)).or_default().extend(sums);
@@ -260,7 +266,9 @@ impl Partition {
             let by_session = self.sums_of(level, bucket_s..end_s)?;
             let groups: Vec<_> = {
                 let head = self.head.read();
-                let fresh = by_session.iter().filter_map(|(id, _)| Some((*id, head.sessions.get(id)?.fresh_groups())));
+                let fresh = by_session
+                    .iter()
+                    .filter_map(|(id, _)| Some((*id, head.sessions.get(id)?.fresh_groups())));
                 fresh.filter(|(_, groups)| !groups.is_empty()).collect()
             };
             let mut coverage = *self.coverage.read();
@@ -365,7 +373,10 @@ impl Partition {
             let mut block = BlockReader::new(block.value())?;
             let rows = block.rows()?;
             let stacks = block.ascending(rows)?;
-            definitions.entry(key.value().0).or_default().extend(stacks.into_iter().map(|stack| stack as u32));
+            definitions
+                .entry(key.value().0)
+                .or_default()
+                .extend(stacks.into_iter().map(|stack| stack as u32));
         }
         for stacks in definitions.values_mut() {
             stacks.sort_unstable();
@@ -518,7 +529,8 @@ fn load(database: &Database, now_s: u64) -> Result<(Head, Coverage, Mark, u64, u
     let mark;
     {
         let meta = transaction.open_table(META)?;
-        let number = |name| -> Result<Option<u64>, StoreError> { Ok(meta.get(name)?.map(|value| value.value())) };
+        let number =
+            |name| -> Result<Option<u64>, StoreError> { Ok(meta.get(name)?.map(|value| value.value())) };
         if let Some(version) = number(VERSION)?.filter(|&version| version != SCHEMA) {
             return Err(StoreError::Version(version));
         }

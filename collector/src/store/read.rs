@@ -204,7 +204,13 @@ impl View {
             let (key, block) = entry?;
             let (start_s, session, _) = key.value();
             if (scope.sessions)(session) {
-                for_minute(&partition::read_raw(block.value())?, start_s, session, &scope.range_ns, &mut visit);
+                for_minute(
+                    &partition::read_raw(block.value())?,
+                    start_s,
+                    session,
+                    &scope.range_ns,
+                    &mut visit,
+                );
             }
         }
         Ok(())
@@ -273,7 +279,14 @@ fn for_minute(
         let time_ns = start_s * NS_PER_S + u64::from(minute.offset_us[row]) * 1000;
         if range_ns.contains(&time_ns) {
             let (thread, stack) = (minute.thread[row], minute.stack[row]);
-            visit(Sample { session, time_ns, thread, stack, cpu_ns: minute.cpu_ns[row], count: minute.count[row] });
+            visit(Sample {
+                session,
+                time_ns,
+                thread,
+                stack,
+                cpu_ns: minute.cpu_ns[row],
+                count: minute.count[row],
+            });
         }
     }
 }

@@ -138,8 +138,13 @@ impl Session {
 
     /// Sums up `count` accounts of ended threads.
     fn retire(&mut self, count: usize) {
-        let ended: Vec<u32> =
-            self.accounts.values().filter(|account| account.ended).map(|account| account.thread).take(count).collect();
+        let ended: Vec<u32> = self
+            .accounts
+            .values()
+            .filter(|account| account.ended)
+            .map(|account| account.thread)
+            .take(count)
+            .collect();
         for account in ended.into_iter().filter_map(|thread| self.accounts.remove(&thread)) {
             self.retired_kernel_ns =
                 self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
@@ -156,7 +161,9 @@ impl Session {
 
     /// CPU time of all samples that the agent says it has sent.
     pub fn accounted_sampled_ns(&self) -> u64 {
-        self.accounts.values().fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
+        self.accounts
+            .values()
+            .fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
     }
 
     /// The number under which samples of `thread` go on when threads are no longer told apart.
@@ -194,8 +201,12 @@ impl Session {
     /// What a new partition has to know of a session that goes on.
     pub(super) fn carried(&self) -> Session {
         let is_over = |id: &u32| self.accounts.get(id).is_some_and(|account| account.ended);
-        let threads: Vec<Thread> =
-            self.threads.values().filter(|thread| thread.id < FIRST_GROUP && !is_over(&thread.id)).cloned().collect();
+        let threads: Vec<Thread> = self
+            .threads
+            .values()
+            .filter(|thread| thread.id < FIRST_GROUP && !is_over(&thread.id))
+            .cloned()
+            .collect();
         let mut session = Session {
             threads: FxHashMap::default(),
             groups: FxHashMap::default(),

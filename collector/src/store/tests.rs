@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 
 use proto::framing::encode_frame;
 use proto::v1::{
-    AgentMessage, Dictionary as Definitions, Frame, FrameKind, Goodbye, SampleBatch, Stack, StringEntry, Thread,
-    agent_message::Body,
+    AgentMessage, Dictionary as Definitions, Frame, FrameKind, Goodbye, SampleBatch, Stack, StringEntry,
+    Thread, agent_message::Body,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 use xxhash_rust::xxh3::xxh3_64;
@@ -69,9 +69,8 @@ impl Agent {
         let frames: Vec<u64> = definitions.frames.iter().map(|frame| frame.id).collect();
         let stack = id(4, &frames, "end_of_stack");
         definitions.stacks.push(Stack { id: stack, frames, stop: "end_of_stack".into() });
-        definitions.threads = (1..=4)
-            .map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() })
-            .collect();
+        definitions.threads =
+            (1..=4).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() }).collect();
         (stack, self.message(Body::Dictionary(definitions)))
     }
 
@@ -127,7 +126,8 @@ fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
         view.names(|dictionary, _| {
             for (stack, cpu_ns) in rows {
                 let frames = dictionary.frames_of(stack);
-                let leaf = frames.first().map_or("?".into(), |&frame| dictionary.frame_text(frame).into_owned());
+                let leaf =
+                    frames.first().map_or("?".into(), |&frame| dictionary.frame_text(frame).into_owned());
                 *by_stack.entry(leaf).or_default() += cpu_ns;
                 whole += cpu_ns;
             }

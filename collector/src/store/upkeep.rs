@@ -49,7 +49,8 @@ pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
 fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
     let coverage = *partition.coverage.read();
     coverage.end_s > 0
-        && (now_s >= coverage.created_s + PARTITION_S || partition.bytes() > retention.bytes / PARTITION_SHARE)
+        && (now_s >= coverage.created_s + PARTITION_S
+            || partition.bytes() > retention.bytes / PARTITION_SHARE)
 }
 
 /// Closes the current partition and goes on in a new one.
@@ -85,7 +86,9 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     loop {
         let oldest = {
             let mut partitions = shared.partitions.write();
-            let Some(oldest) = partitions.first().filter(|_| partitions.len() > 1).cloned() else { return Ok(()) };
+            let Some(oldest) = partitions.first().filter(|_| partitions.len() > 1).cloned() else {
+                return Ok(());
+            };
             let bytes: u64 = partitions.iter().map(|partition| partition.bytes()).sum();
             let age_s = now_s.saturating_sub(oldest.coverage.read().end_s);
             if bytes <= shared.retention.bytes && age_s <= shared.retention.age.as_secs() {

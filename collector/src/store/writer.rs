@@ -140,8 +140,10 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
                     counters.messages.fetch_add(1, Ordering::Relaxed);
                     head.apply(session, message);
                 }
-                let (sequence, now) =
-                    head.sessions.get(&session).map_or((0, 0), |session| (session.last_sequence, session.samples));
+                let (sequence, now) = head
+                    .sessions
+                    .get(&session)
+                    .map_or((0, 0), |session| (session.last_sequence, session.samples));
                 counters.samples.fetch_add(now - samples, Ordering::Relaxed);
                 drop(head);
                 // A connection that has gone sends its messages again.
@@ -224,4 +226,3 @@ fn settle(shared: &Shared, result: Result<(), StoreError>) {
     }
     *failing = result.err();
 }
-
