@@ -3,8 +3,9 @@
 //! Problem: agents in JVMs deliver samples as a stream that may break off anywhere, and people want to see
 //! where the CPU time went, together with how far that picture can be trusted.
 //! Approach, following one message: [`ingest`] reads it from a socket and appends its bytes unchanged to a
-//! [`recording`]; [`profile`] reads recordings back and sums samples by thread and stack; [`query`] answers
-//! questions over a profile; [`summary`] closes the account of CPU time; [`export`] writes text and pages.
+//! [`recording`], or puts it into a [`store`]; [`query`] answers questions over both, for [`http`] and the command
+//! line; [`profile`] holds one session in memory; [`summary`] closes its account of CPU time; [`export`] writes
+//! text and pages.
 //! Invariant: nothing received is guessed at or silently dropped; what is unknown, cut or missing is shown and
 //! counted.
 //!

@@ -221,7 +221,7 @@ impl Store {
     /// [`StoreError::Closed`] for a recording.
     pub fn session(&self, hello: &Hello) -> Result<SessionWriter, StoreError> {
         let requests = self.requests.clone().ok_or(StoreError::Closed)?;
-        Ok(SessionWriter { session: hello.session_id, requests })
+        Ok(SessionWriter { session: hello.session_id, requests, shared: Arc::clone(&self.shared) })
     }
 
     /// Writes what is open as blocks, without waiting for the minute to end.
@@ -302,6 +302,7 @@ impl Drop for Store {
 pub struct SessionWriter {
     session: u64,
     requests: SyncSender<Request>,
+    shared: Arc<Shared>,
 }
 
 impl SessionWriter {
@@ -319,7 +320,13 @@ impl SessionWriter {
             decoded.push((framed.len(), message));
         }
         let session = self.session;
-        writer::ask(&self.requests, |reply| Request::Append { session, bytes, messages: decoded, reply })
+        // Relaxed: a gauge for people.
+        let waiting = &self.shared.counters.waiting;
+        waiting.fetch_add(1, Ordering::Relaxed);
+        let result =
+            writer::ask(&self.requests, |reply| Request::Append { session, bytes, messages: decoded, reply });
+        waiting.fetch_sub(1, Ordering::Relaxed);
+        result
     }
 }
 
