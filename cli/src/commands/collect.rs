@@ -32,7 +32,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let options = arguments.options.resolve()?;
     // Blocked before the server has threads, so that the signals wait for this one.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
-    tracing::info!(?options, "options in effect");
     let listen = options.listen.clone();
     let (destination, store) = match &options.keep {
         Keep::Recordings(directory) => {
@@ -55,12 +54,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let probe = Probe { connections: Arc::new(move || agents.connections()) };
             let http = HttpServer::start(*http, Arc::clone(store), probe)
                 .with_context(|| format!("cannot listen on {http}; choose another with --http"))?;
-            tracing::info!(address = %http.address(), "answering HTTP");
             Some(http)
         }
         _ => None,
     };
-    tracing::info!(address = %server.address(), "collector is ready");
+    // One line with what is in effect, ports that the system chose included.
+    let answering = http.as_ref().map(|http| tracing::field::display(http.address()));
+    tracing::info!(address = %server.address(), http = answering, ?options, "collector is ready");
     let received = signals.next()?;
     tracing::info!(signal = received.signal.as_str(), "stopping");
     // Agents first: what has arrived is stored and acknowledged while questions are still answered.
