@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod agent_library;
+mod collector_options;
 mod commands;
 mod doctor;
 mod launch;
 mod output;
 mod signals;
+mod source;
 
 use std::process::ExitCode;
 

@@ -27,9 +27,11 @@
 
 pub mod address;
 pub mod export;
+pub mod http;
 pub mod ingest;
 pub mod profile;
 pub mod quantity;
 pub mod query;
 pub mod recording;
+pub mod store;
 pub mod summary;

@@ -1,80 +1,76 @@
-//! `tickwalk collect`: a collector that records until it is told to stop.
+//! `tickwalk collect`: a collector that keeps what agents send until it is told to stop.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use collector::address::Address;
-use collector::ingest::{Access, Destination, Limits, Server};
+use collector::http::{HttpServer, Probe};
+use collector::ingest::{Destination, Limits, Server};
+use collector::store::Store;
 use nix::sys::signal::Signal;
 
+use crate::collector_options::{CollectorArguments, Keep};
 use crate::signals::Signals;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+The first that says something counts: option, environment variable, file (--config), default.
+
 Examples:
   tickwalk collect --dir /var/lib/tickwalk
+  tickwalk collect --store /var/lib/tickwalk --keep 30d --http 127.0.0.1:4172
   tickwalk collect --listen unix:/run/tickwalk.sock
   tickwalk collect --listen tls:0.0.0.0:4171 --tls-cert cert.pem --tls-key key.pem --token-file token
   java -agentpath:/opt/tickwalk/lib/libtickwalk.so=collector=127.0.0.1:4170 -jar app.jar")]
 pub struct Arguments {
-    /// Where agents connect: unix:/path, host:port or tls:host:port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4170")]
-    listen: Address,
-    /// Directory for the recordings, one file a session
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
-    /// File whose first line agents must send as their token
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Certificate chain in PEM form, for tls: addresses
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate in PEM form
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Listen beyond this machine without encryption
-    #[arg(long)]
-    insecure: bool,
-}
-
-impl Arguments {
-    fn access(&self) -> anyhow::Result<Access> {
-        let token = self.token_file.as_deref().map(read_token).transpose()?;
-        let access = Access { token, insecure: self.insecure, ..Access::default() };
-        match (&self.tls_cert, &self.tls_key) {
-            (Some(chain), Some(key)) => Ok(access.with_certificate(chain, key)?),
-            _ => Ok(access),
-        }
-    }
-}
-
-fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let token = text.lines().next().unwrap_or_default().trim();
-    anyhow::ensure!(!token.is_empty(), "{} is empty: its first line is the token", path.display());
-    Ok(token.to_owned())
+    #[command(flatten)]
+    options: CollectorArguments,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let options = arguments.options.resolve()?;
     // Blocked before the server has threads, so that the signals wait for this one.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
-    let access = arguments.access()?;
-    let directory = arguments.dir;
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot create the directory {}", directory.display()))?;
-    let server = Server::start_for(
-        access,
-        &arguments.listen,
-        Destination::Directory(directory.clone()),
-        Limits::default(),
-    )
-    .with_context(|| format!("cannot listen on {}; choose another with --listen", arguments.listen))?;
-    tracing::info!(address = %server.address(), directory = %directory.display(), "collector is ready");
+    tracing::info!(?options, "options in effect");
+    let listen = options.listen.clone();
+    let (destination, store) = match &options.keep {
+        Keep::Recordings(directory) => {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot create the directory {}", directory.display()))?;
+            (Destination::Directory(directory.clone()), None)
+        }
+        Keep::Store { directory, retention, .. } => {
+            let store = Store::open(directory, *retention)
+                .with_context(|| format!("cannot open the store {}", directory.display()))?;
+            let store = Arc::new(store);
+            (Destination::Store(Arc::clone(&store)), Some(store))
+        }
+    };
+    let server = Server::start_for(options.access()?, &listen, destination, Limits::default())
+        .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
+    let http = match (&options.keep, &store) {
+        (Keep::Store { http, .. }, Some(store)) => {
+            let agents = server.stop_handle();
+            let probe = Probe { connections: Arc::new(move || agents.connections()) };
+            let http = HttpServer::start(*http, Arc::clone(store), probe)
+                .with_context(|| format!("cannot listen on {http}; choose another with --http"))?;
+            tracing::info!(address = %http.address(), "answering HTTP");
+            Some(http)
+        }
+        _ => None,
+    };
+    tracing::info!(address = %server.address(), "collector is ready");
     let received = signals.next()?;
     tracing::info!(signal = received.signal.as_str(), "stopping");
+    // Agents first: what has arrived is stored and acknowledged while questions are still answered.
     let sessions = server.stop();
-    tracing::info!(sessions = sessions.len(), "all recordings are written");
+    if let Some(http) = http {
+        http.stop();
+    }
+    if let Some(store) = store {
+        store.flush().context("the store could not be written at the end; its journal has everything")?;
+    }
+    tracing::info!(sessions = sessions.len(), "everything received is written");
     Ok(ExitCode::SUCCESS)
 }

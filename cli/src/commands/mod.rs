@@ -1,11 +1,14 @@
 //! The verbs of the command line.
 
 mod collect;
+mod diff;
 mod doctor;
 mod export;
 mod flamegraph;
+mod query;
 mod record;
 mod top;
+mod view;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,10 +37,16 @@ Examples:
 enum Verb {
     /// Run a program and record where its CPU time goes
     Record(record::Arguments),
-    /// Receive sessions of agents and record each to a file, until interrupted
+    /// Receive sessions of agents, keep them in files or in a store, and answer questions, until interrupted
     Collect(collect::Arguments),
     /// Show the methods of a recording that used most CPU time
     Top(top::Arguments),
+    /// Show a named view of a recording, a store or a running collector
+    View(view::Arguments),
+    /// Show which methods changed between two recordings or two times
+    Diff(diff::Arguments),
+    /// Ask a question of the HTTP API, answered as JSON
+    Query(query::Arguments),
     /// Draw the flame graph of a recording as one HTML file
     Flamegraph(flamegraph::Arguments),
     /// Convert a recording for other tools
@@ -61,6 +70,9 @@ impl Cli {
             Verb::Record(arguments) => record::run(arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),
+            Verb::View(arguments) => view::run(arguments),
+            Verb::Diff(arguments) => diff::run(arguments),
+            Verb::Query(arguments) => query::run(arguments),
             Verb::Flamegraph(arguments) => flamegraph::run(arguments),
             Verb::Export(arguments) => export::run(arguments),
             Verb::Doctor(arguments) => doctor::run(arguments),

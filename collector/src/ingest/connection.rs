@@ -15,8 +15,8 @@ use proto::v1::{
 use proto::version::{self, VersionError};
 
 use super::Shared;
+use super::session::Sink;
 use super::socket::Stream;
-use crate::recording::RecordingWriter;
 
 /// Bytes asked for in one read: about one ordinary batch of samples.
 const READ_BYTES: usize = 64 << 10;
@@ -195,7 +195,7 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
 /// The session a connection belongs to since its Hello.
 struct Attached {
     id: u64,
-    writer: Arc<Mutex<RecordingWriter>>,
+    writer: Arc<Mutex<dyn Sink>>,
     /// Whether the time limit for strangers has been replaced by that for agents.
     known: bool,
     /// Bytes of dictionary entries so far.
@@ -218,8 +218,11 @@ impl Attached {
         if inbox.messages.is_empty() {
             return Ok(());
         }
-        let sequence =
-            self.writer.lock().append(inbox.messages()).map_err(|error| Refusal::Storage(error.kind()))?;
+        let sequence = self
+            .writer
+            .lock()
+            .append(&mut inbox.messages())
+            .map_err(|error| Refusal::Storage(error.kind()))?;
         inbox.clear();
         let body = collector_message::Body::Acknowledgement(Acknowledgement { sequence });
         self.reply.clear();

@@ -103,6 +103,11 @@ impl StopHandle {
         // A byte that cannot be written means that earlier ones are still unread, or that the listener is gone.
         let _ = (&*self.waker).write(&[0]);
     }
+
+    /// Connections being served.
+    pub fn connections(&self) -> usize {
+        self.shared.open.lock().len()
+    }
 }
 
 impl Server {

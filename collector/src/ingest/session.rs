@@ -14,6 +14,25 @@ use rustc_hash::FxHashMap;
 
 use super::connection::Refusal;
 use crate::recording::{RecordingError, RecordingWriter};
+use crate::store::{SessionWriter, Store};
+
+/// Takes the messages of one session; what it answers for is safe.
+pub(super) trait Sink: Send {
+    /// Stores those of `messages` (number and framed bytes) that it does not have; the highest number it has.
+    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> io::Result<u64>;
+}
+
+impl Sink for RecordingWriter {
+    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> io::Result<u64> {
+        RecordingWriter::append(self, messages)
+    }
+}
+
+impl Sink for SessionWriter {
+    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> io::Result<u64> {
+        Ok(SessionWriter::append(self, messages)?)
+    }
+}
 
 /// Where recordings go.
 #[derive(Clone, Debug)]
@@ -23,6 +42,8 @@ pub enum Destination {
     File(PathBuf),
     /// Each session goes to a file of its own in this directory, `PID-SESSION.tickwalk`.
     Directory(PathBuf),
+    /// All sessions go to a store.
+    Store(Arc<Store>),
 }
 
 /// What is known about a session.
@@ -31,13 +52,13 @@ pub enum Destination {
 pub struct SessionReport {
     /// The agent's introduction.
     pub hello: Hello,
-    /// The recording.
+    /// The recording, or the directory of the store.
     pub path: PathBuf,
 }
 
 struct Session {
     report: SessionReport,
-    writer: Weak<Mutex<RecordingWriter>>,
+    writer: Weak<Mutex<dyn Sink>>,
 }
 
 /// All sessions of a server.
@@ -58,14 +79,16 @@ impl Sessions {
     }
 
     /// The recording of the session that `hello` introduces, opened if it is not.
-    pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<RecordingWriter>>, Refusal> {
+    pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<dyn Sink>>, Refusal> {
         if let Some(&index) = self.by_id.get(&hello.session_id) {
             let session = &mut self.in_order[index];
             if let Some(writer) = session.writer.upgrade() {
                 return Ok(writer);
             }
-            let writer = resume_or_create(&session.report.path, hello)?;
-            let writer = Arc::new(Mutex::new(writer));
+            let writer: Arc<Mutex<dyn Sink>> = match &self.destination {
+                Destination::Store(store) => in_store(store, hello)?,
+                _ => Arc::new(Mutex::new(resume_or_create(&session.report.path, hello)?)),
+            };
             session.writer = Arc::downgrade(&writer);
             return Ok(writer);
         }
@@ -73,15 +96,15 @@ impl Sessions {
             return Err(Refusal::TooManySessions(self.max));
         }
         let path = self.path_for(hello);
-        let writer = match self.destination {
-            Destination::File(_) => RecordingWriter::create(&path).map_err(storage)?,
-            Destination::Directory(_) => resume_or_create(&path, hello)?,
+        let writer: Arc<Mutex<dyn Sink>> = match &self.destination {
+            Destination::File(_) => Arc::new(Mutex::new(RecordingWriter::create(&path).map_err(storage)?)),
+            Destination::Directory(_) => Arc::new(Mutex::new(resume_or_create(&path, hello)?)),
+            Destination::Store(store) => in_store(store, hello)?,
         };
         tracing::info!(
             pid = hello.pid, session = %format_args!("{:016x}", hello.session_id), command = %hello.command,
             jvm = %hello.jvm_version, recording = %path.display(), "session began"
         );
-        let writer = Arc::new(Mutex::new(writer));
         self.by_id.insert(hello.session_id, self.in_order.len());
         let report = SessionReport { hello: hello.clone(), path };
         self.in_order.push(Session { report, writer: Arc::downgrade(&writer) });
@@ -93,6 +116,7 @@ impl Sessions {
             Destination::Directory(directory) => {
                 directory.join(format!("{}-{:016x}.tickwalk", hello.pid, hello.session_id))
             }
+            Destination::Store(store) => store.path().to_owned(),
             Destination::File(path) if self.in_order.is_empty() => path.clone(),
             Destination::File(path) => {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -106,6 +130,11 @@ impl Sessions {
             }
         }
     }
+}
+
+fn in_store(store: &Store, hello: &Hello) -> Result<Arc<Mutex<dyn Sink>>, Refusal> {
+    let writer = store.session(hello).map_err(|error| Refusal::Storage(io::Error::from(error).kind()))?;
+    Ok(Arc::new(Mutex::new(writer)))
 }
 
 fn resume_or_create(path: &std::path::Path, hello: &Hello) -> Result<RecordingWriter, Refusal> {

@@ -77,7 +77,7 @@ fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
     }
 }
 
-fn kind_text(kind: ThreadKind) -> &'static str {
+pub(super) fn kind_text(kind: ThreadKind) -> &'static str {
     match kind {
         ThreadKind::Java => "java",
         ThreadKind::Compiler => "compiler",

@@ -1,6 +1,7 @@
 //! Hot methods.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use crate::profile::{Cell, NameId, Naming, Profile};
 
@@ -15,7 +16,7 @@ pub enum Order {
 }
 
 /// CPU time of one method, or of one function or marker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MethodCost {
     /// Text of the method's frames.

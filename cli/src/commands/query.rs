@@ -1,0 +1,42 @@
+//! `tickwalk query`: a question of the HTTP API, answered as JSON.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::output;
+use crate::source::{SelectionArguments, Source};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Questions: processes, statistics, flamegraph, methods, callers, callees, threads, timeline, diff, diff/methods
+Their parameters and answers are described in collector/API.md.
+
+Examples:
+  tickwalk query methods recording.tickwalk --with limit=5
+  tickwalk query callers store/ --with method=java.util.HashMap.get --from -1h
+  tickwalk query timeline http://127.0.0.1:4172 --with by=thread")]
+pub struct Arguments {
+    /// The question, the part of an address behind /api/v1/
+    question: String,
+    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    source: Source,
+    /// A further parameter of the question
+    #[arg(long, value_name = "NAME=VALUE")]
+    with: Vec<String>,
+    #[command(flatten)]
+    selection: SelectionArguments,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let mut pairs = arguments.selection.pairs();
+    for parameter in &arguments.with {
+        let (name, value) =
+            parameter.split_once('=').with_context(|| format!("--with {parameter}: write NAME=VALUE"))?;
+        pairs.push((name.to_owned(), value.to_owned()));
+    }
+    let answer = arguments.source.ask(&arguments.question, &pairs)?;
+    output::print(|out| out.write_all(&answer))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,363 @@
+//! What the store costs: taking in real streams, compressing them, and answering over an hour of a hundred JVMs.
+//!
+//! ```text
+//! cargo bench -p collector --bench store -- ingest FILE.tickwalk...    [SAMPLES=20000000]
+//! cargo bench -p collector --bench store -- compress FILE.tickwalk...
+//! cargo bench -p collector --bench store -- query                     [JVMS=100 MINUTES=60 STACKS=4000]
+//! ```
+//!
+//! CPU time is that of the whole process, so that other programs on the machine do not count.
+
+#![allow(missing_docs, reason = "a program, not a library")]
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use collector::query::question::answer;
+use collector::recording::RecordingReader;
+use collector::store::{Retention, Store};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use proto::framing::encode_frame;
+use proto::v1::agent_message::Body;
+use proto::v1::{AgentMessage, Dictionary, Frame, FrameKind, Hello, SampleBatch, Stack, StringEntry, Thread};
+use proto::version::{MAGIC, WIRE_VERSION};
+use xxhash_rust::xxh3::xxh3_64;
+
+const NS: u64 = 1_000_000_000;
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.split_first() {
+        Some((mode, files)) if mode == "ingest" => ingest(files),
+        Some((mode, files)) if mode == "compress" => compress(files),
+        Some((mode, _)) if mode == "query" => query(),
+        _ => println!("modes: ingest FILE..., compress FILE..., query; see the head of benches/store.rs"),
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn cpu() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("own usage");
+    let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(microseconds as u64)
+}
+
+fn framed(message: &AgentMessage) -> (u64, Vec<u8>) {
+    let mut bytes = Vec::new();
+    encode_frame(message, &mut bytes).expect("a message of an agent");
+    (message.sequence, bytes)
+}
+
+fn samples_in(message: &AgentMessage) -> u64 {
+    match &message.body {
+        Some(Body::Samples(batch)) => batch.thread.len() as u64,
+        _ => 0,
+    }
+}
+
+/// Replays each recording as a session of its own, over and over, until enough samples are stored.
+fn ingest(files: &[String]) {
+    let wanted = number("SAMPLES", 20_000_000);
+    let directory = tempfile::tempdir_in(".").expect("directory beside the sources, on a real disk");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let streams: Vec<Vec<AgentMessage>> = files
+        .iter()
+        .map(|file| RecordingReader::open(Path::new(file)).expect("recording").collect())
+        .collect();
+    let done = AtomicU64::new(0);
+    let (began, cpu_began) = (Instant::now(), cpu());
+    std::thread::scope(|scope| {
+        for (index, stream) in streams.iter().enumerate() {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                for round in 0u64.. {
+                    if done.load(Ordering::Relaxed) >= wanted {
+                        return;
+                    }
+                    // A new session each round, a minute later: what an agent sends when a JVM starts again.
+                    let mut hello = Hello::default();
+                    let messages: Vec<(u64, Vec<u8>)> = stream
+                        .iter()
+                        .map(|message| {
+                            let mut message = message.clone();
+                            if let Some(Body::Hello(first)) = &mut message.body {
+                                first.session_id = (index as u64) << 32 | round;
+                                first.wall_clock_ns += round * 60 * NS;
+                                hello = first.clone();
+                            }
+                            framed(&message)
+                        })
+                        .collect();
+                    let writer = store.session(&hello).expect("open store");
+                    // As a connection does: what one read of 64 KiB holds is appended together.
+                    let mut rest = &messages[..];
+                    while !rest.is_empty() {
+                        let mut bytes = 0;
+                        let fits = |message: &&(u64, Vec<u8>)| {
+                            bytes += message.1.len();
+                            bytes <= 64 << 10
+                        };
+                        let count = rest.iter().take_while(fits).count().max(1);
+                        let (now, later) = rest.split_at(count);
+                        writer
+                            .append(now.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
+                            .expect("stored");
+                        rest = later;
+                    }
+                    done.fetch_add(stream.iter().map(samples_in).sum(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    store.flush().expect("fold");
+    let (wall, spent) = (began.elapsed(), cpu() - cpu_began);
+    let status = store.status();
+    let samples = status.samples as f64;
+    println!(
+        "{} samples of {} streams, {} commits, {} folds",
+        status.samples,
+        streams.len(),
+        status.commits,
+        status.folds
+    );
+    println!(
+        "{:.0} samples/s of wall time, {:.0} samples/s of CPU time (one core)",
+        samples / wall.as_secs_f64(),
+        samples / spent.as_secs_f64()
+    );
+    println!(
+        "received {:.1} bytes a sample, stored {:.1}",
+        status.received_bytes as f64 / samples,
+        status.stored_bytes as f64 / samples
+    );
+    println!("dictionary in memory: {} bytes", status.dictionary_bytes);
+    store.close().expect("fold");
+}
+
+/// Batches as agents send them, compressed by each candidate.
+fn compress(files: &[String]) {
+    let mut batches: Vec<Vec<u8>> = Vec::new();
+    for file in files {
+        // About a second of one process: what a group commit finds of each.
+        let bytes = fs::read(file).expect("recording");
+        batches.extend(bytes.chunks(64 << 10).map(<[u8]>::to_vec));
+    }
+    let whole: usize = batches.iter().map(Vec::len).sum();
+    println!("{} batches, {whole} bytes", batches.len());
+    type Pack = fn(&[u8]) -> Vec<u8>;
+    type Unpack = fn(&[u8]) -> Vec<u8>;
+    let candidates: [(&str, Pack, Unpack); 4] = [
+        (
+            "lz4_flex",
+            |bytes| lz4_flex::compress_prepend_size(bytes),
+            |bytes| lz4_flex::decompress_size_prepended(bytes).expect("own"),
+        ),
+        (
+            "zstd -1",
+            |bytes| zstd::bulk::compress(bytes, -1).expect("room"),
+            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
+        ),
+        (
+            "zstd 1",
+            |bytes| zstd::bulk::compress(bytes, 1).expect("room"),
+            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
+        ),
+        (
+            "zstd 3",
+            |bytes| zstd::bulk::compress(bytes, 3).expect("room"),
+            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
+        ),
+    ];
+    for (name, pack, unpack) in candidates {
+        let began = cpu();
+        let mut packed = Vec::new();
+        for _ in 0..10 {
+            packed = batches.iter().map(|batch| pack(batch)).collect::<Vec<_>>();
+        }
+        let packing = cpu() - began;
+        let began = cpu();
+        for _ in 0..10 {
+            for batch in &packed {
+                std::hint::black_box(unpack(batch));
+            }
+        }
+        let unpacking = cpu() - began;
+        let size: usize = packed.iter().map(Vec::len).sum();
+        let speed = |time: Duration| (whole * 10) as f64 / 1e6 / time.as_secs_f64();
+        println!(
+            "{name:<9} {:>5.1} % of the bytes, {:>5.0} MB/s in, {:>5.0} MB/s out",
+            size as f64 / whole as f64 * 100.0,
+            speed(packing),
+            speed(unpacking)
+        );
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+fn id(tag: u8, numbers: &[u64], text: &str) -> u64 {
+    let mut bytes = vec![tag];
+    numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    bytes.extend_from_slice(text.as_bytes());
+    xxh3_64(&bytes)
+}
+
+/// Stacks of 30 to 80 frames that share their callers, 20,000 of them, of which every process uses its part.
+fn dictionary() -> (Dictionary, Vec<u64>) {
+    let mut definitions = Dictionary::default();
+    let mut random = Random(1);
+    let frames: Vec<u64> = (0..6000u64)
+        .map(|number| {
+            let text = format!("com.example.p{}.C{}.method{number}", number % 40, number % 700);
+            let string = id(1, &[], &text);
+            definitions.strings.push(StringEntry { id: string, text });
+            let kind = if number % 4 == 0 { FrameKind::Native } else { FrameKind::Vm } as i32;
+            let frame = id(3, &[kind as u64, 0, u64::from(u32::MAX), 0, string], "");
+            definitions.frames.push(Frame { id: frame, kind, bci: -1, symbol: string, ..Frame::default() });
+            frame
+        })
+        .collect();
+    let mut last: Vec<u64> = Vec::new();
+    let stacks = (0..20_000)
+        .map(|_| {
+            // The next stack differs from the last one in its top.
+            let shared = last.len().saturating_sub(1 + random.below(12) as usize);
+            let depth = 30 + random.below(50) as usize;
+            last.truncate(shared.min(depth));
+            while last.len() < depth {
+                last.push(frames[random.below(6000) as usize]);
+            }
+            let leaf_first: Vec<u64> = last.iter().rev().copied().collect();
+            let stack = id(4, &leaf_first, "end_of_stack");
+            definitions.stacks.push(Stack { id: stack, frames: leaf_first, stop: "end_of_stack".into() });
+            stack
+        })
+        .collect();
+    definitions.threads =
+        (1..=200).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() }).collect();
+    (definitions, stacks)
+}
+
+/// An hour of many JVMs with 16 busy cores each: every minute some thousand stacks of each, with the CPU time of
+/// 96,000 samples among them. Then the questions that a page of the UI asks.
+fn query() {
+    let (jvms, minutes, rows) = (number("JVMS", 100), number("MINUTES", 60), number("STACKS", 4000));
+    let directory = tempfile::tempdir_in(".").expect("directory beside the sources, on a real disk");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let (definitions, stacks) = dictionary();
+    let now_ns =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("time").as_nanos() as u64;
+    let start_ns = (now_ns / (3600 * NS) - 2) * 3600 * NS;
+    let mut random = Random(2);
+    let began = Instant::now();
+    for jvm in 0..jvms {
+        let hello = Hello {
+            magic: MAGIC,
+            wire_version: WIRE_VERSION,
+            session_id: jvm + 1,
+            pid: 1000 + jvm as u32,
+            command: format!("shop-{}.jar", jvm % 10),
+            wall_clock_ns: start_ns,
+            interval_ns: 10_000_000,
+            ..Hello::default()
+        };
+        let writer = store.session(&hello).expect("open store");
+        let mut sequence = 0;
+        let mut send = |body| {
+            sequence += 1;
+            let (sequence, bytes) = framed(&AgentMessage { sequence, body: Some(body) });
+            writer.append([(sequence, &bytes[..])]).expect("stored");
+        };
+        send(Body::Hello(hello));
+        let mut rest = definitions.clone();
+        let stacks_of = std::mem::take(&mut rest.stacks);
+        send(Body::Dictionary(rest));
+        for stacks in stacks_of.chunks(4000) {
+            send(Body::Dictionary(Dictionary { stacks: stacks.to_vec(), ..Dictionary::default() }));
+        }
+        for minute in 0..minutes {
+            let batch = SampleBatch {
+                first_time_ns: minute * 60 * NS,
+                time_delta_ns: (0..rows)
+                    .map(|row| if row == 0 { 0 } else { (59 * NS / rows) as i64 })
+                    .collect(),
+                thread: (0..rows).map(|_| random.below(200) as u32 + 1).collect(),
+                stack: (0..rows)
+                    .map(|_| {
+                        // A few stacks are hot, most are rare.
+                        let at = random.below(20_000) * random.below(20_000) / 20_000;
+                        stacks[((at + jvm * 131) % 20_000) as usize]
+                    })
+                    .collect(),
+                cpu_ns: vec![16 * 60 * NS / rows; rows as usize],
+                ..SampleBatch::default()
+            };
+            send(Body::Samples(batch));
+        }
+    }
+    store.flush().expect("fold");
+    println!(
+        "{jvms} JVMs, {minutes} minutes, {rows} stacks a minute each, made in {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
+    ask_all(&store, "minutes", start_ns, now_ns);
+    store.maintain().expect("roll-ups");
+    ask_all(&store, "hours", start_ns, now_ns);
+    println!(
+        "stored: {} bytes, dictionary in memory: {} bytes",
+        store.status().stored_bytes,
+        store.status().dictionary_bytes
+    );
+    store.close().expect("fold");
+}
+
+fn ask_all(store: &Store, level: &str, start_ns: u64, now_ns: u64) {
+    let from = (start_ns / NS).to_string();
+    let to = (start_ns / NS + 3600).to_string();
+    let from_cut = (start_ns / NS + 1500).to_string();
+    let questions: [(&str, &[(&str, &str)]); 8] = [
+        ("flamegraph", &[]),
+        ("flamegraph", &[("max_nodes", "100000")]),
+        ("methods", &[]),
+        ("methods", &[("process", "shop-3.jar")]),
+        ("methods", &[("thread", "worker-17")]),
+        ("threads", &[]),
+        ("timeline", &[("by", "process")]),
+        ("timeline", &[("by", "thread"), ("process", "1007")]),
+    ];
+    for (question, more) in questions {
+        let mut best = (Duration::MAX, Duration::MAX, 0);
+        for _ in 0..3 {
+            let pairs = [("from", from.as_str()), ("to", to.as_str())];
+            let pairs: Vec<(String, String)> =
+                pairs.iter().chain(more).map(|(name, value)| ((*name).into(), (*value).into())).collect();
+            let (began, cpu_began) = (Instant::now(), cpu());
+            let answer = answer(store, question, None, &pairs, now_ns).expect("answer");
+            best = best.min((cpu() - cpu_began, began.elapsed(), answer.bytes.len()));
+        }
+        println!(
+            "{level}: {question} {more:?}: {:.3} s CPU, {:.3} s wall, {} bytes",
+            best.0.as_secs_f64(),
+            best.1.as_secs_f64(),
+            best.2
+        );
+    }
+    let pairs = [("from".to_owned(), from_cut), ("to".to_owned(), to)];
+    let began = cpu();
+    answer(store, "methods", None, &pairs, now_ns).expect("answer");
+    println!("{level}: methods of the last 35 minutes: {:.3} s CPU", (cpu() - began).as_secs_f64());
+}

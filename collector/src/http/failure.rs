@@ -1,0 +1,57 @@
+//! Why a request is not answered, as status and text.
+
+use std::fmt;
+
+use crate::query::selection::QueryError;
+use crate::store::StoreError;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Query(QueryError),
+    NotFound,
+    Method,
+    TooLong,
+    BadQuery,
+    Host,
+    NotReady(StoreError),
+    Internal,
+}
+
+impl Failure {
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Failure::Query(QueryError::Store(_) | QueryError::Encoding) | Failure::Internal => 500,
+            Failure::Query(QueryError::UnknownView(_) | QueryError::UnknownQuestion) | Failure::NotFound => {
+                404
+            }
+            Failure::Query(_) | Failure::BadQuery => 400,
+            Failure::Method => 405,
+            Failure::TooLong => 414,
+            Failure::Host => 403,
+            Failure::NotReady(_) => 503,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Query(error) => error.fmt(f),
+            Failure::NotFound => {
+                f.write_str("there is nothing at this address; collector/API.md lists what there is")
+            }
+            Failure::Method => f.write_str("only GET is answered"),
+            Failure::TooLong => f.write_str("the query string is longer than 16 KiB"),
+            Failure::BadQuery => f.write_str("the query string is not a list of name=value"),
+            Failure::Host => f.write_str("the Host header does not name this machine"),
+            Failure::NotReady(error) => error.fmt(f),
+            Failure::Internal => f.write_str("the question could not be answered, see the collector's log"),
+        }
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        Failure::Query(error)
+    }
+}

@@ -1,0 +1,101 @@
+//! Metrics in Prometheus' text format.
+//!
+//! What the store knows anyway is read when it is asked for; only the time of questions is measured here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+use crate::query::processes::accounts;
+use crate::query::question::Answer;
+use crate::query::selection::Selection;
+use crate::store::Store;
+
+/// Bounds of the buckets for the time of a question, in seconds.
+const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+pub(super) struct Metrics {
+    registry: Registry,
+    questions: HistogramVec,
+}
+
+impl Metrics {
+    pub(super) fn new() -> prometheus::Result<Metrics> {
+        let registry = Registry::new();
+        let options = HistogramOpts::new("tickwalk_query_duration_seconds", "Time to answer a question");
+        let questions = HistogramVec::new(options.buckets(SECONDS.to_vec()), &["query"])?;
+        registry.register(Box::new(questions.clone()))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let build = IntGaugeVec::new(Opts::new("tickwalk_build_info", "This program"), &["version"])?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        registry.register(Box::new(build))?;
+        Ok(Metrics { registry, questions })
+    }
+
+    /// Counts an answer that took `time`.
+    pub(super) fn asked(&self, answer: &Answer, time: Duration) {
+        self.questions.with_label_values(&[answer.question]).observe(time.as_secs_f64());
+    }
+
+    pub(super) fn text(&self, store: &Store, connections: usize, now_ns: u64) -> prometheus::Result<Vec<u8>> {
+        let registry = Registry::new();
+        let status = store.status();
+        let count = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
+            let counter = IntCounter::new(name, help)?;
+            counter.inc_by(value);
+            registry.register(Box::new(counter))
+        };
+        let gauge = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
+            let gauge = IntGauge::new(name, help)?;
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            registry.register(Box::new(gauge))
+        };
+        count("tickwalk_bytes_received_total", "Bytes of messages taken in", status.received_bytes)?;
+        count("tickwalk_messages_received_total", "Messages taken in", status.messages)?;
+        count("tickwalk_commits_total", "Group commits of the store", status.commits)?;
+        count("tickwalk_commit_milliseconds_total", "Time in group commits", status.commit_ns / 1_000_000)?;
+        count("tickwalk_folds_total", "Times the journal was folded into blocks", status.folds)?;
+        count("tickwalk_storage_failures_total", "Writes to the store that failed", status.failures)?;
+        gauge("tickwalk_storage_failing", "1 while nothing can be stored", status.failing.is_some().into())?;
+        gauge("tickwalk_storage_bytes", "Bytes of the store's files", status.stored_bytes)?;
+        gauge("tickwalk_storage_partitions", "Files of the store", status.partitions)?;
+        gauge("tickwalk_dictionary_bytes", "Memory of dictionaries", status.dictionary_bytes)?;
+        gauge(
+            "tickwalk_ingest_queue_length",
+            "Requests that wait for the next commit",
+            status.waiting_requests,
+        )?;
+        gauge("tickwalk_open_samples", "Samples in memory that are not folded yet", status.open_samples)?;
+        gauge("tickwalk_agents_connected", "Connections of agents", connections as u64)?;
+        let samples = IntCounterVec::new(
+            Opts::new("tickwalk_samples_total", "Samples stored, of all sessions that are kept"),
+            &["service"],
+        )?;
+        let lost = IntCounterVec::new(
+            Opts::new("tickwalk_samples_lost_total", "Samples lost, of all sessions that are kept"),
+            &["reason"],
+        )?;
+        let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
+        for account in accounts(store, &Selection::default(), now_ns) {
+            samples.with_label_values(&[account.process.service.as_str()]).inc_by(account.process.samples);
+            for (reason, count) in account.lost_samples {
+                *by_reason.entry(reason).or_default() += count;
+            }
+        }
+        for (reason, count) in by_reason {
+            lost.with_label_values(&[reason.as_str()]).inc_by(count);
+        }
+        registry.register(Box::new(samples))?;
+        registry.register(Box::new(lost))?;
+        let mut text = Vec::new();
+        let encoder = TextEncoder::new();
+        encoder.encode(&registry.gather(), &mut text)?;
+        encoder.encode(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,299 @@
+//! The HTTP side of a collector: JSON API, metrics, health, and the web UI.
+//!
+//! Problem: people, browsers and monitoring systems ask while agents send, and whoever can reach the port can ask
+//! anything.
+//! Approach: axum on a runtime of its own; each question is answered on a blocking thread, a few at a time, by
+//! [`crate::query`]. Everything is read only.
+//! Invariant: every input is bounded, and every error is a JSON object with one line for people.
+//!
+//! Addresses, parameters and answers: `collector/API.md`.
+
+mod assets;
+mod failure;
+mod metrics;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::query::question::{self, Answer};
+use crate::store::Store;
+use failure::Failure;
+use metrics::Metrics;
+
+/// Questions answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
+const QUESTIONS: usize = 4;
+
+/// Longest query string in bytes.
+const QUERY_BYTES: usize = 16 << 10;
+
+/// Answers from this length on are compressed, if the client takes that.
+const COMPRESS_BYTES: usize = 1024;
+
+/// How long answers under way may take once the server is told to stop.
+const STOP: Duration = Duration::from_secs(5);
+
+/// What the server tells of the collector around it.
+#[derive(Clone)]
+pub struct Probe {
+    /// Connections of agents being served.
+    pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Probe { connections: Arc::new(|| 0) }
+    }
+}
+
+/// Parameters, if the query string has them in a form that can be read.
+type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
+
+struct Shared {
+    store: Arc<Store>,
+    probe: Probe,
+    metrics: Metrics,
+    questions: Arc<Semaphore>,
+    is_loopback: bool,
+}
+
+/// A running server; dropping it stops it.
+pub struct HttpServer {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    served: Option<oneshot::Receiver<()>>,
+}
+
+impl HttpServer {
+    /// Serves `store` on `address`.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on, or threads cannot be started.
+    pub fn start(address: SocketAddr, store: Arc<Store>, probe: Probe) -> io::Result<HttpServer> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("http")
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(tokio::net::TcpListener::bind(address))?;
+        let address = listener.local_addr()?;
+        let is_loopback = address.ip().is_loopback();
+        if !is_loopback {
+            tracing::warn!(%address, "HTTP beyond this machine, without encryption or authentication");
+        }
+        let metrics = Metrics::new().map_err(io::Error::other)?;
+        let questions = Arc::new(Semaphore::new(QUESTIONS));
+        let shared = Arc::new(Shared { store, probe, metrics, questions, is_loopback });
+        let (stop, stopped) = oneshot::channel();
+        let (done, served) = oneshot::channel();
+        runtime.spawn(async move {
+            let ended = axum::serve(listener, router(shared)).with_graceful_shutdown(async {
+                // An error means that the server was dropped, which is a way to stop it.
+                let _ = stopped.await;
+            });
+            if let Err(error) = ended.await {
+                tracing::error!(%error, "the HTTP server failed");
+            }
+            let _ = done.send(());
+        });
+        Ok(HttpServer { address, runtime: Some(runtime), stop: Some(stop), served: Some(served) })
+    }
+
+    /// The address listened on, with the port the system chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers what is under way, then ends.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        if let (Some(stop), Some(served)) = (self.stop.take(), self.served.take()) {
+            // It fails if the server has ended already.
+            let _ = stop.send(());
+            let in_time = runtime.block_on(async { tokio::time::timeout(STOP, served).await });
+            if in_time.is_err() {
+                tracing::warn!("answers under way were cut off");
+            }
+        }
+        runtime.shutdown_timeout(Duration::from_millis(100));
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(|| async { assets::reply("index.html") }))
+        .route("/ui/{name}", get(|Path(name): Path<String>| async move { assets::reply(&name) }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics_text))
+        .route("/api/v1/{question}", get(ask))
+        .route("/api/v1/{question}/{name}", get(ask_named))
+        .fallback(|| async { failure(Failure::NotFound) })
+        .method_not_allowed_fallback(|| async { failure(Failure::Method) })
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
+        .with_state(shared)
+}
+
+/// Refuses what no client of ours sends, and marks every answer as data.
+async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
+        return failure(Failure::TooLong);
+    }
+    // A page of another site whose name points here could read profiles; its Host header gives it away.
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
+        return failure(Failure::Host);
+    }
+    let mut response = next.run(request).await;
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'self'; style-src 'self' 'unsafe-inline'; script-src 'self'; frame-ancestors 'none'",
+        ),
+        (HeaderName::from_static("referrer-policy"), "no-referrer"),
+    ] {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or(""),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name == "localhost" || name.parse::<IpAddr>().is_ok()
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.store.status().failing {
+        None => "ready\n".into_response(),
+        Some(error) => failure(Failure::NotReady(error)),
+    }
+}
+
+async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
+    let text = tokio::task::spawn_blocking(move || {
+        shared.metrics.text(&shared.store, (shared.probe.connections)(), now_ns())
+    });
+    match text.await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        _ => failure(Failure::Internal),
+    }
+}
+
+async fn ask(
+    shared: State<Arc<Shared>>,
+    Path(question): Path<String>,
+    pairs: Pairs,
+    headers: HeaderMap,
+) -> Response {
+    answer(shared, question, None, pairs, headers).await
+}
+
+async fn ask_named(
+    shared: State<Arc<Shared>>,
+    Path((question, name)): Path<(String, String)>,
+    pairs: Pairs,
+    headers: HeaderMap,
+) -> Response {
+    answer(shared, question, Some(name), pairs, headers).await
+}
+
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    question: String,
+    name: Option<String>,
+    pairs: Pairs,
+    headers: HeaderMap,
+) -> Response {
+    let Ok(Query(pairs)) = pairs else {
+        return failure(Failure::BadQuery);
+    };
+    let Ok(_turn) = Arc::clone(&shared.questions).acquire_owned().await else {
+        return failure(Failure::Internal);
+    };
+    let accepts_gzip = headers
+        .get(header::ACCEPT_ENCODING)
+        .and_then(|accepted| accepted.to_str().ok())
+        .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
+    let work = tokio::task::spawn_blocking(move || {
+        let began = Instant::now();
+        let answer = question::answer(&shared.store, &question, name.as_deref(), &pairs, now_ns())?;
+        shared.metrics.asked(&answer, began.elapsed());
+        body(answer, accepts_gzip)
+    });
+    match work.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => failure(error),
+        Err(_) => failure(Failure::Internal),
+    }
+}
+
+fn body(answer: Answer, accepts_gzip: bool) -> Result<Response, Failure> {
+    let content = [(header::CONTENT_TYPE, answer.content_type)];
+    if !accepts_gzip || answer.bytes.len() < COMPRESS_BYTES {
+        return Ok((content, answer.bytes).into_response());
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let packed = io::Write::write_all(&mut encoder, &answer.bytes).and_then(|()| encoder.finish());
+    let packed = packed.map_err(|_| Failure::Internal)?;
+    Ok((content, [(header::CONTENT_ENCODING, "gzip"), (header::VARY, "accept-encoding")], packed)
+        .into_response())
+}
+
+fn failure(failure: Failure) -> Response {
+    let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let text = json!({ "error": failure.to_string() }).to_string() + "\n";
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_local() {
+        for (host, expected) in [
+            ("localhost:4171", true),
+            ("127.0.0.1:4171", true),
+            ("127.0.0.1", true),
+            ("[::1]:4171", true),
+            ("evil.example:4171", false),
+            ("localhost.evil.example", false),
+            ("", false),
+        ] {
+            assert_eq!(is_local(host), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Processes, and how far what is known of each can be trusted.
+
+use std::collections::BTreeMap;
+
+use proto::histogram::quantile;
+use proto::v1::Histogram;
+use serde::Serialize;
+
+use super::selection::Selection;
+use crate::quantity;
+use crate::store::{Session, Store};
+
+/// A process that was or is profiled.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct Process {
+    pub process: String,
+    pub service: String,
+    pub host: String,
+    pub pid: u32,
+    pub command: String,
+    pub jvm: String,
+    pub jdk_major: u32,
+    pub agent_version: String,
+    pub interval_ns: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// `live`, `silent` (nothing for a minute), or `ended`.
+    pub state: &'static str,
+    pub end: Option<String>,
+    pub samples: u64,
+    pub sampled_ns: u64,
+    pub explained: f64,
+}
+
+/// The account of a process since its session began, and what profiling cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct Account {
+    #[serde(flatten)]
+    pub process: Process,
+    pub kernel_ns: u64,
+    pub before_timer_ns: u64,
+    pub unfinished_ns: u64,
+    pub lost_ns: BTreeMap<String, u64>,
+    pub lost_samples: BTreeMap<String, u64>,
+    pub stops: BTreeMap<String, u64>,
+    pub requests: u64,
+    pub unknown_samples: u64,
+    pub missing_messages: u64,
+    pub uneven_batches: u64,
+    pub process_cpu_ns: u64,
+    pub sampler_cpu_ns: u64,
+    pub handler_cycles: Distribution,
+    pub walk_ns: Distribution,
+    pub drain_ns: Distribution,
+    pub queue_bytes: u64,
+    pub queue_grown: u64,
+    pub queue_high_water: u64,
+    pub pool_bytes: u64,
+    pub pool_exhausted: u64,
+}
+
+/// Quantiles of a histogram, known to within a sixteenth; `max` is exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct Distribution {
+    pub count: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+impl Distribution {
+    fn of(histogram: Option<&Histogram>) -> Distribution {
+        histogram.map_or(Distribution::default(), |histogram| Distribution {
+            count: histogram.count,
+            p50: quantile(histogram, 0.5),
+            p99: quantile(histogram, 0.99),
+            max: histogram.max,
+        })
+    }
+}
+
+/// An agent sends a heartbeat or a batch far more often than this.
+const SILENT_NS: u64 = 60_000_000_000;
+
+/// Processes that a selection names, its time included, the latest first.
+pub fn processes(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Process> {
+    accounts(store, selection, now_ns).into_iter().map(|account| account.process).collect()
+}
+
+/// Their accounts.
+pub fn accounts(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Account> {
+    let span = selection.span(store, now_ns);
+    let mut found: BTreeMap<u64, Account> = BTreeMap::new();
+    for view in store.views() {
+        view.names(|_, sessions| {
+            for (&id, session) in sessions {
+                let overlaps =
+                    !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
+                if overlaps && selection.wants_session(id, session) {
+                    // A session that goes on in a later partition is complete there.
+                    found.insert(id, account(id, session, now_ns));
+                }
+            }
+        });
+    }
+    let mut accounts: Vec<Account> = found.into_values().collect();
+    accounts.sort_by(|a, b| {
+        (b.process.last_ns, &a.process.process).cmp(&(a.process.last_ns, &b.process.process))
+    });
+    accounts
+}
+
+fn account(id: u64, session: &Session, now_ns: u64) -> Account {
+    let statistics = session.statistics.clone().unwrap_or_default();
+    let lost_ns: BTreeMap<String, u64> =
+        statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.ns)).collect();
+    let sent_ns = session.accounted_sampled_ns();
+    let mut lost_ns = lost_ns;
+    if sent_ns > session.sampled_ns {
+        lost_ns.insert(crate::summary::NOT_RECEIVED.to_owned(), sent_ns - session.sampled_ns);
+    }
+    let lost: u64 = lost_ns.values().fold(0, |sum, &ns| sum.saturating_add(ns));
+    let known_ns = session.sampled_ns.saturating_add(lost);
+    let kernel_ns = session.kernel_ns().max(known_ns);
+    let before_timer_ns = statistics.before_timer_ns;
+    let explained = match session.statistics {
+        Some(_) => quantity::share(session.sampled_ns, kernel_ns.saturating_add(before_timer_ns)),
+        None => 0.0,
+    };
+    let queue = statistics.queue.unwrap_or_default();
+    let hello = &session.hello;
+    let state = match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
+        (Some(_), _) => "ended",
+        (None, true) => "silent",
+        (None, false) => "live",
+    };
+    Account {
+        process: Process {
+            process: format!("{id:016x}"),
+            service: session.service().to_owned(),
+            host: hello.host.clone(),
+            pid: hello.pid,
+            command: hello.command.clone(),
+            jvm: hello.jvm_version.clone(),
+            jdk_major: hello.jdk_major,
+            agent_version: hello.agent_version.clone(),
+            interval_ns: hello.interval_ns,
+            first_ns: session.first_ns,
+            last_ns: session.last_ns,
+            state,
+            end: session.goodbye.clone(),
+            samples: session.samples,
+            sampled_ns: session.sampled_ns,
+            explained,
+        },
+        kernel_ns,
+        before_timer_ns,
+        unfinished_ns: kernel_ns - known_ns,
+        lost_ns,
+        lost_samples: statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.count)).collect(),
+        stops: statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect(),
+        requests: statistics.requests,
+        unknown_samples: session.unknown_samples,
+        missing_messages: session.missing_messages,
+        uneven_batches: session.uneven_batches,
+        process_cpu_ns: statistics.process_cpu_ns,
+        sampler_cpu_ns: statistics.sampler_cpu_ns,
+        handler_cycles: Distribution::of(statistics.handler_cycles.as_ref()),
+        walk_ns: Distribution::of(statistics.walk_ns.as_ref()),
+        drain_ns: Distribution::of(statistics.drain_ns.as_ref()),
+        queue_bytes: queue.capacity_bytes,
+        queue_grown: queue.grown,
+        queue_high_water: queue.high_water,
+        pool_bytes: queue.pool_bytes,
+        pool_exhausted: queue.pool_exhausted,
+    }
+}

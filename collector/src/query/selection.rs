@@ -1,0 +1,365 @@
+//! What a question is about: time, processes, threads and stacks. The same words in options, URLs and the UI.
+
+use std::fmt;
+use std::ops::Range;
+
+use proto::v1::FrameKind;
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+
+use crate::store::{Dictionary, Session, Store};
+
+/// Longest value of a parameter in bytes; a longer one is nothing people would write.
+const VALUE_BYTES: usize = 1024;
+
+/// Most values of a parameter that may be repeated.
+const VALUES: usize = 64;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Ranges at least this long are widened to whole minutes, which are summed up already.
+const WHOLE_MINUTES_NS: u64 = 600 * NS_PER_S;
+
+/// Why a question cannot be understood or answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// No parameter has this name.
+    UnknownParameter(String),
+    /// The value of this parameter is not what is wanted.
+    BadValue {
+        /// Name of the parameter.
+        parameter: &'static str,
+        /// What to write instead.
+        wanted: &'static str,
+    },
+    /// This parameter is given too often.
+    TooMany(&'static str),
+    /// This parameter is needed.
+    Missing(&'static str),
+    /// There is no such question.
+    UnknownQuestion,
+    /// The answer could not be written down.
+    Encoding,
+    /// No view has this name.
+    UnknownView(String),
+    /// The store cannot be read.
+    Store(crate::store::StoreError),
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueryError::UnknownParameter(name) => write!(f, "unknown parameter {name:?}"),
+            QueryError::BadValue { parameter, wanted } => write!(f, "{parameter}: write {wanted}"),
+            QueryError::TooMany(parameter) => write!(f, "{parameter}: at most {VALUES} values"),
+            QueryError::Missing(parameter) => write!(f, "the parameter {parameter} is missing"),
+            QueryError::UnknownQuestion => {
+                f.write_str("there is no such question; collector/API.md lists them")
+            }
+            QueryError::Encoding => f.write_str("the answer could not be written down"),
+            QueryError::UnknownView(name) => {
+                write!(f, "unknown view {name:?}; there are {}", super::view::NAMES.join(", "))
+            }
+            QueryError::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+impl From<crate::store::StoreError> for QueryError {
+    fn from(error: crate::store::StoreError) -> Self {
+        QueryError::Store(error)
+    }
+}
+
+/// A moment as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// Nanoseconds since the epoch.
+    At(u64),
+    /// Nanoseconds before the end of what there is, or before now for a store.
+    Before(u64),
+}
+
+/// What to look at. The default is everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    from: Option<Moment>,
+    to: Option<Moment>,
+    processes: Vec<String>,
+    labels: Vec<(String, String)>,
+    threads: Vec<String>,
+    thread_kinds: Vec<String>,
+    kinds: Vec<String>,
+    frames: Vec<String>,
+}
+
+/// A selection's time, made definite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// Nanoseconds since the epoch.
+    pub from_ns: u64,
+    /// Nanoseconds since the epoch, exclusive.
+    pub to_ns: u64,
+}
+
+const MOMENT: &str = "seconds since the epoch, `now`, or a time back such as -90s, -15m, -2h, -7d";
+
+impl Selection {
+    /// Takes the parameter `name` if it belongs to a selection; whether it does.
+    ///
+    /// # Errors
+    /// If the value is not what the parameter wants.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, QueryError> {
+        let parameter = match name {
+            "from" => "from",
+            "to" => "to",
+            "process" => "process",
+            "label" => "label",
+            "thread" => "thread",
+            "thread_kind" => "thread_kind",
+            "kind" => "kind",
+            "frame" => "frame",
+            _ => return Ok(false),
+        };
+        if value.is_empty() || value.len() > VALUE_BYTES {
+            return Err(QueryError::BadValue { parameter, wanted: "1 to 1024 bytes" });
+        }
+        let list = match parameter {
+            "from" => {
+                self.from = Some(moment(parameter, value)?);
+                return Ok(true);
+            }
+            "to" => {
+                self.to = Some(moment(parameter, value)?);
+                return Ok(true);
+            }
+            "label" => {
+                let (key, text) = value.split_once('=').filter(|(key, _)| LABELS.contains(key)).ok_or(
+                    QueryError::BadValue { parameter, wanted: "host=, service=, jvm=, command= or pid=" },
+                )?;
+                if self.labels.len() >= VALUES {
+                    return Err(QueryError::TooMany(parameter));
+                }
+                self.labels.push((key.to_owned(), text.to_owned()));
+                return Ok(true);
+            }
+            "process" => &mut self.processes,
+            "thread" => &mut self.threads,
+            "thread_kind" => {
+                check(parameter, value, &THREAD_KINDS, "java, compiler, gc, vm or native")?;
+                &mut self.thread_kinds
+            }
+            "kind" => {
+                check(
+                    parameter,
+                    value,
+                    &FRAME_KINDS.map(|(name, _)| name),
+                    "interpreted, c1, c2, inlined, native_method, stub, native, vm or marker",
+                )?;
+                &mut self.kinds
+            }
+            _ => &mut self.frames,
+        };
+        if list.len() >= VALUES {
+            return Err(QueryError::TooMany(parameter));
+        }
+        list.push(value.to_owned());
+        Ok(true)
+    }
+
+    /// The time meant, in a store or recording as it is at `now_ns`.
+    pub(super) fn span(&self, store: &Store, now_ns: u64) -> Span {
+        let ranges: Vec<Range<u64>> =
+            store.views().iter().map(|view| view.range_ns()).filter(|range| range.end > 0).collect();
+        let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
+        let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        // The end of a recording is its now.
+        let now_ns = if store.is_recording() { last_ns } else { now_ns };
+        let at = |moment| match moment {
+            Moment::At(ns) => ns,
+            Moment::Before(ns) => now_ns.saturating_sub(ns),
+        };
+        let from_ns = self.from.map_or(first_ns, at);
+        let to_ns = self.to.map_or(last_ns.max(from_ns), at).max(from_ns);
+        if to_ns - from_ns < WHOLE_MINUTES_NS {
+            return Span { from_ns, to_ns };
+        }
+        let minute_ns = 60 * NS_PER_S;
+        Span {
+            from_ns: from_ns / minute_ns * minute_ns,
+            to_ns: to_ns.div_ceil(minute_ns).saturating_mul(minute_ns),
+        }
+    }
+
+    /// Whether a time was chosen; without one, processes are wanted even before their first sample.
+    pub(super) fn has_time(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    pub(super) fn wants_session(&self, id: u64, session: &Session) -> bool {
+        let is_named = |wanted: &String| {
+            *wanted == format!("{id:016x}")
+                || *wanted == session.hello.pid.to_string()
+                || wanted == session.service()
+        };
+        let has_label = |(key, text): &(String, String)| match key.as_str() {
+            "host" => session.hello.host == *text,
+            "service" => session.service() == text,
+            "jvm" => session.hello.jvm_version == *text,
+            "pid" => session.hello.pid.to_string() == *text,
+            _ => session.hello.command.contains(text.as_str()),
+        };
+        (self.processes.is_empty() || self.processes.iter().any(is_named))
+            && self.labels.iter().all(has_label)
+    }
+
+    /// Threads wanted of a session, `None` for all.
+    pub(super) fn threads_of(&self, session: &Session) -> Option<FxHashSet<u32>> {
+        if self.threads.is_empty() && self.thread_kinds.is_empty() {
+            return None;
+        }
+        let is_wanted = |thread: &&proto::v1::Thread| {
+            let is_named = |wanted: &String| {
+                thread.name.contains(wanted.as_str())
+                    || (thread.tid != 0 && thread.tid.to_string() == *wanted)
+            };
+            let kind = super::threads::kind_text(thread.kind());
+            (self.threads.is_empty() || self.threads.iter().any(is_named))
+                && (self.thread_kinds.is_empty() || self.thread_kinds.iter().any(|wanted| wanted == kind))
+        };
+        Some(session.threads().filter(is_wanted).map(|thread| thread.id).collect())
+    }
+
+    pub(super) fn filters_threads(&self) -> bool {
+        !self.threads.is_empty() || !self.thread_kinds.is_empty()
+    }
+
+    pub(super) fn filters_stacks(&self) -> bool {
+        !self.kinds.is_empty() || !self.frames.is_empty()
+    }
+
+    /// For each stack of `dictionary` whether it is wanted.
+    pub(super) fn wanted_stacks(&self, dictionary: &Dictionary) -> Vec<bool> {
+        let kinds: Vec<u8> = FRAME_KINDS
+            .iter()
+            .filter(|(name, _)| self.kinds.iter().any(|wanted| wanted == name))
+            .map(|&(_, kind)| kind as u8)
+            .collect();
+        let is_match = |frame: u32| {
+            let text = dictionary.frame_text(frame);
+            self.frames.iter().all(|wanted| text.contains(wanted.as_str()))
+        };
+        let matching: Vec<bool> = if self.frames.is_empty() {
+            Vec::new()
+        } else {
+            (0..dictionary.frame_count() as u32).map(is_match).collect()
+        };
+        // A node has what its callers have, and they come first.
+        let mut on_path = Vec::with_capacity(dictionary.nodes().len());
+        for node in dictionary.nodes() {
+            let above = on_path.get(node.parent as usize).copied().unwrap_or(false);
+            let own = !on_path.is_empty() && matching.get(node.frame as usize).copied().unwrap_or(false);
+            on_path.push(above || own);
+        }
+        (0..dictionary.stack_count() as u32)
+            .map(|stack| {
+                let node = dictionary.stack(stack).node as usize;
+                let leaf = dictionary.frame(dictionary.nodes()[node].frame);
+                (kinds.is_empty() || kinds.contains(&leaf.kind)) && (self.frames.is_empty() || on_path[node])
+            })
+            .collect()
+    }
+}
+
+const LABELS: [&str; 5] = ["host", "service", "jvm", "command", "pid"];
+const THREAD_KINDS: [&str; 5] = ["java", "compiler", "gc", "vm", "native"];
+
+/// Kinds of frames by the names used in parameters and answers.
+pub const FRAME_KINDS: [(&str, FrameKind); 9] = [
+    ("interpreted", FrameKind::Interpreted),
+    ("c1", FrameKind::C1),
+    ("c2", FrameKind::C2),
+    ("inlined", FrameKind::Inlined),
+    ("native_method", FrameKind::NativeMethod),
+    ("stub", FrameKind::Stub),
+    ("native", FrameKind::Native),
+    ("vm", FrameKind::Vm),
+    ("marker", FrameKind::Marker),
+];
+
+fn check(
+    parameter: &'static str,
+    value: &str,
+    allowed: &[&str],
+    wanted: &'static str,
+) -> Result<(), QueryError> {
+    if allowed.contains(&value) { Ok(()) } else { Err(QueryError::BadValue { parameter, wanted }) }
+}
+
+fn moment(parameter: &'static str, text: &str) -> Result<Moment, QueryError> {
+    let bad = QueryError::BadValue { parameter, wanted: MOMENT };
+    if text == "now" {
+        return Ok(Moment::Before(0));
+    }
+    if let Some(back) = text.strip_prefix('-') {
+        let unit_s = match back.bytes().last() {
+            Some(b's') => 1,
+            Some(b'm') => 60,
+            Some(b'h') => 3600,
+            Some(b'd') => 86_400,
+            _ => return Err(bad),
+        };
+        let number: u64 = back[..back.len() - 1].parse().map_err(|_| bad.clone())?;
+        return number.checked_mul(unit_s * NS_PER_S).map(Moment::Before).ok_or(bad);
+    }
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 9 {
+        return Err(bad);
+    }
+    let seconds: u64 = whole.parse().map_err(|_| bad.clone())?;
+    let ns: u64 = format!("{fraction:0<9}").parse().map_err(|_| bad.clone())?;
+    seconds.checked_mul(NS_PER_S).and_then(|s| s.checked_add(ns)).map(Moment::At).ok_or(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments() {
+        for (text, expected) in [
+            ("now", Some(Moment::Before(0))),
+            ("-90s", Some(Moment::Before(90 * NS_PER_S))),
+            ("-2h", Some(Moment::Before(7200 * NS_PER_S))),
+            ("1795219200", Some(Moment::At(1_795_219_200 * NS_PER_S))),
+            ("1.5", Some(Moment::At(1_500_000_000))),
+            ("-2", None),
+            ("-", None),
+            ("-9999999999999d", None),
+            ("1e9", None),
+            ("1.0000000001", None),
+            ("-2µ", None),
+        ] {
+            assert_eq!(moment("from", text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_checked() {
+        let mut selection = Selection::default();
+        assert_eq!(selection.set("colour", "red"), Ok(false));
+        assert_eq!(selection.set("kind", "c2"), Ok(true));
+        assert!(selection.set("kind", "c3").is_err());
+        assert!(selection.set("label", "colour=red").is_err());
+        assert!(selection.set("frame", "").is_err());
+        assert!(selection.set("frame", &"x".repeat(1025)).is_err());
+        for _ in 0..VALUES {
+            assert_eq!(selection.set("process", "1"), Ok(true));
+        }
+        assert_eq!(selection.set("process", "1"), Err(QueryError::TooMany("process")));
+    }
+}

@@ -1,0 +1,259 @@
+//! CPU time over time: by process or by thread, in buckets, for heat maps; and the threads of a selection.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::selection::{QueryError, Selection, Span};
+use super::threads::kind_text;
+use crate::profile::UNKNOWN;
+use crate::store::{Scope, Session, Store, Threads};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Most buckets of a timeline; more than a screen has columns.
+pub const MOST_BUCKETS: u64 = 10_000;
+
+/// Most rows of a timeline and of a table of threads.
+pub const MOST_ROWS: usize = 10_000;
+
+/// What the rows of a timeline are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// One row for all.
+    #[default]
+    All,
+    /// A row for each process.
+    Process,
+    /// A row for each thread.
+    Thread,
+}
+
+/// One row of a timeline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct Row {
+    pub process: String,
+    pub thread: String,
+    pub kind: &'static str,
+    pub cpu_ns: Vec<u64>,
+}
+
+/// CPU time in buckets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct Timeline {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub bucket_ns: u64,
+    pub rows: Vec<Row>,
+    pub rows_left_out: usize,
+}
+
+/// CPU time of one thread in a selection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct ThreadTime {
+    pub process: String,
+    pub tid: u32,
+    pub thread: String,
+    pub kind: &'static str,
+    pub cpu_ns: u64,
+}
+
+type Key = (u64, u32);
+
+/// CPU time over time; `bucket_ns` 0 chooses a width that yields about 200 buckets.
+///
+/// # Errors
+/// If the store cannot be read, or the width yields more than [`MOST_BUCKETS`].
+pub fn timeline(
+    store: &Store,
+    selection: &Selection,
+    by: By,
+    bucket_ns: u64,
+    limit: usize,
+    now_ns: u64,
+) -> Result<Timeline, QueryError> {
+    let span = selection.span(store, now_ns);
+    let width_ns = span.to_ns - span.from_ns;
+    let bucket_ns = if bucket_ns == 0 { fitting(width_ns) } else { bucket_ns };
+    let buckets = width_ns.div_ceil(bucket_ns);
+    if buckets > MOST_BUCKETS {
+        return Err(QueryError::BadValue {
+            parameter: "bucket",
+            wanted: "a width that makes 10000 buckets or fewer",
+        });
+    }
+    let key = |session, thread| match by {
+        By::All => (0, 0),
+        By::Process => (session, 0),
+        By::Thread => (session, thread),
+    };
+    let mut cells: FxHashMap<Key, BTreeMap<u64, u64>> = FxHashMap::default();
+    let mut widest_ns = bucket_ns;
+    let mut titles: FxHashMap<Key, (String, String, &'static str)> = FxHashMap::default();
+    for view in store.views() {
+        let wanted = super::wanted(&view, selection);
+        let is_wanted = |id: u64| wanted.contains_key(&id);
+        let has_thread = |session: u64, thread: u32| match wanted.get(&session) {
+            Some(Some(threads)) => threads.contains(&thread),
+            Some(None) => true,
+            None => false,
+        };
+        let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+        let mut put = |session, thread, time_ns: u64, cpu_ns: u64| {
+            let bucket = time_ns.saturating_sub(span.from_ns) / bucket_ns;
+            let cell = cells.entry(key(session, thread)).or_default().entry(bucket).or_default();
+            *cell = cell.saturating_add(cpu_ns);
+        };
+        if bucket_ns < NS_PER_S || selection.filters_stacks() {
+            let stacks = selection
+                .filters_stacks()
+                .then(|| view.names(|dictionary, _| selection.wanted_stacks(dictionary)));
+            view.samples(&scope, |sample| {
+                let stack = sample.stack as usize;
+                let is_wanted =
+                    stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
+                if is_wanted && has_thread(sample.session, sample.thread) {
+                    put(sample.session, sample.thread, sample.time_ns, sample.cpu_ns);
+                }
+            })?;
+        } else {
+            let threads = if by == By::Thread || selection.filters_threads() {
+                Threads::Apart
+            } else {
+                Threads::Together
+            };
+            view.times(&scope, threads, |session, thread, cell_s, cpu_ns| {
+                if has_thread(session, thread) {
+                    widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
+                    put(session, thread, cell_s.start * NS_PER_S, cpu_ns);
+                }
+            })?;
+        }
+        view.names(|_, sessions| {
+            for &(session, thread) in cells.keys() {
+                if let Some(state) = sessions.get(&session) {
+                    titles.insert(
+                        (session, thread),
+                        title(session, state, (by == By::Thread).then_some(thread)),
+                    );
+                }
+            }
+        });
+    }
+    // Older parts may know the time less well than was asked for.
+    let factor = widest_ns.div_ceil(bucket_ns);
+    let buckets = buckets.div_ceil(factor) as usize;
+    let mut rows: Vec<(u64, Row)> = cells
+        .into_iter()
+        .map(|(key, cells)| {
+            let mut cpu_ns = vec![0u64; buckets];
+            for (bucket, ns) in cells {
+                if let Some(cell) = cpu_ns.get_mut((bucket / factor) as usize) {
+                    *cell = cell.saturating_add(ns);
+                }
+            }
+            let (process, thread, kind) = titles.remove(&key).unwrap_or_default();
+            (cpu_ns.iter().sum(), Row { process, thread, kind, cpu_ns })
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        b.0.cmp(&a.0).then_with(|| (&a.1.process, &a.1.thread).cmp(&(&b.1.process, &b.1.thread)))
+    });
+    let rows_left_out = rows.len().saturating_sub(limit);
+    rows.truncate(limit);
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    Ok(Timeline {
+        from_ns: span.from_ns,
+        to_ns: span.to_ns,
+        bucket_ns: bucket_ns * factor,
+        rows,
+        rows_left_out,
+    })
+}
+
+/// Threads by CPU time, the busiest first.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn threads(
+    store: &Store,
+    selection: &Selection,
+    now_ns: u64,
+) -> Result<(Vec<ThreadTime>, Span), QueryError> {
+    let span = selection.span(store, now_ns);
+    let mut times: FxHashMap<Key, u64> = FxHashMap::default();
+    let mut rows: FxHashMap<Key, ThreadTime> = FxHashMap::default();
+    for view in store.views() {
+        let wanted = super::wanted(&view, selection);
+        let is_wanted = |id: u64| wanted.contains_key(&id);
+        let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+        let mut put = |session: u64, thread: u32, cpu_ns: u64| {
+            if wanted
+                .get(&session)
+                .is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))
+            {
+                let sum = times.entry((session, thread)).or_default();
+                *sum = sum.saturating_add(cpu_ns);
+            }
+        };
+        if selection.filters_stacks() {
+            let stacks = view.names(|dictionary, _| selection.wanted_stacks(dictionary));
+            view.thread_stacks(&scope, |session, thread, stack, cell| {
+                if stacks.get(stack as usize).copied().unwrap_or(false) {
+                    put(session, thread, cell.cpu_ns);
+                }
+            })?;
+        } else {
+            view.times(&scope, Threads::Apart, |session, thread, _, cpu_ns| put(session, thread, cpu_ns))?;
+        }
+        view.names(|_, sessions| {
+            for &(session, thread) in times.keys() {
+                if let Some(state) = sessions.get(&session) {
+                    let (process, name, kind) = title(session, state, Some(thread));
+                    let tid = state.thread(thread).map_or(0, |thread| thread.tid);
+                    rows.insert(
+                        (session, thread),
+                        ThreadTime { process, tid, thread: name, kind, cpu_ns: 0 },
+                    );
+                }
+            }
+        });
+    }
+    let mut rows: Vec<ThreadTime> = times
+        .into_iter()
+        .filter_map(|(key, cpu_ns)| rows.remove(&key).map(|row| ThreadTime { cpu_ns, ..row }))
+        .collect();
+    rows.sort_by(|a, b| {
+        b.cpu_ns
+            .cmp(&a.cpu_ns)
+            .then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid)))
+    });
+    Ok((rows, span))
+}
+
+/// Process, thread name and thread kind.
+fn title(id: u64, session: &Session, thread: Option<u32>) -> (String, String, &'static str) {
+    let process = format!("{id:016x}");
+    match thread {
+        None => (process, String::new(), ""),
+        Some(thread) => match session.thread(thread) {
+            Some(thread) => (process, thread.name.clone(), kind_text(thread.kind())),
+            None => (process, UNKNOWN.to_owned(), "native"),
+        },
+    }
+}
+
+/// A width that people read easily, for about 200 buckets.
+fn fitting(width_ns: u64) -> u64 {
+    const WIDTHS_S: [u64; 14] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400];
+    let least_s = width_ns / NS_PER_S / 200;
+    let width_s = WIDTHS_S.into_iter().find(|&width_s| width_s >= least_s);
+    width_s.unwrap_or(least_s.div_ceil(86_400) * 86_400) * NS_PER_S
+}

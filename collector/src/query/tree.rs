@@ -1,0 +1,439 @@
+//! The tree of calls of a selection, and what follows from it: methods, callers, callees, differences.
+//!
+//! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
+//! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::selection::{QueryError, Selection, Span};
+use super::top::{MethodCost, Order};
+use crate::profile::Cell;
+use crate::store::{Dictionary, Scope, Store, View};
+
+/// All stacks of a selection as one tree. Node 0 is the root; parents come before children.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Texts of frames.
+    pub names: Vec<String>,
+    /// Parent of each node; the root is its own.
+    pub parents: Vec<u32>,
+    /// Name of each node, as a position in `names`.
+    pub name_of: Vec<u32>,
+    /// Kind of each node, as in the protocol.
+    pub kinds: Vec<u8>,
+    /// CPU time of each node itself.
+    pub own: Vec<Cell>,
+    /// CPU time of each node and all below it.
+    pub totals: Vec<u64>,
+    by_name: FxHashMap<String, u32>,
+    children: FxHashMap<(u32, u32, u8), u32>,
+}
+
+impl Tree {
+    fn empty() -> Tree {
+        let mut tree = Tree::default();
+        let name = tree.name("all");
+        tree.parents.push(0);
+        tree.name_of.push(name);
+        tree.kinds.push(0);
+        tree.own.push(Cell::default());
+        tree
+    }
+
+    /// The tree of `selection` in `store`, and the time it covers.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn of(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Tree, Span), QueryError> {
+        let span = selection.span(store, now_ns);
+        let mut tree = Tree::empty();
+        for view in store.views() {
+            let sums = sums(&view, selection, &span)?;
+            view.names(|dictionary, _| tree.add(dictionary, selection, &sums));
+        }
+        tree.settle();
+        Ok((tree, span))
+    }
+
+    fn name(&mut self, text: &str) -> u32 {
+        if let Some(&name) = self.by_name.get(text) {
+            return name;
+        }
+        let name = self.names.len() as u32;
+        self.names.push(text.to_owned());
+        self.by_name.insert(text.to_owned(), name);
+        name
+    }
+
+    fn child(&mut self, parent: u32, name: u32, kind: u8) -> u32 {
+        let next = self.parents.len() as u32;
+        let node = *self.children.entry((parent, name, kind)).or_insert(next);
+        if node == next {
+            self.parents.push(parent);
+            self.name_of.push(name);
+            self.kinds.push(kind);
+            self.own.push(Cell::default());
+        }
+        node
+    }
+
+    fn add(&mut self, dictionary: &Dictionary, selection: &Selection, sums: &[Cell]) {
+        let wanted = selection.filters_stacks().then(|| selection.wanted_stacks(dictionary));
+        let nodes = dictionary.nodes();
+        let mut own = vec![Cell::default(); nodes.len()];
+        let mut is_used = vec![false; nodes.len()];
+        for (stack, cell) in sums.iter().enumerate().filter(|(_, cell)| cell.samples > 0) {
+            if wanted.as_ref().is_none_or(|wanted| wanted.get(stack).copied().unwrap_or(false)) {
+                let node = dictionary.stack(stack as u32).node as usize;
+                add(&mut own[node], *cell);
+                is_used[node] = true;
+            }
+        }
+        for node in (1..nodes.len()).rev().filter(|&node| is_used[node]).collect::<Vec<_>>() {
+            let mut at = nodes[node].parent as usize;
+            while at != 0 && !is_used[at] {
+                is_used[at] = true;
+                at = nodes[at].parent as usize;
+            }
+        }
+        let mut shown = vec![0u32; nodes.len()];
+        let mut names = vec![u32::MAX; dictionary.frame_count()];
+        for (number, node) in nodes.iter().enumerate().skip(1).filter(|&(number, _)| is_used[number]) {
+            let frame = node.frame as usize;
+            if names[frame] == u32::MAX {
+                names[frame] = self.name(&dictionary.frame_text(node.frame));
+            }
+            let kind = dictionary.frame(node.frame).kind;
+            let at = self.child(shown[node.parent as usize], names[frame], kind);
+            add(&mut self.own[at as usize], own[number]);
+            shown[number] = at;
+        }
+    }
+
+    fn settle(&mut self) {
+        self.totals = self.own.iter().map(|cell| cell.cpu_ns).collect();
+        for node in (1..self.parents.len()).rev() {
+            let parent = self.parents[node] as usize;
+            self.totals[parent] = self.totals[parent].saturating_add(self.totals[node]);
+        }
+    }
+
+    /// Number of nodes, root included.
+    pub fn len(&self) -> usize {
+        self.parents.len()
+    }
+
+    /// Whether nothing was selected.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= 1
+    }
+
+    /// CPU time of all.
+    pub fn total_ns(&self) -> u64 {
+        self.totals.first().copied().unwrap_or(0)
+    }
+
+    /// Number of samples of all.
+    pub fn samples(&self) -> u64 {
+        self.own.iter().map(|cell| cell.samples).sum()
+    }
+
+    /// Positions of nodes whose method is not on the path above them already: sums over these count each sample
+    /// once, however deep a recursion is.
+    fn outermost(&self) -> Vec<bool> {
+        let mut first_child = vec![0u32; self.len()];
+        let mut sibling = vec![0u32; self.len()];
+        for node in (1..self.len()).rev() {
+            let parent = self.parents[node] as usize;
+            sibling[node] = std::mem::replace(&mut first_child[parent], node as u32);
+        }
+        let mut outermost = vec![true; self.len()];
+        let mut on_path = vec![0u32; self.names.len()];
+        let mut node = 0u32;
+        loop {
+            let name = self.name_of[node as usize] as usize;
+            outermost[node as usize] = on_path[name] == 0;
+            on_path[name] += 1;
+            if first_child[node as usize] != 0 {
+                node = first_child[node as usize];
+                continue;
+            }
+            loop {
+                on_path[self.name_of[node as usize] as usize] -= 1;
+                if node == 0 {
+                    return outermost;
+                }
+                if sibling[node as usize] != 0 {
+                    node = sibling[node as usize];
+                    break;
+                }
+                node = self.parents[node as usize];
+            }
+        }
+    }
+
+    /// All methods with their costs, dearest first, then by name.
+    pub fn methods(&self, order: Order) -> Vec<MethodCost> {
+        let outermost = self.outermost();
+        let mut costs = vec![(Cell::default(), 0u64); self.names.len()];
+        for node in 1..self.len() {
+            let cost = &mut costs[self.name_of[node] as usize];
+            add(&mut cost.0, self.own[node]);
+            if outermost[node] {
+                cost.1 = cost.1.saturating_add(self.totals[node]);
+            }
+        }
+        let mut methods: Vec<MethodCost> = costs
+            .into_iter()
+            .zip(&self.names)
+            // The mark above a cut stack is no method: nothing runs in it.
+            .filter(|((own, total_ns), name)| *total_ns > 0 && (own.samples > 0 || !name.starts_with('[')))
+            .map(|((own, total_ns), name)| MethodCost {
+                name: name.clone(),
+                self_ns: own.cpu_ns,
+                self_samples: own.samples,
+                total_ns,
+            })
+            .collect();
+        let key = |method: &MethodCost| match order {
+            Order::SelfTime => (method.self_ns, method.total_ns),
+            Order::TotalTime => (method.total_ns, method.self_ns),
+        };
+        methods.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
+        methods
+    }
+
+    /// Everything below the method `name`, merged; its root stands for the method.
+    pub fn callees(&self, name: &str) -> Tree {
+        let mut tree = Tree::empty();
+        let Some(&wanted) = self.by_name.get(name) else {
+            tree.settle();
+            return tree;
+        };
+        let outermost = self.outermost();
+        let mut shown: Vec<Option<u32>> = vec![None; self.len()];
+        for node in 1..self.len() {
+            let above = shown[self.parents[node] as usize];
+            shown[node] = if self.name_of[node] == wanted && outermost[node] {
+                Some(0)
+            } else if let Some(above) = above {
+                let name = tree.name(&self.names[self.name_of[node] as usize]);
+                Some(tree.child(above, name, self.kinds[node]))
+            } else {
+                None
+            };
+            if let Some(at) = shown[node] {
+                add(&mut tree.own[at as usize], self.own[node]);
+            }
+        }
+        tree.settle();
+        tree
+    }
+
+    /// Everything above the method `name`, turned around: children are callers, with the CPU time spent in the
+    /// method when called from there.
+    pub fn callers(&self, name: &str) -> Tree {
+        let mut tree = Tree::empty();
+        if let Some(&wanted) = self.by_name.get(name) {
+            let outermost = self.outermost();
+            for node in (1..self.len()).filter(|&node| self.name_of[node] == wanted && outermost[node]) {
+                let mut at = 0;
+                let mut caller = self.parents[node] as usize;
+                while caller != 0 {
+                    let name = tree.name(&self.names[self.name_of[caller] as usize]);
+                    at = tree.child(at, name, self.kinds[caller]);
+                    caller = self.parents[caller] as usize;
+                }
+                // Samples are counted by node, not by subtree: what matters here is time.
+                add(&mut tree.own[at as usize], Cell { cpu_ns: self.totals[node], samples: 0 });
+            }
+        }
+        tree.settle();
+        tree
+    }
+
+    /// The tree with at most `nodes` nodes, the lightest left out; how many were.
+    pub fn pruned(&self, nodes: usize) -> (Columns<'_>, usize) {
+        self.columns(&heaviest(&self.totals, nodes))
+    }
+
+    fn columns(&self, kept: &[bool]) -> (Columns<'_>, usize) {
+        let mut columns = Columns::default();
+        let mut position = vec![0u32; self.len()];
+        let mut names: FxHashMap<u32, u32> = FxHashMap::default();
+        for node in (0..self.len()).filter(|&node| kept[node]) {
+            let at = columns.parents.len() as u32;
+            position[node] = at;
+            let next = names.len() as u32;
+            let name = *names.entry(self.name_of[node]).or_insert(next);
+            if name == next {
+                columns.names.push(&self.names[self.name_of[node] as usize]);
+            }
+            columns.parents.push(at - position[self.parents[node] as usize]);
+            columns.frame_names.push(name);
+            columns.kinds.push(self.kinds[node]);
+            columns.self_ns.push(self.own[node].cpu_ns);
+            columns.total_ns.push(self.totals.get(node).copied().unwrap_or(0));
+        }
+        let left_out = self.len() - columns.parents.len();
+        (columns, left_out)
+    }
+
+    /// Both trees as one, with the CPU time of each node in either.
+    pub fn difference(before: &Tree, after: &Tree) -> Difference {
+        let mut tree = Tree::empty();
+        let sides = [before, after].map(|side| {
+            let mut shown = vec![0u32; side.len()];
+            for node in 1..side.len() {
+                let name = tree.name(&side.names[side.name_of[node] as usize]);
+                shown[node] = tree.child(shown[side.parents[node] as usize], name, side.kinds[node]);
+            }
+            (side, shown)
+        });
+        let columns = sides.map(|(side, shown)| {
+            let mut totals = vec![0u64; tree.len()];
+            for (node, &at) in shown.iter().enumerate() {
+                totals[at as usize] = totals[at as usize].saturating_add(side.totals[node]);
+            }
+            totals
+        });
+        let [before_ns, after_ns] = columns;
+        Difference { tree, before_ns, after_ns }
+    }
+}
+
+/// Two selections in one tree.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Nodes of both; its own sums are empty.
+    pub tree: Tree,
+    /// CPU time of each node and all below it, before.
+    pub before_ns: Vec<u64>,
+    /// The same, after.
+    pub after_ns: Vec<u64>,
+}
+
+impl Difference {
+    /// At most `nodes` nodes, those left out that weigh least in both; how many were.
+    pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, usize) {
+        let weights: Vec<u64> = self
+            .before_ns
+            .iter()
+            .zip(&self.after_ns)
+            .map(|(&before, &after)| before.saturating_add(after))
+            .collect();
+        let kept = heaviest(&weights, nodes);
+        let (columns, left_out) = self.tree.columns(&kept);
+        let pick =
+            |column: &[u64]| kept.iter().zip(column).filter(|(kept, _)| **kept).map(|(_, &ns)| ns).collect();
+        let (before_ns, after_ns) = (pick(&self.before_ns), pick(&self.after_ns));
+        let Columns { names, parents, frame_names, kinds, .. } = columns;
+        (DifferenceColumns { names, parents, frame_names, kinds, before_ns, after_ns }, left_out)
+    }
+}
+
+/// A [`Difference`] as it is sent.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct DifferenceColumns<'t> {
+    pub names: Vec<&'t str>,
+    pub parents: Vec<u32>,
+    pub frame_names: Vec<u32>,
+    pub kinds: Vec<u8>,
+    pub before_ns: Vec<u64>,
+    pub after_ns: Vec<u64>,
+}
+
+/// For each node whether it is among the `nodes` heaviest; the root always is.
+///
+/// A parent weighs at least what its child does, so no child loses its parent.
+fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
+    let nodes = nodes.max(1);
+    if weights.len() <= nodes {
+        return vec![true; weights.len()];
+    }
+    let mut sorted = weights.to_vec();
+    let (_, &mut least, _) = sorted.select_nth_unstable_by(nodes, |a, b| b.cmp(a));
+    weights.iter().enumerate().map(|(node, &weight)| node == 0 || weight > least).collect()
+}
+
+/// A method in two selections. Shares are of the CPU time of the whole selection, 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct MethodDifference {
+    pub name: String,
+    pub before_ns: u64,
+    pub after_ns: u64,
+    pub before_share: f64,
+    pub after_share: f64,
+    pub change: f64,
+}
+
+/// Methods by self time in two selections, normalised by CPU time; the largest changes first.
+pub fn method_differences(before: &Tree, after: &Tree) -> Vec<MethodDifference> {
+    let mut methods: FxHashMap<String, (u64, u64)> = FxHashMap::default();
+    for method in before.methods(Order::SelfTime) {
+        methods.entry(method.name).or_default().0 = method.self_ns;
+    }
+    for method in after.methods(Order::SelfTime) {
+        methods.entry(method.name).or_default().1 = method.self_ns;
+    }
+    let share = |ns, tree: &Tree| crate::quantity::share(ns, tree.total_ns());
+    let mut rows: Vec<MethodDifference> = methods
+        .into_iter()
+        .map(|(name, (before_ns, after_ns))| {
+            let (before_share, after_share) = (share(before_ns, before), share(after_ns, after));
+            let change = after_share - before_share;
+            MethodDifference { name, before_ns, after_ns, before_share, after_share, change }
+        })
+        .collect();
+    rows.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.name.cmp(&b.name)));
+    rows
+}
+
+/// A tree as it is sent: columns, parents as distances back.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct Columns<'t> {
+    pub names: Vec<&'t str>,
+    pub parents: Vec<u32>,
+    pub frame_names: Vec<u32>,
+    pub kinds: Vec<u8>,
+    pub self_ns: Vec<u64>,
+    pub total_ns: Vec<u64>,
+}
+
+/// CPU time by stack number.
+fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, QueryError> {
+    let wanted = super::wanted(view, selection);
+    let is_wanted = |id: u64| wanted.contains_key(&id);
+    let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+    let mut sums: Vec<Cell> = Vec::new();
+    let mut put = |stack: u32, cell: Cell| {
+        let stack = stack as usize;
+        if stack >= sums.len() {
+            sums.resize(stack + 1, Cell::default());
+        }
+        add(&mut sums[stack], cell);
+    };
+    if selection.filters_threads() {
+        view.thread_stacks(&scope, |session, thread, stack, cell| {
+            if wanted.get(&session).and_then(Option::as_ref).is_some_and(|threads| threads.contains(&thread))
+            {
+                put(stack, cell);
+            }
+        })?;
+    } else {
+        view.stacks(&scope, |_, stack, cell| put(stack, cell))?;
+    }
+    Ok(sums)
+}
+
+fn add(sum: &mut Cell, cell: Cell) {
+    sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
+    sum.samples += cell.samples;
+}

@@ -1,0 +1,166 @@
+//! Named views, in the spirit of `jfr view`: one question each, answered as a text table.
+
+use std::fmt::Write;
+
+use super::processes::accounts;
+use super::selection::{QueryError, Selection};
+use super::timeline::threads;
+use super::top::Order;
+use super::tree::{MethodDifference, Tree};
+use crate::quantity::{count, duration, percent, share};
+use crate::store::Store;
+
+/// Names of all views.
+pub const NAMES: [&str; 5] =
+    ["hot-methods", "cpu-time-hot-methods", "cpu-time-statistics", "threads", "processes"];
+
+/// The view `name` of a selection, up to `limit` rows.
+///
+/// # Errors
+/// If there is no such view or the store cannot be read.
+pub fn view(
+    name: &str,
+    store: &Store,
+    selection: &Selection,
+    limit: usize,
+    now_ns: u64,
+) -> Result<String, QueryError> {
+    let mut text = String::new();
+    match name {
+        "hot-methods" => hot_methods(&mut text, store, selection, Order::TotalTime, limit, now_ns)?,
+        "cpu-time-hot-methods" => hot_methods(&mut text, store, selection, Order::SelfTime, limit, now_ns)?,
+        "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns),
+        "threads" => {
+            let (rows, _) = threads(store, selection, now_ns)?;
+            let whole = rows.iter().map(|row| row.cpu_ns).sum();
+            line(
+                &mut text,
+                format_args!("{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid"),
+            );
+            for row in rows.iter().take(limit) {
+                let (part, time) = (percent(share(row.cpu_ns, whole)), duration(row.cpu_ns));
+                let tid = if row.tid == 0 { String::new() } else { row.tid.to_string() };
+                line(
+                    &mut text,
+                    format_args!("{part:>8} {time:>11}  {:<9} {tid:>8}  {}", row.kind, row.thread),
+                );
+            }
+        }
+        "processes" => {
+            line(
+                &mut text,
+                format_args!(
+                    "{:<16}  {:<6} {:>8} {:>11} {:>9}  service",
+                    "process", "state", "pid", "CPU time", "explained"
+                ),
+            );
+            for account in accounts(store, selection, now_ns).into_iter().take(limit) {
+                let row = account.process;
+                let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
+                line(
+                    &mut text,
+                    format_args!(
+                        "{}  {:<6} {:>8} {time:>11} {explained:>9}  {}",
+                        row.process, row.state, row.pid, row.service
+                    ),
+                );
+            }
+        }
+        name => return Err(QueryError::UnknownView(name.to_owned())),
+    }
+    Ok(text)
+}
+
+fn hot_methods(
+    text: &mut String,
+    store: &Store,
+    selection: &Selection,
+    order: Order,
+    limit: usize,
+    now_ns: u64,
+) -> Result<(), QueryError> {
+    let (tree, _) = Tree::of(store, selection, now_ns)?;
+    line(text, format_args!("{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns())));
+    line(text, format_args!("{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time"));
+    for method in tree.methods(order).iter().take(limit) {
+        let own = percent(share(method.self_ns, tree.total_ns()));
+        let total = percent(share(method.total_ns, tree.total_ns()));
+        let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
+        line(text, format_args!("{own:>8} {total:>8} {own_time:>11} {total_time:>11}  {}", method.name));
+    }
+    Ok(())
+}
+
+fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limit: usize, now_ns: u64) {
+    for account in accounts(store, selection, now_ns).into_iter().take(limit) {
+        let process = &account.process;
+        line(
+            text,
+            format_args!("{} {} (pid {}, {})", process.process, process.service, process.pid, process.state),
+        );
+        let mut row = |name: &str, value: String| line(text, format_args!("  {name:<24} {value}"));
+        row("CPU time explained", percent(process.explained));
+        row("sampled", format!("{} in {} samples", duration(process.sampled_ns), count(process.samples)));
+        row("kernel", duration(account.kernel_ns));
+        row("before timers ran", duration(account.before_timer_ns));
+        row("unfinished periods", duration(account.unfinished_ns));
+        for (cause, &ns) in &account.lost_ns {
+            row(&format!("lost: {cause}"), duration(ns));
+        }
+        for (stop, &walks) in &account.stops {
+            row(&format!("walks: {stop}"), count(walks));
+        }
+        row(
+            "handler cycles",
+            format!("{} median, {} p99", account.handler_cycles.p50, account.handler_cycles.p99),
+        );
+        row(
+            "walk",
+            format!("{} median, {} p99", duration(account.walk_ns.p50), duration(account.walk_ns.p99)),
+        );
+        row(
+            "drain",
+            format!("{} median, {} max", duration(account.drain_ns.p50), duration(account.drain_ns.max)),
+        );
+        row("sampler thread", duration(account.sampler_cpu_ns));
+        row(
+            "queues",
+            format!(
+                "{} bytes, grown {} times, at most {} waiting",
+                count(account.queue_bytes),
+                account.queue_grown,
+                account.queue_high_water
+            ),
+        );
+        row(
+            "snapshot pool",
+            format!("{} bytes, exhausted {} times", count(account.pool_bytes), account.pool_exhausted),
+        );
+        if account.unknown_samples > 0 {
+            row("samples without stack", count(account.unknown_samples));
+        }
+        if account.missing_messages > 0 {
+            row("messages missing", count(account.missing_messages));
+        }
+    }
+}
+
+/// Methods whose share of self time changed most, as a table.
+pub fn differences(rows: &[MethodDifference], limit: usize) -> String {
+    let mut text = String::new();
+    line(
+        &mut text,
+        format_args!("{:>9} {:>8} {:>8}  method (self time, share of all)", "change", "before", "after"),
+    );
+    for row in rows.iter().filter(|row| row.change != 0.0).take(limit) {
+        let change = format!("{:+.2} %", row.change * 100.0);
+        let (before, after) = (percent(row.before_share), percent(row.after_share));
+        line(&mut text, format_args!("{change:>9} {before:>8} {after:>8}  {}", row.name));
+    }
+    text
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{arguments}");
+}

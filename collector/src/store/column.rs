@@ -1,0 +1,185 @@
+//! Blocks of numbers in columns, compressed: the form of everything numerous in the store.
+//!
+//! Approach: each column is a list of LEB128 numbers, those that ascend as differences; zstd takes out what
+//! repeats. Which columns a block has is fixed by its table (`design/store.md`), so blocks carry no names.
+//! Invariant: no bytes, however damaged, cause a panic or an allocation beyond [`MAX_BLOCK_BYTES`].
+
+use std::fmt;
+
+/// Longest block after decompression. A fold is forced long before (4 million samples of five columns in all
+/// sessions together); the bound is for damaged files.
+const MAX_BLOCK_BYTES: usize = 256 << 20;
+
+/// zstd's fastest regular level: higher ones save less than a tenth on batches of samples (`design/store.md`).
+const LEVEL: i32 = 1;
+
+/// Why bytes are not a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// The compressed form is damaged, or longer than a block may be.
+    Compression,
+    /// A column ends before its last number.
+    Truncated,
+}
+
+impl fmt::Display for BlockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BlockError::Compression => "a block of the store cannot be decompressed",
+            BlockError::Truncated => "a block of the store ends too early",
+        })
+    }
+}
+
+impl std::error::Error for BlockError {}
+
+/// Compresses `bytes`.
+pub(super) fn compress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
+    zstd::bulk::compress(bytes, LEVEL).map_err(|_| BlockError::Compression)
+}
+
+/// Undoes [`compress`].
+pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
+    let len = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
+    let len = len.and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= MAX_BLOCK_BYTES);
+    zstd::bulk::decompress(bytes, len.ok_or(BlockError::Compression)?).map_err(|_| BlockError::Compression)
+}
+
+/// Builds a block.
+#[derive(Default)]
+pub(super) struct BlockWriter {
+    bytes: Vec<u8>,
+}
+
+impl BlockWriter {
+    pub(super) fn number(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.bytes.push(value as u8);
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    pub(super) fn column(&mut self, values: impl IntoIterator<Item = u64>) {
+        for value in values {
+            self.number(value);
+        }
+    }
+
+    /// A column whose numbers mostly ascend, as differences; wrapping makes any order possible.
+    pub(super) fn ascending(&mut self, values: impl IntoIterator<Item = u64>) {
+        let mut last = 0u64;
+        for value in values {
+            let delta = value.wrapping_sub(last) as i64;
+            self.number(((delta << 1) ^ (delta >> 63)) as u64);
+            last = value;
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<Vec<u8>, BlockError> {
+        compress(&self.bytes)
+    }
+}
+
+/// Reads a block.
+pub(super) struct BlockReader {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl BlockReader {
+    pub(super) fn new(compressed: &[u8]) -> Result<Self, BlockError> {
+        Ok(BlockReader { bytes: decompress(compressed)?, position: 0 })
+    }
+
+    #[inline]
+    pub(super) fn number(&mut self) -> Result<u64, BlockError> {
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
+        let mut value = 0u64;
+        for (index, &byte) in rest.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * index as u32).min(63);
+            if byte < 0x80 {
+                self.position += index + 1;
+                return Ok(value);
+            }
+        }
+        Err(BlockError::Truncated)
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, BlockError> {
+        let len = usize::try_from(self.number()?).map_err(|_| BlockError::Truncated)?;
+        let end = self.position.checked_add(len).ok_or(BlockError::Truncated)?;
+        let bytes = self.bytes.get(self.position..end).ok_or(BlockError::Truncated)?;
+        self.position = end;
+        Ok(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// The number of rows, checked against the bytes there are: a row has at least one byte.
+    pub(super) fn rows(&mut self) -> Result<usize, BlockError> {
+        let rows = usize::try_from(self.number()?).map_err(|_| BlockError::Truncated)?;
+        if rows > self.bytes.len() - self.position { Err(BlockError::Truncated) } else { Ok(rows) }
+    }
+
+    pub(super) fn column(&mut self, rows: usize) -> Result<Vec<u64>, BlockError> {
+        (0..rows).map(|_| self.number()).collect()
+    }
+
+    pub(super) fn narrow(&mut self, rows: usize) -> Result<Vec<u32>, BlockError> {
+        (0..rows).map(|_| Ok(self.number()? as u32)).collect()
+    }
+
+    pub(super) fn ascending(&mut self, rows: usize) -> Result<Vec<u64>, BlockError> {
+        let mut last = 0u64;
+        (0..rows)
+            .map(|_| {
+                let coded = self.number()?;
+                let delta = (coded >> 1) as i64 ^ -((coded & 1) as i64);
+                last = last.wrapping_add(delta as u64);
+                Ok(last)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn columns_come_back(values in proptest::collection::vec(any::<u64>(), 0..200), text in ".{0,20}") {
+            let mut block = BlockWriter::default();
+            block.number(values.len() as u64);
+            block.column(values.iter().copied());
+            block.ascending(values.iter().copied());
+            block.text(&text);
+            let bytes = block.finish().expect("compression of a short block");
+            let mut block = BlockReader::new(&bytes).expect("own block");
+            let rows = block.rows().expect("rows");
+            prop_assert_eq!(block.column(rows).expect("column"), values.clone());
+            prop_assert_eq!(block.ascending(rows).expect("column"), values);
+            prop_assert_eq!(block.text().expect("text"), text);
+            prop_assert_eq!(block.number(), Err(BlockError::Truncated));
+        }
+
+        #[test]
+        fn damaged_bytes_are_an_error_or_other_numbers(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(packed) = compress(&bytes) {
+                let mut block = BlockReader::new(&packed).expect("own block");
+                if let Ok(rows) = block.rows() {
+                    let _ = block.ascending(rows);
+                    let _ = block.text();
+                }
+            }
+            prop_assert!(BlockReader::new(&bytes).is_err() || bytes.len() > 4);
+        }
+    }
+}

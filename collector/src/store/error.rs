@@ -1,0 +1,113 @@
+//! Why the store cannot do what it was asked to.
+
+use std::fmt;
+use std::io;
+
+use super::column::BlockError;
+
+/// Why the store failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The disk, or the quota on it, is full.
+    Full,
+    /// Reading or writing failed for another reason.
+    Io(io::ErrorKind),
+    /// There is no store in the directory.
+    NoStore,
+    /// Another process has the store open.
+    InUse,
+    /// The store was written by another version of its schema.
+    Version(u64),
+    /// A file of the store is damaged, or not of the store.
+    Damaged,
+    /// A block in the store cannot be read.
+    Block(BlockError),
+    /// So much waits to be written that nothing more is taken.
+    Behind,
+    /// The store has been closed.
+    Closed,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Full => f.write_str("the disk of the store is full"),
+            StoreError::Io(kind) => write!(f, "the store cannot be read or written: {kind}"),
+            StoreError::NoStore => f.write_str("there is no store here"),
+            StoreError::InUse => f.write_str(
+                "the store is in use by another process; a running collector answers at its --http address",
+            ),
+            StoreError::Version(version) => {
+                write!(
+                    f,
+                    "the store has schema version {version}, this program reads {}",
+                    super::partition::SCHEMA
+                )
+            }
+            StoreError::Damaged => f.write_str("the store is damaged"),
+            StoreError::Block(error) => error.fmt(f),
+            StoreError::Behind => f.write_str("the store cannot write as fast as samples arrive"),
+            StoreError::Closed => f.write_str("the store is closed"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<BlockError> for StoreError {
+    fn from(error: BlockError) -> Self {
+        StoreError::Block(error)
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                StoreError::Full
+            }
+            kind => StoreError::Io(kind),
+        }
+    }
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        io::Error::from(match error {
+            StoreError::Full => io::ErrorKind::StorageFull,
+            StoreError::Io(kind) => kind,
+            StoreError::Behind => io::ErrorKind::ResourceBusy,
+            _ => io::ErrorKind::InvalidData,
+        })
+    }
+}
+
+impl From<redb::Error> for StoreError {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Io(error) => error.into(),
+            // After a failed write redb wants its file opened anew; what failed was told then.
+            redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
+                StoreError::Io(io::ErrorKind::BrokenPipe)
+            }
+            redb::Error::DatabaseAlreadyOpen => StoreError::InUse,
+            error => {
+                tracing::error!(%error, "the database reports");
+                StoreError::Damaged
+            }
+        }
+    }
+}
+
+macro_rules! from_parts_of_redb {
+    ($($part:ident),*) => {
+        $(impl From<redb::$part> for StoreError {
+            fn from(error: redb::$part) -> Self {
+                redb::Error::from(error).into()
+            }
+        })*
+    };
+}
+
+from_parts_of_redb!(StorageError, TableError, TransactionError, CommitError, DatabaseError, CompactionError);

@@ -1,0 +1,174 @@
+//! What a partition holds in memory: its dictionary, its sessions, and the minutes that are not folded yet.
+//!
+//! Messages are applied here, whether they come from an agent, from the journal after a restart, or from a
+//! recording file; queries read open minutes and folded ones alike.
+
+use std::collections::BTreeMap;
+
+use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
+use rustc_hash::FxHashMap;
+
+use super::dictionary::Dictionary;
+use super::session::Session;
+use crate::profile::Cell;
+
+/// Seconds of a minute, the finest bucket that sums are kept for.
+pub(super) const MINUTE_S: u64 = 60;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Samples of one session in one minute, in columns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenMinute {
+    /// Microseconds since the minute began.
+    pub(super) offset_us: Vec<u32>,
+    pub(super) thread: Vec<u32>,
+    pub(super) stack: Vec<u32>,
+    pub(super) cpu_ns: Vec<u64>,
+    /// Samples that were merged into the row.
+    pub(super) count: Vec<u32>,
+}
+
+/// Sums of one bucket: by stack, by thread and stack, and by thread and time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) stacks: Vec<(u32, Cell)>,
+    pub(super) thread_stacks: Vec<(u32, u32, Cell)>,
+    /// Thread, second since the bucket began, CPU time.
+    pub(super) times: Vec<(u32, u32, u64)>,
+}
+
+impl OpenMinute {
+    pub(super) fn len(&self) -> usize {
+        self.thread.len()
+    }
+
+    pub(super) fn sums(&self) -> Sums {
+        let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
+        let mut times: FxHashMap<(u32, u32), u64> = FxHashMap::default();
+        for row in 0..self.len() {
+            let (thread, cpu_ns) = (self.thread[row], self.cpu_ns[row]);
+            let cell = cells.entry((thread, self.stack[row])).or_default();
+            cell.cpu_ns = cell.cpu_ns.saturating_add(cpu_ns);
+            cell.samples += u64::from(self.count[row]);
+            let time = times.entry((thread, self.offset_us[row] / 1_000_000)).or_default();
+            *time = time.saturating_add(cpu_ns);
+        }
+        let mut thread_stacks: Vec<_> =
+            cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
+        thread_stacks.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
+        let mut times: Vec<_> =
+            times.into_iter().map(|((thread, second), cpu_ns)| (thread, second, cpu_ns)).collect();
+        times.sort_unstable();
+        Sums { stacks: by_stack(&thread_stacks), thread_stacks, times }
+    }
+}
+
+/// Sums over threads, by ascending stack.
+pub(super) fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
+    let mut rows: Vec<(u32, Cell)> = thread_stacks.iter().map(|&(_, stack, cell)| (stack, cell)).collect();
+    rows.sort_unstable_by_key(|&(stack, _)| stack);
+    rows.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1.cpu_ns = kept.1.cpu_ns.saturating_add(next.1.cpu_ns);
+            kept.1.samples += next.1.samples;
+        }
+        is_same
+    });
+    rows
+}
+
+/// Memory side of a partition.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    pub(super) dictionary: Dictionary,
+    pub(super) sessions: BTreeMap<u64, Session>,
+    /// By start of the minute in seconds since the epoch, then session.
+    pub(super) open: BTreeMap<(u64, u64), OpenMinute>,
+    pub(super) open_samples: usize,
+}
+
+impl Head {
+    /// Takes in one message of a session; one that was taken in before, judged by its number, changes nothing.
+    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) {
+        let session = self.sessions.entry(session_id).or_default();
+        if message.sequence <= session.last_sequence {
+            return;
+        }
+        session.missing_messages += message.sequence - session.last_sequence - 1;
+        session.last_sequence = message.sequence;
+        session.is_changed = true;
+        match message.body {
+            Some(Body::Hello(hello)) => {
+                session.first_ns = hello.wall_clock_ns;
+                session.last_ns = session.last_ns.max(hello.wall_clock_ns);
+                session.hello = hello;
+            }
+            Some(Body::Dictionary(definitions)) => {
+                self.dictionary.define(&definitions, &mut session.private, &mut session.fresh_definitions);
+                for thread in definitions.threads {
+                    session.add_thread(thread);
+                }
+            }
+            Some(Body::Samples(batch)) => self.add_samples(session_id, &batch),
+            Some(Body::Statistics(statistics)) => {
+                session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
+                session.add_statistics(statistics);
+            }
+            Some(Body::Heartbeat(heartbeat)) => {
+                session.last_ns = session.last_ns.max(session.wall_ns(heartbeat.time_ns));
+            }
+            Some(Body::Goodbye(goodbye)) => session.goodbye = Some(goodbye.reason),
+            None => {}
+        }
+    }
+
+    fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) {
+        let Some(session) = self.sessions.get_mut(&session_id) else { return };
+        let rows = batch.thread.len().min(batch.stack.len()).min(batch.cpu_ns.len());
+        if [batch.thread.len(), batch.stack.len(), batch.cpu_ns.len()].iter().any(|&len| len != rows) {
+            session.uneven_batches += 1;
+        }
+        let mut time_ns = batch.first_time_ns;
+        // Taken out of the map while rows go to it: a batch has one minute, or two.
+        let mut start_s = 0;
+        let mut samples = 0;
+        let mut open = OpenMinute::default();
+        for row in 0..rows {
+            // A batch without times has all its samples at its beginning.
+            let delta = batch.time_delta_ns.get(row).copied().unwrap_or(0);
+            time_ns = time_ns.wrapping_add_signed(delta);
+            let wall_ns = session.wall_ns(time_ns);
+            let minute_s = wall_ns / NS_PER_S / MINUTE_S * MINUTE_S;
+            if minute_s != start_s || row == 0 {
+                put_back(&mut self.open, (start_s, session_id), open);
+                start_s = minute_s;
+                open = self.open.remove(&(start_s, session_id)).unwrap_or_default();
+            }
+            let stack = self.dictionary.stack_number(batch.stack[row], session.private.as_deref());
+            let cpu_ns = batch.cpu_ns[row];
+            open.offset_us.push(((wall_ns - start_s * NS_PER_S) / 1000) as u32);
+            open.thread.push(batch.thread[row]);
+            open.stack.push(stack);
+            open.cpu_ns.push(cpu_ns);
+            // An agent that was cut off for long merges samples; without the column, each row is one.
+            let count = batch.count.get(row).map_or(1, |&count| u32::try_from(count).unwrap_or(u32::MAX));
+            open.count.push(count);
+            samples += u64::from(count);
+            session.unknown_samples += if stack == 0 { u64::from(count) } else { 0 };
+            session.sampled_ns = session.sampled_ns.saturating_add(cpu_ns);
+            session.first_ns = session.first_ns.min(wall_ns);
+            session.last_ns = session.last_ns.max(wall_ns);
+        }
+        session.samples += samples;
+        put_back(&mut self.open, (start_s, session_id), open);
+        self.open_samples += rows;
+    }
+}
+
+fn put_back(minutes: &mut BTreeMap<(u64, u64), OpenMinute>, key: (u64, u64), minute: OpenMinute) {
+    if minute.len() > 0 {
+        minutes.insert(key, minute);
+    }
+}

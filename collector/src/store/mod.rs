@@ -1,0 +1,343 @@
+//! Keeps what agents send, in an embedded database, for as long as it is wanted.
+//!
+//! Problem: many sessions send at once, none may be told that its samples are safe before they are, disks fill up,
+//! processes are killed, and a year of single samples is neither affordable nor ever looked at.
+//! Approach: one writer thread commits what has arrived as one journal entry of a redb database, then lets the
+//! waiting connections acknowledge it; every minute it folds the journal into compressed blocks. Files
+//! (partitions) cover up to a day; older ones lose resolution, and are removed by age and size.
+//! Invariant: [`SessionWriter::append`] returns success only for messages that survive the loss of power, and a
+//! message is stored once however often it is sent.
+//!
+//! Schema, figures and the alternatives considered: `design/store.md`.
+
+mod column;
+mod dictionary;
+mod error;
+mod head;
+mod partition;
+#[cfg(test)]
+mod quota;
+mod read;
+mod rollup;
+mod session;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod writer;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, RwLock};
+use proto::framing::FramingError;
+use proto::v1::Hello;
+
+pub use column::BlockError;
+pub use dictionary::{Dictionary, FrameRow, MethodRow, Node, StackRow};
+pub use error::StoreError;
+pub use read::{Sample, Scope, Threads, View};
+pub use rollup::Level;
+pub use session::Session;
+
+use crate::recording::{RecordingError, RecordingReader};
+use head::Head;
+use partition::Partition;
+use writer::Request;
+
+/// Requests that may wait for the writer; each is at most one read from a connection.
+const WAITING: usize = 256;
+
+/// How much is kept, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Everything is removed after this time.
+    pub age: Duration,
+    /// The oldest is removed while the files of the store are longer than this, in bytes.
+    pub bytes: u64,
+    /// Single samples are kept for this time, sums of minutes after it.
+    pub samples: Duration,
+    /// Sums of minutes are kept for this time, sums of hours after it.
+    pub minutes: Duration,
+    /// Sums of hours are kept for this time, sums of days after it.
+    pub hours: Duration,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { age: 90 * DAY, bytes: 20 << 30, samples: 2 * DAY, minutes: 14 * DAY, hours: 60 * DAY }
+    }
+}
+
+/// Counters of a store since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) messages: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) commit_ns: AtomicU64,
+    pub(crate) folds: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) waiting: AtomicU64,
+}
+
+/// What monitoring is told about a store.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the metrics of collector/API.md, one to one")]
+pub struct Status {
+    pub messages: u64,
+    pub received_bytes: u64,
+    pub samples: u64,
+    pub commits: u64,
+    pub commit_ns: u64,
+    pub folds: u64,
+    pub failures: u64,
+    pub waiting_requests: u64,
+    pub open_samples: u64,
+    pub stored_bytes: u64,
+    pub dictionary_bytes: u64,
+    pub partitions: u64,
+    pub failing: Option<StoreError>,
+}
+
+/// State that writer and readers share.
+#[derive(Debug)]
+struct Shared {
+    directory: PathBuf,
+    retention: Retention,
+    /// Oldest first; the last one is written to. Empty only while a store is opened.
+    partitions: RwLock<Vec<Arc<Partition>>>,
+    counters: Counters,
+    /// What the last write failed with, `None` after one that succeeded.
+    failing: Mutex<Option<StoreError>>,
+}
+
+impl Shared {
+    fn new(directory: &Path, retention: Retention, partitions: Vec<Arc<Partition>>) -> Shared {
+        Shared {
+            directory: directory.to_owned(),
+            retention,
+            partitions: RwLock::new(partitions),
+            counters: Counters::default(),
+            failing: Mutex::new(None),
+        }
+    }
+
+    fn current(&self) -> Result<Arc<Partition>, StoreError> {
+        self.partitions.read().last().cloned().ok_or(StoreError::Closed)
+    }
+}
+
+/// An open store, or a recording seen as one.
+#[derive(Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+    requests: Option<SyncSender<Request>>,
+    writer: Option<JoinHandle<()>>,
+    is_recording: bool,
+    cut: Option<FramingError>,
+}
+
+impl Store {
+    /// Opens the store in `directory`, which is created if it does not exist, and starts its writer.
+    ///
+    /// # Errors
+    /// If the directory or its files cannot be used, or are in use.
+    pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
+        fs::create_dir_all(directory)?;
+        let mut paths = partition_paths(directory)?;
+        if paths.is_empty() {
+            paths.push(upkeep::new_path(directory, now_s()));
+        }
+        let shared = Arc::new(Shared::new(directory, retention, open_all(&paths)?));
+        let (sender, receiver) = sync_channel(WAITING);
+        let writer_shared = Arc::clone(&shared);
+        let writer = std::thread::Builder::new()
+            .name("store".into())
+            .spawn(move || writer::run(&writer_shared, &receiver))?;
+        Ok(Store { shared, requests: Some(sender), writer: Some(writer), is_recording: false, cut: None })
+    }
+
+    /// Opens the store in `directory` to put questions to it, which changes nothing in it.
+    ///
+    /// # Errors
+    /// If there is none, or it is in use.
+    pub fn open_for_reading(directory: &Path) -> Result<Store, StoreError> {
+        let paths = partition_paths(directory)?;
+        if paths.is_empty() {
+            return Err(StoreError::NoStore);
+        }
+        let shared = Arc::new(Shared::new(directory, Retention::default(), open_all(&paths)?));
+        Ok(Store { shared, requests: None, writer: None, is_recording: false, cut: None })
+    }
+
+    /// Reads the recording at `path` into memory, to be asked the same questions as a store.
+    ///
+    /// # Errors
+    /// As [`RecordingReader::open`].
+    pub fn of_recording(path: &Path) -> Result<Store, RecordingError> {
+        let mut reader = RecordingReader::open(path)?;
+        let session_id = reader.hello().session_id;
+        let mut head = Head::default();
+        for message in reader.by_ref() {
+            head.apply(session_id, message);
+        }
+        let partitions = vec![Arc::new(Partition::in_memory(head))];
+        let shared = Arc::new(Shared::new(path, Retention::default(), partitions));
+        Ok(Store { shared, requests: None, writer: None, is_recording: true, cut: reader.cut() })
+    }
+
+    /// Why the recording ends before its last byte, `None` if it does not or if this is no recording.
+    pub fn cut(&self) -> Option<FramingError> {
+        self.cut
+    }
+
+    /// Directory or file.
+    pub fn path(&self) -> &Path {
+        &self.shared.directory
+    }
+
+    /// Whether this is a recording, whose time has ended.
+    pub fn is_recording(&self) -> bool {
+        self.is_recording
+    }
+
+    /// The parts of the store, oldest first; a range of time can touch several.
+    pub fn views(&self) -> Vec<View> {
+        self.shared.partitions.read().iter().map(|partition| View::new(Arc::clone(partition))).collect()
+    }
+
+    /// Where the messages of the session that `hello` introduces go.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`] for a recording.
+    pub fn session(&self, hello: &Hello) -> Result<SessionWriter, StoreError> {
+        let requests = self.requests.clone().ok_or(StoreError::Closed)?;
+        Ok(SessionWriter { session: hello.session_id, requests })
+    }
+
+    /// Writes what is open as blocks, without waiting for the minute to end.
+    ///
+    /// # Errors
+    /// If that fails; nothing is lost then.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
+        writer::ask(requests, |reply| Request::Fold { reply }).map(drop)
+    }
+
+    /// Does what is due: roll-ups, a new partition, retention. The writer does so every minute by itself.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
+        writer::ask(requests, |reply| Request::Upkeep { reply }).map(drop)
+    }
+
+    /// Counters and sizes.
+    pub fn status(&self) -> Status {
+        let partitions = self.shared.partitions.read().clone();
+        let counters = &self.shared.counters;
+        // Relaxed: counters are shown one by one, nothing is concluded from several.
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Status {
+            messages: get(&counters.messages),
+            received_bytes: get(&counters.bytes),
+            samples: get(&counters.samples),
+            commits: get(&counters.commits),
+            commit_ns: get(&counters.commit_ns),
+            folds: get(&counters.folds),
+            failures: get(&counters.failures),
+            waiting_requests: get(&counters.waiting),
+            open_samples: partitions.iter().map(|partition| partition.head.read().open_samples as u64).sum(),
+            stored_bytes: partitions.iter().map(|partition| partition.bytes()).sum(),
+            dictionary_bytes: partitions
+                .iter()
+                .map(|partition| partition.head.read().dictionary.bytes() as u64)
+                .sum(),
+            partitions: partitions.len() as u64,
+            failing: *self.shared.failing.lock(),
+        }
+    }
+
+    /// Writes everything and ends the writer.
+    ///
+    /// # Errors
+    /// If the last fold fails; the journal has what it would have written.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        let result = if self.requests.is_some() { self.flush() } else { Ok(()) };
+        self.end();
+        result
+    }
+
+    fn end(&mut self) {
+        if let Some(requests) = self.requests.take() {
+            // The writer may have ended already, which is what is asked for.
+            let _ = requests.send(Request::End);
+        }
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!("the writer of the store panicked");
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Puts the messages of one session into a store.
+#[derive(Clone, Debug)]
+pub struct SessionWriter {
+    session: u64,
+    requests: SyncSender<Request>,
+}
+
+impl SessionWriter {
+    /// Stores those of `messages` (number and framed bytes) that are not stored yet, and waits until they are
+    /// durable. The highest number stored is returned, the one to acknowledge.
+    ///
+    /// # Errors
+    /// If they cannot be stored; none of them is then, and they may be sent again.
+    pub fn append<'a>(&self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> Result<u64, StoreError> {
+        let mut bytes = Vec::new();
+        let mut decoded = Vec::new();
+        for (_, framed) in messages {
+            bytes.extend_from_slice(framed);
+            let message = proto::framing::decode_frame(framed).map_err(|_| StoreError::Damaged)?;
+            decoded.push((framed.len(), message));
+        }
+        let session = self.session;
+        writer::ask(&self.requests, |reply| Request::Append { session, bytes, messages: decoded, reply })
+    }
+}
+
+/// Files of a store, oldest first.
+fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == upkeep::EXTENSION))
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
+    let now_s = now_s();
+    paths.iter().map(|path| Ok(Arc::new(Partition::open(path, now_s)?))).collect()
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,349 @@
+//! Reading: samples and sums of a stretch of time, from blocks and from what is still open.
+//!
+//! Every sample of the range is visited once, in the coarsest resolution that fits: whole days and hours from
+//! their sums, the rest by minutes, and the minutes that the range cuts by single samples.
+//! Where retention has removed the fine levels, a bucket belongs to the range if it begins in it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use redb::ReadTransaction;
+
+use super::dictionary::Dictionary;
+use super::error::StoreError;
+use super::head::{Head, MINUTE_S, OpenMinute};
+use super::partition::{self, Coverage, Partition};
+use super::rollup::Level;
+use super::session::Session;
+use crate::profile::Cell;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// One sample, or several that were merged before they arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Session it belongs to.
+    pub session: u64,
+    /// Nanoseconds since the epoch, known to the microsecond.
+    pub time_ns: u64,
+    /// Thread number.
+    pub thread: u32,
+    /// Stack number in the view's dictionary.
+    pub stack: u32,
+    /// CPU time it stands for.
+    pub cpu_ns: u64,
+    /// Samples merged into it.
+    pub count: u32,
+}
+
+/// What is read: a range of time, half open, in nanoseconds since the epoch, and sessions.
+#[derive(Clone)]
+pub struct Scope<'s> {
+    /// The time.
+    pub range_ns: Range<u64>,
+    /// Tells which sessions are read.
+    pub sessions: &'s dyn Fn(u64) -> bool,
+}
+
+/// How finely sums are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// By thread where that is still known, else by group of threads.
+    Apart,
+    /// Groups will do, so that coarse levels can be used.
+    Together,
+}
+
+/// A partition of a store, or a recording, to be read.
+#[derive(Clone, Debug)]
+pub struct View {
+    partition: Arc<Partition>,
+}
+
+/// Where the sums of a range are found.
+#[derive(Default)]
+struct Plan {
+    /// Level and start of buckets.
+    buckets: Vec<(Level, Range<u64>)>,
+    /// Minutes of which a part is wanted.
+    cut: Vec<u64>,
+}
+
+impl View {
+    pub(super) fn new(partition: Arc<Partition>) -> View {
+        View { partition }
+    }
+
+    /// Calls `read` with the names of everything; samples cannot be taken in meanwhile, so it should be quick.
+    pub fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
+        let head = self.partition.head.read();
+        read(&head.dictionary, &head.sessions)
+    }
+
+    /// Time from the first sample to the last, in whole minutes; nanoseconds since the epoch.
+    pub fn range_ns(&self) -> Range<u64> {
+        let coverage = *self.partition.coverage.read();
+        let head = self.partition.head.read();
+        let (mut first_s, mut end_s) = (coverage.first_s, coverage.end_s);
+        if let (Some(first), Some(last)) = (head.open.keys().next(), head.open.keys().next_back()) {
+            first_s = if end_s == 0 { first.0 } else { first_s.min(first.0) };
+            end_s = end_s.max(last.0 + MINUTE_S);
+        }
+        first_s.saturating_mul(NS_PER_S)..end_s.saturating_mul(NS_PER_S)
+    }
+
+    /// Visits CPU time by session and stack; a key can come several times.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn stacks(&self, scope: &Scope<'_>, mut visit: impl FnMut(u64, u32, Cell)) -> Result<(), StoreError> {
+        let (transaction, coverage) = self.begin(|head, coverage| {
+            for_open(head, scope, |sample| visit(sample.session, sample.stack, cell(&sample)));
+            *coverage
+        })?;
+        let Some(transaction) = transaction else { return Ok(()) };
+        let plan = plan(&coverage, &scope.range_ns, Threads::Together);
+        let table = transaction.open_table(partition::STACKS)?;
+        for (level, buckets) in plan.buckets {
+            for entry in table.range((level as u8, buckets.start, 0, 0)..(level as u8, buckets.end, 0, 0))? {
+                let (key, block) = entry?;
+                let session = key.value().2;
+                if (scope.sessions)(session) {
+                    partition::read_stacks(block.value(), |stack, cell| visit(session, stack, cell))?;
+                }
+            }
+        }
+        self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
+            visit(sample.session, sample.stack, cell(&sample));
+        })
+    }
+
+    /// Visits CPU time by session, thread and stack; a key can come several times.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn thread_stacks(
+        &self,
+        scope: &Scope<'_>,
+        mut visit: impl FnMut(u64, u32, u32, Cell),
+    ) -> Result<(), StoreError> {
+        let (transaction, coverage) = self.begin(|head, coverage| {
+            for_open(head, scope, |sample| visit(sample.session, sample.thread, sample.stack, cell(&sample)));
+            *coverage
+        })?;
+        let Some(transaction) = transaction else { return Ok(()) };
+        let plan = plan(&coverage, &scope.range_ns, Threads::Apart);
+        let table = transaction.open_table(partition::THREAD_STACKS)?;
+        for (level, buckets) in plan.buckets {
+            for entry in table.range((level as u8, buckets.start, 0, 0)..(level as u8, buckets.end, 0, 0))? {
+                let (key, block) = entry?;
+                let session = key.value().2;
+                if (scope.sessions)(session) {
+                    for (thread, stack, cell) in partition::read_thread_stacks(block.value())? {
+                        visit(session, thread, stack, cell);
+                    }
+                }
+            }
+        }
+        self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
+            visit(sample.session, sample.thread, sample.stack, cell(&sample));
+        })
+    }
+
+    /// Visits CPU time by session, thread and time: start of the time cell in seconds since the epoch, and its
+    /// width. Cells are a second wide where minutes are kept, a minute or an hour in older parts.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn times(
+        &self,
+        scope: &Scope<'_>,
+        threads: Threads,
+        mut visit: impl FnMut(u64, u32, Range<u64>, u64),
+    ) -> Result<(), StoreError> {
+        let (transaction, coverage) = self.begin(|head, coverage| {
+            for_open(head, scope, |sample| {
+                let second = sample.time_ns / NS_PER_S;
+                visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
+            });
+            *coverage
+        })?;
+        let Some(transaction) = transaction else { return Ok(()) };
+        let plan = plan(&coverage, &scope.range_ns, threads);
+        let table = transaction.open_table(partition::TIMES)?;
+        for (level, buckets) in plan.buckets {
+            for entry in table.range((level as u8, buckets.start, 0, 0)..(level as u8, buckets.end, 0, 0))? {
+                let (key, block) = entry?;
+                let (_, start_s, session, _) = key.value();
+                if (scope.sessions)(session) {
+                    for (thread, second, cpu_ns) in partition::read_times(block.value())? {
+                        let from_s = start_s + u64::from(second);
+                        visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
+                    }
+                }
+            }
+        }
+        self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
+            let second = sample.time_ns / NS_PER_S;
+            visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
+        })
+    }
+
+    /// Visits single samples, minute by minute and session by session, as far as they are kept.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn samples(&self, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) -> Result<(), StoreError> {
+        let (transaction, ()) = self.begin(|head, _| for_open(head, scope, &mut visit))?;
+        let Some(transaction) = transaction else { return Ok(()) };
+        let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
+        let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
+        let table = transaction.open_table(partition::RAW)?;
+        for entry in table.range((first_s, 0, 0)..(end_s, 0, 0))? {
+            let (key, block) = entry?;
+            let (start_s, session, _) = key.value();
+            if (scope.sessions)(session) {
+                for_minute(
+                    &partition::read_raw(block.value())?,
+                    start_s,
+                    session,
+                    &scope.range_ns,
+                    &mut visit,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether single samples of all its time are still kept.
+    pub fn has_samples(&self) -> bool {
+        self.partition.coverage.read().removed == 0
+    }
+
+    /// Reads what is open and begins a transaction at one moment, between two folds.
+    fn begin<R>(
+        &self,
+        read: impl FnOnce(&Head, &Coverage) -> R,
+    ) -> Result<(Option<ReadTransaction>, R), StoreError> {
+        let head = self.partition.head.read();
+        let transaction = self.partition.begin_read()?;
+        let coverage = *self.partition.coverage.read();
+        Ok((transaction, read(&head, &coverage)))
+    }
+
+    fn cut_minutes(
+        &self,
+        transaction: &ReadTransaction,
+        scope: &Scope<'_>,
+        minutes: &[u64],
+        mut visit: impl FnMut(Sample),
+    ) -> Result<(), StoreError> {
+        let table = transaction.open_table(partition::RAW)?;
+        for &start_s in minutes {
+            for entry in table.range((start_s, 0, 0)..(start_s + 1, 0, 0))? {
+                let (key, block) = entry?;
+                let session = key.value().1;
+                if (scope.sessions)(session) {
+                    let minute = partition::read_raw(block.value())?;
+                    for_minute(&minute, start_s, session, &scope.range_ns, &mut visit);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cell(sample: &Sample) -> Cell {
+    Cell { cpu_ns: sample.cpu_ns, samples: sample.count.into() }
+}
+
+fn for_open(head: &Head, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) {
+    let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
+    let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
+    for (&(start_s, session), minute) in head.open.range((first_s, 0)..(end_s.max(first_s), 0)) {
+        if (scope.sessions)(session) {
+            for_minute(minute, start_s, session, &scope.range_ns, &mut visit);
+        }
+    }
+}
+
+fn for_minute(
+    minute: &OpenMinute,
+    start_s: u64,
+    session: u64,
+    range_ns: &Range<u64>,
+    visit: &mut impl FnMut(Sample),
+) {
+    for row in 0..minute.len() {
+        let time_ns = start_s * NS_PER_S + u64::from(minute.offset_us[row]) * 1000;
+        if range_ns.contains(&time_ns) {
+            let (thread, stack) = (minute.thread[row], minute.stack[row]);
+            visit(Sample {
+                session,
+                time_ns,
+                thread,
+                stack,
+                cpu_ns: minute.cpu_ns[row],
+                count: minute.count[row],
+            });
+        }
+    }
+}
+
+/// Covers the range with buckets, each as coarse as the range, the roll-ups made and `threads` allow.
+fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
+    let mut plan = Plan::default();
+    let from_ns = range_ns.start.max(coverage.first_s * NS_PER_S);
+    let end_ns = range_ns.end.min(coverage.end_s * NS_PER_S);
+    if from_ns >= end_ns {
+        return plan;
+    }
+    let finest = match coverage.removed {
+        0 | 1 => Level::Minute,
+        2 => Level::Hour,
+        _ => Level::Day,
+    };
+    let coarsest = if threads == Threads::Apart { finest } else { Level::Day };
+    let has_samples = coverage.removed == 0;
+    let mut at_s = finest.start_of(from_ns / NS_PER_S);
+    let first_cut = at_s * NS_PER_S < from_ns;
+    if first_cut {
+        if has_samples {
+            plan.cut.push(at_s);
+        }
+        // Without samples, a bucket that begins before the range is not of it.
+        at_s += finest.width_s();
+    }
+    while at_s * NS_PER_S < end_ns {
+        let fits = |level: &Level| {
+            let is_rolled = *level == finest || at_s < coverage.rolled_s[*level as usize];
+            *level >= finest
+                && *level <= coarsest
+                && is_rolled
+                && at_s == level.start_of(at_s)
+                && (at_s + level.width_s()) * NS_PER_S <= end_ns
+        };
+        let level = [Level::Day, Level::Hour, Level::Minute].into_iter().find(fits);
+        let Some(level) = level else {
+            // Only the end of the range can cut a bucket of the finest level.
+            if has_samples {
+                plan.cut.push(at_s);
+            } else {
+                push(&mut plan, finest, at_s);
+            }
+            at_s += finest.width_s();
+            continue;
+        };
+        push(&mut plan, level, at_s);
+        at_s += level.width_s();
+    }
+    plan
+}
+
+fn push(plan: &mut Plan, level: Level, at_s: u64) {
+    match plan.buckets.last_mut() {
+        Some((last, range)) if *last == level && range.end == at_s => range.end += level.width_s(),
+        _ => plan.buckets.push((level, at_s..at_s + level.width_s())),
+    }
+}

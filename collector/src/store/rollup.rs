@@ -1,0 +1,104 @@
+//! Levels of resolution: what is kept of samples as they grow old.
+//!
+//! Minutes tell threads apart and times to the second; hours keep groups of threads and minutes; days keep kinds
+//! of threads and hours. Each level is summed up from the one below it once its bucket is over.
+
+use rustc_hash::FxHashMap;
+
+use super::head::{MINUTE_S, Sums, by_stack};
+use super::session::Session;
+use crate::profile::Cell;
+
+/// A level of resolution, as the first part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Sums of a minute; times to the second.
+    Minute = 0,
+    /// Sums of an hour; times to the minute, threads in groups of like names.
+    Hour = 1,
+    /// Sums of a day; times to the hour, threads as in hours.
+    Day = 2,
+}
+
+impl Level {
+    pub(super) const COUNT: usize = 3;
+    pub(super) const COARSE: [Level; 2] = [Level::Hour, Level::Day];
+
+    /// Seconds of a bucket.
+    pub fn width_s(self) -> u64 {
+        match self {
+            Level::Minute => MINUTE_S,
+            Level::Hour => 3600,
+            Level::Day => 86_400,
+        }
+    }
+
+    /// Seconds of one time cell in a bucket.
+    pub fn cell_s(self) -> u64 {
+        match self {
+            Level::Minute => 1,
+            Level::Hour => 60,
+            Level::Day => 3600,
+        }
+    }
+
+    /// Start of the bucket that `time_s` lies in.
+    pub(super) fn start_of(self, time_s: u64) -> u64 {
+        time_s / self.width_s() * self.width_s()
+    }
+
+    pub(super) fn below(self) -> Level {
+        match self {
+            Level::Minute | Level::Hour => Level::Minute,
+            Level::Day => Level::Hour,
+        }
+    }
+
+    /// Sums of a bucket of level `source` that starts at `start_s`, in the resolution of this level.
+    pub(super) fn coarsen(self, session: &mut Session, start_s: u64, source: Level, sums: &Sums) -> Sums {
+        let mut group = |thread: u32| session.group_of(thread);
+        let offset_s = start_s - self.start_of(start_s);
+        let thread_stacks =
+            sums.thread_stacks.iter().map(|&(thread, stack, cell)| (group(thread), stack, cell)).collect();
+        let times = sums
+            .times
+            .iter()
+            .map(|&(thread, second, cpu_ns)| {
+                let second = (offset_s + u64::from(second)) / self.cell_s() * self.cell_s();
+                (group(thread), second as u32, cpu_ns)
+            })
+            .collect();
+        debug_assert!(source <= self, "resolution is only ever lost");
+        Sums { stacks: Vec::new(), thread_stacks, times }.settled()
+    }
+}
+
+impl Sums {
+    pub(super) fn extend(&mut self, other: Sums) {
+        self.thread_stacks.extend(other.thread_stacks);
+        self.times.extend(other.times);
+    }
+
+    /// Sorted, with one row for each key, and with sums by stack.
+    pub(super) fn settled(self) -> Sums {
+        let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
+        for (thread, stack, cell) in self.thread_stacks {
+            let sum = cells.entry((thread, stack)).or_default();
+            sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
+            sum.samples += cell.samples;
+        }
+        let mut times: FxHashMap<(u32, u32), u64> = FxHashMap::default();
+        for (thread, second, cpu_ns) in self.times {
+            let sum = times.entry((thread, second)).or_default();
+            *sum = sum.saturating_add(cpu_ns);
+        }
+        let mut thread_stacks: Vec<_> =
+            cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
+        thread_stacks.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
+        let mut times: Vec<_> =
+            times.into_iter().map(|((thread, second), cpu_ns)| (thread, second, cpu_ns)).collect();
+        times.sort_unstable();
+        Sums { stacks: by_stack(&thread_stacks), thread_stacks, times }
+    }
+}

@@ -1,0 +1,318 @@
+//! One session as the store knows it: who sent it, its threads, and its account of CPU time.
+
+use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
+use rustc_hash::FxHashMap;
+
+use super::dictionary::PrivateIds;
+use crate::profile::UNKNOWN;
+
+/// Accounts of ended threads that are kept; a JVM that starts a thread a request would fill the store with them.
+/// The process's own account, which is what is shown, does not depend on them.
+const ENDED_ACCOUNTS: usize = 4096;
+
+/// Thread numbers from here on stand for groups of threads whose names differ in digits only.
+pub(super) const FIRST_GROUP: u32 = 1 << 31;
+
+/// A session without a goodbye is taken to be alive for this long after its last message: as long as an agent may
+/// be cut off from the collector and still be understood when it comes back.
+pub(super) const ALIVE_NS: u64 = 24 * 3600 * 1_000_000_000;
+
+/// The form of a session in the database, beside its threads.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct SessionRow {
+    #[prost(message, optional, tag = "1")]
+    hello: Option<Hello>,
+    #[prost(uint64, tag = "2")]
+    first_ns: u64,
+    #[prost(uint64, tag = "3")]
+    last_ns: u64,
+    #[prost(string, optional, tag = "4")]
+    goodbye: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    statistics: Option<Statistics>,
+    #[prost(uint64, tag = "6")]
+    missing_messages: u64,
+    #[prost(uint64, tag = "7")]
+    uneven_batches: u64,
+    #[prost(uint64, tag = "8")]
+    samples: u64,
+    #[prost(uint64, tag = "9")]
+    sampled_ns: u64,
+    #[prost(uint64, tag = "10")]
+    unknown_samples: u64,
+    #[prost(uint64, tag = "11")]
+    last_sequence: u64,
+    #[prost(uint64, tag = "12")]
+    retired_kernel_ns: u64,
+    #[prost(uint64, tag = "13")]
+    retired_sampled_ns: u64,
+}
+
+/// Everything about a session but its samples. Times are nanoseconds since the epoch.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Session {
+    /// The agent's introduction.
+    pub hello: Hello,
+    /// When it began: the start of its clocks, or its first sample.
+    pub first_ns: u64,
+    /// When its last message was taken, by the clock of the agent.
+    pub last_ns: u64,
+    /// Why the agent said it ended.
+    pub goodbye: Option<String>,
+    /// The latest statistics, without accounts of threads.
+    pub statistics: Option<Statistics>,
+    /// Messages whose numbers were skipped.
+    pub missing_messages: u64,
+    /// Sample batches with columns of different length.
+    pub uneven_batches: u64,
+    /// Samples received.
+    pub samples: u64,
+    /// CPU time they stand for.
+    pub sampled_ns: u64,
+    /// Samples whose stack was never defined.
+    pub unknown_samples: u64,
+    pub(super) last_sequence: u64,
+    /// Sums of accounts that are no longer kept.
+    retired_kernel_ns: u64,
+    retired_sampled_ns: u64,
+    pub(super) threads: FxHashMap<u32, Thread>,
+    pub(super) accounts: FxHashMap<u32, ThreadAccount>,
+    pub(super) private: Option<Box<PrivateIds>>,
+    /// What a fold still has to write.
+    pub(super) fresh_threads: Vec<Thread>,
+    pub(super) fresh_definitions: Vec<u32>,
+    pub(super) is_changed: bool,
+    groups: FxHashMap<String, Thread>,
+}
+
+impl Session {
+    /// A short name for what runs in the process: its main class or jar without path and arguments.
+    pub fn service(&self) -> &str {
+        let first = self.hello.command.split_whitespace().next().unwrap_or("");
+        let name = first.rsplit('/').next().unwrap_or(first);
+        if name.is_empty() { "java" } else { name }
+    }
+
+    /// The thread with this number.
+    pub fn thread(&self, id: u32) -> Option<&Thread> {
+        self.threads.get(&id)
+    }
+
+    /// All threads that were introduced, in no particular order.
+    pub fn threads(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.values()
+    }
+
+    /// The latest account of a thread.
+    pub fn account(&self, thread: u32) -> Option<&ThreadAccount> {
+        self.accounts.get(&thread)
+    }
+
+    /// Whether the agent may still send: no goodbye, and not silent for a day.
+    pub fn is_alive(&self, now_ns: u64) -> bool {
+        self.goodbye.is_none() && now_ns.saturating_sub(self.last_ns) < ALIVE_NS
+    }
+
+    /// Nanoseconds since the epoch of a time on the agent's monotonic clock.
+    pub(super) fn wall_ns(&self, monotonic_ns: u64) -> u64 {
+        let since = monotonic_ns.wrapping_sub(self.hello.monotonic_ns) as i64;
+        self.hello.wall_clock_ns.saturating_add_signed(since)
+    }
+
+    pub(super) fn add_thread(&mut self, thread: Thread) {
+        self.fresh_threads.push(thread.clone());
+        self.threads.insert(thread.id, thread);
+    }
+
+    pub(super) fn add_statistics(&mut self, mut statistics: Statistics) {
+        for account in std::mem::take(&mut statistics.threads) {
+            self.accounts.insert(account.thread, account);
+        }
+        if self.accounts.len() > 2 * ENDED_ACCOUNTS {
+            let ended = self.accounts.values().filter(|account| account.ended).count();
+            self.retire(ended.saturating_sub(ENDED_ACCOUNTS));
+        }
+        self.statistics = Some(statistics);
+    }
+
+    /// Sums up `count` accounts of ended threads.
+    fn retire(&mut self, count: usize) {
+        let ended: Vec<u32> = self
+            .accounts
+            .values()
+            .filter(|account| account.ended)
+            .map(|account| account.thread)
+            .take(count)
+            .collect();
+        for account in ended.into_iter().filter_map(|thread| self.accounts.remove(&thread)) {
+            self.retired_kernel_ns =
+                self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
+            self.retired_sampled_ns = self.retired_sampled_ns.saturating_add(account.sampled_ns);
+        }
+    }
+
+    /// CPU time of all threads by the kernel's clocks since their timers ran.
+    pub fn kernel_ns(&self) -> u64 {
+        self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
+            sum.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns))
+        })
+    }
+
+    /// CPU time of all samples that the agent says it has sent.
+    pub fn accounted_sampled_ns(&self) -> u64 {
+        self.accounts
+            .values()
+            .fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
+    }
+
+    /// The number under which samples of `thread` go on when threads are no longer told apart.
+    pub(super) fn group_of(&mut self, thread: u32) -> u32 {
+        if thread >= FIRST_GROUP {
+            return thread;
+        }
+        let known = self.threads.get(&thread);
+        let name = group_name(known.map_or(UNKNOWN, |thread| &thread.name));
+        if let Some(group) = self.groups.get(&name) {
+            return group.id;
+        }
+        let kind = known.map_or(ThreadKind::Unspecified as i32, |thread| thread.kind);
+        let id = FIRST_GROUP + self.groups.len() as u32;
+        let group = Thread { id, name: name.clone(), kind, ..Thread::default() };
+        self.add_thread(group.clone());
+        self.groups.insert(name, group);
+        self.is_changed = true;
+        id
+    }
+
+    /// A thread, or a group of threads, as the database has it.
+    pub(super) fn restore_thread(&mut self, thread: Thread) {
+        if thread.id >= FIRST_GROUP {
+            self.groups.insert(thread.name.clone(), thread.clone());
+        }
+        self.threads.insert(thread.id, thread);
+    }
+
+    /// Groups that no fold has written yet.
+    pub(super) fn fresh_groups(&self) -> Vec<Thread> {
+        self.fresh_threads.iter().filter(|thread| thread.id >= FIRST_GROUP).cloned().collect()
+    }
+
+    /// What a new partition has to know of a session that goes on.
+    pub(super) fn carried(&self) -> Session {
+        let is_over = |id: &u32| self.accounts.get(id).is_some_and(|account| account.ended);
+        let threads: Vec<Thread> = self
+            .threads
+            .values()
+            .filter(|thread| thread.id < FIRST_GROUP && !is_over(&thread.id))
+            .cloned()
+            .collect();
+        let mut session = Session {
+            threads: FxHashMap::default(),
+            groups: FxHashMap::default(),
+            private: None,
+            fresh_threads: Vec::new(),
+            fresh_definitions: Vec::new(),
+            is_changed: true,
+            ..self.clone()
+        };
+        session.retire(usize::MAX);
+        for thread in threads {
+            session.add_thread(thread);
+        }
+        session
+    }
+
+    pub(super) fn to_row(&self) -> SessionRow {
+        let mut statistics = self.statistics.clone();
+        if let Some(statistics) = &mut statistics {
+            statistics.threads = self.accounts.values().cloned().collect();
+        }
+        SessionRow {
+            hello: Some(self.hello.clone()),
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            goodbye: self.goodbye.clone(),
+            statistics,
+            missing_messages: self.missing_messages,
+            uneven_batches: self.uneven_batches,
+            samples: self.samples,
+            sampled_ns: self.sampled_ns,
+            unknown_samples: self.unknown_samples,
+            last_sequence: self.last_sequence,
+            retired_kernel_ns: self.retired_kernel_ns,
+            retired_sampled_ns: self.retired_sampled_ns,
+        }
+    }
+
+    pub(super) fn from_row(row: SessionRow) -> Session {
+        let mut session = Session {
+            hello: row.hello.unwrap_or_default(),
+            first_ns: row.first_ns,
+            last_ns: row.last_ns,
+            goodbye: row.goodbye,
+            missing_messages: row.missing_messages,
+            uneven_batches: row.uneven_batches,
+            samples: row.samples,
+            sampled_ns: row.sampled_ns,
+            unknown_samples: row.unknown_samples,
+            last_sequence: row.last_sequence,
+            retired_kernel_ns: row.retired_kernel_ns,
+            retired_sampled_ns: row.retired_sampled_ns,
+            ..Session::default()
+        };
+        if let Some(statistics) = row.statistics {
+            session.add_statistics(statistics);
+        }
+        session
+    }
+}
+
+/// The name without what numbers it: `http-nio-8080-exec-17` becomes `http-nio-#-exec-#`.
+fn group_name(name: &str) -> String {
+    let mut group = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '0'..='9' if group.ends_with('#') => {}
+            '0'..='9' => group.push('#'),
+            c => group.push(c),
+        }
+    }
+    group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_a_pool_are_one_group() {
+        let mut session = Session::default();
+        for (id, name) in [(1, "exec-1"), (2, "exec-22"), (3, "main")] {
+            session.add_thread(Thread { id, name: name.into(), ..Thread::default() });
+        }
+        assert_eq!(session.group_of(1), session.group_of(2));
+        assert_ne!(session.group_of(1), session.group_of(3));
+        let group = session.group_of(1);
+        assert_eq!(session.group_of(group), group);
+        assert_eq!(session.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
+    }
+
+    #[test]
+    fn a_row_comes_back() {
+        let mut session = Session { samples: 7, goodbye: Some("stop".into()), ..Session::default() };
+        session.add_thread(Thread { id: 1, name: "exec-1".into(), ..Thread::default() });
+        let group = session.group_of(1);
+        session.add_statistics(Statistics {
+            requests: 9,
+            threads: vec![ThreadAccount { thread: 1, kernel_ns: 5, ..ThreadAccount::default() }],
+            ..Statistics::default()
+        });
+        let mut back = Session::from_row(session.to_row());
+        session.fresh_groups().into_iter().for_each(|group| back.restore_thread(group));
+        assert_eq!((back.samples, back.goodbye.as_deref()), (7, Some("stop")));
+        assert_eq!(back.account(1).map(|account| account.kernel_ns), Some(5));
+        assert_eq!(back.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
+        assert_eq!(back.statistics.map(|statistics| statistics.requests), Some(9));
+    }
+}

@@ -1,0 +1,366 @@
+//! The store against what it promises: nothing acknowledged is lost, nothing is stored twice, sums stay sums.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use proto::framing::encode_frame;
+use proto::v1::{
+    AgentMessage, Dictionary as Definitions, Frame, FrameKind, Goodbye, SampleBatch, Stack, StringEntry,
+    Thread, agent_message::Body,
+};
+use proto::version::{MAGIC, WIRE_VERSION};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+
+/// 2026-11-21, a whole day.
+const DAY_NS: u64 = 1_795_219_200_000_000_000;
+const NS: u64 = 1_000_000_000;
+const INTERVAL_NS: u64 = 10_000_000;
+
+/// An agent that sends native frames with ids as the agent derives them.
+struct Agent {
+    hello: Hello,
+    sequence: u64,
+}
+
+impl Agent {
+    fn new(session_id: u64) -> Agent {
+        let hello = Hello {
+            magic: MAGIC,
+            wire_version: WIRE_VERSION,
+            session_id,
+            wall_clock_ns: DAY_NS,
+            interval_ns: INTERVAL_NS,
+            command: "shop.jar".into(),
+            ..Hello::default()
+        };
+        Agent { hello, sequence: 0 }
+    }
+
+    fn message(&mut self, body: Body) -> (u64, Vec<u8>) {
+        self.sequence += 1;
+        let mut bytes = Vec::new();
+        let message = AgentMessage { sequence: self.sequence, body: Some(body) };
+        encode_frame(&message, &mut bytes).expect("a short message");
+        (self.sequence, bytes)
+    }
+
+    fn hello(&mut self) -> (u64, Vec<u8>) {
+        let hello = self.hello.clone();
+        self.message(Body::Hello(hello))
+    }
+
+    fn stack(&mut self, symbols: &[&str]) -> (u64, (u64, Vec<u8>)) {
+        let id = |tag: u8, numbers: &[u64], text: &str| {
+            let mut bytes = vec![tag];
+            numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+            bytes.extend_from_slice(text.as_bytes());
+            xxh3_64(&bytes)
+        };
+        let mut definitions = Definitions::default();
+        for symbol in symbols {
+            let string = id(1, &[], symbol);
+            definitions.strings.push(StringEntry { id: string, text: (*symbol).into() });
+            let kind = FrameKind::Native as i32;
+            let frame = id(3, &[kind as u64, 0, u64::from(u32::MAX), 0, string], "");
+            definitions.frames.push(Frame { id: frame, kind, bci: -1, symbol: string, ..Frame::default() });
+        }
+        let frames: Vec<u64> = definitions.frames.iter().map(|frame| frame.id).collect();
+        let stack = id(4, &frames, "end_of_stack");
+        definitions.stacks.push(Stack { id: stack, frames, stop: "end_of_stack".into() });
+        definitions.threads =
+            (1..=4).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() }).collect();
+        (stack, self.message(Body::Dictionary(definitions)))
+    }
+
+    /// One sample a second, threads 1 to 4 in turn.
+    fn samples(&mut self, stack: u64, from_s: u64, count: u64) -> (u64, Vec<u8>) {
+        let batch = SampleBatch {
+            first_time_ns: from_s * NS,
+            time_delta_ns: (0..count).map(|row| if row == 0 { 0 } else { NS as i64 }).collect(),
+            thread: (0..count).map(|row| (row % 4) as u32 + 1).collect(),
+            stack: vec![stack; count as usize],
+            cpu_ns: vec![INTERVAL_NS; count as usize],
+            ..SampleBatch::default()
+        };
+        self.message(Body::Samples(batch))
+    }
+}
+
+impl Agent {
+    /// Samples that do not compress, so that files have to grow.
+    fn noise(&mut self, stack: u64, seed: u64, count: u64) -> (u64, Vec<u8>) {
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 40
+        };
+        let batch = SampleBatch {
+            time_delta_ns: (0..count).map(|_| (random() % 1_000_000) as i64).collect(),
+            thread: vec![1; count as usize],
+            stack: vec![stack; count as usize],
+            cpu_ns: vec![INTERVAL_NS; count as usize],
+            ..SampleBatch::default()
+        };
+        self.message(Body::Samples(batch))
+    }
+}
+
+fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u64, StoreError> {
+    let writer = store.session(&agent.hello).expect("open store");
+    writer.append(messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
+}
+
+/// CPU time by leaf symbol in a range of seconds of the day, from all three kinds of sums, which must agree.
+fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
+    let range_ns = DAY_NS + range_s.start * NS..DAY_NS + range_s.end * NS;
+    let scope = Scope { range_ns, sessions: &|_| true };
+    let mut by_stack: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut whole, mut by_thread, mut by_time) = (0, 0, 0);
+    for view in store.views() {
+        let mut rows = Vec::new();
+        view.stacks(&scope, |_, stack, cell| rows.push((stack, cell.cpu_ns))).expect("readable");
+        view.thread_stacks(&scope, |_, _, _, cell| by_thread += cell.cpu_ns).expect("readable");
+        view.times(&scope, Threads::Together, |_, _, _, cpu_ns| by_time += cpu_ns).expect("readable");
+        view.names(|dictionary, _| {
+            for (stack, cpu_ns) in rows {
+                let frames = dictionary.frames_of(stack);
+                let leaf =
+                    frames.first().map_or("?".into(), |&frame| dictionary.frame_text(frame).into_owned());
+                *by_stack.entry(leaf).or_default() += cpu_ns;
+                whole += cpu_ns;
+            }
+        });
+    }
+    assert_eq!((by_thread, by_time), (whole, whole), "sums by thread and by time in {range_s:?}");
+    by_stack
+}
+
+fn expect(store: &Store, range_s: std::ops::Range<u64>, expected: &[(&str, u64)]) {
+    let expected: BTreeMap<String, u64> =
+        expected.iter().map(|&(name, samples)| (name.into(), samples * INTERVAL_NS)).collect();
+    assert_eq!(sums(store, range_s.clone()), expected, "{range_s:?}");
+}
+
+#[test]
+fn what_is_acknowledged_survives_and_is_stored_once() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let mut agent = Agent::new(1);
+    let mut messages = vec![agent.hello()];
+    let (stack, definitions) = agent.stack(&["leaf", "root"]);
+    messages.push(definitions);
+    messages.push(agent.samples(stack, 0, 100));
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    assert_eq!(append(&store, &agent, &messages), Ok(3));
+    assert_eq!(append(&store, &agent, &messages), Ok(3));
+    expect(&store, 0..3600, &[("leaf", 100)]);
+    assert_eq!(Store::open(directory.path(), Retention::default()).err(), Some(StoreError::InUse));
+    // Dropped without a fold: what follows comes out of the journal.
+    drop(store);
+    let store = Store::open(directory.path(), Retention::default()).expect("store with a journal");
+    expect(&store, 0..3600, &[("leaf", 100)]);
+    store.flush().expect("fold");
+    expect(&store, 0..3600, &[("leaf", 100)]);
+    drop(store);
+    let store = Store::open(directory.path(), Retention::default()).expect("store with blocks");
+    assert_eq!(append(&store, &agent, &messages), Ok(3));
+    let more = agent.samples(stack, 100, 10);
+    assert_eq!(append(&store, &agent, &[more]), Ok(4));
+    expect(&store, 0..3600, &[("leaf", 110)]);
+    // Parts of minutes come from single samples.
+    expect(&store, 30..75, &[("leaf", 45)]);
+    store.views()[0].names(|_, sessions| {
+        assert_eq!(sessions[&1].samples, 110);
+        assert_eq!(sessions[&1].missing_messages, 0);
+        assert_eq!(sessions[&1].thread(2).map(|thread| thread.name.as_str()), Some("worker-2"));
+    });
+    store.close().expect("last fold");
+}
+
+#[test]
+fn a_full_disk_stops_acknowledgements_until_there_is_space() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let limit = Arc::new(AtomicU64::new(u64::MAX));
+    quota::set(directory.path(), Arc::clone(&limit));
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    assert_eq!(append(&store, &agent, &[hello, definitions]), Ok(2));
+    limit.store(store.status().stored_bytes, Ordering::Relaxed);
+    let mut refused = None;
+    let mut kept = 0;
+    for round in 0..1000u64 {
+        let message = agent.noise(stack, round, 20_000);
+        match append(&store, &agent, std::slice::from_ref(&message)) {
+            Ok(sequence) => {
+                assert_eq!(sequence, message.0);
+                kept += samples_in(&message.1);
+            }
+            Err(error) => {
+                refused = Some((error, message));
+                break;
+            }
+        }
+    }
+    let (error, message) = refused.expect("the quota is reached");
+    assert_eq!(error, StoreError::Full);
+    assert_eq!(store.status().failing, Some(StoreError::Full));
+    assert!(append(&store, &agent, std::slice::from_ref(&message)).is_err(), "still full");
+    let stored = |store: &Store| sums(store, 0..86_400).values().sum::<u64>() / INTERVAL_NS;
+    assert_eq!(stored(&store), kept, "what was acknowledged, and nothing else");
+    limit.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(append(&store, &agent, std::slice::from_ref(&message)), Ok(message.0));
+    assert_eq!(store.status().failing, None);
+    kept += samples_in(&message.1);
+    assert_eq!(stored(&store), kept);
+    store.close().expect("last fold");
+    let store = Store::open(directory.path(), Retention::default()).expect("store after a full disk");
+    assert_eq!(stored(&store), kept);
+}
+
+fn samples_in(framed: &[u8]) -> u64 {
+    let message: AgentMessage = proto::framing::decode_frame(framed).expect("own message");
+    match message.body {
+        Some(Body::Samples(batch)) => batch.thread.len() as u64,
+        _ => 0,
+    }
+}
+
+#[test]
+fn roll_ups_keep_the_sums_and_late_samples() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    let early = agent.samples(stack, 0, 3600 + 1800);
+    append(&store, &agent, &[hello, definitions, early]).expect("stored");
+    store.flush().expect("fold");
+    let partition = store.shared.current().expect("open");
+    assert_eq!(partition.roll(Level::Hour, DAY_NS / NS + 5400), Ok(1), "one hour is over");
+    expect(&store, 0..86_400, &[("leaf", 5400)]);
+    expect(&store, 0..3600, &[("leaf", 3600)]);
+    expect(&store, 600..4200, &[("leaf", 3600)]);
+    let late = agent.samples(stack, 100, 50);
+    append(&store, &agent, &[late]).expect("stored");
+    store.flush().expect("fold");
+    expect(&store, 0..3600, &[("leaf", 3650)]);
+    let scope = Scope { range_ns: DAY_NS..DAY_NS + 3600 * NS, sessions: &|_| true };
+    let mut threads = BTreeMap::new();
+    let mut cells = Vec::new();
+    for view in store.views() {
+        view.times(&scope, Threads::Together, |_, thread, cell_s, _| {
+            threads.insert(thread, ());
+            cells.push(cell_s.end - cell_s.start);
+        })
+        .expect("readable");
+        view.names(|_, sessions| {
+            for &thread in threads.keys() {
+                assert_eq!(sessions[&1].thread(thread).map(|thread| thread.name.as_str()), Some("worker-#"));
+            }
+        });
+    }
+    assert!(cells.iter().all(|&width_s| width_s == 60), "an hour is told by minutes");
+    drop(partition);
+    store.close().expect("fold");
+    let store = Store::open(directory.path(), Retention::default()).expect("store with roll-ups");
+    store.views()[0].names(|_, sessions| {
+        for &thread in threads.keys() {
+            assert_eq!(sessions[&1].thread(thread).map(|thread| thread.name.as_str()), Some("worker-#"));
+        }
+    });
+}
+
+#[test]
+fn a_session_goes_on_in_a_new_partition_and_age_takes_the_old_one() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let day_s = DAY_NS / NS;
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let (mut agent, mut gone) = (Agent::new(1), Agent::new(2));
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf", "root"]));
+    let first = agent.samples(stack, 0, 60);
+    append(&store, &agent, &[hello, definitions, first]).expect("stored");
+    let messages = [gone.hello(), gone.stack(&["other"]).1, gone.message(Body::Goodbye(Goodbye::default()))];
+    append(&store, &gone, &messages).expect("stored");
+    store.shared.partitions.read()[0].coverage.write().created_s = day_s;
+    store.flush().expect("fold");
+    upkeep::run(&store.shared, day_s + 80_000).expect("upkeep");
+    assert_eq!(store.status().partitions, 1, "not a day old yet");
+    upkeep::run(&store.shared, day_s + 86_400).expect("upkeep");
+    assert_eq!(store.status().partitions, 2);
+    // The stack was defined before the new partition began.
+    let second = agent.samples(stack, 86_400, 30);
+    assert_eq!(append(&store, &agent, &[second]), Ok(4));
+    store.flush().expect("fold");
+    expect(&store, 86_400..90_000, &[("leaf", 30)]);
+    expect(&store, 0..90_000, &[("leaf", 90)]);
+    let views = store.views();
+    views[1].names(|dictionary, sessions| {
+        assert_eq!(sessions.keys().collect::<Vec<_>>(), [&1], "sessions that ended are not carried on");
+        assert_eq!(sessions[&1].unknown_samples, 0);
+        assert_eq!(dictionary.stack_count(), 2, "the unknown one and the one in use");
+    });
+    drop(views);
+    // Resolution goes first, then everything.
+    let samples_s = Retention::default().samples.as_secs();
+    upkeep::run(&store.shared, day_s + samples_s + 3600).expect("upkeep");
+    let views = store.views();
+    assert!(!views[0].has_samples() && views[1].has_samples());
+    expect(&store, 0..60, &[("leaf", 60)]);
+    upkeep::run(&store.shared, day_s + Retention::default().hours.as_secs() + 3600).expect("upkeep");
+    expect(&store, 0..86_400, &[("leaf", 60)]);
+    let partitions = store.status().partitions;
+    upkeep::run(&store.shared, day_s + Retention::default().age.as_secs() + 3600).expect("upkeep");
+    assert!(store.status().partitions < partitions);
+    expect(&store, 0..86_400, &[]);
+    drop(views);
+    store.close().expect("fold");
+}
+
+#[test]
+fn size_is_kept_by_removing_the_oldest() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let retention = Retention { bytes: 1 << 20, ..Retention::default() };
+    let store = Store::open(directory.path(), retention).expect("new store");
+    let mut agent = Agent::new(1);
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    append(&store, &agent, &[hello, definitions]).expect("stored");
+    for round in 0..4 {
+        let message = agent.samples(stack, round * 600, 600);
+        append(&store, &agent, &[message]).expect("stored");
+        store.flush().expect("fold");
+        upkeep::run(&store.shared, DAY_NS / NS + round * 600).expect("upkeep");
+    }
+    assert!(store.status().partitions <= 2, "{:?}", store.status());
+    let oldest = sums(&store, 0..600);
+    assert!(oldest.is_empty(), "the first ten minutes are gone: {oldest:?}");
+}
+
+#[test]
+fn an_agent_cannot_rename_what_another_one_sent() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let (mut agent, mut liar) = (Agent::new(1), Agent::new(2));
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    let lie = Definitions {
+        stacks: vec![Stack { id: stack, frames: vec![], stop: "unreadable".into() }],
+        ..Definitions::default()
+    };
+    let messages = [liar.hello(), liar.message(Body::Dictionary(lie)), liar.samples(stack, 0, 5)];
+    append(&store, &liar, &messages).expect("stored");
+    let samples = agent.samples(stack, 0, 10);
+    append(&store, &agent, &[hello, definitions, samples]).expect("stored");
+    let mut stops = BTreeMap::new();
+    let scope = Scope { range_ns: 0..u64::MAX, sessions: &|_| true };
+    for view in store.views() {
+        let mut rows = Vec::new();
+        view.stacks(&scope, |session, stack, _| rows.push((session, stack))).expect("readable");
+        view.names(|dictionary, _| {
+            for (session, stack) in rows {
+                stops.insert(session, dictionary.string(dictionary.stack(stack).stop).to_owned());
+            }
+        });
+    }
+    assert_eq!(stops[&1], "end_of_stack");
+    assert_eq!(stops[&2], "unreadable");
+}

@@ -1,0 +1,104 @@
+//! Upkeep: new partitions, roll-ups, and retention.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::StoreError;
+use super::partition::Partition;
+use super::rollup::Level;
+use super::{Retention, Shared};
+
+/// Extension of partition files.
+pub(super) const EXTENSION: &str = "redb";
+
+/// A partition is closed after this time, however small.
+const PARTITION_S: u64 = 86_400;
+
+/// A partition is closed at this share of the bytes allowed in all, so that size can be kept by removing files.
+const PARTITION_SHARE: u64 = 10;
+
+/// An hour is summed up this long after its end, when what was under way has arrived; later arrivals are added.
+const GRACE_S: u64 = 120;
+
+/// Path of a partition that begins at `now_s`: names sort by time.
+pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
+    (0..)
+        .map(|number| directory.join(format!("{now_s:012}-{number:03}.{EXTENSION}")))
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| directory.to_owned())
+}
+
+/// What is due at `now_s`.
+pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+    let current = shared.current()?;
+    current.roll(Level::Hour, now_s.saturating_sub(GRACE_S))?;
+    if is_over(&current, &shared.retention, now_s) {
+        begin_next(shared, &current, now_s)?;
+    }
+    let closed: Vec<Arc<Partition>> = {
+        let partitions = shared.partitions.read();
+        partitions[..partitions.len() - 1].to_vec()
+    };
+    for partition in &closed {
+        coarsen(partition, &shared.retention, now_s)?;
+    }
+    remove_oldest(shared, now_s)
+}
+
+fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
+    let coverage = *partition.coverage.read();
+    coverage.end_s > 0
+        && (now_s >= coverage.created_s + PARTITION_S
+            || partition.bytes() > retention.bytes / PARTITION_SHARE)
+}
+
+/// Closes the current partition and goes on in a new one.
+fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(), StoreError> {
+    current.fold()?;
+    // A closed partition gets nothing more, so its last hours are whole.
+    for level in Level::COARSE {
+        current.roll(level, u64::MAX)?;
+    }
+    let next = Partition::open(&new_path(&shared.directory, now_s), now_s)?;
+    next.inherit(current, now_s.saturating_mul(1_000_000_000))?;
+    next.fold()?;
+    tracing::info!(partition = %next.path().display(), "a new partition of the store begins");
+    shared.partitions.write().push(Arc::new(next));
+    Ok(())
+}
+
+/// Takes from a closed partition the resolution that its age does not entitle it to.
+fn coarsen(partition: &Partition, retention: &Retention, now_s: u64) -> Result<(), StoreError> {
+    let coverage = *partition.coverage.read();
+    let age_s = now_s.saturating_sub(coverage.end_s);
+    let limits = [retention.samples, retention.minutes, retention.hours];
+    let levels = limits.iter().take_while(|limit| age_s > limit.as_secs()).count() as u64;
+    if levels > coverage.removed {
+        partition.remove_levels(levels)?;
+        tracing::info!(partition = %partition.path().display(), levels, "resolution lowered");
+    }
+    Ok(())
+}
+
+/// Removes closed partitions that are too old, and the oldest ones while there are too many bytes.
+fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+    loop {
+        let oldest = {
+            let mut partitions = shared.partitions.write();
+            let Some(oldest) = partitions.first().filter(|_| partitions.len() > 1).cloned() else {
+                return Ok(());
+            };
+            let bytes: u64 = partitions.iter().map(|partition| partition.bytes()).sum();
+            let age_s = now_s.saturating_sub(oldest.coverage.read().end_s);
+            if bytes <= shared.retention.bytes && age_s <= shared.retention.age.as_secs() {
+                return Ok(());
+            }
+            partitions.remove(0);
+            oldest
+        };
+        // Queries under way keep the file open and end undisturbed.
+        fs::remove_file(oldest.path())?;
+        tracing::info!(partition = %oldest.path().display(), "the oldest partition is removed");
+    }
+}

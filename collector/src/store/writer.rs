@@ -1,0 +1,228 @@
+//! The thread that writes: group commits, folds once a minute, and upkeep.
+//!
+//! What arrives while one commit is on its way to the disk is committed together by the next one, so the number
+//! of commits follows the speed of the disk and not the number of agents.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use proto::v1::AgentMessage;
+use rustc_hash::FxHashMap;
+
+use super::error::StoreError;
+use super::partition::{Journaled, Partition};
+use super::{Shared, now_s, upkeep};
+
+/// Bytes of messages committed at once; more wait for the next commit. Two seconds of a hundred busy JVMs.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// Samples in memory that force a fold before the minute is over: about 100 MB.
+const FOLD_SAMPLES: usize = 4_000_000;
+
+/// Minutes in memory that force a fold: hundreds of sessions have one or two, late messages some more.
+const FOLD_MINUTES: usize = 20_000;
+
+/// Nothing more is taken while this many samples cannot be folded.
+const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
+
+/// Time between folds.
+const FOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(super) enum Request {
+    Append {
+        session: u64,
+        bytes: Vec<u8>,
+        /// Length of the framed bytes, and what they say.
+        messages: Vec<(usize, AgentMessage)>,
+        reply: SyncSender<Result<u64, StoreError>>,
+    },
+    Fold {
+        reply: SyncSender<Result<u64, StoreError>>,
+    },
+    Upkeep {
+        reply: SyncSender<Result<u64, StoreError>>,
+    },
+    End,
+}
+
+/// Sends a request and waits for its answer.
+pub(super) fn ask(
+    requests: &SyncSender<Request>,
+    request: impl FnOnce(SyncSender<Result<u64, StoreError>>) -> Request,
+) -> Result<u64, StoreError> {
+    let (reply, answer) = sync_channel(1);
+    requests.send(request(reply)).map_err(|_| StoreError::Closed)?;
+    answer.recv().map_err(|_| StoreError::Closed)?
+}
+
+type Append = (u64, Vec<u8>, Vec<(usize, AgentMessage)>, SyncSender<Result<u64, StoreError>>);
+
+pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
+    let mut fold_at = Instant::now() + FOLD_EVERY;
+    loop {
+        let wait = fold_at.saturating_duration_since(Instant::now());
+        let first = match requests.recv_timeout(wait) {
+            Ok(request) => Some(request),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let mut appends: Vec<Append> = Vec::new();
+        let mut bytes_waiting = 0;
+        let mut folds = Vec::new();
+        let mut ends = false;
+        let mut next = first;
+        while let Some(request) = next {
+            match request {
+                Request::Append { session, bytes, messages, reply } => {
+                    bytes_waiting += bytes.len();
+                    appends.push((session, bytes, messages, reply));
+                }
+                Request::Fold { reply } => folds.push(reply),
+                Request::Upkeep { reply } => {
+                    let _ = reply.send(upkeep::run(shared, now_s()).map(|()| 0));
+                }
+                Request::End => ends = true,
+            }
+            next = if bytes_waiting < GROUP_BYTES && !ends { requests.try_recv().ok() } else { None };
+        }
+        if !appends.is_empty() {
+            commit(shared, appends);
+        }
+        let is_due = Instant::now() >= fold_at;
+        if is_due || !folds.is_empty() || is_full(shared) {
+            let result = fold(shared);
+            for reply in folds {
+                // Whoever asked may have gone.
+                let _ = reply.send(result.map(|()| 0));
+            }
+        }
+        if is_due {
+            fold_at = Instant::now() + FOLD_EVERY;
+            if let Err(error) = upkeep::run(shared, now_s()) {
+                tracing::warn!(%error, "upkeep of the store failed, it is tried again in a minute");
+            }
+        }
+        if ends {
+            return;
+        }
+    }
+}
+
+fn is_full(shared: &Shared) -> bool {
+    shared.current().is_ok_and(|partition| {
+        let head = partition.head.read();
+        head.open_samples >= FOLD_SAMPLES || head.open.len() >= FOLD_MINUTES
+    })
+}
+
+/// Makes all of `appends` durable, takes them in, and answers.
+fn commit(shared: &Shared, appends: Vec<Append>) {
+    let began = Instant::now();
+    let counters = &shared.counters;
+    let result = shared.current().and_then(|partition| {
+        let accepted = journal(&partition, &appends)?;
+        Ok((partition, accepted))
+    });
+    // Relaxed, here and below: counters for people.
+    counters.commits.fetch_add(1, Ordering::Relaxed);
+    counters.commit_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    match result {
+        Ok((partition, _)) => {
+            settle(shared, Ok(()));
+            for (session, bytes, messages, reply) in appends {
+                counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                let mut head = partition.head.write();
+                let samples = head.sessions.get(&session).map_or(0, |session| session.samples);
+                for (_, message) in messages {
+                    counters.messages.fetch_add(1, Ordering::Relaxed);
+                    head.apply(session, message);
+                }
+                let (sequence, now) = head
+                    .sessions
+                    .get(&session)
+                    .map_or((0, 0), |session| (session.last_sequence, session.samples));
+                counters.samples.fetch_add(now - samples, Ordering::Relaxed);
+                drop(head);
+                // A connection that has gone sends its messages again.
+                let _ = reply.send(Ok(sequence));
+            }
+        }
+        Err(error) => {
+            settle(shared, Err(error));
+            for (.., reply) in appends {
+                let _ = reply.send(Err(error));
+            }
+        }
+    }
+}
+
+/// Writes the messages that are new to the journal.
+fn journal(partition: &Partition, appends: &[Append]) -> Result<(), StoreError> {
+    let head = partition.head.read();
+    if head.open_samples >= MOST_SAMPLES {
+        return Err(StoreError::Behind);
+    }
+    let mut last: FxHashMap<u64, u64> = FxHashMap::default();
+    let mut groups = Vec::new();
+    for (session, bytes, messages, _) in appends {
+        let known = || head.sessions.get(session).map_or(0, |session| session.last_sequence);
+        let last = last.entry(*session).or_insert_with(known);
+        let mut rest = &bytes[..];
+        let mut framed = Vec::new();
+        for (len, message) in messages {
+            let (bytes, later) = rest.split_at(*len);
+            rest = later;
+            if message.sequence > *last {
+                framed.push(bytes);
+                *last = message.sequence;
+            }
+        }
+        if !framed.is_empty() {
+            groups.push(Journaled { session: *session, framed });
+        }
+    }
+    drop(head);
+    if groups.is_empty() { Ok(()) } else { retried(partition, || partition.journal(&groups)) }
+}
+
+fn fold(shared: &Shared) -> Result<(), StoreError> {
+    let partition = shared.current()?;
+    let is_changed = partition.head.read().sessions.values().any(|session| session.is_changed);
+    if !is_changed {
+        return Ok(());
+    }
+    let result = retried(&partition, || partition.fold());
+    shared.counters.folds.fetch_add(1, Ordering::Relaxed);
+    settle(shared, result);
+    result
+}
+
+/// Tries once more on a database that had to be opened anew after an earlier failure.
+fn retried(partition: &Partition, write: impl Fn() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    match write() {
+        Err(StoreError::Io(std::io::ErrorKind::BrokenPipe)) => {
+            partition.reopen()?;
+            write()
+        }
+        result => result,
+    }
+}
+
+/// Remembers and tells how writing goes, once a change.
+fn settle(shared: &Shared, result: Result<(), StoreError>) {
+    let mut failing = shared.failing.lock();
+    match (result, *failing) {
+        (Ok(()), Some(_)) => tracing::info!("the store can be written again, agents are acknowledged"),
+        (Err(error), before) if before != Some(error) => {
+            tracing::error!(%error, directory = %shared.directory.display(), "nothing is acknowledged: agents keep their data");
+        }
+        _ => {}
+    }
+    if result.is_err() {
+        shared.counters.failures.fetch_add(1, Ordering::Relaxed);
+    }
+    *failing = result.err();
+}

@@ -1,0 +1,256 @@
+//! The questions of the HTTP API against the answers known from elsewhere: the whole session in memory.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use collector::http::{HttpServer, Probe};
+use collector::profile::Profile;
+use collector::query::question::answer;
+use collector::query::selection::{QueryError, Selection};
+use collector::query::tree::{Tree, method_differences};
+use collector::query::{self, top::Order};
+use collector::store::{Retention, Store};
+use proto::framing::encode_frame;
+use proto::v1::agent_message::Body;
+use serde_json::Value;
+use support::Stream;
+use support::realistic::shop;
+use tempfile::TempDir;
+
+const NOW_NS: u64 = 1_790_000_100_000_000_000;
+
+/// The same session as a recording file and in a store, folded or not.
+struct Both {
+    _directory: TempDir,
+    recording: Store,
+    stored: Store,
+    profile: Profile,
+}
+
+impl Both {
+    fn of(mut stream: Stream) -> Both {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let path = directory.path().join("recording");
+        fs::write(&path, stream.bytes()).expect("write");
+        let stored = Store::open(&directory.path().join("store"), Retention::default()).expect("new store");
+        let messages: Vec<(u64, Vec<u8>)> = stream
+            .messages()
+            .iter()
+            .map(|message| {
+                let mut bytes = Vec::new();
+                encode_frame(message, &mut bytes).expect("short message");
+                (message.sequence, bytes)
+            })
+            .collect();
+        let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
+        let writer = stored.session(hello).expect("open store");
+        let sent = messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]));
+        assert_eq!(writer.append(sent), Ok(messages.len() as u64));
+        let recording = Store::of_recording(&path).expect("recording");
+        Both { _directory: directory, recording, stored, profile: Profile::read(&path).expect("recording") }
+    }
+
+    fn ask(&self, question: &str, pairs: &[(&str, &str)]) -> Value {
+        let answers =
+            [&self.recording, &self.stored].map(|store| ask(store, question, pairs).expect("answer"));
+        assert_eq!(answers[0], answers[1], "recording and store differ: {question} {pairs:?}");
+        answers[0].clone()
+    }
+}
+
+fn ask(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Result<Value, QueryError> {
+    let pairs: Vec<(String, String)> =
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let (question, name) = question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
+    let answer = answer(store, question, name, &pairs, NOW_NS)?;
+    Ok(serde_json::from_slice(&answer.bytes).expect("JSON"))
+}
+
+fn sum(column: &Value) -> u64 {
+    column.as_array().expect("column").iter().map(|value| value.as_u64().expect("number")).sum()
+}
+
+#[test]
+fn methods_are_those_of_the_whole_session() {
+    for folded in [false, true] {
+        let both = Both::of(shop(true));
+        if folded {
+            both.stored.flush().expect("fold");
+        }
+        for (order, name) in [(Order::SelfTime, "self"), (Order::TotalTime, "total")] {
+            let expected = query::top::methods(&both.profile, order);
+            let answer = both.ask("methods", &[("order", name), ("limit", "10000")]);
+            assert_eq!(answer["methods"], serde_json::to_value(&expected).expect("JSON"), "folded: {folded}");
+            assert_eq!(answer["total_ns"], both.profile.total().cpu_ns);
+            assert_eq!(answer["samples"], both.profile.total().samples);
+        }
+    }
+}
+
+#[test]
+fn every_view_of_time_adds_up_to_the_whole() {
+    let both = Both::of(shop(false));
+    both.stored.flush().expect("fold");
+    let whole = both.profile.total().cpu_ns;
+    let tree = both.ask("flamegraph", &[]);
+    assert_eq!(sum(&tree["tree"]["self_ns"]), whole);
+    assert_eq!(tree["tree"]["total_ns"][0], whole);
+    for by in ["all", "process", "thread"] {
+        for bucket in [&[("by", by)][..], &[("by", by), ("bucket", "100")]] {
+            let timeline = both.ask("timeline", bucket);
+            let rows = timeline["rows"].as_array().expect("rows");
+            assert_eq!(rows.iter().map(|row| sum(&row["cpu_ns"])).sum::<u64>(), whole, "{bucket:?}");
+        }
+    }
+    let threads = both.ask("threads", &[("limit", "1000")]);
+    assert_eq!(threads["total_ns"], whole);
+    let expected: BTreeMap<String, u64> =
+        query::threads::threads(&both.profile).into_iter().map(|row| (row.name, row.sampled_ns)).collect();
+    let rows = threads["threads"].as_array().expect("rows").iter();
+    let found: BTreeMap<String, u64> = rows
+        .map(|row| (row["thread"].as_str().expect("name").into(), row["cpu_ns"].as_u64().expect("number")))
+        .collect();
+    assert_eq!(found, expected);
+    // Each kind of leaf is selected once.
+    let kinds = query::selection::FRAME_KINDS.map(|(kind, _)| both.ask("methods", &[("kind", kind)]));
+    assert_eq!(kinds.iter().map(|answer| answer["total_ns"].as_u64().expect("number")).sum::<u64>(), whole);
+    let gc = both.ask("methods", &[("thread_kind", "gc")])["total_ns"].as_u64().expect("number");
+    let java = both.ask("methods", &[("thread_kind", "java")])["total_ns"].as_u64().expect("number");
+    let compiler = both.ask("methods", &[("thread", "C2 Compiler")])["total_ns"].as_u64().expect("number");
+    assert_eq!(gc + java + compiler, whole);
+}
+
+#[test]
+fn callers_and_callees_split_the_time_of_a_method() {
+    let both = Both::of(shop(false));
+    // It calls itself, which must not count twice.
+    let method = "com.example.shop.tax.Rules.evaluate";
+    let methods = both.ask("methods", &[("limit", "10000")]);
+    let methods = methods["methods"].as_array().expect("rows");
+    let row = methods.iter().find(|row| row["name"] == method).expect("the method is hot");
+    for side in ["callers", "callees"] {
+        assert_eq!(both.ask(side, &[("method", method)])["total_ns"], row["total_ns"], "{side}");
+    }
+    assert_eq!(both.ask("callers", &[("method", "no.such.method")])["total_ns"], 0);
+    let filtered = both.ask("methods", &[("frame", method)]);
+    assert_eq!(filtered["total_ns"], row["total_ns"]);
+}
+
+#[test]
+fn pruning_keeps_totals_and_tells_how_much_is_left_out() {
+    let both = Both::of(shop(false));
+    let full = both.ask("flamegraph", &[]);
+    let pruned = both.ask("flamegraph", &[("max_nodes", "50")]);
+    let nodes = |answer: &Value| answer["tree"]["parents"].as_array().expect("column").len() as u64;
+    assert!(nodes(&pruned) <= 50 && nodes(&pruned) > 10, "{} nodes", nodes(&pruned));
+    assert_eq!(nodes(&pruned) + pruned["nodes_left_out"].as_u64().expect("number"), nodes(&full));
+    assert_eq!(pruned["tree"]["total_ns"][0], full["tree"]["total_ns"][0]);
+}
+
+#[test]
+fn differences_are_of_shares() {
+    let both = Both::of(shop(false));
+    let all = Tree::of(&both.stored, &Selection::default(), NOW_NS).expect("tree").0;
+    let mut half = Selection::default();
+    half.set("thread", "http-nio-8080-exec-1").expect("parameter");
+    let part = Tree::of(&both.stored, &half, NOW_NS).expect("tree").0;
+    assert!(method_differences(&all, &all).iter().all(|row| row.change == 0.0));
+    let rows = method_differences(&all, &part);
+    let total = |share: fn(&query::tree::MethodDifference) -> f64| rows.iter().map(share).sum::<f64>();
+    assert!((total(|row| row.before_share) - 1.0).abs() < 1e-9);
+    assert!((total(|row| row.after_share) - 1.0).abs() < 1e-9);
+    assert!(rows[0].change.abs() >= rows[1].change.abs());
+    let diff = both.ask("diff", &[("after.thread", "http-nio-8080-exec-1")]);
+    assert_eq!(diff["tree"]["before_ns"][0], all.total_ns());
+    assert_eq!(diff["tree"]["after_ns"][0], part.total_ns());
+}
+
+#[test]
+fn the_account_is_that_of_the_summary() {
+    let both = Both::of(shop(true));
+    let summary = collector::summary::Summary::new(&both.profile);
+    let answer = both.ask("statistics", &[]);
+    let account = &answer["processes"][0];
+    assert_eq!(account["kernel_ns"], summary.cpu_ns.kernel);
+    assert_eq!(account["lost_ns"], serde_json::to_value(&summary.cpu_ns.lost).expect("JSON"));
+    assert_eq!(account["explained"], summary.explained);
+    assert_eq!(account["stops"], serde_json::to_value(&summary.stops).expect("JSON"));
+    assert_eq!(account["handler_cycles"]["p99"], summary.handler_cycles.p99);
+}
+
+#[test]
+fn what_is_not_understood_is_said() {
+    let both = Both::of(shop(false));
+    let check = |question: &str, pairs: &[(&str, &str)], text: &str| {
+        let error = ask(&both.stored, question, pairs).expect_err("an error").to_string();
+        assert!(error.contains(text) && !error.contains('\n'), "{question} {pairs:?}: {error}");
+    };
+    check("methods", &[("colour", "red")], "unknown parameter \"colour\"");
+    check("methods", &[("limit", "0")], "limit: write a number from 1 to 10000");
+    check("methods", &[("from", "yesterday")], "from: write seconds since the epoch");
+    check("callers", &[], "the parameter method is missing");
+    check("view/nonsense", &[], "unknown view");
+    check("timeline", &[("bucket", "1")], "bucket: write");
+    check("nonsense", &[], "no such question");
+}
+
+/// Status line, headers and body.
+fn get(server: &HttpServer, path: &str, headers: &str) -> (String, String, Vec<u8>) {
+    let mut stream = TcpStream::connect(server.address()).expect("server listens");
+    let request = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("server reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("answer");
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("end of headers");
+    let head = String::from_utf8(answer[..end].to_vec()).expect("text");
+    let (status, headers) = head.split_once("\r\n").expect("status line");
+    (status.to_owned(), headers.to_ascii_lowercase(), answer[end + 4..].to_vec())
+}
+
+#[test]
+fn http_answers_and_refuses() {
+    let both = Both::of(shop(false));
+    let store = Arc::new(both.stored);
+    let probe = Probe { connections: Arc::new(|| 3) };
+    let address = "127.0.0.1:0".parse().expect("address");
+    let server = HttpServer::start(address, Arc::clone(&store), probe).expect("server starts");
+    let host = "Host: localhost\r\n";
+    let check = |path: &str, headers: &str, status: &str, text: &str| {
+        let (line, _, body) = get(&server, path, headers);
+        assert!(line.contains(status), "{path}: {line}");
+        let body = String::from_utf8_lossy(&body);
+        assert!(body.contains(text), "{path}: {}", body.chars().take(300).collect::<String>());
+        if status != "200" {
+            let error: Value = serde_json::from_str(&body).expect("errors are JSON");
+            assert!(error["error"].as_str().is_some_and(|text| !text.contains('\n')));
+        }
+    };
+    check("/healthz", host, "200", "ok");
+    check("/readyz", host, "200", "ready");
+    check("/", host, "200", "<title>Tickwalk</title>");
+    check("/ui/index.js", host, "200", "cpu-time-hot-methods");
+    check("/metrics", host, "200", "tickwalk_agents_connected 3");
+    check("/metrics", host, "200", "tickwalk_samples_total{service=\"com.example.shop.Application\"} ");
+    check("/metrics", host, "200", "process_cpu_seconds_total");
+    check("/api/v1/processes", host, "200", "\"state\":\"ended\"");
+    check("/api/v1/view/threads?limit=2", host, "200", "http-nio-8080-exec-1");
+    check("/api/v1/methods?limit=x", host, "400", "limit");
+    check("/api/v1/methods?%FF%", host, "400", "parameter");
+    check("/api/v1/nonsense", host, "404", "no such question");
+    check("/nonsense", host, "404", "nothing at this address");
+    check("/api/v1/processes", "Host: evil.example\r\n", "403", "Host");
+    check(&format!("/api/v1/methods?x={}", "y".repeat(20_000)), host, "414", "16 KiB");
+    let (_, headers, body) =
+        get(&server, "/api/v1/flamegraph", "Host: localhost\r\nAccept-Encoding: gzip\r\n");
+    assert!(headers.contains("content-encoding: gzip"), "{headers}");
+    let mut text = String::new();
+    let start = body.windows(2).position(|window| window == [0x1f, 0x8b]).expect("gzip magic");
+    flate2::read::GzDecoder::new(&body[start..]).read_to_string(&mut text).expect("gzip");
+    assert!(text.contains("com.example.shop"));
+    server.stop();
+}
