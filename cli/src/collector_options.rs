@@ -14,6 +14,8 @@ use collector::ingest::Access;
 use collector::store::Retention;
 use serde::Deserialize;
 
+use crate::forward_options::{Forward, ForwardArguments, ForwardFile};
+
 /// Options as given; what is not is `None`.
 #[derive(Debug, Args)]
 pub struct CollectorArguments {
@@ -56,6 +58,8 @@ pub struct CollectorArguments {
     /// Listen beyond this machine without encryption
     #[arg(long, env = "TICKWALK_INSECURE")]
     insecure: bool,
+    #[command(flatten)]
+    forward: ForwardArguments,
     /// File with these options in TOML, names as here with underscores
     #[arg(long, value_name = "FILE", env = "TICKWALK_CONFIG")]
     config: Option<PathBuf>,
@@ -79,12 +83,14 @@ struct File {
     tls_key: Option<PathBuf>,
     #[serde(default)]
     insecure: bool,
+    #[serde(default)]
+    forward: ForwardFile,
 }
 
 /// A value written as on the command line.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String", bound = "T: FromStr, T::Err: std::fmt::Display")]
-struct Text<T>(T);
+pub struct Text<T>(pub T);
 
 impl<T: FromStr> TryFrom<String> for Text<T>
 where
@@ -99,7 +105,7 @@ where
 
 /// A duration such as `90d`.
 #[derive(Clone, Copy, Debug)]
-struct Time(Duration);
+pub struct Time(pub Duration);
 
 impl FromStr for Time {
     type Err = &'static str;
@@ -120,7 +126,7 @@ impl FromStr for Time {
 
 /// A number of bytes such as `20G`.
 #[derive(Clone, Copy, Debug)]
-struct Size(u64);
+pub struct Size(pub u64);
 
 impl FromStr for Size {
     type Err = &'static str;
@@ -148,6 +154,8 @@ pub struct CollectorOptions {
     token_file: Option<PathBuf>,
     certificate: Option<(PathBuf, PathBuf)>,
     insecure: bool,
+    /// Receivers that everything is handed on to.
+    pub forward: Forward,
 }
 
 impl CollectorOptions {
@@ -226,6 +234,7 @@ impl CollectorArguments {
             Some(directory) => Keep::Store { directory, retention, http },
             None => Keep::Recordings(self.dir.or(file.dir).unwrap_or_else(|| ".".into())),
         };
+        let forward = self.forward.resolve(file.forward, matches!(keep, Keep::Store { .. }))?;
         let certificate = match (self.tls_cert.or(file.tls_cert), self.tls_key.or(file.tls_key)) {
             (Some(chain), Some(key)) => Some((chain, key)),
             (None, None) => None,
@@ -238,6 +247,7 @@ impl CollectorArguments {
             token_file,
             certificate,
             insecure: self.insecure || file.insecure,
+            forward,
         })
     }
 }
@@ -270,6 +280,7 @@ mod tests {
             tls_cert: None,
             tls_key: None,
             insecure: false,
+            forward: ForwardArguments::default(),
             config: Some(path),
         };
         let options = arguments.resolve().expect("good file");

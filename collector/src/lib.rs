@@ -28,6 +28,7 @@
 
 pub mod address;
 pub mod export;
+pub mod forward;
 pub mod http;
 pub mod ingest;
 pub mod profile;

@@ -216,7 +216,7 @@ fn get(server: &HttpServer, path: &str, headers: &str) -> (String, String, Vec<u
 fn http_answers_and_refuses() {
     let both = Both::of(shop(false));
     let store = Arc::new(both.stored);
-    let probe = Probe { connections: Arc::new(|| 3) };
+    let probe = Probe { connections: Arc::new(|| 3), ..Probe::default() };
     let address = "127.0.0.1:0".parse().expect("address");
     let server = HttpServer::start(address, Arc::clone(&store), probe).expect("server starts");
     let host = "Host: localhost\r\n";

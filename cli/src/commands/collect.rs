@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use collector::forward::{Accounts, Forwarder};
 use collector::http::{HttpServer, Probe};
 use collector::ingest::{Destination, Limits, Server};
 use collector::store::Store;
 use nix::sys::signal::Signal;
 
 use crate::collector_options::{CollectorArguments, Keep};
+use crate::forward_options::Forward;
 use crate::signals::Signals;
 
 #[derive(Debug, Args)]
@@ -20,6 +22,7 @@ The first that says something counts: option, environment variable, file (--conf
 Examples:
   tickwalk collect --dir /var/lib/tickwalk
   tickwalk collect --store /var/lib/tickwalk --keep 30d --http 127.0.0.1:4172
+  tickwalk collect --store /var/lib/tickwalk --forward http://pyroscope:4317
   tickwalk collect --listen unix:/run/tickwalk.sock
   tickwalk collect --listen tls:0.0.0.0:4171 --tls-cert cert.pem --tls-key key.pem --token-file token
   java -agentpath:/opt/tickwalk/lib/libtickwalk.so=collector=127.0.0.1:4170 -jar app.jar")]
@@ -46,12 +49,21 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             (Destination::Store(Arc::clone(&store)), Some(store))
         }
     };
+    // Before agents come, so that nothing is stored unseen.
+    let forwarder = match &store {
+        Some(store) if !options.forward.targets.is_empty() => {
+            let Forward { targets, settings } = &options.forward;
+            Some(Forwarder::start(store, targets, *settings).context("cannot forward")?)
+        }
+        _ => None,
+    };
     let server = Server::start_for(options.access()?, &listen, destination, Limits::default())
         .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
     let http = match (&options.keep, &store) {
         (Keep::Store { http, .. }, Some(store)) => {
             let agents = server.stop_handle();
-            let probe = Probe { connections: Arc::new(move || agents.connections()) };
+            let forwarded = forwarder.as_ref().map_or_else(Accounts::default, Forwarder::accounts);
+            let probe = Probe { connections: Arc::new(move || agents.connections()), forwarded };
             let http = HttpServer::start(*http, Arc::clone(store), probe)
                 .with_context(|| format!("cannot listen on {http}; choose another with --http"))?;
             Some(http)
@@ -65,6 +77,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     tracing::info!(signal = received.signal.as_str(), "stopping");
     // Agents first: what has arrived is stored and acknowledged while questions are still answered.
     let sessions = server.stop();
+    if let Some(forwarder) = forwarder {
+        forwarder.stop();
+    }
     if let Some(http) = http {
         http.stop();
     }

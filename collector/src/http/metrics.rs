@@ -11,6 +11,8 @@ use prometheus::{
     TextEncoder,
 };
 
+use super::Probe;
+use crate::forward::{Accounts, Cause};
 use crate::query::processes::accounts;
 use crate::query::question::Answer;
 use crate::query::selection::Selection;
@@ -42,7 +44,7 @@ impl Metrics {
         self.questions.with_label_values(&[answer.question]).observe(time.as_secs_f64());
     }
 
-    pub(super) fn text(&self, store: &Store, connections: usize, now_ns: u64) -> prometheus::Result<Vec<u8>> {
+    pub(super) fn text(&self, store: &Store, probe: &Probe, now_ns: u64) -> prometheus::Result<Vec<u8>> {
         let registry = Registry::new();
         let status = store.status();
         let count = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
@@ -71,7 +73,7 @@ impl Metrics {
             status.waiting_requests,
         )?;
         gauge("tickwalk_open_samples", "Samples in memory that are not folded yet", status.open_samples)?;
-        gauge("tickwalk_agents_connected", "Connections of agents", connections as u64)?;
+        gauge("tickwalk_agents_connected", "Connections of agents", (probe.connections)() as u64)?;
         let samples = IntCounterVec::new(
             Opts::new("tickwalk_samples_total", "Samples stored, of all sessions that are kept"),
             &["service"],
@@ -92,10 +94,66 @@ impl Metrics {
         }
         registry.register(Box::new(samples))?;
         registry.register(Box::new(lost))?;
+        forwarded(&registry, &probe.forwarded)?;
         let mut text = Vec::new();
         let encoder = TextEncoder::new();
         encoder.encode(&registry.gather(), &mut text)?;
         encoder.encode(&self.registry.gather(), &mut text)?;
         Ok(text)
     }
+}
+
+/// What became of samples at each receiver they are forwarded to; nothing if there is none.
+fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()> {
+    let accounts = accounts.get();
+    if accounts.is_empty() {
+        return Ok(());
+    }
+    let counter = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
+        let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+        registry.register(Box::new(counter.clone()))?;
+        Ok(counter)
+    };
+    let samples =
+        counter("tickwalk_forwarded_samples_total", "Samples that a receiver has taken", &["receiver"])?;
+    let cpu = counter(
+        "tickwalk_forwarded_cpu_milliseconds_total",
+        "CPU time that a receiver has taken",
+        &["receiver"],
+    )?;
+    let requests =
+        counter("tickwalk_forwarded_requests_total", "Requests that a receiver has taken", &["receiver"])?;
+    let bytes = counter(
+        "tickwalk_forwarded_bytes_total",
+        "Bytes of these requests before compression",
+        &["receiver"],
+    )?;
+    let retries = counter(
+        "tickwalk_forward_retries_total",
+        "Requests that failed and were, or will be, repeated",
+        &["receiver"],
+    )?;
+    let dropped = counter(
+        "tickwalk_forward_dropped_samples_total",
+        "Samples that a receiver has not got",
+        &["receiver", "reason"],
+    )?;
+    let waiting = IntGaugeVec::new(
+        Opts::new("tickwalk_forward_waiting_bytes", "Bytes of requests that wait"),
+        &["receiver"],
+    )?;
+    registry.register(Box::new(waiting.clone()))?;
+    for (address, account) in accounts {
+        samples.with_label_values(&[address]).inc_by(account.delivered.samples);
+        cpu.with_label_values(&[address]).inc_by(account.delivered.cpu_ns / 1_000_000);
+        requests.with_label_values(&[address]).inc_by(account.delivered.requests);
+        bytes.with_label_values(&[address]).inc_by(account.delivered.bytes);
+        retries.with_label_values(&[address]).inc_by(account.retries);
+        for cause in Cause::ALL {
+            dropped.with_label_values(&[address, cause.name()]).inc_by(account.dropped(cause).samples);
+        }
+        let bytes = i64::try_from(account.waiting.bytes).unwrap_or(i64::MAX);
+        waiting.with_label_values(&[address]).set(bytes);
+    }
+    Ok(())
 }

@@ -28,6 +28,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::forward::Accounts;
 use crate::query::question::{self, Answer};
 use crate::store::Store;
 use failure::Failure;
@@ -50,11 +51,13 @@ const STOP: Duration = Duration::from_secs(5);
 pub struct Probe {
     /// Connections of agents being served.
     pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// What was handed on.
+    pub forwarded: Accounts,
 }
 
 impl Default for Probe {
     fn default() -> Self {
-        Probe { connections: Arc::new(|| 0) }
+        Probe { connections: Arc::new(|| 0), forwarded: Accounts::default() }
     }
 }
 
@@ -198,9 +201,8 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
-    let text = tokio::task::spawn_blocking(move || {
-        shared.metrics.text(&shared.store, (shared.probe.connections)(), now_ns())
-    });
+    let text =
+        tokio::task::spawn_blocking(move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
     match text.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         _ => failure(Failure::Internal),

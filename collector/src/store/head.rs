@@ -91,10 +91,11 @@ pub(super) struct Head {
 
 impl Head {
     /// Takes in one message of a session; one that was taken in before, judged by its number, changes nothing.
-    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) {
+    /// The samples of a new one are given back.
+    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<SampleBatch> {
         let session = self.sessions.entry(session_id).or_default();
         if message.sequence <= session.last_sequence {
-            return;
+            return None;
         }
         session.missing_messages += message.sequence - session.last_sequence - 1;
         session.last_sequence = message.sequence;
@@ -111,7 +112,10 @@ impl Head {
                     session.add_thread(thread);
                 }
             }
-            Some(Body::Samples(batch)) => self.add_samples(session_id, &batch),
+            Some(Body::Samples(batch)) => {
+                self.add_samples(session_id, &batch);
+                return Some(batch);
+            }
             Some(Body::Statistics(statistics)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
                 session.add_statistics(statistics);
@@ -122,6 +126,7 @@ impl Head {
             Some(Body::Goodbye(goodbye)) => session.goodbye = Some(goodbye.reason),
             None => {}
         }
+        None
     }
 
     fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) {

@@ -13,6 +13,7 @@
 mod column;
 mod dictionary;
 mod error;
+mod follow;
 mod head;
 mod partition;
 #[cfg(test)]
@@ -27,9 +28,9 @@ mod writer;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,6 +41,7 @@ use proto::v1::Hello;
 pub use column::BlockError;
 pub use dictionary::{Dictionary, FrameRow, MethodRow, Node, StackRow};
 pub use error::StoreError;
+pub use follow::{Follower, Fresh};
 pub use read::{Sample, Scope, Threads, View};
 pub use rollup::Level;
 pub use session::Session;
@@ -118,6 +120,8 @@ struct Shared {
     counters: Counters,
     /// What the last write failed with, `None` after one that succeeded.
     failing: Mutex<Option<StoreError>>,
+    /// Whoever is told what has been stored.
+    follower: OnceLock<Arc<dyn Follower>>,
 }
 
 impl Shared {
@@ -128,6 +132,7 @@ impl Shared {
             partitions: RwLock::new(partitions),
             counters: Counters::default(),
             failing: Mutex::new(None),
+            follower: OnceLock::new(),
         }
     }
 
@@ -222,6 +227,17 @@ impl Store {
     pub fn session(&self, hello: &Hello) -> Result<SessionWriter, StoreError> {
         let requests = self.requests.clone().ok_or(StoreError::Closed)?;
         Ok(SessionWriter { session: hello.session_id, requests, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Tells `follower` of all samples that are stored from now on, once they are durable.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`] for a store that has a follower, or that is not written to.
+    pub fn follow(&self, follower: Arc<dyn Follower>) -> Result<(), StoreError> {
+        if self.writer.is_none() {
+            return Err(StoreError::Closed);
+        }
+        self.shared.follower.set(follower).map_err(|_| StoreError::Closed)
     }
 
     /// Writes what is open as blocks, without waiting for the minute to end.

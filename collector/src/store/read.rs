@@ -75,6 +75,11 @@ impl View {
         View { partition }
     }
 
+    /// Whether this is a view of the same partition as `other`: numbers of stacks mean the same in both.
+    pub fn is_same(&self, other: &View) -> bool {
+        Arc::ptr_eq(&self.partition, &other.partition)
+    }
+
     /// Calls `read` with the names of everything; samples cannot be taken in meanwhile, so it should be quick.
     pub fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
         let head = self.partition.head.read();

@@ -3,6 +3,7 @@
 //! What arrives while one commit is on its way to the disk is committed together by the next one, so the number
 //! of commits follows the speed of the disk and not the number of agents.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -11,7 +12,9 @@ use proto::v1::AgentMessage;
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
+use super::follow::Fresh;
 use super::partition::{Journaled, Partition};
+use super::read::View;
 use super::{Shared, now_s, upkeep};
 
 /// Bytes of messages committed at once; more wait for the next commit. Two seconds of a hundred busy JVMs.
@@ -134,11 +137,12 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
             settle(shared, Ok(()));
             for (session, bytes, messages, reply) in appends {
                 counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                let mut fresh = Vec::new();
                 let mut head = partition.head.write();
                 let samples = head.sessions.get(&session).map_or(0, |session| session.samples);
                 for (_, message) in messages {
                     counters.messages.fetch_add(1, Ordering::Relaxed);
-                    head.apply(session, message);
+                    fresh.extend(head.apply(session, message));
                 }
                 let (sequence, now) = head
                     .sessions
@@ -148,6 +152,10 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
                 drop(head);
                 // A connection that has gone sends its messages again.
                 let _ = reply.send(Ok(sequence));
+                if let Some(follower) = shared.follower.get() {
+                    let view = View::new(Arc::clone(&partition));
+                    fresh.into_iter().for_each(|batch| follower.follow(Fresh::new(&view, session, batch)));
+                }
             }
         }
         Err(error) => {

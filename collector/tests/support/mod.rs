@@ -60,6 +60,12 @@ impl Stream {
         stream
     }
 
+    /// Makes it another session with the same content.
+    pub fn rename(&mut self, session_id: u64) {
+        self.hello.session_id = session_id;
+        self.messages[0].body = Some(Body::Hello(self.hello.clone()));
+    }
+
     /// Appends a message after what is pending.
     pub fn send(&mut self, body: Body) {
         self.flush();

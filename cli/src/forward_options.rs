@@ -1,0 +1,176 @@
+//! Options for handing on what a collector stores: `[forward]` in its file, `--forward...` on the command line.
+//!
+//! What is said nowhere is taken from OpenTelemetry's variables, so that a collector fits where exporters run:
+//! `OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT` (unless the protocol is set to another
+//! than gRPC), and `..._HEADERS` likewise.
+
+use std::env;
+
+use anyhow::Context;
+use clap::Args;
+use collector::forward::{Settings, Target};
+use serde::Deserialize;
+
+use crate::collector_options::{Size, Text, Time};
+
+/// Options as given.
+#[derive(Debug, Default, Args)]
+pub struct ForwardArguments {
+    /// Also hand on everything as OTLP profiles over gRPC to http(s)://HOST:4317, can be repeated; needs --store
+    #[arg(long, value_name = "URL", env = "TICKWALK_FORWARD", value_delimiter = ',')]
+    forward: Vec<String>,
+    /// Header for the receivers of --forward, can be repeated
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        env = "TICKWALK_FORWARD_HEADER",
+        hide_env_values = true,
+        value_delimiter = ','
+    )]
+    forward_header: Vec<String>,
+    /// Time that is summed up in one request [default: 10s]
+    #[arg(long, value_name = "TIME", env = "TICKWALK_FORWARD_EVERY")]
+    forward_every: Option<Time>,
+    /// Requests kept for a receiver that is away [default: 64M]
+    #[arg(long, value_name = "SIZE", env = "TICKWALK_FORWARD_BUFFER")]
+    forward_buffer: Option<Size>,
+}
+
+/// The table in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForwardFile {
+    #[serde(default)]
+    to: Vec<String>,
+    #[serde(default)]
+    headers: Vec<String>,
+    every: Option<Text<Time>>,
+    buffer: Option<Text<Size>>,
+}
+
+/// What is in effect.
+#[derive(Debug)]
+pub struct Forward {
+    /// The receivers; empty if nothing is handed on.
+    pub targets: Vec<Target>,
+    /// How.
+    pub settings: Settings,
+}
+
+impl ForwardArguments {
+    /// What is in effect for a collector with or without a store.
+    ///
+    /// # Errors
+    /// If an address or a header is not one, or there is no store.
+    pub fn resolve(self, file: ForwardFile, has_store: bool) -> anyhow::Result<Forward> {
+        let or = |given: Vec<String>, file: Vec<String>| if given.is_empty() { file } else { given };
+        let mut addresses = or(self.forward, file.to);
+        anyhow::ensure!(
+            addresses.is_empty() || has_store,
+            "--forward needs --store: what is stored is handed on"
+        );
+        if addresses.is_empty() && has_store {
+            addresses.extend(endpoint(|name| env::var(name).ok()));
+        }
+        let mut headers = or(self.forward_header, file.headers);
+        if headers.is_empty() {
+            headers = conventional_headers(|name| env::var(name).ok());
+        }
+        let target = |address: &String| {
+            let target = Target::new(address).with_context(|| format!("cannot forward to '{address}'"))?;
+            headers.iter().try_fold(target, |target, header| {
+                // Its value may be a secret, so only its name is shown.
+                let name = header.split('=').next().unwrap_or_default().to_owned();
+                target.with_header(header).with_context(|| format!("header '{name}'"))
+            })
+        };
+        let default = Settings::default();
+        let every = self.forward_every.or(file.every.map(|text| text.0)).map_or(default.every, |time| time.0);
+        anyhow::ensure!(!every.is_zero(), "--forward-every is at least 1s");
+        let buffer_bytes = self
+            .forward_buffer
+            .or(file.buffer.map(|text| text.0))
+            .map_or(default.buffer_bytes, |size| size.0);
+        let targets = addresses.iter().map(target).collect::<anyhow::Result<_>>()?;
+        Ok(Forward { targets, settings: Settings { every, buffer_bytes, ..default } })
+    }
+}
+
+/// The value of a variable for profiles, or of the one for all signals.
+fn conventional(get: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    ["OTEL_EXPORTER_OTLP_PROFILES_", "OTEL_EXPORTER_OTLP_"]
+        .iter()
+        .find_map(|prefix| get(&format!("{prefix}{name}")))
+        .filter(|value| !value.is_empty())
+}
+
+fn endpoint(get: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_other = conventional(&get, "PROTOCOL").is_some_and(|protocol| protocol != "grpc");
+    if is_other { None } else { conventional(&get, "ENDPOINT") }
+}
+
+/// Comma separated, values percent-encoded, as the specification of the exporters has it.
+fn conventional_headers(get: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let text = conventional(&get, "HEADERS").unwrap_or_default();
+    text.split(',').filter(|header| !header.trim().is_empty()).map(percent_decoded).collect()
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, later)) = rest.split_first() {
+        let code = later.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if first == b'%' => {
+                bytes.push(byte);
+                rest = &later[2..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = later;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &'static [(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn variables_of_exporters_count() {
+        let general = &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")];
+        assert_eq!(endpoint(of(general)).as_deref(), Some("http://a:4317"));
+        let special = &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317"),
+            ("OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT", "http://b:4317"),
+        ];
+        assert_eq!(endpoint(of(special)).as_deref(), Some("http://b:4317"));
+        let http = &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4318"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ];
+        assert_eq!(endpoint(of(http)), None);
+        let headers = &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x%3D,tenant=1,,a=100%")];
+        assert_eq!(conventional_headers(of(headers)), ["authorization=Bearer x=", "tenant=1", "a=100%"]);
+    }
+
+    #[test]
+    fn a_store_is_needed_and_addresses_are_checked() {
+        let to = |address: &str| ForwardArguments { forward: vec![address.to_owned()], ..Default::default() };
+        assert!(to("http://a:4317").resolve(ForwardFile::default(), false).is_err());
+        assert!(to("a:4317").resolve(ForwardFile::default(), true).is_err());
+        let text = "to = [\"http://b:4317\"]\nheaders = [\"tenant=1\"]\nevery = \"2s\"";
+        let file = || toml::from_str::<ForwardFile>(text).expect("good file");
+        let forward = ForwardArguments::default().resolve(file(), true).expect("good options");
+        assert_eq!(forward.targets[0].address(), "http://b:4317");
+        assert_eq!(forward.settings.every.as_secs(), 2);
+        let forward = to("http://a:4317").resolve(file(), true).expect("good options");
+        assert_eq!((forward.targets.len(), forward.targets[0].address()), (1, "http://a:4317"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Telling others what has been stored, while it is fresh.
+//!
+//! Problem: whoever hands samples on wants each of them once, and must never delay the store.
+//! Approach: the writer gives away the batches it has taken in, after their commit and after their connection was
+//! answered; numbers and names are looked up by the follower, on its own thread.
+//! Invariant: a message that an agent repeats is told of once, as it is stored once.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use proto::v1::agent_message::Body;
+use proto::v1::{AgentMessage, Dictionary as Definitions, Frame, Method, SampleBatch, Stack, StringEntry};
+use rustc_hash::FxHashSet;
+
+use super::dictionary::Dictionary;
+use super::read::View;
+use crate::profile::{Cell, Profile};
+
+/// Is told what has been stored.
+pub trait Follower: Debug + Send + Sync {
+    /// Takes `fresh` or leaves it; called by the thread that writes, so it returns at once.
+    fn follow(&self, fresh: Fresh);
+}
+
+/// Samples of one session that have just become durable.
+#[derive(Debug)]
+pub struct Fresh {
+    view: View,
+    session: u64,
+    batch: SampleBatch,
+}
+
+impl Fresh {
+    pub(super) fn new(view: &View, session: u64, batch: SampleBatch) -> Fresh {
+        Fresh { view: view.clone(), session, batch }
+    }
+
+    /// Where they were stored.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whose samples they are.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// How many samples they stand for, and the CPU time of these.
+    pub fn total(&self) -> Cell {
+        self.cells().fold(Cell::default(), |sum, (_, _, cell)| Cell {
+            cpu_ns: sum.cpu_ns.saturating_add(cell.cpu_ns),
+            samples: sum.samples.saturating_add(cell.samples),
+        })
+    }
+
+    /// Visits thread, number of the stack in the view's dictionary, and what is to be added there. The times of the
+    /// first and the last of them are returned in ns since the epoch, `None` if there are no samples.
+    pub fn visit(&self, mut visit: impl FnMut(u32, u32, Cell)) -> Option<Range<u64>> {
+        self.view.names(|dictionary, sessions| {
+            let session = sessions.get(&self.session)?;
+            for (thread, stack, cell) in self.cells() {
+                visit(thread, dictionary.stack_number(stack, session.private.as_deref()), cell);
+            }
+            let mut time_ns = self.batch.first_time_ns;
+            let (mut first_ns, mut last_ns) = (u64::MAX, 0);
+            for row in 0..self.cells().count() {
+                let delta = self.batch.time_delta_ns.get(row).copied().unwrap_or(0);
+                time_ns = time_ns.wrapping_add_signed(delta);
+                let wall_ns = session.wall_ns(time_ns);
+                first_ns = first_ns.min(wall_ns);
+                last_ns = last_ns.max(wall_ns);
+            }
+            (first_ns <= last_ns).then_some(first_ns..last_ns)
+        })
+    }
+
+    fn cells(&self) -> impl Iterator<Item = (u32, u64, Cell)> + '_ {
+        let SampleBatch { thread, stack, cpu_ns, count, .. } = &self.batch;
+        let rows = thread.iter().zip(stack).zip(cpu_ns).enumerate();
+        rows.map(|(row, ((&thread, &stack), &cpu_ns))| {
+            let samples = count.get(row).copied().unwrap_or(1);
+            (thread, stack, Cell { cpu_ns, samples })
+        })
+    }
+}
+
+impl View {
+    /// A part of a session as a profile: `cells` are thread, number of the stack, and sums. Ids in it are made of
+    /// numbers, they mean nothing elsewhere. `None` if the session is not known here.
+    pub fn profile(&self, session: u64, cells: &[(u32, u32, Cell)]) -> Option<Profile> {
+        self.names(|dictionary, sessions| {
+            let session = sessions.get(&session)?;
+            let mut definitions = definitions(dictionary, cells.iter().map(|&(_, stack, _)| stack));
+            let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
+            definitions.threads =
+                threads.into_iter().filter_map(|thread| session.thread(thread)).cloned().collect();
+            let mut profile = Profile::new(session.hello.clone());
+            profile.add(AgentMessage { sequence: 1, body: Some(Body::Dictionary(definitions)) });
+            Some(profile.with_samples(cells.iter().map(|&(thread, stack, cell)| (thread, id(stack), cell))))
+        })
+    }
+}
+
+/// Id 0 is none, and number 0 of stacks and frames is what was never defined.
+fn id(number: u32) -> u64 {
+    u64::from(number) + 1
+}
+
+fn definitions(dictionary: &Dictionary, stacks: impl Iterator<Item = u32>) -> Definitions {
+    let mut definitions = Definitions::default();
+    let (mut strings, mut methods, mut frames) =
+        (FxHashSet::default(), FxHashSet::default(), FxHashSet::default());
+    // A stack that was never defined is left undefined, which shows it as what it is.
+    let stacks: FxHashSet<u32> = stacks.filter(|&stack| stack != 0).collect();
+    for stack in stacks {
+        let own = dictionary.frames_of(stack);
+        definitions.stacks.push(Stack {
+            id: id(stack),
+            frames: own.iter().map(|&frame| id(frame)).collect(),
+            stop: dictionary.string(dictionary.stack(stack).stop).to_owned(),
+        });
+        frames.extend(own);
+    }
+    for frame in frames {
+        let row = dictionary.frame(frame);
+        strings.insert(row.symbol);
+        methods.insert(row.method);
+        definitions.frames.push(Frame {
+            id: id(frame),
+            kind: row.kind.into(),
+            method: row.method.into(),
+            bci: row.bci,
+            line: row.line,
+            symbol: row.symbol.into(),
+        });
+    }
+    methods.remove(&0);
+    for method in methods {
+        let row = dictionary.method(method);
+        strings.extend([row.class_name, row.name, row.signature, row.source_file]);
+        definitions.methods.push(Method {
+            id: method.into(),
+            class_name: row.class_name.into(),
+            name: row.name.into(),
+            signature: row.signature.into(),
+            source_file: row.source_file.into(),
+            modifiers: row.modifiers,
+            hidden: row.hidden,
+        });
+    }
+    strings.remove(&0);
+    definitions.strings = strings
+        .into_iter()
+        .map(|string| StringEntry { id: string.into(), text: dictionary.string(string).to_owned() })
+        .collect();
+    definitions
+}
