@@ -8,6 +8,7 @@
 mod agent_library;
 mod commands;
 mod doctor;
+mod experiment;
 mod launch;
 mod output;
 mod signals;
