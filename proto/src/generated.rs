@@ -226,7 +226,7 @@ pub struct Statistics {
     #[prost(message, optional, tag = "8")]
     pub drain_ns: ::core::option::Option<Histogram>,
     /// requests found by each of them, all queues together
-    #[prost(message, optional, tag = "24")]
+    #[prost(message, optional, tag = "25")]
     pub drain_requests: ::core::option::Option<Histogram>,
     /// CPU time of the sampler thread
     #[prost(uint64, tag = "9")]

@@ -28,7 +28,7 @@ pub struct Chart<'a> {
 
 const WIDTH: f64 = 960.0;
 /// Space for labels of rows.
-const LEFT: f64 = 270.0;
+const LEFT: f64 = 320.0;
 const TOP: f64 = 64.0;
 const ROW: f64 = 40.0;
 const RIGHT: f64 = 24.0;

@@ -159,6 +159,7 @@ pub fn quick(processors: u32) -> Vec<Cell> {
     add(&|_| (PUBLISHED_DYNAMIC, PUBLISHED_DRAIN), processors);
     add(&|interval_ms| (published_fixed(interval_ms), PUBLISHED_DRAIN), processors);
     add(&|_| (Queues::Shipped, Drain::Shipped), 32 * processors);
+    add(&|_| (Queues::Fixed(16), paused), processors);
     cells
 }
 

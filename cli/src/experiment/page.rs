@@ -33,7 +33,7 @@ pub fn pictures(study: &Study) -> Vec<(&'static str, String)> {
             "losses",
             draw("Share of CPU time lost, a dot per cell", |row| row.lost_share * 100.0, percent_text),
         ),
-        ("memory", draw("Memory of request queues at the end", |row| row.queue_bytes as f64, bytes_text)),
+        ("memory", draw("Memory of request queues, upper bound", |row| row.queue_bytes as f64, bytes_text)),
         ("drain-sizes", {
             let value = |row: &Row| row.drains.requests.p99 as f64;
             draw("Requests found by a drain, 99th percentile", value, |value| value.to_string())

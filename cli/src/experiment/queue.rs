@@ -10,6 +10,9 @@ use collector::summary::Summary;
 use super::grid::Cell;
 use super::jvm::{Jvm, Run};
 
+/// Memory of an entry: a request of 48 bytes, and its share of the ring's bookkeeping.
+const ENTRY_BYTES: u64 = 52;
+
 /// What was measured in one cell.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -23,7 +26,7 @@ pub struct Row {
     pub lost_share: f64,
     /// CPU time per call of the work, in nanoseconds, as far as it was sampled.
     pub call_ns: u64,
-    /// Memory of request queues at the end, in bytes.
+    /// Memory of request queues, in bytes: an upper bound, for what queues gave back is not taken off.
     pub queue_bytes: u64,
     /// Memory of stack copies at the end, in bytes.
     pub pool_bytes: u64,
@@ -47,7 +50,8 @@ impl Row {
             lost: lost.map(|lost| (lost.cause.clone(), lost.count)).collect(),
             lost_share: collector::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
             call_ns: summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1),
-            queue_bytes: summary.queue.capacity_bytes,
+            queue_bytes: summary.queue.capacity_bytes
+                + summary.queue.grown * summary.queue.largest * ENTRY_BYTES,
             pool_bytes: summary.queue.pool_bytes,
             largest: summary.queue.largest,
             grown: summary.queue.grown,

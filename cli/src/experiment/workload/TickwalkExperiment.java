@@ -78,17 +78,22 @@ public final class TickwalkExperiment implements Runnable {
         }
     }
 
-    /** How many bytes take NATIVE_MS: the fastest of five attempts, for a disturbed one says too few. */
+    /**
+     * How many bytes take NATIVE_MS. Time does not grow evenly with them, so each attempt starts from the last one;
+     * the faster of two counts, for a disturbed one says too few.
+     */
     private static void calibrate(int nativeMs) {
-        nativeBytes = 1 << 17;
-        long best = Long.MAX_VALUE;
-        for (int i = 0; i < 5; i++) {
-            long start = System.nanoTime();
-            compress();
-            best = Math.min(best, System.nanoTime() - start);
+        nativeBytes = 1 << 13;
+        for (int i = 0; i < 4; i++) {
+            long best = Long.MAX_VALUE;
+            for (int attempt = 0; attempt < 2; attempt++) {
+                long start = System.nanoTime();
+                compress();
+                best = Math.min(best, System.nanoTime() - start);
+            }
+            double factor = Math.min(nativeMs * 1e6 / best, 20);
+            nativeBytes = (int) Math.max(1024, Math.min(factor * nativeBytes, input.capacity()));
         }
-        double bytes = nativeMs * 1e6 / best * nativeBytes;
-        nativeBytes = (int) Math.max(1024, Math.min(bytes, input.capacity()));
     }
 
     /** One JNI call; direct buffers, so that the collector is not kept from running meanwhile. */
