@@ -24,8 +24,8 @@ fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
 }
 
 on_jdks! { 17, 25;
-    /// A corner of the grid, every setting: at the shipped settings nothing is lost; where a drain that pauses made
-    /// queues lose, they grew, unless they were told not to.
+    /// A corner of the grid, every setting: at the shipped settings, with a thread per processor, nothing is lost; where
+    /// a late drain made queues lose, they grew, unless they were told not to.
     fn queue_study(jdk) {
         let folder = tempfile::tempdir().expect("temporary directory");
         let output = folder.path().to_str().expect("a plain path");
@@ -34,12 +34,13 @@ on_jdks! { 17, 25;
         let csv = std::fs::read_to_string(folder.path().join("cells.csv")).expect("cells.csv");
         let cells = cells(&csv);
         assert_eq!(cells.len(), 8, "{csv}");
+        let fewest = column(&cells[0], "threads");
         for cell in &cells {
             let number = |name| column(cell, name).parse::<f64>().expect(name);
             assert!(number("samples") > 0.0 && number("drain_requests_count") > 0.0, "{cell:?}");
             let (lost, grown) = (number("lost_share"), number("grown"));
             match (column(cell, "queues"), column(cell, "drain")) {
-                ("shipped", "shipped") => assert_eq!(lost, 0.0, "{cell:?}"),
+                ("shipped", "shipped") if column(cell, "threads") == fewest => assert_eq!(lost, 0.0, "{cell:?}"),
                 ("shipped", _) => assert_eq!(lost > 0.0, grown > 0.0, "{cell:?}"),
                 (queues, _) if queues.starts_with("fixed") => assert_eq!(grown, 0.0, "{cell:?}"),
                 _ => {}
