@@ -9,6 +9,7 @@ mod agent_library;
 mod collector_options;
 mod commands;
 mod doctor;
+mod experiment;
 mod forward_options;
 mod launch;
 mod output;

@@ -66,6 +66,7 @@ fn wrong_usage_is_exit_code_2() {
     check_error(&["top"], 2, "RECORDING");
     check_error(&["export", "--unit", "hours", "x"], 2, "samples");
     check_error(&["collect", "--listen", "localhost"], 2, "port");
+    check_error(&["experiment", "waste", "--milliseconds", "1"], 2, "10");
 }
 
 #[test]
@@ -80,7 +81,7 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
 
 #[test]
 fn every_verb_has_examples() {
-    for verb in ["record", "collect", "top", "flamegraph", "export", "doctor"] {
+    for verb in ["record", "collect", "top", "flamegraph", "export", "doctor", "experiment"] {
         let help = stdout(&tickwalk([verb, "--help"]));
         assert!(help.contains("Examples:"), "{verb}: {help}");
     }

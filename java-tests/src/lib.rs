@@ -29,12 +29,13 @@ mod workload;
 
 pub use jdk::{Jdk, on_jdk};
 pub use native_library::native_library;
-pub use process::Finished;
+pub use process::{Finished, run};
 pub use recording::{Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};
 pub use summary::{CpuTime, Percentiles, Summary, ThreadAccount};
 pub use tolerance::{INTERVAL_NS, binomial_tolerance};
 pub use truth::Truth;
+pub use workload::javac;
 
 /// Turns a function of a [`Jdk`] into one test per JDK: `name::jdk11`, `name::jdk17`, ...
 ///

@@ -58,7 +58,8 @@ fn sources() -> Vec<PathBuf> {
     sources
 }
 
-fn javac() -> OsString {
+/// The Java compiler: the fetched one, or the one on the search path.
+pub fn javac() -> OsString {
     let fetched = crate_folder().join(".cache/javac/bin/javac");
     if fetched.is_file() { fetched.into_os_string() } else { OsString::from("javac") }
 }

@@ -225,6 +225,9 @@ pub struct Statistics {
     /// per drain that found requests
     #[prost(message, optional, tag = "8")]
     pub drain_ns: ::core::option::Option<Histogram>,
+    /// requests found by each of them, all queues together
+    #[prost(message, optional, tag = "25")]
+    pub drain_requests: ::core::option::Option<Histogram>,
     /// CPU time of the sampler thread
     #[prost(uint64, tag = "9")]
     pub sampler_cpu_ns: u64,

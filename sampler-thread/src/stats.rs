@@ -19,6 +19,8 @@ pub struct Stats {
     pub walk_ns: Histogram,
     /// Nanoseconds per drain that found requests.
     pub drain_ns: Histogram,
+    /// Requests found by each of them.
+    pub drain_requests: Histogram,
     /// Frames shown as unloaded.
     pub unloaded_frames: u64,
     /// Samples with such a frame.
@@ -38,6 +40,7 @@ impl Default for Stats {
             handler_cycles: Histogram::new(),
             walk_ns: Histogram::new(),
             drain_ns: Histogram::new(),
+            drain_requests: Histogram::new(),
             unloaded_frames: 0,
             unloaded_samples: 0,
             before_timer_ns: 0,

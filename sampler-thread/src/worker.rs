@@ -174,6 +174,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.pace.after_drain(fullest.unwrap_or(0));
             self.pool_size.after_drain(self.host.pool(), self.stats.requests - before);
             self.stats.drain_ns.record(elapsed_ns(start));
+            self.stats.drain_requests.record(self.stats.requests - before);
         }
         if !self.unbounded.is_empty() {
             self.host.bound_stacks(&self.unbounded);
@@ -404,6 +405,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             handler_cycles: Some(histogram_message(&self.stats.handler_cycles)),
             walk_ns: Some(histogram_message(&self.stats.walk_ns)),
             drain_ns: Some(histogram_message(&self.stats.drain_ns)),
+            drain_requests: Some(histogram_message(&self.stats.drain_requests)),
             sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
             queue: Some(v1::QueueStatistics {
                 capacity_bytes: self.host.queue_bytes(),

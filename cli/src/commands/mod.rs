@@ -3,6 +3,7 @@
 mod collect;
 mod diff;
 mod doctor;
+mod experiment;
 mod export;
 mod flamegraph;
 mod query;
@@ -53,6 +54,8 @@ enum Verb {
     Export(export::Arguments),
     /// Check whether this machine and its JDKs can be profiled
     Doctor(doctor::Arguments),
+    /// Measure the profiler itself: queue sizes, and CPU time against the truth
+    Experiment(experiment::Arguments),
 }
 
 impl Cli {
@@ -76,6 +79,7 @@ impl Cli {
             Verb::Flamegraph(arguments) => flamegraph::run(arguments),
             Verb::Export(arguments) => export::run(arguments),
             Verb::Doctor(arguments) => doctor::run(arguments),
+            Verb::Experiment(arguments) => experiment::run(arguments),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! a recording, [`view`] as text. Command line, HTTP API and UI all ask through [`question`].
 //! [`flamegraph`], [`threads`] and [`top`] answer for one whole session in memory.
 
+pub mod drains;
 pub mod flamegraph;
 pub mod processes;
 pub mod question;

@@ -288,6 +288,7 @@ fn small_statistics() -> Statistics {
         handler_cycles: Some(histogram.clone()),
         walk_ns: Some(histogram),
         drain_ns: None,
+        drain_requests: None,
         sampler_cpu_ns: 1_200_000,
         queue: Some(QueueStatistics {
             capacity_bytes: 2_880,

@@ -108,6 +108,7 @@ fn statistics() -> Statistics {
         handler_cycles: Some(histogram.clone()),
         walk_ns: Some(histogram.clone()),
         drain_ns: Some(histogram),
+        drain_requests: None,
         sampler_cpu_ns: 700_000,
         queue: Some(QueueStatistics {
             capacity_bytes: 960,

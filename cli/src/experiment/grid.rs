@@ -1,0 +1,230 @@
+//! The cells of the queue study: what is run, and with which settings.
+//!
+//! Sizes are the classes of the agent, powers of two from 16 to 2,048 entries. Settings recommended elsewhere are
+//! rounded up to a class, and 5,000, which the JDK used at 1 ms before its queues sized themselves, is 2,048 here.
+
+use std::fmt;
+
+/// Work that threads do at the bottom of their stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// One native call that burns about this many milliseconds without a return to Java.
+    Native(u32),
+    /// Sorting and allocation in Java.
+    Java,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Native(ms) => write!(f, "native {ms} ms"),
+            Self::Java => f.write_str("Java"),
+        }
+    }
+}
+
+/// Sizes that queues may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queues {
+    /// As shipped: no hook is set.
+    Shipped,
+    /// This many entries for ever.
+    Fixed(u32),
+    /// From the first to the second as losses ask for it.
+    Dynamic(u32, u32),
+}
+
+impl fmt::Display for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shipped => f.write_str("shipped"),
+            Self::Fixed(entries) => write!(f, "fixed {entries}"),
+            Self::Dynamic(start, most) => write!(f, "dynamic {start} to {most}"),
+        }
+    }
+}
+
+/// When queues are drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// As shipped: the pace follows the load.
+    Shipped,
+    /// On a fixed period in milliseconds.
+    Every(u32),
+    /// For this many milliseconds, then not at all for as many, and so on.
+    Paused(u32),
+}
+
+impl fmt::Display for Drain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shipped => f.write_str("shipped"),
+            Self::Every(ms) => write!(f, "every {ms} ms"),
+            Self::Paused(ms) => write!(f, "paused {ms} ms"),
+        }
+    }
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Work at the bottom of the stacks.
+    pub work: Work,
+    /// Threads that do it.
+    pub threads: u32,
+    /// Frames of their stacks.
+    pub depth: u32,
+    /// Sampling interval in milliseconds.
+    pub interval_ms: u32,
+    /// Sizes of queues.
+    pub queues: Queues,
+    /// When they are drained.
+    pub drain: Drain,
+    /// How long the threads work, in milliseconds.
+    pub run_ms: u32,
+}
+
+impl Cell {
+    /// Options of the agent.
+    pub fn options(&self) -> String {
+        let queues = match self.queues {
+            Queues::Shipped => String::new(),
+            Queues::Fixed(entries) => format!(",debug=queue:{entries}/fixed"),
+            Queues::Dynamic(start, most) => format!(",debug=queue:{start}..{most}"),
+        };
+        let drain = match self.drain {
+            Drain::Shipped => String::new(),
+            Drain::Every(ms) => format!(",debug=drain:{ms}ms"),
+            Drain::Paused(ms) => format!(",debug=pause-drain:{ms}ms"),
+        };
+        format!("interval={}ms{queues}{drain}", self.interval_ms)
+    }
+
+    /// Arguments of the Java program.
+    pub fn arguments(&self) -> Vec<String> {
+        let (work, native_ms) = match self.work {
+            Work::Native(ms) => ("native", ms),
+            Work::Java => ("java", 0),
+        };
+        let numbers = [self.threads, self.depth, native_ms, self.run_ms];
+        ["queue", work].map(str::to_owned).into_iter().chain(numbers.map(|n| n.to_string())).collect()
+    }
+
+    /// Settings in words, the same for all cells that share a row of the pictures.
+    pub fn settings(&self) -> String {
+        match (self.queues, self.drain) {
+            (Queues::Shipped, Drain::Shipped) => "shipped".to_owned(),
+            (queues, Drain::Shipped) => format!("{queues} entries"),
+            (queues, drain) => format!("{queues}, drain {drain}"),
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { work, threads, depth, interval_ms, .. } = self;
+        write!(f, "{work}, depth {depth}, {interval_ms} ms, {threads} threads: {}", self.settings())
+    }
+}
+
+/// What the JDK had before its queues sized themselves: 500 entries at 10 ms, proportionally more below.
+fn published_fixed(interval_ms: u32) -> Queues {
+    Queues::Fixed(if interval_ms >= 10 { 512 } else { 2048 })
+}
+
+/// What the JDK has since: 20 to 2,000 entries.
+const PUBLISHED_DYNAMIC: Queues = Queues::Dynamic(32, 2048);
+/// Period of the JDK's sampler thread, which alone drains threads in native code.
+const PUBLISHED_DRAIN: Drain = Drain::Every(100);
+
+/// Cells of little more than a second, most telling first, for a budget may cut the end off; for a machine of
+/// `processors`, each with a thread, so that queues fill as fast as they can.
+pub fn quick(processors: u32) -> Vec<Cell> {
+    let paused = Drain::Paused(300);
+    let mut cells = Vec::new();
+    let mut add = |settings: &dyn Fn(u32) -> (Queues, Drain), threads: u32| {
+        for work in [Work::Native(5), Work::Native(250), Work::Java] {
+            for depth in [100, 1200] {
+                for interval_ms in [1, 10] {
+                    let (queues, drain) = settings(interval_ms);
+                    cells.push(Cell { work, threads, depth, interval_ms, queues, drain, run_ms: 1_200 });
+                }
+            }
+        }
+    };
+    add(&|_| (Queues::Shipped, Drain::Shipped), processors);
+    add(&|_| (Queues::Shipped, paused), processors);
+    add(&|_| (Queues::Shipped, PUBLISHED_DRAIN), processors);
+    add(&|_| (Queues::Fixed(16), PUBLISHED_DRAIN), processors);
+    add(&|_| (PUBLISHED_DYNAMIC, PUBLISHED_DRAIN), processors);
+    add(&|interval_ms| (published_fixed(interval_ms), PUBLISHED_DRAIN), processors);
+    add(&|_| (Queues::Shipped, Drain::Shipped), 32 * processors);
+    add(&|_| (Queues::Fixed(16), paused), processors);
+    cells
+}
+
+/// The whole grid: every size, interval, depth, time in native, number of threads and drain.
+pub fn full(processors: u32) -> Vec<Cell> {
+    let sizes = [16, 32, 64, 128, 256, 512, 1024, 2048];
+    let queues: Vec<Queues> = [Queues::Shipped, PUBLISHED_DYNAMIC]
+        .into_iter()
+        .chain(sizes.into_iter().map(Queues::Fixed))
+        .collect();
+    let native = [5, 10, 20, 60, 250, 1_000].map(Work::Native);
+    let works: Vec<Work> = native.into_iter().chain([Work::Java]).collect();
+    let mut cells = Vec::new();
+    for threads in [processors, 64 * processors] {
+        for &work in &works {
+            for depth in [100, 1200] {
+                for interval_ms in [1, 5, 10, 20] {
+                    for drain in [Drain::Shipped, PUBLISHED_DRAIN, Drain::Paused(1_000)] {
+                        cells.extend(queues.iter().map(|&queues| Cell {
+                            work,
+                            threads,
+                            depth,
+                            interval_ms,
+                            queues,
+                            drain,
+                            run_ms: 4_000,
+                        }));
+                    }
+                }
+            }
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_as_options_and_arguments() {
+        let cell = Cell {
+            work: Work::Native(250),
+            threads: 4,
+            depth: 1200,
+            interval_ms: 1,
+            queues: Queues::Dynamic(32, 2048),
+            drain: Drain::Every(100),
+            run_ms: 1000,
+        };
+        assert_eq!(cell.options(), "interval=1ms,debug=queue:32..2048,debug=drain:100ms");
+        assert_eq!(cell.arguments(), ["queue", "native", "4", "1200", "250", "1000"]);
+        assert_eq!(cell.settings(), "dynamic 32 to 2048, drain every 100 ms");
+        let shipped = Cell { queues: Queues::Shipped, drain: Drain::Shipped, ..cell };
+        assert_eq!(shipped.options(), "interval=1ms");
+        assert_eq!(shipped.settings(), "shipped");
+    }
+
+    #[test]
+    fn no_cell_is_run_twice_and_the_quick_ones_fit_five_minutes() {
+        for cells in [quick(2), full(2)] {
+            let distinct = cells.iter().enumerate().all(|(i, cell)| !cells[..i].contains(cell));
+            assert!(distinct);
+        }
+        let quick: u32 = quick(2).iter().map(|cell| cell.run_ms).sum();
+        assert!(quick < 120_000, "{quick} ms of work, and a JVM's start for each cell");
+    }
+}

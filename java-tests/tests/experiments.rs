@@ -1,0 +1,95 @@
+//! `tickwalk experiment` works on JVMs without a compiler, and shows what it should.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use java_tests::{Finished, Jdk, binaries, javac, on_jdks};
+
+fn experiment(jdk: &Jdk, arguments: &[&str]) -> Finished {
+    let mut command = Command::new(binaries::tickwalk());
+    command.arg("experiment").args(arguments).arg("--java").arg(&jdk.home);
+    command.arg("--agent").arg(binaries::agent());
+    java_tests::run(command, |_| {})
+}
+
+/// Lines of a CSV file as pairs of column name and value.
+fn cells(csv: &str) -> Vec<Vec<(&str, &str)>> {
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().expect("a header");
+    lines.map(|line| header.iter().copied().zip(line).collect()).collect()
+}
+
+fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
+    cell.iter().find(|(column, _)| *column == name).unwrap_or_else(|| panic!("{name} in {cell:?}")).1
+}
+
+on_jdks! { 17, 25;
+    /// A corner of the grid, every setting: at the shipped settings, with a thread per processor, nothing is lost; where
+    /// a late drain made queues lose, they grew, unless they were told not to.
+    fn queue_study(jdk) {
+        let folder = tempfile::tempdir().expect("temporary directory");
+        let output = folder.path().to_str().expect("a plain path");
+        let run = experiment(jdk, &["queue", "--quick", "--only", "Java, depth 1200, 1 ms", "-o", output]);
+        assert_eq!(run.exit_code(), 0, "{}", run.stderr);
+        let csv = std::fs::read_to_string(folder.path().join("cells.csv")).expect("cells.csv");
+        let cells = cells(&csv);
+        assert_eq!(cells.len(), 8, "{csv}");
+        let fewest = column(&cells[0], "threads");
+        for cell in &cells {
+            let number = |name| column(cell, name).parse::<f64>().expect(name);
+            assert!(number("samples") > 0.0 && number("drain_requests_count") > 0.0, "{cell:?}");
+            let (lost, grown) = (number("lost_share"), number("grown"));
+            match (column(cell, "queues"), column(cell, "drain")) {
+                ("shipped", "shipped") if column(cell, "threads") == fewest => assert_eq!(lost, 0.0, "{cell:?}"),
+                ("shipped", _) => assert_eq!(lost > 0.0, grown > 0.0, "{cell:?}"),
+                (queues, _) if queues.starts_with("fixed") => assert_eq!(grown, 0.0, "{cell:?}"),
+                _ => {}
+            }
+        }
+        for file in ["index.html", "losses.svg", "memory.svg", "drain-sizes.svg", "drain-times.svg"] {
+            let text = std::fs::read_to_string(folder.path().join(file)).expect(file);
+            assert!(text.contains("fixed 16, drain every 100 ms"), "{file}");
+        }
+    }
+}
+
+on_jdks! { 17, 25;
+    /// Where one thread does one thing, the profile is off by the interval at either end; the account of the JVM is what
+    /// the kernel told its parent, but for the time before the agent and after it.
+    fn waste(jdk) {
+        let run = experiment(jdk, &["waste", "--milliseconds", "500"]);
+        assert_eq!(run.exit_code(), 0, "{}", run.stderr);
+        let error = |way: &str| {
+            let line = run.stdout.lines().find(|line| line.split(' ').next() == Some(way));
+            let words: Vec<&str> = line.unwrap_or_else(|| panic!("{way}: {}", run.stdout)).split_whitespace().collect();
+            words[words.len() - 2].parse::<f64>().expect("an error in percent")
+        };
+        for way in ["spin", "allocate", "compress", "system", "naps", "throwing"] {
+            // An interval at either end, of 500 ms, and a tick that came late.
+            assert!(error(way).abs() <= 5.0, "{way}:\n{}", run.stdout);
+        }
+        let account = run.stdout.lines().last().expect("the whole JVM");
+        let share = account.split_once("by the account (").and_then(|(_, rest)| rest.split_once(" %"));
+        let share: f64 = share.expect(account).0.parse().expect(account);
+        assert!(share.abs() <= 3.0, "{account}");
+    }
+}
+
+/// The class file that is embedded is what the compiler makes of the source beside it.
+#[test]
+fn the_embedded_class_is_its_source() {
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/src/experiment/workload");
+    let scratch = tempfile::tempdir().expect("temporary directory");
+    let options = ["--release", "11", "-g:source,lines", "-d"];
+    let mut compiler = Command::new(javac());
+    compiler.args(options).arg(scratch.path()).arg(folder.join("TickwalkExperiment.java"));
+    let output = compiler.output().expect("javac starts (run java-tests/fetch)");
+    assert!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+    let read = |folder: &Path| std::fs::read(folder.join("TickwalkExperiment.class")).expect("a class file");
+    assert!(
+        read(&folder) == read(scratch.path()),
+        "TickwalkExperiment.class is out of date: in {} run javac {} . TickwalkExperiment.java",
+        folder.display(),
+        options.join(" ")
+    );
+}
