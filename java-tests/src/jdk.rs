@@ -41,7 +41,7 @@ fn jdk_folder() -> PathBuf {
 ///
 /// # Panics
 /// When the JDK is missing and `TICKWALK_REQUIRE_JDKS=1`; whatever `check` panics with.
-pub fn on_jdk(feature: u32, check: fn(&Jdk)) {
+pub fn on_jdk(feature: u32, check: impl FnOnce(&Jdk)) {
     if let Some(jdk) = Jdk::find(feature) {
         check(&jdk);
         return;
