@@ -1,38 +1,55 @@
 /**
- * Five stages of equal work, of which one can be made slower: for finding it by comparing two profiles.
+ * Five stages of equal work, of which one can be made slower: for finding it by comparing two profiles
+ * by self time, so each has a loop of its own.
  *
  * <p>Arguments: seconds of CPU time; how many times the work of the others {@code stageC} does (1 by default).
  */
 public final class PlantedRegression {
     private static volatile long sink;
 
-    static long spin(long iterations) {
+    static long stageA(long iterations) {
         long x = sink;
         for (long i = 0; i < iterations; i++) {
             x = x * 6364136223846793005L + 1442695040888963407L;
             x ^= x >>> 17;
         }
-        return x;
-    }
-
-    static long stageA(long iterations) {
-        return spin(iterations) + 1;
+        return x + 1;
     }
 
     static long stageB(long iterations) {
-        return spin(iterations) + 2;
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 2;
     }
 
     static long stageC(long iterations, long factor) {
-        return spin(iterations * factor) + 3;
+        long x = sink;
+        for (long i = 0; i < iterations * factor; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 3;
     }
 
     static long stageD(long iterations) {
-        return spin(iterations) + 4;
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 4;
     }
 
     static long stageE(long iterations) {
-        return spin(iterations) + 5;
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 5;
     }
 
     public static void main(String[] arguments) {
