@@ -233,7 +233,7 @@ fn http_answers_and_refuses() {
     check("/healthz", host, "200", "ok");
     check("/readyz", host, "200", "ready");
     check("/", host, "200", "<title>Tickwalk</title>");
-    check("/ui/app.js", host, "200", "cpu-time-hot-methods");
+    check("/ui/app.js", host, "200", "class Graph");
     check("/metrics", host, "200", "tickwalk_agents_connected 3");
     check("/metrics", host, "200", "tickwalk_samples_total{service=\"com.example.shop.Application\"} ");
     check("/metrics", host, "200", "process_cpu_seconds_total");

@@ -24,6 +24,24 @@ impl CollectorProcess {
     pub fn start(address: &str, directory: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(binaries::tickwalk());
         command.args(["collect", "--listen", address, "--dir"]).arg(directory).args(more);
+        Self::ready(command).0
+    }
+
+    /// Starts one that listens on `address` and stores into `directory`; also the address of its HTTP server.
+    ///
+    /// # Panics
+    /// If it does not become ready; shows what it said.
+    pub fn start_store(address: &str, directory: &Path) -> (Self, String) {
+        let mut command = Command::new(binaries::tickwalk());
+        command.args(["collect", "--listen", address, "--http", "127.0.0.1:0", "--store"]).arg(directory);
+        command.env("NO_COLOR", "1");
+        let (collector, said) = Self::ready(command);
+        let http = said.split("address=127.0.0.1:").nth(1).expect("the address of the HTTP server");
+        let port: String = http.chars().take_while(char::is_ascii_digit).collect();
+        (collector, format!("http://127.0.0.1:{port}"))
+    }
+
+    fn ready(mut command: Command) -> (Self, String) {
         command.env("TICKWALK_LOG", "info").stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the collector starts");
         let mut said = String::new();
@@ -34,7 +52,7 @@ impl CollectorProcess {
         }
         // Whoever writes to a pipe nobody reads would stop one day.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Self { child }
+        (Self { child }, said)
     }
 
     /// Ends it as a crash would: with SIGKILL.

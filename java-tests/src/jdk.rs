@@ -79,7 +79,7 @@ fn jdk_folder() -> PathBuf {
 ///
 /// # Panics
 /// When the JDK is missing and `TICKWALK_REQUIRE_JDKS=1`; whatever `check` panics with.
-pub fn on_jdk(release: u32, check: fn(&Jdk)) {
+pub fn on_jdk(release: u32, check: impl Fn(&Jdk)) {
     let jdks = chosen(release);
     for jdk in &jdks {
         check(jdk);

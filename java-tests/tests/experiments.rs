@@ -57,7 +57,7 @@ on_jdks! { 17, 25;
     /// Where one thread does one thing, the profile is off by the interval at either end; the account of the JVM is what
     /// the kernel told its parent, but for the time before the agent and after it.
     fn waste(jdk) {
-        let run = experiment(jdk, &["waste", "--milliseconds", "500"]);
+        let run = experiment(jdk, &["waste", "--milliseconds", "1000"]);
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         let error = |way: &str| {
             let line = run.stdout.lines().find(|line| line.split(' ').next() == Some(way));
@@ -65,7 +65,7 @@ on_jdks! { 17, 25;
             words[words.len() - 2].parse::<f64>().expect("an error in percent")
         };
         for way in ["spin", "allocate", "compress", "system", "naps", "throwing"] {
-            // An interval at either end, of 500 ms, and a tick that came late.
+            // An interval of 10 ms at either end, and ticks of 4 ms that came late, of 1,000 ms.
             assert!(error(way).abs() <= 5.0, "{way}:\n{}", run.stdout);
         }
         let account = run.stdout.lines().last().expect("the whole JVM");

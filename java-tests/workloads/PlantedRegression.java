@@ -1,0 +1,69 @@
+/**
+ * Five stages of equal work, of which one can be made slower: for finding it by comparing two profiles
+ * by self time, so each has a loop of its own.
+ *
+ * <p>Arguments: seconds of CPU time; how many times the work of the others {@code stageC} does (1 by default).
+ */
+public final class PlantedRegression {
+    private static volatile long sink;
+
+    static long stageA(long iterations) {
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 1;
+    }
+
+    static long stageB(long iterations) {
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 2;
+    }
+
+    static long stageC(long iterations, long factor) {
+        long x = sink;
+        for (long i = 0; i < iterations * factor; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 3;
+    }
+
+    static long stageD(long iterations) {
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 4;
+    }
+
+    static long stageE(long iterations) {
+        long x = sink;
+        for (long i = 0; i < iterations; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x + 5;
+    }
+
+    public static void main(String[] arguments) {
+        long budget = ThreadCpu.budget(arguments, 3);
+        long factor = ThreadCpu.argument(arguments, 1, 1);
+        ThreadCpu.truth("pid=" + ProcessHandle.current().pid());
+        System.out.flush();
+        long start = ThreadCpu.nanos();
+        while (ThreadCpu.nanos() - start < budget) {
+            for (int round = 0; round < 20; round++) {
+                sink = stageA(200_000) + stageB(200_000) + stageC(200_000, factor) + stageD(200_000) + stageE(200_000);
+            }
+            ThreadCpu.truthMethod("PlantedRegression.main", ThreadCpu.nanos() - start);
+        }
+        ThreadCpu.truthThread();
+    }
+}
