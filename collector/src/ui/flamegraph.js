@@ -57,11 +57,12 @@ function rebuild() {
   const view = state.threads === "split"
     ? View.splitByThread(model, model.threads.map((_, index) => index))
     : new View(model, state.weights);
-  graph.show(view);
+  // What surrounds the graph decides how much room it has, so it is filled first.
+  graph.view = view;
   showHot();
   showLegend();
   find();
-  graph.draw();
+  graph.show(view);
 }
 
 function zoomed() {

@@ -138,9 +138,10 @@ async function flamePage(fresh) {
   );
   graph = putGraph(content, bar, (box) => times(box, graph.view.root));
   Object.assign(graph, kept);
-  graph.show(views());
+  // What surrounds the graph decides how much room it has, so it is there first.
   content.append(legend(model));
   if (answer.nodes_left_out > 0) content.append(element("div", "legend", `${answer.nodes_left_out.toLocaleString("en")} of the lightest boxes are not shown.`));
+  graph.show(views());
 }
 
 // ---- Tables ----
