@@ -216,7 +216,12 @@ fn a_session_is_reported_and_its_files_written() {
 fn signals_reach_the_program_and_its_end_by_signal_is_told() {
     let directory = script("java", "echo ready; exec cat");
     for (sent, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-        let mut child = record(directory.path(), "java", &[])
+        let record = record(directory.path(), "java", &[]);
+        // Whoever runs the tests in the background has them ignore interrupts, which programs inherit.
+        let mut child = Command::new("env")
+            .arg("--default-signal=INT,TERM")
+            .arg(record.get_program())
+            .args(record.get_args())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
