@@ -36,7 +36,7 @@ impl CollectorProcess {
         command.args(["collect", "--listen", address, "--http", "127.0.0.1:0", "--store"]).arg(directory);
         command.env("NO_COLOR", "1");
         let (collector, said) = Self::ready(command);
-        let http = said.split("address=127.0.0.1:").nth(1).expect("the address of the HTTP server");
+        let http = said.split("http=127.0.0.1:").nth(1).expect("the address of the HTTP server");
         let port: String = http.chars().take_while(char::is_ascii_digit).collect();
         (collector, format!("http://127.0.0.1:{port}"))
     }
