@@ -21,13 +21,15 @@ fn generation(frame: &str) -> Option<(u32, bool)> {
 }
 
 /// Each generation has a thread of its own, so a frame of another generation was not alive at the sample's time, or
-/// ran elsewhere.
+/// ran elsewhere; but for its constructor, which the main thread runs.
 fn examine(run: &Run) -> Seen {
     let mut seen = Seen::default();
     for stack in run.stacks_by_thread().all {
         let (thread, frames) = stack.frames.split_first().expect("a thread");
         let owner: Option<u32> = thread.strip_prefix("gen-").and_then(|number| number.parse().ok());
-        let found: Vec<_> = frames.iter().filter_map(|frame| generation(frame)).collect();
+        let constructs = |frame: &&String| thread == "main" && frame.ends_with(".<init>");
+        let found: Vec<_> =
+            frames.iter().filter(|frame| !constructs(frame)).filter_map(|frame| generation(frame)).collect();
         let is_wrong = found.iter().any(|(number, agrees)| !agrees || Some(*number) != owner);
         if owner.is_some() {
             seen.all += stack.ns;

@@ -47,6 +47,12 @@ const MAX_LOADS: usize = 32;
 /// Stop reason of Java stacks that are not walked because the self-test failed.
 pub const STOP_SELF_TEST: &str = "self_test_failed";
 
+/// Stop reason of the first samples of a thread that is not Java's: the bounds of its stack are not known yet, so
+/// nothing was copied and only the newest frame is shown.
+pub const STOP_NOT_COPIED: &str = "not_copied";
+/// Stop reason of later samples of such a thread that could not be walked to its root, whatever stood in the way.
+pub const STOP_NATIVE_CUT: &str = "native_cut";
+
 /// A walked and named stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolved {
@@ -185,9 +191,15 @@ impl<M: Memory> Resolver<M> {
             self.name(snapshot, thread, dictionaries);
         }
         self.stop = stop;
-        let stack = dictionaries.stack(&self.ids, stop.name());
+        let reason = match capture.thread {
+            0 if stop.is_complete() => stop.name(),
+            0 if snapshot.stack.is_empty() => STOP_NOT_COPIED,
+            0 => STOP_NATIVE_CUT,
+            _ => stop.name(),
+        };
+        let stack = dictionaries.stack(&self.ids, reason);
         let (unloaded, compiled) = (self.names.unloaded, self.compiled);
-        Resolved { stack, stop: stop.name(), complete: stop.is_complete(), unloaded, compiled }
+        Resolved { stack, stop: reason, complete: stop.is_complete(), unloaded, compiled }
     }
 
     /// Names the frames of the walk; the ids are left in `ids`.
