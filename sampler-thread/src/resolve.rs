@@ -409,6 +409,8 @@ impl Names {
             dictionaries.symbol_frame(FrameKind::Marker, &format!("[compiling] {class}.{}", text.name))
         });
         self.compiling.insert(method, label);
+        // Proven after the walk like the names of frames; if it is not, it is forgotten with them.
+        self.fresh.push(method);
         label
     }
 
