@@ -1,6 +1,10 @@
+import java.util.Random;
+
 /**
  * Time in a JNI library: a chain of C functions, a C function that calls back into Java, and a library that is loaded
  * only after a while.
+ *
+ * <p>What runs next is drawn by lot: in turns, slices of a few milliseconds run in step with the scheduler's ticks.
  *
  * <p>Arguments: seconds of CPU time, path of libjniheavy.so, path of libjnilate.so.
  */
@@ -25,23 +29,21 @@ public final class JniHeavy {
     public static void main(String[] arguments) {
         long budget = ThreadCpu.budget(arguments, 4);
         System.load(arguments[1]);
+        Random random = new Random(1);
         long[] spent = new long[3];
         long start = ThreadCpu.nanos();
         long before = start;
         boolean loaded = false;
         while (before - start < budget) {
-            for (int kind = 0; kind < 3; kind++) {
-                if (kind == 0) {
-                    sink += spin(3_000_000);
-                } else if (kind == 1) {
-                    sink += callBack(3_000_000);
-                } else if (loaded) {
-                    sink += late(3_000_000);
-                }
-                long after = ThreadCpu.nanos();
-                spent[kind] += after - before;
-                before = after;
+            int kind = random.nextInt(loaded ? 3 : 2);
+            switch (kind) {
+                case 0: sink += spin(3_000_000); break;
+                case 1: sink += callBack(3_000_000); break;
+                default: sink += late(3_000_000); break;
             }
+            long after = ThreadCpu.nanos();
+            spent[kind] += after - before;
+            before = after;
             if (!loaded && before - start > budget / 3) {
                 System.load(arguments[2]);
                 loaded = true;

@@ -1,6 +1,7 @@
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
+import java.util.Random;
 import java.util.function.LongUnaryOperator;
 import java.util.stream.LongStream;
 
@@ -51,30 +52,26 @@ public final class Lambdas {
         long budget = ThreadCpu.budget(arguments, 3);
         long start = ThreadCpu.nanos();
         long now = start;
-        long streamNanos = 0;
-        long handleNanos = 0;
-        long textNanos = 0;
+        // Drawn by lot, so that nothing runs in step with the scheduler's ticks.
+        Random random = new Random(1);
+        String[] names = {"stream", "handle", "text"};
+        long[] spent = new long[names.length];
         while (now - start < budget) {
-            for (int i = 0; i < 20; i++) {
-                sink = stream(sink);
+            int kind = random.nextInt(names.length);
+            for (int i = 0; i < (kind == 2 ? 100 : 20); i++) {
+                switch (kind) {
+                    case 0: sink = stream(sink); break;
+                    case 1: sink = handle(handle, sink); break;
+                    default: sink = text(sink); break;
+                }
             }
-            long afterStream = ThreadCpu.nanos();
-            for (int i = 0; i < 20; i++) {
-                sink = handle(handle, sink);
-            }
-            long afterHandle = ThreadCpu.nanos();
-            for (int i = 0; i < 100; i++) {
-                sink = text(sink);
-            }
-            long afterText = ThreadCpu.nanos();
-            streamNanos += afterStream - now;
-            handleNanos += afterHandle - afterStream;
-            textNanos += afterText - afterHandle;
-            now = afterText;
+            long after = ThreadCpu.nanos();
+            spent[kind] += after - now;
+            now = after;
         }
-        ThreadCpu.truthMethod("Lambdas.stream", streamNanos);
-        ThreadCpu.truthMethod("Lambdas.handle", handleNanos);
-        ThreadCpu.truthMethod("Lambdas.text", textNanos);
+        for (int kind = 0; kind < names.length; kind++) {
+            ThreadCpu.truthMethod("Lambdas." + names[kind], spent[kind]);
+        }
         ThreadCpu.truthThread();
     }
 }

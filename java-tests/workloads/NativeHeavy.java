@@ -4,7 +4,8 @@ import java.util.zip.Deflater;
 
 /**
  * Time in intrinsics, stubs and JNI: array copies, CRC32, zlib, trigonometry, string operations and
- * clock reads, each in a method of its own whose CPU time is measured.
+ * clock reads, each in a method of its own whose CPU time is measured. What runs next is drawn by lot, so that
+ * nothing runs in step with the scheduler's ticks.
  *
  * <p>Arguments: seconds of CPU time.
  */
@@ -66,7 +67,8 @@ public final class NativeHeavy {
 
     public static void main(String[] arguments) {
         byte[] data = new byte[16 * 1024];
-        new Random(1).nextBytes(data);
+        Random random = new Random(1);
+        random.nextBytes(data);
         for (int i = 0; i < data.length; i += 3) {
             data[i] = 'a';
         }
@@ -83,19 +85,18 @@ public final class NativeHeavy {
         long start = ThreadCpu.nanos();
         long before = start;
         while (before - start < budget) {
-            for (int kind = 0; kind < names.length; kind++) {
-                switch (kind) {
-                    case 0: copy(data, out); break;
-                    case 1: crc(data); break;
-                    case 2: deflate(data, out); break;
-                    case 3: math(); break;
-                    case 4: strings(text); break;
-                    default: clock(); break;
-                }
-                long after = ThreadCpu.nanos();
-                spent[kind] += after - before;
-                before = after;
+            int kind = random.nextInt(names.length);
+            switch (kind) {
+                case 0: copy(data, out); break;
+                case 1: crc(data); break;
+                case 2: deflate(data, out); break;
+                case 3: math(); break;
+                case 4: strings(text); break;
+                default: clock(); break;
             }
+            long after = ThreadCpu.nanos();
+            spent[kind] += after - before;
+            before = after;
         }
         for (int kind = 0; kind < names.length; kind++) {
             ThreadCpu.truthMethod("NativeHeavy." + names[kind], spent[kind]);

@@ -85,17 +85,16 @@ public final class RegexStrings {
         long start = ThreadCpu.nanos();
         long before = start;
         while (before - start < budget) {
-            for (int kind = 0; kind < names.length; kind++) {
-                switch (kind) {
-                    case 0: regex(matched); regex(text); break;
-                    case 1: compare(keys); break;
-                    case 2: search(text, wide); break;
-                    default: encode(text, wide); break;
-                }
-                long after = ThreadCpu.nanos();
-                spent[kind] += after - before;
-                before = after;
+            int kind = random.nextInt(names.length);
+            switch (kind) {
+                case 0: regex(matched); regex(text); break;
+                case 1: compare(keys); break;
+                case 2: search(text, wide); break;
+                default: encode(text, wide); break;
             }
+            long after = ThreadCpu.nanos();
+            spent[kind] += after - before;
+            before = after;
         }
         for (int kind = 0; kind < names.length; kind++) {
             ThreadCpu.truthMethod("RegexStrings." + names[kind], spent[kind]);
