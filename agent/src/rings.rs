@@ -32,6 +32,7 @@ pub struct RingMemory {
     places: Vec<(usize, usize)>,
     free: [Vec<RingEnds>; Capacity::ALL.len()],
     used_bytes: u64,
+    most_bytes: u64,
 }
 
 /// Bytes from one first ring to the next; a multiple of a cache line.
@@ -69,7 +70,7 @@ impl RingMemory {
         let memory = if self.near.is_empty() { &mut self.far } else { &mut self.near };
         let (ring, rest) = std::mem::take(memory).split_at_mut_checked(stride(start))?;
         *memory = rest;
-        self.used_bytes += start.bytes() as u64;
+        self.use_bytes(start);
         // SAFETY: near memory was zeroed in `new`, far memory by the kernel, and each part is given out once.
         unsafe { RingEnds::in_zeroed(start, ring) }
     }
@@ -80,8 +81,13 @@ impl RingMemory {
             Some(ring) => ring,
             None => self.make(capacity)?,
         };
-        self.used_bytes += capacity.bytes() as u64;
+        self.use_bytes(capacity);
         Some(ring)
+    }
+
+    fn use_bytes(&mut self, capacity: Capacity) {
+        self.used_bytes += capacity.bytes() as u64;
+        self.most_bytes = self.most_bytes.max(self.used_bytes);
     }
 
     fn make(&mut self, capacity: Capacity) -> Option<RingEnds> {
@@ -115,6 +121,11 @@ impl RingMemory {
     /// Bytes of the rings that queues use.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
+    }
+
+    /// The most bytes queues ever used at once.
+    pub fn most_bytes(&self) -> u64 {
+        self.most_bytes
     }
 }
 

@@ -17,7 +17,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::clock::thread_cpu_nanos;
-use sampler_thread::host::{Coverage, Host, ThreadFacts, ThreadKind, TimerCounts, UnboundedStack};
+use sampler_thread::host::{
+    Coverage, Host, QueueBytes, ThreadFacts, ThreadKind, TimerCounts, UnboundedStack,
+};
 use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 use sampler_thread::self_test::{SelfTest, Trust};
@@ -485,8 +487,9 @@ impl Host for SampledProcess {
         self_test::examine(self.evidence.as_ref(), &self.hotspot, self.memory)
     }
 
-    fn queue_bytes(&self) -> u64 {
-        self.registry.inner.lock().rings.used_bytes()
+    fn queue_bytes(&self) -> QueueBytes {
+        let rings = &self.registry.inner.lock().rings;
+        QueueBytes { used: rings.used_bytes(), most: rings.most_bytes() }
     }
 
     fn queue_sizes(&self) -> SizeRange {

@@ -112,6 +112,8 @@ pub struct Queue {
     pub pool_grown: u64,
     pub pool_shrunk: u64,
     pub pool_high_water: u64,
+    pub most_bytes: u64,
+    pub lost_after_growth: u64,
 }
 
 /// How the samples came from the agent; all zero for a recording the agent wrote itself.
@@ -195,6 +197,8 @@ impl Summary {
                 pool_grown: queue.pool_grown,
                 pool_shrunk: queue.pool_shrunk,
                 pool_high_water: queue.pool_high_water,
+                most_bytes: queue.most_bytes,
+                lost_after_growth: queue.lost_after_growth,
                 pool_bytes: queue.pool_bytes,
                 pool_exhausted: queue.pool_exhausted,
             },

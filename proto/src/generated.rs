@@ -410,6 +410,12 @@ pub struct QueueStatistics {
     /// most slabs found in use at one drain
     #[prost(uint64, tag = "10")]
     pub pool_high_water: u64,
+    /// most memory request queues ever had at once
+    #[prost(uint64, tag = "11")]
+    pub most_bytes: u64,
+    /// requests a full queue refused although it had grown before
+    #[prost(uint64, tag = "12")]
+    pub lost_after_growth: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {

@@ -4,12 +4,12 @@
 //! drain gets to run. A guess wastes memory on most threads and loses samples on the others.
 //! Approach: start small, grow from losses that a full ring has caused and from nothing else, at drain time; shrink
 //! after a quiet period to twice what was needed in it.
-//! The rule of growth is the one the JDK's own CPU-time sampler has used since its queues size themselves: by the ratio
-//! of requests lost since the last look to the entries of the ring, so that a queue that loses a lot reaches its size
-//! in one or two steps.
+//! The rule of growth: as many entries as would have held everything since the last look, and a quarter more, in
+//! classes that double. The JDK's own sampler grows by a factor that follows the ratio of losses to entries and needs a
+//! second step where that ratio lies at the upper end of a factor; here a gap between drains is paid for once.
 //! Invariant: a decision never leaves its [`SizeRange`].
 //!
-//! Source: OpenJDK 25.0.3, `jfrThreadLocal`/`jfrCPUTimeThreadSampler.cpp`, `JfrCPUTimeTraceQueue::resize_if_needed`.
+//! Source of the comparison: OpenJDK 25.0.3, `jfrCPUTimeThreadSampler.cpp`, `JfrCPUTimeTraceQueue::resize_if_needed`.
 
 #![deny(
     clippy::indexing_slicing,
@@ -42,12 +42,20 @@ pub struct Sizer {
     high_water: u32,
     /// Rounds since the last loss or change of size.
     quiet: u16,
+    /// Whether the queue was made larger since it last had its first size, or a smaller one.
+    has_grown: bool,
 }
 
 impl Sizer {
     /// A sizer for a queue whose counter of losses stands at `lost_full`: those of an earlier owner do not count.
     pub const fn new(lost_full: u64) -> Self {
-        Self { lost_seen: lost_full, high_water: 0, quiet: 0 }
+        Self { lost_seen: lost_full, high_water: 0, quiet: 0, has_grown: false }
+    }
+
+    /// Requests refused since the last look although the queue has grown before; `lost_full` as in
+    /// [`Sizer::after_drain`], to be asked first.
+    pub fn lost_after_growth(&self, lost_full: u64) -> u64 {
+        if self.has_grown { lost_full.saturating_sub(self.lost_seen) } else { 0 }
     }
 
     /// After a drain that found `found` requests in a ring of `entries`: the larger size the queue should have.
@@ -67,8 +75,8 @@ impl Sizer {
             return None;
         }
         self.quiet = 0;
-        let wanted = entries.saturating_mul(growth_factor(lost, entries));
-        let size = Capacity::at_least(wanted).min(range.most);
+        let size = Capacity::at_least(wanted_entries(lost, entries)).min(range.most);
+        self.has_grown |= size.entries() > entries;
         (size.entries() > entries).then_some(size)
     }
 
@@ -85,23 +93,11 @@ impl Sizer {
     }
 }
 
-/// By how much a ring of `entries` that refused `lost` requests since the last look should grow.
-fn growth_factor(lost: u64, entries: usize) -> usize {
-    let entries = (entries as u64).max(1);
-    let exceeds = |numerator: u64, denominator: u64| {
-        lost.saturating_mul(denominator) > entries.saturating_mul(numerator)
-    };
-    if exceeds(8, 1) {
-        usize::try_from(lost.checked_div(entries).unwrap_or(1)).unwrap_or(usize::MAX)
-    } else if exceeds(2, 1) {
-        8
-    } else if exceeds(1, 2) {
-        4
-    } else if exceeds(1, 100) {
-        2
-    } else {
-        1
-    }
+/// Entries with which a ring of `entries` that refused `lost` requests since the last look would have held them all,
+/// and a quarter more.
+fn wanted_entries(lost: u64, entries: usize) -> usize {
+    let needed = entries.saturating_add(usize::try_from(lost).unwrap_or(usize::MAX));
+    needed.saturating_add(needed >> 2)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -116,18 +112,26 @@ mod tests {
     }
 
     #[test]
-    fn growth_follows_the_ratio_of_losses() {
+    fn one_step_is_enough_for_the_same_gap_again() {
         check_growth(16, 0, None);
-        check_growth(1024, 10, None); // below one percent
-        check_growth(1024, 11, Some(Capacity::Entries2048));
-        check_growth(16, 8, Some(Capacity::Entries32));
-        check_growth(16, 9, Some(Capacity::Entries64));
-        check_growth(16, 32, Some(Capacity::Entries64));
-        check_growth(16, 33, Some(Capacity::Entries128));
-        check_growth(16, 128, Some(Capacity::Entries128));
-        check_growth(16, 160, Some(Capacity::Entries256)); // ten times
+        check_growth(16, 1, Some(Capacity::Entries32));
+        check_growth(16, 9, Some(Capacity::Entries32)); // 25 and 6
+        check_growth(16, 10, Some(Capacity::Entries32));
+        check_growth(16, 11, Some(Capacity::Entries64)); // 27 and 6
+        check_growth(16, 59, Some(Capacity::Entries128)); // 75 and 18
+        check_growth(16, 160, Some(Capacity::Entries256));
         check_growth(16, u64::MAX, Some(Capacity::Entries2048));
+        check_growth(1024, 1, Some(Capacity::Entries2048));
         check_growth(2048, 1_000_000, None);
+        for start in [16, 32, 64, 128, 256] {
+            for lost in 1..=1000 {
+                let size = Sizer::new(0).after_drain(RANGE, start, start, lost).map(Capacity::entries);
+                assert!(
+                    size.is_some_and(|size| size as u64 > start as u64 + lost),
+                    "{start} entries lost {lost}"
+                );
+            }
+        }
     }
 
     #[test]
@@ -148,6 +152,15 @@ mod tests {
             assert_eq!(sizer.after_round(RANGE, 128), None);
         }
         assert_eq!(sizer.after_round(RANGE, 128), Some(Capacity::Entries16), "nothing since");
+    }
+
+    #[test]
+    fn losses_after_growth_are_told_from_those_before() {
+        let mut sizer = Sizer::new(5);
+        assert_eq!(sizer.lost_after_growth(9), 0);
+        assert_eq!(sizer.after_drain(RANGE, 16, 16, 9), Some(Capacity::Entries32));
+        assert_eq!(sizer.lost_after_growth(9), 0);
+        assert_eq!(sizer.lost_after_growth(12), 3);
     }
 
     #[test]

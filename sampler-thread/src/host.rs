@@ -80,6 +80,15 @@ impl Coverage {
     }
 }
 
+/// Memory of request queues, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueBytes {
+    /// What they have.
+    pub used: u64,
+    /// The most they ever had at once.
+    pub most: u64,
+}
+
 /// How many threads have timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimerCounts {
@@ -138,8 +147,8 @@ pub trait Host: Send {
     fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64);
     /// How many threads have timers.
     fn timers(&self) -> TimerCounts;
-    /// Bytes of all request queues.
-    fn queue_bytes(&self) -> u64;
+    /// Memory of all request queues.
+    fn queue_bytes(&self) -> QueueBytes;
     /// Sizes that request queues may take.
     fn queue_sizes(&self) -> SizeRange;
     /// When queues are drained.

@@ -21,6 +21,8 @@ pub struct Sizes {
     pub largest: u64,
     /// Most requests found in one queue at one drain.
     pub high_water: u64,
+    /// Requests that a full ring refused although its queue had grown before.
+    pub lost_after_growth: u64,
     /// Slots whose rings were grown and not yet brought back to the smallest size.
     large: Vec<u32>,
 }
@@ -29,7 +31,7 @@ impl Sizes {
     /// Sizing within `range`.
     pub fn new(range: SizeRange) -> Self {
         let largest = range.start.entries() as u64;
-        Self { range, grown: 0, shrunk: 0, largest, high_water: 0, large: Vec::new() }
+        Self { range, grown: 0, shrunk: 0, largest, high_water: 0, lost_after_growth: 0, large: Vec::new() }
     }
 
     /// Takes note of a drain of `slot` that found `found` requests, and grows the queue if it lost some.
@@ -40,6 +42,7 @@ impl Sizes {
         let queue = host.queue(slot);
         let entries = queue.capacity_entries();
         let lost_full = queue.lost().count(LostCause::QueueFull);
+        self.lost_after_growth += sizer.lost_after_growth(lost_full);
         if let Some(size) = sizer.after_drain(self.range, entries, found, lost_full)
             && offer(host, slot, size)
         {

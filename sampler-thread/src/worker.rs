@@ -7,6 +7,7 @@
 //! Invariant: a dictionary entry leaves before the first sample that names it; an ended thread's account is sent after its
 //! last request was drained.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -38,6 +39,10 @@ const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
 /// How often accounts of active threads are sent; those of all threads every tenth time.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
+/// How long walking may keep the queues from being emptied.
+const COLLECT_PERIOD: Duration = Duration::from_millis(4);
+/// How long a drain takes in more requests; what it has by then it finishes.
+const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 /// Samples per message: at about 20 bytes each, well below a packet train of 64 KiB.
 const BATCH_SAMPLES: usize = 2_000;
 /// Waiting dictionary entries that force a flush: 100,000 stack frames are 0.8 MB, below the message limit of 4 MiB.
@@ -70,6 +75,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     sizes: Sizes,
     pool_size: PoolSize,
     pace: Pace,
+    /// Requests out of their queues, with their slots, whose stacks are still to be walked.
+    collected: VecDeque<(u32, Request)>,
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
@@ -95,6 +102,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             sizes: Sizes::new(host.queue_sizes()),
             pool_size: PoolSize::default(),
             pace: Pace::new(host.pace()),
+            collected: VecDeque::new(),
             clock,
             probing: Probing::new(host.probe()),
             compares_walks: host.compares_walks(),
@@ -159,23 +167,21 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    /// Empties every queue that has requests.
+    /// Empties every queue that has requests, then walks what they held.
     fn drain(&mut self) {
         self.clock.read(now(&self.host));
         let asked = self.unloading.drain_begins();
-        let slots = self.host.ready();
         self.resolver.begin_drain();
-        if slots.is_empty() {
-            self.pace.after_drain(0);
-        } else {
-            let start = Instant::now();
-            let before = self.stats.requests;
-            let fullest = slots.into_iter().map(|slot| self.drain_slot(slot)).max();
-            self.pace.after_drain(fullest.unwrap_or(0));
-            self.pool_size.after_drain(self.host.pool(), self.stats.requests - before);
+        let start = Instant::now();
+        let before = self.stats.requests;
+        let fullest = self.collect();
+        self.resolve_collected(start);
+        let requests = self.stats.requests - before;
+        if requests > 0 {
             self.stats.drain_ns.record(elapsed_ns(start));
-            self.stats.drain_requests.record(self.stats.requests - before);
+            self.stats.drain_requests.record(requests);
         }
+        self.pace.after_drain(fullest);
         if !self.unbounded.is_empty() {
             self.host.bound_stacks(&self.unbounded);
             self.unbounded.clear();
@@ -183,30 +189,44 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.unloading.drained(asked);
     }
 
-    /// Empties the queue of `slot`; returns how full it was, in percent.
-    fn drain_slot(&mut self, slot: u32) -> u32 {
+    /// Moves what every ready queue holds into [`Worker::collected`]; returns how full the fullest was, in percent.
+    fn collect(&mut self) -> u32 {
+        let slots = self.host.ready();
+        let before = self.collected.len();
+        let fullest = slots.into_iter().map(|slot| self.collect_slot(slot)).max();
+        self.pool_size.after_drain(self.host.pool(), (self.collected.len() - before) as u64);
+        fullest.unwrap_or(0)
+    }
+
+    /// Empties the queue of `slot` into [`Worker::collected`]; returns how full it was, in percent.
+    fn collect_slot(&mut self, slot: u32) -> u32 {
         self.open_account(slot);
-        let mut found = 0;
-        while let Some(request) = self.next_request(slot) {
-            found += 1;
-            self.take(slot, &request);
+        let before = self.collected.len();
+        if let Some(mut drain) = self.host.queue(slot).try_drain() {
+            self.collected.extend(std::iter::from_fn(|| drain.next()).map(|request| (slot, request)));
+            if let Some(left) = drain.take_retired() {
+                self.host.give_back_ring(left);
+            }
         }
+        let found = self.collected.len() - before;
         match self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
             Some(account) => self.sizes.after_drain(&self.host, slot, &mut account.sizer, found),
             None => 0,
         }
     }
 
-    /// One request at a time, so that the queue is not held while a stack is walked.
-    fn next_request(&self, slot: u32) -> Option<Request> {
-        let mut drain = self.host.queue(slot).try_drain()?;
-        let request = drain.next();
-        if request.is_none()
-            && let Some(left) = drain.take_retired()
-        {
-            self.host.give_back_ring(left);
+    /// Walks the stacks of collected requests, and collects again where that takes long: a walk that has to read a
+    /// symbol table first must not make the small queues overflow.
+    fn resolve_collected(&mut self, start: Instant) {
+        let mut collected = start;
+        while let Some((slot, request)) = self.collected.pop_front() {
+            self.take(slot, &request);
+            let now = Instant::now();
+            if now - collected >= COLLECT_PERIOD && now - start < LONGEST_DRAIN {
+                self.collect();
+                collected = now;
+            }
         }
-        request
     }
 
     fn take(&mut self, slot: u32, request: &Request) {
@@ -309,7 +329,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let slot = facts.slot;
             self.account_for(&facts);
             // The thread pushed its last request before it was listed as ended.
-            self.drain_slot(slot);
+            self.collect_slot(slot);
+            self.resolve_collected(Instant::now());
             self.sizes.after_end(&self.host, slot);
             let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else {
                 continue;
@@ -396,6 +417,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
     ) -> v1::Statistics {
         let pool = self.host.pool().stats();
         let timers = self.host.timers();
+        let queue_bytes = self.host.queue_bytes();
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
             threads,
@@ -408,7 +430,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
             drain_requests: Some(histogram_message(&self.stats.drain_requests)),
             sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
             queue: Some(v1::QueueStatistics {
-                capacity_bytes: self.host.queue_bytes(),
+                capacity_bytes: queue_bytes.used,
+                most_bytes: queue_bytes.most,
+                lost_after_growth: self.sizes.lost_after_growth,
                 grown: self.sizes.grown,
                 pool_bytes: pool.service_bytes() as u64,
                 pool_exhausted: pool.exhausted(),

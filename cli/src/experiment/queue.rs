@@ -10,9 +10,6 @@ use collector::summary::Summary;
 use super::grid::Cell;
 use super::jvm::{Jvm, Run};
 
-/// Memory of an entry: a request of 48 bytes, and its share of the ring's bookkeeping.
-const ENTRY_BYTES: u64 = 52;
-
 /// What was measured in one cell.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -26,7 +23,7 @@ pub struct Row {
     pub lost_share: f64,
     /// CPU time per call of the work, in nanoseconds, as far as it was sampled.
     pub call_ns: u64,
-    /// Memory of request queues, in bytes: an upper bound, for what queues gave back is not taken off.
+    /// The most memory request queues had at once, in bytes.
     pub queue_bytes: u64,
     /// Memory of stack copies at the end, in bytes.
     pub pool_bytes: u64,
@@ -34,6 +31,8 @@ pub struct Row {
     pub largest: u64,
     /// How often a queue grew.
     pub grown: u64,
+    /// Samples lost by queues that had grown before.
+    pub lost_after_growth: u64,
     /// Sizes and times of drains.
     pub drains: Drains,
 }
@@ -50,11 +49,11 @@ impl Row {
             lost: lost.map(|lost| (lost.cause.clone(), lost.count)).collect(),
             lost_share: collector::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
             call_ns: summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1),
-            queue_bytes: summary.queue.capacity_bytes
-                + summary.queue.grown * summary.queue.largest * ENTRY_BYTES,
+            queue_bytes: summary.queue.most_bytes,
             pool_bytes: summary.queue.pool_bytes,
             largest: summary.queue.largest,
             grown: summary.queue.grown,
+            lost_after_growth: summary.queue.lost_after_growth,
             drains: drains(&run.profile),
         }
     }
@@ -140,7 +139,7 @@ impl Study {
         for cause in &causes {
             write!(out, ",lost_{cause}")?;
         }
-        write!(out, ",queue_bytes,pool_bytes,largest_entries,grown")?;
+        write!(out, ",lost_after_growth,queue_bytes,pool_bytes,largest_entries,grown")?;
         for what in ["drain_requests", "drain_ns", "walk_ns"] {
             for point in ["count", "p50", "p95", "p99", "max"] {
                 write!(out, ",{what}_{point}")?;
@@ -154,6 +153,7 @@ impl Study {
             for cause in &causes {
                 write!(out, ",{}", row.lost.get(*cause).copied().unwrap_or(0))?;
             }
+            write!(out, ",{}", row.lost_after_growth)?;
             write!(out, ",{},{},{},{}", row.queue_bytes, row.pool_bytes, row.largest, row.grown)?;
             let Drains { requests, ns, walk_ns } = row.drains;
             for Distribution { count, p50, p95, p99, max } in [requests, ns, walk_ns] {
@@ -182,6 +182,7 @@ pub mod tests {
             pool_bytes: 4 << 20,
             largest: 16,
             grown: lost.min(1),
+            lost_after_growth: 0,
             drains: Drains::default(),
         };
         let rows = vec![row(0, 0), row(12, 30), row(13, 0)];

@@ -301,6 +301,8 @@ fn small_statistics() -> Statistics {
             pool_grown: 4,
             pool_shrunk: 2,
             pool_high_water: 12,
+            most_bytes: 3_520,
+            lost_after_growth: 2,
         }),
         process_cpu_ns: 190_000_000,
         before_timer_ns: 3_000_000,
