@@ -12,7 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
@@ -35,8 +35,10 @@ use crate::signal::ucontext::cycles;
 use crate::tasks;
 use crate::timer::Timer;
 
+mod discovery;
 mod rotation;
 
+use discovery::Discovery;
 use rotation::{Rotation, Turn};
 
 /// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
@@ -98,6 +100,7 @@ struct Inner {
     own_tids: Vec<i32>,
     next_id: u32,
     looks: u64,
+    discovery: Discovery,
     carry_ns: u64,
     rotation: Rotation,
     stopped: bool,
@@ -399,15 +402,17 @@ impl Host for SampledProcess {
     }
 
     fn discover(&self) {
+        vm_memory::add_code_heaps(self.memory, &self.hotspot);
+        let (begun, links) = (Instant::now(), discovery::links());
         let look = {
             let mut inner = self.registry.inner.lock();
-            if inner.stopped {
+            let unsettled = !inner.left.is_empty();
+            if inner.stopped || !inner.discovery.is_due(begun, links, unsettled) {
                 return;
             }
             inner.looks += 1;
             inner.looks
         };
-        vm_memory::add_code_heaps(self.memory, &self.hotspot);
         // Listed without the lock: a directory of thousands of threads must not hold up a starting one.
         let alive = tasks::list();
         if alive.is_empty() {
@@ -418,6 +423,7 @@ impl Host for SampledProcess {
             self.registry.close_vanished(&mut inner, &alive, look);
             self.registry.open_found(&mut inner, &alive);
         }
+        inner.discovery.looked(begun, Instant::now(), links);
     }
 
     fn bound_stacks(&self, stacks: &[UnboundedStack]) {

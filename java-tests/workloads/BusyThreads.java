@@ -1,7 +1,10 @@
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.locks.LockSupport;
+
 /**
  * Many threads that burn at once, each the same CPU time by its own clock.
  *
- * <p>Arguments: seconds of CPU time of all threads together, number of threads.
+ * <p>Arguments: seconds of CPU time of all threads together, number of threads; number of threads that park beside them.
  */
 public final class BusyThreads {
     private static volatile long sink;
@@ -21,6 +24,18 @@ public final class BusyThreads {
     public static void main(String[] arguments) throws InterruptedException {
         int count = Integer.parseInt(arguments[1]);
         long each = ThreadCpu.budget(arguments, 4) / count;
+        CountDownLatch parked = new CountDownLatch(ThreadCpu.argument(arguments, 2, 0));
+        for (long i = parked.getCount(); i > 0; i--) {
+            Thread idle = new Thread(null, () -> {
+                parked.countDown();
+                while (true) {
+                    LockSupport.park();
+                }
+            }, "idle-" + i, 64 << 10);
+            idle.setDaemon(true);
+            idle.start();
+        }
+        parked.await();
         // The first line links string concatenation, which must not burn CPU time of a thread after its last reading.
         ThreadCpu.truthThread();
         Thread[] threads = new Thread[count];

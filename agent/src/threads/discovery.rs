@@ -1,0 +1,104 @@
+//! When all threads of the process are listed.
+//!
+//! Problem: threads of the VM and of native libraries appear without a word, and the kernel's list of them costs a
+//! microsecond a thread: with ten thousand threads a look every 100 ms would be a tenth of a processor.
+//! Approach: the number of threads is cheap to read. While it stays the same, a look is due rarely; where it has
+//! changed, as soon as looks take no more than a small share of the time.
+//! Invariant: a look is due at the latest a hundred times its cost, or a second, after the last one, whichever is longer.
+//!
+//! Source: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`).
+
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// Longest time between two looks where a look is cheap.
+const UNCHANGED: Duration = Duration::from_secs(1);
+/// How many times its own cost a look waits while the number of threads stays the same, and where it has changed.
+const UNCHANGED_COSTS: u32 = 200;
+const CHANGED_COSTS: u32 = 20;
+
+/// Links of `/proc/self/task`: the number of threads and a constant; 0 if it cannot be read.
+pub fn links() -> u64 {
+    std::fs::metadata("/proc/self/task").map_or(0, |directory| directory.nlink())
+}
+
+/// What the last look found.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    ended: Instant,
+    cost: Duration,
+    links: u64,
+}
+
+/// Decides about looks.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    last: Option<Look>,
+}
+
+impl Discovery {
+    /// Whether to look now, where the task directory has `links`; `unsettled` counts as a change.
+    pub fn is_due(&self, now: Instant, links: u64, unsettled: bool) -> bool {
+        let Some(last) = self.last else { return true };
+        let waited = now.saturating_duration_since(last.ended);
+        // A directory that cannot be read tells nothing: as if it had changed.
+        if unsettled || links == 0 || links != last.links {
+            waited >= last.cost * CHANGED_COSTS
+        } else {
+            waited >= UNCHANGED.max(last.cost * UNCHANGED_COSTS)
+        }
+    }
+
+    /// Takes note of a look from `begun` to `ended`, before which the directory had `links`.
+    pub fn looked(&mut self, begun: Instant, ended: Instant, links: u64) {
+        self.last = Some(Look { ended, cost: ended.saturating_duration_since(begun), links });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn looks_are_as_rare_as_they_are_expensive() {
+        let start = Instant::now();
+        let mut discovery = Discovery::default();
+        assert!(discovery.is_due(start, 5, false), "the first");
+        discovery.looked(start, start + MS, 5);
+        let due = |discovery: &Discovery, ms: u32, links, unsettled| {
+            discovery.is_due(start + MS + ms * MS, links, unsettled)
+        };
+        assert!(!due(&discovery, 999, 5, false));
+        assert!(due(&discovery, 1000, 5, false));
+        for (links, unsettled) in [(6, false), (4, false), (5, true), (0, false)] {
+            assert!(!due(&discovery, 19, links, unsettled));
+            assert!(due(&discovery, 20, links, unsettled));
+        }
+        discovery.looked(start, start + 10 * MS, 5);
+        assert!(!due(&discovery, 2008, 5, false));
+        assert!(due(&discovery, 2009, 5, false));
+    }
+
+    #[test]
+    fn the_directory_has_a_link_for_each_thread() {
+        let (ready, go) = (std::sync::Barrier::new(9), std::sync::Barrier::new(9));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    ready.wait();
+                    go.wait();
+                });
+            }
+            ready.wait();
+            // Other tests start and end threads meanwhile: a listing counts where nothing changed around it.
+            let (links, listed) = std::iter::repeat_with(|| (links(), crate::tasks::list().len(), links()))
+                .find_map(|(before, listed, after)| (before == after).then_some((before, listed as u64)))
+                .unwrap_or_default();
+            go.wait();
+            assert!(listed > 8);
+            assert_eq!(links, listed + 2);
+        });
+    }
+}
