@@ -6,8 +6,8 @@
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD,
-    STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return, is_slot_move, keeps_length, prologue,
-    pushed_words,
+    SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return, is_slot_move,
+    keeps_length, prologue, pushed_words, saved_registers,
 };
 use crate::cache::CompiledKind;
 use crate::frame::{Frame, Method};
@@ -88,6 +88,9 @@ impl<M: Memory> Walk<'_, M> {
         if is_slot_move(around) {
             return Ok(Unwind::Below(1));
         }
+        if let (None, Some(words)) = (in_exit, self.saved_registers(pc, blob)) {
+            return Ok(Unwind::Below(words));
+        }
         // Wrappers keep fp as frame pointer and push registers around calls.
         Ok(in_exit.unwrap_or(if native { Unwind::FramePointer } else { Unwind::Whole }))
     }
@@ -145,6 +148,15 @@ impl<M: Memory> Walk<'_, M> {
             let caller = self.unwind(Cursor { sp, ..cursor }, blob.frame_bytes, Unwind::Whole)?;
             self.is_caller(&caller).then_some(caller)
         })
+    }
+
+    /// Words below the complete frame that code at `pc` restores registers from.
+    pub(super) fn saved_registers(&self, pc: u64, blob: &CodeBlob) -> Option<u64> {
+        let mut bytes = [0; SAVED_REGISTERS_REACH as usize];
+        let length = blob.code_end.checked_sub(pc)?.min(SAVED_REGISTERS_REACH);
+        let code = bytes.get_mut(..usize::try_from(length).ok()?)?;
+        self.memory.read(pc, code).ok()?;
+        saved_registers(code)
     }
 
     /// The caller of a frame below which inlined string code keeps a length.

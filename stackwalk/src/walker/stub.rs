@@ -34,6 +34,8 @@ impl<M: Memory> Walk<'_, M> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
         let rules = match (around.before.last(), around.after.first()) {
+            // Adapters and dispatch stubs have no frame; fp is that of some older one.
+            _ if dispatch => [Unwind::Return; 3],
             // push rbp was the last instruction or pop rbp is the next.
             (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
             _ if blob.frame_bytes == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
