@@ -74,6 +74,7 @@ fn offsets() -> ThreadOffsets {
         anchor_pc: 0,
         anchor_fp: 0,
         vframe_array_head: 0,
+        deoptimized_sp: 0,
         cont_entry: None,
         saved_exception_pc: None,
         osthread: 0,

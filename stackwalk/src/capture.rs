@@ -90,8 +90,9 @@ words! {
         pub anchor_pc,
         /// `JavaFrameAnchor::_last_Java_fp`.
         pub anchor_fp,
-        /// `JavaThread::_vframe_array_head`.
-        pub vframe_array_head,
+        /// sp of the compiled frame that the thread is replacing by interpreter frames, from the record that
+        /// `JavaThread::_vframe_array_head` points at; means something if `deoptimized_pc` is not zero.
+        pub deoptimized_sp,
         /// `JavaThread::_cont_entry`, zero where the JDK does not publish it.
         pub cont_entry,
         /// Address of the first copied stack byte.
@@ -101,6 +102,8 @@ words! {
         /// `JavaThread::_saved_exception_pc`: the instruction at which the thread last entered a safepoint poll or
         /// an implicit exception; zero where the JDK does not publish it.
         pub saved_exception_pc,
+        /// pc of the compiled frame being replaced, zero if `_vframe_array_head` is null.
+        pub deoptimized_pc,
     }
 }
 
@@ -112,7 +115,7 @@ mod tests {
     fn survives_encoding() {
         let capture = Capture { pc: 1, sp: 2, r15: 3, stack_high: u64::MAX, ..Capture::ZERO };
         let bytes = capture.to_bytes();
-        assert_eq!(bytes.len(), 216);
+        assert_eq!(bytes.len(), 224);
         assert_eq!(Capture::from_bytes(&bytes), Some(capture));
         assert_eq!(Capture::from_bytes(&bytes[1..]), None);
     }

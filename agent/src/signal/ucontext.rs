@@ -50,7 +50,7 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
     }
 }
 
-/// Adds thread state, frame anchor, continuation entry and last polled instruction of the running Java thread.
+/// Adds thread state, frame anchor, frame being deoptimised, continuation entry and last polled instruction of the running Java thread.
 ///
 /// # Safety
 /// `thread` is the `JavaThread*` of the calling thread, between its ThreadStart and ThreadEnd events.
@@ -65,7 +65,13 @@ pub unsafe fn add_java_state(capture: &mut Capture, thread: u64, offsets: &Threa
     // SAFETY: as above.
     capture.anchor_fp = unsafe { load(thread, offsets.anchor_fp) };
     // SAFETY: as above.
-    capture.vframe_array_head = unsafe { load(thread, offsets.vframe_array_head) };
+    let replacing: u64 = unsafe { load(thread, offsets.vframe_array_head) };
+    if replacing != 0 {
+        // SAFETY: the thread frees the record only in the deoptimisation after the one that has cleared the pointer.
+        capture.deoptimized_sp = unsafe { load(replacing, offsets.deoptimized_sp) };
+        // SAFETY: as above.
+        capture.deoptimized_pc = unsafe { load(replacing, offsets.deoptimized_sp.wrapping_add(8)) };
+    }
     if let Some(offset) = offsets.cont_entry {
         // SAFETY: as above.
         capture.cont_entry = unsafe { load(thread, offset) };

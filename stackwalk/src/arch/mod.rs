@@ -3,13 +3,33 @@
 //! Each supported CPU has a twin file with the same names inside.
 
 #[cfg(target_arch = "x86_64")]
+mod deopt;
+#[cfg(target_arch = "x86_64")]
+mod entry;
+#[cfg(target_arch = "x86_64")]
 mod jumped;
+#[cfg(target_arch = "x86_64")]
+mod saved_registers;
+#[cfg(target_arch = "x86_64")]
+mod slot_move;
+#[cfg(target_arch = "x86_64")]
+mod string_code;
 #[cfg(target_arch = "x86_64")]
 mod subtype_check;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
+pub(crate) use deopt::{DeoptPlace, deopt_place, is_on_handlers_stack};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use entry::{CALL_STUB_REACH, entry_frame, has_raised_sp};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use jumped::*;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use slot_move::is_slot_move;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use string_code::{STRING_CODE_REACH, keeps_length};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use subtype_check::pushed_words;
 #[cfg(target_arch = "x86_64")]
@@ -33,6 +53,13 @@ pub(crate) enum Unwind {
     Pushed,
     /// fp is the frame pointer: (pc, sp, fp) = ([fp + 8], fp + 16, [fp]).
     FramePointer,
+}
+
+impl Unwind {
+    /// Whether the rule says something about code with a frame of known size only.
+    pub(crate) fn needs_size(self) -> bool {
+        matches!(self, Self::Whole | Self::Below(_) | Self::WholeFpLive)
+    }
 }
 
 /// What the instruction before a return address calls.

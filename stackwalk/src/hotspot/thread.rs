@@ -21,6 +21,11 @@ pub struct ThreadOffsets {
     pub anchor_fp: u32,
     /// Non-zero while a frame is being deoptimised.
     pub vframe_array_head: u32,
+    /// Where the record that this field points at has the sp of the frame being replaced; its pc is the next word.
+    ///
+    /// A `vframeArray` begins with its thread, a link up to JDK 20, and the frame, whose first members are these
+    /// (`runtime/vframeArray.hpp`, `runtime/frame.hpp`, JDK 11 to 25; in no table). The walker checks what is there.
+    pub deoptimized_sp: u32,
     /// Newest virtual thread entry on this stack; from the tables or, once the VM has started, from its code.
     pub cont_entry: Option<u32>,
     /// Instruction at which a poll or an implicit exception was hit last.
@@ -45,6 +50,9 @@ pub struct ThreadOffsets {
     pub vthread: Option<u32>,
 }
 
+/// First release whose `vframeArray` has no link to another one.
+const FIRST_WITHOUT_LINK: u32 = 21;
+
 impl HotSpot {
     /// Offsets for the signal handler; usable as soon as the tables have been read.
     #[must_use]
@@ -57,6 +65,7 @@ impl HotSpot {
             anchor_pc: thread.anchor.wrapping_add(frame.anchor_pc),
             anchor_fp: thread.anchor.wrapping_add(frame.anchor_fp),
             vframe_array_head: thread.vframe_array_head,
+            deoptimized_sp: if self.jdk_major() < FIRST_WITHOUT_LINK { 16 } else { 8 },
             cont_entry: thread.cont_entry,
             saved_exception_pc: thread.saved_exception_pc,
             osthread: thread.osthread,

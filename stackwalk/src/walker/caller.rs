@@ -55,7 +55,10 @@ impl<M: Memory> Walk<'_, M> {
             BlobKind::Deoptimization => self.step_deoptimization(cursor, blob),
             BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
-                let next = self.caller_of_calling_stub(cursor).ok_or(Stop::BadFrame(cursor.pc));
+                let next = self
+                    .caller_of_entry_barrier(cursor, blob)
+                    .or_else(|| self.caller_of_calling_stub(cursor))
+                    .ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })
             }
             BlobKind::Interpreter | BlobKind::Adapter | BlobKind::Leaf => Err(Stop::BadFrame(cursor.pc)),
@@ -96,16 +99,27 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The VM called Java here: go on with the VM's frames, or with the Java frame it had left before, if any.
-    fn step_entry(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+    pub(super) fn step_entry(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         let layout = &self.hotspot.layout.frame;
-        let bad = Stop::BadFrame(cursor.pc);
         if !self.on_stack(cursor.fp, cursor.sp) {
-            return Err(bad);
+            return Err(Stop::BadFrame(cursor.pc));
         }
         let wrapper = self.slot(cursor.fp, layout.entry_wrapper)?;
+        let caller = Cursor {
+            pc: self.slot(cursor.fp, 1)?,
+            sp: cursor.fp.wrapping_add(16),
+            fp: self.slot(cursor.fp, 0)?,
+            doing: Doing::CallingVm,
+        };
+        self.enter(cursor, caller, wrapper)
+    }
+
+    /// The stub at `cursor` by which `caller`, code of the VM, calls Java.
+    pub(super) fn enter(&mut self, cursor: Cursor, caller: Cursor, wrapper: u64) -> Result<Step, Stop> {
+        let layout = &self.hotspot.layout.frame;
         // The wrapper is a local variable of the C++ function that called the stub.
-        if !self.on_stack(wrapper, cursor.fp) {
-            return Err(bad);
+        if !self.on_stack(wrapper, caller.sp) {
+            return Err(Stop::BadFrame(cursor.pc));
         }
         let anchor = match Anchor::of_wrapper(layout, &self.stack, wrapper) {
             Some(anchor) => anchor,
@@ -114,8 +128,7 @@ impl<M: Memory> Walk<'_, M> {
         let emit = Emit::One(Frame::Entry { place: cursor.place() });
         let next = if self.native.is_some() {
             // The call stub keeps fp as frame pointer; its C++ caller's other registers are not looked for.
-            let (pc, sp, fp) =
-                (self.slot(cursor.fp, 1)?, cursor.fp.wrapping_add(16), self.slot(cursor.fp, 0)?);
+            let Cursor { pc, sp, fp, .. } = caller;
             let below = if anchor.sp == 0 { Below::Root } else { Below::Anchor(anchor) };
             self.begin_native(NativeRegisters { pc, sp, fp, ..NativeRegisters::default() }, false, below)
         } else if anchor.sp == 0 {

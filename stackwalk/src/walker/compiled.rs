@@ -160,9 +160,13 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit: self.compiled_frames(cursor, entry), next })
     }
 
-    /// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame and pops them after.
+    /// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame and pops them after; C2 saves
+    /// registers there around calls of barriers.
     fn caller_below_arguments(&self, cursor: Cursor) -> Option<Cursor> {
         let blob = self.blob_at(cursor.pc).ok()?;
+        if let Some(words) = self.saved_registers(cursor.pc, &blob) {
+            return self.verified(cursor, &blob, Unwind::Below(words));
+        }
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, &blob, &mut bytes).ok()?;
         let rule = match popped_after_call(around.after) {

@@ -2,25 +2,47 @@
 //!
 //! Problem: compiled code that proves wrong is left through a stub (uncommon trap, deoptimisation handler) that calls
 //! the VM twice; a program whose assumptions break often spends a tenth of its time there.
-//! Approach: during the first call (collecting values) the compiled frame still lies below the stub's, as a caller
-//! like any other. During the second one it is gone: in its place stand interpreter frames, as many as methods were
-//! inlined, whose links are set but whose methods are filled in only during the call. Their methods are those of the
-//! compiled code, which the VM remembers in the thread's `vframeArray`.
+//! Approach: until the first call has collected the values, the compiled frame still lies below the stub's, as a
+//! caller like any other. Then it is replaced by interpreter frames, as many as methods were inlined, whose links are
+//! set but whose methods are filled in only by the second call. Their methods are those of the compiled code, which
+//! the VM remembers in the thread's `vframeArray`; the signal handler copies the sp and pc of the frame from there.
+//!
+//! ```text
+//! handler    call 1: values collected    frames laid             call 2: methods filled in      interpreter
+//! [--- compiled frame on the stack ---]  [--- sp and pc of the record, links of the frames ---] [--- whole ---]
+//!            record ----------------------------------------------------------->
+//! ```
+//!
 //! Invariant: the record is believed only if the frame it describes ended exactly where the new frames end.
 //! Sources: `runtime/deoptimization.cpp`, `runtime/vframeArray.hpp`, `generate_deopt_blob` and
-//! `generate_uncommon_trap_blob` in `cpu/x86/sharedRuntime_x86_64.cpp` and `runtime_x86_64.cpp`, JDK 11 to 25.
+//! `generate_uncommon_trap_blob` in `cpu/x86/sharedRuntime_x86_64.cpp` and `runtime_x86_64.cpp`,
+//! `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
 
 use super::{Cursor, Doing, Emit, Step, Walk};
+use crate::arch::{CODE_AFTER, CODE_BEFORE, DeoptPlace, Unwind, deopt_place, is_on_handlers_stack};
+use crate::cache::CompiledPc;
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::stop::Stop;
 
-/// Words at the head of a `vframeArray` in which the deoptimised frame's description is looked for: it follows the
-/// owner and a link, and starts with sp, pc and code of the frame in every JDK, in this order.
-const RECORD_WORDS: usize = 8;
+/// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
+const DEOPT_HANDLER_BYTES: u64 = 32;
+
+/// The frame that is being replaced.
+struct Replaced {
+    entry: CompiledPc,
+    cursor: Cursor,
+    /// The address at which it ended, where the caller's sp was.
+    end: u64,
+}
 
 impl<M: Memory> Walk<'_, M> {
+    /// Whether the VM has begun to replace the newest compiled frame.
+    pub(super) fn is_replacing(&self) -> bool {
+        self.capture.deoptimized_pc != 0
+    }
+
     /// The stub's frame while the VM fills in interpreter frames: it has taken the anchor's sp away by then, but left
     /// its pc, and its fp, under which the stub's frame is complete.
     pub(super) fn at_unpacking(&self) -> Option<Cursor> {
@@ -43,45 +65,141 @@ impl<M: Memory> Walk<'_, M> {
         let next = self
             .caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm)
             .map_err(|_| Stop::Deoptimizing)?;
-        if self.in_interpreter(next.pc) && self.capture.vframe_array_head != 0 {
-            return self.step_unpacking(next).ok_or(Stop::Deoptimizing);
+        if self.in_interpreter(next.pc) && self.is_replacing() {
+            return self.step_replacing(next.fp, next.sp).ok_or(Stop::Deoptimizing);
         }
         let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
         let next = if self.is_caller(&next) { Ok(next) } else { Err(Stop::Deoptimizing) };
         Ok(Step { emit, next })
     }
 
-    /// Interpreter frames that may not have their methods yet; `newest` is the newest of them.
-    fn step_unpacking(&mut self, newest: Cursor) -> Option<Step> {
-        let (original, blob) = self.deoptimized_frame()?;
-        let entry = match self.remembered(original) {
-            Some(entry) => entry,
-            None => self.decode(original, &blob).ok()?,
-        };
-        let mut at = newest;
-        let mut end = 0;
-        for _ in 0..entry.count {
-            if !self.in_interpreter(at.pc) || !self.on_stack(at.fp, at.sp) {
-                return None;
+    /// The same stub, stopped at an arbitrary instruction.
+    pub(super) fn interrupted_deoptimization(
+        &mut self,
+        cursor: Cursor,
+        blob: &CodeBlob,
+    ) -> Result<Step, Stop> {
+        let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        if self.is_replacing() {
+            if let Some(frame) = self.still_below(cursor, blob) {
+                return Ok(Step { emit, next: Ok(frame) });
             }
-            end = self.slot(at.fp, self.hotspot.layout.frame.interpreter_sender_sp).ok()?;
-            at = self.caller_of_interpreter(at).ok()?;
+            return self.step_replacing(cursor.fp, cursor.sp).ok_or(Stop::Deoptimizing);
         }
-        let same_place = original.sp.checked_add(blob.frame_bytes) == Some(end);
-        let emit = self.compiled_frames(Cursor { sp: newest.sp, fp: newest.fp, ..original }, &entry);
-        (same_place && self.is_caller(&at)).then_some(Step { emit, next: Ok(at) })
+        let next = self.caller_of_deoptimization(cursor, blob).ok_or(Stop::Deoptimizing)?;
+        Ok(Step { emit, next: Ok(next) })
     }
 
-    /// The frame that was deoptimised and its code, from the VM's record.
-    fn deoptimized_frame(&self) -> Option<(Cursor, CodeBlob)> {
-        let mut bytes = [0; RECORD_WORDS * 8];
-        self.memory.read(self.capture.vframe_array_head, &mut bytes).ok()?;
-        let words = bytes.as_chunks::<8>().0;
-        words.windows(3).find_map(|window| {
-            let [sp, pc, code] = <&[[u8; 8]; 3]>::try_from(window).ok()?.map(u64::from_ne_bytes);
-            let blob = self.on_stack(sp, self.capture.stack_low).then(|| self.blob_at(pc).ok()).flatten()?;
-            let frame = Cursor { pc, sp, fp: 0, doing: Doing::CallingVm };
-            (blob.address == code && blob.kind == BlobKind::Nmethod).then_some((frame, blob))
-        })
+    /// The compiled frame, as long as it lies untouched below the stub's although the record exists.
+    fn still_below(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let frame = self.replaced()?.cursor;
+        let by_fp = cursor.fp.checked_add(16)? == frame.sp && cursor.fp >= cursor.sp;
+        let by_size = cursor.sp.checked_add(blob.frame_bytes)? == frame.sp;
+        let returns = self.word(frame.sp.checked_sub(8)?).ok()?;
+        let (here, there) = (self.blob_at(returns).ok()?, self.blob_at(frame.pc).ok()?);
+        ((by_fp || by_size) && here.address == there.address).then_some(frame)
+    }
+
+    /// The caller of a stub that has not yet called the VM, or has finished: compiled code in the first case, the
+    /// interpreter in the second.
+    fn caller_of_deoptimization(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
+        let rules: &[Unwind] = match deopt_place(around) {
+            DeoptPlace::Returning => &[Unwind::Return],
+            DeoptPlace::Pushed => &[Unwind::Pushed],
+            DeoptPlace::Nowhere => &[],
+            DeoptPlace::Inside => {
+                // Only a frame of this stub's size; fp may still belong to an older one.
+                let near = cursor.fp.checked_sub(cursor.sp).is_some_and(|depth| depth <= blob.frame_bytes);
+                if near { &[Unwind::FramePointer, Unwind::Whole] } else { &[Unwind::Whole] }
+            }
+        };
+        let next = rules.iter().find_map(|&rule| {
+            let next = self.unwind(cursor, blob.frame_bytes, rule)?;
+            (self.is_caller(&next) && self.is_deoptimized(&next)).then_some(next)
+        })?;
+        Some(Cursor { doing: Doing::CallingVm, ..next })
+    }
+
+    /// Whether a deoptimisation stub returns to this cursor: interpreter frames replace a frame, or a whole compiled
+    /// frame is to be replaced.
+    fn is_deoptimized(&self, next: &Cursor) -> bool {
+        self.in_interpreter(next.pc) || self.is_whole(*next)
+    }
+
+    /// Whether the compiled frame at a cursor is complete and has a caller.
+    fn is_whole(&self, cursor: Cursor) -> bool {
+        let Ok(blob) = self.blob_at(cursor.pc) else { return false };
+        let caller = self.unwind(cursor, blob.frame_bytes, Unwind::Whole);
+        blob.kind == BlobKind::Nmethod && caller.is_some_and(|caller| self.is_caller(&caller))
+    }
+
+    /// The methods of the replaced frame, whose interpreter frames may not have them yet, and its caller.
+    ///
+    /// `fp` is that of the newest of these frames, or of the stub above them; none lies below `low`.
+    fn step_replacing(&mut self, fp: u64, low: u64) -> Option<Step> {
+        let Replaced { entry, cursor, end } = self.replaced()?;
+        let sender_sp = self.hotspot.layout.frame.interpreter_sender_sp;
+        let mut at = Cursor { fp, sp: low, ..cursor };
+        // The stub's own frame may come first.
+        for _ in 0..=entry.count {
+            if !self.on_stack(at.fp, low) {
+                return None;
+            }
+            if self.slot(at.fp, sender_sp).ok()? == end {
+                let next = self.caller_of_interpreter(at).ok().filter(|next| self.is_caller(next))?;
+                let emit = self.compiled_frames(Cursor { sp: low, fp, ..cursor }, &entry);
+                return Some(Step { emit, next: Ok(next) });
+            }
+            let older = self.slot(at.fp, 0).ok()?;
+            if older <= at.fp || !self.in_interpreter(self.slot(at.fp, 1).ok()?) {
+                return None;
+            }
+            at.fp = older;
+        }
+        None
+    }
+
+    /// The frame that is being replaced, from the VM's record.
+    fn replaced(&mut self) -> Option<Replaced> {
+        let (pc, sp) = (self.capture.deoptimized_pc, self.capture.deoptimized_sp);
+        let cursor = Cursor { pc, sp, fp: 0, doing: Doing::CallingVm };
+        let blob = self.blob_at(pc).ok().filter(|blob| blob.kind == BlobKind::Nmethod)?;
+        let end = sp.checked_add(blob.frame_bytes)?;
+        if !self.on_stack(end, self.capture.stack_low) {
+            return None;
+        }
+        let entry = match self.remembered(cursor) {
+            Some(entry) => entry,
+            None => self.decode(cursor, &blob).ok()?,
+        };
+        Some(Replaced { entry, cursor, end })
+    }
+
+    /// A compiled method's deoptimisation handler: its frame is complete, and the return address that led here is kept
+    /// in it.
+    pub(super) fn interrupted_handler(
+        &mut self,
+        cursor: Cursor,
+        blob: &CodeBlob,
+    ) -> Result<Option<Step>, Stop> {
+        let handler = self.hotspot.layout.nmethod.deopt_handler(self.memory, blob)?;
+        if cursor.pc < handler || cursor.pc >= handler.saturating_add(DEOPT_HANDLER_BYTES) {
+            return Ok(None);
+        }
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, handler, blob, &mut bytes)?;
+        let pushed = match is_on_handlers_stack(around.before) {
+            Some(false) => 0,
+            Some(true) => 8,
+            None => return Err(Stop::Deoptimizing),
+        };
+        let sp = cursor.sp.wrapping_add(pushed);
+        let frame = Cursor { pc: handler, sp, fp: cursor.fp, doing: Doing::Polling };
+        if !self.is_whole(frame) {
+            return Err(Stop::Deoptimizing);
+        }
+        Ok(Some(Step { emit: Emit::Nothing, next: Ok(frame) }))
     }
 }

@@ -5,18 +5,16 @@
 
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD, Unwind,
-    epilogue, is_interpreter_return, prologue, pushed_words,
+    Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD,
+    SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return, is_slot_move,
+    keeps_length, prologue, pushed_words, saved_registers,
 };
 use crate::cache::CompiledKind;
-use crate::frame::{Blob, Frame, Method};
+use crate::frame::{Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_PUSHED_WORDS;
 use crate::memory::Memory;
 use crate::stop::Stop;
-
-/// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
-const DEOPT_HANDLER_BYTES: u64 = 32;
 
 /// Bytes after an on-stack-replacement entry that may be prologue.
 const OSR_PROLOGUE_BYTES: u64 = 48;
@@ -34,7 +32,7 @@ impl<M: Memory> Walk<'_, M> {
             Ok(Code::ContinuationBarrier) => Err(Stop::ContinuationBarrier),
             Ok(Code::Blob(blob)) => match blob.kind {
                 BlobKind::Nmethod | BlobKind::NativeWrapper => self.interrupted_nmethod(cursor, &blob),
-                BlobKind::Deoptimization => Err(Stop::Deoptimizing),
+                BlobKind::Deoptimization => self.interrupted_deoptimization(cursor, &blob),
                 BlobKind::Interpreter => Err(Stop::BadFrame(cursor.pc)),
                 _ => self.interrupted_stub(cursor, &blob),
             },
@@ -42,10 +40,8 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     fn interrupted_nmethod(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
-        let layout = &self.hotspot.layout.nmethod;
-        let handler = layout.deopt_handler(self.memory, blob)?;
-        if cursor.pc >= handler && cursor.pc < handler.saturating_add(DEOPT_HANDLER_BYTES) {
-            return Err(Stop::Deoptimizing);
+        if let Some(step) = self.interrupted_handler(cursor, blob)? {
+            return Ok(step);
         }
         let entry = match self.remembered(cursor) {
             Some(entry) => entry,
@@ -89,6 +85,12 @@ impl<M: Memory> Walk<'_, M> {
         if let (None, Some(words)) = (in_exit, pushed_words(around)) {
             return Ok(Unwind::Below(words));
         }
+        if is_slot_move(around) {
+            return Ok(Unwind::Below(1));
+        }
+        if let (None, Some(words)) = (in_exit, self.saved_registers(pc, blob)) {
+            return Ok(Unwind::Below(words));
+        }
         // Wrappers keep fp as frame pointer and push registers around calls.
         Ok(in_exit.unwrap_or(if native { Unwind::FramePointer } else { Unwind::Whole }))
     }
@@ -118,7 +120,9 @@ impl<M: Memory> Walk<'_, M> {
         if found.is_some() || blob.frame_bytes < 16 || !complete {
             return found;
         }
-        if let Some(caller) = self.caller_above_saved_sp(cursor, blob) {
+        if let Some(caller) =
+            self.caller_above_saved_sp(cursor, blob).or_else(|| self.caller_above_length(cursor, blob))
+        {
             return Some(caller);
         }
         // Locals may hold an old return address at the same distance; only the one whose call leads to this
@@ -144,6 +148,28 @@ impl<M: Memory> Walk<'_, M> {
             let caller = self.unwind(Cursor { sp, ..cursor }, blob.frame_bytes, Unwind::Whole)?;
             self.is_caller(&caller).then_some(caller)
         })
+    }
+
+    /// Words below the complete frame that code at `pc` restores registers from.
+    pub(super) fn saved_registers(&self, pc: u64, blob: &CodeBlob) -> Option<u64> {
+        let mut bytes = [0; SAVED_REGISTERS_REACH as usize];
+        let length = blob.code_end.checked_sub(pc)?.min(SAVED_REGISTERS_REACH);
+        let code = bytes.get_mut(..usize::try_from(length).ok()?)?;
+        self.memory.read(pc, code).ok()?;
+        saved_registers(code)
+    }
+
+    /// The caller of a frame below which inlined string code keeps a length.
+    fn caller_above_length(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let start = blob.code_begin.max(cursor.pc.saturating_sub(STRING_CODE_REACH));
+        let end = blob.code_end.min(cursor.pc.saturating_add(STRING_CODE_REACH));
+        let mut bytes = [0; 2 * STRING_CODE_REACH as usize];
+        let code = bytes.get_mut(..usize::try_from(end.checked_sub(start)?).ok()?)?;
+        self.memory.read(start, code).ok()?;
+        if !keeps_length(code, usize::try_from(cursor.pc.checked_sub(start)?).ok()?) {
+            return None;
+        }
+        self.unwind(cursor, blob.frame_bytes, Unwind::Below(1)).filter(|caller| self.is_caller(caller))
     }
 
     /// The caller by `rule`, unchecked.
@@ -173,83 +199,6 @@ impl<M: Memory> Walk<'_, M> {
         Some(Cursor { pc, sp, fp, doing: Doing::CallingJava })
     }
 
-    /// VM code other than nmethods and interpreter.
-    fn interrupted_stub(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
-        let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
-        let next = self.caller_of_stub(cursor, blob).ok_or(match blob.kind {
-            BlobKind::ContinuationStubs => Stop::ContinuationBarrier,
-            _ => Stop::BadFrame(cursor.pc),
-        });
-        Ok(Step { emit, next })
-    }
-
-    fn caller_of_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let dispatch = matches!(blob.kind, BlobKind::Adapter | BlobKind::Leaf);
-        let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
-        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
-        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
-        let rules = match (around.before.last(), around.after.first()) {
-            // push rbp was the last instruction or pop rbp is the next.
-            (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
-            _ if blob.frame_bytes == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
-            _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
-            _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
-        };
-        if let Some(jumped) = self.jumped_into(cursor, blob) {
-            return Some(jumped);
-        }
-        let proven = self.caller_of_runtime_stub(cursor, blob);
-        if proven.is_some() {
-            return proven;
-        }
-        let by_rule = rules
-            .iter()
-            .filter(|rule| blob.frame_bytes >= 16 || !matches!(rule, Unwind::Whole | Unwind::WholeFpLive))
-            .find_map(|&rule| {
-                self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next))
-            });
-        let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
-        found.map(|next| Cursor { doing, ..next })
-    }
-
-    /// C1's stubs without fixed frame and the routines of `StubRoutines` are called directly, so the return address
-    /// proves itself.
-    ///
-    /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
-    /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
-    /// jump.
-    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let routines = blob.kind == BlobKind::StubRoutines;
-        if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
-            return None;
-        }
-        let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);
-        let by_fp = self.unwind(cursor, 0, Unwind::FramePointer).filter(called);
-        // Routines of the other kind keep fp as frame pointer and spill below it, where old addresses lie
-        // (`kernel_crc32` in `macroAssembler_x86.cpp`).
-        let found = by_fp.or_else(|| {
-            if routines {
-                return None;
-            }
-            (0..=MAX_PUSHED_WORDS).find_map(|words| {
-                let sp = cursor.sp.checked_add(words * 8)?;
-                self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
-            })
-        })?;
-        Some(Cursor { doing: Doing::CallingVm, ..found })
-    }
-
-    /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
-    fn caller_of_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let Walk { capture, .. } = self;
-        if blob.kind != BlobKind::Adapter || !self.on_stack(capture.r13, cursor.sp) {
-            return None;
-        }
-        let sp = capture.r13.max(cursor.sp.checked_add(8)?);
-        let next = Cursor { pc: capture.rax, sp, fp: cursor.fp, doing: Doing::CallingJava };
-        Some(next).filter(|next| self.is_caller(next))
-    }
-
     /// Interpreter code: running bytecodes, or building or leaving a frame.
     fn interrupted_interpreter(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         if let Some(step) = self.leaving_interpreter(cursor) {
@@ -276,8 +225,13 @@ impl<M: Memory> Walk<'_, M> {
     /// A method is being entered: rbx is the method and, until bytecodes run, r13 its caller's sp.
     fn entering_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
         let method = Method(self.capture.rbx);
-        let sender_sp = self.capture.r13;
-        let building = cursor.fp.checked_sub(cursor.sp).is_some_and(|depth| depth < 72);
+        let built = cursor.fp.checked_sub(cursor.sp);
+        let building = built.is_some_and(|depth| depth < 72);
+        // r13 is pushed first and then becomes the bytecode pointer.
+        let sender_sp = match built {
+            Some(8..72) => self.slot(cursor.fp, self.hotspot.layout.frame.interpreter_sender_sp).ok()?,
+            _ => self.capture.r13,
+        };
         let next = if building {
             // fp is set already: the fixed part is being pushed.
             self.unwind(cursor, 0, Unwind::FramePointer).filter(|caller| self.is_caller(caller))?

@@ -13,6 +13,7 @@ mod interrupted;
 mod jumped;
 mod native;
 mod recover;
+mod stub;
 
 use crate::cache::ScopeCache;
 use crate::capture::Capture;
@@ -272,8 +273,12 @@ impl<M: Memory> Walk<'_, M> {
     /// Where the walk begins: native code that runs, the anchor if one is set, else interrupted Java code.
     fn first(&mut self) -> Result<Cursor, Stop> {
         let capture = self.capture;
-        if capture.vframe_array_head != 0 && capture.anchor_sp == 0 {
-            return self.at_unpacking().ok_or(Stop::Deoptimizing);
+        if self.is_replacing() && capture.anchor_sp == 0 && !self.hotspot.is_code(capture.pc) {
+            let stub = self.at_unpacking().ok_or(Stop::Deoptimizing)?;
+            if self.starts_native() {
+                return self.first_native(Below::Anchor(Anchor { sp: stub.sp, pc: stub.pc, fp: stub.fp }));
+            }
+            return Ok(stub);
         }
         // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
         // clears it a few after: while that word is not live, the interrupted instruction is known better.

@@ -266,6 +266,11 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
     let stack_low = sp & !7;
     let mut stack = vec![0; usize::try_from(stack_high.checked_sub(stack_low)?).ok()?];
     memory.read(stack_low, &mut stack).ok()?;
+    let record = word(offsets.vframe_array_head)?;
+    let replacing = |offset: u32| match record {
+        0 => 0,
+        record => memory.read_u64(record + u64::from(offset)).unwrap_or(0),
+    };
     let capture = Capture {
         pc: registers.rip,
         sp,
@@ -289,7 +294,8 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
         anchor_sp,
         anchor_pc: word(offsets.anchor_pc)?,
         anchor_fp: word(offsets.anchor_fp)?,
-        vframe_array_head: word(offsets.vframe_array_head)?,
+        deoptimized_sp: replacing(offsets.deoptimized_sp),
+        deoptimized_pc: replacing(offsets.deoptimized_sp + 8),
         cont_entry: offsets.cont_entry.and_then(word).unwrap_or(0),
         stack_low,
         stack_high,

@@ -1,0 +1,97 @@
+//! x86-64: entries and exits of the code that replaces a compiled frame.
+//!
+//! ```text
+//! handler in the nmethod:   call next   next: sub [rsp], n   jmp stub        the frame is untouched
+//! stub, by a handler:       push rbp   mov rbp, rsp   save registers ...     fp is the frame pointer from here
+//! stub, with an exception:  mov [r15 + a], rdx   mov [r15 + b], rax   push 0   push rbp   ...
+//! stub, end:                ...   leave   ret
+//! uncommon trap stub:       sub rsp, n   mov [rsp + n - 16], rbp   ...   leave   ret
+//! ```
+//!
+//! Sources: `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, `generate_deopt_blob` in
+//! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
+
+use super::Around;
+
+/// Where in the stub the pc is, as far as it matters to the return address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DeoptPlace {
+    /// The return address is on top.
+    Returning,
+    /// The frame pointer has been pushed onto it.
+    Pushed,
+    /// There is no return address, the throwing pc is elsewhere.
+    Nowhere,
+    /// The stub's frame is there.
+    Inside,
+}
+
+/// Where in a deoptimisation stub these instructions are.
+pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
+    let mut rest = around.after;
+    // mov [r15 + disp32], rdx or rax.
+    while let [0x49, 0x89, 0x97 | 0x87, _, _, _, _, after @ ..] = rest {
+        rest = after;
+    }
+    match (around.before, around.after) {
+        // push 0: a place for a throwing pc.
+        _ if matches!(rest, [0x6a, 0x00, 0x55, ..] | [0x68, 0, 0, 0, 0, 0x55, ..]) => DeoptPlace::Nowhere,
+        ([.., 0x6a, 0x00] | [.., 0x68, 0, 0, 0, 0], [0x55, ..]) => DeoptPlace::Nowhere,
+        ([.., 0x6a, 0x00, 0x55] | [.., 0x68, 0, 0, 0, 0, 0x55], _) => DeoptPlace::Nowhere,
+        // push rbp, ret, and sub rsp before anything else.
+        (_, [0x55 | 0xc3, ..]) => DeoptPlace::Returning,
+        ([], _) if around.from_entry => DeoptPlace::Returning,
+        ([.., 0x55], [0x48, 0x8b, 0xec, ..] | [0x48, 0x89, 0xe5, ..]) => DeoptPlace::Pushed,
+        _ => DeoptPlace::Inside,
+    }
+}
+
+/// Whether a deoptimisation handler that has executed `before` has pushed its address; `None` for other code.
+pub(crate) fn is_on_handlers_stack(before: &[u8]) -> Option<bool> {
+    match before {
+        [] => Some(false),
+        [0xe8, 0, 0, 0, 0] | [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, _] => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(code: &[u8], pc: usize) -> DeoptPlace {
+        deopt_place(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
+    }
+
+    #[test]
+    fn entries_of_the_stub() {
+        let normal = [0x90, 0x55, 0x48, 0x8b, 0xec, 0x9c, 0x48, 0x83, 0xec, 0x08];
+        let places = [1, 2, 5, 6].map(|pc| place(&normal, pc));
+        use DeoptPlace::*;
+        assert_eq!(places, [Returning, Pushed, Inside, Inside]);
+        assert_eq!(place(&[0xc9, 0xc3, 0xf4], 0), Inside, "leave");
+        assert_eq!(place(&[0xc9, 0xc3, 0xf4], 1), Returning);
+    }
+
+    #[test]
+    fn an_exception_has_no_return_address_at_first() {
+        let code = [
+            0x49, 0x89, 0x97, 0xd8, 5, 0, 0, 0x49, 0x89, 0x87, 0xd0, 5, 0, 0, 0x6a, 0x00, 0x55, 0x48, 0x8b,
+            0xec, 0x9c,
+        ];
+        for pc in [0, 7, 14, 16, 17] {
+            assert_eq!(place(&code, pc), DeoptPlace::Nowhere, "{pc}");
+        }
+        assert_eq!(place(&code, 20), DeoptPlace::Inside);
+    }
+
+    #[test]
+    fn handlers_push_their_address() {
+        // From Temurin 21.0.8: call next; sub qword [rsp], 5; jmp.
+        let code = [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05, 0xe9, 1, 2, 3, 4];
+        assert_eq!(is_on_handlers_stack(&code[..0]), Some(false));
+        assert_eq!(is_on_handlers_stack(&code[..5]), Some(true));
+        assert_eq!(is_on_handlers_stack(&code[..10]), Some(true));
+        assert_eq!(is_on_handlers_stack(&code), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! Stubs and adapters stopped at an arbitrary instruction: code of the VM that is neither compiled Java nor interpreter.
+//!
+//! Each kind has its own shapes; which of them applies is read from the code around the pc and proven by what lies at
+//! the place it names.
+
+use super::{Cursor, Doing, Emit, Step, Walk};
+use crate::arch::{
+    Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, Unwind, entry_frame, has_raised_sp, is_slot_move,
+    prologue,
+};
+use crate::frame::{Blob, Frame};
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::limits::MAX_PUSHED_WORDS;
+use crate::memory::Memory;
+use crate::stop::Stop;
+
+impl<M: Memory> Walk<'_, M> {
+    /// VM code other than nmethods and interpreter.
+    pub(super) fn interrupted_stub(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
+        if let Some(built) = self.in_call_stub(cursor.pc, blob) {
+            return self.interrupted_entry(cursor, built);
+        }
+        let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        let next = self.caller_of_stub(cursor, blob).ok_or(match blob.kind {
+            BlobKind::ContinuationStubs => Stop::ContinuationBarrier,
+            _ => Stop::BadFrame(cursor.pc),
+        });
+        Ok(Step { emit, next })
+    }
+
+    fn caller_of_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let dispatch = matches!(blob.kind, BlobKind::Adapter | BlobKind::Leaf);
+        let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
+        let rules = match (around.before.last(), around.after.first()) {
+            // Adapters and dispatch stubs have no frame; fp is that of some older one.
+            _ if dispatch => [Unwind::Return; 3],
+            // push rbp was the last instruction or pop rbp is the next.
+            (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
+            _ if blob.frame_bytes == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
+            _ if is_slot_move(around) => [Unwind::Below(1), Unwind::FramePointer, Unwind::Return],
+            _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
+            _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
+        };
+        if let Some(jumped) = self.jumped_into(cursor, blob) {
+            return Some(jumped);
+        }
+        let proven =
+            self.caller_of_runtime_stub(cursor, blob).or_else(|| self.caller_of_entry_barrier(cursor, blob));
+        if proven.is_some() {
+            return proven;
+        }
+        let by_rule =
+            rules.iter().filter(|rule| blob.frame_bytes >= 16 || !rule.needs_size()).find_map(|&rule| {
+                self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next))
+            });
+        let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
+        found.map(|next| Cursor { doing, ..self.before_arguments(next, around, blob) })
+    }
+
+    /// The caller as it was before an adapter moved sp to make room for arguments.
+    ///
+    /// The return address is on top again then, and r13 is the caller's sp; before that r13 is any value.
+    fn before_arguments(&self, next: Cursor, around: Around<'_>, blob: &CodeBlob) -> Cursor {
+        let raised = Cursor { sp: self.capture.r13, ..next };
+        if blob.kind != BlobKind::Adapter || raised.sp <= next.sp || !self.on_stack(raised.sp, next.sp) {
+            return next;
+        }
+        let candidates = if has_raised_sp(around.before) { [raised, next] } else { [next, raised] };
+        candidates.into_iter().find_map(|at| self.left_by_jump(at)).unwrap_or(next)
+    }
+
+    /// How much of its frame the stub has built through which the VM calls Java, if this is it.
+    fn in_call_stub(&self, pc: u64, blob: &CodeBlob) -> Option<Unwind> {
+        let returns = self.started.call_stub_return;
+        if blob.kind != BlobKind::StubRoutines || pc.abs_diff(returns) > CALL_STUB_REACH {
+            return None;
+        }
+        let mut bytes = [0; 2 * CALL_STUB_REACH as usize];
+        let start = blob.code_begin.max(returns.saturating_sub(CALL_STUB_REACH));
+        let end = blob.code_end.min(returns.saturating_add(CALL_STUB_REACH));
+        let index = |at: u64| at.checked_sub(start).and_then(|at| usize::try_from(at).ok());
+        let code = bytes.get_mut(..index(end)?)?;
+        self.memory.read(start, code).ok()?;
+        entry_frame(code, index(returns)?, index(pc)?, self.hotspot.layout.frame.entry_wrapper)
+    }
+
+    /// The VM is about to call Java, or Java has returned to it.
+    fn interrupted_entry(&mut self, cursor: Cursor, built: Unwind) -> Result<Step, Stop> {
+        if built == Unwind::Whole {
+            return self.step_entry(cursor);
+        }
+        let caller = self.unwind(cursor, 0, built).ok_or(Stop::BadFrame(cursor.pc))?;
+        self.enter(cursor, caller, self.capture.rdi)
+    }
+
+    /// The code whose entry barrier is being looked at.
+    ///
+    /// The barrier's stub (`generate_method_entry_barrier` in `stubGenerator_x86_64.cpp`, JDK 17 to 25) pushes a word
+    /// of ones above its own frame, in place of which the return address would lie.
+    pub(super) fn caller_of_entry_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        if blob.kind != BlobKind::StubRoutines || !self.on_stack(cursor.fp, cursor.sp) {
+            return None;
+        }
+        let word = |words| self.slot(cursor.fp, words).ok();
+        if word(1)? != u64::MAX {
+            return None;
+        }
+        let (pc, sp) = (word(2)?, cursor.fp.checked_add(24)?);
+        let caller = Cursor { pc, sp, fp: word(0)?, doing: Doing::CallingVm };
+        (self.is_caller(&caller) && self.calls_into(pc, blob)).then_some(caller)
+    }
+
+    /// C1's stubs without fixed frame and the routines of `StubRoutines` are called directly, so the return address
+    /// proves itself.
+    ///
+    /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
+    /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
+    /// jump.
+    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let routines = blob.kind == BlobKind::StubRoutines;
+        if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
+            return None;
+        }
+        let called = |caller: &Cursor| self.is_caller(caller) && self.calls_into(caller.pc, blob);
+        let by_fp = self.unwind(cursor, 0, Unwind::FramePointer).filter(called);
+        // Routines of the other kind keep fp as frame pointer and spill below it, where old addresses lie
+        // (`kernel_crc32` in `macroAssembler_x86.cpp`).
+        let found = by_fp.or_else(|| {
+            if routines {
+                return None;
+            }
+            (0..=MAX_PUSHED_WORDS).find_map(|words| {
+                let sp = cursor.sp.checked_add(words * 8)?;
+                self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
+            })
+        })?;
+        Some(Cursor { doing: Doing::CallingVm, ..found })
+    }
+
+    /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
+    fn caller_of_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let Walk { capture, .. } = self;
+        if blob.kind != BlobKind::Adapter || !self.on_stack(capture.r13, cursor.sp) {
+            return None;
+        }
+        let sp = capture.r13.max(cursor.sp.checked_add(8)?);
+        let next = Cursor { pc: capture.rax, sp, fp: cursor.fp, doing: Doing::CallingJava };
+        Some(next).filter(|next| self.is_caller(next))
+    }
+}
