@@ -36,10 +36,31 @@ class Model {
       this.nextChild[node] = this.firstChild[parent];
       this.firstChild[parent] = node;
     }
-    this.outermost = this.findOutermost();
   }
 
-  /** Marks nodes with no ancestor of the same name: their totals add up without counting recursion twice. */
+  /** For each name whether `text`, or `/a regular expression/`, is in it; null if the expression is none. */
+  marks(text) {
+    let test;
+    if (/^\/.+\/$/.test(text)) {
+      try {
+        const pattern = new RegExp(text.slice(1, -1), "i");
+        test = (name) => pattern.test(name);
+      } catch {
+        return null;
+      }
+    } else {
+      const wanted = text.toLowerCase();
+      this.lower ||= this.names.map((name) => name.toLowerCase());
+      return Uint8Array.from(this.lower, (name) => (name.includes(wanted) ? 1 : 0));
+    }
+    return Uint8Array.from(this.names, (name) => (test(name) ? 1 : 0));
+  }
+
+  /** Nodes with no ancestor of the same name: their totals add up without counting recursion twice. */
+  get outermost() {
+    return (this.knownOutermost ||= this.findOutermost());
+  }
+
   findOutermost() {
     const outermost = new Uint8Array(this.count);
     const open = new Int32Array(this.names.length);
