@@ -19,12 +19,14 @@ function modelOfDifference({ tree, spans }) {
   const sides = [tree.before_ns, tree.after_ns].map((side, which) => side.map((ns) => ns / whole[which]));
   model.sides = sides;
   const total = (node) => (sides[0][node] + sides[1][node]) / 2;
-  model.weights = { self: () => 0, total };
   model.ownShares = sides.map((side) => {
     const own = Float64Array.from(side);
     for (let node = 1; node < model.count; node++) own[model.parent[node]] -= side[node];
     return own;
   });
+  // What is left of differences between rounded numbers is nothing.
+  const selfNs = model.ownShares[0].map((share, node) => (share + model.ownShares[1][node]) / 2).map((share) => (share > 1e-9 ? share : 0));
+  model.weights = { self: () => 0, total, selfNs };
   return model;
 }
 
@@ -413,19 +415,28 @@ async function comparePage(fresh, frame) {
   graphs = [];
   const { before_total_ns: before, after_total_ns: after } = answer.spans;
   const scale = element("span", "scale", "less", element("i"), "more than before");
-  const side = (title, what, ns) => element("div", "side", element("b", "", title), ` ${what} `, element("span", "", `${duration(ns)} CPU time`));
+  const side = (title, what, ns) => element("div", "side", element("b", "", title), element("span", "", `${duration(ns)} CPU time`), ` · ${what}`);
   const head = element("div", "bar", element("div", "sides grow", side("Before", describe(base), before), side("Now", describe(at), after)), scale, swap, take);
   content.append(head);
   if (before === 0 || after === 0) {
     graph = null;
-    content.append(nothing(`There are no samples ${before === 0 ? "before" : "now"}: nothing to compare.`));
+    content.append(nothing(`There are no samples ${before + after === 0 ? "on either side" : before === 0 ? "before" : "now"}: nothing to compare.`));
     return;
   }
   const matched = element("output", "matched");
-  const bar = element("div", "bar", searchBox("Search a method, or /regex/", (text) => { mark(graph, model, text, matched); graph.redraw(); }), matched);
+  const views = () => (at.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights));
+  const direct = (callers) => {
+    note({ callers: callers ? "1" : null, zoom: null });
+    graph.show(views());
+  };
+  const bar = element("div", "bar",
+    toggle("reverse", [["Callees", "From thread entry to the running method (r)"], ["Callers", "From the running method to its callers (r): compares methods wherever they were called from"]], at.callers, direct),
+    searchBox("Search a method, or /regex/", (text) => { mark(graph, model, text, matched); graph.redraw(); }),
+    matched);
   const halves = element("div", "halves");
   const upper = element("section");
-  const sharesOf = (box) => [0, 1].map((side) => box.items.reduce((sum, node) => sum + model.sides[side][node], 0));
+  const shareOf = (item, side) => (typeof item === "number" ? model.sides[side][item] : model.ownShares[side][item.own]);
+  const sharesOf = (box) => [0, 1].map((side) => box.items.reduce((sum, item) => sum + shareOf(item, side), 0));
   halves.append(upper, element("section", "", element("div", "pane", differenceTable(rows))));
   content.append(halves);
   const made = putGraph(upper, bar, (box) => {
@@ -440,7 +451,7 @@ async function comparePage(fresh, frame) {
     }
     return differenceColour(...box.tint);
   };
-  made.view = new CalleeView(model, model.weights);
+  made.view = views();
   mark(made, model, at.search || "", matched);
   showZoomed(made, made.view);
   graph = made;
@@ -464,7 +475,7 @@ function differenceTable(answer) {
 
 /** Blue for less, red for more; pale where the difference is too small to matter. */
 function differenceColour(relative, absolute) {
-  const strength = Math.min(1, Math.abs(relative)) * Math.min(1, absolute / 0.01 + 0.15);
+  const strength = Math.sqrt(Math.min(1, Math.abs(relative))) * Math.min(1, absolute / 0.01 + 0.15);
   const hue = relative > 0 ? 4 : 214;
   return isDark() ? `hsl(${hue} ${strength * 62}% ${26 + strength * 20}%)` : `hsl(${hue} ${strength * 82}% ${90 - strength * 26}%)`;
 }

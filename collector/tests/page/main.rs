@@ -13,6 +13,7 @@ mod browser;
 mod large;
 mod pages;
 mod served;
+mod single;
 
 use browser::Browser;
 

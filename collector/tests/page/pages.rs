@@ -291,6 +291,12 @@ fn a_planted_regression_is_the_first_thing_compared() {
     let colour = |stage: &str| colours[stage]["colour"].as_str().unwrap_or_default().to_owned();
     assert!(colour("C").starts_with("hsl(4 "), "{colours}");
     assert!(colour("A").starts_with("hsl(214 "), "{colours}");
+    // Turned around, the methods themselves are compared, also where their callers differ, as between JDKs.
+    go(&page, &format!("#tab=compare&before.process={before}&process={after}&callers=1"));
+    let first = page.value("(() => { const box = graph.view.children(graph.view.root)[0]; return [box.label, graph.colour(box), box.depth]; })()");
+    assert_eq!(first[0], "PlantedRegression.stageC", "{first}");
+    assert!(first[1].as_str().is_some_and(|colour| colour.starts_with("hsl(4 ")), "{first}");
+    page.picture("compare-callers");
     page.key("/");
     page.write("stageC");
     page.until("graph.matches && graph.matches.some((hit) => hit)");
