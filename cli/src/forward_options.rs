@@ -1,10 +1,12 @@
 //! Options for handing on what a collector stores: `[forward]` in its file, `--forward...` on the command line.
 //!
-//! What is said nowhere is taken from OpenTelemetry's variables, so that a collector fits where exporters run:
+//! Profiles leave the machine only where somebody asked for it. OpenTelemetry's variables are often set for a whole
+//! machine, for other programs, so they count only if the receiver is given as `env`:
 //! `OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT` (unless the protocol is set to another
-//! than gRPC), and `..._HEADERS` likewise.
+//! than gRPC), and `..._HEADERS` likewise, which only that receiver gets.
 
 use std::env;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -16,7 +18,8 @@ use crate::collector_options::{Size, Text, Time};
 /// Options as given.
 #[derive(Debug, Default, Args)]
 pub struct ForwardArguments {
-    /// Also hand on everything as OTLP profiles over gRPC to http(s)://HOST:4317, can be repeated; needs --store
+    /// Also hand on everything as OTLP profiles over gRPC to http(s)://HOST:4317, or to what OpenTelemetry's variables
+    /// name (`env`); can be repeated; needs --store
     #[arg(long, value_name = "URL", env = "TICKWALK_FORWARD", value_delimiter = ',')]
     forward: Vec<String>,
     /// Header for the receivers of --forward, can be repeated
@@ -28,6 +31,9 @@ pub struct ForwardArguments {
         value_delimiter = ','
     )]
     forward_header: Vec<String>,
+    /// Certificates (PEM) that receivers of https:// are trusted by, in place of the system's
+    #[arg(long, value_name = "FILE", env = "TICKWALK_FORWARD_CA")]
+    forward_ca: Option<PathBuf>,
     /// Time that is summed up in one request [default: 10s]
     #[arg(long, value_name = "TIME", env = "TICKWALK_FORWARD_EVERY")]
     forward_every: Option<Time>,
@@ -44,6 +50,7 @@ pub struct ForwardFile {
     to: Vec<String>,
     #[serde(default)]
     headers: Vec<String>,
+    ca: Option<PathBuf>,
     every: Option<Text<Time>>,
     buffer: Option<Text<Size>>,
 }
@@ -64,26 +71,33 @@ impl ForwardArguments {
     /// If an address or a header is not one, or there is no store.
     pub fn resolve(self, file: ForwardFile, has_store: bool) -> anyhow::Result<Forward> {
         let or = |given: Vec<String>, file: Vec<String>| if given.is_empty() { file } else { given };
-        let mut addresses = or(self.forward, file.to);
+        let addresses = or(self.forward, file.to);
         anyhow::ensure!(
             addresses.is_empty() || has_store,
             "--forward needs --store: what is stored is handed on"
         );
-        if addresses.is_empty() && has_store {
-            addresses.extend(endpoint(|name| env::var(name).ok()));
-        }
-        let mut headers = or(self.forward_header, file.headers);
-        if headers.is_empty() {
-            headers = conventional_headers(|name| env::var(name).ok());
-        }
-        let target = |address: &String| {
-            let target = Target::new(address).with_context(|| format!("cannot forward to '{address}'"))?;
+        let headers = or(self.forward_header, file.headers);
+        let ca = self.forward_ca.or(file.ca).map(|path| certificates(&path)).transpose()?;
+        let targets = addresses.iter().map(|given| {
+            let mut headers = headers.clone();
+            let address = if given == ENVIRONMENT {
+                headers.extend(conventional_headers(|name| env::var(name).ok()));
+                endpoint(|name| env::var(name).ok()).context(
+                    "--forward env: neither OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT nor OTEL_EXPORTER_OTLP_ENDPOINT \
+                     names a receiver of gRPC",
+                )?
+            } else {
+                given.clone()
+            };
+            let target = Target::new(&address).with_context(|| format!("cannot forward to '{address}'"))?;
+            let target = ca.iter().fold(target, |target, pem| target.with_certificates(pem.clone()));
             headers.iter().try_fold(target, |target, header| {
                 // Its value may be a secret, so only its name is shown.
                 let name = header.split('=').next().unwrap_or_default().to_owned();
                 target.with_header(header).with_context(|| format!("header '{name}'"))
             })
-        };
+        });
+        let targets = targets.collect::<anyhow::Result<_>>()?;
         let default = Settings::default();
         let every = self.forward_every.or(file.every.map(|text| text.0)).map_or(default.every, |time| time.0);
         anyhow::ensure!(!every.is_zero(), "--forward-every is at least 1s");
@@ -91,9 +105,15 @@ impl ForwardArguments {
             .forward_buffer
             .or(file.buffer.map(|text| text.0))
             .map_or(default.buffer_bytes, |size| size.0);
-        let targets = addresses.iter().map(target).collect::<anyhow::Result<_>>()?;
         Ok(Forward { targets, settings: Settings { every, buffer_bytes, ..default } })
     }
+}
+
+/// Stands for the receiver that OpenTelemetry's variables name.
+const ENVIRONMENT: &str = "env";
+
+fn certificates(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("--forward-ca {}", path.display()))
 }
 
 /// The value of a variable for profiles, or of the one for all signals.
@@ -158,6 +178,14 @@ mod tests {
         assert_eq!(endpoint(of(http)), None);
         let headers = &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x%3D,tenant=1,,a=100%")];
         assert_eq!(conventional_headers(of(headers)), ["authorization=Bearer x=", "tenant=1", "a=100%"]);
+    }
+
+    #[test]
+    fn nothing_leaves_unless_it_is_asked_for() {
+        // Whatever the environment of this test names, no receiver is given.
+        let forward =
+            ForwardArguments::default().resolve(ForwardFile::default(), true).expect("good options");
+        assert!(forward.targets.is_empty());
     }
 
     #[test]

@@ -32,8 +32,22 @@ impl CollectorProcess {
     /// # Panics
     /// If it does not become ready; shows what it said.
     pub fn start_store(address: &str, directory: &Path) -> (Self, String) {
+        Self::start_store_with(address, directory, &[], &[])
+    }
+
+    /// The same with further arguments and environment variables.
+    ///
+    /// # Panics
+    /// If it does not become ready; shows what it said.
+    pub fn start_store_with(
+        address: &str,
+        directory: &Path,
+        more: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Self, String) {
         let mut command = Command::new(binaries::tickwalk());
         command.args(["collect", "--listen", address, "--http", "127.0.0.1:0", "--store"]).arg(directory);
+        command.args(more).envs(variables.iter().copied());
         command.env("NO_COLOR", "1");
         let (collector, said) = Self::ready(command);
         let http = said.split("http=127.0.0.1:").nth(1).expect("the address of the HTTP server");

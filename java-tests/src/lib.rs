@@ -20,6 +20,7 @@ pub mod collector;
 mod jdk;
 mod native_library;
 mod process;
+pub mod python;
 mod recording;
 mod stacks;
 mod summary;

@@ -8,6 +8,7 @@ mod export;
 mod flamegraph;
 mod query;
 mod record;
+mod serve;
 mod top;
 mod view;
 
@@ -48,6 +49,8 @@ enum Verb {
     Diff(diff::Arguments),
     /// Ask a question of the HTTP API, answered as JSON
     Query(query::Arguments),
+    /// Show a recording, or a store that no collector has open, as pages in the browser
+    Serve(serve::Arguments),
     /// Draw the flame graph of a recording as one HTML file
     Flamegraph(flamegraph::Arguments),
     /// Convert a recording for other tools
@@ -62,7 +65,7 @@ impl Cli {
     /// Level of log events that are shown unless `TICKWALK_LOG` says otherwise.
     pub fn default_log_level(&self) -> Level {
         match self.verb {
-            Verb::Collect(_) => Level::INFO,
+            Verb::Collect(_) | Verb::Serve(_) => Level::INFO,
             _ => Level::WARN,
         }
     }
@@ -76,6 +79,7 @@ impl Cli {
             Verb::View(arguments) => view::run(arguments),
             Verb::Diff(arguments) => diff::run(arguments),
             Verb::Query(arguments) => query::run(arguments),
+            Verb::Serve(arguments) => serve::run(arguments),
             Verb::Flamegraph(arguments) => flamegraph::run(arguments),
             Verb::Export(arguments) => export::run(arguments),
             Verb::Doctor(arguments) => doctor::run(arguments),

@@ -196,6 +196,21 @@ impl Outbox {
         self.changed.notify_one();
     }
 
+    /// Waits until nothing will be put in any more.
+    pub(super) async fn closed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_closed() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Gives up everything, also what is on its way.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();

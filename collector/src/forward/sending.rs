@@ -50,7 +50,12 @@ pub(super) async fn run(
                 }
                 failures += 1;
                 outbox.put_back(batch);
-                tokio::time::sleep(asked.unwrap_or_else(|| pause(&settings, failures))).await;
+                let wait = tokio::time::sleep(asked.unwrap_or_else(|| pause(&settings, failures)));
+                // At the end the receiver may be back, and little time is left to see it.
+                tokio::select! {
+                    () = wait => {}
+                    () = outbox.closed(), if asked.is_none() && !outbox.is_closed() => failures = 0,
+                }
             }
             Outcome::Lost(cause, reason) => {
                 tracing::warn!(%address, cause = cause.name(), samples = batch.amount.samples, %reason, "the receiver does not want a profile, it is dropped");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// Why a receiver cannot be named like this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum TargetError {
     Address,
     /// No header of the form `NAME=VALUE` in ASCII.
     Header,
-    /// The certificates of this machine cannot be used.
+    /// The certificates of this machine, or those given, cannot be used.
     Certificates,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for TargetError {
         f.write_str(match self {
             TargetError::Address => "write http://HOST:4317 or https://HOST:4317",
             TargetError::Header => "write a header as NAME=VALUE",
-            TargetError::Certificates => "the trusted certificates of this machine cannot be loaded",
+            TargetError::Certificates => "the certificates that receivers are trusted by cannot be loaded",
         })
     }
 }
@@ -35,6 +35,8 @@ impl std::error::Error for TargetError {}
 pub struct Target {
     address: String,
     headers: MetadataMap,
+    /// PEM of the certificates that are trusted; the system's if there is none.
+    certificates: Option<String>,
 }
 
 /// Without the headers' values, which may be secrets.
@@ -64,7 +66,7 @@ impl Target {
         let is_known = address.starts_with("http://") || address.starts_with("https://");
         let is_bare = matches!(endpoint.uri().path(), "" | "/");
         if is_known && is_bare && endpoint.uri().host().is_some_and(|host| !host.is_empty()) {
-            Ok(Target { address, headers: MetadataMap::new() })
+            Ok(Target { address, headers: MetadataMap::new(), certificates: None })
         } else {
             Err(TargetError::Address)
         }
@@ -83,6 +85,12 @@ impl Target {
         Ok(self)
     }
 
+    /// The same receiver, trusted by one of the certificates in `pem` and no others.
+    pub fn with_certificates(mut self, pem: String) -> Target {
+        self.certificates = Some(pem);
+        self
+    }
+
     /// As it was given.
     pub fn address(&self) -> &str {
         &self.address
@@ -96,7 +104,11 @@ impl Target {
     pub(super) fn channel(&self, connect: Duration) -> Result<Channel, TargetError> {
         let mut endpoint = Endpoint::from_shared(self.address.clone()).map_err(|_| TargetError::Address)?;
         if self.address.starts_with("https:") {
-            let tls = ClientTlsConfig::new().with_native_roots();
+            let tls = ClientTlsConfig::new();
+            let tls = match &self.certificates {
+                Some(pem) => tls.ca_certificate(Certificate::from_pem(pem)),
+                None => tls.with_native_roots(),
+            };
             endpoint = endpoint.tls_config(tls).map_err(|_| TargetError::Certificates)?;
         }
         // A receiver behind a firewall that forgets connections is noticed before a request is lost in it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Counter, CounterVec, Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use super::Probe;
@@ -60,7 +60,9 @@ impl Metrics {
         count("tickwalk_bytes_received_total", "Bytes of messages taken in", status.received_bytes)?;
         count("tickwalk_messages_received_total", "Messages taken in", status.messages)?;
         count("tickwalk_commits_total", "Group commits of the store", status.commits)?;
-        count("tickwalk_commit_milliseconds_total", "Time in group commits", status.commit_ns / 1_000_000)?;
+        let commits = Counter::new("tickwalk_commit_seconds_total", "Time in group commits")?;
+        commits.inc_by(status.commit_ns as f64 / 1e9);
+        registry.register(Box::new(commits))?;
         count("tickwalk_folds_total", "Times the journal was folded into blocks", status.folds)?;
         count("tickwalk_storage_failures_total", "Writes to the store that failed", status.failures)?;
         gauge("tickwalk_storage_failing", "1 while nothing can be stored", status.failing.is_some().into())?;
@@ -116,11 +118,11 @@ fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()>
     };
     let samples =
         counter("tickwalk_forwarded_samples_total", "Samples that a receiver has taken", &["receiver"])?;
-    let cpu = counter(
-        "tickwalk_forwarded_cpu_milliseconds_total",
-        "CPU time that a receiver has taken",
+    let cpu = CounterVec::new(
+        Opts::new("tickwalk_forwarded_cpu_seconds_total", "CPU time that a receiver has taken"),
         &["receiver"],
     )?;
+    registry.register(Box::new(cpu.clone()))?;
     let requests =
         counter("tickwalk_forwarded_requests_total", "Requests that a receiver has taken", &["receiver"])?;
     let bytes = counter(
@@ -145,7 +147,7 @@ fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()>
     registry.register(Box::new(waiting.clone()))?;
     for (address, account) in accounts {
         samples.with_label_values(&[address]).inc_by(account.delivered.samples);
-        cpu.with_label_values(&[address]).inc_by(account.delivered.cpu_ns / 1_000_000);
+        cpu.with_label_values(&[address]).inc_by(account.delivered.cpu_ns as f64 / 1e9);
         requests.with_label_values(&[address]).inc_by(account.delivered.requests);
         bytes.with_label_values(&[address]).inc_by(account.delivered.bytes);
         retries.with_label_values(&[address]).inc_by(account.retries);

@@ -285,6 +285,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_store_that_fails_is_not_ready() {
+        let response = failure(Failure::NotReady(crate::store::StoreError::Full));
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
     fn only_names_of_this_machine_are_local() {
         for (host, expected) in [
             ("localhost:4171", true),

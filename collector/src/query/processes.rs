@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::selection::Selection;
 use crate::quantity;
 use crate::store::{Session, Store};
+use crate::summary::Timers;
 
 /// A process that was or is profiled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -61,6 +62,7 @@ pub struct Account {
     pub queue_high_water: u64,
     pub pool_bytes: u64,
     pub pool_exhausted: u64,
+    pub timers: Timers,
 }
 
 /// Quantiles of a histogram, known to within a sixteenth; `max` is exact.
@@ -134,6 +136,7 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
         None => 0.0,
     };
     let queue = statistics.queue.unwrap_or_default();
+    let timers = statistics.timers.unwrap_or_default();
     let hello = &session.hello;
     let state = match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
         (Some(_), _) => "ended",
@@ -179,5 +182,11 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
         queue_high_water: queue.high_water,
         pool_bytes: queue.pool_bytes,
         pool_exhausted: queue.pool_exhausted,
+        timers: Timers {
+            threads: timers.threads,
+            with_timer: timers.with_timer,
+            turns: timers.turns,
+            without_slot: timers.without_slot,
+        },
     }
 }

@@ -18,25 +18,54 @@ const REFRESH_MS = 10_000;
 /** What the address says. */
 let at = {};
 let processes = [];
+/** The graph that keys move in; every graph of the page is in `graphs`. */
 let graph = null;
+let graphs = [];
 let heat = null;
 /** Grows with each load, so that an answer that comes late is not shown. */
 let turn = 0;
+/** The address that `at` was read from. */
+let shownHash = null;
 
 function readAddress() {
+  shownHash = location.hash;
   at = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   at.tab = TABS.some(([tab]) => tab === at.tab) ? at.tab : "flame";
   at.rows = at.rows === "thread" ? "thread" : "process";
 }
 
+function addressOf(parameters) {
+  const pairs = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return `#${new URLSearchParams(pairs)}`;
+}
+
+/** What a zoom is in: where one of these changes, it leads nowhere. */
+const ZOOMED_IN = ["process", "thread", "frame", "tab"];
+
 /** Goes to the present view with some of its parameters changed; null removes one. */
 function go(changes, replace = false) {
-  const next = { ...at, ...changes };
-  const pairs = Object.entries(next).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const hash = `#${new URLSearchParams(pairs)}`;
+  const zoom = ZOOMED_IN.some((name) => name in changes) && !("zoom" in changes) ? { zoom: null } : {};
+  const hash = addressOf({ ...at, ...zoom, ...changes });
   if (hash === location.hash) return;
   if (replace) history.replaceState(null, "", hash);
   else history.pushState(null, "", hash);
+  readAddress();
+  load();
+}
+
+/** Keeps in the address how something is shown that is shown already. */
+function note(changes) {
+  const hash = addressOf({ ...at, ...changes });
+  if (hash === addressOf(at)) return;
+  // A zoom is a step that the browser's back button undoes.
+  if (changes.zoom) history.pushState(null, "", hash);
+  else history.replaceState(null, "", hash);
+  readAddress();
+}
+
+/** The address has changed under us: a link was opened, or the browser went back. */
+function arrive() {
+  if (location.hash === shownHash) return;
   readAddress();
   load();
 }
@@ -48,9 +77,14 @@ function selection(from = at) {
 }
 
 async function ask(question, parameters = selection()) {
-  const answer = await fetch(`/api/v1/${question}?${new URLSearchParams(parameters)}`);
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error || answer.statusText);
+  let answer;
+  try {
+    answer = await fetch(`/api/v1/${question}?${new URLSearchParams(parameters)}`);
+  } catch {
+    throw new Error(`The collector at ${location.host} does not answer. Is it running?`);
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(body.error || `${answer.status} ${answer.statusText}`);
   return body;
 }
 
@@ -82,6 +116,11 @@ function segments(target, entries, chosen, choose) {
   }));
 }
 
+const nameOf = (process) => process.service || process.command || `pid ${process.pid}`;
+/** Whether an account of the CPU time has come; a second after the start it has. */
+const isAccounted = (process) => process.explained > 0;
+const isDoubtful = (process) => (isAccounted(process) ? process.explained < 0.95 : Boolean(process.process) && process.state !== "live");
+
 function showProcesses() {
   const wanted = $("filter").value.trim().toLowerCase();
   const text = (process) => `${process.service} ${process.host} ${process.pid} ${process.command} ${process.jvm}`.toLowerCase();
@@ -90,18 +129,20 @@ function showProcesses() {
   $("processes").replaceChildren(...[all, ...rows].map((process) => {
     const dot = element("span", `dot ${process.state}`);
     dot.title = process.state;
-    const share = process.explained === null ? "" : percent(process.explained);
-    const explained = element("em", process.explained !== null && process.explained < 0.95 ? "doubt" : "", share);
-    explained.title = "Share of CPU time explained by samples";
+    const explained = element("em", isDoubtful(process) ? "doubt" : "", isAccounted(process) ? percent(process.explained) : "");
+    explained.title = "Share of the process's CPU time that samples explain";
     const under = process.process
       ? `${process.host} · pid ${process.pid} · JDK ${process.jdk_major} · ${duration(process.sampled_ns)}`
       : `${processes.length} profiled, ${processes.filter((other) => other.state === "live").length} live`;
-    const line = element("li", "", dot, element("b", "", process.service || process.command || `pid ${process.pid}`), explained, element("small", "", under));
+    const line = element("li", "", dot, element("b", "", nameOf(process)), explained, element("small", "", under));
     line.title = process.command || "";
+    line.tabIndex = 0;
+    line.dataset.press = "";
     line.setAttribute("aria-current", String((at.process || "") === process.process));
     line.addEventListener("click", () => go({ process: process.process || null, thread: null }));
     return line;
   }));
+  if (rows.length === 0 && wanted) $("processes").append(element("li", "none", "No process matches."));
   const chosen = processes.find((process) => process.process === at.process);
   $("subject").textContent = chosen ? chosen.command : "All processes";
   $("machine").textContent = chosen ? `JDK ${chosen.jvm} · pid ${chosen.pid} · ${chosen.host}` : "";
@@ -116,15 +157,16 @@ function showFrame() {
 
 /** Says which numbers cannot be believed, for the processes that are looked at. */
 function showWarnings() {
-  const doubted = processes.filter((process) => (!at.process || process.process === at.process) && process.explained < 0.95);
+  const doubted = processes.filter((process) => (!at.process || process.process === at.process) && isDoubtful(process));
   const banner = $("warnings");
   banner.hidden = doubted.length === 0;
   if (doubted.length === 0) return;
-  const names = doubted.slice(0, 3).map((process) => `${process.service || process.pid} (${percent(process.explained)})`).join(", ");
+  const short = (process) => `${nameOf(process)} (${isAccounted(process) ? percent(process.explained) : "no account was received"})`;
+  const names = doubted.slice(0, 3).map(short).join(", ");
   const more = doubted.length > 3 ? ` and ${doubted.length - 3} more` : "";
   const details = element("button", "quiet", "Why?");
   details.addEventListener("click", () => go({ tab: "statistics" }));
-  banner.replaceChildren(element("strong", "", "Read with care."), `The account does not close: samples explain less than 95 % of the CPU time of ${names}${more}. `, details);
+  banner.replaceChildren(element("strong", "", "Read with care."), `Samples explain less than 95 % of the CPU time of ${names}${more}. `, details);
 }
 
 function toast(text) {
@@ -149,28 +191,61 @@ function placeTip(event) {
 
 async function load(quiet = false) {
   const mine = ++turn;
+  const fresh = () => mine === turn;
   showFrame();
   hideTip();
   if (!quiet) $("content").classList.add("busy");
+  const focus = focused();
+  // Asked together with the page's own question.
+  const frame = showSurroundings(fresh);
   try {
-    const [known, times] = await Promise.all([
-      ask("processes", []),
-      ask("timeline", [...selection(), ["by", at.rows], ["limit", "60"]]),
-    ]);
-    if (mine !== turn) return;
-    processes = known.processes;
-    showProcesses();
-    showWarnings();
-    heat.show(times);
-    if (processes.length === 0) showEmpty();
-    else await PAGES[at.tab](() => mine === turn);
+    await PAGES[at.tab](fresh, frame);
+    if (fresh() && processes.length === 0) showEmpty();
   } catch (error) {
-    if (mine === turn) $("content").replaceChildren(element("p", "error", error.message));
+    if (fresh()) showError(error);
   }
-  if (mine === turn) $("content").classList.remove("busy");
+  if (!fresh()) return;
+  $("content").classList.remove("busy");
+  if (quiet) focus?.();
+  if (performance.getEntriesByName("shown").length === 0) performance.mark("shown");
+}
+
+/** What is around every page: processes, warnings, timeline. */
+async function showSurroundings(fresh) {
+  const [known, times] = await Promise.all([
+    ask("processes", []),
+    ask("timeline", [...selection(), ["by", at.rows], ["limit", "60"]]),
+  ]);
+  if (!fresh()) return;
+  processes = known.processes;
+  showProcesses();
+  showWarnings();
+  heat.show(times);
+}
+
+/** Puts the cursor back into a search box that is made anew while somebody types in it. */
+function focused() {
+  const was = document.activeElement;
+  if (!was?.matches("#content input[type=search]")) return null;
+  const { selectionStart, selectionEnd } = was;
+  return () => {
+    const is = document.querySelector("#content input[type=search]");
+    is?.focus();
+    is?.setSelectionRange(selectionStart, selectionEnd);
+  };
+}
+
+function showError(error) {
+  graph = null;
+  const again = element("button", "plain", "Try again");
+  again.addEventListener("click", () => load());
+  $("content").dataset.page = "error";
+  $("content").replaceChildren(element("div", "error", element("p", "", error.message), again));
 }
 
 function showEmpty() {
+  graph = null;
+  $("content").dataset.page = "empty";
   const how = element("pre", "", "java -agentpath:/path/to/libtickwalk.so=collector=HOST:PORT -jar app.jar");
   $("content").replaceChildren(element("div", "empty", element("p", "", "No process has sent samples yet. Start one with the agent:"), how));
 }
@@ -180,7 +255,8 @@ function showEmpty() {
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   $("theme").textContent = dark ? "Light" : "Dark";
-  graph?.setTheme(dark);
+  for (const shown of graphs) shown.setTheme(dark);
+  for (const colour of document.querySelectorAll(".legend i")) colour.style.background = graph?.swatch(Number(colour.dataset.kind));
   heat.draw();
 }
 
@@ -214,6 +290,14 @@ function escapeOut() {
   else go({ from: null, to: null });
 }
 
+/** Goes up or down in the list or table that has the focus, or into the page's table. */
+function moveRow(key) {
+  const list = document.activeElement.closest("tbody, ul") || document.querySelector("#content tbody");
+  const rows = [...(list?.children || [])].filter((row) => "press" in row.dataset);
+  const next = rows.indexOf(document.activeElement) + (key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0);
+  rows[Math.max(0, Math.min(next, rows.length - 1))]?.focus();
+}
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
   if (event.key === "Escape") {
@@ -233,8 +317,11 @@ function onKey(event) {
     r: () => $("reverse")?.click(),
   };
   const isArrow = event.key.startsWith("Arrow");
+  const pressed = event.target.closest?.("[data-press]");
   const action = tab ? () => go({ tab: tab[0] })
-    : isArrow && graph?.view && at.tab !== "methods" ? () => graph.move(event.key)
+    : event.key === "Enter" && pressed ? () => pressed.click()
+    : isArrow && (!graph?.view || event.target.closest?.("tr, li")) ? () => moveRow(event.key)
+    : isArrow ? () => graph.move(event.key)
     : event.key === "Enter" && graph?.cursor ? () => graph.zoomTo(graph.cursor)
     : actions[event.key];
   if (!action || (event.key === "Enter" && event.target instanceof HTMLButtonElement)) return;
@@ -258,8 +345,8 @@ function start() {
   $("help").addEventListener("click", () => $("keys").showModal());
   $("link").addEventListener("click", copyLink);
   document.addEventListener("keydown", onKey);
-  addEventListener("popstate", () => { readAddress(); load(); });
-  addEventListener("hashchange", () => { readAddress(); load(); });
+  addEventListener("popstate", arrive);
+  addEventListener("hashchange", arrive);
   setInterval(() => {
     if ($("live").checked && !document.hidden && !$("content").matches(".busy")) load(true);
   }, REFRESH_MS);

@@ -74,25 +74,12 @@ function zoomed() {
 
 function find() {
   const text = state.search.trim();
-  graph.matches = null;
   $("matched").replaceChildren();
-  let test = null;
-  if (state.chosen >= 0) {
-    test = (_, index) => index === state.chosen;
-  } else if (/^\/.+\/$/.test(text)) {
-    try {
-      const pattern = new RegExp(text.slice(1, -1), "i");
-      test = (name) => pattern.test(name);
-    } catch {
-      $("matched").textContent = "not a valid regular expression";
-      return;
-    }
-  } else if (text) {
-    const wanted = text.toLowerCase();
-    test = (name) => name.toLowerCase().includes(wanted);
-  }
-  if (test) {
-    graph.matches = Uint8Array.from(model.names, (name, index) => (test(name, index) ? 1 : 0));
+  graph.matches = state.chosen >= 0 ? Uint8Array.from(model.names, (_, index) => (index === state.chosen ? 1 : 0))
+    : text ? model.marks(text)
+    : null;
+  if (text && !graph.matches) $("matched").textContent = "not a valid regular expression";
+  if (graph.matches) {
     const ns = model.matched(state.weights, graph.matches);
     const whole = graph.view.root.total;
     $("matched").append("matched ", element("b", "", percent(whole > 0 ? ns / whole : 0)), ` · ${duration(ns)}`);
@@ -105,7 +92,7 @@ function search(text, chosen = -1) {
   state.chosen = chosen;
   if ($("search").value !== text) $("search").value = text;
   find();
-  graph.draw();
+  graph.redraw();
 }
 
 // ---- Text around the graph ----

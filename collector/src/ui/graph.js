@@ -1,8 +1,10 @@
 // A flame graph on a canvas: lays out the boxes of a view, draws those that can be seen, and follows the hands.
+//
+// Its cost is bounded by the pixels, not by the profile: a box narrower than a pixel is neither laid out nor expanded,
+// and what lies side by side below that width is one strip. What was drawn is kept, so that following the mouse only
+// copies it and outlines a box.
 
 const ROW = 19;
-/** Boxes narrower than this many pixels are left out; zooming brings them in. */
-const NARROWEST = 0.5;
 
 const GRAPH_FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
 /** Shades of each kind, so that neighbours can be told apart; which one a method gets depends on its name only. */
@@ -30,6 +32,11 @@ class Graph {
     /** Colour of a box if it is not that of its kind. */
     this.colour = null;
     this.rows = [];
+    /** By row, stretches of boxes too narrow to be drawn one by one. */
+    this.strips = [];
+    /** The boxes as they were last drawn, without outlines; `isStale` if they have to be drawn anew. */
+    this.picture = document.createElement("canvas");
+    this.isStale = true;
     this.width = 0;
     this.height = 0;
     this.fromRoot = 0;
@@ -70,6 +77,12 @@ class Graph {
         ? `hsl(${hue + step * 2} ${saturation * 0.78}% ${37 + step * 1.9}%)`
         : `hsl(${hue + step * 2} ${saturation}% ${72 + step * 2.3}%)`;
     }));
+    this.redraw();
+  }
+
+  /** Draws everything anew, after a change of colours or marks. */
+  redraw() {
+    this.isStale = true;
     if (this.view) this.draw();
   }
 
@@ -87,39 +100,56 @@ class Graph {
       : key === "ArrowRight" ? siblings[index + 1]
       : key === deeper ? this.view.children(at)[0]
       : at.parent;
-    if (!to || !this.rows[to.depth]?.some((entry) => entry.node === to)) return;
+    if (!to || !this.entryOf(to)) return;
     this.cursor = to;
     const y = this.top(to.depth);
     if (y < 0) this.scroll.scrollTop += y - ROW;
     if (y + ROW > this.height) this.scroll.scrollTop += y + 2 * ROW - this.height;
     this.draw();
-    const row = this.rows[to.depth].find((entry) => entry.node === to);
+    const row = this.entryOf(to);
     const area = this.canvas.getBoundingClientRect();
     this.events.hover(to, { clientX: area.left + row.x, clientY: area.top + this.top(to.depth) });
   }
 
   // ---- Layout ----
 
-  /** Boxes wide enough to be seen, by row from the root. */
+  /** Boxes wide enough to be seen, by row from the root, each row from left to right. */
   layOut() {
     const rows = [];
-    const put = (node, x, width) => (rows[node.depth] ||= []).push({ node, x, width });
-    for (let above = this.zoom.parent; above; above = above.parent) put(above, 0, this.width);
-    const visit = [[this.zoom, 0, this.width]];
+    const strips = [];
+    const narrowest = 1 / this.ratio;
+    for (let above = this.zoom; above; above = above.parent) rows[above.depth] = [{ node: above, x: 0, width: this.width }];
+    const visit = [rows[this.zoom.depth][0]];
     while (visit.length > 0) {
-      const [node, x, width] = visit.pop();
-      put(node, x, width);
+      const { node, x, width } = visit.pop();
+      if (node !== this.zoom) (rows[node.depth] ||= []).push({ node, x, width });
+      const seen = [];
+      const perNs = node.total > 0 ? width / node.total : 0;
       let left = x;
+      let rest = null;
       for (const child of this.view.children(node)) {
-        const share = node.total > 0 ? (child.total / node.total) * width : 0;
+        const share = child.total * perNs;
         // Heaviest first: once one is too narrow, the rest is too.
-        if (share < NARROWEST) break;
-        visit.push([child, left, share]);
-        left += share;
+        if (share >= narrowest) {
+          seen.push({ node: child, x: left, width: share });
+          left += share;
+        } else {
+          rest ||= { kind: child.kind, x: left, width: 0 };
+          rest.width += share;
+        }
       }
+      if (rest?.width >= narrowest) (strips[node.depth + 1] ||= []).push(rest);
+      // The leftmost is taken out next, so that rows fill from the left.
+      while (seen.length > 0) visit.push(seen.pop());
     }
-    for (const row of rows) row.sort((a, b) => a.x - b.x);
+    for (let depth = 0; depth < strips.length; depth++) if (strips[depth]) rows[depth] ||= [];
     this.rows = rows;
+    this.strips = strips;
+  }
+
+  /** Where a box lies, if it is laid out. */
+  entryOf(node) {
+    return this.rows[node.depth]?.find((entry) => entry.node === node);
   }
 
   refresh(toRoot) {
@@ -127,14 +157,18 @@ class Graph {
     const { fromRoot, scroll, canvas } = this;
     this.width = Math.max(scroll.clientWidth - 12, 50);
     this.height = scroll.clientHeight;
+    this.ratio = window.devicePixelRatio || 1;
     this.layOut();
     this.spacer.style.height = `${Math.max(this.rows.length * ROW + 2, this.height)}px`;
-    const ratio = window.devicePixelRatio || 1;
-    canvas.width = this.width * ratio;
-    canvas.height = this.height * ratio;
+    const [width, height] = [Math.round(this.width * this.ratio), Math.round(this.height * this.ratio)];
+    // Setting a size clears and allocates, also where it is the same.
+    for (const sheet of [canvas, this.picture]) {
+      if (sheet.width !== width) sheet.width = width;
+      if (sheet.height !== height) sheet.height = height;
+    }
     canvas.style.width = `${this.width}px`;
     canvas.style.height = `${this.height}px`;
-    this.paper.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.isStale = true;
     // What stays in place is the distance from the root, wherever that is.
     scroll.scrollTop = this.icicle ? fromRoot : scroll.scrollHeight - scroll.clientHeight - fromRoot;
     this.events.zoomed();
@@ -181,46 +215,68 @@ class Graph {
   // ---- Drawing ----
 
   draw() {
-    const { paper } = this;
-    const ink = this.dark ? "#f3f5f8" : "#1a1f29";
+    const { paper, picture } = this;
+    if (this.isStale || this.drawnAt !== this.scroll.scrollTop) this.drawPicture();
+    paper.setTransform(1, 0, 0, 1, 0, 0);
+    paper.clearRect(0, 0, picture.width, picture.height);
+    if (picture.width > 0 && picture.height > 0) paper.drawImage(picture, 0, 0);
+    paper.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    for (const [node, line] of [[this.cursor, 2], [this.hover, 1.5]]) this.outline(node, line, this.ink());
+  }
+
+  ink() {
+    return this.dark ? "#f3f5f8" : "#1a1f29";
+  }
+
+  drawPicture() {
+    this.isStale = false;
+    this.drawnAt = this.scroll.scrollTop;
+    const paper = this.picture.getContext("2d");
+    this.paper.font = GRAPH_FONT;
+    paper.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     paper.clearRect(0, 0, this.width, this.height);
     paper.font = GRAPH_FONT;
     paper.textBaseline = "middle";
-    this.rows.forEach((row, depth) => {
+    for (let depth = 0; depth < this.rows.length; depth++) {
       const y = this.top(depth);
-      if (y > this.height || y + ROW < 0) return;
-      for (const { node, x, width } of row) this.drawBox(node, x, y, width, ink);
-    });
-    for (const [node, line] of [[this.cursor, 2], [this.hover, 1.5]]) this.outline(node, line, ink);
+      if (y > this.height || y + ROW < 0) continue;
+      for (const { kind, x, width } of this.strips[depth] || []) {
+        paper.globalAlpha = this.matches ? 0.15 : 0.4;
+        paper.fillStyle = this.colour ? this.fills[MARKER][0] : this.fills[kind][(SHADES - 1) / 2];
+        paper.fillRect(x, y + 0.5, Math.max(width - 1, 1), ROW - 1.5);
+      }
+      for (const entry of this.rows[depth]) this.drawBox(paper, entry.node, entry.x, y, entry.width);
+    }
+    paper.globalAlpha = 1;
   }
 
-  drawBox(node, x, y, width, ink) {
-    const { paper, dark } = this;
+  drawBox(paper, node, x, y, width) {
+    const { dark, ratio } = this;
     const hit = this.matches && node.name >= 0 && this.matches[node.name];
     const faded = (this.matches && !hit) || node.depth < this.zoom.depth;
     paper.globalAlpha = faded ? 0.38 : 1;
     const own = this.colour?.(node) ?? this.fills[node.kind][this.shade(node.label)];
     paper.fillStyle = hit ? (dark ? "#b5379f" : "#ef8fdf") : own;
-    const inner = Math.max(width - (width > 3 ? 1 : 0), 0.5);
-    if (width > 8) {
-      paper.beginPath();
-      paper.roundRect(x, y + 0.5, inner, ROW - 1.5, 2);
-      paper.fill();
-    } else {
-      paper.fillRect(x, y + 0.5, inner, ROW - 1.5);
+    if (width <= 8) {
+      // On whole pixels: there are thousands of these, and edges between pixels are mixed one by one.
+      const left = Math.round(x * ratio) / ratio;
+      const right = Math.round((x + width) * ratio) / ratio - (width > 3 ? 1 : 0);
+      paper.fillRect(left, y + 0.5, Math.max(right - left, 1 / ratio), ROW - 1.5);
+      return;
     }
-    const text = this.fitted(node.label, inner - 9);
+    paper.beginPath();
+    paper.roundRect(x, y + 0.5, width - 1, ROW - 1.5, 2);
+    paper.fill();
+    const text = this.fitted(node.label, width - 10);
     if (text) {
       paper.globalAlpha = faded ? 0.6 : 1;
-      paper.fillStyle = ink;
+      paper.fillStyle = this.ink();
       paper.fillText(text, x + 5, y + ROW / 2 + 0.5);
     }
-    paper.globalAlpha = 1;
   }
 
   outline(node, line, ink) {
-    const row = node && this.rows[node.depth];
-    const found = row && row.find((entry) => entry.node === node);
+    const found = node && this.entryOf(node);
     if (!found) return;
     this.paper.strokeStyle = ink;
     this.paper.lineWidth = line;

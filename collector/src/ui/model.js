@@ -36,10 +36,31 @@ class Model {
       this.nextChild[node] = this.firstChild[parent];
       this.firstChild[parent] = node;
     }
-    this.outermost = this.findOutermost();
   }
 
-  /** Marks nodes with no ancestor of the same name: their totals add up without counting recursion twice. */
+  /** For each name whether `text`, or `/a regular expression/`, is in it; null if the expression is none. */
+  marks(text) {
+    let test;
+    if (/^\/.+\/$/.test(text)) {
+      try {
+        const pattern = new RegExp(text.slice(1, -1), "i");
+        test = (name) => pattern.test(name);
+      } catch {
+        return null;
+      }
+    } else {
+      const wanted = text.toLowerCase();
+      this.lower ||= this.names.map((name) => name.toLowerCase());
+      return Uint8Array.from(this.lower, (name) => (name.includes(wanted) ? 1 : 0));
+    }
+    return Uint8Array.from(this.names, (name) => (test(name) ? 1 : 0));
+  }
+
+  /** Nodes with no ancestor of the same name: their totals add up without counting recursion twice. */
+  get outermost() {
+    return (this.knownOutermost ||= this.findOutermost());
+  }
+
   findOutermost() {
     const outermost = new Uint8Array(this.count);
     const open = new Int32Array(this.names.length);
@@ -188,21 +209,21 @@ class CalleeView {
   }
 }
 
-/** From the running methods to those that called them. */
+/** From the running methods to those that called them; an item's CPU time is that of the node `own` itself. */
 class CallerView {
   constructor(model, weights) {
     this.model = model;
     this.root = box(null, "all", -1, MARKER, weights);
     for (let node = 1; node < model.count; node++) {
       const ns = weights.selfNs[node];
-      if (ns > 0) add(this.root, { node, leaf: true, ns }, MARKER, ns, 0);
+      if (ns > 0) add(this.root, { node, own: node, leaf: true, ns }, MARKER, ns, 0);
     }
   }
 
   static splitByThread(model, threads) {
     const view = new CallerView(model, { selfNs: new Float64Array(model.count) });
     view.root.children = threadBoxes(view.root, model, threads, (thread, weights) => {
-      for (const [node, ns] of weights.leaves) add(thread, { node, leaf: true, ns }, MARKER, ns, 0);
+      for (const [node, ns] of weights.leaves) add(thread, { node, own: node, leaf: true, ns }, MARKER, ns, 0);
     });
     return view;
   }
@@ -211,10 +232,10 @@ class CallerView {
     if (parent.children) return parent.children;
     const { model } = this;
     const byName = new Map();
-    for (const { node, leaf, ns } of parent.items) {
+    for (const { node, own, leaf, ns } of parent.items) {
       const next = leaf ? node : model.parent[node];
       if (next === 0) continue;
-      add(named(byName, parent, model, next), { node: next, leaf: false, ns }, model.kind[next], ns, leaf ? ns : 0);
+      add(named(byName, parent, model, next), { node: next, own, leaf: false, ns }, model.kind[next], ns, leaf ? ns : 0);
     }
     return (parent.children = heaviestFirst(byName));
   }

@@ -19,9 +19,12 @@ class Heat {
     this.data = data;
     const whole = data.rows.reduce((sum, row) => sum + row.cpu_ns.reduce((ns, cell) => ns + cell, 0), 0);
     const width = data.to_ns - data.from_ns;
+    const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
+    const sameDay = from.slice(0, 10) === to.slice(0, 10);
     $("range").textContent = width > 0
-      ? `${clock(data.from_ns)} to ${clock(data.to_ns)} · ${duration(whole)} CPU time · ${(whole / width).toFixed(2)} processors in use · ${duration(data.bucket_ns)} a column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}`
+      ? `${from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} a column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}`
       : "Nothing was recorded in this range";
+    $("range").title = $("range").textContent;
     this.draw();
   }
 
@@ -129,7 +132,7 @@ class Heat {
     tip.hidden = false;
     tip.replaceChildren(
       element("div", "what", this.title(row)),
-      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} CPU time · ${(ns / this.data.bucket_ns).toFixed(2)} processors`),
+      element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} CPU time · ${processors(ns / this.data.bucket_ns)}`),
     );
     placeTip(event);
   }
@@ -160,6 +163,10 @@ class Heat {
     });
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.scroll);
   }
+}
+
+function processors(count) {
+  return count > 0 && count < 0.01 ? "<0.01 processors" : `${count.toFixed(2)} processors`;
 }
 
 /** From barely used to as busy as the busiest. */

@@ -1,0 +1,38 @@
+//! `tickwalk serve`: the collector's pages and HTTP API over a recording or a closed store.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use collector::http::{HttpServer, Probe};
+use nix::sys::signal::Signal;
+
+use crate::signals::Signals;
+use crate::source::Source;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tickwalk serve recording.tickwalk             then open http://127.0.0.1:4172 in a browser
+  tickwalk serve --http 127.0.0.1:0 store/      any free port; the log says which")]
+pub struct Arguments {
+    /// Recording, or directory of a store
+    source: Source,
+    /// Address to answer on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4172")]
+    http: SocketAddr,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let store = arguments.source.open()?;
+    // Blocked before the server has threads, so that the signals wait for this one.
+    let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
+    let http = HttpServer::start(arguments.http, Arc::new(store), Probe::default())
+        .with_context(|| format!("cannot listen on {}; choose another with --http", arguments.http))?;
+    tracing::info!("open http://{} in a browser; Ctrl-C ends this", http.address());
+    signals.next()?;
+    http.stop();
+    Ok(ExitCode::SUCCESS)
+}

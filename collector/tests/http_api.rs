@@ -1,0 +1,178 @@
+//! What `collector/API.md` says of the HTTP API, asked for word by word.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use collector::http::{HttpServer, Probe};
+use collector::store::{Retention, Store};
+use proto::framing::encode_frame;
+use proto::v1::agent_message::Body;
+use serde_json::Value;
+use support::realistic::shop;
+use tempfile::TempDir;
+
+const DOCUMENT: &str = include_str!("../API.md");
+const METHOD: &str = "com.example.shop.search.Scorer.score";
+
+struct Served {
+    server: HttpServer,
+    _directory: TempDir,
+}
+
+impl Served {
+    fn new() -> Served {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let store = Store::open(directory.path(), Retention::default()).expect("new store");
+        let mut stream = shop(true);
+        let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
+        let writer = store.session(&hello.clone()).expect("open store");
+        for message in stream.messages() {
+            let mut bytes = Vec::new();
+            encode_frame(message, &mut bytes).expect("short message");
+            writer.append([(message.sequence, &bytes[..])]).expect("stored");
+        }
+        let address = "127.0.0.1:0".parse().expect("address");
+        let server = HttpServer::start(address, Arc::new(store), Probe::default()).expect("server starts");
+        Served { server, _directory: directory }
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.server.address()).expect("server listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("end of headers");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, body.to_owned())
+    }
+
+    fn ask(&self, question: &str) -> Value {
+        let (status, body) = self.get(&format!("/api/v1/{question}"));
+        assert_eq!(status, 200, "{question}: {body}");
+        // Long answers come in chunks, whose lengths stand between the lines.
+        let lines = body.lines().filter(|line| line.starts_with('{') || body.lines().count() == 1);
+        serde_json::from_str(&lines.collect::<String>()).unwrap_or_else(|error| panic!("{question}: {error}"))
+    }
+}
+
+/// The part of the document below a heading.
+fn part(heading: &str) -> &'static str {
+    let rest = DOCUMENT.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading}"));
+    rest.split("\n##").next().expect("a part")
+}
+
+/// What stands between backticks, in lines that begin with `start`.
+fn quoted(text: &'static str, start: &str) -> Vec<&'static str> {
+    let lines = text.lines().filter(|line| line.starts_with(start));
+    lines.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_address_answers() {
+    let served = Served::new();
+    let mut asked = 0;
+    for line in part("## HTTP API").lines().filter(|line| line.starts_with("| `/")) {
+        let (addresses, about) = line[2..].split_once(" | ").expect("two columns");
+        for address in addresses.split('`').skip(1).step_by(2) {
+            let views: Vec<&str> = about.split('`').skip(1).step_by(2).collect();
+            let paths: Vec<String> = match address {
+                "/ui/NAME" => vec!["/ui/app.js".into(), "/ui/app.css".into()],
+                "/api/v1/callers" | "/api/v1/callees" => vec![format!("{address}?method={METHOD}")],
+                _ if address.ends_with("NAME") => {
+                    assert!(views.len() >= 5, "{line}");
+                    views.iter().map(|view| address.replace("NAME", view)).collect()
+                }
+                _ => vec![address.to_owned()],
+            };
+            for path in paths {
+                let (status, body) = served.get(&path);
+                assert!(status == 200 && !body.is_empty(), "{path}: {status} {body}");
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked >= 20, "{asked} addresses");
+    assert_eq!(served.get("/api/v1/nonsense").0, 404);
+    served.server.stop();
+}
+
+#[test]
+fn every_parameter_is_understood() {
+    let served = Served::new();
+    let mut names = BTreeSet::new();
+    for line in part("### Selection").lines().filter(|line| line.starts_with("| `")) {
+        let (left, about) = line[2..].split_once(" | ").expect("two columns");
+        for name in left.split('`').skip(1).step_by(2) {
+            // Where the description lists values, each of them is one.
+            let values: Vec<&str> = match name {
+                "kind" | "thread_kind" => about.split('`').skip(1).step_by(2).collect(),
+                "label" => vec!["host=build-1", "service=x", "jvm=25", "pid=1", "command=x"],
+                "from" | "to" => vec!["now", "-90s", "-15m", "-2h", "-7d", "1790000000.5"],
+                _ => vec!["x"],
+            };
+            for value in values {
+                for question in ["methods", "threads", "timeline"] {
+                    let (status, body) = served.get(&format!("/api/v1/{question}?{name}={value}"));
+                    assert_eq!(status, 200, "{question} {name}={value}: {body}");
+                }
+                let (status, body) = served.get(&format!("/api/v1/diff/methods?before.{name}={value}"));
+                assert_eq!(status, 200, "before.{name}={value}: {body}");
+            }
+            names.insert(name);
+        }
+    }
+    assert_eq!(names.len(), 8, "{names:?}");
+    served.server.stop();
+}
+
+#[test]
+fn answers_have_the_fields_described() {
+    let served = Served::new();
+    let answers = part("### Answers");
+    let statistics = &served.ask("statistics")["processes"][0];
+    let mut fields = 0;
+    for name in quoted(answers, "`statistics` adds").into_iter().skip(1) {
+        let is_there = ["handler_cycles", "timers"].iter().any(|group| !statistics[group][name].is_null());
+        assert!(is_there || !statistics[name].is_null(), "statistics: no {name} in {statistics}");
+        fields += 1;
+    }
+    assert!(fields >= 25, "{fields} fields");
+    for (question, address) in [
+        ("processes", "processes".to_owned()),
+        ("methods", "methods?order=total&limit=5".to_owned()),
+        ("threads", "threads?limit=5".to_owned()),
+        ("timeline", "timeline?by=thread&bucket=2000&limit=5".to_owned()),
+        ("diff`", "diff?before.thread=exec-1".to_owned()),
+        ("diff/methods", "diff/methods?before.thread=exec-1".to_owned()),
+    ] {
+        let line = answers.lines().find(|line| line.starts_with(&format!("`{question}"))).expect("described");
+        let answer = served.ask(&address).to_string();
+        let json = line.split('`').find(|code| code.starts_with('{')).expect("an example");
+        let names: Vec<&str> = json
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_'))
+            // Values of the example, not names.
+            .filter(|name| *name != "live")
+            .collect();
+        assert!(names.len() >= 5, "{question}: {names:?}");
+        for name in names {
+            assert!(answer.contains(&format!("\"{name}\":")), "{question}: no {name} in {answer}");
+        }
+    }
+    for question in ["flamegraph?max_nodes=100".to_owned(), format!("callers?method={METHOD}")] {
+        let answer = served.ask(&question);
+        let column = |name: &str| answer["tree"][name].as_array().map_or(0, Vec::len);
+        assert!(column("parents") > 1, "{answer}");
+        for name in ["frame_names", "kinds", "self_ns", "total_ns"] {
+            assert_eq!(column(name), column("parents"), "{question}: {name}");
+        }
+    }
+    served.server.stop();
+}
