@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sampler_thread::snapshot::Snapshot;
-use stackwalk::{Blob, Frame, HotSpot, LiveMemory, Memory, Method, Pc, StackCopy, Stop, Symbol};
+use stackwalk::{Blob, Capture, Frame, HotSpot, LiveMemory, Memory, Method, Pc, StackCopy, Stop, Symbol};
 
 use super::class_files::ClassFiles;
 use super::judge::{self, Activation, Case, Control, Verdict};
@@ -22,6 +22,8 @@ use crate::log;
 
 /// Examples kept of each shape.
 const EXAMPLES: usize = 2;
+/// Interpreter frames that one compiled frame becomes.
+const MAX_LINKS: usize = 32;
 /// One in this many lists that are the same is kept for the control.
 const CONTROL: u64 = 8;
 
@@ -122,8 +124,13 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
     let capture = &snapshot.head.capture;
     let stack = StackCopy::new(capture.stack_low, snapshot.stack);
     let mut ours: Vec<Activation> = Vec::new();
+    let (mut newer, mut second) = (None, None);
     for frame in frames {
         let place = frame.place();
+        let newer = newer.replace(*frame);
+        if place.pc.0 != capture.pc {
+            second.get_or_insert(place.sp);
+        }
         let Some(method) = frame.method() else {
             let outside = matches!(frame, Frame::Entry { .. } | Frame::Native { .. } | Frame::Gap { .. });
             if let Some(newer) = ours.last_mut().filter(|_| outside) {
@@ -131,25 +138,49 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
             }
             continue;
         };
-        let returns_to = returns_to(place, capture.sp, &stack);
+        let is_there = match (newer, ours.last()) {
+            // Inlined into the same frame.
+            (Some(newer), Some(last)) if newer.place() == place => last.is_there,
+            _ if place.pc.0 == capture.pc => true,
+            // Left by a jump, at a poll.
+            _ if ours.is_empty() && place.pc.0 == capture.saved_exception_pc => true,
+            _ => returns_to(place, newer, capture, &stack),
+        };
         ours.push(Activation {
             id: ids.as_ref().and_then(|ids| ids.get(&method.0)).copied().unwrap_or(0),
             bci: frame.bci().map_or(-1, |bci| bci.0),
             called_from_outside: false,
-            is_there: returns_to || place.pc.0 == capture.pc,
+            is_there,
+            is_listed: place.pc.0 != capture.pc
+                && VM.get().is_some_and(|(hotspot, memory)| hotspot.is_listed_call(*memory, place.pc)),
         });
     }
     let cut = (!stop.is_complete()).then(|| stop.name());
-    Case { ours, theirs: theirs.to_vec(), cut, top: running(frames), text }
+    let compiled = matches!(frames.first(), Some(Frame::Compiled { .. }));
+    let no_frame = compiled && second.is_some_and(|sp| sp.wrapping_sub(8) == capture.sp);
+    Case { ours, theirs: theirs.to_vec(), cut, no_frame, top: running(frames), text }
 }
 
-/// Whether the word below a frame is a return address to it and has not been popped; in a frame that is to be
-/// deoptimised the VM replaces the address by that of a handler in the same piece of code.
-fn returns_to(place: stackwalk::Place, sp: u64, stack: &StackCopy) -> bool {
-    let below = place.sp.wrapping_sub(8);
-    let Some(word) = stack.word(below).filter(|_| below >= sp) else { return false };
+/// Whether a return address to a frame is on the stack and has not been popped: in the word below it, in the fixed place
+/// of an interpreted callee (which may have moved away for its locals), or in rax while an adapter holds it. A compiled
+/// callee that is being deoptimised may be several interpreter frames already, linked by fp.
+/// In a frame that is to be deoptimised the VM replaces the address by that of a handler in the same piece of code.
+fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, stack: &StackCopy) -> bool {
     let blob = |pc| VM.get().and_then(|(hotspot, memory)| hotspot.blob_at(*memory, pc).ok());
-    word == place.pc.0 || blob(Pc(word)).is_some_and(|handler| blob(place.pc) == Some(handler))
+    let means = |word: u64| {
+        word == place.pc.0 || blob(Pc(word)).is_some_and(|handler| blob(place.pc) == Some(handler))
+    };
+    let on_stack = |at: u64| at >= capture.sp && stack.word(at).is_some_and(means);
+    let by_callee = match newer {
+        Some(Frame::Interpreted { bci: None, .. }) if capture.rax == place.pc.0 => true,
+        Some(Frame::Interpreted { .. } | Frame::NativeMethod { .. } | Frame::Compiled { .. }) => {
+            let first = newer.map(|frame| frame.place().fp);
+            let mut links = std::iter::successors(first, |fp| stack.word(*fp)).take(MAX_LINKS);
+            links.any(|fp| fp < place.sp && on_stack(fp.wrapping_add(8)))
+        }
+        _ => false,
+    };
+    by_callee || on_stack(place.sp.wrapping_sub(8))
 }
 
 /// What the thread runs, down to the first frame of a method.
@@ -275,6 +306,11 @@ pub(super) fn report(jvmti: &Jvmti) {
         let link = &mut |caller, bci, callee| files.link(caller, bci, callee);
         judge::control(case, number, &mut found, link);
     }
+    found
+        .texts
+        .iter()
+        .take(2 * EXAMPLES)
+        .for_each(|text| log::complain(&format!("agct example: control {text}")));
     for (link, count) in found.links {
         log::complain(&format!("agct control: {count} x {link}"));
     }

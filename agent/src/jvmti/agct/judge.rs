@@ -25,6 +25,8 @@ pub(super) struct Activation {
     /// Its return address, or that into its code's deoptimisation handler, lies at or above sp, or the thread was
     /// stopped in its code.
     pub(super) is_there: bool,
+    /// Its return address is one that the compiled code lists as that of a call.
+    pub(super) is_listed: bool,
 }
 
 /// One difference, or one list that is the same.
@@ -35,6 +37,8 @@ pub(super) struct Case {
     pub(super) theirs: Vec<(u64, i32)>,
     /// Name of the reason why ours ends, if not at the thread's first frame.
     pub(super) cut: Option<&'static str>,
+    /// The newest method is compiled, and sp is where it is without a frame: before it is built, or after.
+    pub(super) no_frame: bool,
     /// What the thread was running.
     pub(super) top: String,
     /// Both lists, for people.
@@ -56,6 +60,8 @@ pub(super) struct Control {
     pub(super) links: BTreeMap<&'static str, u64>,
     /// Lists from which a frame was taken, and how many of those were found out.
     pub(super) removed: (u64, u64),
+    /// Lists with a contradiction.
+    pub(super) texts: Vec<String>,
 }
 
 /// Decides a difference.
@@ -78,9 +84,18 @@ pub(super) fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -
         case.theirs.windows(2).take(their_rest).map(|pair| link(pair[1].0, pair[1].1, pair[0].0)).collect();
     let ours_holds = our_links.iter().all(|link| link.holds());
     let contradicts = |links: &[Link]| links.contains(&Link::Contradicts);
-    let are_there = case.ours.iter().take(our_rest).all(|frame| frame.is_there);
+    let are_there = case.ours.iter().take(our_rest + 1).all(|frame| frame.is_there);
+    let proven = ours_holds && are_there && case.cut.is_none();
+    if common == 0
+        && let Some(stop) = case.cut
+    {
+        return Verdict::Theirs(format!("ours is cut and says so: {stop}"));
+    }
+    if proven && case.ours.first().is_some_and(|newest| newest.is_listed) {
+        return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
+    }
     match (contradicts(&our_links), contradicts(&their_links)) {
-        (false, true) if ours_holds && are_there && case.cut.is_none() => {
+        (false, true) if proven => {
             Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top))
         }
         (true, false) => Verdict::Theirs(format!("a frame of ours is not called by the next: {}", case.top)),
@@ -156,6 +171,15 @@ fn we_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -
     if pairs.any(|pair| link(pair[1].0, pair[1].1, pair[0].0) == Link::Contradicts) {
         return Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top));
     }
+    if case.ours.first().is_some_and(|newest| newest.is_listed && newest.is_there) {
+        return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
+    }
+    if case.no_frame {
+        return Verdict::Ours(format!(
+            "theirs has calls inlined into a frame that is not built: {}",
+            case.top
+        ));
+    }
     Verdict::Undecided(format!("theirs has {newer} more newest: {}", case.top))
 }
 
@@ -175,6 +199,9 @@ pub(super) fn control(
             Link::Unknown => "unknown",
         };
         *found.links.entry(name).or_default() += 1;
+    }
+    if our_links(case, 0, usize::MAX, link).contains(&Link::Contradicts) {
+        found.texts.push(case.text.clone());
     }
     if case.ours.len() < 3 {
         return;
@@ -218,12 +245,18 @@ mod tests {
 
     fn case(ours: &[u64], theirs: &[u64]) -> Case {
         let bci = |id: u64| i32::try_from(id).expect("small") - 1;
-        let frame =
-            |id: &u64| Activation { id: *id, bci: bci(*id), called_from_outside: false, is_there: true };
+        let frame = |id: &u64| Activation {
+            id: *id,
+            bci: bci(*id),
+            called_from_outside: false,
+            is_there: true,
+            is_listed: false,
+        };
         Case {
             ours: ours.iter().map(frame).collect(),
             theirs: theirs.iter().map(|id| (*id, bci(*id))).collect(),
             cut: None,
+            no_frame: false,
             top: "test".to_owned(),
             text: String::new(),
         }
@@ -242,7 +275,12 @@ mod tests {
         assert!(theirs(&[1, 2, 4, 5]));
         assert!(theirs(&[1, 2, 3]));
         let undecided = |case: &Case| matches!(judge(case, &mut link), Verdict::Undecided(_));
-        assert!(undecided(&case(&[2, 3, 4], &[1, 2, 3, 4])), "the newest of theirs may be running");
+        let mut newest = case(&[2, 3, 4], &[1, 2, 3, 4]);
+        assert!(undecided(&newest), "the newest of theirs may be running");
+        newest.ours[0].is_listed = true;
+        assert!(!undecided(&newest), "its caller is calling something else");
+        newest = Case { no_frame: true, ..case(&[2, 3, 4], &[1, 2, 3, 4]) };
+        assert!(!undecided(&newest), "it would need a frame");
     }
 
     #[test]
