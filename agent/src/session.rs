@@ -323,7 +323,7 @@ impl Session {
             std::thread::yield_now();
         }
         #[cfg(feature = "agct")]
-        crate::jvmti::agct::report();
+        crate::jvmti::agct::report(&self.jvmti);
         if !self.sampler.stop(reason, STOP_PATIENCE) {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
         }

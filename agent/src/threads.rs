@@ -546,7 +546,14 @@ impl Host for SampledProcess {
     }
 
     #[cfg(feature = "agct")]
-    fn walked(&self, slot: u32, ticks: u64, frames: &[stackwalk::Frame], stop: stackwalk::Stop) {
-        crate::jvmti::agct::walked(slot, ticks, frames, stop);
+    fn walked(
+        &self,
+        slot: u32,
+        ticks: u64,
+        snapshot: &sampler_thread::snapshot::Snapshot,
+        frames: &[stackwalk::Frame],
+        stop: stackwalk::Stop,
+    ) {
+        crate::jvmti::agct::walked(slot, ticks, snapshot, frames, stop);
     }
 }

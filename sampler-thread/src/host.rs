@@ -14,6 +14,7 @@ use stackwalk::{Frame, Stop};
 
 use crate::probe::Probe;
 use crate::self_test::{SelfTest, Trust};
+use crate::snapshot::Snapshot;
 use crate::unloading::Unloading;
 
 pub use proto::v1::ThreadKind;
@@ -171,6 +172,6 @@ pub trait Host: Send {
     fn compares_walks(&self) -> bool {
         false
     }
-    /// Shows the walk of the request that carries this time stamp.
-    fn walked(&self, _slot: u32, _ticks: u64, _frames: &[Frame], _stop: Stop) {}
+    /// Shows the walk of the request that carries this time stamp, and what was walked.
+    fn walked(&self, _slot: u32, _ticks: u64, _snapshot: &Snapshot, _frames: &[Frame], _stop: Stop) {}
 }

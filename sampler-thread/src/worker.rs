@@ -284,7 +284,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
         if self.compares_walks && snapshot.head.capture.thread != 0 {
             let (frames, stop) = self.resolver.frames();
-            self.host.walked(slot, request.ticks, frames, stop);
+            self.host.walked(slot, request.ticks, &snapshot, frames, stop);
         }
         resolved
     }

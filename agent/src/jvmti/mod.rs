@@ -193,9 +193,9 @@ impl Jvmti {
         list
     }
 
-    /// Makes the VM create the jmethodIDs of a class.
+    /// Makes the VM create the jmethodIDs of a class, and names them.
     #[cfg(feature = "agct")]
-    pub fn touch_methods(&self, class: ClassRef) {
+    pub fn touch_methods(&self, class: ClassRef) -> Vec<u64> {
         use jni::sys::{jclass, jmethodID};
         let mut count: jint = 0;
         let mut methods: *mut jmethodID = std::ptr::null_mut();
@@ -204,9 +204,27 @@ impl Jvmti {
             GetClassMethods: fn(jclass, *mut jint, *mut *mut jmethodID),
             class.0, &raw mut count, &raw mut methods
         );
-        if answer.is_ok() && !methods.is_null() {
-            self.deallocate(methods.cast());
+        if answer.is_err() || methods.is_null() {
+            return Vec::new();
         }
+        // SAFETY: the VM allocated `count` of them at `methods`.
+        let list = unsafe { std::slice::from_raw_parts(methods, usize::try_from(count).unwrap_or(0)) };
+        let list = list.iter().map(|method| *method as u64).collect();
+        self.deallocate(methods.cast());
+        list
+    }
+
+    /// Copies bytes the VM allocated and frees them.
+    #[cfg(feature = "agct")]
+    fn take_bytes(&self, bytes: *mut u8, length: jint) -> Vec<u8> {
+        if bytes.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the VM allocated `length` bytes at `bytes`.
+        let copy =
+            unsafe { std::slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0)) }.to_vec();
+        self.deallocate(bytes);
+        copy
     }
 
     /// The calling thread's stack, newest frame first: jmethodID and bytecode index, -1 in native methods.

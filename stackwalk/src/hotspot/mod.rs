@@ -24,11 +24,13 @@ pub(crate) mod unsigned5;
 pub(crate) mod vm_structs;
 
 use crate::frame::{Blob, Pc};
-use crate::memory::{Memory, Unreadable, read_c_string};
+use crate::memory::{Memory, Unreadable, Window, read_c_string};
 use crate::stop::Stop;
+use code_blob::CodeBlob;
 use code_cache::CodeCache;
 use continuation::FIRST_WITH_CONTINUATIONS;
 use layout::Layout;
+use pc_desc::{PcMatch, find_scope};
 use unsigned5::Unsigned5;
 use vm_structs::VmSymbols;
 
@@ -195,6 +197,18 @@ impl HotSpot {
     pub fn blob_at<M: Memory + ?Sized>(&self, memory: &M, pc: Pc) -> Result<Blob, Stop> {
         let started = self.started.as_ref().ok_or(Stop::NotStarted)?;
         started.code_cache.find_blob(&self.layout.code_heap, memory, pc.0).map(Blob)
+    }
+
+    /// Whether `pc` is the return address of a call in compiled code, by the code's own table of them.
+    pub fn is_listed_call<M: Memory + ?Sized>(&self, memory: &M, pc: Pc) -> bool {
+        let find = || {
+            let blob = self.blob_at(memory, pc).ok()?;
+            let blob = CodeBlob::read(&self.layout.blob, memory, blob.0, pc.0).ok()?;
+            let debug = self.layout.nmethod.debug_info(memory, &blob).ok()??;
+            let mut window = Window::<1024>::EMPTY;
+            find_scope(&self.layout.nmethod, memory, &mut window, &debug, pc.0, PcMatch::Exact).ok()?
+        };
+        find().is_some()
     }
 
     pub(crate) fn started(&self) -> Option<&Started> {

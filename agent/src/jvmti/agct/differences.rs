@@ -1,34 +1,63 @@
 //! Our walk and AsyncGetCallTrace's of the same moment, method by method and bytecode index by bytecode index.
 //!
 //! Problem: two lists of a hundred frames differ in many ways, few of which mean that one of them is wrong.
-//! Approach: each difference is named by its shape and counted; the first few of each shape are kept in full.
+//! Approach: each difference is named by its shape and counted; the first few of each shape are kept in full. Where the
+//! methods differ, both lists are kept with what the sample says about them, until the end, when [`judge`] decides.
 //! Our list is reduced to what the other can say: Java methods, without marks for stubs and entry frames.
 //! Invariant: a comparison that could not be made is counted too.
 //! Source: HotSpot `prims/forte.cpp`: a negative count is the reason why it failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stackwalk::{Frame, HotSpot, LiveMemory, Memory, Method, Stop, Symbol};
+use sampler_thread::snapshot::Snapshot;
+use stackwalk::{Blob, Capture, Frame, HotSpot, LiveMemory, Memory, Method, Pc, StackCopy, Stop, Symbol};
 
+use super::class_files::ClassFiles;
+use super::judge::{self, Activation, Case, Control, Verdict};
+use crate::jvmti::Jvmti;
 use crate::log;
 
 /// Examples kept of each shape.
 const EXAMPLES: usize = 2;
+/// Interpreter frames that one compiled frame becomes.
+const MAX_LINKS: usize = 32;
+/// One in this many lists that are the same is kept for the control.
+const CONTROL: u64 = 8;
 
 static VM: OnceLock<(Arc<HotSpot>, &'static LiveMemory)> = OnceLock::new();
-static COUNTS: Mutex<Counts> = Mutex::new(Counts { shapes: BTreeMap::new(), missing: 0 });
+static COUNTS: Mutex<Counts> = Mutex::new(Counts {
+    shapes: BTreeMap::new(),
+    missing: 0,
+    same: 0,
+    differing: Vec::new(),
+    control: Vec::new(),
+});
+/// jmethodIDs by the method they stand for.
+static IDS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 
 /// Differences by shape.
+#[derive(Default)]
 struct Counts {
     shapes: BTreeMap<String, (u64, Vec<String>)>,
     missing: u64,
+    same: u64,
+    differing: Vec<Case>,
+    control: Vec<Case>,
 }
 
 pub(super) fn start(hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
     let _ = VM.set((hotspot, memory));
+}
+
+/// Notes jmethodIDs.
+pub(super) fn learn(ids: Vec<u64>) {
+    let Some((_, memory)) = VM.get() else { return };
+    let mut known = IDS.lock();
+    let known = known.get_or_insert_with(HashMap::new);
+    known.extend(ids.into_iter().filter_map(|id| Some((memory.read_u64(id).ok()?, id))));
 }
 
 /// A sample whose trace was overwritten or never made.
@@ -54,9 +83,9 @@ pub(super) fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i3
 }
 
 /// Compares one sample; `count` is what the trace says of itself.
-pub(super) fn compare(count: i32, trace: impl Iterator<Item = (u64, i32)>, frames: &[Frame], stop: Stop) {
+pub(super) fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) {
     let Some((hotspot, memory)) = VM.get() else { return };
-    let theirs = resolved(memory, trace);
+    let theirs = resolved(memory, trace.iter().copied());
     let ours = places(frames);
     let shape = if count <= 0 {
         let walked = if stop.is_complete() { "ours whole" } else { stop.name() };
@@ -64,17 +93,126 @@ pub(super) fn compare(count: i32, trace: impl Iterator<Item = (u64, i32)>, frame
     } else {
         shape(&ours, &theirs, frames, stop)
     };
-    let mut counts = COUNTS.lock();
-    let (count, examples) = counts.shapes.entry(shape).or_default();
-    *count += 1;
-    if examples.len() < EXAMPLES {
-        examples.push(format!(
+    let same = shape.starts_with("same methods");
+    let text = || {
+        format!(
             "stop {} ours {} theirs {}",
             stop.name(),
             list(hotspot, memory, &ours, &theirs),
             list(hotspot, memory, &theirs, &ours)
-        ));
+        )
+    };
+    let mut counts = COUNTS.lock();
+    if count > 0 {
+        counts.same += u64::from(same);
+        if !same {
+            counts.differing.push(case(trace, snapshot, frames, stop, text()));
+        } else if counts.same.is_multiple_of(CONTROL) {
+            counts.control.push(case(trace, snapshot, frames, stop, text()));
+        }
     }
+    let (count, examples) = counts.shapes.entry(shape).or_default();
+    *count += 1;
+    if examples.len() < EXAMPLES {
+        examples.push(text());
+    }
+}
+
+/// What is kept of a sample for the judge.
+fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop, text: String) -> Case {
+    let ids = IDS.lock();
+    let capture = &snapshot.head.capture;
+    let stack = StackCopy::new(capture.stack_low, snapshot.stack);
+    let mut ours: Vec<Activation> = Vec::new();
+    let (mut newer, mut second) = (None, None);
+    for frame in frames {
+        let place = frame.place();
+        let newer = newer.replace(*frame);
+        if place.pc.0 != capture.pc {
+            second.get_or_insert(place.sp);
+        }
+        let Some(method) = frame.method() else {
+            let outside = matches!(frame, Frame::Entry { .. } | Frame::Native { .. } | Frame::Gap { .. });
+            if let Some(newer) = ours.last_mut().filter(|_| outside) {
+                newer.called_from_outside = true;
+            }
+            continue;
+        };
+        let is_there = match (newer, ours.last()) {
+            // Inlined into the same frame.
+            (Some(newer), Some(last)) if newer.place() == place => last.is_there,
+            _ if place.pc.0 == capture.pc => true,
+            // Left by a jump, at a poll.
+            _ if ours.is_empty() && place.pc.0 == capture.saved_exception_pc => true,
+            _ => returns_to(place, newer, capture, &stack),
+        };
+        ours.push(Activation {
+            id: ids.as_ref().and_then(|ids| ids.get(&method.0)).copied().unwrap_or(0),
+            bci: frame.bci().map_or(-1, |bci| bci.0),
+            called_from_outside: false,
+            is_there,
+            is_listed: place.pc.0 != capture.pc
+                && VM.get().is_some_and(|(hotspot, memory)| hotspot.is_listed_call(*memory, place.pc)),
+        });
+    }
+    let cut = (!stop.is_complete()).then(|| stop.name());
+    let compiled = matches!(frames.first(), Some(Frame::Compiled { .. }));
+    let no_frame = compiled && second.is_some_and(|sp| sp.wrapping_sub(8) == capture.sp);
+    Case { ours, theirs: theirs.to_vec(), cut, no_frame, top: running(frames), text }
+}
+
+/// Whether a return address to a frame is on the stack and has not been popped: in the word below it, in the fixed place
+/// of an interpreted callee (which may have moved away for its locals), or in rax while an adapter holds it. A compiled
+/// callee that is being deoptimised may be several interpreter frames already, linked by fp.
+/// In a frame that is to be deoptimised the VM replaces the address by that of a handler in the same piece of code.
+fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, stack: &StackCopy) -> bool {
+    let blob = |pc| VM.get().and_then(|(hotspot, memory)| hotspot.blob_at(*memory, pc).ok());
+    let means = |word: u64| {
+        word == place.pc.0 || blob(Pc(word)).is_some_and(|handler| blob(place.pc) == Some(handler))
+    };
+    let on_stack = |at: u64| at >= capture.sp && stack.word(at).is_some_and(means);
+    let by_callee = match newer {
+        Some(Frame::Interpreted { bci: None, .. }) if capture.rax == place.pc.0 => true,
+        Some(Frame::Interpreted { .. } | Frame::NativeMethod { .. } | Frame::Compiled { .. }) => {
+            let first = newer.map(|frame| frame.place().fp);
+            let mut links = std::iter::successors(first, |fp| stack.word(*fp)).take(MAX_LINKS);
+            links.any(|fp| fp < place.sp && on_stack(fp.wrapping_add(8)))
+        }
+        _ => false,
+    };
+    by_callee || on_stack(place.sp.wrapping_sub(8))
+}
+
+/// What the thread runs, down to the first frame of a method.
+fn running(frames: &[Frame]) -> String {
+    let mut text = String::new();
+    for frame in frames {
+        let part = match frame {
+            Frame::Interpreted { bci: None, .. } => "interpreted method being entered",
+            Frame::Interpreted { .. } => "interpreted method",
+            Frame::Compiled { .. } => "compiled method",
+            Frame::NativeMethod { .. } => "native method",
+            Frame::Stub { blob, .. } => &blob_name(*blob),
+            Frame::Entry { .. } => "entry",
+            Frame::Native { .. } | Frame::Gap { .. } => "C code",
+        };
+        if !text.ends_with(part) {
+            let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { " called by " });
+        }
+        if frame.method().is_some() {
+            break;
+        }
+    }
+    text
+}
+
+fn blob_name(blob: Blob) -> String {
+    let mut bytes = [0; 64];
+    let name = VM.get().and_then(|(hotspot, memory)| {
+        let length = hotspot.blob_name(*memory, blob, &mut bytes).ok()?;
+        Some(String::from_utf8_lossy(bytes.get(..length.min(64))?).into_owned())
+    });
+    name.unwrap_or_else(|| "stub".to_owned())
 }
 
 /// Names the relation of two lists.
@@ -140,9 +278,9 @@ fn symbol(hotspot: &HotSpot, memory: &LiveMemory, symbol: Symbol) -> String {
     String::from_utf8_lossy(bytes.get(..length.min(128)).unwrap_or_default()).into_owned()
 }
 
-/// Counts by shape, most first, with examples.
-pub(super) fn report() {
-    let counts = COUNTS.lock();
+/// Counts by shape, most first, with examples, and verdicts.
+pub(super) fn report(jvmti: &Jvmti) {
+    let counts = std::mem::take(&mut *COUNTS.lock());
     let mut shapes: Vec<_> = counts.shapes.iter().collect();
     shapes.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
     for (shape, (count, examples)) in shapes {
@@ -152,4 +290,30 @@ pub(super) fn report() {
         }
     }
     log::complain(&format!("agct difference: {} x not compared", counts.missing));
+    let mut files = ClassFiles::new(*jvmti);
+    let (verdicts, texts) = judge::judge_all(&counts.differing, &mut files);
+    for (verdict, count) in verdicts {
+        let (who, rule) = match verdict {
+            Verdict::Ours(rule) => ("ours", rule),
+            Verdict::Theirs(rule) => ("theirs", rule),
+            Verdict::Undecided(rule) => ("undecided", rule),
+        };
+        log::complain(&format!("agct judged: {count} x {who}: {rule}"));
+    }
+    texts.iter().for_each(|text| log::complain(&format!("agct example: {text}")));
+    let mut found = Control::default();
+    for (number, case) in counts.control.iter().enumerate() {
+        let link = &mut |caller, bci, callee| files.link(caller, bci, callee);
+        judge::control(case, number, &mut found, link);
+    }
+    found
+        .texts
+        .iter()
+        .take(2 * EXAMPLES)
+        .for_each(|text| log::complain(&format!("agct example: control {text}")));
+    for (link, count) in found.links {
+        log::complain(&format!("agct control: {count} x {link}"));
+    }
+    log::complain(&format!("agct control: {} x frame taken out", found.removed.0));
+    log::complain(&format!("agct control: {} x noticed", found.removed.1));
 }

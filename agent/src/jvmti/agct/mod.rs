@@ -4,7 +4,7 @@
 //! Approach: after our capture the handler calls AsyncGetCallTrace with the same context and counts the cycles of each.
 //! Its frames stay in a buffer until the sampler thread has walked our copy of the same stack ([`differences`]), and
 //! where a class is prepared, a quiet place on arbitrary stacks, our walk is compared with GetStackTrace ([`quiet`]).
-//! At the end a few lines report costs and differences.
+//! At the end a few lines report costs and differences, and who is right where the lists differ ([`judge`]).
 //! Sources: HotSpot `prims/forte.cpp` (JDK 11 to 25): CLASS_LOAD events must be on and jmethodIDs made beforehand.
 
 use std::ffi::c_void;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use jni::sys::{jclass, jint, jmethodID, jobject};
-use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
+use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use queue::Histogram;
+use sampler_thread::snapshot::Snapshot;
 use stackwalk::{Frame, HotSpot, LiveMemory, Stop};
 
 use super::{ClassRef, Jvmti, JvmtiError};
@@ -21,12 +22,18 @@ use crate::arena::{self, ThreadSlot};
 use crate::log;
 use crate::signal::ucontext::cycles;
 
+mod class_files;
 mod differences;
+mod judge;
 mod quiet;
 
 const DEPTH: usize = 2048;
 /// Traces kept for the sampler thread: at a tick of 4 ms on 2 processors, those of two seconds.
 const TRACES: usize = 1024;
+/// `can_get_bytecodes` in the first word of the capabilities.
+const BYTECODES: u32 = 1 << 3;
+/// `can_get_constant_pool` in the second.
+const CONSTANT_POOL: u32 = 1 << 3;
 
 #[repr(C)]
 struct CallFrame {
@@ -65,6 +72,11 @@ static FAILED: AtomicU64 = AtomicU64::new(0);
 
 /// Makes jmethodIDs for every class, as AsyncGetCallTrace needs, and prepares the buffers.
 pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(), JvmtiError> {
+    jvmti.add_capabilities(&jvmtiCapabilities {
+        _bindgen_bitfield_1_: BYTECODES,
+        _bindgen_bitfield_2_: CONSTANT_POOL,
+        ..jvmtiCapabilities::default()
+    })?;
     callbacks.ClassLoad = Some(class_load);
     callbacks.ClassPrepare = Some(class_prepare);
     jvmti.set_callbacks(callbacks)?;
@@ -74,10 +86,10 @@ pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(),
 
 /// Looks the function up; `env_offset` is the distance from a JavaThread to its JNI environment.
 pub fn start(jvmti: &Jvmti, env_offset: u64, hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
-    for class in jvmti.loaded_classes() {
-        jvmti.touch_methods(class);
-    }
     differences::start(Arc::clone(&hotspot), memory);
+    for class in jvmti.loaded_classes() {
+        differences::learn(jvmti.touch_methods(class));
+    }
     quiet::start(hotspot, memory);
     let Ok(buffers) = arena::map_forever(TRACES * size_of::<Kept>()) else {
         return;
@@ -136,7 +148,7 @@ fn trace_of(ticks: u64) -> *mut Kept {
 }
 
 /// Compares our walk of a request with the trace the handler kept for it; called by the sampler thread.
-pub fn walked(slot: u32, ticks: u64, frames: &[Frame], stop: Stop) {
+pub fn walked(slot: u32, ticks: u64, snapshot: &Snapshot, frames: &[Frame], stop: Stop) {
     let kept = trace_of(ticks);
     if BUFFERS.load(Ordering::Acquire) == 0 {
         return;
@@ -164,11 +176,12 @@ pub fn walked(slot: u32, ticks: u64, frames: &[Frame], stop: Stop) {
     let start = unsafe { &raw const (*kept).frames };
     // SAFETY: as above; `length` frames were written.
     let theirs = unsafe { std::slice::from_raw_parts(start.cast::<CallFrame>(), length) };
-    differences::compare(count, theirs.iter().map(|frame| (frame.method as u64, frame.bci)), frames, stop);
+    let theirs: Vec<_> = theirs.iter().map(|frame| (frame.method as u64, frame.bci)).collect();
+    differences::compare(count, &theirs, snapshot, frames, stop);
 }
 
-/// A line with both costs, and lines with the differences.
-pub fn report() {
+/// A line with both costs, and lines with the differences; to be called on a thread of the VM.
+pub fn report(jvmti: &Jvmti) {
     let line = |histogram: &Histogram| {
         let snapshot = histogram.snapshot();
         let quantile = |q| snapshot.quantile(q).unwrap_or(0);
@@ -182,7 +195,7 @@ pub fn report() {
         line(&THEIRS),
         FAILED.load(Ordering::Relaxed)
     ));
-    differences::report();
+    differences::report(jvmti);
     quiet::report();
 }
 
@@ -203,7 +216,7 @@ unsafe extern "C" fn class_prepare<Env>(
     // SAFETY: the VM passes our environment.
     let jvmti = unsafe { Jvmti::from_raw(jvmti) };
     // SAFETY: and a reference to the class.
-    jvmti.touch_methods(unsafe { ClassRef::new(class) });
+    differences::learn(jvmti.touch_methods(unsafe { ClassRef::new(class) }));
     let thread = (env as u64).wrapping_add_signed(-ENV_OFFSET.load(Ordering::Acquire));
     if ENV_OFFSET.load(Ordering::Acquire) != 0 {
         quiet::compare(&jvmti, thread);

@@ -1,0 +1,306 @@
+//! Who is right where the two lists of methods differ, by rules that need neither walk.
+//!
+//! Problem: a count of differences says nothing about their cause, and looking at examples is no proof.
+//! Approach: three kinds of evidence. The class files say which method the bytecode of a frame calls ([`ClassFiles`]).
+//! The copy of the stack says whether a frame is still there: its return address lies at or above sp, or it is where the
+//! thread was stopped. And a thread's stack ends at its first frame, not in the middle. A difference is decided by a rule
+//! with a name, or it is undecided.
+//! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still there.
+//! A control tells how often the first kind of evidence holds for lists that are the same, and how often it notices
+//! that a frame was taken out of one.
+
+use std::collections::BTreeMap;
+
+use super::class_files::{ClassFiles, Link};
+
+/// A frame of ours that has a method.
+#[derive(Debug, Clone)]
+pub(super) struct Activation {
+    /// jmethodID, 0 if there is none.
+    pub(super) id: u64,
+    /// Bytecode index or -1.
+    pub(super) bci: i32,
+    /// The VM or native code lies between this frame and the next older one.
+    pub(super) called_from_outside: bool,
+    /// Its return address, or that into its code's deoptimisation handler, lies at or above sp, or the thread was
+    /// stopped in its code.
+    pub(super) is_there: bool,
+    /// Its return address is one that the compiled code lists as that of a call.
+    pub(super) is_listed: bool,
+}
+
+/// One difference, or one list that is the same.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) ours: Vec<Activation>,
+    /// jmethodID and bytecode index.
+    pub(super) theirs: Vec<(u64, i32)>,
+    /// Name of the reason why ours ends, if not at the thread's first frame.
+    pub(super) cut: Option<&'static str>,
+    /// The newest method is compiled, and sp is where it is without a frame: before it is built, or after.
+    pub(super) no_frame: bool,
+    /// What the thread was running.
+    pub(super) top: String,
+    /// Both lists, for people.
+    pub(super) text: String,
+}
+
+/// Who is right, and the rule that says so.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone)]
+pub(super) enum Verdict {
+    Ours(String),
+    Theirs(String),
+    Undecided(String),
+}
+
+/// What the control found.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// Neighbours in lists that are the same, by link.
+    pub(super) links: BTreeMap<&'static str, u64>,
+    /// Lists from which a frame was taken, and how many of those were found out.
+    pub(super) removed: (u64, u64),
+    /// Lists with a contradiction.
+    pub(super) texts: Vec<String>,
+}
+
+/// Decides a difference.
+pub(super) fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+    let ours: Vec<u64> = case.ours.iter().map(|frame| frame.id).collect();
+    let theirs: Vec<u64> = case.theirs.iter().map(|frame| frame.0).collect();
+    if let Some(newer) = place_in(&ours, &theirs) {
+        return they_left_out(case, newer, link);
+    }
+    if let Some(newer) = place_in(&theirs, &ours) {
+        return we_left_out(case, newer, link);
+    }
+    if let (Some(stop), true) = (case.cut, ours.is_empty()) {
+        return Verdict::Theirs(format!("ours is cut and says so: {stop}"));
+    }
+    let common = ours.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (our_rest, their_rest) = (ours.len() - common, theirs.len() - common);
+    let our_links = our_links(case, 0, our_rest, link);
+    let their_links: Vec<Link> =
+        case.theirs.windows(2).take(their_rest).map(|pair| link(pair[1].0, pair[1].1, pair[0].0)).collect();
+    let ours_holds = our_links.iter().all(|link| link.holds());
+    let contradicts = |links: &[Link]| links.contains(&Link::Contradicts);
+    let are_there = case.ours.iter().take(our_rest + 1).all(|frame| frame.is_there);
+    let proven = ours_holds && are_there && case.cut.is_none();
+    if common == 0
+        && let Some(stop) = case.cut
+    {
+        return Verdict::Theirs(format!("ours is cut and says so: {stop}"));
+    }
+    if proven && case.ours.first().is_some_and(|newest| newest.is_listed) {
+        return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
+    }
+    match (contradicts(&our_links), contradicts(&their_links)) {
+        (false, true) if proven => {
+            Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top))
+        }
+        (true, false) => Verdict::Theirs(format!("a frame of ours is not called by the next: {}", case.top)),
+        (false, false) => Verdict::Undecided(format!("either is possible: {}", case.top)),
+        _ => Verdict::Undecided(format!("neither is possible, or unknown: {}", case.top)),
+    }
+}
+
+/// Where `part` lies in `whole`, as a number of newest elements before it: at the old end if it can, else the new end.
+fn place_in(whole: &[u64], part: &[u64]) -> Option<usize> {
+    if part.is_empty() {
+        return None;
+    }
+    let last = whole.len().checked_sub(part.len())?;
+    std::iter::once(last).chain(0..last).find(|&at| whole.get(at..at + part.len()) == Some(part))
+}
+
+/// Links of `count` frames of ours from `first` on to the next older ones.
+fn our_links(
+    case: &Case,
+    first: usize,
+    count: usize,
+    link: &mut impl FnMut(u64, i32, u64) -> Link,
+) -> Vec<Link> {
+    let pairs = case.ours.windows(2).skip(first).take(count);
+    pairs
+        .map(|pair| match pair {
+            [callee, _] if callee.called_from_outside => Link::Outside,
+            [callee, caller] => link(caller.id, caller.bci, callee.id),
+            _ => Link::Unknown,
+        })
+        .collect()
+}
+
+/// Theirs is a stretch of ours, `newer` frames from the new end.
+fn they_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+    let end = newer + case.theirs.len();
+    let older = case.ours.len() - end;
+    let name = match (newer, older) {
+        (_, 0) => format!("{newer} newest: {}", case.top),
+        (0, _) => "all below a frame that is not the thread's first".to_owned(),
+        _ => format!("{newer} newest, and all below a frame that is not the thread's first: {}", case.top),
+    };
+    let mut links = our_links(case, 0, newer, link);
+    links.extend(our_links(case, end - 1, older, link));
+    let left_out = case.ours.iter().enumerate().filter(|(at, _)| *at < newer || *at >= end);
+    let are_there = left_out.clone().all(|(_, frame)| frame.is_there);
+    if links.contains(&Link::Contradicts) {
+        return Verdict::Theirs(format!("ours has frames that are not called by the next: {}", case.top));
+    }
+    if older > 0 && case.cut.is_some() {
+        return Verdict::Undecided(format!("both end early: {}", case.top));
+    }
+    if !links.iter().all(|link| link.holds()) {
+        return Verdict::Undecided(format!("left out, callers unknown: {name}"));
+    }
+    if !are_there {
+        return Verdict::Undecided(format!("left out, below sp: {name}"));
+    }
+    Verdict::Ours(format!("left out {name}"))
+}
+
+/// Ours is a stretch of theirs, `newer` frames from the new end.
+fn we_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+    let older = case.theirs.len() - newer - case.ours.len();
+    if older > 0 {
+        return match case.cut {
+            Some(stop) => Verdict::Theirs(format!("ours is cut and says so: {stop}")),
+            None => Verdict::Theirs("ours ends at what is not the thread's first frame".to_owned()),
+        };
+    }
+    let mut pairs = case.theirs.windows(2).take(newer);
+    if pairs.any(|pair| link(pair[1].0, pair[1].1, pair[0].0) == Link::Contradicts) {
+        return Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top));
+    }
+    if case.ours.first().is_some_and(|newest| newest.is_listed && newest.is_there) {
+        return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
+    }
+    if case.no_frame {
+        return Verdict::Ours(format!(
+            "theirs has calls inlined into a frame that is not built: {}",
+            case.top
+        ));
+    }
+    Verdict::Undecided(format!("theirs has {newer} more newest: {}", case.top))
+}
+
+/// Counts the links of a list that is the same, and whether taking one of its frames out is noticed.
+pub(super) fn control(
+    case: &Case,
+    number: usize,
+    found: &mut Control,
+    link: &mut impl FnMut(u64, i32, u64) -> Link,
+) {
+    for link in our_links(case, 0, usize::MAX, link) {
+        let name = match link {
+            Link::Named => "named",
+            Link::Linked => "linked at run time",
+            Link::Outside => "called from outside",
+            Link::Contradicts => "contradicts",
+            Link::Unknown => "unknown",
+        };
+        *found.links.entry(name).or_default() += 1;
+    }
+    if our_links(case, 0, usize::MAX, link).contains(&Link::Contradicts) {
+        found.texts.push(case.text.clone());
+    }
+    if case.ours.len() < 3 {
+        return;
+    }
+    let mut cut = case.clone();
+    let at = 1 + number % (case.ours.len() - 2);
+    let removed = cut.ours.remove(at);
+    // Of a method that calls itself, and of what is linked at run time, nobody could tell.
+    let telling = |neighbour: usize| case.ours.get(neighbour).is_some_and(|frame| frame.id != removed.id);
+    let links = our_links(case, at - 1, 2, link);
+    if !telling(at - 1) || !telling(at + 1) || links != [Link::Named, Link::Named] {
+        return;
+    }
+    found.removed.0 += 1;
+    let links = our_links(&cut, 0, usize::MAX, link);
+    found.removed.1 += u64::from(links.contains(&Link::Contradicts));
+}
+
+/// Verdicts of all cases with their counts, and the texts of those not decided for ours.
+pub(super) fn judge_all(cases: &[Case], files: &mut ClassFiles) -> (BTreeMap<Verdict, u64>, Vec<String>) {
+    let (mut counts, mut texts) = (BTreeMap::new(), Vec::new());
+    for case in cases {
+        let verdict = judge(case, &mut |caller, bci, callee| files.link(caller, bci, callee));
+        if !matches!(verdict, Verdict::Ours(_)) {
+            texts.push(format!("{verdict:?}: {}", case.text));
+        }
+        *counts.entry(verdict).or_default() += 1;
+    }
+    (counts, texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method n is called by method n + 1 at bytecode n, and by nothing else.
+    fn link(caller: u64, bci: i32, callee: u64) -> Link {
+        let named = caller == callee + 1 && u64::try_from(bci).is_ok_and(|bci| bci == callee);
+        if named { Link::Named } else { Link::Contradicts }
+    }
+
+    fn case(ours: &[u64], theirs: &[u64]) -> Case {
+        let bci = |id: u64| i32::try_from(id).expect("small") - 1;
+        let frame = |id: &u64| Activation {
+            id: *id,
+            bci: bci(*id),
+            called_from_outside: false,
+            is_there: true,
+            is_listed: false,
+        };
+        Case {
+            ours: ours.iter().map(frame).collect(),
+            theirs: theirs.iter().map(|id| (*id, bci(*id))).collect(),
+            cut: None,
+            no_frame: false,
+            top: "test".to_owned(),
+            text: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_list_whose_neighbours_call_each_other_is_right() {
+        let whole = [1, 2, 3, 4, 5];
+        let ours = |theirs: &[u64]| matches!(judge(&case(&whole, theirs), &mut link), Verdict::Ours(_));
+        assert!(ours(&[2, 3, 4, 5]), "the newest is missing");
+        assert!(ours(&[1, 2, 3]), "the oldest are missing");
+        assert!(ours(&[2, 3]), "both are missing");
+        assert!(ours(&[1, 2, 4, 5]), "one in the middle is missing");
+        assert!(ours(&[7, 1, 2, 3, 4, 5]), "one too many");
+        let theirs = |ours: &[u64]| matches!(judge(&case(ours, &whole), &mut link), Verdict::Theirs(_));
+        assert!(theirs(&[1, 2, 4, 5]));
+        assert!(theirs(&[1, 2, 3]));
+        let undecided = |case: &Case| matches!(judge(case, &mut link), Verdict::Undecided(_));
+        let mut newest = case(&[2, 3, 4], &[1, 2, 3, 4]);
+        assert!(undecided(&newest), "the newest of theirs may be running");
+        newest.ours[0].is_listed = true;
+        assert!(!undecided(&newest), "its caller is calling something else");
+        newest = Case { no_frame: true, ..case(&[2, 3, 4], &[1, 2, 3, 4]) };
+        assert!(!undecided(&newest), "it would need a frame");
+    }
+
+    #[test]
+    fn ours_needs_frames_that_are_there_and_a_true_end() {
+        let verdict = |case: &Case| judge(case, &mut link);
+        let mut gone = case(&[1, 2, 3], &[2, 3]);
+        gone.ours[0].is_there = false;
+        assert!(matches!(verdict(&gone), Verdict::Undecided(_)));
+        let cut = Case { cut: Some("bad_frame"), ..case(&[1, 2, 3], &[1, 2]) };
+        assert!(matches!(verdict(&cut), Verdict::Undecided(_)));
+        let mut wrong = case(&[9, 2, 3], &[2, 3]);
+        assert!(matches!(verdict(&wrong), Verdict::Theirs(_)));
+        wrong.ours[0].called_from_outside = true;
+        assert!(matches!(verdict(&wrong), Verdict::Ours(_)), "the VM can call anything");
+    }
+
+    #[test]
+    fn the_control_notices_what_is_taken_out() {
+        let mut found = Control::default();
+        control(&case(&[1, 2, 3, 4], &[1, 2, 3, 4]), 1, &mut found, &mut link);
+        assert_eq!((found.links.get("named"), found.removed), (Some(&3), (1, 1)));
+    }
+}
