@@ -108,7 +108,11 @@ impl Budget {
         let factor = self.factor(&round);
         // Below the tick a period is a wish: the kernel fires once a tick, and the cost is that of the tick.
         let true_ns = period_ns.max(bounds.tick_ns);
-        let wanted_ns = if factor == 1.0 { period_ns } else { (true_ns as f64 * factor) as u64 };
+        let wanted_ns = match factor {
+            1.0 => period_ns,
+            factor if factor < 1.0 && period_ns <= bounds.tick_ns => bounds.shortest_ns,
+            factor => (true_ns as f64 * factor) as u64,
+        };
         wanted_ns.clamp(bounds.shortest_ns, bounds.longest_ns.max(bounds.shortest_ns))
     }
 
