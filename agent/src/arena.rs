@@ -16,6 +16,8 @@ use libc::{c_int, c_void, siginfo_t};
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
+use crate::signal::expiry::{Grid, PERIODS};
+
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
 pub const MAX_THREADS: u32 = 1 << 16;
 
@@ -33,6 +35,8 @@ pub struct ThreadSlot {
     pub stack_high: AtomicU64,
     /// Cycles of the thread's last handler run; only the thread itself touches it.
     pub last_cycles: AtomicU64,
+    /// Which timer of the thread is the present one, and what has expired under it.
+    pub grid: Grid,
     /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; only the completeness of the
     /// last drain leans on it (`crate::session`).
     pub busy: AtomicBool,
@@ -58,8 +62,8 @@ pub struct Shared {
     pub pool: SnapshotPool<'static>,
     /// Which queues have requests.
     pub ready: ReadySet<'static>,
-    /// Sampling interval in nanoseconds.
-    pub interval_ns: u64,
+    /// Timer periods in nanoseconds, by number; entries that are in use do not change.
+    pub periods: [AtomicU64; PERIODS],
     /// Most stack bytes copied.
     pub max_stack: u64,
     /// Where a `JavaThread` keeps what the walker needs.
@@ -117,6 +121,13 @@ pub fn shared() -> Option<&'static Shared> {
 impl Shared {
     /// Cache lines it takes.
     pub const LINES: usize = size_of::<Self>().div_ceil(64);
+
+    /// Timer period of this number, in nanoseconds. Signal safe.
+    #[inline]
+    pub fn period_ns(&self, number: u8) -> u64 {
+        // Relaxed: written before the first timer with this number was made.
+        self.periods.get(usize::from(number)).map_or(0, |period| period.load(Ordering::Relaxed))
+    }
 
     /// The slot a signal's value points at, if it is one of ours. Signal safe.
     pub fn slot_at(&self, pointer: *const c_void) -> Option<(u32, &'static ThreadSlot)> {

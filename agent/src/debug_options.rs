@@ -12,8 +12,7 @@ use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 
 /// What values look like, for the message to the user.
-pub const FORM: &str =
-    "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stops, shift:N or broken-layout";
+pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, retune:50ms, stops, shift:N or broken-layout";
 
 /// What experiments hold still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +21,8 @@ pub struct DebugOptions {
     pub queues: SizeRange,
     /// When the sampler drains.
     pub pace: PaceTuning,
+    /// How often the timers' period changes for no reason.
+    pub retune: Option<Duration>,
     /// What the sampler does with each walk besides its sample.
     pub probe: Probe,
     /// Names are read from a wrong place, to see that the self-test notices.
@@ -31,7 +32,8 @@ pub struct DebugOptions {
 impl Default for DebugOptions {
     fn default() -> Self {
         let queues = SizeRange { start: Capacity::Entries16, most: Capacity::Entries2048 };
-        Self { queues, pace: PaceTuning::default(), probe: Probe::default(), broken_layout: false }
+        let (pace, probe) = (PaceTuning::default(), Probe::default());
+        Self { queues, pace, retune: None, probe, broken_layout: false }
     }
 }
 
@@ -44,6 +46,7 @@ impl DebugOptions {
             "queue" => self.queues = sizes(value)?,
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
+            "retune" => self.retune = Some(time()?),
             "shift" => self.probe.shifted_walks = value.parse().ok()?,
             "stops" if value.is_empty() => self.probe.stops = true,
             "broken-layout" if value.is_empty() => self.broken_layout = true,
@@ -90,6 +93,7 @@ mod tests {
         assert_eq!(queues("queue:64/fixed"), Some((64, 64)));
         assert_eq!(queues("queue:16..2048/fixed"), Some((16, 16)));
         assert_eq!(set("drain:5ms").and_then(|options| options.pace.period), Some(Duration::from_millis(5)));
+        assert_eq!(set("retune:50ms").and_then(|options| options.retune), Some(Duration::from_millis(50)));
         assert_eq!(
             set("pause-drain:9ms").and_then(|options| options.pace.pause),
             Some(Duration::from_millis(9))
@@ -98,9 +102,17 @@ mod tests {
 
     #[test]
     fn mistakes() {
-        for text in
-            ["queue", "queue:", "queue:0", "queue:4096", "queue:64..32", "drain:0ms", "drain:5", "sleep:5ms"]
-        {
+        for text in [
+            "queue",
+            "queue:",
+            "queue:0",
+            "queue:4096",
+            "queue:64..32",
+            "drain:0ms",
+            "drain:5",
+            "sleep:5ms",
+            "retune:",
+        ] {
             assert_eq!(set(text), None, "{text}");
         }
     }

@@ -22,6 +22,7 @@ pub mod session;
 pub mod signal;
 pub mod tasks;
 pub mod threads;
+pub mod tick;
 #[allow(unsafe_code, reason = "raw timer system calls")]
 pub mod timer;
 

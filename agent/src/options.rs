@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sampler_thread::delivery::DEFAULT_WINDOW;
+use sampler_thread::tuning;
 
 use crate::debug_options::{self, DebugOptions};
 
@@ -29,11 +30,16 @@ pub const DEFAULT_MAX_STACK: usize = 512 * 1024;
 /// Smallest and largest accepted `maxstack`.
 pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 
+/// Smallest and largest accepted `budget` in millionths.
+///
+/// Waking and looking for threads alone takes about a thousandth of a busy processor.
+pub const BUDGET_RANGE: std::ops::RangeInclusive<u64> = 1_000..=500_000;
+
 /// Smallest and largest accepted `window` in bytes: one message, and what nobody misses on a server.
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, as the error for an unknown one lists them.
-const KNOWN: &str = "mode, interval, rate, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, \
+const KNOWN: &str = "mode, interval, rate, budget, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, \
      gcdrain, debug, strict";
 /// Longest wait of a garbage collection pause when `gcdrain` is not given.
 ///
@@ -68,6 +74,10 @@ pub struct Options {
     pub mode: Mode,
     /// CPU time between two expirations of a thread's timer.
     pub interval: Duration,
+    /// Samples per second of the whole machine that the interval was made from, and follows.
+    pub rate: Option<u64>,
+    /// Most CPU time the profiler may take, in millionths of the process's; lengthens the interval.
+    pub budget_ppm: Option<u64>,
     /// Signal number, or `None` for the first free real-time signal.
     pub signal: Option<i32>,
     /// Collector to stream to.
@@ -99,6 +109,8 @@ impl Default for Options {
         Self {
             mode: Mode::CpuTime,
             interval: DEFAULT_INTERVAL,
+            rate: None,
+            budget_ppm: None,
             signal: None,
             collector: None,
             certificates: None,
@@ -163,6 +175,7 @@ impl std::error::Error for OptionError {}
 
 const RATE_FORM: &str =
     "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s";
+const BUDGET_FORM: &str = "a share of the program's CPU time between 0.1% and 50%, as in 1%";
 const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)";
 const PAUSE_BUDGET_FORM: &str = "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)";
 const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
@@ -196,8 +209,12 @@ impl Options {
         let need = |option| value.filter(|v| !v.is_empty()).ok_or(OptionError::NoValue(option));
         match name {
             "mode" => self.mode = parse_mode(need("mode")?)?,
-            "interval" => self.interval = parse_interval(need("interval")?)?,
-            "rate" => self.interval = parse_rate(need("rate")?, processors())?,
+            "interval" => (self.rate, self.interval) = (None, parse_interval(need("interval")?)?),
+            "rate" => {
+                let (rate, interval) = parse_rate(need("rate")?, processors())?;
+                (self.rate, self.interval) = (Some(rate), interval);
+            }
+            "budget" => self.budget_ppm = Some(parse_budget(need("budget")?)?),
             "signal" => self.signal = Some(parse_signal(need("signal")?)?),
             "collector" => self.collector = Some(parse_collector(need("collector")?)?),
             "file" => {
@@ -280,21 +297,33 @@ fn parse_size(value: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// `500/s`: the interval at which all processors, when busy, yield that many samples per second together.
-fn parse_rate(value: &str, processors: u64) -> Result<Duration, OptionError> {
+/// `500/s`: the rate, and the interval at which all processors, when busy, yield that many samples per second together.
+fn parse_rate(value: &str, processors: u64) -> Result<(u64, Duration), OptionError> {
     let refuse = || bad("rate", value, RATE_FORM);
-    let (number, unit) = split_number(value).ok_or_else(refuse)?;
-    if unit != "/s" {
-        return Err(refuse());
-    }
-    let nanos = processors.saturating_mul(1_000_000_000).checked_div(number).ok_or_else(refuse)?;
+    let (rate, unit) = split_number(value).ok_or_else(refuse)?;
+    let nanos = tuning::period_of_rate(rate, processors).filter(|_| unit == "/s").ok_or_else(refuse)?;
     let interval = Duration::from_nanos(nanos);
-    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some(interval).ok_or_else(refuse)
+    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some((rate, interval)).ok_or_else(refuse)
 }
 
-/// Processors this process may use, as its cgroup and affinity have it.
-fn processors() -> u64 {
+/// Processors this process may use, as the affinity of the calling thread and its cgroup's quota have it.
+pub fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
+}
+
+/// `1%`, with up to four decimals, in millionths.
+fn parse_budget(value: &str) -> Result<u64, OptionError> {
+    let parse = || {
+        let number = value.strip_suffix('%')?;
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
+            return None;
+        }
+        let parts: u64 = format!("{whole}{decimals:0<4}").parse().ok()?;
+        BUDGET_RANGE.contains(&parts).then_some(parts)
+    };
+    parse().ok_or_else(|| bad("budget", value, BUDGET_FORM))
 }
 
 fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
@@ -371,127 +400,4 @@ impl fmt::Display for Collector {
 }
 
 #[cfg(test)]
-mod tests {
-    use sampler_thread::probe::Probe;
-
-    use super::*;
-
-    #[track_caller]
-    fn check_error(text: &str, expected: &str) {
-        assert_eq!(Options::parse(text).expect_err(text).to_string(), expected);
-    }
-
-    #[test]
-    fn all_options_together() {
-        let options = Options::parse(
-            "mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,log=debug,strict",
-        )
-        .expect("valid");
-        assert_eq!(options.interval, Duration::from_micros(500));
-        assert_eq!(options.signal, Some(libc::SIGPROF));
-        assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
-        assert_eq!(options.max_stack, 65_536);
-        assert_eq!(options.log, tracing::level_filters::LevelFilter::DEBUG);
-        assert!(options.strict);
-    }
-
-    #[test]
-    fn units_of_interval() {
-        for (text, nanos) in
-            [("20000ns", 20_000), ("10us", 10_000), ("1ms", 1_000_000), ("2s", 2_000_000_000)]
-        {
-            let options = Options::parse(&format!("file=x,interval={text}")).expect(text);
-            assert_eq!(options.interval, Duration::from_nanos(nanos), "{text}");
-        }
-    }
-
-    #[test]
-    fn pause_budgets() {
-        for (text, micros) in [("off", 0), ("0us", 0), ("200us", 200), ("100ms", 100_000)] {
-            let options = Options::parse(&format!("file=x,gcdrain={text}")).expect(text);
-            assert_eq!(options.pause_budget, Duration::from_micros(micros), "{text}");
-        }
-        assert_eq!(Options::parse("file=x").expect("valid").pause_budget, DEFAULT_PAUSE_BUDGET);
-    }
-
-    #[test]
-    fn a_rate_is_shared_by_the_processors() {
-        assert_eq!(parse_rate("500/s", 1), Ok(Duration::from_millis(2)));
-        assert_eq!(parse_rate("500/s", 64), Ok(Duration::from_millis(128)));
-        for text in ["0/s", "500", "500/m", "/s", "-1/s", "99999999999999999999/s", "1000000000/s"] {
-            check_error(
-                &format!("file=x,rate={text}"),
-                &format!("option 'rate': '{text}' is not {RATE_FORM}"),
-            );
-        }
-    }
-
-    #[test]
-    fn mistakes_are_named() {
-        check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
-        check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
-        check_error(
-            "file=x,interval=99999999999999999999s",
-            &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
-        );
-        check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
-        check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {PAUSE_BUDGET_FORM}"));
-        check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
-        check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
-        check_error(
-            "debug=queue:3g,file=x",
-            &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
-        );
-        check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
-        check_error("file=", "option 'file' needs a value, as in file=...");
-        check_error(
-            "collector=nowhere",
-            "option 'collector': 'nowhere' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
-        );
-        check_error(
-            "collector=tls:h",
-            "option 'collector': 'tls:h' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
-        );
-        check_error("file=x,window=1", "option 'window': '1' is not a size between 16k and 256m, as in 4m");
-        check_error("file=x,tokenfile=/dev/null", "cannot read tokenfile=/dev/null: it is empty");
-        check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
-        check_error(
-            "signal=11,file=x",
-            "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)",
-        );
-    }
-
-    #[test]
-    fn a_collector_beyond_this_machine() {
-        let options =
-            Options::parse("collector=tls:h:4171,ca=/c.pem,token=t,window=1m,insecure").expect("valid");
-        assert_eq!(options.collector, Some(Collector::Tls("h:4171".to_owned())));
-        assert_eq!(options.certificates, Some(PathBuf::from("/c.pem")));
-        assert_eq!((options.token.as_str(), options.window, options.insecure), ("t", 1 << 20, true));
-    }
-
-    #[test]
-    fn hooks_add_up() {
-        let options =
-            Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
-        assert_eq!(options.debug.probe, Probe { stops: true, shifted_walks: 100 });
-        assert!(options.debug.broken_layout);
-        let form = debug_options::FORM;
-        for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {
-            let expected = format!("option 'debug': '{text}' is not {form}");
-            check_error(&format!("file=x,debug={text}"), &expected);
-        }
-    }
-
-    #[test]
-    fn strict_is_seen_in_a_broken_string() {
-        assert!(is_strict("bogus=1,strict,interval=x"));
-        assert!(!is_strict("file=strict,interval=10ms"));
-    }
-
-    #[test]
-    fn process_id_in_file_names() {
-        let options = Options::parse("file=/tmp/p-%p.tickwalk").expect("valid");
-        assert_eq!(options.file, Some(PathBuf::from(format!("/tmp/p-{}.tickwalk", std::process::id()))));
-    }
-}
+mod tests;

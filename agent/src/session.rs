@@ -9,12 +9,13 @@
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::delivery::{Delivery, Target, TlsError};
 use sampler_thread::sink::{Destinations, FileSink};
+use sampler_thread::tuning::Tuning;
 use sampler_thread::unloading::{Detector, Unloading};
 use sampler_thread::{Sampler, SessionFacts, clock};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
@@ -227,7 +228,7 @@ impl Session {
         let frozen = frozen_offsets(jni, &hotspot, memory);
         let (shared, rings) = make_shared(&options, offsets, frozen, signal)?;
         signal::install(signal).map_err(StartError::Signal)?;
-        let registry = Arc::new(Registry::new(shared, rings, signal, options.interval));
+        let registry = Arc::new(Registry::new(shared, rings, signal));
         let session = session_facts(&options, &jvmti, &hotspot);
         if let Some(target) = collector {
             let excluded = Arc::clone(&registry);
@@ -247,6 +248,12 @@ impl Session {
             hotspot: Arc::clone(&hotspot),
             unloading: Arc::clone(&unloading),
             evidence,
+            tuning: Tuning {
+                interval_ns: nanos(options.interval),
+                rate: options.rate,
+                budget_ppm: options.budget_ppm,
+                hook: options.debug.retune,
+            },
             debug: options.debug,
         };
         let sampler = start_sampler(host, Arc::clone(&hotspot), memory, session, destinations)?;
@@ -361,7 +368,9 @@ fn make_shared(
         slots: arena::map_slots().map_err(StartError::Memory)?,
         pool,
         ready: ReadySet::new(arena::flags_in(flags)),
-        interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
+        periods: std::array::from_fn(|number| {
+            AtomicU64::new(if number == 0 { nanos(options.interval) } else { 0 })
+        }),
         max_stack: options.max_stack as u64,
         offsets,
         frozen,
@@ -384,6 +393,10 @@ fn start_sampler(
     Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn session_facts(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> SessionFacts {
     let property = |name| jvmti.system_property(name).unwrap_or_default();
     // A fresh RandomState is seeded by the kernel; hashing nothing with it gives 64 random bits.
@@ -400,7 +413,7 @@ fn session_facts(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> Session
         jdk_major: hotspot.jdk_major(),
         command: property("sun.java.command"),
         host: host.trim_end().to_owned(),
-        interval_ns: u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX),
+        interval_ns: nanos(options.interval),
         kernel_tick_ns: clock::kernel_tick_nanos(),
         wall_clock_ns: clock::wall_nanos(),
         monotonic_ns: clock::monotonic_nanos(),

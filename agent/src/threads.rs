@@ -12,7 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
@@ -23,29 +23,29 @@ use sampler_thread::host::{
 use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 use sampler_thread::self_test::{SelfTest, Trust};
+use sampler_thread::tuning::Tuning;
 use sampler_thread::unloading::Unloading;
 use stackwalk::{HotSpot, LiveMemory};
 
 use crate::arena::{self, Shared, ThreadSlot};
 use crate::debug_options::DebugOptions;
 use crate::jvmti::vm_memory;
+use crate::options;
 use crate::rings::RingMemory;
 use crate::self_test::{self, Evidence};
 use crate::signal::ucontext::cycles;
 use crate::tasks;
+use crate::tick;
 use crate::timer::Timer;
 
 mod discovery;
+mod periods;
 mod rotation;
+mod timers;
 
 use discovery::Discovery;
+use periods::Periods;
 use rotation::{Rotation, Turn};
-
-/// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
-///
-/// A timer that has expired when it is armed fires inside ThreadStart, and would charge every short thread's time to the
-/// start of threads; 20 to 60 us after arming the thread runs its own code (JDK 17, 2.6 GHz).
-const SOONEST_FIRST_NS: u64 = 100_000;
 
 /// How often the bounds of a thread's stack are looked for: on stacks of coroutines it would be at every tick.
 const STACK_LOOKS: u8 = 3;
@@ -67,6 +67,10 @@ struct Entry {
     facts: ThreadFacts,
     timer: Option<Timer>,
     turn: Turn,
+    /// CPU time that the expirations of former timers have covered.
+    expired_ns: u64,
+    /// Periods that had expired when the thread's unfinished part was found too large for the period it should get.
+    held_back: Option<u64>,
     /// How often the bounds of its stack were looked for.
     stack_looks: u8,
     /// Value of `Inner::looks` when the entry was made; younger entries cannot be missing from an older listing.
@@ -103,6 +107,9 @@ struct Inner {
     discovery: Discovery,
     carry_ns: u64,
     rotation: Rotation,
+    periods: Periods,
+    /// Timers replaced by one with another period.
+    replaced: u64,
     stopped: bool,
     warned: bool,
 }
@@ -111,15 +118,14 @@ struct Inner {
 pub struct Registry {
     shared: &'static Shared,
     signal: i32,
-    interval: Duration,
     inner: Mutex<Inner>,
 }
 
 impl Registry {
     /// An empty registry.
-    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32, interval: Duration) -> Self {
+    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32) -> Self {
         let inner = Inner { rings, ..Inner::default() };
-        Self { shared, signal, interval, inner: Mutex::new(inner) }
+        Self { shared, signal, inner: Mutex::new(inner) }
     }
 
     /// Leaves a thread of ours out of the profile.
@@ -197,6 +203,12 @@ impl Registry {
         }
     }
 
+    /// What is known of a thread now.
+    fn facts(&self, entry: &Entry) -> ThreadFacts {
+        let expired_ns = self.slot(entry.facts.slot).map(|slot| entry.expired_ns(self.shared, slot));
+        ThreadFacts { expired_ns: expired_ns.unwrap_or(0), ..entry.facts.clone() }
+    }
+
     fn slot(&self, slot: u32) -> Option<&'static ThreadSlot> {
         self.shared.slots.get(slot as usize)
     }
@@ -209,9 +221,11 @@ impl Registry {
         if let Some(java) = java {
             announce(slot, java);
         }
-        let interval_ns = self.shared.interval_ns;
-        let carried_ns = inner.carry_ns.min(interval_ns - (interval_ns / 2).min(SOONEST_FIRST_NS));
-        let armed = self.arm(tid, slot, carried_ns.cast_signed());
+        let number = inner.periods.target();
+        let carried_ns = inner.carry_ns.min(timers::largest_part(self.shared.period_ns(number)));
+        // What a former owner's timer left is not this thread's.
+        slot.grid.switch(slot.grid.key().next(number));
+        let armed = self.arm(tid, slot, |_| carried_ns.cast_signed());
         let (timer, armed_ns) = match armed {
             Ok((timer, armed_ns)) => (Some(timer), armed_ns),
             Err(error) => {
@@ -241,12 +255,15 @@ impl Registry {
             carried_ns,
             before_timer_ns: armed_ns.saturating_sub(known_ns),
             coverage,
+            expired_ns: 0,
             ended_ns: None,
         };
         let made_at = inner.looks;
         if let Some(place) = inner.entries.get_mut(index as usize) {
-            *place = Some(Entry { facts, timer, turn: Turn::default(), stack_looks: 0, made_at });
+            let (turn, expired_ns, held_back, stack_looks) = (Turn::default(), 0, None, 0);
+            *place = Some(Entry { facts, timer, turn, expired_ns, held_back, stack_looks, made_at });
         }
+        inner.periods.enter(number);
         inner.by_tid.insert(tid, index);
         Some(index)
     }
@@ -283,16 +300,6 @@ impl Registry {
             }
         }
         Some(index)
-    }
-
-    /// Starts a timer whose first expiration comes `unfinished_ns` early; returns the clock it was armed at.
-    fn arm(&self, tid: i32, slot: &'static ThreadSlot, unfinished_ns: i64) -> io::Result<(Timer, u64)> {
-        let context = std::ptr::from_ref(slot).cast_mut().cast();
-        let timer = Timer::create(tid, self.signal, context)?;
-        let armed_ns = thread_cpu_nanos(tid)?;
-        let first = armed_ns.saturating_add(self.shared.interval_ns).saturating_sub_signed(unfinished_ns);
-        timer.start(Duration::from_nanos(first), self.interval)?;
-        Ok((timer, armed_ns))
     }
 
     fn warn_once(&self, inner: &mut Inner, error: &io::Error) {
@@ -377,13 +384,19 @@ pub struct SampledProcess {
     pub unloading: Arc<Unloading>,
     /// What the self-test compares walks with.
     pub evidence: Option<Evidence>,
+    /// What the period of timers follows.
+    pub tuning: Tuning,
     /// What experiments hold still.
     pub debug: DebugOptions,
 }
 
 impl Host for SampledProcess {
     fn ready(&self) -> Vec<u32> {
-        let used = u32::try_from(self.registry.inner.lock().entries.len()).unwrap_or(u32::MAX);
+        let used = {
+            let mut inner = self.registry.inner.lock();
+            inner.periods.drain_begins();
+            u32::try_from(inner.entries.len()).unwrap_or(u32::MAX)
+        };
         self.registry.shared.ready.take(used).collect()
     }
 
@@ -460,11 +473,12 @@ impl Host for SampledProcess {
 
     fn thread(&self, slot: u32) -> Option<ThreadFacts> {
         let inner = self.registry.inner.lock();
-        inner.entries.get(slot as usize)?.as_ref().map(|entry| entry.facts.clone())
+        Some(self.registry.facts(inner.entries.get(slot as usize)?.as_ref()?))
     }
 
     fn threads(&self) -> Vec<ThreadFacts> {
-        self.registry.inner.lock().entries.iter().flatten().map(|entry| entry.facts.clone()).collect()
+        let inner = self.registry.inner.lock();
+        inner.entries.iter().flatten().map(|entry| self.registry.facts(entry)).collect()
     }
 
     fn ended(&self) -> Vec<ThreadFacts> {
@@ -472,7 +486,7 @@ impl Host for SampledProcess {
         let ended = std::mem::take(&mut inner.ended);
         ended
             .iter()
-            .filter_map(|slot| Some(inner.entries.get(*slot as usize)?.as_ref()?.facts.clone()))
+            .filter_map(|slot| Some(self.registry.facts(inner.entries.get(*slot as usize)?.as_ref()?)))
             .collect()
     }
 
@@ -480,6 +494,9 @@ impl Host for SampledProcess {
         let mut inner = self.registry.inner.lock();
         if let Some(place) = inner.entries.get_mut(slot as usize) {
             *place = None;
+        }
+        if let Some(slot) = self.registry.slot(slot) {
+            inner.periods.leave(slot.grid.key().period());
         }
         inner.free.push(slot);
         inner.carry_ns = inner.carry_ns.saturating_add(handed_on_ns);
@@ -514,8 +531,32 @@ impl Host for SampledProcess {
         self.registry.inner.lock().rings.give_back(ring);
     }
 
-    fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64) {
-        self.registry.rotate(accounted);
+    fn rotate_timers(&self) {
+        self.registry.rotate();
+    }
+
+    fn period_ns(&self, number: u8) -> u64 {
+        self.registry.shared.period_ns(number)
+    }
+
+    fn aim_period(&self, period_ns: u64) -> bool {
+        self.registry.aim(period_ns)
+    }
+
+    fn retune_timers(&self) {
+        self.registry.retune();
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.tuning
+    }
+
+    fn processors(&self) -> u64 {
+        options::processors()
+    }
+
+    fn measure_tick(&self, most_cpu_ns: u64) -> Option<u64> {
+        tick::measure(self.registry.signal, most_cpu_ns)
     }
 
     fn timers(&self) -> TimerCounts {

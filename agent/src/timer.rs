@@ -67,6 +67,19 @@ impl Drop for Timer {
     }
 }
 
+/// Takes one pending `signal` of the calling thread, which has it blocked; whether there was one. Does not wait.
+pub fn take_signal(signal: i32) -> bool {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the call makes it an empty set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set was just made.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    let at_once = timespec(Duration::ZERO);
+    // SAFETY: set and time are valid; what the signal says is not asked for.
+    let taken = unsafe { libc::sigtimedwait(set.as_ptr(), std::ptr::null_mut(), &raw const at_once) };
+    taken == signal
+}
+
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) }
 }

@@ -13,11 +13,12 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use queue::{Capacity, LostCause, ReadySet, RingEnds, SlabClass, SnapshotPool};
+use queue::{Capacity, Lost, LostCause, ReadySet, RingEnds, SlabClass, SnapshotPool};
 use sampler_thread::snapshot::{Snapshot, SnapshotHead};
 use stackwalk::ThreadOffsets;
 use tickwalk::arena::{self, Shared};
-use tickwalk::{signal, timer::Timer};
+use tickwalk::signal::{self, expiry::Key};
+use tickwalk::timer::Timer;
 
 static IN_HANDLER_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static TICKING: AtomicI32 = AtomicI32::new(0);
@@ -96,7 +97,7 @@ fn publish(signal: i32) -> &'static Shared {
         slots: arena::map_slots().expect("memory"),
         pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
         ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
-        interval_ns: INTERVAL_NS,
+        periods: std::array::from_fn(|number| AtomicU64::new((number as u64 + 1) * INTERVAL_NS)),
         max_stack: 128 << 10,
         offsets: offsets(),
         frozen: None,
@@ -137,6 +138,7 @@ fn own_stack() -> std::ops::Range<u64> {
 struct Seen {
     requests: u64,
     periods: u64,
+    period: u8,
     markers: u64,
 }
 
@@ -150,6 +152,7 @@ fn drain(shared: &'static Shared, marker: u64, seen: &mut Seen) {
         for request in requests {
             seen.requests += 1;
             seen.periods += request.periods();
+            seen.period = request.flags.period();
             let view = shared.pool.view(request.snapshot, request.snapshot_len as usize).expect("a snapshot");
             let Snapshot { head, stack, .. } = Snapshot::read(view.bytes()).expect("a head");
             let SnapshotHead { capture, previous_cycles, .. } = head;
@@ -237,17 +240,28 @@ fn real_ticks_neither_allocate_nor_get_lost() {
         "sampled {sampled} of {burnt} ns"
     );
 
+    // The timer is replaced by one with another period: signals of the old one come too late and stand for nothing.
+    let next = Key::default().next(2);
+    let expired = slot.grid.switch(next);
+    assert_eq!(expired, SENT + seen.periods - periods_before, "every expiration was claimed once");
+    let before = seen.requests;
+    send(signal, libc::SI_TIMER, slot_address);
+    assert_eq!(lost(LostCause::Overtaken), Lost { cause: LostCause::Overtaken, count: 1, nanos: 0 });
+    send(signal, libc::SI_TIMER, next.signal_value(slot));
+    drain(shared, marker[0], &mut seen);
+    assert_eq!((seen.requests, seen.period), (before + 1, 2), "the request says which period it is");
+
     // What is not ours goes to whom it belongs.
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 0);
     send(signal, libc::SI_QUEUE, slot_address);
     send(signal, libc::SI_TIMER, std::ptr::null());
-    send(signal, libc::SI_TIMER, slot_address.wrapping_byte_add(8));
+    send(signal, libc::SI_TIMER, slot_address.wrapping_byte_add(64));
     send(signal, libc::SI_TIMER, std::ptr::from_ref(&marker).cast());
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 4);
 
     // After the end, a late signal is counted and captures nothing.
     shared.stopping.store(true, Ordering::Release);
-    send(signal, libc::SI_TIMER, slot_address);
+    send(signal, libc::SI_TIMER, next.signal_value(slot));
     assert_eq!(lost(LostCause::Stopping).count, 1);
 
     assert_eq!(shared.pool.stats().in_use(), 0, "every slab came back");

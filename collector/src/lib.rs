@@ -35,6 +35,7 @@ pub mod profile;
 pub mod quantity;
 pub mod query;
 pub mod recording;
+pub mod sampling;
 pub mod store;
 pub mod summary;
 pub mod trust;

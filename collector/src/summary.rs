@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::profile::Profile;
 use crate::quantity;
 use crate::query::threads::{ThreadRow, threads};
+use crate::sampling::{self, Sampling};
 use crate::trust::{SelfTest, Unloading};
 
 /// Cause of losses between agent and recording: sent according to the account, but never received.
@@ -28,6 +29,8 @@ pub const TRUSTED: f64 = 0.95;
 pub struct Summary {
     pub samples: u64,
     pub requests: u64,
+    pub resolved: u64,
+    pub failed: BTreeMap<String, u64>,
     pub cpu_ns: CpuTime,
     pub explained: f64,
     pub stops: BTreeMap<String, u64>,
@@ -37,6 +40,7 @@ pub struct Summary {
     pub queue: Queue,
     pub delivery: Delivery,
     pub timers: Timers,
+    pub sampling: Sampling,
     pub jvm: Jvm,
     pub interval_ns: u64,
     pub process_cpu_ns: u64,
@@ -114,6 +118,7 @@ pub struct Queue {
     pub pool_high_water: u64,
     pub most_bytes: u64,
     pub lost_after_growth: u64,
+    pub drain_ns: Quantiles,
 }
 
 /// How the samples came from the agent; all zero for a recording the agent wrote itself.
@@ -168,6 +173,8 @@ impl Summary {
         let samples = profile.total().samples;
         let stops: BTreeMap<String, u64> =
             statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect();
+        let (failed, sampling) = (sampling::failed(&statistics), Sampling::new(&statistics));
+        let drain = statistics.drain_ns.unwrap_or_default();
         let handler = statistics.handler_cycles.unwrap_or_default();
         let walk = statistics.walk_ns.unwrap_or_default();
         let queue = statistics.queue.unwrap_or_default();
@@ -177,6 +184,8 @@ impl Summary {
         Summary {
             samples,
             requests: statistics.requests.max(samples),
+            resolved: statistics.resolved,
+            failed,
             cpu_ns,
             explained,
             stops: if stops.is_empty() { stops_of_samples(profile) } else { stops },
@@ -201,6 +210,7 @@ impl Summary {
                 lost_after_growth: queue.lost_after_growth,
                 pool_bytes: queue.pool_bytes,
                 pool_exhausted: queue.pool_exhausted,
+                drain_ns: quantiles(&drain),
             },
             delivery: Delivery {
                 connections: delivery.connections,
@@ -215,6 +225,7 @@ impl Summary {
                 turns: timers.turns,
                 without_slot: timers.without_slot,
             },
+            sampling,
             jvm: Jvm {
                 version: hello.jvm_version.clone(),
                 name: hello.jvm_name.clone(),

@@ -22,6 +22,7 @@ pub struct Workload {
     jvm_options: Vec<String>,
     record_options: Vec<String>,
     kill_after_cpu_ns: Option<u64>,
+    pin_after_cpu_ns: Option<u64>,
     pending_signals: Option<u64>,
 }
 
@@ -34,6 +35,7 @@ impl Workload {
             jvm_options: Vec::new(),
             record_options: Vec::new(),
             kill_after_cpu_ns: None,
+            pin_after_cpu_ns: None,
             pending_signals: None,
         }
     }
@@ -59,6 +61,12 @@ impl Workload {
     /// Kills the JVM with SIGKILL once the workload has told of this much burnt CPU time.
     pub fn kill_after_cpu_ns(mut self, nanos: u64) -> Self {
         self.kill_after_cpu_ns = Some(nanos);
+        self
+    }
+
+    /// Leaves the JVM one processor once the workload has told of this much burnt CPU time.
+    pub fn pin_after_cpu_ns(mut self, nanos: u64) -> Self {
+        self.pin_after_cpu_ns = Some(nanos);
         self
     }
 
@@ -141,8 +149,12 @@ impl Workload {
     }
 
     fn finish(&self, command: Command) -> Finished {
-        let mut killed = false;
+        let (mut killed, mut pinned) = (false, false);
         run_watched(command, |pid, cpu_ns| {
+            if self.pin_after_cpu_ns.is_some_and(|limit| cpu_ns >= limit) && !pinned {
+                pin(pid);
+                pinned = true;
+            }
             if self.kill_after_cpu_ns.is_some_and(|limit| cpu_ns >= limit) && !killed {
                 kill(pid, Signal::SIGKILL).expect("the JVM still runs");
                 killed = true;
@@ -164,6 +176,17 @@ fn run_watched(command: Command, mut on_progress: impl FnMut(Pid, u64)) -> Finis
             on_progress(Pid::from_raw(i32::try_from(pid).expect("a process id")), cpu_ns);
         }
     })
+}
+
+/// Restricts all threads of a process to the first processor this one may use.
+fn pin(pid: Pid) {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
+    let first: String = allowed.trim().chars().take_while(char::is_ascii_digit).collect();
+    let mut command = Command::new("taskset");
+    command.args(["--all-tasks", "--cpu-list", "--pid", &first, &pid.to_string()]);
+    let outcome = command.output().expect("taskset, of util-linux");
+    assert!(outcome.status.success(), "{outcome:?}");
 }
 
 /// Signals and timers that the processes of this user hold now, as the limit counts them.

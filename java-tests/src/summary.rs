@@ -13,6 +13,10 @@ pub struct Summary {
     pub samples: u64,
     /// Requests the handlers left and the sampler thread drained.
     pub requests: u64,
+    /// Requests walked to their roots.
+    pub resolved: u64,
+    /// The others, by cause.
+    pub failed: BTreeMap<String, u64>,
     /// The account of the whole process.
     pub cpu_ns: CpuTime,
     /// Share of the kernel's CPU time that samples stand for, 0 to 1.
@@ -31,6 +35,8 @@ pub struct Summary {
     pub delivery: Delivery,
     /// Timers and threads.
     pub timers: Timers,
+    /// The period of the timers.
+    pub sampling: Sampling,
     /// The profiled JVM.
     pub jvm: Jvm,
     /// CPU time between two expirations of a thread's timer.
@@ -112,6 +118,8 @@ pub struct ThreadAccount {
     pub carried_ns: i64,
     /// Left to another thread at its end.
     pub handed_on_ns: i64,
+    /// Covered by expirations as the handlers counted them.
+    pub expired_ns: i64,
     /// Number of its samples.
     pub samples: u64,
 }
@@ -194,6 +202,27 @@ pub struct Timers {
     pub turns: u64,
 }
 
+/// The period of the timers.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Sampling {
+    /// CPU time between two expirations, at the end.
+    pub period_ns: u64,
+    /// The shortest it may be, as configured or as rate and processors make it.
+    pub shortest_ns: u64,
+    /// How often it changed.
+    pub changes: u64,
+    /// Timers replaced for that.
+    pub replaced: u64,
+    /// The kernel's tick, 0 if it was not found out.
+    pub tick_ns: u64,
+    /// Processors that share a rate.
+    pub processors: u64,
+    /// Most that the profiler may take, 0 to 1.
+    pub budget: f64,
+    /// What it took while the budget was watched.
+    pub cost: f64,
+}
+
 /// The profiled JVM.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Jvm {
@@ -218,6 +247,41 @@ impl Summary {
             [thread] => thread,
             ref found => panic!("{} threads '{name}' in {:?}", found.len(), self.threads),
         }
+    }
+
+    /// The longest period timers can have had.
+    fn longest_period_ns(&self) -> i64 {
+        let changed = self.sampling.changes > 0;
+        if changed { self.interval_ns.max(1_000_000_000) } else { self.interval_ns }
+    }
+
+    /// Asserts that every request became a whole stack or failed for a cause, and that what the handlers counted is what
+    /// was sampled or lost.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn assert_requests_are_explained(&self) {
+        let failed: u64 = self.failed.values().sum();
+        assert_eq!(
+            self.requests,
+            self.resolved + failed,
+            "requests and what became of them: {:?}",
+            self.failed
+        );
+        assert_eq!(self.failed.get("no_thread"), None, "requests of threads that nobody knows");
+        if !self.complete || self.delivery.unnamed_ns > 0 {
+            return;
+        }
+        assert_eq!(self.requests, self.samples, "every request is a sample, whole or not");
+        let late = ["no_timer", "not_received"].iter().filter_map(|cause| self.cpu_ns.lost.get(*cause));
+        let expired: i64 = self.threads.iter().map(|thread| thread.expired_ns).sum();
+        assert_eq!(
+            expired,
+            self.cpu_ns.sampled + self.cpu_ns.lost_total() - late.sum::<i64>(),
+            "what the handlers counted, and what was sampled or lost with a request: {:?}",
+            self.cpu_ns
+        );
     }
 
     /// Asserts that the account of the process and of every thread closes and holds nothing negative.
@@ -248,7 +312,7 @@ impl Summary {
             // 250 Hz) that falls into the thread's running time. A thread that runs in bursts shorter than a tick is
             // missed by chance: what it burns until a tick meets it is exponential with the tick as its mean, so
             // 15 ticks are exceeded once in 3 million threads.
-            let bound = self.interval_ns + 60_000_000;
+            let bound = self.longest_period_ns() + 60_000_000;
             assert!(thread.unfinished_ns <= bound, "more than an unfinished period in {thread:?}");
         }
         // The kernel's clock of the process is a witness of its own: what no thread's account holds is at most the
@@ -265,6 +329,7 @@ impl Summary {
         let samples: u64 = self.threads.iter().map(|thread| thread.samples).sum();
         assert_eq!(samples, self.samples, "samples of the threads and of the process");
         let walks: u64 = self.stops.values().sum();
+        self.assert_requests_are_explained();
         assert_eq!(walks, self.samples, "every sample's walk ended for one counted reason: {:?}", self.stops);
         assert!((0.0..=1.0).contains(&self.explained), "explained is {}", self.explained);
     }

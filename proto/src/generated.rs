@@ -252,6 +252,48 @@ pub struct Statistics {
     pub self_tests: ::prost::alloc::vec::Vec<SelfTest>,
     #[prost(message, optional, tag = "24")]
     pub timers: ::core::option::Option<TimerStatistics>,
+    /// requests walked to their root; requests = resolved + failed
+    #[prost(uint64, tag = "26")]
+    pub resolved: u64,
+    /// requests that were not, by cause
+    #[prost(message, repeated, tag = "27")]
+    pub failed: ::prost::alloc::vec::Vec<Counter>,
+    #[prost(message, optional, tag = "28")]
+    pub sampling: ::core::option::Option<Sampling>,
+}
+/// Which period timers have, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Sampling {
+    /// CPU time between two expirations of a thread's timer, now
+    #[prost(uint64, tag = "1")]
+    pub period_ns: u64,
+    /// as configured, or as rate and processors make it
+    #[prost(uint64, tag = "2")]
+    pub shortest_ns: u64,
+    /// how often the period changed
+    #[prost(uint64, tag = "3")]
+    pub changes: u64,
+    /// timers replaced for that
+    #[prost(uint64, tag = "4")]
+    pub replaced: u64,
+    /// threads that still have another period
+    #[prost(uint64, tag = "5")]
+    pub stragglers: u64,
+    /// shortest time between two expirations, measured at start; 0 = unknown
+    #[prost(uint64, tag = "6")]
+    pub tick_ns: u64,
+    /// that share a rate; 0 = no rate was asked for
+    #[prost(uint64, tag = "7")]
+    pub processors: u64,
+    /// most CPU time of the profiler, in millionths; 0 = no budget
+    #[prost(uint64, tag = "8")]
+    pub budget_ppm: u64,
+    /// what the profiler burnt while the budget was watched
+    #[prost(uint64, tag = "9")]
+    pub cost_ns: u64,
+    /// CPU time of the process in that time
+    #[prost(uint64, tag = "10")]
+    pub cost_of_ns: u64,
 }
 /// How the agent gets on with its collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -349,6 +391,9 @@ pub struct ThreadAccount {
     pub ended: bool,
     #[prost(uint64, tag = "9")]
     pub before_timer_ns: u64,
+    /// covered by expirations as the handlers counted them: sampled_ns + lost by them
+    #[prost(uint64, tag = "10")]
+    pub expired_ns: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lost {

@@ -30,15 +30,23 @@ pub enum LostCause {
     Stopping,
     /// The delivery carried no context that could be trusted.
     BadContext,
+    /// The signal arrived after its timer had been replaced; it stands for no time, as the next timer was told of it.
+    Overtaken,
 }
 
 impl LostCause {
     /// Number of causes.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
 
     /// All causes, in the order of [`LostCause::index`].
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::QueueFull, Self::PoolExhausted, Self::NoTimer, Self::Stopping, Self::BadContext];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::QueueFull,
+        Self::PoolExhausted,
+        Self::NoTimer,
+        Self::Stopping,
+        Self::BadContext,
+        Self::Overtaken,
+    ];
 
     /// Stable name for the wire and for people, in snake_case.
     pub const fn name(self) -> &'static str {
@@ -48,6 +56,7 @@ impl LostCause {
             Self::NoTimer => "no_timer",
             Self::Stopping => "stopping",
             Self::BadContext => "bad_context",
+            Self::Overtaken => "overtaken",
         }
     }
 

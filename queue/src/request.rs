@@ -65,7 +65,25 @@ impl RequestFlags {
     /// The interrupted thread is one the host's managed code runs on, so `thread_state` is meaningful.
     pub const IN_JAVA_THREAD: Self = Self(1 << 2);
 
-    /// The raw bits, for the wire and for flags that users of this crate define above bit 7.
+    /// First of the four bits that hold [`RequestFlags::period`].
+    const PERIOD_SHIFT: u32 = 8;
+
+    /// These flags with the number of the timer period the request was fired with, 0 to 15; higher bits are cut off.
+    ///
+    /// The interval may change while requests are in flight, so each says which one it stands for. What the number means
+    /// is the host's to know.
+    #[must_use]
+    pub const fn with_period(self, number: u8) -> Self {
+        let cleared = self.0 & !(0xf << Self::PERIOD_SHIFT);
+        Self(cleared | ((number & 0xf) as u16) << Self::PERIOD_SHIFT)
+    }
+
+    /// Number of the timer period, 0 to 15.
+    pub const fn period(self) -> u8 {
+        (self.0 >> Self::PERIOD_SHIFT) as u8 & 0xf
+    }
+
+    /// The raw bits, for the wire and for flags that users of this crate define above bit 11.
     pub const fn bits(self) -> u16 {
         self.0
     }

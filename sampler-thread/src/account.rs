@@ -111,11 +111,6 @@ impl Account {
             .collect()
     }
 
-    /// CPU time that expirations have covered: sampled, or lost with a request.
-    pub fn expired_ns(&self, counters: &LostCounters) -> u64 {
-        self.sampled_ns.saturating_add(counters.total_nanos())
-    }
-
     /// CPU time that no expiration has covered yet.
     pub fn unfinished_ns(&self, counters: &LostCounters) -> u64 {
         let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
@@ -134,6 +129,7 @@ impl Account {
             handed_on_ns: handed_on_ns.unwrap_or(0),
             ended: handed_on_ns.is_some(),
             before_timer_ns: self.facts.before_timer_ns,
+            expired_ns: self.facts.expired_ns,
         }
     }
 }
@@ -178,6 +174,7 @@ mod tests {
             carried_ns,
             before_timer_ns: 0,
             coverage: Coverage::default(),
+            expired_ns: 0,
             ended_ns: None,
         }
     }

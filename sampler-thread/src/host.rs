@@ -15,6 +15,7 @@ use stackwalk::{Frame, Stop};
 use crate::probe::Probe;
 use crate::self_test::{SelfTest, Trust};
 use crate::snapshot::Snapshot;
+use crate::tuning::Tuning;
 use crate::unloading::Unloading;
 
 pub use proto::v1::ThreadKind;
@@ -44,6 +45,8 @@ pub struct ThreadFacts {
     pub before_timer_ns: u64,
     /// Whether, and since when not, the thread has a timer.
     pub coverage: Coverage,
+    /// CPU time that expirations of its timers have covered, as the handlers counted it, in nanoseconds.
+    pub expired_ns: u64,
     /// Last reading of the thread's CPU clock that counts: when it ended, or when profiling stopped.
     pub ended_ns: Option<u64>,
 }
@@ -101,6 +104,12 @@ pub struct TimerCounts {
     pub turns: u64,
     /// Threads that found no slot, and are not in the account at all.
     pub without_slot: u64,
+    /// How often new timers were given another period.
+    pub changes: u64,
+    /// Timers that were replaced by one with another period.
+    pub replaced: u64,
+    /// Threads that have another period than new timers get.
+    pub stragglers: u64,
 }
 
 /// A thread that ticked while the bounds of its stack were unknown, so that nothing of it was copied.
@@ -143,9 +152,20 @@ pub trait Host: Send {
     /// What the tests at start say, and what may be shown because of them.
     fn self_tests(&self) -> (Trust, Vec<SelfTest>);
     /// Where the kernel grants fewer timers than there are threads: passes them on to threads that ran without.
-    ///
-    /// `accounted` tells the CPU time that a slot's samples and losses stand for.
-    fn rotate_timers(&self, accounted: &dyn Fn(u32) -> u64);
+    fn rotate_timers(&self);
+    /// The timer period of this number, in nanoseconds.
+    fn period_ns(&self, number: u8) -> u64;
+    /// Gives timers from now on this period, in nanoseconds; false if that is not possible before some more drains.
+    fn aim_period(&self, period_ns: u64) -> bool;
+    /// Replaces timers that have another period, as far as that can be done now; to be called after a drain.
+    fn retune_timers(&self);
+    /// What the period follows.
+    fn tuning(&self) -> Tuning;
+    /// Processors the process may use now.
+    fn processors(&self) -> u64;
+    /// Shortest time between two expirations of a CPU timer, measured on the calling thread, which must be the sampler,
+    /// in at most so much CPU time; `None` if that could not be found out now.
+    fn measure_tick(&self, most_cpu_ns: u64) -> Option<u64>;
     /// How many threads have timers.
     fn timers(&self) -> TimerCounts;
     /// Memory of all request queues.

@@ -10,6 +10,7 @@
 
 pub mod account;
 pub mod batch;
+pub mod budget;
 pub mod clock;
 pub mod delivery;
 pub mod host;
@@ -26,6 +27,7 @@ mod sizes;
 pub mod snapshot;
 mod stats;
 mod ticks;
+pub mod tuning;
 pub mod unloading;
 mod worker;
 

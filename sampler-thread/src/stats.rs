@@ -11,6 +11,14 @@ pub struct Stats {
     pub requests: u64,
     /// Samples put into batches.
     pub samples: u64,
+    /// Requests whose stacks were walked to their roots.
+    pub resolved: u64,
+    /// The others, by what was in the way.
+    failed: Vec<(&'static str, u64)>,
+    /// Cycles of all handler runs that were told of.
+    pub handler_ticks: u64,
+    /// CPU time of drains that found requests, in nanoseconds.
+    pub drains_cpu_ns: u64,
     /// Walks by stop reason.
     stops: Vec<(&'static str, u64)>,
     /// Time stamp counter cycles per run of the signal handler.
@@ -36,6 +44,10 @@ impl Default for Stats {
         Self {
             requests: 0,
             samples: 0,
+            resolved: 0,
+            failed: Vec::new(),
+            handler_ticks: 0,
+            drains_cpu_ns: 0,
             stops: Vec::new(),
             handler_cycles: Histogram::new(),
             walk_ns: Histogram::new(),
@@ -52,10 +64,12 @@ impl Default for Stats {
 impl Stats {
     /// Counts the end of one walk.
     pub fn count_stop(&mut self, name: &'static str) {
-        match self.stops.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, count)) => *count += 1,
-            None => self.stops.push((name, 1)),
-        }
+        add_one(&mut self.stops, name);
+    }
+
+    /// Counts a request that became no whole stack, or no sample at all.
+    pub fn count_failed(&mut self, cause: &'static str) {
+        add_one(&mut self.failed, cause);
     }
 
     /// Counts the frames of one sample whose methods may have been unloaded.
@@ -77,11 +91,24 @@ impl Stats {
 
     /// Walks by stop reason, as messages.
     pub fn stops(&self) -> Vec<v1::Counter> {
-        self.stops
-            .iter()
-            .map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count })
-            .collect()
+        messages(&self.stops)
     }
+
+    /// Requests that became no whole stack, by cause, as messages.
+    pub fn failed(&self) -> Vec<v1::Counter> {
+        messages(&self.failed)
+    }
+}
+
+fn add_one(counts: &mut Vec<(&'static str, u64)>, name: &'static str) {
+    match counts.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((name, 1)),
+    }
+}
+
+fn messages(counts: &[(&'static str, u64)]) -> Vec<v1::Counter> {
+    counts.iter().map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count }).collect()
 }
 
 /// A histogram as a message, empty buckets left out.

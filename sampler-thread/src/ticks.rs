@@ -34,6 +34,14 @@ impl TickClock {
         self.newest = reading;
     }
 
+    /// How long `ticks` of the counter take, in nanoseconds; 0 before the second reading.
+    pub fn duration_ns(&self, ticks: u64) -> u64 {
+        let ticks_run = self.newest.ticks.saturating_sub(self.first.ticks);
+        let ns_run = self.newest.ns.saturating_sub(self.first.ns);
+        let ns = u128::from(ticks) * u128::from(ns_run) / u128::from(ticks_run.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
     /// CLOCK_MONOTONIC, in nanoseconds, when the counter read `ticks`.
     pub fn nanos(&self, ticks: u64) -> u64 {
         let ticks_run = self.newest.ticks.saturating_sub(self.first.ticks);
@@ -58,6 +66,7 @@ mod tests {
         clock.read(Reading { ticks: 27_000, ns: 10_050 });
         assert_eq!(clock.nanos(27_000), 10_050);
         assert_eq!(clock.nanos(14_000), 5_050);
+        assert_eq!(clock.duration_ns(2_600), 1_000);
         assert_eq!(clock.nanos(28_000), 10_050, "never after the newest reading");
     }
 }

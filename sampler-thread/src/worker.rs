@@ -18,6 +18,7 @@ use stackwalk::{Capture, HotSpot, Memory};
 
 use crate::account::{Account, add_lost};
 use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::budget::Spent;
 use crate::clock;
 use crate::host::{Host, ThreadFacts, UnboundedStack};
 use crate::intern::Dictionaries;
@@ -29,9 +30,15 @@ use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
 use crate::sizes::Sizes;
 use crate::snapshot::Snapshot;
-use crate::stats::{Stats, histogram_message};
+use crate::stats::Stats;
 use crate::ticks::{Reading, TickClock};
+use crate::tuning::Tuner;
 use crate::unloading::Unloading;
+
+mod report;
+mod tune;
+
+use tune::Tick;
 
 /// How often threads that did not tell us are looked for.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
@@ -47,6 +54,9 @@ const LONGEST_DRAIN: Duration = Duration::from_millis(100);
 const BATCH_SAMPLES: usize = 2_000;
 /// Waiting dictionary entries that force a flush: 100,000 stack frames are 0.8 MB, below the message limit of 4 MiB.
 const PENDING_ENTRIES: usize = 100_000;
+
+/// Cause of a request that cannot be a sample: nobody knows its thread.
+const NO_THREAD: &str = "no_thread";
 
 /// What the session is, for the first message.
 pub type SessionFacts = v1::Hello;
@@ -67,7 +77,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     self_tests: Vec<SelfTest>,
     compiled_walks: CompiledWalks,
     clock: TickClock,
-    interval_ns: u64,
+    tuner: Tuner,
+    tick: Tick,
     destinations: Destinations,
     dictionaries: Dictionaries,
     batch: Batch,
@@ -92,12 +103,16 @@ impl<H: Host, M: Memory> Worker<H, M> {
         host: H,
         hotspot: Arc<HotSpot>,
         memory: M,
-        hello: SessionFacts,
+        mut hello: SessionFacts,
         destinations: Destinations,
     ) -> Self {
+        let tick = Tick::look(&host);
+        // What was measured beats what the kernel says of itself.
+        hello.kernel_tick_ns = if tick.ns == 0 { hello.kernel_tick_ns } else { tick.ns };
         let clock = TickClock::new(now(&host));
         let unloading = host.unloading();
         let (trust, self_tests) = host.self_tests();
+        let tuner = Tuner::new(host.tuning(), hello.kernel_tick_ns, host.processors(), Spent::default());
         let mut worker = Self {
             sizes: Sizes::new(host.queue_sizes()),
             pool_size: PoolSize::default(),
@@ -111,7 +126,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             unloading,
             self_tests,
             compiled_walks: CompiledWalks::default(),
-            interval_ns: hello.interval_ns,
+            tuner,
+            tick,
             destinations,
             dictionaries: Dictionaries::default(),
             batch: Batch::default(),
@@ -131,9 +147,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let mut next_discover = Instant::now();
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
+        let mut next_hook = self.tuner.hook().map(|period| Instant::now() + period);
         loop {
             let command = commands.recv_timeout(self.pace.period());
-            if !self.pace.is_paused(self.pace.period()) {
+            let is_paused = self.pace.is_paused(self.pace.period());
+            if !is_paused {
                 self.drain();
             }
             match command {
@@ -147,9 +165,18 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 Ok(Command::Drain) | Err(RecvTimeoutError::Timeout) => {}
             }
             let now = Instant::now();
+            if next_hook.is_some_and(|hook| now >= hook) && !is_paused {
+                let period_ns = self.tuner.hooked();
+                self.host.aim_period(period_ns);
+                self.host.retune_timers();
+                next_hook = self.tuner.hook().map(|period| now + period);
+            }
             if now >= next_discover {
                 self.host.discover();
-                self.rotate_timers();
+                self.host.rotate_timers();
+                if !is_paused {
+                    self.host.retune_timers();
+                }
                 self.resolver.refresh();
                 next_discover = now + DISCOVER_PERIOD;
             }
@@ -157,6 +184,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             if now >= next_statistics {
                 self.rounds += 1;
                 self.shrink_memory();
+                self.tune();
                 self.send_statistics(self.rounds.is_multiple_of(10));
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
@@ -172,12 +200,13 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.clock.read(now(&self.host));
         let asked = self.unloading.drain_begins();
         self.resolver.begin_drain();
-        let start = Instant::now();
+        let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
         let before = self.stats.requests;
         let fullest = self.collect();
         self.resolve_collected(start);
         let requests = self.stats.requests - before;
         if requests > 0 {
+            self.stats.drains_cpu_ns += clock::own_cpu_nanos().saturating_sub(start_cpu_ns);
             self.stats.drain_ns.record(elapsed_ns(start));
             self.stats.drain_requests.record(requests);
         }
@@ -209,6 +238,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             }
         }
         let found = self.collected.len() - before;
+        self.stats.requests += found as u64;
         match self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
             Some(account) => self.sizes.after_drain(&self.host, slot, &mut account.sizer, found),
             None => 0,
@@ -230,7 +260,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
     }
 
     fn take(&mut self, slot: u32, request: &Request) {
-        self.stats.requests += 1;
         let start = Instant::now();
         let resolved = self.walk(slot, request);
         let time_ns = self.clock.nanos(request.ticks);
@@ -240,11 +269,16 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if let Some(inlined) = resolved.compiled {
             self.compiled_walks.count(resolved.stop, inlined);
         }
-        self.stats.samples += 1;
-        let cpu_ns = request.cpu_ns(self.interval_ns);
+        let cpu_ns = request.cpu_ns(self.host.period_ns(request.flags.period()));
         let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) else {
+            self.stats.count_failed(NO_THREAD);
             return;
         };
+        self.stats.samples += 1;
+        match resolved.complete {
+            true => self.stats.resolved += 1,
+            false => self.stats.count_failed(resolved.stop),
+        }
         account.add_sample(cpu_ns);
         let mut flags = 0;
         if request.flags.contains(RequestFlags::TRUNCATED) {
@@ -269,6 +303,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         });
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
+            self.stats.handler_ticks += snapshot.head.previous_cycles;
         }
         let capture = &snapshot.head.capture;
         if let Some(thread) = thread
@@ -307,6 +342,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
         let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone()));
         account.facts.coverage = facts.coverage;
+        account.facts.expired_ns = facts.expired_ns;
         if account.facts.revision != facts.revision {
             account.facts = facts.clone();
         }
@@ -357,14 +393,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    fn rotate_timers(&self) {
-        self.host.rotate_timers(&|slot| {
-            let account = self.accounts.get(slot as usize).and_then(Option::as_ref);
-            let counters = self.host.queue(slot).lost();
-            account.map_or_else(|| counters.total_nanos(), |account| account.expired_ns(counters))
-        });
-    }
-
     /// Sends what waits: dictionary first, then samples.
     fn flush(&mut self) {
         if let Some(dictionary) = self.dictionaries.take_pending() {
@@ -381,80 +409,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
             for account in self.accounts.iter_mut().flatten() {
                 account.sent_revision = None;
             }
-        }
-    }
-
-    fn send_statistics(&mut self, of_all: bool) {
-        let mut lost = self.stats.lost.clone();
-        let mut before_timer_ns = self.stats.before_timer_ns;
-        for facts in self.host.threads() {
-            let account = self.account_for(&facts);
-            // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
-            if of_all || account.dirty {
-                let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
-                account.read_clock(clock_ns.unwrap_or(0));
-            }
-        }
-        let mut threads = std::mem::take(&mut self.closed);
-        for account in self.accounts.iter_mut().flatten() {
-            let counters = self.host.queue(account.facts.slot).lost();
-            add_lost(&mut lost, &account.lost(counters));
-            before_timer_ns += account.facts.before_timer_ns;
-            if std::mem::take(&mut account.dirty) {
-                threads.push(account.message(counters, None));
-            }
-        }
-        self.flush();
-        let statistics = self.statistics(threads, lost, before_timer_ns);
-        self.destinations.send(&Body::Statistics(statistics));
-    }
-
-    fn statistics(
-        &self,
-        threads: Vec<v1::ThreadAccount>,
-        lost: Vec<v1::Lost>,
-        before_timer_ns: u64,
-    ) -> v1::Statistics {
-        let pool = self.host.pool().stats();
-        let timers = self.host.timers();
-        let queue_bytes = self.host.queue_bytes();
-        v1::Statistics {
-            time_ns: clock::monotonic_nanos(),
-            threads,
-            requests: self.stats.requests,
-            samples: self.stats.samples,
-            stops: self.stats.stops(),
-            handler_cycles: Some(histogram_message(&self.stats.handler_cycles)),
-            walk_ns: Some(histogram_message(&self.stats.walk_ns)),
-            drain_ns: Some(histogram_message(&self.stats.drain_ns)),
-            drain_requests: Some(histogram_message(&self.stats.drain_requests)),
-            sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
-            queue: Some(v1::QueueStatistics {
-                capacity_bytes: queue_bytes.used,
-                most_bytes: queue_bytes.most,
-                lost_after_growth: self.sizes.lost_after_growth,
-                grown: self.sizes.grown,
-                pool_bytes: pool.service_bytes() as u64,
-                pool_exhausted: pool.exhausted(),
-                pool_grown: self.pool_size.grown,
-                pool_shrunk: self.pool_size.shrunk,
-                pool_high_water: self.pool_size.high_water,
-                high_water: self.sizes.high_water,
-                shrunk: self.sizes.shrunk,
-                largest: self.sizes.largest,
-            }),
-            process_cpu_ns: clock::process_cpu_nanos(),
-            before_timer_ns,
-            lost,
-            delivery: self.destinations.delivery(),
-            unloading: Some(self.stats.unloading(&self.unloading)),
-            self_tests: self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect(),
-            timers: Some(v1::TimerStatistics {
-                threads: timers.threads,
-                with_timer: timers.with_timer,
-                turns: timers.turns,
-                without_slot: timers.without_slot,
-            }),
         }
     }
 

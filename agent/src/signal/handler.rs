@@ -1,7 +1,7 @@
 //! THE signal handler: what runs on a profiled thread at each tick of its CPU clock.
 //!
 //! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
-//! Approach: a fixed sequence on memory made before the first tick: slot from the signal's value, registers,
+//! Approach: a fixed sequence on memory made before the first tick: what the signal stands for, registers,
 //! `JavaThread` fields, stack bytes into a pool slab, request into the queue.
 //! After the copy there is no locked instruction, which would have to wait until the copy has left the store buffer.
 //! Invariant: no allocation, lock, logging, panic or system call; errno is kept.
@@ -20,10 +20,11 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
+use super::expiry::Expiry;
 use super::frozen;
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::ucontext;
-use crate::arena::{self, Shared, ThreadSlot};
+use crate::arena::{self, Shared};
 
 /// Cache lines of the handler's code (2.5 KB in release builds), all of which are needed at each tick.
 const CODE_LINES: usize = 40;
@@ -42,17 +43,18 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
     if let Some(shared) = arena::shared() {
         ucontext::prefetch(core::ptr::from_ref(shared).cast(), Shared::LINES);
         // SAFETY: the kernel passes a valid siginfo.
-        match unsafe { own_slot(shared, info) } {
-            Some((index, slot, overrun)) => {
+        match unsafe { Expiry::of(shared, info) } {
+            Some(expiry) => {
+                let slot = expiry.slot;
                 slot.busy.store(true, Ordering::Relaxed);
                 // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                unsafe { tick(shared, index, slot, overrun, start, context) };
+                unsafe { tick(shared, &expiry, start, context) };
                 let cycles = ucontext::cycles().wrapping_sub(start);
                 slot.last_cycles.store(cycles, Ordering::Relaxed);
                 #[cfg(feature = "agct")]
                 // SAFETY: the running thread's own JavaThread, and the kernel's context.
                 unsafe {
-                    crate::jvmti::agct::compare(index, slot, start, cycles, context)
+                    crate::jvmti::agct::compare(expiry.index, slot, start, cycles, context)
                 };
                 // Release: whoever sees the flag clear sees the request.
                 slot.busy.store(false, Ordering::Release);
@@ -65,37 +67,20 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
     unsafe { errno.write(saved_errno) }
 }
 
-/// The slot a timer of ours names, and the overrun.
-unsafe fn own_slot(shared: &Shared, info: *mut siginfo_t) -> Option<(u32, &'static ThreadSlot, u32)> {
-    // SAFETY: the caller passes the kernel's siginfo.
-    let info = unsafe { info.as_ref() }?;
-    if info.si_code != libc::SI_TIMER {
-        return None;
-    }
-    // SAFETY: SI_TIMER means that the value member is the valid one.
-    let value = unsafe { info.si_value() };
-    // SAFETY: as above for the overrun count.
-    let overrun = unsafe { info.si_overrun() };
-    ucontext::prefetch(value.sival_ptr, ThreadSlot::LINES);
-    let (index, slot) = shared.slot_at(value.sival_ptr)?;
-    Some((index, slot, u32::try_from(overrun).unwrap_or(0)))
-}
-
 /// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
-unsafe fn tick(
-    shared: &Shared,
-    index: u32,
-    slot: &ThreadSlot,
-    overrun: u32,
-    ticks: u64,
-    context: *mut c_void,
-) {
-    let mut request = Request { overrun, ticks, ..Request::default() };
-    let weight = request.cpu_ns(shared.interval_ns);
+unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_void) {
+    let slot = expiry.slot;
+    let Some(weight) = expiry.claim(shared) else {
+        // Its timer was replaced: the next one covers its time.
+        slot.queue.lost().add(LostCause::Overtaken, 0);
+        return;
+    };
     if shared.stopping.load(Ordering::Relaxed) {
         slot.queue.lost().add(LostCause::Stopping, weight);
         return;
     }
+    let overrun = expiry.overrun;
+    let mut request = Request { overrun, ticks, flags: expiry.flags(), ..Request::default() };
     // SAFETY: the kernel's context.
     let mut capture = unsafe { ucontext::registers(context) };
     // Acquire: the stack bounds were written before the thread was announced.
@@ -141,7 +126,7 @@ unsafe fn tick(
     request.snapshot_len = length as u32;
     // SAFETY: the interrupted thread is the only producer of its queue, and this handler does not nest.
     match unsafe { slot.queue.push(request) } {
-        Ok(()) => shared.ready.mark(index),
+        Ok(()) => shared.ready.mark(expiry.index),
         Err(refused) => {
             shared.pool.release(refused.snapshot);
             slot.queue.lost().add(LostCause::QueueFull, weight);

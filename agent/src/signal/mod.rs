@@ -9,6 +9,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 
+pub mod expiry;
 pub mod frozen;
 pub mod handler;
 pub mod snapshot;

@@ -8,9 +8,8 @@
 //! the unfinished period at the loss of a timer is continued by the next one, whose first expiration comes that much
 //! sooner. Weights are therefore those of a thread that was watched all the time that is not called lost.
 //!
-//! An expiration may still be on its way when its timer is deleted. Kernels from 6.13 on drop it: its time is then
-//! unfinished, and made up for by the next timer. Older ones deliver it, after the next timer's start in the worst
-//! case: the thread's samples then lead its clock by one expiration until its next turn, which starts that much later.
+//! An expiration may still be on its way when its timer is deleted. Kernels from 6.13 on drop it, older ones deliver it
+//! late; either way its time is unfinished, and made up for by the next timer (`super::timers`).
 //! Sources: timer_create(2), timer_delete(2); Linux 6.18 `kernel/time/posix-timers.c`, `posixtimer_deliver_signal`.
 
 use std::cmp::Reverse;
@@ -43,7 +42,7 @@ pub(super) struct Turn {
 
 impl Registry {
     /// One round; see the module's documentation.
-    pub(super) fn rotate(&self, accounted: &dyn Fn(u32) -> u64) {
+    pub(super) fn rotate(&self) {
         let mut inner = self.inner.lock();
         inner.rotation.look += 1;
         if inner.stopped || !inner.warned {
@@ -56,12 +55,12 @@ impl Registry {
         }
         let mut donors = inner.with_longest_turns();
         for slot in waiting {
-            if self.give_timer(&mut inner, slot, accounted) {
+            if self.give_timer(&mut inner, slot) {
                 continue;
             }
             let Some(donor) = donors.pop() else { return };
-            inner.take_timer(donor);
-            if self.give_timer(&mut inner, slot, accounted) {
+            self.take_timer(&mut inner, donor);
+            if self.give_timer(&mut inner, slot) {
                 inner.rotation.turns += 1;
             }
         }
@@ -76,25 +75,25 @@ impl Registry {
             with_timer: alive().filter(|entry| entry.timer.is_some()).count() as u64,
             turns: inner.rotation.turns,
             without_slot: inner.rotation.without_slot,
+            changes: inner.periods.changes,
+            replaced: inner.replaced,
+            stragglers: inner.periods.stragglers(),
         }
     }
 
     /// Starts a timer for a thread without one; false if the kernel grants none.
-    fn give_timer(&self, inner: &mut Inner, index: u32, accounted: &dyn Fn(u32) -> u64) -> bool {
+    pub(super) fn give_timer(&self, inner: &mut Inner, index: u32) -> bool {
         let look = inner.rotation.look;
         let Some(slot) = self.slot(index) else { return true };
+        let Some(tid) = inner.entry(index).map(|entry| entry.facts.tid) else { return true };
+        let expired_ns = self.switch(inner, slot, slot.grid.key().next(inner.periods.target()));
+        inner.add_expired(index, expired_ns);
         let Some(entry) = inner.entry(index) else { return true };
-        let facts = &entry.facts;
-        // Of the time that is not lost, what no expiration has covered; negative if one came late.
-        let covered = |clock_ns: u64| {
-            let known = clock_ns.saturating_sub(facts.armed_ns).saturating_add(facts.carried_ns);
-            known.saturating_sub(facts.coverage.untimed_at(clock_ns))
-        };
-        let unfinished_ns =
-            covered(facts.coverage.untimed_since.unwrap_or(0)).cast_signed() - accounted(index).cast_signed();
-        match self.arm(facts.tid, slot, unfinished_ns) {
+        // The gap is no part of it: time without a timer ends where the timer is armed.
+        match self.arm(tid, slot, |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot)) {
             Ok((timer, clock_ns)) => {
                 entry.timer = Some(timer);
+                entry.held_back = None;
                 entry.facts.coverage.end_gap(clock_ns);
                 entry.turn.since = look;
                 true
@@ -103,13 +102,25 @@ impl Registry {
             Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
         }
     }
+
+    /// Deletes a thread's timer; its time is lost from now on.
+    pub(super) fn take_timer(&self, inner: &mut Inner, index: u32) {
+        let look = inner.rotation.look;
+        let Some(slot) = self.slot(index) else { return };
+        let Some(entry) = inner.entry(index) else { return };
+        entry.timer = None;
+        // Signals that come later claim nothing.
+        let expired_ns = self.switch(inner, slot, slot.grid.key().next(inner.periods.target()));
+        inner.add_expired(index, expired_ns);
+        let Some(entry) = inner.entry(index) else { return };
+        entry.turn.since = look;
+        // Of a thread that has just ended the clock is gone; the last reading is of no use either.
+        let armed_ns = entry.facts.armed_ns;
+        entry.facts.coverage.begin_gap(thread_cpu_nanos(entry.facts.tid).unwrap_or(armed_ns));
+    }
 }
 
 impl Inner {
-    fn entry(&mut self, slot: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(slot as usize).and_then(Option::as_mut)
-    }
-
     /// Slots of threads that burnt CPU time since they lost their timer, who waited longest first.
     fn burning_without_timer(&self) -> Vec<u32> {
         let is_burning = |entry: &&Entry| {
@@ -130,17 +141,5 @@ impl Inner {
         let mut donors: Vec<&Entry> = self.entries.iter().flatten().filter(is_over).collect();
         donors.sort_by_key(|entry| Reverse(entry.turn.since));
         donors.into_iter().map(|entry| entry.facts.slot).collect()
-    }
-
-    /// Deletes a thread's timer; its time is lost from now on.
-    fn take_timer(&mut self, slot: u32) {
-        let look = self.rotation.look;
-        if let Some(entry) = self.entry(slot) {
-            entry.timer = None;
-            entry.turn.since = look;
-            // Of a thread that has just ended the clock is gone; the last reading is of no use either.
-            let armed_ns = entry.facts.armed_ns;
-            entry.facts.coverage.begin_gap(thread_cpu_nanos(entry.facts.tid).unwrap_or(armed_ns));
-        }
     }
 }

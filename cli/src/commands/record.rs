@@ -24,6 +24,7 @@ use crate::signals::Signals;
 Examples:
   tickwalk record -- java -jar app.jar
   tickwalk record --interval 1ms -o app.tickwalk -- java -cp classes com.example.Main
+  tickwalk record --interval 1ms --budget 1% -- java -jar app.jar
   tickwalk record --summary app.json -- ./gradlew run     (other programs get JAVA_TOOL_OPTIONS)
 
 The exit code is that of the program, 128 + N if signal N ended it.")]
@@ -43,6 +44,9 @@ pub struct Arguments {
     /// Samples per second of the whole machine, such as 500/s, instead of an interval
     #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
     rate: Option<String>,
+    /// Most CPU time the profiler may take, in percent of the program's, such as 1%; samples become fewer for it
+    #[arg(long, value_name = "PERCENT", value_parser = budget)]
+    budget: Option<String>,
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
     #[arg(long, value_name = "PATH")]
     agent: Option<PathBuf>,
@@ -73,6 +77,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // A later option overrides an earlier one, here the interval.
     let mut more = arguments.agent_option.clone();
     more.extend(arguments.rate.iter().map(|rate| format!("rate={rate}")));
+    more.extend(arguments.budget.iter().map(|budget| format!("budget={budget}")));
     let options = AgentOptions { library, socket, interval: arguments.interval.clone(), more: &more };
     let launch = Launch::new(&arguments.command, &options)?;
     let code = launch.run(&signals)?;
@@ -95,6 +100,15 @@ fn rate(text: &str) -> Result<String, &'static str> {
     match number {
         Some(1..) => Ok(text.to_owned()),
         _ => Err("write samples per second, for example 500/s"),
+    }
+}
+
+/// Checks the form; the agent knows the details.
+fn budget(text: &str) -> Result<String, &'static str> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    match number {
+        Some(0.1..=50.0) => Ok(text.to_owned()),
+        _ => Err("write a share of CPU time from 0.1% to 50%, for example 1%"),
     }
 }
 

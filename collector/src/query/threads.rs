@@ -31,6 +31,8 @@ pub struct ThreadRow {
     pub carried_ns: u64,
     /// CPU time this thread burnt and left to another one; not in `kernel_ns`.
     pub handed_on_ns: u64,
+    /// CPU time that expirations have covered, as the handlers counted it.
+    pub expired_ns: u64,
     /// Samples received.
     pub samples: u64,
     /// Part of `lost_ns` that the agent sent but that was never received.
@@ -77,6 +79,7 @@ fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
         before_timer_ns: account.before_timer_ns,
         carried_ns: account.carried_ns,
         handed_on_ns: account.handed_on_ns,
+        expired_ns: account.expired_ns,
         samples: received.samples,
         not_received_ns,
         id,

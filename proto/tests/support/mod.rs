@@ -2,8 +2,8 @@
 
 use proto::v1::{
     AgentMessage, Counter, Delivery, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram,
-    Lost, Method, QueueStatistics, SampleBatch, SelfTest, SelfTestOutcome, Stack, Statistics, StringEntry,
-    Thread, ThreadAccount, ThreadKind, Unloading, agent_message,
+    Lost, Method, QueueStatistics, SampleBatch, Sampling, SelfTest, SelfTestOutcome, Stack, Statistics,
+    StringEntry, Thread, ThreadAccount, ThreadKind, Unloading, agent_message,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
@@ -20,6 +20,7 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("samples_merged", Body::Samples(SampleBatch { count: vec![2, 1, 300], ..samples() })),
         ("statistics_delivery", Body::Statistics(Statistics { delivery: Some(delivery()), ..statistics() })),
         ("lifetime", Body::Statistics(lifetime())),
+        ("sampling", Body::Statistics(sampling())),
     ];
     (1u64..)
         .zip(bodies)
@@ -101,6 +102,7 @@ fn statistics() -> Statistics {
             handed_on_ns: 5_000_000,
             ended: true,
             before_timer_ns: 1_500_000,
+            ..ThreadAccount::default()
         }],
         requests: 5,
         samples: 3,
@@ -141,6 +143,29 @@ fn lifetime() -> Statistics {
             outcome: SelfTestOutcome::Failed.into(),
             detail: "java/lang/Object.wait".into(),
         }],
+        ..Statistics::default()
+    }
+}
+
+/// Periods, budget, and what became of requests.
+fn sampling() -> Statistics {
+    Statistics {
+        threads: vec![ThreadAccount { thread: 1, expired_ns: 60_000_000, ..ThreadAccount::default() }],
+        requests: 9,
+        resolved: 7,
+        failed: vec![Counter { name: "copy_end".into(), count: 2 }],
+        sampling: Some(Sampling {
+            period_ns: 12_000_000,
+            shortest_ns: 4_000_000,
+            changes: 3,
+            replaced: 40,
+            stragglers: 1,
+            tick_ns: 4_000_100,
+            processors: 2,
+            budget_ppm: 10_000,
+            cost_ns: 9_000_000,
+            cost_of_ns: 1_000_000_000,
+        }),
         ..Statistics::default()
     }
 }

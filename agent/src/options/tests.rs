@@ -1,0 +1,139 @@
+//! Every option, and what is said about mistakes.
+
+use sampler_thread::probe::Probe;
+
+use super::*;
+
+#[track_caller]
+fn check_error(text: &str, expected: &str) {
+    assert_eq!(Options::parse(text).expect_err(text).to_string(), expected);
+}
+
+#[test]
+fn all_options_together() {
+    let options = Options::parse(
+        "mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,log=debug,strict",
+    )
+    .expect("valid");
+    assert_eq!(options.interval, Duration::from_micros(500));
+    assert_eq!(options.signal, Some(libc::SIGPROF));
+    assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
+    assert_eq!(options.max_stack, 65_536);
+    assert_eq!(options.log, tracing::level_filters::LevelFilter::DEBUG);
+    assert!(options.strict);
+}
+
+#[test]
+fn units_of_interval() {
+    for (text, nanos) in [("20000ns", 20_000), ("10us", 10_000), ("1ms", 1_000_000), ("2s", 2_000_000_000)] {
+        let options = Options::parse(&format!("file=x,interval={text}")).expect(text);
+        assert_eq!(options.interval, Duration::from_nanos(nanos), "{text}");
+    }
+}
+
+#[test]
+fn pause_budgets() {
+    for (text, micros) in [("off", 0), ("0us", 0), ("200us", 200), ("100ms", 100_000)] {
+        let options = Options::parse(&format!("file=x,gcdrain={text}")).expect(text);
+        assert_eq!(options.pause_budget, Duration::from_micros(micros), "{text}");
+    }
+    assert_eq!(Options::parse("file=x").expect("valid").pause_budget, DEFAULT_PAUSE_BUDGET);
+}
+
+#[test]
+fn a_rate_is_shared_by_the_processors() {
+    let interval = |text, processors| parse_rate(text, processors).map(|(_, interval)| interval);
+    assert_eq!(interval("500/s", 1), Ok(Duration::from_millis(2)));
+    assert_eq!(interval("500/s", 64), Ok(Duration::from_millis(128)));
+    let options = Options::parse("file=x,rate=500/s").expect("valid");
+    assert_eq!(options.rate, Some(500));
+    let options = Options::parse("file=x,rate=500/s,interval=3ms").expect("valid");
+    assert_eq!((options.rate, options.interval), (None, Duration::from_millis(3)), "the later one counts");
+    for text in ["0/s", "500", "500/m", "/s", "-1/s", "99999999999999999999/s", "1000000000/s"] {
+        check_error(&format!("file=x,rate={text}"), &format!("option 'rate': '{text}' is not {RATE_FORM}"));
+    }
+}
+
+#[test]
+fn budgets() {
+    for (text, parts) in
+        [("1%", 10_000), ("0.1%", 1_000), ("2.5%", 25_000), ("50%", 500_000), ("0.25%", 2_500)]
+    {
+        let options = Options::parse(&format!("file=x,budget={text}")).expect(text);
+        assert_eq!(options.budget_ppm, Some(parts), "{text}");
+    }
+    assert_eq!(Options::parse("file=x").expect("valid").budget_ppm, None);
+    for text in ["1", "0%", "0.09%", "51%", "-1%", "1.%", ".5%", "1.23456%", "1e0%", "%", "99999999999%"] {
+        check_error(
+            &format!("file=x,budget={text}"),
+            &format!("option 'budget': '{text}' is not {BUDGET_FORM}"),
+        );
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
+    check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
+    check_error(
+        "file=x,interval=99999999999999999999s",
+        &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
+    );
+    check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
+    check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {PAUSE_BUDGET_FORM}"));
+    check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
+    check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
+    check_error(
+        "debug=queue:3g,file=x",
+        &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
+    );
+    check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
+    check_error("file=", "option 'file' needs a value, as in file=...");
+    check_error(
+        "collector=nowhere",
+        "option 'collector': 'nowhere' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
+    );
+    check_error(
+        "collector=tls:h",
+        "option 'collector': 'tls:h' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
+    );
+    check_error("file=x,window=1", "option 'window': '1' is not a size between 16k and 256m, as in 4m");
+    check_error("file=x,tokenfile=/dev/null", "cannot read tokenfile=/dev/null: it is empty");
+    check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
+    check_error(
+        "signal=11,file=x",
+        "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)",
+    );
+}
+
+#[test]
+fn a_collector_beyond_this_machine() {
+    let options = Options::parse("collector=tls:h:4171,ca=/c.pem,token=t,window=1m,insecure").expect("valid");
+    assert_eq!(options.collector, Some(Collector::Tls("h:4171".to_owned())));
+    assert_eq!(options.certificates, Some(PathBuf::from("/c.pem")));
+    assert_eq!((options.token.as_str(), options.window, options.insecure), ("t", 1 << 20, true));
+}
+
+#[test]
+fn hooks_add_up() {
+    let options = Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
+    assert_eq!(options.debug.probe, Probe { stops: true, shifted_walks: 100 });
+    assert!(options.debug.broken_layout);
+    let form = debug_options::FORM;
+    for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {
+        let expected = format!("option 'debug': '{text}' is not {form}");
+        check_error(&format!("file=x,debug={text}"), &expected);
+    }
+}
+
+#[test]
+fn strict_is_seen_in_a_broken_string() {
+    assert!(is_strict("bogus=1,strict,interval=x"));
+    assert!(!is_strict("file=strict,interval=10ms"));
+}
+
+#[test]
+fn process_id_in_file_names() {
+    let options = Options::parse("file=/tmp/p-%p.tickwalk").expect("valid");
+    assert_eq!(options.file, Some(PathBuf::from(format!("/tmp/p-{}.tickwalk", std::process::id()))));
+}

@@ -1,0 +1,113 @@
+//! The timers' period changes while threads run: no weight is wrong, no CPU time is missing or counted twice.
+
+use java_tests::{Run, Workload, binomial_tolerance, on_every_jdk};
+
+/// Error the account of a thread may have, by the thread's own clock.
+const ACCOUNT_ERROR: f64 = 0.005;
+const SECOND: u64 = 1_000_000_000;
+
+/// With a period that changes every 50 ms, to the 1-, 3-, 2-, 5- and 4-fold of 4 ms in turn.
+fn retuned(workload: Workload) -> Workload {
+    workload.record_option("--interval=4ms").record_option("--agent-option=debug=retune:50ms")
+}
+
+/// What the account of a thread holds is what the thread's own clock says, and all but the last period is sampled.
+#[track_caller]
+fn assert_account_matches_clock(run: &Run, thread: &str) {
+    let summary = run.summary();
+    let account = summary.thread(thread);
+    let truth = run.truth.thread_cpu_ns(thread) as f64;
+    let error = (account.clock_ns() as f64 - truth).abs() / truth;
+    assert!(error <= ACCOUNT_ERROR, "{account:?}: {truth} by its own clock");
+    // The longest period is 20 ms; a tick that comes late, or just after the timer was replaced, adds what it is late.
+    let open_ns = account.unfinished_ns + account.handed_on_ns;
+    assert!(open_ns <= 20_000_000 + 60_000_000, "neither sampled nor lost: {account:?}");
+}
+
+#[track_caller]
+fn assert_was_retuned(run: &Run, least: u64) {
+    let sampling = &run.summary().sampling;
+    assert!(sampling.changes >= least && sampling.replaced >= least, "{sampling:?}");
+}
+
+on_every_jdk! {
+    /// Each thread's account closes over dozens of replaced timers.
+    fn accounts_match_clocks(jdk) {
+        const THREADS: usize = 4;
+        let run = retuned(Workload::new("BusyThreads").argument(6).argument(THREADS)).record(jdk);
+        run.assert_exit_code(0);
+        assert_was_retuned(&run, 40);
+        run.summary().assert_account_closes();
+        assert_eq!(run.summary().cpu_ns.lost_total(), 0, "{:?}", run.summary().cpu_ns);
+        for thread in 0..THREADS {
+            assert_account_matches_clock(&run, &format!("busy-{thread}"));
+        }
+    }
+}
+
+on_every_jdk! {
+    /// Samples of different weights, and still each method has its share.
+    fn shares_stay_true(jdk) {
+        let run = retuned(Workload::new("TwoMethods").argument(5).argument(200)).record(jdk);
+        run.assert_exit_code(0);
+        assert_was_retuned(&run, 40);
+        run.summary().assert_account_closes();
+        assert_account_matches_clock(&run, "main");
+        let (stacks, truth) = (run.stacks(), &run.truth);
+        let share = |heavy: u64, light: u64| heavy as f64 / (heavy + light) as f64;
+        let sampled = share(stacks.ns_below("TwoMethods.heavy"), stacks.ns_below("TwoMethods.light"));
+        let truth = share(truth.method_cpu_ns("TwoMethods.heavy"), truth.method_cpu_ns("TwoMethods.light"));
+        // Of n samples with weights 1 to 5, each weight for as much time as the others, 0.73 n count as equal ones.
+        let tolerance = binomial_tolerance(truth, run.summary().samples * 73 / 100);
+        assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
+    }
+}
+
+on_every_jdk! {
+    /// Threads that end before their first expiration hand their time on, whatever the period is by then.
+    fn short_threads(jdk) {
+        let run = retuned(Workload::new("ManyShortThreads").argument(4)).record(jdk);
+        run.assert_exit_code(0);
+        assert_was_retuned(&run, 40);
+        let summary = run.summary();
+        summary.assert_account_closes();
+        // As without retuning (`short_threads.rs`), with the longest period in place of the interval.
+        let uncovered = summary.cpu_ns.kernel - summary.cpu_ns.sampled;
+        assert!(uncovered <= 40 * 20_000_000, "{uncovered} ns are without a sample");
+    }
+}
+
+on_every_jdk! {
+    /// Dear samples become fewer until the profiler costs what it may.
+    fn a_budget_is_kept(jdk) {
+        let workload = Workload::new("BusyThreads").argument(16).argument(4).record_option("--interval=1ms");
+        let run = workload.record_option("--budget=1%").record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        summary.assert_account_closes();
+        let sampling = &summary.sampling;
+        assert_eq!((sampling.budget, sampling.shortest_ns), (0.01, 1_000_000), "{sampling:?}");
+        assert!(sampling.cost > 0.0 && sampling.cost < 0.02, "{sampling:?}");
+    }
+}
+
+on_every_jdk! {
+    /// One of the processors is taken away from the running JVM: its share of the rate goes to the others.
+    fn a_rate_follows_the_processors(jdk) {
+        let before = std::thread::available_parallelism().expect("a number of processors").get() as u64;
+        let run = Workload::new("Killed")
+            .argument(5)
+            .pin_after_cpu_ns(SECOND)
+            .record_option("--rate=500/s")
+            .record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        summary.assert_account_closes();
+        let sampling = &summary.sampling;
+        assert_eq!(u64::try_from(summary.interval_ns), Ok(before * SECOND / 500));
+        assert_eq!((sampling.processors, sampling.period_ns), (1, SECOND / 500), "{sampling:?}");
+        assert_eq!(sampling.changes, u64::from(before > 1), "{sampling:?}");
+        let covered = run.stacks().ns_below("Killed.burn");
+        assert!(covered.abs_diff(run.truth.method_cpu_ns("Killed.burn")) < SECOND / 20, "{covered}");
+    }
+}
