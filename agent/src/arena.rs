@@ -33,6 +33,10 @@ pub struct ThreadSlot {
     pub stack_high: AtomicU64,
     /// Cycles of the thread's last handler run; only the thread itself touches it.
     pub last_cycles: AtomicU64,
+    /// Number of the virtual thread whose name was left last; only the thread itself touches it.
+    pub virtual_thread: AtomicU64,
+    /// Samples of it since; only the thread itself touches it.
+    pub virtual_samples: AtomicU64,
     /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; only the completeness of the
     /// last drain leans on it (`crate::session`).
     pub busy: AtomicBool,

@@ -17,9 +17,10 @@ use sampler_thread::delivery::{Delivery, Target, TlsError};
 use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::unloading::{Detector, Unloading};
 use sampler_thread::{Sampler, SessionFacts, clock};
-use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
+use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, MountedOffsets, ThreadOffsets};
 
 use crate::arena::{self, Shared};
+use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags::{self, DebugNonSafepoints};
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
@@ -110,6 +111,7 @@ pub struct Prepared {
     options: Options,
     jvmti: Jvmti,
     hotspot: HotSpot,
+    mounted: Option<MountedOffsets>,
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
@@ -136,7 +138,9 @@ impl Prepared {
         {
             tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
         }
-        Ok(Self { options, jvmti, hotspot, memory, destinations, collector, hears_pauses: false })
+        let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
+        let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
+        Ok(Self { options, jvmti, hotspot, mounted, memory, destinations, collector, hears_pauses: false })
     }
 
     /// Notes that garbage collection pauses will be told.
@@ -212,11 +216,20 @@ impl Session {
     /// # Errors
     /// [`StartError`].
     pub fn start(prepared: Prepared, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
-        let Prepared { options, jvmti, mut hotspot, memory, mut destinations, collector, hears_pauses } =
-            prepared;
+        let Prepared {
+            options,
+            jvmti,
+            mut hotspot,
+            mounted,
+            memory,
+            mut destinations,
+            collector,
+            hears_pauses,
+        } = prepared;
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
-        let offsets = hotspot.thread_offsets();
+        let mut offsets = hotspot.thread_offsets();
+        offsets.mounted = mounted;
         if options.debug.broken_layout {
             hotspot.break_layout();
         }

@@ -269,6 +269,7 @@ impl Registry {
         slot.stack_low.store(0, Ordering::Relaxed);
         slot.stack_high.store(0, Ordering::Relaxed);
         slot.last_cycles.store(0, Ordering::Relaxed);
+        slot.virtual_thread.store(0, Ordering::Relaxed);
         slot.queue.lost().reset();
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
@@ -457,6 +458,12 @@ impl Host for SampledProcess {
 
     fn threads(&self) -> Vec<ThreadFacts> {
         self.registry.inner.lock().entries.iter().flatten().map(|entry| entry.facts.clone()).collect()
+    }
+
+    fn next_thread_id(&self) -> u32 {
+        let mut inner = self.registry.inner.lock();
+        inner.next_id += 1;
+        inner.next_id
     }
 
     fn ended(&self) -> Vec<ThreadFacts> {

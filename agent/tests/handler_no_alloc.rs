@@ -85,6 +85,7 @@ fn offsets() -> ThreadOffsets {
         in_java: 0,
         thread_object: None,
         vthread: None,
+        mounted: None,
     }
 }
 

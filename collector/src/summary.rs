@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::profile::Profile;
 use crate::quantity;
-use crate::query::threads::{ThreadRow, threads};
+use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
 use crate::trust::{SelfTest, Unloading};
 
 /// Cause of losses between agent and recording: sent according to the account, but never received.
@@ -32,6 +32,7 @@ pub struct Summary {
     pub explained: f64,
     pub stops: BTreeMap<String, u64>,
     pub threads: Vec<ThreadRow>,
+    pub virtual_threads: Vec<VirtualThreadRow>,
     pub handler_cycles: HandlerCycles,
     pub sampler: Sampler,
     pub queue: Queue,
@@ -179,6 +180,7 @@ impl Summary {
             explained,
             stops: if stops.is_empty() { stops_of_samples(profile) } else { stops },
             threads,
+            virtual_threads: virtual_threads(profile),
             handler_cycles: HandlerCycles {
                 count: handler.count,
                 p50: quantile(&handler, 0.5),

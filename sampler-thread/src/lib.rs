@@ -27,6 +27,7 @@ pub mod snapshot;
 mod stats;
 mod ticks;
 pub mod unloading;
+mod virtual_threads;
 mod worker;
 
 use std::io;

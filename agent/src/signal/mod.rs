@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 
 pub mod frozen;
 pub mod handler;
+pub mod mounted;
 pub mod snapshot;
 pub mod ucontext;
 

@@ -207,6 +207,13 @@ async function methodsPage(fresh) {
   putTable("methods", element("div", "bar", search, element("span", "range", `${answer.samples.toLocaleString("en")} samples · ${duration(answer.total_ns)}`)), pane(""), note);
 }
 
+/** What a virtual thread ran on; nothing for other threads. */
+function carriers(row) {
+  const names = row.carriers || [];
+  const more = names.length > 2 ? ` and ${names.length - 2} more` : "";
+  return names.length > 0 ? `virtual #${row.java_id} on ${names.slice(0, 2).join(", ")}${more}` : "";
+}
+
 async function threadsPage(fresh) {
   const answer = await ask("threads", [...selection(), ["limit", ROWS_SHOWN]]);
   if (!fresh()) return;
@@ -216,7 +223,7 @@ async function threadsPage(fresh) {
     ["Share", "number lead", (row) => percent(row.cpu_ns / whole), (row) => row.cpu_ns],
     ["CPU time", "number", (row) => duration(row.cpu_ns), null],
     ["Kind", "", (row) => row.kind, null],
-    ["Thread: click to look at it alone", "method", (row) => [row.thread, element("small", "", `tid ${row.tid} · ${known(row.process)?.service || row.process}`)], null],
+    ["Thread: click to look at it alone", "method", (row) => [row.thread, element("small", "", `${carriers(row) || `tid ${row.tid}`} · ${known(row.process)?.service || row.process}`)], null],
   ], answer.threads, (row) => go({ process: row.process, thread: row.thread, tab: "flame" }));
   const note = answer.rows_left_out > 0 ? `${answer.rows_left_out} threads with less CPU time are not shown.` : "";
   putTable("threads", element("div", "bar", element("span", "range", `${answer.threads.length} threads · ${duration(answer.total_ns)}`)), made, note);
