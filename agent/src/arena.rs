@@ -16,6 +16,8 @@ use libc::{c_int, c_void, siginfo_t};
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
+use crate::signal::own_stack::BlockOffset;
+
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
 pub const MAX_THREADS: u32 = 1 << 16;
 
@@ -70,6 +72,8 @@ pub struct Shared {
     pub offsets: ThreadOffsets,
     /// Where frozen frames of virtual threads are; `None` where they cannot be followed.
     pub frozen: Option<&'static FrozenOffsets>,
+    /// Where the C library's description of a thread tells of its stack, if that is known.
+    pub block: Option<BlockOffset>,
     /// Set when profiling stops: expirations are counted as lost from then on.
     pub stopping: AtomicBool,
     /// What the signal did before us.

@@ -29,6 +29,7 @@ use crate::log;
 use crate::options::{Collector, Options};
 use crate::rings::RingMemory;
 use crate::self_test::Subject;
+use crate::signal::own_stack::{self, BlockOffset};
 use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
 use crate::threads::{JavaThread, Registry, SampledProcess};
@@ -350,6 +351,12 @@ fn frozen_offsets(jni: Jni, hotspot: &HotSpot, memory: &LiveMemory) -> Option<&'
     Some(Box::leak(Box::new(hotspot.frozen_offsets(memory, class)?)))
 }
 
+/// Asked on a thread that the C library makes: the calling one may be the process's first.
+fn block_offset() -> Option<BlockOffset> {
+    let thread = std::thread::Builder::new().spawn(own_stack::find).ok()?;
+    thread.join().ok().flatten()
+}
+
 /// Makes everything handlers touch, in one stretch of memory that starts with what every tick touches: flags, queues
 /// of the first threads, slabs of ordinary stacks.
 fn make_shared(
@@ -378,6 +385,7 @@ fn make_shared(
         max_stack: options.max_stack as u64,
         offsets,
         frozen,
+        block: block_offset(),
         stopping: AtomicBool::new(false),
         previous,
     });

@@ -100,6 +100,7 @@ fn publish(signal: i32) -> &'static Shared {
         max_stack: 128 << 10,
         offsets: offsets(),
         frozen: None,
+        block: None,
         stopping: AtomicBool::new(false),
         previous: signal::current_action(signal).expect("a signal"),
     })

@@ -45,13 +45,22 @@ const UNSAFE_FORBIDDEN: &[&str] = &["sampler-thread", "proto", "collector", "cli
 
 const HANDLER: &str = "agent/src/signal/handler.rs";
 const HANDLER_LINES: usize = 150;
-const HANDLER_IMPORTS: &[&str] =
-    &["core", "libc", "queue", "super::ucontext", "super::mounted", "super::snapshot", "crate::arena"];
+const HANDLER_IMPORTS: &[&str] = &[
+    "core",
+    "libc",
+    "queue",
+    "super::ucontext",
+    "super::mounted",
+    "super::own_stack",
+    "super::snapshot",
+    "crate::arena",
+];
 /// What the handler calls of its own folder: bound by the same bans.
 const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/frozen.rs",
     "agent/src/signal/mounted.rs",
+    "agent/src/signal/own_stack.rs",
     "agent/src/signal/snapshot.rs",
 ];
 /// Lints that those files and the handler turn on.

@@ -20,9 +20,9 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
-use super::mounted;
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::ucontext;
+use super::{mounted, own_stack};
 use crate::arena::{self, Shared, ThreadSlot};
 
 /// Cache lines of the handler's code (2.5 KB in release builds), all of which are needed at each tick.
@@ -109,6 +109,7 @@ unsafe fn tick(
     // Acquire: the sampler gives a native thread its low bound first.
     let high = slot.stack_high.load(Ordering::Acquire);
     let low = slot.stack_low.load(Ordering::Relaxed);
+    let (low, high) = own_stack::bounds(low, high, capture.sp, shared.block);
     // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
     let inside = |sp: u64| (low..high).contains(&sp);
     let from = if inside(capture.sp) { capture.sp } else { capture.anchor_sp };

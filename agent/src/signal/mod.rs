@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 pub mod frozen;
 pub mod handler;
 pub mod mounted;
+pub mod own_stack;
 pub mod snapshot;
 pub mod ucontext;
 
