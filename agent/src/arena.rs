@@ -17,6 +17,7 @@ use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
 use crate::signal::expiry::{Grid, PERIODS};
+use crate::signal::own_stack::BlockOffset;
 
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
 pub const MAX_THREADS: u32 = 1 << 16;
@@ -37,6 +38,10 @@ pub struct ThreadSlot {
     pub last_cycles: AtomicU64,
     /// Which timer of the thread is the present one, and what has expired under it.
     pub grid: Grid,
+    /// Number of the virtual thread whose name was left last; only the thread itself touches it.
+    pub virtual_thread: AtomicU64,
+    /// Samples of it since; only the thread itself touches it.
+    pub virtual_samples: AtomicU64,
     /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; only the completeness of the
     /// last drain leans on it (`crate::session`).
     pub busy: AtomicBool,
@@ -70,6 +75,8 @@ pub struct Shared {
     pub offsets: ThreadOffsets,
     /// Where frozen frames of virtual threads are; `None` where they cannot be followed.
     pub frozen: Option<&'static FrozenOffsets>,
+    /// Where the C library's description of a thread tells of its stack, if that is known.
+    pub block: Option<BlockOffset>,
     /// Set when profiling stops: expirations are counted as lost from then on.
     pub stopping: AtomicBool,
     /// What the signal did before us.

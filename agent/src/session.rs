@@ -18,9 +18,10 @@ use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::tuning::Tuning;
 use sampler_thread::unloading::{Detector, Unloading};
 use sampler_thread::{Sampler, SessionFacts, clock};
-use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, ThreadOffsets};
+use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, MountedOffsets, ThreadOffsets};
 
 use crate::arena::{self, Shared};
+use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags::{self, DebugNonSafepoints};
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
@@ -29,6 +30,7 @@ use crate::log;
 use crate::options::{Collector, Options};
 use crate::rings::RingMemory;
 use crate::self_test::Subject;
+use crate::signal::own_stack::{self, BlockOffset};
 use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
 use crate::threads::{JavaThread, Registry, SampledProcess};
@@ -111,6 +113,7 @@ pub struct Prepared {
     options: Options,
     jvmti: Jvmti,
     hotspot: HotSpot,
+    mounted: Option<MountedOffsets>,
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
@@ -137,7 +140,9 @@ impl Prepared {
         {
             tracing::info!("DebugNonSafepoints stays as it was chosen on the command line");
         }
-        Ok(Self { options, jvmti, hotspot, memory, destinations, collector, hears_pauses: false })
+        let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
+        let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
+        Ok(Self { options, jvmti, hotspot, mounted, memory, destinations, collector, hears_pauses: false })
     }
 
     /// Notes that garbage collection pauses will be told.
@@ -213,11 +218,20 @@ impl Session {
     /// # Errors
     /// [`StartError`].
     pub fn start(prepared: Prepared, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
-        let Prepared { options, jvmti, mut hotspot, memory, mut destinations, collector, hears_pauses } =
-            prepared;
+        let Prepared {
+            options,
+            jvmti,
+            mut hotspot,
+            mounted,
+            memory,
+            mut destinations,
+            collector,
+            hears_pauses,
+        } = prepared;
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
-        let offsets = hotspot.thread_offsets();
+        let mut offsets = hotspot.thread_offsets();
+        offsets.mounted = mounted;
         if options.debug.broken_layout {
             hotspot.break_layout();
         }
@@ -344,6 +358,12 @@ fn frozen_offsets(jni: Jni, hotspot: &HotSpot, memory: &LiveMemory) -> Option<&'
     Some(Box::leak(Box::new(hotspot.frozen_offsets(memory, class)?)))
 }
 
+/// Asked on a thread that the C library makes: the calling one may be the process's first.
+fn block_offset() -> Option<BlockOffset> {
+    let thread = std::thread::Builder::new().spawn(own_stack::find).ok()?;
+    thread.join().ok().flatten()
+}
+
 /// Makes everything handlers touch, in one stretch of memory that starts with what every tick touches: flags, queues
 /// of the first threads, slabs of ordinary stacks.
 fn make_shared(
@@ -374,6 +394,7 @@ fn make_shared(
         max_stack: options.max_stack as u64,
         offsets,
         frozen,
+        block: block_offset(),
         stopping: AtomicBool::new(false),
         previous,
     });

@@ -291,6 +291,7 @@ impl Registry {
         slot.stack_low.store(0, Ordering::Relaxed);
         slot.stack_high.store(0, Ordering::Relaxed);
         slot.last_cycles.store(0, Ordering::Relaxed);
+        slot.virtual_thread.store(0, Ordering::Relaxed);
         slot.queue.lost().reset();
         if !slot.queue.is_installed() {
             // Both outcomes leave a usable slot: without a queue every request is counted as lost.
@@ -479,6 +480,12 @@ impl Host for SampledProcess {
     fn threads(&self) -> Vec<ThreadFacts> {
         let inner = self.registry.inner.lock();
         inner.entries.iter().flatten().map(|entry| self.registry.facts(entry)).collect()
+    }
+
+    fn next_thread_id(&self) -> u32 {
+        let mut inner = self.registry.inner.lock();
+        inner.next_id += 1;
+        inner.next_id
     }
 
     fn ended(&self) -> Vec<ThreadFacts> {

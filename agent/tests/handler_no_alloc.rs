@@ -87,6 +87,7 @@ fn offsets() -> ThreadOffsets {
         in_java: 0,
         thread_object: None,
         vthread: None,
+        mounted: None,
     }
 }
 
@@ -101,6 +102,7 @@ fn publish(signal: i32) -> &'static Shared {
         max_stack: 128 << 10,
         offsets: offsets(),
         frozen: None,
+        block: None,
         stopping: AtomicBool::new(false),
         previous: signal::current_action(signal).expect("a signal"),
     })

@@ -51,7 +51,8 @@ const HANDLER_IMPORTS: &[&str] = &[
     "queue",
     "super::expiry",
     "super::ucontext",
-    "super::frozen",
+    "super::mounted",
+    "super::own_stack",
     "super::snapshot",
     "crate::arena",
 ];
@@ -60,6 +61,8 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/expiry.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/frozen.rs",
+    "agent/src/signal/mounted.rs",
+    "agent/src/signal/own_stack.rs",
     "agent/src/signal/snapshot.rs",
 ];
 /// Lints that those files and the handler turn on.

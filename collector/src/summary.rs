@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::profile::Profile;
 use crate::quantity;
-use crate::query::threads::{ThreadRow, threads};
+use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
 use crate::sampling::{self, Sampling};
 use crate::trust::{SelfTest, Unloading};
 
@@ -35,6 +35,7 @@ pub struct Summary {
     pub explained: f64,
     pub stops: BTreeMap<String, u64>,
     pub threads: Vec<ThreadRow>,
+    pub virtual_threads: Vec<VirtualThreadRow>,
     pub handler_cycles: HandlerCycles,
     pub sampler: Sampler,
     pub queue: Queue,
@@ -190,6 +191,7 @@ impl Summary {
             explained,
             stops: if stops.is_empty() { stops_of_samples(profile) } else { stops },
             threads,
+            virtual_threads: virtual_threads(profile),
             handler_cycles: HandlerCycles {
                 count: handler.count,
                 p50: quantile(&handler, 0.5),

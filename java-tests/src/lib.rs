@@ -33,7 +33,7 @@ pub use native_library::native_library;
 pub use process::{Finished, run};
 pub use recording::{Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};
-pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount};
+pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
 pub use tolerance::{INTERVAL_NS, binomial_tolerance};
 pub use truth::Truth;
 pub use workload::javac;

@@ -25,6 +25,8 @@ pub struct Summary {
     pub stops: BTreeMap<String, u64>,
     /// The account of each thread.
     pub threads: Vec<ThreadAccount>,
+    /// Samples of each virtual thread.
+    pub virtual_threads: Vec<VirtualThread>,
     /// Time stamp counter cycles inside the signal handler.
     pub handler_cycles: Percentiles,
     /// The sampler thread's own cost.
@@ -134,6 +136,19 @@ impl ThreadAccount {
     pub fn gap_ns(&self) -> i64 {
         self.kernel_ns - self.sampled_ns - self.lost_ns - self.unfinished_ns
     }
+}
+
+/// Samples of one virtual thread; its CPU time is in the accounts of its carriers.
+#[derive(Debug, Clone, Deserialize)]
+pub struct VirtualThread {
+    /// Its number in Java.
+    pub java_id: u64,
+    /// Thread name.
+    pub name: String,
+    /// Names of the threads it ran on.
+    pub carriers: Vec<String>,
+    /// Samples stand for it.
+    pub sampled_ns: u64,
 }
 
 /// A distribution.

@@ -62,6 +62,33 @@ on_every_jdk! {
 }
 
 on_jdks! {
+    21, 25;
+    /// A virtual thread is shown as one, under its own name and number.
+    fn virtual_threads(jdk) {
+        let run = Workload::new("VirtualIdentity").argument(0.5).record(jdk);
+        run.assert_exit_code(0);
+        let file = run.recording.with_extension("jfr");
+        run.tickwalk(&["export", "-f", file.to_str().expect("text")]);
+        let print = ["print", "--json", "--events", "CPUTimeSample"];
+        let printed: serde_json::Value = serde_json::from_str(&jfr(jdk, &print, &file)).expect("JSON");
+        let events = printed["recording"]["events"].as_array().expect("events");
+        for thread in &run.summary().virtual_threads {
+            let of_thread = events.iter().map(|event| &event["values"]).filter(|values| {
+                values["eventThread"]["javaThreadId"].as_u64() == Some(thread.java_id)
+            });
+            let mut sampled_ns = 0;
+            for values in of_thread {
+                let event_thread = &values["eventThread"];
+                assert_eq!(event_thread["javaName"].as_str(), Some(&*thread.name));
+                assert_eq!(event_thread["virtual"], true);
+                sampled_ns += nanoseconds(values["samplingPeriod"].as_str().expect("text"));
+            }
+            assert_eq!(sampled_ns, thread.sampled_ns, "{thread:?}");
+        }
+    }
+}
+
+on_jdks! {
     25;
     /// The views of JDK 25 that are made for CPU-time samples.
     fn views_for_cpu_time(jdk) {

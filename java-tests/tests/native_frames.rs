@@ -15,6 +15,11 @@ fn is_rooted(stack: &Stack) -> bool {
     stack.stop.is_none() && stack.has("start_thread") && !stack.has(GAP)
 }
 
+/// A thread's first sample is copied like all others.
+fn is_not_copied(stack: &Stack) -> bool {
+    stack.stop.as_deref() == Some("not_copied")
+}
+
 on_every_jdk! {
     fn jni_library(jdk) {
         let (early, late) = (native_library("jniheavy"), native_library("jnilate"));
@@ -60,15 +65,16 @@ on_every_jdk! {
         run.assert_exit_code(0);
         let gc = run.stacks().below("[GC]");
         assert!(gc.total_ns() > 200_000_000, "GC threads burnt {} ns", gc.total_ns());
-        // The first tick of each thread finds the bounds of its stack; SpinPause has no unwind table.
+        assert_eq!(gc.ns_where(is_not_copied), 0, "{:?}", run.summary().stops);
+        // SpinPause has no unwind table.
         let spins = |stack: &Stack| stack.has(GAP) && stack.frames.last().is_some_and(|leaf| leaf == "SpinPause");
         let gc = Stacks { all: gc.all.into_iter().filter(|stack| !spins(stack)).collect() };
         let rooted = gc.share_where(is_rooted);
-        assert!(rooted >= 0.90, "{rooted} of the samples of GC threads are whole: {:?}", gc.all);
+        assert!(rooted >= 0.98, "{rooted} of the samples of GC threads are whole: {:?}", gc.all);
         let working = gc.share_where(|stack| {
             stack.frames.iter().any(|name| ["GCTaskThread::run", "GangWorker::", "WorkerThread::run"].iter().any(|run| name.starts_with(run)))
         });
-        assert!(working >= 0.90, "{working} of the samples of GC threads are below their loop: {:?}", gc.all);
+        assert!(working >= 0.98, "{working} of the samples of GC threads are below their loop: {:?}", gc.all);
     }
 }
 
@@ -80,9 +86,9 @@ on_every_jdk! {
         let jit = run.stacks().below("[JIT compiler]");
         let whole = |stack: &Stack| is_rooted(stack) && stack.has("CompileBroker::compiler_thread_loop");
         assert!(jit.ns_where(whole) > 0, "no sample of a compiler thread is whole: {:?}", jit.all);
-        // The first tick of each thread finds the bounds of its stack; a JVM start has few others.
-        let honest = jit.share_where(|stack| whole(stack) || stack.stop.as_deref() == Some("copy_end"));
-        assert!(honest >= 0.90, "{honest} of the samples of compiler threads are whole or cut: {:?}", jit.all);
+        assert_eq!(jit.ns_where(is_not_copied), 0, "{:?}", run.summary().stops);
+        let share = jit.share_where(whole);
+        assert!(share >= 0.95, "{share} of the samples of compiler threads are whole: {:?}", jit.all);
         // Compilations shorter than the sampler's period have ended by the time their samples are read.
         let labels = |stack: &Stack| {
             stack.frames.iter().filter_map(|name| name.strip_prefix("[compiling] ")).map(str::to_owned).collect::<Vec<_>>()

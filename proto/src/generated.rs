@@ -162,16 +162,20 @@ pub struct Thread {
     /// numbered by the agent, never reused in a session
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// kernel thread id
+    /// kernel thread id; of a virtual thread, its carrier's
     #[prost(uint32, tag = "2")]
     pub tid: u32,
+    /// empty for a virtual thread without one, or whose name could not be read
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
     #[prost(enumeration = "ThreadKind", tag = "4")]
     pub kind: i32,
-    /// java.lang.Thread id, 0 = not a Java thread
+    /// java.lang.Thread id, 0 = unknown, or not a Java thread
     #[prost(int64, tag = "5")]
     pub java_id: i64,
+    /// Thread.id of what a virtual thread ran on, which has the account; else 0
+    #[prost(uint32, tag = "6")]
+    pub carrier: u32,
 }
 /// Columns of equal length.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -551,6 +555,8 @@ pub enum ThreadKind {
     Gc = 3,
     Vm = 4,
     Native = 5,
+    /// a virtual thread on one of its carriers
+    Virtual = 6,
 }
 impl ThreadKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -565,6 +571,7 @@ impl ThreadKind {
             Self::Gc => "THREAD_KIND_GC",
             Self::Vm => "THREAD_KIND_VM",
             Self::Native => "THREAD_KIND_NATIVE",
+            Self::Virtual => "THREAD_KIND_VIRTUAL",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -576,6 +583,7 @@ impl ThreadKind {
             "THREAD_KIND_GC" => Some(Self::Gc),
             "THREAD_KIND_VM" => Some(Self::Vm),
             "THREAD_KIND_NATIVE" => Some(Self::Native),
+            "THREAD_KIND_VIRTUAL" => Some(Self::Virtual),
             _ => None,
         }
     }

@@ -143,6 +143,8 @@ pub trait Host: Send {
     fn thread(&self, slot: u32) -> Option<ThreadFacts>;
     /// All threads that own a slot, ended ones included.
     fn threads(&self) -> Vec<ThreadFacts>;
+    /// A number for a thread on the wire that no other thread has or gets.
+    fn next_thread_id(&self) -> u32;
     /// Slots whose threads ended and that were not retired yet.
     fn ended(&self) -> Vec<ThreadFacts>;
     /// Gives the slot of an ended thread back; its unfinished `handed_on_ns` go to the next new thread.

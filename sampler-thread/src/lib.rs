@@ -29,6 +29,7 @@ mod stats;
 mod ticks;
 pub mod tuning;
 pub mod unloading;
+mod virtual_threads;
 mod worker;
 
 use std::io;

@@ -47,8 +47,8 @@ const MAX_LOADS: usize = 32;
 /// Stop reason of Java stacks that are not walked because the self-test failed.
 pub const STOP_SELF_TEST: &str = "self_test_failed";
 
-/// Stop reason of the first samples of a thread that is not Java's: the bounds of its stack are not known yet, so
-/// nothing was copied and only the newest frame is shown.
+/// Stop reason of samples of a thread that is not Java's while the bounds of its stack are not known, so that nothing
+/// was copied and only the newest frame is shown.
 pub const STOP_NOT_COPIED: &str = "not_copied";
 /// Stop reason of later samples of such a thread that could not be walked to its root, whatever stood in the way.
 pub const STOP_NATIVE_CUT: &str = "native_cut";

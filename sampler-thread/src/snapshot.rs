@@ -1,7 +1,7 @@
-//! What the handler writes into a slab: a capture, a few words about itself, the stack bytes and frozen frames.
+//! What the handler writes into a slab: a capture, a few words about itself, the stack bytes, frozen frames, a name.
 //!
 //! ```text
-//! SnapshotHead (256)  stack bytes, padded to 16   { ChunkHead (16)  chunk bytes, padded to 16 }...
+//! SnapshotHead (256)  stack bytes, padded to 16   { ChunkHead (16)  chunk bytes, padded to 16 }...  name bytes
 //! ```
 //!
 //! Problem: the handler's own cost must be known in production, but counting it in shared memory would cost more than
@@ -25,9 +25,13 @@ pub struct SnapshotHead {
     /// `java.lang.Thread.tid` of the mounted virtual thread; 0 for none, or if it could not be read.
     pub virtual_thread: u64,
     /// Chunks of frozen frames behind the stack bytes.
-    pub chunks: u32,
+    pub chunks: u16,
     /// 1 if the oldest frozen frame is among them.
-    pub chunks_whole: u32,
+    pub chunks_whole: u8,
+    /// Bytes a character of the name less one.
+    pub name_coder: u8,
+    /// Bytes of the virtual thread's name behind the chunks; 0 if it has none, or if it was left out.
+    pub name_bytes: u32,
 }
 
 /// What precedes the bytes of each chunk of frozen frames.
@@ -63,13 +67,15 @@ pub struct Snapshot<'a> {
     pub stack: &'a [u8],
     /// Frozen frames of a virtual thread.
     pub frozen: Frozen<'a>,
+    /// Bytes of its name; empty if it has none, or if it was left out.
+    pub name: &'a [u8],
 }
 
 impl<'a> Snapshot<'a> {
     /// What a request without a snapshot still says.
     pub fn of_registers(capture: Capture) -> Self {
         let head = SnapshotHead { capture, ..SnapshotHead::default() };
-        Self { head, stack: &[], frozen: Frozen::NONE }
+        Self { head, stack: &[], frozen: Frozen::NONE, name: &[] }
     }
 
     /// Reads what the handler wrote; `None` for bytes that hold no head.
@@ -81,35 +87,50 @@ impl<'a> Snapshot<'a> {
         let previous_cycles = u64::from_ne_bytes(words.next()?);
         let stack_bytes = u64::from_ne_bytes(words.next()?);
         let virtual_thread = u64::from_ne_bytes(words.next()?);
-        let [a, b, c, d, e, f, g, h] = words.next()?;
+        let [a, b, chunks_whole, name_coder, e, f, g, h] = words.next()?;
         let head = SnapshotHead {
             capture,
             previous_cycles,
             stack_bytes,
             virtual_thread,
-            chunks: u32::from_ne_bytes([a, b, c, d]),
-            chunks_whole: u32::from_ne_bytes([e, f, g, h]),
+            chunks: u16::from_ne_bytes([a, b]),
+            chunks_whole,
+            name_coder,
+            name_bytes: u32::from_ne_bytes([e, f, g, h]),
         };
         let stack = rest.get(..usize::try_from(stack_bytes).ok()?)?;
         let chunks = rest.get(padded(stack.len())..).unwrap_or_default();
-        let copies = || chunk_copies(chunks).take(head.chunks as usize);
-        let whole = head.chunks_whole != 0 && copies().count() == head.chunks as usize;
-        let frozen = if head.chunks == 0 { Frozen::NONE } else { Frozen::new(copies(), whole) };
-        Some(Self { head, stack, frozen })
+        let count = usize::from(head.chunks);
+        let (mut first, mut rest) = (chunks, chunks);
+        let found = std::iter::from_fn(|| chunk_copy(&mut rest)).take(count).count();
+        let copies = std::iter::from_fn(|| chunk_copy(&mut first)).take(count);
+        let whole = head.chunks_whole != 0 && found == count;
+        let frozen = if count == 0 { Frozen::NONE } else { Frozen::new(copies, whole) };
+        let name = rest.get(..head.name_bytes as usize).unwrap_or_default();
+        Some(Self { head, stack, frozen, name })
+    }
+
+    /// Name of the virtual thread, if it came along.
+    pub fn virtual_thread_name(&self) -> Option<String> {
+        let text = match self.head.name_coder {
+            0 => self.name.iter().map(|&byte| char::from(byte)).collect(),
+            _ => {
+                let units = self.name.as_chunks::<2>().0.iter().map(|&unit| u16::from_ne_bytes(unit));
+                char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+            }
+        };
+        Some(text).filter(|text: &String| !text.is_empty())
     }
 }
 
-/// The chunks at the start of `bytes`, one after the other.
-fn chunk_copies(bytes: &[u8]) -> impl Iterator<Item = StackCopy<'_>> {
-    let mut rest = bytes;
-    std::iter::from_fn(move || {
-        let (address, after) = rest.split_first_chunk::<8>()?;
-        let (length, after) = after.split_first_chunk::<8>()?;
-        let length = usize::try_from(u64::from_ne_bytes(*length)).ok()?;
-        let chunk = after.get(..length)?;
-        rest = after.get(padded(length)..).unwrap_or_default();
-        Some(StackCopy::new(u64::from_ne_bytes(*address), chunk))
-    })
+/// The chunk at the start of `rest`, which goes on behind it.
+fn chunk_copy<'a>(rest: &mut &'a [u8]) -> Option<StackCopy<'a>> {
+    let (address, after) = rest.split_first_chunk::<8>()?;
+    let (length, after) = after.split_first_chunk::<8>()?;
+    let length = usize::try_from(u64::from_ne_bytes(*length)).ok()?;
+    let chunk = after.get(..length)?;
+    *rest = after.get(padded(length)..).unwrap_or_default();
+    Some(StackCopy::new(u64::from_ne_bytes(*address), chunk))
 }
 
 #[cfg(test)]
@@ -122,9 +143,20 @@ mod tests {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }
         bytes.extend_from_slice(&head.chunks.to_ne_bytes());
-        bytes.extend_from_slice(&head.chunks_whole.to_ne_bytes());
+        bytes.extend_from_slice(&[head.chunks_whole, head.name_coder]);
+        bytes.extend_from_slice(&head.name_bytes.to_ne_bytes());
         bytes.resize(HEAD_BYTES, 0);
         bytes
+    }
+
+    #[test]
+    fn names_of_both_widths() {
+        let name: Vec<u8> = "\u{65e5}-1".encode_utf16().flat_map(u16::to_ne_bytes).collect();
+        let head = SnapshotHead { name_coder: 1, name_bytes: 6, ..SnapshotHead::default() };
+        let bytes = [written(&head), name].concat();
+        let read = |bytes| Snapshot::read(bytes).and_then(|snapshot| snapshot.virtual_thread_name());
+        assert_eq!(read(&bytes).as_deref(), Some("\u{65e5}-1"));
+        assert_eq!(read(&bytes[..bytes.len() - 1]), None, "a name that is not there in full is no name");
     }
 
     #[test]
@@ -136,6 +168,8 @@ mod tests {
             virtual_thread: 31,
             chunks: 2,
             chunks_whole: 1,
+            name_coder: 0,
+            name_bytes: 5,
         };
         let mut bytes = written(&head);
         bytes.extend_from_slice(b"stack-----------");
@@ -145,7 +179,10 @@ mod tests {
             bytes.extend_from_slice(text);
             bytes.resize(padded(bytes.len()), 0);
         }
+        let end_of_chunks = bytes.len();
+        bytes.extend_from_slice(b"na\xefve-----------");
         let snapshot = Snapshot::read(&bytes).expect("whole");
+        assert_eq!(snapshot.virtual_thread_name().as_deref(), Some("na\u{ef}ve"));
         assert_eq!((snapshot.head, snapshot.stack), (head, &b"stack"[..]));
         let chunk = |index| snapshot.frozen.chunk(index).map(|copy| (copy.base(), copy.end() - copy.base()));
         assert_eq!([chunk(0), chunk(1), chunk(2)], [Some((0x1000, 17)), Some((0x2000, 5)), None]);
@@ -154,7 +191,8 @@ mod tests {
         assert!(Snapshot::read(&bytes[..HEAD_BYTES + 4]).is_none(), "stack bytes are missing");
         let cut = Snapshot::read(&bytes[..HEAD_BYTES + 32 + 16]).expect("a stack");
         assert!(cut.frozen.chunk(0).is_none(), "a chunk that is not there in full is no chunk");
-        let cut = Snapshot::read(&bytes[..bytes.len() - 16]).expect("a stack");
+        let cut = Snapshot::read(&bytes[..end_of_chunks - 16]).expect("a stack");
         assert!(cut.frozen.chunk(0).is_some() && !cut.frozen.is_whole(), "the oldest chunk is missing");
+        assert_eq!(cut.virtual_thread_name(), None);
     }
 }

@@ -34,6 +34,7 @@ use crate::stats::Stats;
 use crate::ticks::{Reading, TickClock};
 use crate::tuning::Tuner;
 use crate::unloading::Unloading;
+use crate::virtual_threads::{Seen, VirtualThreads};
 
 mod report;
 mod tune;
@@ -93,6 +94,7 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     closed: Vec<v1::ThreadAccount>,
     /// Threads met in this drain whose stacks could not be copied.
     unbounded: Vec<UnboundedStack>,
+    virtual_threads: VirtualThreads,
     rounds: u64,
     probing: Option<Probing>,
     compares_walks: bool,
@@ -135,6 +137,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             accounts: Vec::new(),
             closed: Vec::new(),
             unbounded: Vec::new(),
+            virtual_threads: VirtualThreads::default(),
             rounds: 0,
         };
         worker.resolver.begin_drain();
@@ -183,6 +186,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.retire_ended();
             if now >= next_statistics {
                 self.rounds += 1;
+                self.virtual_threads.refill();
                 self.shrink_memory();
                 self.tune();
                 self.send_statistics(self.rounds.is_multiple_of(10));
@@ -261,7 +265,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
 
     fn take(&mut self, slot: u32, request: &Request) {
         let start = Instant::now();
-        let resolved = self.walk(slot, request);
+        let (resolved, virtual_thread) = self.walk(slot, request);
         let time_ns = self.clock.nanos(request.ticks);
         self.stats.walk_ns.record(elapsed_ns(start));
         self.stats.count_stop(resolved.stop);
@@ -287,14 +291,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if !resolved.complete {
             flags |= FLAG_INCOMPLETE;
         }
-        let thread = account.facts.id;
+        let thread = virtual_thread.unwrap_or(account.facts.id);
         self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags });
         if self.batch.len() >= BATCH_SAMPLES || self.dictionaries.pending_len() >= PENDING_ENTRIES {
             self.flush();
         }
     }
 
-    fn walk(&mut self, slot: u32, request: &Request) -> Resolved {
+    /// The stack of a sample, and the number of its virtual thread if it has one.
+    fn walk(&mut self, slot: u32, request: &Request) -> (Resolved, Option<u32>) {
         let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
         let view = self.host.pool().view(request.snapshot, request.snapshot_len as usize);
         let snapshot = view.as_ref().map(|view| view.bytes()).and_then(Snapshot::read).unwrap_or_else(|| {
@@ -321,7 +326,12 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let (frames, stop) = self.resolver.frames();
             self.host.walked(slot, request.ticks, &snapshot, frames, stop);
         }
-        resolved
+        let virtual_thread = thread.filter(|_| snapshot.head.virtual_thread != 0).map(|carrier| {
+            let (java_id, name) = (snapshot.head.virtual_thread, snapshot.virtual_thread_name());
+            let seen = Seen { java_id, name, carrier };
+            self.virtual_threads.number(seen, &mut self.dictionaries, || self.host.next_thread_id())
+        });
+        (resolved, virtual_thread)
     }
 
     /// Makes sure the slot's present owner has an account, and that its description was sent.
@@ -354,6 +364,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 name: facts.name.to_string(),
                 kind: facts.kind.into(),
                 java_id: 0,
+                carrier: 0,
             });
         }
         account
@@ -406,6 +417,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
         if self.dictionaries.take_forgotten() {
             self.resolver.forget();
+            self.virtual_threads.forget_sent();
             for account in self.accounts.iter_mut().flatten() {
                 account.sent_revision = None;
             }

@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 
 use jni::sys::{jclass, jfieldID};
-use stackwalk::{ChunkBottom, ChunkClass, HotSpot, Memory};
+use stackwalk::{ChunkBottom, ChunkClass, HotSpot, Memory, NameClass};
 
 use super::Jni;
 
@@ -21,7 +21,7 @@ const TAG_MASK: usize = 3;
 const TAG_BITS: u32 = 2;
 
 /// First feature release whose virtual threads are not a preview.
-const FIRST_WITH_VIRTUAL_THREADS: u32 = 21;
+pub const FIRST_WITH_VIRTUAL_THREADS: u32 = 21;
 
 impl Jni {
     /// What is needed to follow frozen frames; `None` if this VM has none or hides them.
@@ -48,11 +48,53 @@ impl Jni {
             bottom,
             tail: self.offset(continuation, c"tail", c"Ljdk/internal/vm/StackChunk;")?,
             thread_id: self.offset(thread, c"tid", c"J")?,
+            name: self.name_class(thread, class_klass),
         };
         for class in [chunk, continuation, thread] {
             self.release(class);
         }
         Some(found)
+    }
+
+    /// What leads from a `Thread` to the bytes of its name.
+    fn name_class(&self, thread: jclass, class_klass: u32) -> Option<NameClass> {
+        let (string, bytes) = (self.class(c"java/lang/String")?, self.class(c"[B")?);
+        let found = NameClass {
+            name: self.offset(thread, c"name", c"Ljava/lang/String;")?,
+            value: self.offset(string, c"value", c"[B")?,
+            coder: self.offset(string, c"coder", c"B")?,
+            string: self.klass(string, class_klass)?,
+            bytes: self.klass(bytes, class_klass)?,
+            first_byte: self.first_byte()?,
+        };
+        for class in [string, bytes] {
+            self.release(class);
+        }
+        Some(found)
+    }
+
+    /// Offset of the first element of a `byte[]`, a number that later releases keep as a long.
+    fn first_byte(&self) -> Option<u32> {
+        let class = self.class(c"jdk/internal/misc/Unsafe")?;
+        let field = |signature: &CStr| {
+            let name = c"ARRAY_BYTE_BASE_OFFSET".as_ptr();
+            // SAFETY: a live reference and NUL-terminated names.
+            let field =
+                unsafe { (self.functions().GetStaticFieldID)(self.env, class, name, signature.as_ptr()) };
+            self.clear_unless(!field.is_null())?;
+            Some(field)
+        };
+        let value = match field(c"I") {
+            // SAFETY: a static int field of this class.
+            Some(field) => i64::from(unsafe { (self.functions().GetStaticIntField)(self.env, class, field) }),
+            None => {
+                let field = field(c"J")?;
+                // SAFETY: a static long field of this class.
+                unsafe { (self.functions().GetStaticLongField)(self.env, class, field) }
+            }
+        };
+        self.release(class);
+        u32::try_from(value).ok()
     }
 
     /// A class by name, as a local reference.

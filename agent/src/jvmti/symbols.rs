@@ -44,8 +44,8 @@ impl Library {
         (!address.is_null()).then_some(address as u64)
     }
 
-    /// Address ranges of the library's segments, which stay mapped as long as the handle is open.
-    pub fn segments(&self) -> Vec<std::ops::Range<u64>> {
+    /// The library's segments, in ascending order; they stay mapped as long as the handle is open.
+    pub fn segments(&self) -> Vec<Segment> {
         let mut search = Search { base: self.base, found: Vec::new() };
         // SAFETY: the callback matches and `search` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut search).cast()) };
@@ -53,9 +53,20 @@ impl Library {
     }
 }
 
+/// A loaded part of a library.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Where it lies.
+    pub range: std::ops::Range<u64>,
+    /// Bytes of it that came from the file; the rest began as zeros.
+    pub file_bytes: u64,
+    /// Whether the library may write to it.
+    pub is_writable: bool,
+}
+
 struct Search {
     base: u64,
-    found: Vec<std::ops::Range<u64>>,
+    found: Vec<Segment>,
 }
 
 /// Collects the loadable segments of the library whose first segment lies at `base`.
@@ -71,7 +82,11 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, search
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
         let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
-        search.found.push(start..start.wrapping_add(header.p_memsz));
+        search.found.push(Segment {
+            range: start..start.wrapping_add(header.p_memsz),
+            file_bytes: header.p_filesz,
+            is_writable: header.p_flags & libc::PF_W != 0,
+        });
     }
     1
 }

@@ -4,7 +4,7 @@
 //! Approach: register the ranges that stay mapped for the life of the process.
 //! Sources: HotSpot `memory/heap.cpp` (`CodeHeap::expand_by` commits upwards, nothing is uncommitted), JDK 11 to 25.
 
-use stackwalk::{HotSpot, LiveMemory};
+use stackwalk::{HotSpot, LiveMemory, MountedOffsets};
 
 use super::symbols::Library;
 
@@ -13,9 +13,18 @@ pub fn of_library(library: &Library) -> &'static LiveMemory {
     let memory = Box::leak(Box::new(LiveMemory::new()));
     for segment in library.segments() {
         // SAFETY: `Library` holds a reference to the loaded file that is never given back, so it stays mapped.
-        unsafe { memory.add_permanent(segment.start, segment.end) };
+        unsafe { memory.add_permanent(segment.range.start, segment.range.end) };
     }
     memory
+}
+
+/// Where threads note the virtual threads they run, looked for in the VM's library.
+pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<MountedOffsets> {
+    let segments = library.segments();
+    let whole = segments.first()?.range.start..segments.last()?.range.end;
+    let data = segments.iter().find(|segment| segment.is_writable)?;
+    let data = data.range.start..data.range.start.saturating_add(data.file_bytes).min(data.range.end);
+    MountedOffsets::find(|name| library.symbol(name), memory, data, &whole)
 }
 
 /// Adds the committed code heaps of a started VM; called again, it follows their growth.

@@ -17,11 +17,10 @@
 )]
 
 use sampler_thread::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, padded};
-use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS, ThreadOffsets};
+use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS};
 
 use super::snapshot::copy_padded;
 use super::ucontext::load;
-use crate::arena::Shared;
 
 /// Bytes of a `ContinuationEntry` that are looked at.
 const ENTRY_BYTES: u64 = 32;
@@ -39,28 +38,12 @@ pub struct FrozenFrames {
     pub chunks: u32,
     /// Whether the oldest frozen frame is among them.
     pub whole: bool,
-    /// `java.lang.Thread.tid` of the virtual thread, 0 if unknown.
-    pub thread_id: u64,
 }
 
 /// The used part of one chunk.
 struct Used {
     from: u64,
     bytes: usize,
-}
-
-/// Measures the frozen frames of the running thread, if a virtual thread is mounted on it.
-///
-/// # Safety
-/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`.
-#[inline(always)]
-pub unsafe fn of(capture: &Capture, shared: &Shared, stack_bytes: usize) -> Option<FrozenFrames> {
-    if capture.cont_entry == 0 {
-        return None;
-    }
-    let room = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
-    // SAFETY: the caller's promise.
-    unsafe { find(capture, &shared.offsets, shared.frozen?, room) }
 }
 
 /// Measures up to `room` bytes of frozen frames.
@@ -74,18 +57,12 @@ pub unsafe fn of(capture: &Capture, shared: &Shared, stack_bytes: usize) -> Opti
 /// as long as it lives, and what is copied lies between its first and its last.
 ///
 /// # Safety
-/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`.
-#[cold]
-unsafe fn find(
-    capture: &Capture,
-    offsets: &ThreadOffsets,
-    frozen: &'static FrozenOffsets,
-    room: usize,
-) -> Option<FrozenFrames> {
+/// `capture` was taken on the calling thread by this handler run, with the thread in Java code.
+pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usize) -> Option<FrozenFrames> {
     let entry = capture.cont_entry;
     let entry_end = entry.saturating_add(ENTRY_BYTES);
     let on_stack = capture.stack_low == capture.sp && entry > capture.sp && entry_end <= capture.stack_high;
-    if capture.thread_state != u64::from(offsets.in_java) || !on_stack || entry & 7 != 0 {
+    if !on_stack || entry & 7 != 0 {
         return None;
     }
     // SAFETY: the entry is a filled one on this thread's stack, as explained above.
@@ -95,10 +72,7 @@ unsafe fn find(
     }
     // SAFETY: a live Continuation object, which has the field.
     let newest = unsafe { reference(continuation, frozen.class.tail, frozen) };
-    // SAFETY: the thread is the running one.
-    let thread_id = unsafe { thread_id(capture.thread, offsets, frozen) };
-    let mut found =
-        FrozenFrames { offsets: frozen, chunk: newest, bytes: 0, chunks: 0, whole: false, thread_id };
+    let mut found = FrozenFrames { offsets: frozen, chunk: newest, bytes: 0, chunks: 0, whole: false };
     let mut chunk = newest;
     for _ in 0..MAX_CHUNKS {
         if chunk == 0 {
@@ -121,10 +95,10 @@ unsafe fn find(
     Some(found)
 }
 
-/// Copies what [`of`] has found in the same handler run.
+/// Copies what [`find`] has found in the same handler run.
 ///
 /// # Safety
-/// As for [`of`]; `to` is writable for `found.bytes` bytes and aligned to 16.
+/// As for [`find`]; `to` is writable for `found.bytes` bytes and aligned to 16.
 pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
     let frozen = found.offsets;
     let (mut chunk, mut to, mut left) = (found.chunk, to, found.chunks);
@@ -146,7 +120,7 @@ pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
     }
 }
 
-fn in_heap(object: u64, frozen: &FrozenOffsets) -> bool {
+pub(super) fn in_heap(object: u64, frozen: &FrozenOffsets) -> bool {
     let (start, end) = frozen.heap;
     object >= start && object < end && object & 7 == 0
 }
@@ -155,7 +129,7 @@ fn in_heap(object: u64, frozen: &FrozenOffsets) -> bool {
 ///
 /// # Safety
 /// `object` has a reference field there.
-unsafe fn reference(object: u64, offset: u32, frozen: &FrozenOffsets) -> u64 {
+pub(super) unsafe fn reference(object: u64, offset: u32, frozen: &FrozenOffsets) -> u64 {
     let target = match frozen.narrow {
         // SAFETY: the caller's promise; references are compressed.
         Some((base, shift)) => match unsafe { load::<u32>(object, offset) } {
@@ -168,14 +142,23 @@ unsafe fn reference(object: u64, offset: u32, frozen: &FrozenOffsets) -> u64 {
     if in_heap(target, frozen) { target } else { 0 }
 }
 
+/// What an object's header says about its class.
+///
+/// # Safety
+/// `object` is a reference the VM keeps for the running thread, not 0.
+pub(super) unsafe fn class_word(object: u64, frozen: &FrozenOffsets) -> u64 {
+    // SAFETY: every object has a header, and the smallest instance of a class with fields is 16 bytes long.
+    let word = unsafe { load::<u64>(object, frozen.klass) };
+    word & frozen.klass_mask
+}
+
 /// The used words of a chunk with the link below them; `None` if it is no chunk or contradicts itself.
 ///
 /// # Safety
 /// `chunk` is a reference the VM keeps for the running thread, not 0.
 unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
-    // SAFETY: every object has a header, and the smallest instance of a class with fields is 16 bytes long.
-    let klass = unsafe { load::<u64>(chunk, frozen.klass) };
-    if klass & frozen.klass_mask != frozen.klass_word {
+    // SAFETY: the caller's promise.
+    if unsafe { class_word(chunk, frozen) } != frozen.klass_word {
         return None;
     }
     let class = &frozen.class;
@@ -202,37 +185,4 @@ unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
     let first = sp.checked_mul(8)?.checked_sub(CHUNK_LINK_BYTES)?;
     let bytes = bottom.checked_mul(8)?.checked_sub(first)?;
     Some(Used { from: start.checked_add(first)?, bytes: usize::try_from(bytes).ok()? })
-}
-
-/// `tid` of the virtual thread, 0 while the carrier stands for itself.
-///
-/// # Safety
-/// `thread` is the running thread's `JavaThread`, in Java code.
-unsafe fn thread_id(thread: u64, offsets: &ThreadOffsets, frozen: &FrozenOffsets) -> u64 {
-    let (Some(virtual_thread), Some(carrier)) = (offsets.vthread, offsets.thread_object) else {
-        return 0;
-    };
-    // SAFETY: a handle that the VM made with the thread and frees after it.
-    let virtual_thread = unsafe { handle(thread, virtual_thread) };
-    // SAFETY: as above.
-    let carrier = unsafe { handle(thread, carrier) };
-    if virtual_thread == carrier || !in_heap(virtual_thread, frozen) {
-        return 0;
-    }
-    // SAFETY: a live java.lang.Thread.
-    unsafe { load(virtual_thread, frozen.class.thread_id) }
-}
-
-/// The object of a handle in the `JavaThread`.
-///
-/// # Safety
-/// `offset` is that of an `OopHandle`.
-unsafe fn handle(thread: u64, offset: u32) -> u64 {
-    // SAFETY: the field lies inside the JavaThread.
-    let slot: u64 = unsafe { load(thread, offset) };
-    if slot == 0 {
-        return 0;
-    }
-    // SAFETY: the handle's slot lives as long as the handle.
-    unsafe { load(slot, 0) }
 }

@@ -21,9 +21,9 @@ use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
 use super::expiry::Expiry;
-use super::frozen;
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::ucontext;
+use super::{mounted, own_stack};
 use crate::arena::{self, Shared};
 
 /// Cache lines of the handler's code (2.5 KB in release builds), all of which are needed at each tick.
@@ -94,6 +94,7 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     // Acquire: the sampler gives a native thread its low bound first.
     let high = slot.stack_high.load(Ordering::Acquire);
     let low = slot.stack_low.load(Ordering::Relaxed);
+    let (low, high) = own_stack::bounds(low, high, capture.sp, shared.block);
     // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
     let inside = |sp: u64| (low..high).contains(&sp);
     let from = if inside(capture.sp) { capture.sp } else { capture.anchor_sp };
@@ -105,20 +106,19 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
     let mut stack_bytes = wanted.min(shared.max_stack) as usize;
     // SAFETY: taken on this thread, just now.
-    let frozen = unsafe { frozen::of(&capture, shared, stack_bytes) };
-    let frozen_bytes = frozen.map_or(0, |found| found.bytes);
-    let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(frozen_bytes);
+    let mounted = unsafe { mounted::of(&capture, shared, slot, stack_bytes) };
+    let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(mounted.bytes());
     let Some(mut slab) = shared.pool.acquire(needed) else {
         slot.queue.lost().add(LostCause::PoolExhausted, weight);
         return;
     };
-    let frozen = frozen.filter(|_| slab.capacity() >= needed);
+    let mounted = mounted.with_room(slab.capacity() >= needed);
     stack_bytes = stack_bytes.min(slab.capacity().saturating_sub(HEAD_BYTES) & !15);
     if (stack_bytes as u64) < wanted {
         request.flags |= RequestFlags::TRUNCATED;
     }
     let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
-    let snapshot = Snapshot { capture, previous_cycles, stack_bytes, frozen };
+    let snapshot = Snapshot { capture, previous_cycles, stack_bytes, mounted };
     // SAFETY: the slab is ours; [from, from + stack_bytes) lies in this thread's mapped stack, above this frame.
     let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
     // SAFETY: `length` bytes were written just above.

@@ -12,6 +12,8 @@ use std::mem::MaybeUninit;
 pub mod expiry;
 pub mod frozen;
 pub mod handler;
+pub mod mounted;
+pub mod own_stack;
 pub mod snapshot;
 pub mod ucontext;
 

@@ -1,4 +1,4 @@
-//! Writing a snapshot into a slab: head, stack bytes, frozen frames.
+//! Writing a snapshot into a slab: head, stack bytes, frozen frames, name of a virtual thread.
 //!
 //! Invariant: every byte up to the returned length is written, padding included; nothing here allocates or panics.
 
@@ -13,7 +13,7 @@
 use sampler_thread::snapshot::SnapshotHead;
 use stackwalk::Capture;
 
-use super::frozen::{self, FrozenFrames};
+use super::mounted::Mounted;
 use super::ucontext::copy_stack;
 
 pub use sampler_thread::snapshot::{HEAD_BYTES, padded};
@@ -26,25 +26,28 @@ pub struct Snapshot {
     pub previous_cycles: u64,
     /// Bytes to copy from `capture.stack_low` on.
     pub stack_bytes: usize,
-    /// Frames of a virtual thread in the heap.
-    pub frozen: Option<FrozenFrames>,
+    /// The virtual thread, if there is one.
+    pub mounted: Mounted,
 }
 
 impl Snapshot {
     /// Writes it and returns its length.
     ///
     /// # Safety
-    /// `to` is aligned to 64 and writable for the head, the padded stack bytes and the frozen frames; the stack bytes
-    /// are readable; `frozen` was found by this handler run.
+    /// `to` is aligned to 64 and writable for the head, the padded stack bytes and the parts of `mounted`; the stack
+    /// bytes are readable; `mounted` was found by this handler run.
     pub unsafe fn write(&self, to: *mut u8) -> usize {
-        let Self { capture, previous_cycles, stack_bytes, frozen } = *self;
+        let Self { capture, previous_cycles, stack_bytes, mounted } = *self;
+        let Mounted { thread_id, name, frozen } = mounted;
         let head = SnapshotHead {
             capture,
             previous_cycles,
             stack_bytes: stack_bytes as u64,
-            virtual_thread: frozen.map_or(0, |found| found.thread_id),
-            chunks: frozen.map_or(0, |found| found.chunks),
-            chunks_whole: frozen.map_or(0, |found| u32::from(found.whole)),
+            virtual_thread: thread_id,
+            chunks: frozen.map_or(0, |found| found.chunks as u16),
+            chunks_whole: frozen.map_or(0, |found| u8::from(found.whole)),
+            name_coder: name.map_or(0, |name| name.coder),
+            name_bytes: name.map_or(0, |name| name.bytes as u32),
         };
         // SAFETY: the caller has room for the head.
         unsafe { to.cast::<SnapshotHead>().write(head) };
@@ -52,10 +55,8 @@ impl Snapshot {
         // SAFETY: the caller has room for the padded bytes, and the bytes are readable.
         unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
         let length = HEAD_BYTES.saturating_add(padded(stack_bytes));
-        let Some(found) = frozen else { return length };
         // SAFETY: the caller has room for what was found, and found it in this run.
-        unsafe { frozen::copy(&found, to.wrapping_add(length)) };
-        length.saturating_add(found.bytes)
+        length.saturating_add(unsafe { mounted.copy(to.wrapping_add(length)) })
     }
 }
 

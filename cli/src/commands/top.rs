@@ -1,4 +1,4 @@
-//! `tickwalk top`: hot methods of a recording.
+//! `tickwalk top`: hot methods and busy threads of a recording.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Show one table only, by this CPU time
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// Methods shown in each table
+    /// Methods or threads shown in each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Recording to read
@@ -38,17 +38,21 @@ enum By {
     SelfTime,
     /// CPU time in the method and all it called
     Total,
+    /// Threads instead of methods, virtual threads with their carriers
+    Thread,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let profile = read_profile(&arguments.recording)?;
     let text = if arguments.json {
         serde_json::to_string_pretty(&Summary::new(&profile))? + "\n"
+    } else if let Some(By::Thread) = arguments.by {
+        table::threads(&profile, arguments.limit)
     } else {
         let orders: &[Order] = match arguments.by {
             Some(By::SelfTime) => &[Order::SelfTime],
             Some(By::Total) => &[Order::TotalTime],
-            None => &[Order::SelfTime, Order::TotalTime],
+            Some(By::Thread) | None => &[Order::SelfTime, Order::TotalTime],
         };
         table::report(&profile, orders, arguments.limit)
     };

@@ -42,7 +42,7 @@ struct Data<'p> {
     node_frames: &'p [u32],
     /// Samples: for each, how many nodes after the one before.
     sample_nodes: Vec<u32>,
-    /// Position in `summary.threads`.
+    /// Position in `summary.threads`, or behind them in `summary.virtual_threads`.
     sample_threads: Vec<usize>,
     sample_ns: Vec<u64>,
     sample_counts: Vec<u64>,
@@ -76,8 +76,13 @@ pub fn write(profile: &Profile, title: &str, mut out: impl Write) -> io::Result<
 }
 
 fn data<'p>(profile: &'p Profile, title: &'p str, summary: &'p Summary, tree: &'p CallTree) -> Data<'p> {
-    let rows: FxHashMap<u32, usize> =
-        summary.threads.iter().enumerate().map(|(row, thread)| (thread.id, row)).collect();
+    let threads = summary.threads.iter().map(|thread| std::slice::from_ref(&thread.id));
+    let virtual_threads = summary.virtual_threads.iter().map(|thread| thread.ids.as_slice());
+    let rows: FxHashMap<u32, usize> = threads
+        .chain(virtual_threads)
+        .enumerate()
+        .flat_map(|(row, ids)| ids.iter().map(move |&id| (id, row)))
+        .collect();
     let mut warnings = warnings(profile, summary);
     if tree.unknown_ids > 0 {
         warnings.push(format!("{} names or stacks were referred to but never received", tree.unknown_ids));

@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
-use proto::v1::FrameKind;
+use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
 
 use super::account::{Span, service_name};
@@ -191,10 +191,16 @@ impl<'p> Tables<'p> {
         let known = self.profile.thread(id);
         let name = known.map_or(UNKNOWN, |thread| &thread.name).to_owned();
         let tid = known.map_or(0, |thread| i64::from(thread.tid));
-        let indices = vec![
+        let mut indices = vec![
             self.attribute("thread.name", Value::StringValue(name)),
             self.attribute("thread.id", Value::IntValue(tid)),
         ];
+        if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
+            let carrier = self.profile.thread(thread.carrier).map_or(UNKNOWN, |carrier| &carrier.name);
+            let (carrier, java_id) = (carrier.to_owned(), thread.java_id);
+            indices.push(self.attribute("tickwalk.thread.carrier", Value::StringValue(carrier)));
+            indices.push(self.attribute("tickwalk.thread.virtual_id", Value::IntValue(java_id)));
+        }
         self.by_thread.insert(id, indices.clone());
         indices
     }

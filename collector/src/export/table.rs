@@ -1,6 +1,8 @@
-//! Hot methods as a text table.
+//! Hot methods and busy threads as text tables.
 
 use std::fmt::Write;
+
+use rustc_hash::FxHashMap;
 
 use crate::profile::Profile;
 use crate::quantity::{count, duration, percent, share};
@@ -22,6 +24,35 @@ pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
             Order::TotalTime => "Hot methods by total CPU time",
         };
         push_table(&mut text, title, &methods(profile, order), order, limit, profile.total().cpu_ns);
+    }
+    text
+}
+
+/// The account of CPU time in one line, and up to `limit` threads: what each burnt in its own name, a carrier without
+/// what its virtual threads burnt.
+pub fn threads(profile: &Profile, limit: usize) -> String {
+    let summary = Summary::new(profile);
+    let mut own_ns: FxHashMap<u32, u64> = FxHashMap::default();
+    for (thread, _, cell) in profile.cells() {
+        let sum = own_ns.entry(thread).or_default();
+        *sum = sum.saturating_add(cell.cpu_ns);
+    }
+    let platform = summary.threads.iter().map(|row| {
+        (own_ns.get(&row.id).copied().unwrap_or(0), row.kind, i64::from(row.tid), row.name.clone())
+    });
+    let virtual_threads = summary.virtual_threads.iter().map(|row| {
+        let thread = format!("{} on {}", row.name, row.carriers.join(", "));
+        (row.sampled_ns, "virtual", row.java_id, thread)
+    });
+    let mut rows: Vec<_> = platform.chain(virtual_threads).filter(|&(cpu_ns, ..)| cpu_ns > 0).collect();
+    rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.2, &a.3).cmp(&(b.2, &b.3))));
+    let whole = profile.total().cpu_ns;
+    let mut text = format!("{}\n\n", summary.sentence());
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "id");
+    for (cpu_ns, kind, id, thread) in rows.into_iter().take(limit) {
+        let part = percent(share(cpu_ns, whole));
+        let _ = writeln!(text, "{part:>8} {:>11}  {kind:<9} {id:>8}  {thread}", duration(cpu_ns));
     }
     text
 }

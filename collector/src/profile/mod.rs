@@ -13,7 +13,7 @@ use std::path::Path;
 use proto::framing::FramingError;
 use proto::v1::{
     AgentMessage, Dictionary, Frame, Goodbye, Hello, Method, SampleBatch, Stack, Statistics, Thread,
-    ThreadAccount, agent_message::Body,
+    ThreadAccount, ThreadKind, agent_message::Body,
 };
 use rustc_hash::FxHashMap;
 
@@ -29,6 +29,19 @@ pub const END_OF_STACK: &str = "end_of_stack";
 /// Reasons of stacks from which nothing is missing: walked to a thread's or a virtual thread's first Java frame,
 /// or of a thread that runs no Java code at all.
 pub const WHOLE_STACKS: [&str; 3] = [END_OF_STACK, "end_of_continuation", "not_java"];
+
+/// The number under which the account of `thread` is kept: a virtual thread burns CPU time of its carrier's clock.
+pub fn accountant(thread: &Thread) -> u32 {
+    if thread.kind() == ThreadKind::Virtual && thread.carrier != 0 { thread.carrier } else { thread.id }
+}
+
+/// A thread as it is shown: most virtual threads have no name of their own.
+pub(crate) fn introduced(mut thread: Thread) -> Thread {
+    if thread.kind() == ThreadKind::Virtual && thread.name.is_empty() {
+        thread.name = format!("virtual thread #{}", thread.java_id);
+    }
+    thread
+}
 
 /// Samples of one thread on one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +160,7 @@ impl Profile {
         self.methods.extend(dictionary.methods.into_iter().map(|method| (method.id, method)));
         self.frames.extend(dictionary.frames.into_iter().map(|frame| (frame.id, frame)));
         self.stacks.extend(dictionary.stacks.into_iter().map(|stack| (stack.id, stack)));
-        self.threads.extend(dictionary.threads.into_iter().map(|thread| (thread.id, thread)));
+        self.threads.extend(dictionary.threads.into_iter().map(|thread| (thread.id, introduced(thread))));
     }
 
     fn add_samples(&mut self, batch: &SampleBatch) {

@@ -149,7 +149,7 @@ impl Selection {
             "process" => &mut self.processes,
             "thread" => &mut self.threads,
             "thread_kind" => {
-                check(parameter, value, &THREAD_KINDS, "java, compiler, gc, vm or native")?;
+                check(parameter, value, &THREAD_KINDS, "java, virtual, compiler, gc, vm or native")?;
                 &mut self.thread_kinds
             }
             "kind" => {
@@ -275,7 +275,7 @@ impl Selection {
 }
 
 const LABELS: [&str; 5] = ["host", "service", "jvm", "command", "pid"];
-const THREAD_KINDS: [&str; 5] = ["java", "compiler", "gc", "vm", "native"];
+const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
 /// Kinds of frames by the names used in parameters and answers.
 pub const FRAME_KINDS: [(&str, FrameKind); 9] = [

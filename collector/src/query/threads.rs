@@ -1,10 +1,12 @@
 //! Threads and their accounts of CPU time.
 
-use proto::v1::ThreadKind;
+use std::collections::BTreeSet;
+
+use proto::v1::{Thread, ThreadKind};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::profile::{Cell, Profile, UNKNOWN};
+use crate::profile::{Cell, Profile, UNKNOWN, accountant};
 
 /// CPU time of one thread. `kernel_ns = sampled_ns + lost_ns + unfinished_ns`, always.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -14,12 +16,12 @@ pub struct ThreadRow {
     pub tid: u32,
     /// Name, [`UNKNOWN`] if the thread was never introduced.
     pub name: String,
-    /// `java`, `compiler`, `gc`, `vm` or `native`.
+    /// `java`, `compiler`, `gc`, `vm` or `native`; virtual threads have no account, their carriers have it.
     pub kind: &'static str,
     /// CPU time this thread answers for: by its CPU clock since its timer ran, with the unfinished period it
     /// took over and without the one it left to another thread.
     pub kernel_ns: u64,
-    /// CPU time of the samples received.
+    /// CPU time of the samples received, those of virtual threads on this one included.
     pub sampled_ns: u64,
     /// CPU time whose samples were lost, on the way from the agent included.
     pub lost_ns: u64,
@@ -43,20 +45,90 @@ pub struct ThreadRow {
     pub id: u32,
 }
 
-/// All threads, the busiest first.
-pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
+/// CPU time of one virtual thread, whichever threads carried it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct VirtualThreadRow {
+    /// `java.lang.Thread.threadId()`; 0 for those of one carrier that the agent gave no number of their own.
+    pub java_id: i64,
+    /// Name, or `virtual thread #ID`.
+    pub name: String,
+    /// Names of its carriers, in alphabetical order.
+    pub carriers: Vec<String>,
+    /// CPU time of the samples received.
+    pub sampled_ns: u64,
+    /// Samples received.
+    pub samples: u64,
+    /// Numbers of the thread in the session, one for each carrier.
+    #[serde(skip)]
+    pub ids: Vec<u32>,
+}
+
+/// Samples by number of the thread.
+fn sampled(profile: &Profile) -> FxHashMap<u32, Cell> {
     let mut sampled: FxHashMap<u32, Cell> = FxHashMap::default();
     for (thread, _, cell) in profile.cells() {
-        let sum = sampled.entry(thread).or_default();
-        sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-        sum.samples = sum.samples.saturating_add(cell.samples);
+        add(sampled.entry(thread).or_default(), cell);
     }
-    let mut rows: Vec<ThreadRow> = profile
-        .thread_ids()
-        .into_iter()
-        .map(|id| row(profile, id, sampled.get(&id).copied().unwrap_or_default()))
-        .collect();
+    sampled
+}
+
+fn add(sum: &mut Cell, cell: Cell) {
+    sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
+    sum.samples = sum.samples.saturating_add(cell.samples);
+}
+
+/// All threads that have a CPU clock of their own, the busiest first.
+pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
+    let owner = |id: u32| profile.thread(id).map_or(id, accountant);
+    let own = sampled(profile);
+    let mut sampled: FxHashMap<u32, Cell> = FxHashMap::default();
+    for (&thread, &cell) in &own {
+        add(sampled.entry(owner(thread)).or_default(), cell);
+    }
+    let ids: BTreeSet<u32> = profile.thread_ids().into_iter().map(owner).collect();
+    let mut rows: Vec<ThreadRow> =
+        ids.into_iter().map(|id| row(profile, id, sampled.get(&id).copied().unwrap_or_default())).collect();
     rows.sort_by(|a, b| b.kernel_ns.cmp(&a.kernel_ns).then(a.tid.cmp(&b.tid)).then(a.id.cmp(&b.id)));
+    rows
+}
+
+/// All virtual threads that were sampled, the busiest first.
+pub fn virtual_threads(profile: &Profile) -> Vec<VirtualThreadRow> {
+    let sampled = sampled(profile);
+    let mut threads: Vec<(&Thread, Cell)> = sampled
+        .iter()
+        .filter_map(|(&id, &cell)| Some((profile.thread(id)?, cell)))
+        .filter(|(thread, _)| thread.kind() == ThreadKind::Virtual)
+        .collect();
+    threads.sort_unstable_by_key(|(thread, _)| thread.id);
+    let mut rows: FxHashMap<(i64, u32), VirtualThreadRow> = FxHashMap::default();
+    for (thread, cell) in threads {
+        // Those without a number of their own are as many as there are carriers.
+        let key = (thread.java_id, if thread.java_id == 0 { thread.id } else { 0 });
+        let row = rows.entry(key).or_insert_with(|| VirtualThreadRow {
+            java_id: thread.java_id,
+            name: String::new(),
+            carriers: Vec::new(),
+            sampled_ns: 0,
+            samples: 0,
+            ids: Vec::new(),
+        });
+        // The newest introduction knows the name best: it may have been read late.
+        row.name.clone_from(&thread.name);
+        row.sampled_ns = row.sampled_ns.saturating_add(cell.cpu_ns);
+        row.samples = row.samples.saturating_add(cell.samples);
+        row.ids.push(thread.id);
+        let carrier = profile.thread(thread.carrier).map_or(UNKNOWN, |carrier| &carrier.name);
+        row.carriers.push(carrier.to_owned());
+    }
+    let mut rows: Vec<VirtualThreadRow> = rows.into_values().collect();
+    for row in &mut rows {
+        row.carriers.sort_unstable();
+    }
+    rows.sort_by(|a, b| {
+        b.sampled_ns.cmp(&a.sampled_ns).then(a.java_id.cmp(&b.java_id)).then_with(|| a.ids.cmp(&b.ids))
+    });
     rows
 }
 
@@ -92,6 +164,7 @@ pub(super) fn kind_text(kind: ThreadKind) -> &'static str {
         ThreadKind::Compiler => "compiler",
         ThreadKind::Gc => "gc",
         ThreadKind::Vm => "vm",
+        ThreadKind::Virtual => "virtual",
         // A thread of unknown kind is at least a thread of the process.
         ThreadKind::Native | ThreadKind::Unspecified => "native",
     }

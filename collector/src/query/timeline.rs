@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::v1::ThreadKind;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -62,7 +63,17 @@ pub struct ThreadTime {
     pub tid: u32,
     pub thread: String,
     pub kind: &'static str,
+    /// Of a virtual thread: `java.lang.Thread.threadId()`, and its carriers' names.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub java_id: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub carriers: Vec<String>,
     pub cpu_ns: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 type Key = (u64, u32);
@@ -217,11 +228,14 @@ pub fn threads(
             for &(session, thread) in times.keys() {
                 if let Some(state) = sessions.get(&session) {
                     let (process, name, kind) = title(session, state, Some(thread));
-                    let tid = state.thread(thread).map_or(0, |thread| thread.tid);
-                    rows.insert(
-                        (session, thread),
-                        ThreadTime { process, tid, thread: name, kind, cpu_ns: 0 },
-                    );
+                    let known = state.thread(thread);
+                    let tid = known.map_or(0, |thread| thread.tid);
+                    let virtual_thread = known.filter(|thread| thread.kind() == ThreadKind::Virtual);
+                    let java_id = virtual_thread.map_or(0, |thread| thread.java_id);
+                    let carrier = virtual_thread.and_then(|thread| state.thread(thread.carrier));
+                    let carriers = carrier.map(|carrier| carrier.name.clone()).into_iter().collect();
+                    let row = ThreadTime { process, tid, thread: name, kind, java_id, carriers, cpu_ns: 0 };
+                    rows.insert((session, thread), row);
                 }
             }
         });
@@ -230,12 +244,31 @@ pub fn threads(
         .into_iter()
         .filter_map(|(key, cpu_ns)| rows.remove(&key).map(|row| ThreadTime { cpu_ns, ..row }))
         .collect();
+    join_carriers(&mut rows);
     rows.sort_by(|a, b| {
         b.cpu_ns
             .cmp(&a.cpu_ns)
             .then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid)))
     });
     Ok((rows, span))
+}
+
+/// Makes the rows of a virtual thread on several carriers one.
+fn join_carriers(rows: &mut Vec<ThreadTime>) {
+    // Names may have been read late; the longer one is not the one made of the number.
+    rows.sort_unstable_by(|a, b| {
+        (&a.process, a.java_id, &a.carriers).cmp(&(&b.process, b.java_id, &b.carriers))
+    });
+    rows.dedup_by(|next, kept| {
+        let is_same = next.java_id != 0 && next.java_id == kept.java_id && next.process == kept.process;
+        if is_same {
+            kept.cpu_ns = kept.cpu_ns.saturating_add(next.cpu_ns);
+            kept.carriers.append(&mut next.carriers);
+            // No one kernel thread.
+            kept.tid = 0;
+        }
+        is_same
+    });
 }
 
 /// Process, thread name and thread kind.

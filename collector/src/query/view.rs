@@ -40,9 +40,12 @@ pub fn view(
             for row in rows.iter().take(limit) {
                 let (part, time) = (percent(share(row.cpu_ns, whole)), duration(row.cpu_ns));
                 let tid = if row.tid == 0 { String::new() } else { row.tid.to_string() };
+                let on = if row.carriers.is_empty() { "" } else { " on " };
+                let carriers = row.carriers.join(", ");
+                let thread = &row.thread;
                 line(
                     &mut text,
-                    format_args!("{part:>8} {time:>11}  {:<9} {tid:>8}  {}", row.kind, row.thread),
+                    format_args!("{part:>8} {time:>11}  {:<9} {tid:>8}  {thread}{on}{carriers}", row.kind),
                 );
             }
         }

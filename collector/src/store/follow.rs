@@ -92,6 +92,8 @@ impl View {
             let session = sessions.get(&session)?;
             let mut definitions = definitions(dictionary, cells.iter().map(|&(_, stack, _)| stack));
             let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
+            let carriers = threads.iter().filter_map(|&thread| Some(session.thread(thread)?.carrier));
+            let threads: FxHashSet<u32> = carriers.chain(threads.iter().copied()).collect();
             definitions.threads =
                 threads.into_iter().filter_map(|thread| session.thread(thread)).cloned().collect();
             let mut profile = Profile::new(session.hello.clone());

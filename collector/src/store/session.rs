@@ -1,14 +1,19 @@
 //! One session as the store knows it: who sent it, its threads, and its account of CPU time.
 
+use std::cmp::Reverse;
+
 use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
 use rustc_hash::FxHashMap;
 
 use super::dictionary::PrivateIds;
-use crate::profile::UNKNOWN;
+use crate::profile::{UNKNOWN, accountant, introduced};
 
 /// Accounts of ended threads that are kept; a JVM that starts a thread a request would fill the store with them.
 /// The process's own account, which is what is shown, does not depend on them.
 const ENDED_ACCOUNTS: usize = 4096;
+
+/// Virtual threads that a new partition is told of: more than an agent remembers.
+const VIRTUAL_THREADS_CARRIED: usize = 16_384;
 
 /// Thread numbers from here on stand for groups of threads whose names differ in digits only.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
@@ -121,6 +126,7 @@ impl Session {
     }
 
     pub(super) fn add_thread(&mut self, thread: Thread) {
+        let thread = introduced(thread);
         self.fresh_threads.push(thread.clone());
         self.threads.insert(thread.id, thread);
     }
@@ -177,6 +183,7 @@ impl Session {
             return group.id;
         }
         let kind = known.map_or(ThreadKind::Unspecified as i32, |thread| thread.kind);
+        // Groups of virtual threads have no carrier: their members moved from one to the other.
         let id = FIRST_GROUP + self.groups.len() as u32;
         let group = Thread { id, name: name.clone(), kind, ..Thread::default() };
         self.add_thread(group.clone());
@@ -200,13 +207,17 @@ impl Session {
 
     /// What a new partition has to know of a session that goes on.
     pub(super) fn carried(&self) -> Session {
-        let is_over = |id: &u32| self.accounts.get(id).is_some_and(|account| account.ended);
-        let threads: Vec<Thread> = self
+        let is_over = |id: u32| self.accounts.get(&id).is_some_and(|account| account.ended);
+        let mut threads: Vec<Thread> = self
             .threads
             .values()
-            .filter(|thread| thread.id < FIRST_GROUP && !is_over(&thread.id))
+            .filter(|thread| thread.id < FIRST_GROUP && !is_over(accountant(thread)))
             .cloned()
             .collect();
+        // Agents number threads as they meet them, and go on with the last virtual ones only.
+        threads.sort_unstable_by_key(|thread| (thread.carrier != 0, Reverse(thread.id)));
+        let platform = threads.iter().take_while(|thread| thread.carrier == 0).count();
+        threads.truncate(platform + VIRTUAL_THREADS_CARRIED);
         let mut session = Session {
             threads: FxHashMap::default(),
             groups: FxHashMap::default(),

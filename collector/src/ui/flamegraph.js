@@ -19,7 +19,7 @@ function element(tag, className, text) {
 
 // ---- Selection of threads ----
 
-const GROUPS = [["java", "Java threads"], ["compiler", "JIT compiler"], ["gc", "Garbage collector"], ["vm", "JVM"], ["native", "Native threads"]];
+const GROUPS = [["java", "Java threads"], ["virtual", "Virtual threads"], ["compiler", "JIT compiler"], ["gc", "Garbage collector"], ["vm", "JVM"], ["native", "Native threads"]];
 
 function fillThreads() {
   const select = $("threads");

@@ -121,7 +121,11 @@ class ProfileModel extends Model {
     const kind = Uint8Array.from([0, ...data.node_frames], (frame, node) => (node === 0 ? MARKER : data.frame_kinds[frame]));
     super(data.names, data.parents, name, kind);
     this.data = data;
-    this.threads = data.summary.threads;
+    const carried = data.summary.virtual_threads.map((thread) => ({ ...thread, kind: "virtual", tid: thread.carriers.join(", ") }));
+    // What a thread's own samples stand for: the account of a carrier includes what it carried.
+    const own = new Float64Array(data.summary.threads.length + carried.length);
+    data.sample_threads.forEach((thread, i) => { own[thread] += data.sample_ns[i]; });
+    this.threads = [...data.summary.threads, ...carried].map((thread, i) => ({ ...thread, sampled_ns: own[i] }));
     let node = 0;
     this.sampleNode = data.sample_nodes.map((step) => (node += step));
   }

@@ -309,12 +309,19 @@ async function methodsPage(fresh, frame) {
   putTable("methods", element("div", "bar", search, element("span", "range", `${answer.samples.toLocaleString("en")} samples · ${duration(answer.total_ns)} CPU time`)), pane(at.search || ""), footnote);
 }
 
+/** What a virtual thread ran on; nothing for other threads. */
+function carriers(row) {
+  const names = row.carriers || [];
+  const more = names.length > 2 ? ` and ${names.length - 2} more` : "";
+  return names.length > 0 ? `virtual #${row.java_id} on ${names.slice(0, 2).join(", ")}${more}` : "";
+}
+
 async function threadsPage(fresh, frame) {
   const [answer] = await Promise.all([ask("threads", [...selection(), ["limit", ROWS_SHOWN]]), frame]);
   if (!fresh()) return;
   const whole = answer.total_ns || 1;
   const known = (id) => processes.find((process) => process.process === id);
-  const about = (row) => [row.tid ? `tid ${row.tid}` : "a group", known(row.process) ? nameOf(known(row.process)) : row.process].join(" · ");
+  const about = (row) => [carriers(row) || (row.tid ? `tid ${row.tid}` : "a group"), known(row.process) ? nameOf(known(row.process)) : row.process].join(" · ");
   const pane = (text) => {
     const rows = answer.threads.filter((row) => row.thread.toLowerCase().includes(text.toLowerCase()));
     return table([

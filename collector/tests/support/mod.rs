@@ -164,8 +164,15 @@ impl Stream {
     }
 
     pub fn thread(&mut self, id: u32, name: &str, kind: ThreadKind) {
-        let thread = Thread { id, tid: 10_000 + id, name: name.to_owned(), kind: kind.into(), java_id: 0 };
+        let thread =
+            Thread { id, tid: 10_000 + id, name: name.to_owned(), kind: kind.into(), java_id: 0, carrier: 0 };
         self.dictionary.threads.push(thread);
+    }
+
+    /// A virtual thread on one of its carriers.
+    pub fn carried(&mut self, id: u32, carrier: u32, java_id: i64, name: &str) {
+        let (name, kind) = (name.to_owned(), ThreadKind::Virtual.into());
+        self.dictionary.threads.push(Thread { id, tid: 10_000 + carrier, name, kind, java_id, carrier });
     }
 
     pub fn sample(&mut self, thread: u32, stack: u64, cpu_ns: u64) {

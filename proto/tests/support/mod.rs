@@ -21,6 +21,7 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("statistics_delivery", Body::Statistics(Statistics { delivery: Some(delivery()), ..statistics() })),
         ("lifetime", Body::Statistics(lifetime())),
         ("sampling", Body::Statistics(sampling())),
+        ("virtual_thread", Body::Dictionary(virtual_thread())),
     ];
     (1u64..)
         .zip(bodies)
@@ -71,8 +72,21 @@ fn dictionary() -> Dictionary {
             name: "main".into(),
             kind: ThreadKind::Java.into(),
             java_id: 1,
+            carrier: 0,
         }],
     }
+}
+
+fn virtual_thread() -> Dictionary {
+    let thread = Thread {
+        id: 9,
+        tid: 4340,
+        name: "request-1".into(),
+        kind: ThreadKind::Virtual.into(),
+        java_id: 77,
+        carrier: 3,
+    };
+    Dictionary { threads: vec![thread], ..Dictionary::default() }
 }
 
 fn samples() -> SampleBatch {

@@ -103,6 +103,38 @@ pub struct ChunkClass {
     pub tail: u32,
     /// `java.lang.Thread.tid`.
     pub thread_id: u32,
+    /// What leads to a thread's name, if all of it is known.
+    pub name: Option<NameClass>,
+}
+
+/// What JNI tells of a thread's name: byte offsets of fields, and the classes of what they refer to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NameClass {
+    /// `java.lang.Thread.name`.
+    pub name: u32,
+    /// `java.lang.String.value`.
+    pub value: u32,
+    /// `java.lang.String.coder`: 0 for a byte a character, 1 for two.
+    pub coder: u32,
+    /// `Klass*` of `String`.
+    pub string: u64,
+    /// `Klass*` of `byte[]`.
+    pub bytes: u64,
+    /// Offset of the first element of a `byte[]`.
+    pub first_byte: u32,
+}
+
+/// What a signal handler needs to copy the name of the running virtual thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NameOffsets {
+    /// Fields of the classes.
+    pub class: NameClass,
+    /// Class word of a `String`, as [`FrozenOffsets::klass_word`].
+    pub string_word: u64,
+    /// Class word of a `byte[]`.
+    pub bytes_word: u64,
+    /// Offset of the length, 32 bits, of a `byte[]`.
+    pub length: u32,
 }
 
 /// What a signal handler needs to copy the frozen frames of the running virtual thread.
@@ -126,6 +158,8 @@ pub struct FrozenOffsets {
     pub klass_word: u64,
     /// Bits of the 8 bytes at `klass` that are the class word.
     pub klass_mask: u64,
+    /// Names of threads; `None` if something on the way to them is unknown.
+    pub name: Option<NameOffsets>,
 }
 
 impl HotSpot {
@@ -153,30 +187,43 @@ impl HotSpot {
             }
             _ => None,
         };
-        let (klass_word, klass_mask) = match flag("UseCompressedClassPointers") {
+        let (klass_base, klass_shift, klass_mask) = match flag("UseCompressedClassPointers") {
             Some(true) => {
                 let base = memory.read_u64(layout.klass_base?).ok()?;
-                let shift = memory.read_u32(layout.klass_shift?).ok()?;
-                (class.klass.checked_sub(base)?.checked_shr(shift)?, u64::from(u32::MAX))
+                (base, memory.read_u32(layout.klass_shift?).ok()?, u64::from(u32::MAX))
             }
-            _ => (class.klass, u64::MAX),
+            _ => (0, 0, u64::MAX),
+        };
+        let class_word = |klass: u64| {
+            let word = klass.checked_sub(klass_base)?.checked_shr(klass_shift)?;
+            (word != 0 && word <= klass_mask).then_some(word)
         };
         let heap = memory.read_u64(layout.heap?).ok()?;
         let reserved = at(heap, layout.reserved?);
         let start = memory.read_u64(at(reserved, layout.region_start?)).ok()?;
         let words = memory.read_u64(at(reserved, layout.region_words?)).ok()?;
         let instance = memory.read_i32(at(class.klass, layout.layout_helper?)).ok()?;
+        let klass = layout.oop_klass?;
+        let name = class.name.and_then(|class| {
+            // The length of an array follows the class word.
+            let length = klass.checked_add(if klass_mask == u64::MAX { 8 } else { 4 })?;
+            let first = class.first_byte.checked_sub(length)?;
+            let (string_word, bytes_word) = (class_word(class.string)?, class_word(class.bytes)?);
+            (4..=8).contains(&first).then_some(NameOffsets { class, string_word, bytes_word, length })
+        });
+        let klass_word = class_word(class.klass)?;
         let found = FrozenOffsets {
             continuation: layout.entry_parent.unwrap_or(ENTRY_PARENT).checked_add(8)?,
             class,
             words: u32::try_from(instance).ok()? & !7,
             narrow: narrow.filter(|&(_, shift)| shift < 32),
             heap: (start, start.checked_add(words.checked_mul(8)?)?),
-            klass: layout.oop_klass?,
+            klass,
             klass_word,
             klass_mask,
+            name,
         };
-        let plausible = found.words >= 16 && start != 0 && klass_word <= klass_mask && klass_word != 0;
+        let plausible = found.words >= 16 && start != 0;
         (plausible && narrow == found.narrow).then_some(found)
     }
 

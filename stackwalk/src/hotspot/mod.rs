@@ -14,6 +14,7 @@ pub(crate) mod flags;
 pub(crate) mod interpreter;
 mod layout;
 pub(crate) mod method;
+pub(crate) mod mounted;
 pub(crate) mod nmethod;
 pub(crate) mod pc_desc;
 pub(crate) mod perf_memory;

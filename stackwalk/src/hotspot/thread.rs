@@ -4,6 +4,7 @@
 
 use super::HotSpot;
 use super::layout::ThreadListLayout;
+use super::mounted::MountedOffsets;
 use crate::frame::Method;
 use crate::limits::MAX_JAVA_THREADS;
 use crate::memory::{Memory, StackCopy};
@@ -48,6 +49,8 @@ pub struct ThreadOffsets {
     pub thread_object: Option<u32>,
     /// Current thread object, a virtual one while it is mounted, as a handle; JDK 21 and later.
     pub vthread: Option<u32>,
+    /// What the thread itself notes about the virtual thread it runs.
+    pub mounted: Option<MountedOffsets>,
 }
 
 /// First release whose `vframeArray` has no link to another one.
@@ -77,6 +80,7 @@ impl HotSpot {
             in_java: thread.in_java,
             thread_object: thread.thread_object,
             vthread: thread.vthread,
+            mounted: None,
         }
     }
 

@@ -5,6 +5,8 @@
 //! A table ends at the row whose name pointer is null.
 //! The rows are complete once libjvm is loaded; the variables they point to are filled while the VM starts.
 
+use core::ops::Range;
+
 use super::LayoutError;
 use crate::limits::MAX_TABLE_ROWS;
 use crate::memory::{Memory, field, read_c_string};
@@ -179,6 +181,50 @@ pub(crate) fn visit_fields<M: Memory + ?Sized>(
         visit(type_name.text(), field_name.text(), found);
         Ok(())
     })
+}
+
+/// Bytes read at once while rows are looked for.
+const SCAN_BYTES: usize = 16 << 10;
+
+/// Visits rows of the form of the fields table wherever they lie in `data`: type, field, offset in the object.
+///
+/// For tables that are linked in without a name; what looks like a row has names inside `library`.
+pub(crate) fn scan_fields<M: Memory + ?Sized>(
+    symbols: &VmSymbols,
+    memory: &M,
+    data: Range<u64>,
+    library: &Range<u64>,
+    mut visit: impl FnMut(&str, &str, u32),
+) {
+    let Some(stride) = usize::try_from(symbols.struct_stride).ok().filter(|&n| n > 0 && n <= ROW_BYTES)
+    else {
+        return;
+    };
+    let mut bytes = [0; SCAN_BYTES + ROW_BYTES];
+    let mut start = data.start;
+    while start < data.end {
+        let length = usize::try_from(data.end - start).unwrap_or(usize::MAX).min(bytes.len());
+        let Some(block) = bytes.get_mut(..length) else { return };
+        if memory.read(start, block).is_err() {
+            return;
+        }
+        for window in block.windows(stride).take(SCAN_BYTES).step_by(8) {
+            let mut row = Row([0; ROW_BYTES]);
+            if let Some(columns) = row.0.get_mut(..stride) {
+                columns.copy_from_slice(window);
+            }
+            let names = [symbols.struct_type_name, symbols.struct_field_name].map(|column| row.word(column));
+            let is_row =
+                names.iter().all(|name| library.contains(name)) && row.word(symbols.struct_address) == 0;
+            let Some(offset) = u32::try_from(row.word(symbols.struct_offset)).ok().filter(|_| is_row) else {
+                continue;
+            };
+            if let [Ok(type_name), Ok(field_name)] = names.map(|name| Name::read(memory, name)) {
+                visit(type_name.text(), field_name.text(), offset);
+            }
+        }
+        start = start.saturating_add(SCAN_BYTES as u64);
+    }
 }
 
 /// Visits the types table: name and size.

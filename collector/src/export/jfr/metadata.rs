@@ -150,6 +150,7 @@ const TYPES: &[Type] = &[
             field("osThreadId", Id::Long, "OS Thread Id"),
             field("javaName", Id::String, "Java Thread Name"),
             field("javaThreadId", Id::Long, "Java Thread Id"),
+            field("virtual", Id::Boolean, "Virtual Thread"),
         ],
     ),
     plain(Id::ClassLoader, "jdk.types.ClassLoader", &[pooled("name", Id::Symbol, "Name")]),

@@ -91,11 +91,14 @@ impl Pools {
         let mut fields = Bytes::default();
         let known = profile.thread(id);
         let name = known.map_or(UNKNOWN, |thread| &thread.name);
-        let is_java = known.is_some_and(|thread| thread.kind() == ThreadKind::Java);
-        fields.string(Some(name));
-        fields.number(known.map_or(0, |thread| u64::from(thread.tid)));
+        let is_virtual = known.is_some_and(|thread| thread.kind() == ThreadKind::Virtual);
+        let is_java = is_virtual || known.is_some_and(|thread| thread.kind() == ThreadKind::Java);
+        // As the JVM's own recordings have it: a virtual thread has no thread of the system.
+        fields.string(Some(if is_virtual { "" } else { name }));
+        fields.number(known.filter(|_| !is_virtual).map_or(0, |thread| u64::from(thread.tid)));
         fields.string(is_java.then_some(name));
         fields.signed(known.map_or(0, |thread| thread.java_id));
+        fields.boolean(is_virtual);
         self.threads.add(id, &fields)
     }
 

@@ -13,6 +13,7 @@ use std::io::{self, Write};
 
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
+use proto::v1::ThreadKind;
 use rustc_hash::FxHashMap;
 
 use self::message::{Function, Label, Line, Location, Mapping, Profile as ProfileMessage, ValueType};
@@ -82,13 +83,19 @@ fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileM
         let known = profile.thread(thread);
         let name = tables.string(known.map_or(UNKNOWN, |thread| &thread.name));
         let tid = known.map_or(0, |thread| i64::from(thread.tid));
+        let mut label =
+            vec![Label { key: thread_key, str: name, num: 0 }, Label { key: tid_key, str: 0, num: tid }];
+        if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
+            let carrier = profile.thread(thread.carrier).map_or(UNKNOWN, |carrier| &carrier.name);
+            let (key, str) = (tables.string("carrier"), tables.string(carrier));
+            label.push(Label { key, str, num: 0 });
+            let key = tables.string("virtual_thread_id");
+            label.push(Label { key, str: 0, num: thread.java_id });
+        }
         rows.push(message::Sample {
             location_id: frames.stack(stack).into_iter().map(location_id).collect(),
             value: vec![cell.samples as i64, cell.cpu_ns as i64],
-            label: vec![
-                Label { key: thread_key, str: name, num: 0 },
-                Label { key: tid_key, str: 0, num: tid },
-            ],
+            label,
         });
     }
     let location = (0u32..)

@@ -1,0 +1,217 @@
+//! The virtual thread that the interrupted thread runs: its number, its name, and its frames in the heap.
+//!
+//! Problem: a virtual thread is known to the heap alone, while its carrier runs through native code and the VM too.
+//! Approach: the number is read from the `JavaThread`, where the VM notes it; it needs no heap. The name and the frozen
+//! frames are read from the heap in Java code, under the conditions of [`super::frozen`].
+//! A name costs four misses, so it is left with the first sample of a virtual thread on a carrier and with every
+//! sixteenth after it, in case the first was lost.
+//! Invariant: no load here can fault, see [`name`]; at most [`MAX_NAME_BYTES`] are copied.
+//! Sources: `jfr/support/jfrThreadLocal.hpp`, `java.lang.{Thread,String}`, `oops/arrayOop.hpp`, JDK 21 and 25.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::sync::atomic::Ordering;
+
+use sampler_thread::snapshot::padded;
+use stackwalk::{Capture, FrozenOffsets, NameOffsets, ThreadOffsets};
+
+use super::frozen::{self, FrozenFrames, class_word, in_heap, reference};
+use super::snapshot::copy_padded;
+use super::ucontext::load;
+use crate::arena::{Shared, ThreadSlot};
+
+/// Bytes of a name that are copied; what is longer is cut.
+const MAX_NAME_BYTES: usize = 256;
+
+/// A name is left with each sample whose number on its carrier is a multiple of this, less one.
+const REPEAT_MASK: u64 = 15;
+
+/// What was found of a virtual thread.
+#[derive(Clone, Copy)]
+pub struct Mounted {
+    /// Its `tid`; 0 for none, or if it could not be read.
+    pub thread_id: u64,
+    /// Its name, if it was read and is not empty.
+    pub name: Option<Name>,
+    /// Its frames that wait in the heap.
+    pub frozen: Option<FrozenFrames>,
+}
+
+/// Bytes of a `java.lang.String`.
+#[derive(Clone, Copy)]
+pub struct Name {
+    from: u64,
+    /// How many there are, at least 1.
+    pub bytes: usize,
+    /// 0 for a byte a character, 1 for two.
+    pub coder: u8,
+}
+
+impl Mounted {
+    const NONE: Self = Self { thread_id: 0, name: None, frozen: None };
+
+    /// Bytes that [`copy`](Self::copy) writes.
+    pub fn bytes(&self) -> usize {
+        let name = self.name.map_or(0, |name| padded(name.bytes));
+        self.frozen.map_or(0, |found| found.bytes).saturating_add(name)
+    }
+
+    /// All of it, or only what takes no room.
+    pub fn with_room(self, enough: bool) -> Self {
+        if enough { self } else { Self { thread_id: self.thread_id, ..Self::NONE } }
+    }
+
+    /// Copies frames and name, and returns how many bytes were written.
+    ///
+    /// # Safety
+    /// It was found by this handler run; `to` is writable for `self.bytes()` bytes and aligned to 16.
+    pub unsafe fn copy(&self, to: *mut u8) -> usize {
+        let mut at = 0_usize;
+        if let Some(found) = &self.frozen {
+            // SAFETY: the caller's promise.
+            unsafe { frozen::copy(found, to) };
+            at = found.bytes;
+        }
+        if let Some(name) = self.name {
+            // SAFETY: found in this run: nothing has moved; the caller has room behind the frames.
+            unsafe { copy_padded(name.from as *const u8, to.wrapping_add(at), name.bytes) };
+            at = at.saturating_add(padded(name.bytes));
+        }
+        at
+    }
+}
+
+/// Looks for a virtual thread on the running one.
+///
+/// # Safety
+/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, `slot` its slot.
+#[inline(always)]
+pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_bytes: usize) -> Mounted {
+    if capture.cont_entry == 0 {
+        return Mounted::NONE;
+    }
+    let room = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
+    // SAFETY: the caller's promise.
+    unsafe { find(capture, shared, slot, room) }
+}
+
+/// # Safety
+/// As for [`of`].
+#[cold]
+unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, room: usize) -> Mounted {
+    let offsets = &shared.offsets;
+    // In native code and in the VM the thread may be standing at a safepoint, and its objects may be moving.
+    let heap = shared.frozen.filter(|_| capture.thread_state == u64::from(offsets.in_java));
+    // SAFETY: the running thread's `JavaThread`.
+    let noted = unsafe { noted_id(capture.thread, offsets) };
+    let Some(heap) = heap else {
+        return Mounted { thread_id: noted.unwrap_or(0), ..Mounted::NONE };
+    };
+    // SAFETY: the caller's promise, and the thread is in Java code.
+    let frozen = unsafe { frozen::find(capture, heap, room) };
+    // SAFETY: as above.
+    let object = unsafe { thread_object(capture.thread, offsets, heap) };
+    // SAFETY: a live java.lang.Thread.
+    let own_id = object.map_or(0, |object| unsafe { load(object, heap.class.thread_id) });
+    let thread_id = noted.unwrap_or(own_id);
+    let mut mounted = Mounted { thread_id, name: None, frozen };
+    if let (Some(object), Some(offsets)) = (object, &heap.name)
+        && thread_id != 0
+        && thread_id == own_id
+        && is_due(slot, thread_id)
+    {
+        // SAFETY: a live java.lang.Thread, in Java code.
+        mounted.name = unsafe { name(object, offsets, heap) };
+    }
+    mounted
+}
+
+/// Whether the name is to be left with this sample.
+fn is_due(slot: &ThreadSlot, thread_id: u64) -> bool {
+    let uses = match slot.virtual_thread.load(Ordering::Relaxed) {
+        last if last == thread_id => slot.virtual_samples.load(Ordering::Relaxed).wrapping_add(1),
+        _ => 0,
+    };
+    slot.virtual_thread.store(thread_id, Ordering::Relaxed);
+    slot.virtual_samples.store(uses, Ordering::Relaxed);
+    uses & REPEAT_MASK == 0
+}
+
+/// What the `JavaThread` notes, 0 for no virtual thread; `None` if it is not known where.
+///
+/// # Safety
+/// `thread` is the running thread's `JavaThread`.
+unsafe fn noted_id(thread: u64, offsets: &ThreadOffsets) -> Option<u64> {
+    let mounted = offsets.mounted?;
+    // SAFETY: the field lies inside the `JavaThread`.
+    let is_mounted: u8 = unsafe { load(thread, mounted.is_mounted) };
+    // SAFETY: as above.
+    let id = unsafe { load(thread, mounted.id) };
+    Some(if is_mounted == 0 { 0 } else { id })
+}
+
+/// The mounted virtual thread's object, `None` while the carrier stands for itself.
+///
+/// # Safety
+/// `thread` is the running thread's `JavaThread`, in Java code.
+unsafe fn thread_object(thread: u64, offsets: &ThreadOffsets, heap: &FrozenOffsets) -> Option<u64> {
+    let (virtual_thread, carrier) = (offsets.vthread?, offsets.thread_object?);
+    // SAFETY: a handle that the VM made with the thread and frees after it.
+    let virtual_thread = unsafe { handle(thread, virtual_thread) };
+    // SAFETY: as above.
+    let carrier = unsafe { handle(thread, carrier) };
+    (virtual_thread != carrier && in_heap(virtual_thread, heap)).then_some(virtual_thread)
+}
+
+/// The object of a handle in the `JavaThread`.
+///
+/// # Safety
+/// `offset` is that of an `OopHandle`.
+unsafe fn handle(thread: u64, offset: u32) -> u64 {
+    // SAFETY: the field lies inside the JavaThread.
+    let slot: u64 = unsafe { load(thread, offset) };
+    if slot == 0 {
+        return 0;
+    }
+    // SAFETY: the handle's slot lives as long as the handle.
+    unsafe { load(slot, 0) }
+}
+
+/// The bytes of a thread's name.
+///
+/// Why no load faults: a thread's `name` and a string's `value` are references that the VM keeps current, and no
+/// collector of those for which `heap` exists moves objects now. Each must lie in the heap and have the class it ought
+/// to have before its fields are read; an array's elements, as many as its length says, lie before the end of the heap.
+///
+/// # Safety
+/// `thread` is a live java.lang.Thread; the running thread is in Java code.
+unsafe fn name(thread: u64, offsets: &NameOffsets, heap: &FrozenOffsets) -> Option<Name> {
+    let class = &offsets.class;
+    // SAFETY: the object has the field.
+    let string = unsafe { reference(thread, class.name, heap) };
+    // SAFETY: `reference` gives objects, or 0.
+    if string == 0 || unsafe { class_word(string, heap) } != offsets.string_word {
+        return None;
+    }
+    // SAFETY: it is a String.
+    let value = unsafe { reference(string, class.value, heap) };
+    // SAFETY: as for the string.
+    if value == 0 || unsafe { class_word(value, heap) } != offsets.bytes_word {
+        return None;
+    }
+    // SAFETY: it is a String.
+    let coder = unsafe { load::<u8>(string, class.coder) } & 1;
+    // SAFETY: it is a byte[].
+    let length = unsafe { load::<i32>(value, offsets.length) };
+    let length = u64::try_from(length).ok().filter(|&length| length > 0)?;
+    let from = value.checked_add(u64::from(class.first_byte))?;
+    let fits = from.checked_add(length)? <= heap.heap.1;
+    let bytes = usize::try_from(length).ok()?.min(MAX_NAME_BYTES);
+    fits.then_some(Name { from, bytes, coder })
+}

@@ -1,0 +1,116 @@
+//! The stack of a thread that nobody has described, from what the C library noted when it made the thread.
+//!
+//! Problem: GC, compiler and native threads are found without the bounds of their stacks, so nothing of their first
+//! sample could be copied; asking the kernel takes a system call.
+//! Approach: the thread pointer leads to the C library's description of the running thread, which holds start and size
+//! of the block its stack was made in. Where in the description is no part of any interface: it is found once, on a
+//! thread of our own, whose bounds the library tells ([`find`]).
+//! Invariant: the description lies at the high end of the block and lives as long as its thread, so everything from an
+//! sp inside the block up to the thread pointer is mapped. The first thread of a process has no block; coroutines and
+//! alternate stacks lie outside of it: none of them is taken for a stack.
+//! Sources: glibc `nptl/{descr.h,allocatestack.c,pthread_getattr_np.c}`, musl `src/internal/pthread_impl.h`.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::mem::MaybeUninit;
+
+use super::ucontext::{load, thread_pointer};
+
+/// Bytes of a description that are looked at for the block; glibc's have 2,304, and 1,700 before the block.
+const DESCRIPTION_BYTES: u64 = 4096;
+
+/// Where a description holds start and size of its thread's block: bytes from the thread pointer to the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockOffset(u32);
+
+/// Lowest and one past the highest address of the running thread's stack: those given, or its own if `high` is 0.
+/// Zeros if nothing is known. Signal safe.
+#[inline(always)]
+pub fn bounds(low: u64, high: u64, sp: u64, block: Option<BlockOffset>) -> (u64, u64) {
+    match block {
+        Some(block) if high == 0 => own(sp, block).unwrap_or((0, 0)),
+        _ => (low, high),
+    }
+}
+
+#[cold]
+fn own(sp: u64, BlockOffset(offset): BlockOffset) -> Option<(u64, u64)> {
+    let description = thread_pointer();
+    // SAFETY: the C library of this process has the field there in the description of each thread, this one's included.
+    let start: u64 = unsafe { load(description, offset) };
+    // SAFETY: as above, the size follows the start.
+    let size: u64 = unsafe { load(description, offset.checked_add(8)?) };
+    let end = start.checked_add(size)?;
+    let is_inside = start != 0 && start <= sp && sp < description && description < end;
+    is_inside.then_some((start, description & !7))
+}
+
+/// Finds the offset on the calling thread, which the C library made; `None` if it does not describe threads like this.
+pub fn find() -> Option<BlockOffset> {
+    let description = thread_pointer();
+    let (low, high) = told()?;
+    if !(low..high).contains(&description) {
+        return None;
+    }
+    let last = high.saturating_sub(description).min(DESCRIPTION_BYTES).checked_sub(16)?;
+    let offsets = (0..=u32::try_from(last).ok()?).step_by(8);
+    let mut found = offsets.filter(|&offset| {
+        // SAFETY: between the thread pointer and the end of the thread's own stack.
+        let start: u64 = unsafe { load(description, offset) };
+        // SAFETY: as above.
+        let size: u64 = unsafe { load(description, offset.saturating_add(8)) };
+        // The block may have a guard below what may be used.
+        start != 0 && start <= low && start.checked_add(size) == Some(high)
+    });
+    found.next().map(BlockOffset)
+}
+
+/// Bounds of the calling thread's stack as the C library tells them.
+fn told() -> Option<(u64, u64)> {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::zeroed();
+    // SAFETY: the calling thread always exists.
+    let thread = unsafe { libc::pthread_self() };
+    // SAFETY: the attributes are writable.
+    if unsafe { libc::pthread_getattr_np(thread, attributes.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    let (mut low, mut size) = (core::ptr::null_mut(), 0_usize);
+    // SAFETY: the call above filled the attributes.
+    let answer = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
+    // SAFETY: as above; they are not used again.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    let low = low as u64;
+    (answer == 0 && low != 0).then_some((low, low.checked_add(size as u64)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_library_describe_their_stacks() {
+        let local = 0_u8;
+        let sp = core::ptr::from_ref(&local) as u64;
+        let block = find();
+        assert!(block.is_some(), "glibc and musl keep start and size of the block together");
+        let there = std::thread::spawn(move || {
+            let local = 0_u8;
+            let sp = core::ptr::from_ref(&local) as u64;
+            (sp, bounds(0, 0, sp, block), told())
+        });
+        let (other, (low, high), told) = there.join().unwrap_or_default();
+        let (told_low, told_high) = told.unwrap_or_default();
+        assert!((low..high).contains(&other), "{other:x} in {low:x}..{high:x}");
+        assert!(low <= told_low && high <= told_high && high > told_high.saturating_sub(DESCRIPTION_BYTES));
+        assert!(!(low..high).contains(&sp), "another thread's stack");
+        assert_eq!(bounds(0, 0, other, block), (0, 0), "an sp that is elsewhere");
+        assert_eq!(bounds(5, 9, sp, block), (5, 9), "what was told counts");
+        assert_eq!(bounds(0, 0, sp, None), (0, 0));
+    }
+}

@@ -1,0 +1,101 @@
+//! Virtual threads in a stream: a number for each carrier, a name that may come late, an account with the carrier.
+
+mod support;
+
+use collector::export::table;
+use collector::query::question::answer;
+use collector::query::threads::{threads, virtual_threads};
+use collector::store::{Retention, Store};
+use proto::framing::encode_frame;
+use proto::v1::ThreadKind;
+use proto::v1::agent_message::Body;
+use serde_json::Value;
+use support::Stream;
+
+const MS: u64 = 1_000_000;
+
+/// Two carriers; one virtual thread with a name that ran on both, one without, and samples of carriers alone.
+fn stream() -> Stream {
+    let mut stream = Stream::new();
+    stream.thread(1, "worker-1", ThreadKind::Java);
+    stream.thread(2, "worker-2", ThreadKind::Java);
+    stream.carried(3, 1, 77, "");
+    stream.carried(4, 1, 78, "");
+    stream.carried(5, 2, 77, "order");
+    // Read late, and told again.
+    stream.carried(3, 1, 77, "order");
+    let stack = stream.java_stack(&["a/Main.main"]);
+    for (thread, ms) in [(1, 1), (3, 10), (4, 20), (5, 30), (2, 2), (3, 40)] {
+        stream.sample(thread, stack, ms * MS);
+    }
+    stream.goodbye();
+    stream
+}
+
+#[test]
+fn accounts_are_the_carriers() {
+    let profile = stream().profile();
+    let accounts: Vec<_> = threads(&profile).into_iter().map(|row| (row.name, row.sampled_ns / MS)).collect();
+    assert_eq!(accounts, [("worker-1".to_owned(), 71), ("worker-2".to_owned(), 32)]);
+    let rows = virtual_threads(&profile);
+    let found: Vec<_> = rows.iter().map(|row| (row.java_id, &*row.name, row.sampled_ns / MS)).collect();
+    assert_eq!(found, [(77, "order", 80), (78, "virtual thread #78", 20)]);
+    assert_eq!((&rows[0].carriers[..], rows[0].samples), (&["worker-1".into(), "worker-2".into()][..], 3));
+}
+
+#[test]
+fn the_table_adds_up() {
+    let text = table::threads(&stream().profile(), 10);
+    let rows: Vec<&str> = text.lines().skip(3).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    assert!(rows[0].ends_with("order on worker-1, worker-2") && rows[0].contains("77.7 %"), "{text}");
+    assert!(rows[1].ends_with("virtual thread #78 on worker-1"), "{text}");
+    assert!(rows[2].ends_with("10002  worker-2") && rows[3].ends_with("10001  worker-1"), "{text}");
+}
+
+fn ask(store: &Store, pairs: &[(&str, &str)]) -> Value {
+    let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let answer = answer(store, "threads", None, &pairs, 1_790_000_100_000_000_000).expect("an answer");
+    serde_json::from_slice(&answer.bytes).expect("JSON")
+}
+
+#[test]
+fn recording_and_store_answer_alike() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("recording.tickwalk");
+    std::fs::write(&path, stream().bytes()).expect("a recording");
+    let recording = Store::of_recording(&path).expect("a recording");
+    let mut stream = stream();
+    let Some(Body::Hello(hello)) = stream.messages()[0].body.clone() else { panic!("hello comes first") };
+    let framed = stream.messages().iter().map(|message| {
+        let mut bytes = Vec::new();
+        encode_frame(message, &mut bytes).expect("short message");
+        (message.sequence, bytes)
+    });
+    let framed: Vec<_> = framed.collect();
+    let place = folder.path().join("store");
+    let stored = Store::open(&place, Retention::default()).expect("new store");
+    let writer = stored.session(&hello).expect("open store");
+    writer.append(framed.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]))).expect("stored");
+    check(|pairs| ask(&recording, pairs));
+    check(|pairs| ask(&stored, pairs));
+    stored.flush().expect("fold");
+    check(|pairs| ask(&stored, pairs));
+}
+
+fn check(ask: impl Fn(&[(&str, &str)]) -> Value) {
+    let all = ask(&[]);
+    assert_eq!(all["total_ns"], 103 * MS);
+    let row = &all["threads"][0];
+    assert_eq!(
+        (&row["thread"], &row["kind"], &row["java_id"]),
+        (&"order".into(), &"virtual".into(), &77.into())
+    );
+    assert_eq!((&row["cpu_ns"], &row["tid"]), (&(80 * MS).into(), &0.into()));
+    assert_eq!(row["carriers"], serde_json::json!(["worker-1", "worker-2"]));
+    assert_eq!(all["threads"].as_array().map(Vec::len), Some(4));
+    assert_eq!(ask(&[("thread_kind", "virtual")])["total_ns"], 100 * MS);
+    assert_eq!(ask(&[("thread", "order")])["total_ns"], 80 * MS);
+    assert_eq!(ask(&[("thread", "10001")])["total_ns"], 71 * MS, "by the carrier's kernel id");
+    assert!(all["threads"][2].get("java_id").is_none());
+}
