@@ -28,20 +28,22 @@ use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
 use crate::sizes::Sizes;
 use crate::snapshot::Snapshot;
-use crate::stats::{Stats, histogram_message};
+use crate::stats::{Due, StatisticsDue, Stats, histogram_message};
 use crate::ticks::{Reading, TickClock};
 use crate::unloading::Unloading;
 
 /// How often threads that did not tell us are looked for.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
-/// Longest time a sample waits in a batch.
+/// How often samples are sent if there are enough of them for a message.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
-/// How often accounts of active threads are sent; those of all threads every tenth time.
+/// Enough: a message costs some 60 bytes beside its samples, acknowledgement included.
+const FLUSH_SAMPLES: usize = 40;
+/// Longest time a sample waits in a batch, and how often statistics may be sent.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
-/// Samples per message: at about 20 bytes each, well below a packet train of 64 KiB.
+/// Samples per message: at about 8 bytes each, well below a packet train of 64 KiB.
 const BATCH_SAMPLES: usize = 2_000;
-/// Waiting dictionary entries that force a flush: 100,000 stack frames are 0.8 MB, below the message limit of 4 MiB.
-const PENDING_ENTRIES: usize = 100_000;
+/// Waiting dictionary entries that force a flush: some 5 bytes a node and 50 a string or method, 0.5 MB in all.
+const PENDING_ENTRIES: usize = 20_000;
 
 /// What the session is, for the first message.
 pub type SessionFacts = v1::Hello;
@@ -75,7 +77,9 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     closed: Vec<v1::ThreadAccount>,
     /// Threads met in this drain whose stacks could not be copied.
     unbounded: Vec<UnboundedStack>,
-    rounds: u64,
+    due: StatisticsDue,
+    /// Losses by cause as they were sent last.
+    sent_lost: Vec<v1::Lost>,
     probing: Option<Probing>,
     compares_walks: bool,
 }
@@ -111,7 +115,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             accounts: Vec::new(),
             closed: Vec::new(),
             unbounded: Vec::new(),
-            rounds: 0,
+            due: StatisticsDue::default(),
+            sent_lost: Vec::new(),
         };
         worker.resolver.begin_drain();
         worker.destinations.send(&Body::Hello(hello));
@@ -147,13 +152,17 @@ impl<H: Host, M: Memory> Worker<H, M> {
             }
             self.retire_ended();
             if now >= next_statistics {
-                self.rounds += 1;
                 self.shrink_memory();
-                self.send_statistics(self.rounds.is_multiple_of(10));
+                match self.due.after_round(self.stats.samples) {
+                    Due::Nothing => self.flush(),
+                    due => self.send_statistics(due == Due::Whole),
+                }
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
             } else if now >= next_flush {
-                self.flush();
+                if self.batch.len() >= FLUSH_SAMPLES {
+                    self.flush();
+                }
                 next_flush = now + FLUSH_PERIOD;
             }
         }
@@ -234,7 +243,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             flags |= FLAG_INCOMPLETE;
         }
         let thread = account.facts.id;
-        self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags });
+        self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags, count: 1 });
         if self.batch.len() >= BATCH_SAMPLES || self.dictionaries.pending_len() >= PENDING_ENTRIES {
             self.flush();
         }
@@ -363,13 +372,14 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    fn send_statistics(&mut self, of_all: bool) {
+    /// Sends statistics: all of them if `whole`, else without what a reader may carry over.
+    fn send_statistics(&mut self, whole: bool) {
         let mut lost = self.stats.lost.clone();
         let mut before_timer_ns = self.stats.before_timer_ns;
         for facts in self.host.threads() {
             let account = self.account_for(&facts);
             // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
-            if of_all || account.dirty {
+            if whole || account.dirty {
                 let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
                 account.read_clock(clock_ns.unwrap_or(0));
             }
@@ -379,59 +389,66 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let counters = self.host.queue(account.facts.slot).lost();
             add_lost(&mut lost, &account.lost(counters));
             before_timer_ns += account.facts.before_timer_ns;
-            if std::mem::take(&mut account.dirty) {
+            if account.take_due(whole) {
                 threads.push(account.message(counters, None));
             }
         }
         self.flush();
-        let statistics = self.statistics(threads, lost, before_timer_ns);
+        let mut statistics = self.statistics(threads, before_timer_ns);
+        if whole || self.sent_lost != lost {
+            self.sent_lost.clone_from(&lost);
+            statistics.lost = lost;
+        }
+        if whole {
+            self.complete(&mut statistics);
+        }
         self.destinations.send(&Body::Statistics(statistics));
     }
 
-    fn statistics(
-        &self,
-        threads: Vec<v1::ThreadAccount>,
-        lost: Vec<v1::Lost>,
-        before_timer_ns: u64,
-    ) -> v1::Statistics {
-        let pool = self.host.pool().stats();
-        let timers = self.host.timers();
+    fn statistics(&self, threads: Vec<v1::ThreadAccount>, before_timer_ns: u64) -> v1::Statistics {
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
             threads,
             requests: self.stats.requests,
             samples: self.stats.samples,
-            stops: self.stats.stops(),
-            handler_cycles: Some(histogram_message(&self.stats.handler_cycles)),
-            walk_ns: Some(histogram_message(&self.stats.walk_ns)),
-            drain_ns: Some(histogram_message(&self.stats.drain_ns)),
-            drain_requests: Some(histogram_message(&self.stats.drain_requests)),
             sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
-            queue: Some(v1::QueueStatistics {
-                capacity_bytes: self.host.queue_bytes(),
-                grown: self.sizes.grown,
-                pool_bytes: pool.service_bytes() as u64,
-                pool_exhausted: pool.exhausted(),
-                pool_grown: self.pool_size.grown,
-                pool_shrunk: self.pool_size.shrunk,
-                pool_high_water: self.pool_size.high_water,
-                high_water: self.sizes.high_water,
-                shrunk: self.sizes.shrunk,
-                largest: self.sizes.largest,
-            }),
             process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
-            lost,
             delivery: self.destinations.delivery(),
-            unloading: Some(self.stats.unloading(&self.unloading)),
-            self_tests: self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect(),
-            timers: Some(v1::TimerStatistics {
-                threads: timers.threads,
-                with_timer: timers.with_timer,
-                turns: timers.turns,
-                without_slot: timers.without_slot,
-            }),
+            ..v1::Statistics::default()
         }
+    }
+
+    /// Adds what is not sent every time.
+    fn complete(&self, statistics: &mut v1::Statistics) {
+        let pool = self.host.pool().stats();
+        let timers = self.host.timers();
+        statistics.stops = self.stats.stops();
+        statistics.handler_cycles = Some(histogram_message(&self.stats.handler_cycles));
+        statistics.walk_ns = Some(histogram_message(&self.stats.walk_ns));
+        statistics.drain_ns = Some(histogram_message(&self.stats.drain_ns));
+        statistics.drain_requests = Some(histogram_message(&self.stats.drain_requests));
+        statistics.queue = Some(v1::QueueStatistics {
+            capacity_bytes: self.host.queue_bytes(),
+            grown: self.sizes.grown,
+            pool_bytes: pool.service_bytes() as u64,
+            pool_exhausted: pool.exhausted(),
+            pool_grown: self.pool_size.grown,
+            pool_shrunk: self.pool_size.shrunk,
+            pool_high_water: self.pool_size.high_water,
+            high_water: self.sizes.high_water,
+            shrunk: self.sizes.shrunk,
+            largest: self.sizes.largest,
+        });
+        statistics.unloading = Some(self.stats.unloading(&self.unloading));
+        statistics.self_tests =
+            self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect();
+        statistics.timers = Some(v1::TimerStatistics {
+            threads: timers.threads,
+            with_timer: timers.with_timer,
+            turns: timers.turns,
+            without_slot: timers.without_slot,
+        });
     }
 
     /// The orderly end: everything that is queued, the last accounts, goodbye.
