@@ -1,57 +1,170 @@
-//! Bytes on the wire by kind of message, for each sample after the first seconds of a recording:
-//! `cargo run --release -p collector --example wire -- FILE.tickwalk [SECONDS=10]`.
+//! Bytes on the wire a sample, by windows of time and by column:
+//! `cargo run --release -p collector --example wire -- FILE.tickwalk [WINDOW_SECONDS=10]`.
+//!
+//! A recording is the agent's half of the connection, byte by byte. The windows show when the steady state begins: the
+//! columns are of the second half of the recording. Acknowledgements, the other half, are counted as one for each
+//! message, which is more than a collector sends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use collector::recording::RecordingReader;
 use prost::Message;
+use proto::rows::rows;
 use proto::v1::agent_message::Body;
+use proto::v1::{Acknowledgement, CollectorMessage, Numbered, SampleBatch, Statistics, collector_message};
+
+/// Flag and length in front of a message.
+const FRAMING: usize = 5;
+
+/// Bytes by what they are for.
+#[derive(Default)]
+struct Bytes {
+    samples: usize,
+    by_kind: BTreeMap<&'static str, usize>,
+    by_column: BTreeMap<&'static str, usize>,
+}
+
+impl Bytes {
+    fn add(&mut self, kind: &'static str, bytes: usize) {
+        *self.by_kind.entry(kind).or_default() += bytes;
+    }
+
+    fn whole(&self) -> usize {
+        self.by_kind.values().sum()
+    }
+
+    fn a_sample(&self, bytes: usize) -> f64 {
+        bytes as f64 / self.samples.max(1) as f64
+    }
+
+    /// What the message takes less without the column that `clear` empties.
+    fn column<M: Message + Clone>(&mut self, name: &'static str, message: &M, clear: impl Fn(&mut M)) {
+        let mut less = message.clone();
+        clear(&mut less);
+        *self.by_column.entry(name).or_default() += message.encoded_len() - less.encoded_len();
+    }
+
+    fn samples(&mut self, batch: &SampleBatch) {
+        self.column("samples: time", batch, |batch| {
+            batch.time_delta_ns.clear();
+            batch.time_delta_us.clear();
+        });
+        self.column("samples: thread", batch, |batch| batch.thread.clear());
+        self.column("samples: stack", batch, |batch| {
+            batch.stack.clear();
+            batch.node.clear();
+        });
+        self.column("samples: CPU time", batch, |batch| {
+            batch.cpu_ns.clear();
+            batch.cpu_units.clear();
+        });
+        self.column("samples: flags", batch, |batch| batch.flags.clear());
+    }
+
+    fn entries(&mut self, entries: &Numbered) {
+        self.column("dictionary: strings", entries, |entries| entries.string.clear());
+        self.column("dictionary: methods", entries, |entries| {
+            let Numbered { string, first_frame, frame_kind, frame_method, frame_bci, frame_line, .. } =
+                entries.clone();
+            let Numbered { frame_symbol, first_node, node_parent, node_frame, .. } = entries.clone();
+            *entries = Numbered {
+                first_string: entries.first_string,
+                string,
+                first_frame,
+                frame_kind,
+                frame_method,
+                frame_bci,
+                frame_line,
+                frame_symbol,
+                first_node,
+                node_parent,
+                node_frame,
+                ..Numbered::default()
+            };
+        });
+        self.column("dictionary: frames", entries, |entries| {
+            entries.frame_kind.clear();
+            entries.frame_method.clear();
+            entries.frame_bci.clear();
+            entries.frame_line.clear();
+            entries.frame_symbol.clear();
+        });
+        self.column("dictionary: nodes", entries, |entries| {
+            entries.node_parent.clear();
+            entries.node_frame.clear();
+        });
+        *self.by_column.entry("(new nodes)").or_default() += entries.node_frame.len();
+    }
+
+    fn statistics(&mut self, statistics: &Statistics) {
+        self.column("statistics: accounts", statistics, |statistics| statistics.threads.clear());
+    }
+}
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().expect("a recording");
-    let skip_s: u64 = arguments.next().map_or(10, |text| text.parse().expect("seconds"));
+    let window_s: u64 = arguments.next().map_or(10, |text| text.parse().expect("seconds"));
+    let mut windows: Vec<Bytes> = Vec::new();
     let reader = RecordingReader::open(Path::new(&path)).expect("a recording");
     let start_ns = reader.hello().monotonic_ns;
-    let (mut now_ns, mut samples) = (start_ns, 0);
-    let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut now_ns = start_ns;
     for message in reader {
         // The dictionary of a batch comes before it, so its time is that of the batch before.
         if let Some(Body::Samples(batch)) = &message.body {
             now_ns = now_ns.max(batch.first_time_ns);
         }
-        if now_ns < start_ns + skip_s * 1_000_000_000 {
-            continue;
-        }
+        let index = (now_ns - start_ns) / 1_000_000_000 / window_s;
+        windows.resize_with(windows.len().max(index as usize + 1), Bytes::default);
+        let Some(window) = windows.get_mut(index as usize) else { continue };
         let kind = match &message.body {
             Some(Body::Samples(batch)) => {
-                samples += batch.thread.len();
-                let columns = |batch: &proto::v1::SampleBatch| batch.encoded_len();
-                let without = |change: fn(&mut proto::v1::SampleBatch)| {
-                    let mut less = batch.clone();
-                    change(&mut less);
-                    columns(batch) - columns(&less)
-                };
-                *bytes.entry("samples: time").or_default() += without(|batch| batch.time_delta_ns.clear());
-                *bytes.entry("samples: thread").or_default() += without(|batch| batch.thread.clear());
-                *bytes.entry("samples: stack").or_default() += without(|batch| batch.stack.clear());
-                *bytes.entry("samples: cpu_ns").or_default() += without(|batch| batch.cpu_ns.clear());
-                *bytes.entry("samples: flags").or_default() += without(|batch| batch.flags.clear());
+                window.samples += rows(batch).len();
+                window.samples(batch);
                 "samples"
             }
-            Some(Body::Dictionary(_)) => "dictionary",
-            Some(Body::Statistics(_)) => "statistics",
+            Some(Body::Dictionary(dictionary)) => {
+                dictionary.numbered.iter().for_each(|entries| window.entries(entries));
+                "dictionary"
+            }
+            Some(Body::Statistics(statistics)) => {
+                window.statistics(statistics);
+                "statistics"
+            }
             _ => "other",
         };
-        // Five bytes of framing.
-        *bytes.entry(kind).or_default() += message.encoded_len() + 5;
+        window.add(kind, message.encoded_len() + FRAMING);
+        let answer = Acknowledgement { sequence: message.sequence };
+        let answer = CollectorMessage { body: Some(collector_message::Body::Acknowledgement(answer)) };
+        window.add("acknowledgements", answer.encoded_len() + FRAMING);
     }
-    println!("{samples} samples after {skip_s} s");
-    let mut whole = 0;
-    for (kind, bytes) in &bytes {
-        println!("{kind:18} {bytes:10} bytes  {:6.2} a sample", *bytes as f64 / samples.max(1) as f64);
-        whole += if kind.contains(':') { 0 } else { *bytes };
+    println!(
+        "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "from s", "samples", "samples", "entries", "statist.", "acks", "all"
+    );
+    for (index, window) in windows.iter().enumerate() {
+        let of = |kind| window.a_sample(window.by_kind.get(kind).copied().unwrap_or(0));
+        println!(
+            "{:>7} {:>8} {:>8.2} {:>8.2} {:>8.2} {:>8.2} {:>8.2}",
+            index as u64 * window_s,
+            window.samples,
+            of("samples"),
+            of("dictionary"),
+            of("statistics"),
+            of("acknowledgements"),
+            window.a_sample(window.whole()),
+        );
     }
-    println!("{:18} {whole:10} bytes  {:6.2} a sample", "all", whole as f64 / samples.max(1) as f64);
+    let mut half = Bytes::default();
+    for window in windows.iter().skip(windows.len() / 2) {
+        half.samples += window.samples;
+        window.by_kind.iter().for_each(|(kind, bytes)| half.add(kind, *bytes));
+        window.by_column.iter().for_each(|(name, bytes)| *half.by_column.entry(name).or_default() += bytes);
+    }
+    println!("\nsecond half: {} samples", half.samples);
+    for (name, bytes) in half.by_column.iter().chain(&half.by_kind) {
+        println!("{name:24} {bytes:10}  {:6.2} a sample", half.a_sample(*bytes));
+    }
+    println!("{:24} {:10}  {:6.2} a sample", "all", half.whole(), half.a_sample(half.whole()));
 }

@@ -31,6 +31,7 @@ pub mod export;
 pub mod forward;
 pub mod http;
 pub mod ingest;
+pub mod numbered;
 pub mod profile;
 pub mod quantity;
 pub mod query;

@@ -441,6 +441,7 @@ fn hostile_sessions_can_be_exported() {
         cpu_ns: vec![u64::MAX; 4],
         flags: Vec::new(),
         count: vec![u64::MAX, 0],
+        ..Default::default()
     }));
     let lost = vec![Lost { cause: "queue_full".into(), count: u64::MAX, ns: u64::MAX }; 2];
     let account = ThreadAccount { thread: 9, lost: lost.clone(), ..Default::default() };

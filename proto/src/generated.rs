@@ -86,6 +86,7 @@ pub struct Hello {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dictionary {
+    /// 1 to 4: wire version 1
     #[prost(message, repeated, tag = "1")]
     pub strings: ::prost::alloc::vec::Vec<StringEntry>,
     #[prost(message, repeated, tag = "2")]
@@ -96,6 +97,60 @@ pub struct Dictionary {
     pub stacks: ::prost::alloc::vec::Vec<Stack>,
     #[prost(message, repeated, tag = "5")]
     pub threads: ::prost::alloc::vec::Vec<Thread>,
+    /// wire version 2
+    #[prost(message, optional, tag = "6")]
+    pub numbered: ::core::option::Option<Numbered>,
+}
+/// Entries of wire version 2. Each kind is numbered by the agent from 1 in a session, and no number is used for
+/// two entries; those of one message follow each other from `first_*` on. Columns of a kind have equal lengths.
+/// A stack is a node of a forest whose roots are the reasons why walks ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Numbered {
+    #[prost(uint32, tag = "1")]
+    pub first_string: u32,
+    #[prost(string, repeated, tag = "2")]
+    pub string: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "3")]
+    pub first_method: u32,
+    /// string; internal form with '/', as the VM stores it
+    #[prost(uint32, repeated, tag = "4")]
+    pub method_class: ::prost::alloc::vec::Vec<u32>,
+    /// string
+    #[prost(uint32, repeated, tag = "5")]
+    pub method_name: ::prost::alloc::vec::Vec<u32>,
+    /// string
+    #[prost(uint32, repeated, tag = "6")]
+    pub method_signature: ::prost::alloc::vec::Vec<u32>,
+    /// string, 0 = unknown
+    #[prost(uint32, repeated, tag = "7")]
+    pub method_source: ::prost::alloc::vec::Vec<u32>,
+    /// JVM access flags times two, plus one if hidden
+    #[prost(uint32, repeated, tag = "8")]
+    pub method_modifiers: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, tag = "9")]
+    pub first_frame: u32,
+    #[prost(enumeration = "FrameKind", repeated, tag = "10")]
+    pub frame_kind: ::prost::alloc::vec::Vec<i32>,
+    /// for Java kinds
+    #[prost(uint32, repeated, tag = "11")]
+    pub frame_method: ::prost::alloc::vec::Vec<u32>,
+    /// -1 = none
+    #[prost(sint32, repeated, tag = "12")]
+    pub frame_bci: ::prost::alloc::vec::Vec<i32>,
+    /// 0 = unknown
+    #[prost(uint32, repeated, tag = "13")]
+    pub frame_line: ::prost::alloc::vec::Vec<u32>,
+    /// string, for the other kinds
+    #[prost(uint32, repeated, tag = "14")]
+    pub frame_symbol: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, tag = "15")]
+    pub first_node: u32,
+    /// by how much the caller's number is less, 0 = a root
+    #[prost(uint32, repeated, tag = "16")]
+    pub node_parent: ::prost::alloc::vec::Vec<u32>,
+    /// frame; of a root the string that says why the walk ended
+    #[prost(uint32, repeated, tag = "17")]
+    pub node_frame: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StringEntry {
@@ -201,8 +256,23 @@ pub struct SampleBatch {
     /// samples merged into the row; empty = one each
     #[prost(uint64, repeated, tag = "7")]
     pub count: ::prost::alloc::vec::Vec<u64>,
+    /// Wire version 2, in place of fields 2, 4 and 5; flags may be empty then, which is 0 each.
+    ///
+    /// to the sample before, the first to first_time_ns; samples ascend in time
+    #[prost(uint64, repeated, tag = "8")]
+    pub time_delta_us: ::prost::alloc::vec::Vec<u64>,
+    /// number of a node: the stack
+    #[prost(uint32, repeated, tag = "9")]
+    pub node: ::prost::alloc::vec::Vec<u32>,
+    /// CPU time is a multiple of it
+    #[prost(uint64, tag = "10")]
+    pub cpu_unit_ns: u64,
+    /// how many; empty = one each
+    #[prost(uint64, repeated, tag = "11")]
+    pub cpu_units: ::prost::alloc::vec::Vec<u64>,
 }
-/// Cumulative since the session began, so that a repeated or lost message changes nothing.
+/// Cumulative since the session began, so that a repeated or lost message changes nothing. A list, histogram or
+/// message that is absent is as it was in the last statistics that had it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Statistics {
     /// CLOCK_MONOTONIC

@@ -29,9 +29,11 @@
 
 pub mod framing;
 pub mod histogram;
+pub mod rows;
+pub mod statistics;
 pub mod version;
 
-/// The messages of `proto/profiler.proto`, version 1 of the wire format.
+/// The messages of `proto/profiler.proto`, of all versions of the wire format.
 ///
 /// The code is generated and committed, so that a build needs no protobuf compiler; the test `drift` compares
 /// it with what the definition yields, and `TICKWALK_REGENERATE=1 cargo test -p proto --test drift` rewrites it.

@@ -8,8 +8,11 @@ use std::fmt;
 
 use crate::v1::Hello;
 
-/// Version of the messages this crate writes and reads.
-pub const WIRE_VERSION: u32 = 1;
+/// Version of the messages an agent of this release writes.
+pub const WIRE_VERSION: u32 = 2;
+
+/// Oldest version a collector of this release reads.
+pub const OLDEST_WIRE_VERSION: u32 = 1;
 
 /// First field of every [`Hello`]: "TWLK" in memory order of its little-endian encoding.
 pub const MAGIC: u32 = 0x4b4c_5754;
@@ -20,7 +23,7 @@ pub const MAGIC: u32 = 0x4b4c_5754;
 pub enum VersionError {
     /// The magic number is another one: this is not a Tickwalk stream.
     BadMagic(u32),
-    /// The stream is of this wire version, which is not [`WIRE_VERSION`].
+    /// The stream is of this wire version, which is none from [`OLDEST_WIRE_VERSION`] to [`WIRE_VERSION`].
     Unsupported(u32),
 }
 
@@ -30,7 +33,7 @@ impl fmt::Display for VersionError {
             VersionError::BadMagic(magic) => write!(f, "magic number {magic:#010x} is not Tickwalk's"),
             VersionError::Unsupported(theirs) => write!(
                 f,
-                "wire version {theirs} is not supported, this side speaks version {WIRE_VERSION}; use agent and \
+                "wire version {theirs} is not supported, this side speaks versions {OLDEST_WIRE_VERSION} to {WIRE_VERSION}; use agent and \
                  collector of the same release"
             ),
         }
@@ -47,7 +50,7 @@ pub fn check(hello: &Hello) -> Result<(), VersionError> {
     if hello.magic != MAGIC {
         return Err(VersionError::BadMagic(hello.magic));
     }
-    if hello.wire_version != WIRE_VERSION {
+    if !(OLDEST_WIRE_VERSION..=WIRE_VERSION).contains(&hello.wire_version) {
         return Err(VersionError::Unsupported(hello.wire_version));
     }
     Ok(())

@@ -31,7 +31,12 @@ pub struct Account {
     pub sizer: Sizer,
     /// Revision of `facts` that was sent last.
     pub sent_revision: Option<u32>,
+    /// Samples when the account was sent last.
+    sent_samples: u64,
 }
+
+/// Samples since it was sent last that make it worth to send an account, of some 30 bytes, before its turn.
+const WORTH_SENDING: u64 = 10;
 
 /// Losses that happen after a request was drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +71,18 @@ impl Account {
             dirty: true,
             sizer: Sizer::default(),
             sent_revision: None,
+            sent_samples: 0,
         }
+    }
+
+    /// Whether the account has changed and is to be sent: at its turn, or with enough samples. It counts as sent then.
+    pub fn take_due(&mut self, is_turn: bool) -> bool {
+        let due = self.dirty && (is_turn || self.samples >= self.sent_samples + WORTH_SENDING);
+        if due {
+            self.dirty = false;
+            self.sent_samples = self.samples;
+        }
+        due
     }
 
     /// Counts one sample.
@@ -232,6 +248,17 @@ mod tests {
         counters.add(LostCause::QueueFull, 10);
         account.settle(&counters);
         assert_eq!((account.kernel_ns(), account.unfinished_ns(&counters)), (60, 0));
+    }
+
+    #[test]
+    fn an_account_waits_for_its_turn_or_for_samples() {
+        let mut account = Account::open(facts(100, 0));
+        assert!(!account.take_due(false), "no sample yet");
+        assert!(account.take_due(true) && !account.take_due(true));
+        (0..WORTH_SENDING - 1).for_each(|_| account.add_sample(1));
+        assert!(!account.take_due(false));
+        account.add_sample(1);
+        assert!(account.take_due(false) && !account.take_due(false));
     }
 
     #[test]

@@ -14,75 +14,119 @@ pub struct Sample {
     pub time_ns: u64,
     /// Wire number of the thread.
     pub thread: u32,
-    /// Stack id.
+    /// Number of the stack.
     pub stack: u64,
     /// CPU time this sample stands for, in nanoseconds.
     pub cpu_ns: u64,
     /// `FLAG_*` bits.
     pub flags: u32,
+    /// Samples merged into it.
+    pub count: u64,
 }
 
 /// A batch being filled.
 #[derive(Debug, Default)]
 pub struct Batch {
-    columns: SampleBatch,
-    last_time_ns: u64,
+    samples: Vec<Sample>,
 }
 
 impl Batch {
     /// Appends a sample.
     pub fn push(&mut self, sample: Sample) {
-        if self.columns.thread.is_empty() {
-            self.columns.first_time_ns = sample.time_ns;
-            self.last_time_ns = sample.time_ns;
-        }
-        let delta = sample.time_ns.wrapping_sub(self.last_time_ns).cast_signed();
-        self.last_time_ns = sample.time_ns;
-        self.columns.time_delta_ns.push(delta);
-        self.columns.thread.push(sample.thread);
-        self.columns.stack.push(sample.stack);
-        self.columns.cpu_ns.push(sample.cpu_ns);
-        self.columns.flags.push(sample.flags);
+        self.samples.push(sample);
     }
 
     /// Samples in the batch.
     pub fn len(&self) -> usize {
-        self.columns.thread.len()
+        self.samples.len()
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.columns.thread.is_empty()
+        self.samples.is_empty()
     }
 
-    /// Takes the message out, if there is one.
+    /// Takes the message out, if there is one; columns that say nothing are left empty.
     pub fn take(&mut self) -> Option<SampleBatch> {
-        (!self.is_empty()).then(|| std::mem::take(&mut self.columns))
+        let samples = &mut self.samples;
+        // Queues are drained one after the other; ascending times take two bytes where others take four.
+        samples.sort_by_key(|sample| sample.time_ns);
+        let first_time_ns = samples.first()?.time_ns;
+        let cpu_unit_ns = samples.iter().fold(0, |unit, sample| common_divisor(sample.cpu_ns, unit));
+        let is_usual = |sample: &Sample| sample.cpu_ns == cpu_unit_ns;
+        let mut batch = SampleBatch { first_time_ns, cpu_unit_ns, ..SampleBatch::default() };
+        if !samples.iter().all(is_usual) {
+            // All CPU times are 0 if their divisor is.
+            let units = samples.iter().map(|sample| sample.cpu_ns / cpu_unit_ns.max(1));
+            batch.cpu_units = units.collect();
+        }
+        if samples.iter().any(|sample| sample.flags != 0) {
+            batch.flags = samples.iter().map(|sample| sample.flags).collect();
+        }
+        if samples.iter().any(|sample| sample.count != 1) {
+            batch.count = samples.iter().map(|sample| sample.count).collect();
+        }
+        batch.thread = samples.iter().map(|sample| sample.thread).collect();
+        batch.node = samples.iter().map(|sample| u32::try_from(sample.stack).unwrap_or(0)).collect();
+        let mut last_us = 0;
+        batch.time_delta_us.extend(samples.iter().map(|sample| {
+            let us = (sample.time_ns - first_time_ns) / 1000;
+            us - std::mem::replace(&mut last_us, us)
+        }));
+        samples.clear();
+        Some(batch)
     }
+}
+
+/// Greatest common divisor; CPU times are multiples of one interval, so the first step is nearly always the last.
+fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::rows::{Row, is_even, rows};
+
     use super::*;
 
-    #[test]
-    fn times_survive_in_any_order() {
+    fn sample(time_ns: u64, cpu_ns: u64) -> Sample {
+        Sample { time_ns, thread: 1, stack: 2, cpu_ns, flags: 0, count: 1 }
+    }
+
+    fn batch(samples: &[Sample]) -> SampleBatch {
         let mut batch = Batch::default();
-        let times = [50, 40, 41, u64::MAX, 3];
-        for time_ns in times {
-            batch.push(Sample { time_ns, thread: 1, stack: 2, cpu_ns: 3, flags: 0 });
-        }
-        let columns = batch.take().expect("filled");
-        let mut now = columns.first_time_ns;
-        let read: Vec<u64> = columns
-            .time_delta_ns
-            .iter()
-            .map(|delta| {
-                now = now.wrapping_add(delta.cast_unsigned());
-                now
-            })
-            .collect();
-        assert_eq!(read, times);
+        samples.iter().for_each(|sample| batch.push(*sample));
+        let message = batch.take().expect("filled");
         assert!(batch.is_empty() && batch.take().is_none());
+        assert!(is_even(&message));
+        message
+    }
+
+    #[test]
+    fn samples_come_back_by_time_to_the_microsecond() {
+        let samples = [
+            Sample { count: 7, ..sample(51_999, 20) },
+            Sample { flags: FLAG_TRUNCATED, ..sample(40_000, 30) },
+            Sample { thread: 9, stack: 1 << 20, ..sample(42_500, 20) },
+        ];
+        let row = |sample: Sample| {
+            let Sample { time_ns, thread, stack, cpu_ns, flags, count } = sample;
+            Row { time_ns: 40_000 + (time_ns - 40_000) / 1000 * 1000, thread, stack, cpu_ns, flags, count }
+        };
+        let message = batch(&samples);
+        assert_eq!(rows(&message).collect::<Vec<_>>(), [1, 2, 0].map(|index| row(samples[index])));
+        assert_eq!((message.cpu_unit_ns, &message.cpu_units[..]), (10, &[3, 2, 2][..]));
+    }
+
+    #[test]
+    fn what_is_the_same_for_all_is_left_out() {
+        let message = batch(&[sample(5, 20), sample(6, 20)]);
+        assert_eq!(message.cpu_unit_ns, 20);
+        assert!(message.cpu_units.is_empty() && message.flags.is_empty() && message.count.is_empty());
+        let nothing = batch(&[sample(5, 0), sample(u64::MAX, 0)]);
+        assert_eq!(rows(&nothing).map(|row| row.cpu_ns).collect::<Vec<_>>(), [0, 0]);
     }
 }

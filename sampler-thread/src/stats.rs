@@ -111,6 +111,62 @@ fn messages(counts: &[(&'static str, u64)]) -> Vec<v1::Counter> {
     counts.iter().map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count }).collect()
 }
 
+/// What of the statistics is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Not enough has happened.
+    Nothing,
+    /// What is short: counters, and the accounts of threads with many new samples.
+    Brief,
+    /// Histograms, lists, and all accounts that changed.
+    Whole,
+}
+
+/// Decides, once a second, which statistics to send, so that they stay a small part of what a sample costs.
+#[derive(Debug, Default)]
+pub struct StatisticsDue {
+    /// Seconds, and samples at the time, since the last of each kind.
+    since_any: u64,
+    since_whole: u64,
+    samples_at_any: u64,
+    samples_at_whole: u64,
+    begun: bool,
+}
+
+impl StatisticsDue {
+    /// Some 80 bytes with its acknowledgement.
+    const SAMPLES_OF_BRIEF: u64 = 50;
+    const LONGEST_BRIEF_S: u64 = 5;
+    /// Some kilobyte, and 30 bytes for each thread: what one busy processor yields in ten seconds makes it a byte a
+    /// sample.
+    const SAMPLES_OF_WHOLE: u64 = 1000;
+    const LONGEST_WHOLE_S: u64 = 30;
+
+    /// Another second is over, and this many samples were taken so far.
+    pub fn after_round(&mut self, samples: u64) -> Due {
+        self.since_any += 1;
+        self.since_whole += 1;
+        let many = |at: u64, enough: u64| samples - at >= enough;
+        let is_whole = !self.begun
+            || many(self.samples_at_whole, Self::SAMPLES_OF_WHOLE)
+            || self.since_whole >= Self::LONGEST_WHOLE_S;
+        let is_any = is_whole
+            || many(self.samples_at_any, Self::SAMPLES_OF_BRIEF)
+            || self.since_any >= Self::LONGEST_BRIEF_S;
+        if is_any {
+            (self.since_any, self.samples_at_any) = (0, samples);
+        }
+        if is_whole {
+            (self.since_whole, self.samples_at_whole, self.begun) = (0, samples, true);
+        }
+        match (is_whole, is_any) {
+            (true, _) => Due::Whole,
+            (false, true) => Due::Brief,
+            (false, false) => Due::Nothing,
+        }
+    }
+}
+
 /// A histogram as a message, empty buckets left out.
 pub fn histogram_message(histogram: &Histogram) -> v1::Histogram {
     let mut message = v1::Histogram { count: 0, max: histogram.snapshot().max(), ..v1::Histogram::default() };
@@ -121,4 +177,26 @@ pub fn histogram_message(histogram: &Histogram) -> v1::Histogram {
         message.bucket_count.push(count);
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often each kind was due in a minute of `rate` samples a second, the beginning not counted.
+    fn in_a_minute(rate: u64) -> (usize, usize) {
+        let mut due = StatisticsDue::default();
+        assert_eq!(due.after_round(rate), Due::Whole, "the first second");
+        let all: Vec<Due> = (2..62).map(|second| due.after_round(second * rate)).collect();
+        let count = |kind| all.iter().filter(|due| **due == kind).count();
+        (count(Due::Brief), count(Due::Whole))
+    }
+
+    #[test]
+    fn statistics_come_with_the_samples_and_never_stay_away() {
+        assert_eq!(in_a_minute(0), (10, 2));
+        assert_eq!(in_a_minute(10), (10, 2));
+        assert_eq!(in_a_minute(100), (54, 6));
+        assert_eq!(in_a_minute(10_000), (0, 60));
+    }
 }

@@ -30,7 +30,7 @@ use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
 use crate::sizes::Sizes;
 use crate::snapshot::Snapshot;
-use crate::stats::Stats;
+use crate::stats::{Due, StatisticsDue, Stats};
 use crate::ticks::{Reading, TickClock};
 use crate::tuning::Tuner;
 use crate::unloading::Unloading;
@@ -43,18 +43,20 @@ use tune::Tick;
 
 /// How often threads that did not tell us are looked for.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
-/// Longest time a sample waits in a batch.
+/// How often samples are sent if there are enough of them for a message.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
-/// How often accounts of active threads are sent; those of all threads every tenth time.
+/// Enough: a message costs some 60 bytes beside its samples, acknowledgement included.
+const FLUSH_SAMPLES: usize = 40;
+/// Longest time a sample waits in a batch, and how often statistics may be sent.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
 /// How long walking may keep the queues from being emptied.
 const COLLECT_PERIOD: Duration = Duration::from_millis(4);
 /// How long a drain takes in more requests; what it has by then it finishes.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
-/// Samples per message: at about 20 bytes each, well below a packet train of 64 KiB.
+/// Samples per message: at about 8 bytes each, well below a packet train of 64 KiB.
 const BATCH_SAMPLES: usize = 2_000;
-/// Waiting dictionary entries that force a flush: 100,000 stack frames are 0.8 MB, below the message limit of 4 MiB.
-const PENDING_ENTRIES: usize = 100_000;
+/// Waiting dictionary entries that force a flush: some 5 bytes a node and 50 a string or method, 0.5 MB in all.
+const PENDING_ENTRIES: usize = 20_000;
 
 /// Cause of a request that cannot be a sample: nobody knows its thread.
 const NO_THREAD: &str = "no_thread";
@@ -95,7 +97,9 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     /// Threads met in this drain whose stacks could not be copied.
     unbounded: Vec<UnboundedStack>,
     virtual_threads: VirtualThreads,
-    rounds: u64,
+    due: StatisticsDue,
+    /// Losses by cause as they were sent last.
+    sent_lost: Vec<v1::Lost>,
     probing: Option<Probing>,
     compares_walks: bool,
 }
@@ -138,7 +142,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             closed: Vec::new(),
             unbounded: Vec::new(),
             virtual_threads: VirtualThreads::default(),
-            rounds: 0,
+            due: StatisticsDue::default(),
+            sent_lost: Vec::new(),
         };
         worker.resolver.begin_drain();
         worker.destinations.send(&Body::Hello(hello));
@@ -185,15 +190,19 @@ impl<H: Host, M: Memory> Worker<H, M> {
             }
             self.retire_ended();
             if now >= next_statistics {
-                self.rounds += 1;
                 self.virtual_threads.refill();
                 self.shrink_memory();
                 self.tune();
-                self.send_statistics(self.rounds.is_multiple_of(10));
+                match self.due.after_round(self.stats.samples) {
+                    Due::Nothing => self.flush(),
+                    due => self.send_statistics(due == Due::Whole),
+                }
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
             } else if now >= next_flush {
-                self.flush();
+                if self.batch.len() >= FLUSH_SAMPLES {
+                    self.flush();
+                }
                 next_flush = now + FLUSH_PERIOD;
             }
         }
@@ -292,7 +301,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             flags |= FLAG_INCOMPLETE;
         }
         let thread = virtual_thread.unwrap_or(account.facts.id);
-        self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags });
+        self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags, count: 1 });
         if self.batch.len() >= BATCH_SAMPLES || self.dictionaries.pending_len() >= PENDING_ENTRIES {
             self.flush();
         }

@@ -6,9 +6,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use proto::framing::{FrameDecoder, encode_frame};
+use proto::rows::rows;
 use proto::v1::{
-    Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Reject, SampleBatch, Stack,
-    Statistics, ThreadAccount, agent_message::Body, collector_message,
+    Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Numbered, Reject,
+    SampleBatch, Statistics, ThreadAccount, agent_message::Body, collector_message,
 };
 use sampler_thread::batch::{Batch, Sample};
 use sampler_thread::delivery::{Delivery, Target};
@@ -76,9 +77,10 @@ impl Collector {
         let mut sums = (0, 0);
         for body in self.received.values() {
             if let Body::Samples(batch) = body {
-                sums.0 += batch.cpu_ns.iter().sum::<u64>();
-                let rows = batch.cpu_ns.len() as u64;
-                sums.1 += if batch.count.is_empty() { rows } else { batch.count.iter().sum() };
+                for row in rows(batch) {
+                    sums.0 += row.cpu_ns;
+                    sums.1 += row.count;
+                }
             }
         }
         sums
@@ -120,7 +122,7 @@ fn delivery(path: &Path, window: u64) -> Delivery {
 fn samples(count: u64) -> Body {
     let mut batch = Batch::default();
     for n in 0..count {
-        batch.push(Sample { time_ns: n, thread: 1, stack: 1 + n % 5, cpu_ns: 10, flags: 0 });
+        batch.push(Sample { time_ns: n, thread: 1, stack: 1 + n % 5, cpu_ns: 10, flags: 0, count: 1 });
     }
     Body::Samples(batch.take().expect("filled"))
 }
@@ -163,8 +165,10 @@ fn a_full_window_merges_and_loses_no_time() {
     let mut delivery = delivery(&collector.path, 2000);
     // Nobody answers the connection yet: the window fills, and what follows is merged or held back.
     for round in 0..200 {
-        let stack = Stack { id: round + 100, frames: vec![round; 10], stop: String::new() };
-        let dictionary = Dictionary { stacks: vec![stack], ..Dictionary::default() };
+        let first_node = 3 + 10 * round as u32;
+        let entries =
+            Numbered { first_node, node_parent: vec![1; 10], node_frame: vec![7; 10], ..Numbered::default() };
+        let dictionary = Dictionary { numbered: Some(entries), ..Dictionary::default() };
         delivery.send(&Body::Dictionary(dictionary)).expect("kept");
         delivery.send(&samples(50)).expect("kept");
         let account =
@@ -200,15 +204,18 @@ fn a_full_window_merges_and_loses_no_time() {
     accounts.sort_unstable();
     assert!(accounts.iter().copied().eq(1..=200), "{accounts:?}");
     assert!(merged > 5000, "{merged}");
-    let stacks: usize = collector
+    let nodes: usize = collector
         .received
         .values()
         .map(|body| match body {
-            Body::Dictionary(sent) => sent.stacks.iter().filter(|stack| stack.frames.len() == 10).count(),
+            Body::Dictionary(sent) => {
+                let entries = sent.numbered.iter().filter(|entries| entries.first_node >= 3);
+                entries.map(|entries| entries.node_frame.len()).sum()
+            }
             _ => 0,
         })
         .sum();
-    assert_eq!(stacks, 200);
+    assert_eq!(nodes, 2000);
 }
 
 #[test]

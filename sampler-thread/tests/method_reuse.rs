@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fixture::{Fixture, Thread};
 use proto::v1::Dictionary;
-use sampler_thread::intern::Dictionaries;
+use sampler_thread::intern::{Dictionaries, append};
 use sampler_thread::resolve::{Resolved, Resolver};
 use sampler_thread::self_test::Trust;
 use sampler_thread::snapshot::Snapshot;
@@ -101,10 +101,7 @@ impl Scene {
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
         let resolved = self.resolver.resolve(&snapshot, ticks, None, &mut self.dictionaries);
         if let Some(more) = self.dictionaries.take_pending() {
-            self.sent.strings.extend(more.strings);
-            self.sent.methods.extend(more.methods);
-            self.sent.frames.extend(more.frames);
-            self.sent.stacks.extend(more.stacks);
+            assert_eq!(append(&mut self.sent, more), None, "numbers follow each other");
         }
         resolved
     }
@@ -115,21 +112,31 @@ impl Scene {
 
     /// Name of the oldest frame, the one of the method that is replaced.
     fn root(&self, resolved: Resolved) -> String {
-        let text = |id: u64| {
-            let entry = self.sent.strings.iter().find(|entry| entry.id == id);
-            entry.map_or(String::new(), |entry| entry.text.clone())
+        let sent = self.sent.numbered.as_ref().expect("entries");
+        let place = |number: u32, first: u32| number.checked_sub(first).map(|place| place as usize);
+        let text = |number: u32| {
+            let text = place(number, sent.first_string).and_then(|place| sent.string.get(place));
+            text.cloned().unwrap_or_default()
         };
-        let stack = self.sent.stacks.iter().find(|stack| stack.id == resolved.stack).expect("sent");
-        let name = |id: &u64| {
-            let frame = self.sent.frames.iter().find(|frame| frame.id == *id).expect("sent");
-            match self.sent.methods.iter().find(|method| method.id == frame.method) {
-                Some(method) => format!("{}.{}", text(method.class_name), text(method.name)),
-                None => text(frame.symbol),
+        let name = |number: u32| {
+            let frame = place(number, sent.first_frame).expect("sent");
+            match place(sent.frame_method[frame], sent.first_method) {
+                Some(method) => {
+                    format!("{}.{}", text(sent.method_class[method]), text(sent.method_name[method]))
+                }
+                None => text(sent.frame_symbol[frame]),
             }
         };
+        let mut frames = Vec::new();
+        let mut node =
+            place(u32::try_from(resolved.stack).expect("a number"), sent.first_node).expect("sent");
+        while sent.node_parent[node] != 0 {
+            frames.push(sent.node_frame[node]);
+            node -= sent.node_parent[node] as usize;
+        }
         // Below lie the C frames that called Java, of which the recording holds no libraries.
         let is_java = |name: &String| name == "[unloaded]" || name.contains('.');
-        stack.frames.iter().rev().map(name).find(is_java).unwrap_or_default()
+        frames.into_iter().rev().map(name).find(is_java).unwrap_or_default()
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::io::Read;
 
+use proto::rows::rows;
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -108,7 +109,7 @@ impl<R: Read> Samples<R> {
             }
             self.last_sequence = sequence;
             if let Some(Body::Samples(batch)) = body {
-                self.batch = rows(&batch, self.clock).into_iter();
+                self.batch = samples_of(&batch, self.clock).into_iter();
                 return Some(());
             }
         }
@@ -143,17 +144,15 @@ impl Clock {
 }
 
 /// The rows that the columns for thread, stack and CPU time all have; a missing time is that of the row before.
-fn rows(batch: &SampleBatch, clock: Clock) -> Vec<Sample> {
-    let mut time_ns = batch.first_time_ns;
-    let counts = batch.count.iter().copied().chain(std::iter::repeat(1));
-    let columns = batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns).zip(counts).enumerate();
-    columns
-        .map(|(row, (((&thread, &stack), &cpu_ns), samples))| {
-            let delta = batch.time_delta_ns.get(row).copied().unwrap_or_default();
-            time_ns = time_ns.wrapping_add_signed(delta);
-            let flags = batch.flags.get(row).copied().unwrap_or_default();
-            let failed = flags & WALK_FAILED != 0;
-            Sample { time_ns: clock.wall_ns(time_ns), thread, stack, cpu_ns, samples, failed }
+fn samples_of(batch: &SampleBatch, clock: Clock) -> Vec<Sample> {
+    rows(batch)
+        .map(|row| Sample {
+            time_ns: clock.wall_ns(row.time_ns),
+            thread: row.thread,
+            stack: row.stack,
+            cpu_ns: row.cpu_ns,
+            samples: row.count,
+            failed: row.flags & WALK_FAILED != 0,
         })
         .collect()
 }

@@ -75,16 +75,15 @@ impl Gathering {
             last_ns: 0,
         });
         let known = gathered.cells.len();
-        let range_ns = fresh.visit(|thread, stack, add| {
+        for (thread, stack, add) in fresh.cells() {
             let cell = gathered.cells.entry((thread, stack)).or_default();
             cell.cpu_ns = cell.cpu_ns.saturating_add(add.cpu_ns);
             cell.samples = cell.samples.saturating_add(add.samples);
-        });
-        self.cells += gathered.cells.len() - known;
-        if let Some(range_ns) = range_ns {
-            gathered.first_ns = gathered.first_ns.min(range_ns.start);
-            gathered.last_ns = gathered.last_ns.max(range_ns.end);
         }
+        self.cells += gathered.cells.len() - known;
+        let range_ns = fresh.range_ns();
+        gathered.first_ns = gathered.first_ns.min(range_ns.start);
+        gathered.last_ns = gathered.last_ns.max(range_ns.end);
         batches
     }
 

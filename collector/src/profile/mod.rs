@@ -7,10 +7,13 @@
 //! entry are shown as [`UNKNOWN`] and counted.
 
 mod naming;
+mod numbering;
 
 use std::path::Path;
 
 use proto::framing::FramingError;
+use proto::rows::{is_even, is_numbered, rows};
+use proto::statistics::carry_over;
 use proto::v1::{
     AgentMessage, Dictionary, Frame, Goodbye, Hello, Method, SampleBatch, Stack, Statistics, Thread,
     ThreadAccount, ThreadKind, agent_message::Body,
@@ -19,6 +22,7 @@ use rustc_hash::FxHashMap;
 
 use crate::recording::{RecordingError, RecordingReader};
 pub use naming::{NameId, NamedFrame, Naming, class_text};
+use numbering::Nodes;
 
 /// Shown in place of whatever the stream refers to but never defined.
 pub const UNKNOWN: &str = "[unknown]";
@@ -67,6 +71,7 @@ pub struct Profile {
     methods: FxHashMap<u64, Method>,
     frames: FxHashMap<u64, Frame>,
     stacks: FxHashMap<u64, Stack>,
+    nodes: Nodes,
     threads: FxHashMap<u32, Thread>,
     cells: FxHashMap<(u32, u64), Cell>,
     total: Cell,
@@ -89,6 +94,7 @@ impl Profile {
             methods: FxHashMap::default(),
             frames: FxHashMap::default(),
             stacks: FxHashMap::default(),
+            nodes: Nodes::default(),
             threads: FxHashMap::default(),
             cells: FxHashMap::default(),
             total: Cell::default(),
@@ -161,26 +167,29 @@ impl Profile {
         self.frames.extend(dictionary.frames.into_iter().map(|frame| (frame.id, frame)));
         self.stacks.extend(dictionary.stacks.into_iter().map(|stack| (stack.id, stack)));
         self.threads.extend(dictionary.threads.into_iter().map(|thread| (thread.id, introduced(thread))));
+        if let Some(entries) = dictionary.numbered {
+            self.add_numbered(&entries);
+        }
     }
 
     fn add_samples(&mut self, batch: &SampleBatch) {
-        let columns = [batch.thread.len(), batch.stack.len(), batch.cpu_ns.len()];
-        if columns.iter().any(|&len| len != columns[0]) {
-            self.uneven_batches += 1;
-        }
-        // Rows that were merged on a full window stand for several samples; otherwise the column is empty.
-        let counts = batch.count.iter().copied().chain(std::iter::repeat(1));
-        for (((&thread, &stack), &cpu_ns), count) in
-            batch.thread.iter().zip(&batch.stack).zip(&batch.cpu_ns).zip(counts)
-        {
-            self.cells.entry((thread, stack)).or_default().add(cpu_ns, count);
-            self.total.add(cpu_ns, count);
+        self.uneven_batches += u64::from(!is_even(batch));
+        let numbered = is_numbered(batch);
+        for row in rows(batch) {
+            if numbered {
+                self.define_node(row.stack);
+            }
+            self.cells.entry((row.thread, row.stack)).or_default().add(row.cpu_ns, row.count);
+            self.total.add(row.cpu_ns, row.count);
         }
     }
 
     fn add_statistics(&mut self, mut statistics: Statistics) {
         let accounts = std::mem::take(&mut statistics.threads);
         self.accounts.extend(accounts.into_iter().map(|account| (account.thread, account)));
+        if let Some(older) = &self.statistics {
+            carry_over(older, &mut statistics);
+        }
         self.statistics = Some(statistics);
     }
 

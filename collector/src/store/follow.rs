@@ -2,17 +2,18 @@
 //!
 //! Problem: whoever hands samples on wants each of them once, and must never delay the store.
 //! Approach: the writer gives away the batches it has taken in, after their commit and after their connection was
-//! answered; numbers and names are looked up by the follower, on its own thread.
+//! answered; names are looked up by the follower, on its own thread.
 //! Invariant: a message that an agent repeats is told of once, as it is stored once.
 
 use std::fmt::Debug;
 use std::ops::Range;
 
 use proto::v1::agent_message::Body;
-use proto::v1::{AgentMessage, Dictionary as Definitions, Frame, Method, SampleBatch, Stack, StringEntry};
+use proto::v1::{AgentMessage, Dictionary as Definitions, Frame, Method, Stack, StringEntry};
 use rustc_hash::FxHashSet;
 
 use super::dictionary::Dictionary;
+use super::head::Taken;
 use super::read::View;
 use crate::profile::{Cell, Profile};
 
@@ -27,12 +28,12 @@ pub trait Follower: Debug + Send + Sync {
 pub struct Fresh {
     view: View,
     session: u64,
-    batch: SampleBatch,
+    taken: Taken,
 }
 
 impl Fresh {
-    pub(super) fn new(view: &View, session: u64, batch: SampleBatch) -> Fresh {
-        Fresh { view: view.clone(), session, batch }
+    pub(super) fn new(view: &View, session: u64, taken: Taken) -> Fresh {
+        Fresh { view: view.clone(), session, taken }
     }
 
     /// Where they were stored.
@@ -47,40 +48,20 @@ impl Fresh {
 
     /// How many samples they stand for, and the CPU time of these.
     pub fn total(&self) -> Cell {
-        self.cells().fold(Cell::default(), |sum, (_, _, cell)| Cell {
+        self.taken.cells.iter().fold(Cell::default(), |sum, (.., cell)| Cell {
             cpu_ns: sum.cpu_ns.saturating_add(cell.cpu_ns),
             samples: sum.samples.saturating_add(cell.samples),
         })
     }
 
-    /// Visits thread, number of the stack in the view's dictionary, and what is to be added there. The times of the
-    /// first and the last of them are returned in ns since the epoch, `None` if there are no samples.
-    pub fn visit(&self, mut visit: impl FnMut(u32, u32, Cell)) -> Option<Range<u64>> {
-        self.view.names(|dictionary, sessions| {
-            let session = sessions.get(&self.session)?;
-            for (thread, stack, cell) in self.cells() {
-                visit(thread, dictionary.stack_number(stack, session.private.as_deref()), cell);
-            }
-            let mut time_ns = self.batch.first_time_ns;
-            let (mut first_ns, mut last_ns) = (u64::MAX, 0);
-            for row in 0..self.cells().count() {
-                let delta = self.batch.time_delta_ns.get(row).copied().unwrap_or(0);
-                time_ns = time_ns.wrapping_add_signed(delta);
-                let wall_ns = session.wall_ns(time_ns);
-                first_ns = first_ns.min(wall_ns);
-                last_ns = last_ns.max(wall_ns);
-            }
-            (first_ns <= last_ns).then_some(first_ns..last_ns)
-        })
+    /// Thread, number of the stack in the view's dictionary, and what is to be added there.
+    pub fn cells(&self) -> impl Iterator<Item = (u32, u32, Cell)> + '_ {
+        self.taken.cells.iter().copied()
     }
 
-    fn cells(&self) -> impl Iterator<Item = (u32, u64, Cell)> + '_ {
-        let SampleBatch { thread, stack, cpu_ns, count, .. } = &self.batch;
-        let rows = thread.iter().zip(stack).zip(cpu_ns).enumerate();
-        rows.map(|(row, ((&thread, &stack), &cpu_ns))| {
-            let samples = count.get(row).copied().unwrap_or(1);
-            (thread, stack, Cell { cpu_ns, samples })
-        })
+    /// From the first sample to the last, in ns since the epoch.
+    pub fn range_ns(&self) -> Range<u64> {
+        self.taken.first_ns..self.taken.last_ns
     }
 }
 

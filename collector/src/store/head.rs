@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use proto::rows::{is_even, is_numbered, rows};
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
-use super::dictionary::Dictionary;
+use super::dictionary::{Dictionary, Numbers};
 use super::session::Session;
 use crate::profile::Cell;
 
@@ -79,6 +80,16 @@ pub(super) fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
     rows
 }
 
+/// What became of the samples of a message.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    /// Thread, stack of the dictionary, and what the sample stands for.
+    pub(super) cells: Vec<(u32, u32, Cell)>,
+    /// Time of the first and the last, nanoseconds since the epoch.
+    pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
+}
+
 /// Memory side of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Head {
@@ -91,8 +102,8 @@ pub(super) struct Head {
 
 impl Head {
     /// Takes in one message of a session; one that was taken in before, judged by its number, changes nothing.
-    /// The samples of a new one are given back.
-    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<SampleBatch> {
+    /// The samples of a new one are given back as what they became.
+    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<Taken> {
         let session = self.sessions.entry(session_id).or_default();
         if message.sequence <= session.last_sequence {
             return None;
@@ -108,13 +119,15 @@ impl Head {
             }
             Some(Body::Dictionary(definitions)) => {
                 self.dictionary.define(&definitions, &mut session.private, &mut session.fresh_definitions);
+                if let Some(entries) = &definitions.numbered {
+                    self.dictionary.define_numbered(entries, &mut session.numbers);
+                }
                 for thread in definitions.threads {
                     session.add_thread(thread);
                 }
             }
             Some(Body::Samples(batch)) => {
-                self.add_samples(session_id, &batch);
-                return Some(batch);
+                return self.add_samples(session_id, &batch);
             }
             Some(Body::Statistics(statistics)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
@@ -123,52 +136,57 @@ impl Head {
             Some(Body::Heartbeat(heartbeat)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(heartbeat.time_ns));
             }
-            Some(Body::Goodbye(goodbye)) => session.goodbye = Some(goodbye.reason),
+            Some(Body::Goodbye(goodbye)) => {
+                session.goodbye = Some(goodbye.reason);
+                *session.numbers = Numbers::default();
+            }
             None => {}
         }
         None
     }
 
-    fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) {
-        let Some(session) = self.sessions.get_mut(&session_id) else { return };
-        let rows = batch.thread.len().min(batch.stack.len()).min(batch.cpu_ns.len());
-        if [batch.thread.len(), batch.stack.len(), batch.cpu_ns.len()].iter().any(|&len| len != rows) {
-            session.uneven_batches += 1;
-        }
-        let mut time_ns = batch.first_time_ns;
+    fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<Taken> {
+        let session = self.sessions.get_mut(&session_id)?;
+        session.uneven_batches += u64::from(!is_even(batch));
+        let numbered = is_numbered(batch);
         // Taken out of the map while rows go to it: a batch has one minute, or two.
         let mut start_s = 0;
-        let mut samples = 0;
         let mut open = OpenMinute::default();
-        for row in 0..rows {
-            // A batch without times has all its samples at its beginning.
-            let delta = batch.time_delta_ns.get(row).copied().unwrap_or(0);
-            time_ns = time_ns.wrapping_add_signed(delta);
-            let wall_ns = session.wall_ns(time_ns);
+        let mut taken =
+            Taken { cells: Vec::with_capacity(batch.thread.len()), first_ns: u64::MAX, last_ns: 0 };
+        for (index, row) in rows(batch).enumerate() {
+            let wall_ns = session.wall_ns(row.time_ns);
             let minute_s = wall_ns / NS_PER_S / MINUTE_S * MINUTE_S;
-            if minute_s != start_s || row == 0 {
+            if minute_s != start_s || index == 0 {
                 put_back(&mut self.open, (start_s, session_id), open);
                 start_s = minute_s;
                 open = self.open.remove(&(start_s, session_id)).unwrap_or_default();
             }
-            let stack = self.dictionary.stack_number(batch.stack[row], session.private.as_deref());
-            let cpu_ns = batch.cpu_ns[row];
+            let stack = if numbered {
+                self.dictionary.stack_of_node(row.stack as u32, &mut session.numbers)
+            } else {
+                self.dictionary.stack_number(row.stack, session.private.as_deref())
+            };
             open.offset_us.push(((wall_ns - start_s * NS_PER_S) / 1000) as u32);
-            open.thread.push(batch.thread[row]);
+            open.thread.push(row.thread);
             open.stack.push(stack);
-            open.cpu_ns.push(cpu_ns);
-            // An agent that was cut off for long merges samples; without the column, each row is one.
-            let count = batch.count.get(row).map_or(1, |&count| u32::try_from(count).unwrap_or(u32::MAX));
-            open.count.push(count);
-            samples += u64::from(count);
-            session.unknown_samples += if stack == 0 { u64::from(count) } else { 0 };
-            session.sampled_ns = session.sampled_ns.saturating_add(cpu_ns);
-            session.first_ns = session.first_ns.min(wall_ns);
-            session.last_ns = session.last_ns.max(wall_ns);
+            open.cpu_ns.push(row.cpu_ns);
+            open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
+            session.unknown_samples += if stack == 0 { row.count } else { 0 };
+            session.samples += row.count;
+            session.sampled_ns = session.sampled_ns.saturating_add(row.cpu_ns);
+            taken.first_ns = taken.first_ns.min(wall_ns);
+            taken.last_ns = taken.last_ns.max(wall_ns);
+            taken.cells.push((row.thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
         }
-        session.samples += samples;
+        if taken.cells.is_empty() {
+            return None;
+        }
+        session.first_ns = session.first_ns.min(taken.first_ns);
+        session.last_ns = session.last_ns.max(taken.last_ns);
         put_back(&mut self.open, (start_s, session_id), open);
-        self.open_samples += rows;
+        self.open_samples += taken.cells.len();
+        Some(taken)
     }
 }
 

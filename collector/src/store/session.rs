@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
+use proto::statistics::carry_over;
 use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
 use rustc_hash::FxHashMap;
 
-use super::dictionary::PrivateIds;
+use super::dictionary::{Numbers, PrivateIds};
 use crate::profile::{UNKNOWN, accountant, introduced};
 
 /// Accounts of ended threads that are kept; a JVM that starts a thread a request would fill the store with them.
@@ -84,6 +85,8 @@ pub struct Session {
     pub(super) threads: FxHashMap<u32, Thread>,
     pub(super) accounts: FxHashMap<u32, ThreadAccount>,
     pub(super) private: Option<Box<PrivateIds>>,
+    /// What the numbers of wire version 2 mean, for as long as the session may use them.
+    pub(super) numbers: Box<Numbers>,
     /// What a fold still has to write.
     pub(super) fresh_threads: Vec<Thread>,
     pub(super) fresh_definitions: Vec<u32>,
@@ -138,6 +141,9 @@ impl Session {
         if self.accounts.len() > 2 * ENDED_ACCOUNTS {
             let ended = self.accounts.values().filter(|account| account.ended).count();
             self.retire(ended.saturating_sub(ENDED_ACCOUNTS));
+        }
+        if let Some(older) = &self.statistics {
+            carry_over(older, &mut statistics);
         }
         self.statistics = Some(statistics);
     }
@@ -222,6 +228,7 @@ impl Session {
             threads: FxHashMap::default(),
             groups: FxHashMap::default(),
             private: None,
+            numbers: Box::default(),
             fresh_threads: Vec::new(),
             fresh_definitions: Vec::new(),
             is_changed: true,

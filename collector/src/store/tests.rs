@@ -11,6 +11,8 @@ use proto::v1::{
 use proto::version::{MAGIC, WIRE_VERSION};
 use xxhash_rust::xxh3::xxh3_64;
 
+mod numbered;
+
 use super::*;
 
 /// 2026-11-21, a whole day.

@@ -2,10 +2,10 @@
 
 use proto::v1::{
     AgentMessage, Counter, Delivery, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram,
-    Lost, Method, QueueStatistics, SampleBatch, Sampling, SelfTest, SelfTestOutcome, Stack, Statistics,
-    StringEntry, Thread, ThreadAccount, ThreadKind, Unloading, agent_message,
+    Lost, Method, Numbered, QueueStatistics, SampleBatch, Sampling, SelfTest, SelfTestOutcome, Stack,
+    Statistics, StringEntry, Thread, ThreadAccount, ThreadKind, Unloading, agent_message,
 };
-use proto::version::{MAGIC, WIRE_VERSION};
+use proto::version::MAGIC;
 
 /// The messages of an agent by the name of their golden file.
 pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
@@ -22,6 +22,11 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("lifetime", Body::Statistics(lifetime())),
         ("sampling", Body::Statistics(sampling())),
         ("virtual_thread", Body::Dictionary(virtual_thread())),
+        (
+            "dictionary_numbered",
+            Body::Dictionary(Dictionary { numbered: Some(numbered()), ..Dictionary::default() }),
+        ),
+        ("samples_numbered", Body::Samples(samples_numbered())),
     ];
     (1u64..)
         .zip(bodies)
@@ -32,7 +37,8 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
 fn hello() -> Hello {
     Hello {
         magic: MAGIC,
-        wire_version: WIRE_VERSION,
+        // The file is as old as the first version, which is still read.
+        wire_version: 1,
         agent_version: "0.1.0".into(),
         session_id: 0x0123_4567_89ab_cdef,
         pid: 4321,
@@ -74,6 +80,41 @@ fn dictionary() -> Dictionary {
             java_id: 1,
             carrier: 0,
         }],
+        numbered: None,
+    }
+}
+
+fn numbered() -> Numbered {
+    Numbered {
+        first_string: 3,
+        string: vec!["com/example/Größe".into(), "run".into(), "()V".into(), "end_of_stack".into()],
+        first_method: 1,
+        method_class: vec![3],
+        method_name: vec![4],
+        method_signature: vec![5],
+        method_source: vec![0],
+        method_modifiers: vec![0x13],
+        first_frame: 2,
+        frame_kind: vec![FrameKind::C2.into(), FrameKind::Stub.into()],
+        frame_method: vec![1, 0],
+        frame_bci: vec![17, -1],
+        frame_line: vec![42, 0],
+        frame_symbol: vec![0, 4],
+        first_node: 300,
+        node_parent: vec![0, 1, 1, 299],
+        node_frame: vec![6, 2, 3, 2],
+    }
+}
+
+fn samples_numbered() -> SampleBatch {
+    SampleBatch {
+        first_time_ns: 55_010_000_000,
+        time_delta_us: vec![0, 10_000, 3],
+        thread: vec![1, 1, 2],
+        node: vec![302, 303, 0],
+        cpu_unit_ns: 10_000_000,
+        cpu_units: vec![1, 2, 1],
+        ..SampleBatch::default()
     }
 }
 
@@ -97,7 +138,7 @@ fn samples() -> SampleBatch {
         stack: vec![u64::MAX, 7, 0],
         cpu_ns: vec![10_000_000, 20_000_000, 10_000_000],
         flags: vec![0, 1, 2],
-        count: Vec::new(),
+        ..SampleBatch::default()
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::hash::BuildHasherDefault;
 
+use proto::rows::rows;
 use proto::v1::SampleBatch;
 use rustc_hash::FxHasher;
 
@@ -90,8 +91,8 @@ impl Merged {
 
     /// Adds the rows of a batch; `known` tells whether a stack's dictionary entry was or will be sent.
     pub fn add(&mut self, batch: &SampleBatch, known: impl Fn(u64) -> bool) {
-        for (index, sample) in samples(batch).enumerate() {
-            let count = batch.count.get(index).copied().unwrap_or(1);
+        for sample in rows(batch) {
+            let count = sample.count;
             let stack = if known(sample.stack) { sample.stack } else { self.unnamed };
             if stack == self.unnamed {
                 self.unnamed_ns += sample.cpu_ns;
@@ -148,24 +149,12 @@ fn insert(rows: &mut Rows, key: Key, row: Row, resolution_ns: u64) {
 
 fn message(rows: impl Iterator<Item = (Key, Row)>) -> SampleBatch {
     let mut batch = Batch::default();
-    let mut count = Vec::new();
     for (key, row) in rows {
         let Key { thread, stack, flags, .. } = key;
-        batch.push(Sample { time_ns: row.last_ns, thread, stack, cpu_ns: row.cpu_ns, flags });
-        count.push(row.count);
+        let Row { last_ns, cpu_ns, count } = row;
+        batch.push(Sample { time_ns: last_ns, thread, stack, cpu_ns, flags, count });
     }
-    SampleBatch { count, ..batch.take().unwrap_or_default() }
-}
-
-/// The rows of a message of our own.
-fn samples(batch: &SampleBatch) -> impl Iterator<Item = Sample> {
-    let mut time_ns = batch.first_time_ns;
-    let columns = batch.time_delta_ns.iter().zip(&batch.thread).zip(&batch.stack);
-    let columns = columns.zip(&batch.cpu_ns).zip(&batch.flags);
-    columns.map(move |((((delta, &thread), &stack), &cpu_ns), &flags)| {
-        time_ns = time_ns.wrapping_add(delta.cast_unsigned());
-        Sample { time_ns, thread, stack, cpu_ns, flags }
-    })
+    batch.take().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -178,7 +167,7 @@ mod tests {
     fn batch(samples: impl IntoIterator<Item = (u64, u32, u64)>) -> SampleBatch {
         let mut batch = Batch::default();
         for (time_ns, thread, stack) in samples {
-            batch.push(Sample { time_ns, thread, stack, cpu_ns: 10, flags: 0 });
+            batch.push(Sample { time_ns, thread, stack, cpu_ns: 10, flags: 0, count: 1 });
         }
         batch.take().expect("filled")
     }
@@ -194,18 +183,19 @@ mod tests {
     }
 
     fn sums(messages: &[SampleBatch]) -> (u64, u64) {
-        let cpu = messages.iter().flat_map(|message| &message.cpu_ns).sum();
-        (cpu, messages.iter().flat_map(|message| &message.count).sum())
+        let rows = messages.iter().flat_map(rows);
+        rows.fold((0, 0), |(cpu_ns, count), row| (cpu_ns + row.cpu_ns, count + row.count))
     }
 
     #[test]
     fn equal_stacks_within_a_second_are_one_row() {
         let mut merged = Merged::new(UNNAMED);
-        merged.add(&batch([(5, 1, 7), (6, 1, 7), (7, 2, 7), (SECOND + 1, 1, 7)]), |_| true);
+        merged.add(&batch([(5_000, 1, 7), (6_000, 1, 7), (7_000, 2, 7), (SECOND + 1_000, 1, 7)]), |_| true);
         let out = all(&mut merged);
         assert_eq!(out.len(), 1);
         assert_eq!((&out[0].thread[..], &out[0].count[..]), (&[1, 2, 1][..], &[2, 1, 1][..]));
-        assert_eq!(samples(&out[0]).map(|s| s.time_ns).collect::<Vec<_>>(), [6, 7, SECOND + 1]);
+        let times: Vec<u64> = rows(&out[0]).map(|row| row.time_ns).collect();
+        assert_eq!(times, [6_000, 7_000, SECOND + 1_000]);
         assert_eq!((merged.merged(), merged.coarsest_ns()), (4, SECOND));
     }
 
@@ -238,7 +228,7 @@ mod tests {
         let mut merged = Merged::new(UNNAMED);
         merged.add(&batch([(1, 1, 7), (2, 1, 8)]), |stack| stack == 7);
         let out = all(&mut merged);
-        assert_eq!(out[0].stack, [7, UNNAMED]);
+        assert_eq!(out[0].node, [7, UNNAMED as u32]);
         assert_eq!(merged.unnamed_ns(), 10);
     }
 

@@ -21,12 +21,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use proto::v1::{self, Dictionary, FrameKind, Statistics, ThreadAccount, agent_message::Body};
-use rustc_hash::{FxHashSet, FxHasher};
+use proto::statistics::carry_over;
+use proto::v1::{self, Dictionary, Statistics, ThreadAccount, agent_message::Body};
+use rustc_hash::FxHasher;
 
 use self::merge::Merged;
 use self::window::Window;
-use crate::intern::Dictionaries;
+use crate::intern::{append, reserved_stack};
 use crate::sink::{Encoder, Sink, SinkError};
 
 pub use transport::{Target, TlsError};
@@ -65,10 +66,10 @@ pub struct Delivery {
 /// What is held back while the window is full.
 #[derive(Default)]
 struct Held {
-    dictionary: Dictionary,
+    dictionaries: Vec<Dictionary>,
     bytes: usize,
-    /// Stacks whose entries were dropped, because too much was held.
-    dropped: FxHashSet<u64>,
+    /// Stacks from here on have lost their entries, because too much was held.
+    dropped_from: Option<u64>,
     /// Whether entries were dropped that will have to be sent again.
     overflowed: bool,
     /// Statistics that wait, without accounts.
@@ -87,10 +88,7 @@ impl Delivery {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         // The entries of this stack precede everything, so it is known whenever it is needed.
-        let mut entries = Dictionaries::default();
-        let frame = entries.symbol_frame(FrameKind::Marker, UNNAMED);
-        let unnamed = entries.stack(&[frame], "merged");
-        let dictionary = entries.take_pending().unwrap_or_default();
+        let (dictionary, unnamed) = reserved_stack(UNNAMED, "merged");
         Ok(Self {
             target,
             token,
@@ -98,7 +96,7 @@ impl Delivery {
             window: Arc::new(Window::new(window, wake)),
             to_start: Some((woken, on_thread)),
             merged: Merged::new(unnamed),
-            held: Held { dictionary, ..Held::default() },
+            held: Held { dictionaries: vec![dictionary], ..Held::default() },
         })
     }
 
@@ -131,7 +129,7 @@ impl Delivery {
             return self.push(Body::Samples(batch.clone()));
         }
         let held = &self.held;
-        self.merged.add(batch, |stack| !held.dropped.contains(&stack));
+        self.merged.add(batch, |stack| held.dropped_from.is_none_or(|dropped| stack < dropped));
         Ok(())
     }
 
@@ -149,6 +147,9 @@ impl Delivery {
         // What is said last replaces what waited to be said: all but the accounts is cumulative.
         let mut statistics = statistics.clone();
         let accounts = std::mem::take(&mut statistics.threads);
+        if let Some(older) = &self.held.statistics {
+            carry_over(older, &mut statistics);
+        }
         self.held.accounts.extend(accounts.into_iter().map(|account| (account.thread, account)));
         self.held.statistics = Some(statistics);
         if self.window.room() { self.release_statistics() } else { Ok(()) }
@@ -167,9 +168,8 @@ impl Delivery {
         if !anyway && !self.window.room() {
             return Ok(());
         }
-        if !self.held.is_empty() {
-            let dictionary = std::mem::take(&mut self.held.dictionary);
-            self.held.bytes = 0;
+        self.held.bytes = 0;
+        for dictionary in std::mem::take(&mut self.held.dictionaries) {
             self.push(Body::Dictionary(dictionary))?;
         }
         if self.merged.is_empty() {
@@ -223,9 +223,14 @@ impl Sink for Delivery {
         let dropped = self.held.overflowed && self.window.room();
         if dropped {
             self.held.overflowed = false;
-            self.held.dropped.clear();
+            self.held.dropped_from = None;
         }
-        self.window.take_forgotten() || dropped
+        let forgotten = self.window.take_forgotten();
+        if forgotten {
+            let (dictionary, _) = reserved_stack(UNNAMED, "merged");
+            self.held.add(&dictionary);
+        }
+        forgotten || dropped
     }
 
     fn delivery(&self) -> Option<v1::Delivery> {
@@ -248,29 +253,28 @@ impl Sink for Delivery {
 
 impl Held {
     fn is_empty(&self) -> bool {
-        let Dictionary { strings, methods, frames, stacks, threads } = &self.dictionary;
-        strings.is_empty()
-            && methods.is_empty()
-            && frames.is_empty()
-            && stacks.is_empty()
-            && threads.is_empty()
+        self.dictionaries.is_empty()
     }
 
     fn add(&mut self, more: &Dictionary) {
-        // Threads are few and always kept: an account without a name helps nobody.
-        self.dictionary.threads.extend_from_slice(&more.threads);
+        let mut more = more.clone();
         if self.bytes > MAX_HELD_BYTES {
             self.overflowed = true;
         }
         if self.overflowed {
-            // Until everything is sent again, a later entry may refer to one that was dropped.
-            self.dropped.extend(more.stacks.iter().map(|stack| stack.id));
-            return;
+            // Until everything is sent again, a later entry may refer to one that was dropped. Threads are few and
+            // always kept: an account without a name helps nobody.
+            if let Some(entries) = more.numbered.take().filter(|entries| !entries.node_frame.is_empty()) {
+                self.dropped_from.get_or_insert(entries.first_node.into());
+            }
+        } else {
+            self.bytes += prost::Message::encoded_len(&more);
         }
-        self.bytes += prost::Message::encoded_len(more);
-        self.dictionary.strings.extend_from_slice(&more.strings);
-        self.dictionary.methods.extend_from_slice(&more.methods);
-        self.dictionary.frames.extend_from_slice(&more.frames);
-        self.dictionary.stacks.extend_from_slice(&more.stacks);
+        // Numbers follow each other, so this is one message unless entries were dropped in between.
+        let apart = match self.dictionaries.last_mut() {
+            Some(last) => append(last, more),
+            None => Some(more),
+        };
+        self.dictionaries.extend(apart);
     }
 }

@@ -6,7 +6,7 @@
 //! Invariant: nothing is dropped and nothing sent twice; an entry's piece comes before those that refer to it.
 
 use proto::framing::{FramingError, encode_frame};
-use proto::v1::{AgentMessage, Dictionary, Statistics, agent_message::Body};
+use proto::v1::{AgentMessage, Dictionary, Numbered, Statistics, agent_message::Body};
 
 /// Encoded size aimed at: far below the limit of 4 MiB, far above the cost of a message.
 const PIECE_BYTES: usize = 1 << 20;
@@ -58,13 +58,70 @@ fn size_of_dictionary(dictionary: &Dictionary) -> usize {
 }
 
 fn cut_dictionary(dictionary: Dictionary) -> Vec<Body> {
-    let mut cut = Vec::new();
-    deal(dictionary.strings, &mut cut, |strings| Dictionary { strings, ..Dictionary::default() });
-    deal(dictionary.methods, &mut cut, |methods| Dictionary { methods, ..Dictionary::default() });
-    deal(dictionary.frames, &mut cut, |frames| Dictionary { frames, ..Dictionary::default() });
-    deal(dictionary.stacks, &mut cut, |stacks| Dictionary { stacks, ..Dictionary::default() });
+    let mut cut: Vec<Dictionary> = Vec::new();
+    if let Some(entries) = dictionary.numbered {
+        cut_numbered(entries, &mut cut);
+    }
     deal(dictionary.threads, &mut cut, |threads| Dictionary { threads, ..Dictionary::default() });
     cut.into_iter().map(Body::Dictionary).collect()
+}
+
+/// Strings by their length, the rest by number: a row of any kind takes less than 32 bytes.
+fn cut_numbered(entries: Numbered, cut: &mut Vec<Dictionary>) {
+    const ROWS: usize = PIECE_BYTES / 32;
+    let message = |numbered| Dictionary { numbered: Some(numbered), ..Dictionary::default() };
+    let mut first_string = entries.first_string;
+    let mut string = Vec::new();
+    let mut bytes = 0;
+    for text in entries.string {
+        bytes += text.len() + 6;
+        string.push(text);
+        if bytes >= PIECE_BYTES {
+            let first = first_string;
+            first_string += string.len() as u32;
+            let string = std::mem::take(&mut string);
+            cut.push(message(Numbered { first_string: first, string, ..Numbered::default() }));
+            bytes = 0;
+        }
+    }
+    if !string.is_empty() {
+        cut.push(message(Numbered { first_string, string, ..Numbered::default() }));
+    }
+    let starts = |rows: usize| (0..rows).step_by(ROWS);
+    for start in starts(entries.method_class.len()) {
+        let part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
+        cut.push(message(Numbered {
+            first_method: entries.first_method + start as u32,
+            method_class: part(&entries.method_class),
+            method_name: part(&entries.method_name),
+            method_signature: part(&entries.method_signature),
+            method_source: part(&entries.method_source),
+            method_modifiers: part(&entries.method_modifiers),
+            ..Numbered::default()
+        }));
+    }
+    for start in starts(entries.frame_kind.len()) {
+        let part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
+        let signed = |column: &[i32]| column.iter().skip(start).take(ROWS).copied().collect();
+        cut.push(message(Numbered {
+            first_frame: entries.first_frame + start as u32,
+            frame_kind: signed(&entries.frame_kind),
+            frame_method: part(&entries.frame_method),
+            frame_bci: signed(&entries.frame_bci),
+            frame_line: part(&entries.frame_line),
+            frame_symbol: part(&entries.frame_symbol),
+            ..Numbered::default()
+        }));
+    }
+    for start in starts(entries.node_frame.len()) {
+        let part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
+        cut.push(message(Numbered {
+            first_node: entries.first_node + start as u32,
+            node_parent: part(&entries.node_parent),
+            node_frame: part(&entries.node_frame),
+            ..Numbered::default()
+        }));
+    }
 }
 
 /// Everything but the accounts is cumulative and small, so each piece carries it.
@@ -95,7 +152,7 @@ fn deal<T: prost::Message, M>(entries: Vec<T>, cut: &mut Vec<M>, message: impl F
 #[cfg(test)]
 mod tests {
     use proto::framing::{MAX_MESSAGE_BYTES, decode_frame};
-    use proto::v1::{StringEntry, ThreadAccount};
+    use proto::v1::ThreadAccount;
 
     use super::*;
 
@@ -115,17 +172,31 @@ mod tests {
 
     #[test]
     fn a_long_dictionary_becomes_several_messages_with_all_entries() {
-        let strings: Vec<_> = (1..=10_000).map(|id| StringEntry { id, text: "x".repeat(1000) }).collect();
-        let messages = encode(Body::Dictionary(Dictionary { strings, ..Dictionary::default() }));
-        assert!(messages.len() >= 10, "{}", messages.len());
-        let ids: Vec<u64> = messages
-            .iter()
-            .flat_map(|message| match &message.body {
-                Some(Body::Dictionary(dictionary)) => dictionary.strings.iter().map(|entry| entry.id),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert!(ids.iter().copied().eq(1..=10_000));
+        let rows = 100_000;
+        let column: Vec<u32> = (1..=rows).collect();
+        let entries = Numbered {
+            first_string: 7,
+            string: vec!["x".repeat(1000); 10_000],
+            first_frame: 5,
+            frame_kind: vec![1; rows as usize],
+            frame_method: column.clone(),
+            frame_bci: vec![i32::MIN; rows as usize],
+            frame_line: column.clone(),
+            frame_symbol: column.clone(),
+            first_node: 3,
+            node_parent: column.clone(),
+            node_frame: column.clone(),
+            ..Numbered::default()
+        };
+        let dictionary = Dictionary { numbered: Some(entries.clone()), ..Dictionary::default() };
+        let messages = encode(Body::Dictionary(dictionary));
+        assert!(messages.len() >= 15, "{}", messages.len());
+        let mut whole = Dictionary::default();
+        for message in messages {
+            let Some(Body::Dictionary(piece)) = message.body else { panic!("{message:?}") };
+            assert_eq!(crate::intern::append(&mut whole, piece), None, "the numbers follow");
+        }
+        assert_eq!(whole.numbered, Some(entries));
     }
 
     #[test]

@@ -12,13 +12,13 @@ use crate::host::Host;
 use crate::stats::histogram_message;
 
 impl<H: Host, M: Memory> Worker<H, M> {
-    pub(super) fn send_statistics(&mut self, of_all: bool) {
+    pub(super) fn send_statistics(&mut self, whole: bool) {
         let mut lost = self.stats.lost.clone();
         let mut before_timer_ns = self.stats.before_timer_ns;
         for facts in self.host.threads() {
             let account = self.account_for(&facts);
             // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
-            if of_all || account.dirty {
+            if whole || account.dirty {
                 let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
                 account.read_clock(clock_ns.unwrap_or(0));
             }
@@ -28,64 +28,72 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let counters = self.host.queue(account.facts.slot).lost();
             add_lost(&mut lost, &account.lost(counters));
             before_timer_ns += account.facts.before_timer_ns;
-            if std::mem::take(&mut account.dirty) {
+            if account.take_due(whole) {
                 threads.push(account.message(counters, None));
             }
         }
         self.flush();
-        let statistics = self.statistics(threads, lost, before_timer_ns);
+        let mut statistics = self.statistics(threads, before_timer_ns);
+        if whole || self.sent_lost != lost {
+            self.sent_lost.clone_from(&lost);
+            statistics.lost = lost;
+        }
+        if whole {
+            self.complete(&mut statistics);
+        }
         self.destinations.send(&Body::Statistics(statistics));
     }
 
-    fn statistics(
-        &self,
-        threads: Vec<v1::ThreadAccount>,
-        lost: Vec<v1::Lost>,
-        before_timer_ns: u64,
-    ) -> v1::Statistics {
-        let pool = self.host.pool().stats();
-        let timers = self.host.timers();
-        let queue_bytes = self.host.queue_bytes();
+    fn statistics(&self, threads: Vec<v1::ThreadAccount>, before_timer_ns: u64) -> v1::Statistics {
         v1::Statistics {
             time_ns: clock::monotonic_nanos(),
             threads,
             requests: self.stats.requests,
             samples: self.stats.samples,
+            // Each time, for requests are the sum of both.
             resolved: self.stats.resolved,
             failed: self.stats.failed(),
-            sampling: Some(self.sampling(&timers)),
-            stops: self.stats.stops(),
-            handler_cycles: Some(histogram_message(&self.stats.handler_cycles)),
-            walk_ns: Some(histogram_message(&self.stats.walk_ns)),
-            drain_ns: Some(histogram_message(&self.stats.drain_ns)),
-            drain_requests: Some(histogram_message(&self.stats.drain_requests)),
             sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
-            queue: Some(v1::QueueStatistics {
-                capacity_bytes: queue_bytes.used,
-                most_bytes: queue_bytes.most,
-                lost_after_growth: self.sizes.lost_after_growth,
-                grown: self.sizes.grown,
-                pool_bytes: pool.service_bytes() as u64,
-                pool_exhausted: pool.exhausted(),
-                pool_grown: self.pool_size.grown,
-                pool_shrunk: self.pool_size.shrunk,
-                pool_high_water: self.pool_size.high_water,
-                high_water: self.sizes.high_water,
-                shrunk: self.sizes.shrunk,
-                largest: self.sizes.largest,
-            }),
             process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
-            lost,
             delivery: self.destinations.delivery(),
-            unloading: Some(self.stats.unloading(&self.unloading)),
-            self_tests: self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect(),
-            timers: Some(v1::TimerStatistics {
-                threads: timers.threads,
-                with_timer: timers.with_timer,
-                turns: timers.turns,
-                without_slot: timers.without_slot,
-            }),
+            ..v1::Statistics::default()
         }
+    }
+
+    /// Adds what is not sent every time.
+    fn complete(&self, statistics: &mut v1::Statistics) {
+        let pool = self.host.pool().stats();
+        let timers = self.host.timers();
+        let queue_bytes = self.host.queue_bytes();
+        statistics.stops = self.stats.stops();
+        statistics.sampling = Some(self.sampling(&timers));
+        statistics.handler_cycles = Some(histogram_message(&self.stats.handler_cycles));
+        statistics.walk_ns = Some(histogram_message(&self.stats.walk_ns));
+        statistics.drain_ns = Some(histogram_message(&self.stats.drain_ns));
+        statistics.drain_requests = Some(histogram_message(&self.stats.drain_requests));
+        statistics.queue = Some(v1::QueueStatistics {
+            capacity_bytes: queue_bytes.used,
+            most_bytes: queue_bytes.most,
+            lost_after_growth: self.sizes.lost_after_growth,
+            grown: self.sizes.grown,
+            pool_bytes: pool.service_bytes() as u64,
+            pool_exhausted: pool.exhausted(),
+            pool_grown: self.pool_size.grown,
+            pool_shrunk: self.pool_size.shrunk,
+            pool_high_water: self.pool_size.high_water,
+            high_water: self.sizes.high_water,
+            shrunk: self.sizes.shrunk,
+            largest: self.sizes.largest,
+        });
+        statistics.unloading = Some(self.stats.unloading(&self.unloading));
+        statistics.self_tests =
+            self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect();
+        statistics.timers = Some(v1::TimerStatistics {
+            threads: timers.threads,
+            with_timer: timers.with_timer,
+            turns: timers.turns,
+            without_slot: timers.without_slot,
+        });
     }
 }

@@ -5,23 +5,28 @@
 //! Invariant: a transaction that folds minutes also removes their messages from the journal, so every sample is
 //! in the journal or in blocks, and never in both.
 
+mod blocks;
+mod load;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
-use prost::Message;
-use proto::framing::decode_frame;
-use proto::v1::{AgentMessage, Dictionary as Definitions, Thread};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use prost::Message as _;
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable as _, TableDefinition, WriteTransaction,
+};
 
 use super::column::{self, BlockReader, BlockWriter};
-use super::dictionary::{Dictionary, Mark};
+use super::dictionary::Mark;
 use super::error::StoreError;
-use super::head::{Head, OpenMinute, Sums};
+use super::head::{Head, Sums};
 use super::rollup::Level;
-use super::session::{Session, SessionRow};
-use crate::profile::Cell;
+use blocks::{SumTables, raw_block, threads_block};
+use load::{load, open_database, write_coverage};
+
+pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 
 /// Version of tables and columns; a store of another one is refused.
 pub(super) const SCHEMA: u64 = 1;
@@ -39,6 +44,7 @@ const SESSIONS: TableDefinition<u64, &[u8]> = TableDefinition::new("sessions");
 const JOURNAL: TableDefinition<u64, &[u8]> = TableDefinition::new("journal");
 const DICTIONARY: TableDefinition<u64, &[u8]> = TableDefinition::new("dictionary");
 const THREADS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("threads");
+const NUMBERS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("numbers");
 const DEFINITIONS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("definitions");
 pub(super) const RAW: TableDefinition<BlockKey, &[u8]> = TableDefinition::new("raw");
 pub(super) const STACKS: TableDefinition<SumKey, &[u8]> = TableDefinition::new("stacks");
@@ -223,10 +229,14 @@ impl Partition {
             let mut rows = transaction.open_table(SESSIONS)?;
             let mut threads = transaction.open_table(THREADS)?;
             let mut defined = transaction.open_table(DEFINITIONS)?;
+            let mut numbers = transaction.open_table(NUMBERS)?;
             for (&id, session) in sessions.iter().filter(|(_, session)| session.is_changed) {
                 rows.insert(id, session.to_row().encode_to_vec().as_slice())?;
                 if !session.fresh_threads.is_empty() {
                     threads.insert((id, *fold), threads_block(&session.fresh_threads)?.as_slice())?;
+                }
+                if let Some(block) = session.numbers.encode_fresh()? {
+                    numbers.insert((id, *fold), block.as_slice())?;
                 }
                 if !session.fresh_definitions.is_empty() {
                     let mut block = BlockWriter::default();
@@ -242,6 +252,7 @@ impl Partition {
             session.is_changed = false;
             session.fresh_threads.clear();
             session.fresh_definitions.clear();
+            session.numbers.set_stored();
         }
         head.open.clear();
         head.open_samples = 0;
@@ -360,6 +371,7 @@ impl Partition {
             if let Some(private) = &mut carried.private {
                 private.renumber(&mut head.dictionary, &old.dictionary);
             }
+            *carried.numbers = session.numbers.renumbered(&mut head.dictionary, &old.dictionary);
             head.sessions.insert(id, carried);
         }
         Ok(())
@@ -384,214 +396,4 @@ impl Partition {
         }
         Ok(definitions)
     }
-}
-
-/// The tables of sums, open for writing.
-struct SumTables<'t> {
-    stacks: redb::Table<'t, SumKey, &'static [u8]>,
-    thread_stacks: redb::Table<'t, SumKey, &'static [u8]>,
-    times: redb::Table<'t, SumKey, &'static [u8]>,
-}
-
-impl<'t> SumTables<'t> {
-    fn open(transaction: &'t WriteTransaction) -> Result<Self, StoreError> {
-        Ok(SumTables {
-            stacks: transaction.open_table(STACKS)?,
-            thread_stacks: transaction.open_table(THREAD_STACKS)?,
-            times: transaction.open_table(TIMES)?,
-        })
-    }
-
-    fn insert(&mut self, key: SumKey, sums: &Sums) -> Result<(), StoreError> {
-        let mut block = BlockWriter::default();
-        block.number(sums.stacks.len() as u64);
-        block.ascending(sums.stacks.iter().map(|row| row.0.into()));
-        block.column(sums.stacks.iter().map(|row| row.1.cpu_ns));
-        block.column(sums.stacks.iter().map(|row| row.1.samples));
-        self.stacks.insert(key, block.finish()?.as_slice())?;
-        let mut block = BlockWriter::default();
-        block.number(sums.thread_stacks.len() as u64);
-        block.ascending(sums.thread_stacks.iter().map(|row| row.0.into()));
-        block.ascending(sums.thread_stacks.iter().map(|row| row.1.into()));
-        block.column(sums.thread_stacks.iter().map(|row| row.2.cpu_ns));
-        block.column(sums.thread_stacks.iter().map(|row| row.2.samples));
-        self.thread_stacks.insert(key, block.finish()?.as_slice())?;
-        let mut block = BlockWriter::default();
-        block.number(sums.times.len() as u64);
-        block.ascending(sums.times.iter().map(|row| row.0.into()));
-        block.ascending(sums.times.iter().map(|row| row.1.into()));
-        block.column(sums.times.iter().map(|row| row.2));
-        self.times.insert(key, block.finish()?.as_slice())?;
-        Ok(())
-    }
-}
-
-fn threads_block(threads: &[Thread]) -> Result<Vec<u8>, StoreError> {
-    let definitions = Definitions { threads: threads.to_vec(), ..Definitions::default() };
-    Ok(column::compress(&definitions.encode_to_vec())?)
-}
-
-fn raw_block(minute: &OpenMinute) -> Result<Vec<u8>, StoreError> {
-    let mut block = BlockWriter::default();
-    block.number(minute.len() as u64);
-    block.ascending(minute.offset_us.iter().map(|&us| us.into()));
-    block.column(minute.thread.iter().map(|&thread| thread.into()));
-    block.column(minute.stack.iter().map(|&stack| stack.into()));
-    block.column(minute.cpu_ns.iter().copied());
-    block.column(minute.count.iter().map(|&count| count.into()));
-    Ok(block.finish()?)
-}
-
-pub(super) fn read_raw(block: &[u8]) -> Result<OpenMinute, StoreError> {
-    let mut block = BlockReader::new(block)?;
-    let rows = block.rows()?;
-    Ok(OpenMinute {
-        offset_us: block.ascending(rows)?.into_iter().map(|us| us as u32).collect(),
-        thread: block.narrow(rows)?,
-        stack: block.narrow(rows)?,
-        cpu_ns: block.column(rows)?,
-        count: block.narrow(rows)?,
-    })
-}
-
-pub(super) fn read_stacks(block: &[u8], mut visit: impl FnMut(u32, Cell)) -> Result<(), StoreError> {
-    let mut block = BlockReader::new(block)?;
-    let rows = block.rows()?;
-    let stacks = block.ascending(rows)?;
-    let cpu_ns = block.column(rows)?;
-    for (stack, cpu_ns) in stacks.into_iter().zip(cpu_ns) {
-        let samples = block.number()?;
-        visit(stack as u32, Cell { cpu_ns, samples });
-    }
-    Ok(())
-}
-
-pub(super) fn read_thread_stacks(block: &[u8]) -> Result<Vec<(u32, u32, Cell)>, StoreError> {
-    let mut block = BlockReader::new(block)?;
-    let rows = block.rows()?;
-    let (threads, stacks) = (block.ascending(rows)?, block.ascending(rows)?);
-    let cpu_ns = block.column(rows)?;
-    (0..rows)
-        .map(|row| {
-            let cell = Cell { cpu_ns: cpu_ns[row], samples: block.number()? };
-            Ok((threads[row] as u32, stacks[row] as u32, cell))
-        })
-        .collect()
-}
-
-pub(super) fn read_times(block: &[u8]) -> Result<Vec<(u32, u32, u64)>, StoreError> {
-    let mut block = BlockReader::new(block)?;
-    let rows = block.rows()?;
-    let (threads, seconds) = (block.ascending(rows)?, block.ascending(rows)?);
-    (0..rows).map(|row| Ok((threads[row] as u32, seconds[row] as u32, block.number()?))).collect()
-}
-
-fn open_database(path: &Path) -> Result<Database, StoreError> {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES);
-    #[cfg(test)]
-    if let Some(backend) = super::quota::backend(path)? {
-        return Ok(builder.create_with_backend(backend)?);
-    }
-    Ok(builder.create(path)?)
-}
-
-const CREATED: &str = "created_s";
-const FIRST: &str = "first_s";
-const END: &str = "end_s";
-const ROLLED: [&str; Level::COUNT] = ["rolled_minute_s", "rolled_hour_s", "rolled_day_s"];
-const REMOVED: &str = "removed";
-const VERSION: &str = "schema";
-
-fn write_coverage(transaction: &WriteTransaction, coverage: &Coverage) -> Result<(), StoreError> {
-    let mut meta = transaction.open_table(META)?;
-    let rolled = ROLLED.into_iter().zip(coverage.rolled_s);
-    let rest = [
-        (VERSION, SCHEMA),
-        (CREATED, coverage.created_s),
-        (FIRST, coverage.first_s),
-        (END, coverage.end_s),
-        (REMOVED, coverage.removed),
-    ];
-    for (name, value) in rolled.chain(rest) {
-        meta.insert(name, value)?;
-    }
-    Ok(())
-}
-
-/// Reads what is kept in memory. Tables are made here, so that readers need not ask whether they exist.
-fn load(database: &Database, now_s: u64) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
-    let transaction = database.begin_write()?;
-    let mut head = Head { dictionary: Dictionary::default(), ..Head::default() };
-    let mut coverage = Coverage { created_s: now_s, ..Coverage::default() };
-    let mut fold = 0;
-    let mut journal = 0;
-    let mark;
-    {
-        let meta = transaction.open_table(META)?;
-        let number =
-            |name| -> Result<Option<u64>, StoreError> { Ok(meta.get(name)?.map(|value| value.value())) };
-        if let Some(version) = number(VERSION)?.filter(|&version| version != SCHEMA) {
-            return Err(StoreError::Version(version));
-        }
-        coverage.created_s = number(CREATED)?.unwrap_or(now_s);
-        coverage.first_s = number(FIRST)?.unwrap_or(0);
-        coverage.end_s = number(END)?.unwrap_or(0);
-        coverage.removed = number(REMOVED)?.unwrap_or(0);
-        for (value, name) in coverage.rolled_s.iter_mut().zip(ROLLED) {
-            *value = number(name)?.unwrap_or(0);
-        }
-        for entry in transaction.open_table(DICTIONARY)?.iter()? {
-            let (number, block) = entry?;
-            head.dictionary.append(block.value())?;
-            fold = fold.max(number.value() + 1);
-        }
-        mark = head.dictionary.mark();
-        for entry in transaction.open_table(SESSIONS)?.iter()? {
-            let (id, row) = entry?;
-            let row = SessionRow::decode(row.value()).map_err(|_| StoreError::Damaged)?;
-            head.sessions.insert(id.value(), Session::from_row(row));
-        }
-        for entry in transaction.open_table(THREADS)?.iter()? {
-            let (key, block) = entry?;
-            let (id, number) = key.value();
-            fold = fold.max(number + 1);
-            let definitions = Definitions::decode(column::decompress(block.value())?.as_slice());
-            let session = head.sessions.entry(id).or_default();
-            for thread in definitions.map_err(|_| StoreError::Damaged)?.threads {
-                session.restore_thread(thread);
-            }
-        }
-        let raw = transaction.open_table(RAW)?;
-        let sums = transaction.open_table(STACKS)?;
-        let folds_of_raw = raw.iter()?.map(|entry| entry.map(|(key, _)| key.value().2));
-        let folds_of_sums = sums.iter()?.map(|entry| entry.map(|(key, _)| key.value().3));
-        for number in folds_of_raw.chain(folds_of_sums) {
-            fold = fold.max(number? + 1);
-        }
-        transaction.open_table(THREAD_STACKS)?;
-        transaction.open_table(TIMES)?;
-        transaction.open_table(DEFINITIONS)?;
-        for entry in transaction.open_table(JOURNAL)?.iter()? {
-            let (number, packed) = entry?;
-            journal = number.value() + 1;
-            replay(&mut head, &column::decompress(packed.value())?)?;
-        }
-    }
-    write_coverage(&transaction, &coverage)?;
-    transaction.commit()?;
-    Ok((head, coverage, mark, fold, journal))
-}
-
-/// Applies the messages of one journal entry.
-fn replay(head: &mut Head, mut bytes: &[u8]) -> Result<(), StoreError> {
-    while let Some((session, rest)) = bytes.split_first_chunk::<8>() {
-        let prefix = rest.first_chunk::<5>().ok_or(StoreError::Damaged)?;
-        let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize + prefix.len();
-        let framed = rest.get(..len).ok_or(StoreError::Damaged)?;
-        let message: AgentMessage = decode_frame(framed).map_err(|_| StoreError::Damaged)?;
-        head.apply(u64::from_le_bytes(*session), message);
-        bytes = &rest[len..];
-    }
-    Ok(())
 }

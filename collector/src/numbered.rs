@@ -1,0 +1,195 @@
+//! Entries that an agent numbers (wire version 2), by number.
+//!
+//! Problem: numbers mean something within one session only, and a hostile one may be any number.
+//! Approach: entries of one message follow each other, so they are kept as runs of consecutive numbers; an honest
+//! session has one run of each kind, or a second where its agent had to give up entries.
+//! Invariants: memory is proportional to what was received, whatever the numbers are; what a number means never
+//! changes; a node's caller has a lower number than the node.
+
+use proto::v1::{FrameKind, Numbered};
+
+/// Frames of a stack; agents walk 2,048 and add a few marks. Nodes farther from their root are not known.
+pub const MAX_DEPTH: u32 = 4096;
+
+/// Frames of all stacks of a session together: what the entries of one connection may be long (1 GiB), if each frame
+/// of a stack took eight bytes as it did in wire version 1. Stacks beyond are not known.
+pub const MAX_STACK_FRAMES: u64 = 128 << 20;
+
+/// Rows by number.
+#[derive(Clone, Debug)]
+pub struct Runs<T> {
+    /// First number and rows, ascending and apart.
+    runs: Vec<(u32, Vec<T>)>,
+}
+
+impl<T> Default for Runs<T> {
+    fn default() -> Self {
+        Runs { runs: Vec::new() }
+    }
+}
+
+impl<T> Runs<T> {
+    /// The number after the last one known; 1 at first, for 0 is none.
+    pub fn end(&self) -> u32 {
+        self.runs.last().map_or(1, |(first, rows)| first.saturating_add(rows.len() as u32))
+    }
+
+    /// Adds `row` as `number`, unless that has a meaning already.
+    pub fn push(&mut self, number: u32, row: T) {
+        let end = self.end();
+        match self.runs.last_mut() {
+            _ if number < end || number == u32::MAX => {}
+            Some((_, rows)) if number == end => rows.push(row),
+            _ => self.runs.push((number, vec![row])),
+        }
+    }
+
+    /// The row of this number.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        let (first, rows) = self.run(number)?;
+        rows.get((number - first) as usize)
+    }
+
+    /// As [`get`](Self::get), to change it.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let index = self.index(number)?;
+        let (first, rows) = &mut self.runs[index];
+        rows.get_mut((number - *first) as usize)
+    }
+
+    /// Numbers and rows from `number` on, ascending.
+    pub fn since(&self, number: u32) -> impl Iterator<Item = (u32, &T)> {
+        let all = self.runs.iter().flat_map(|(first, rows)| numbers(*first).zip(rows));
+        all.skip_while(move |(own, _)| *own < number)
+    }
+
+    /// Rows known.
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|(_, rows)| rows.len()).sum()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Another row for each number.
+    pub fn map<U>(&self, mut row: impl FnMut(&T) -> U) -> Runs<U> {
+        let run = |(first, rows): &(u32, Vec<T>)| (*first, rows.iter().map(&mut row).collect());
+        Runs { runs: self.runs.iter().map(run).collect() }
+    }
+
+    fn run(&self, number: u32) -> Option<&(u32, Vec<T>)> {
+        match self.runs.last() {
+            Some(last) if last.0 <= number => Some(last),
+            _ => self.runs.get(self.index(number)?),
+        }
+    }
+
+    fn index(&self, number: u32) -> Option<usize> {
+        self.runs.partition_point(|(first, _)| *first <= number).checked_sub(1)
+    }
+}
+
+/// A method; strings by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct MethodEntry {
+    pub class_name: u32,
+    pub name: u32,
+    pub signature: u32,
+    pub source_file: u32,
+    pub modifiers: u32,
+    pub hidden: bool,
+}
+
+/// A frame; method and string by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct FrameEntry {
+    pub kind: FrameKind,
+    pub method: u32,
+    pub bci: i32,
+    pub line: u32,
+    pub symbol: u32,
+}
+
+/// Numbers from `first` on; none if it is not a number.
+fn numbers(first: u32) -> std::ops::Range<u32> {
+    if first == 0 { 0..0 } else { first..u32::MAX }
+}
+
+/// The strings defined.
+pub fn strings(entries: &Numbered) -> impl Iterator<Item = (u32, &str)> {
+    numbers(entries.first_string).zip(entries.string.iter().map(String::as_str))
+}
+
+/// The methods that all columns have.
+pub fn methods(entries: &Numbered) -> impl Iterator<Item = (u32, MethodEntry)> + '_ {
+    let names = entries.method_class.iter().zip(&entries.method_name).zip(&entries.method_signature);
+    let rows = names.zip(&entries.method_source).zip(&entries.method_modifiers);
+    let rows = rows.map(|((((&class_name, &name), &signature), &source_file), &modifiers)| MethodEntry {
+        class_name,
+        name,
+        signature,
+        source_file,
+        modifiers: modifiers >> 1,
+        hidden: modifiers & 1 == 1,
+    });
+    numbers(entries.first_method).zip(rows)
+}
+
+/// The frames that all columns have.
+pub fn frames(entries: &Numbered) -> impl Iterator<Item = (u32, FrameEntry)> + '_ {
+    let rows = entries.frame_kind.iter().zip(&entries.frame_method).zip(&entries.frame_bci);
+    let rows = rows.zip(&entries.frame_line).zip(&entries.frame_symbol);
+    let rows = rows.map(|((((&kind, &method), &bci), &line), &symbol)| FrameEntry {
+        kind: FrameKind::try_from(kind).unwrap_or_default(),
+        method,
+        bci,
+        line,
+        symbol,
+    });
+    numbers(entries.first_frame).zip(rows)
+}
+
+/// The nodes that both columns have: number, the caller's number (0 for a root), and frame, or string of a root.
+pub fn nodes(entries: &Numbered) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+    let rows = numbers(entries.first_node).zip(entries.node_parent.iter().zip(&entries.node_frame));
+    // A distance beyond the first number leads nowhere: number 0 with a distance that is not 0 would be a root.
+    rows.filter(|(number, (back, _))| **back < *number)
+        .map(|(number, (&back, &frame))| (number, if back == 0 { 0 } else { number - back }, frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_may_begin_anywhere_and_mean_one_thing() {
+        let mut runs = Runs::default();
+        for (number, row) in [(3, 'c'), (4, 'd'), (4, 'x'), (1, 'x'), (9, 'i'), (10, 'j'), (u32::MAX, 'x')] {
+            runs.push(number, row);
+        }
+        let known: Vec<_> = (0..12).filter_map(|number| Some((number, *runs.get(number)?))).collect();
+        assert_eq!(known, [(3, 'c'), (4, 'd'), (9, 'i'), (10, 'j')]);
+        assert_eq!(runs.since(4).map(|(number, _)| number).collect::<Vec<_>>(), [4, 9, 10]);
+        assert_eq!((runs.end(), runs.len()), (11, 4));
+        *runs.get_mut(4).expect("known") = 'D';
+        assert_eq!(runs.map(|row| *row as u32).get(4), Some(&('D' as u32)));
+        assert_eq!(runs.get(u32::MAX), None);
+    }
+
+    #[test]
+    fn nodes_follow_their_callers() {
+        let entries = Numbered {
+            first_node: 5,
+            node_parent: vec![0, 1, 6, 8, 9],
+            node_frame: vec![7, 8, 9, 10],
+            ..Numbered::default()
+        };
+        assert_eq!(nodes(&entries).collect::<Vec<_>>(), [(5, 0, 7), (6, 5, 8), (7, 1, 9)]);
+        assert_eq!(nodes(&Numbered { first_node: 0, ..entries }).count(), 0);
+    }
+}

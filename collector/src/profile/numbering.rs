@@ -1,0 +1,73 @@
+//! Entries of wire version 2 as a profile keeps them: under their numbers, as if those were ids.
+//!
+//! A session has either ids or numbers, so they do not meet. A stack is written out when the first sample names it.
+
+use proto::v1::{Frame, Method, Numbered, Stack};
+
+use super::Profile;
+use crate::numbered::{self, MAX_DEPTH, MAX_STACK_FRAMES, Runs};
+
+/// The forest of callers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nodes {
+    /// Caller (0 for a root), frame or string, and frames from the root on.
+    rows: Runs<(u32, u32, u32)>,
+    /// Frames of all stacks that were written out.
+    written: u64,
+}
+
+impl Profile {
+    pub(super) fn add_numbered(&mut self, entries: &Numbered) {
+        self.strings
+            .extend(numbered::strings(entries).map(|(number, text)| (number.into(), text.to_owned().into())));
+        self.methods.extend(numbered::methods(entries).map(|(number, method)| {
+            let id = u64::from(number);
+            let row = Method {
+                id,
+                class_name: method.class_name.into(),
+                name: method.name.into(),
+                signature: method.signature.into(),
+                source_file: method.source_file.into(),
+                modifiers: method.modifiers,
+                hidden: method.hidden,
+            };
+            (id, row)
+        }));
+        self.frames.extend(numbered::frames(entries).map(|(number, frame)| {
+            let id = u64::from(number);
+            let (method, symbol) = (frame.method.into(), frame.symbol.into());
+            (id, Frame { id, kind: frame.kind.into(), method, bci: frame.bci, line: frame.line, symbol })
+        }));
+        for (number, parent, frame) in numbered::nodes(entries) {
+            let depth = match parent {
+                0 => Some(0),
+                parent => self.nodes.rows.get(parent).map(|(.., depth)| depth + 1),
+            };
+            if let Some(depth) = depth.filter(|&depth| depth <= MAX_DEPTH) {
+                self.nodes.rows.push(number, (parent, frame, depth));
+            }
+        }
+    }
+
+    /// Writes out the stack that ends in node `id`, if it is known and was not written out before.
+    pub(super) fn define_node(&mut self, id: u64) {
+        if self.stacks.contains_key(&id) {
+            return;
+        }
+        let known = u32::try_from(id).ok().and_then(|number| self.nodes.rows.get(number));
+        let Some(&(mut parent, mut frame, depth)) = known else { return };
+        if self.nodes.written + u64::from(depth) > MAX_STACK_FRAMES {
+            return;
+        }
+        self.nodes.written += u64::from(depth);
+        let mut frames = Vec::with_capacity(depth as usize);
+        while parent != 0 {
+            frames.push(frame.into());
+            // Nodes are known only if their callers are.
+            (parent, frame, _) = self.nodes.rows.get(parent).copied().unwrap_or_default();
+        }
+        let stop = self.strings.get(&frame.into()).map_or(super::UNKNOWN, |text| text);
+        let stack = Stack { id, frames, stop: stop.to_owned() };
+        self.stacks.insert(id, stack);
+    }
+}

@@ -1,0 +1,340 @@
+//! What samples refer to: strings, methods, frames and stacks, each once.
+//!
+//! Problem: the same stacks come from many sessions, millions of times, each time under numbers of that session or, in
+//! wire version 1, under ids derived from content.
+//! Approach: rows in the order of first use, numbered densely; a stack is a node of one tree of frames, so that a
+//! stack costs what distinguishes it from those already known, and sums over stacks become sums over an array in
+//! which children follow their parents.
+//! Invariant: rows are only ever appended, hence a number once given means the same for as long as the partition
+//! lives; and no session can change what another one sent.
+
+mod blocks;
+mod definitions;
+mod numbers;
+
+use std::borrow::Cow;
+
+use proto::v1::FrameKind;
+use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::profile::{UNKNOWN, WHOLE_STACKS, class_text};
+
+pub(super) use blocks::Mark;
+pub(super) use definitions::PrivateIds;
+pub(super) use numbers::Numbers;
+
+/// Number of the string [`UNKNOWN`]; 0 is the empty one, "none".
+const UNKNOWN_STRING: u32 = 1;
+
+/// A method; strings by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct MethodRow {
+    pub id: u64,
+    pub class_name: u32,
+    pub name: u32,
+    pub signature: u32,
+    pub source_file: u32,
+    pub modifiers: u32,
+    pub hidden: bool,
+}
+
+/// A frame; `method` 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct FrameRow {
+    pub id: u64,
+    pub kind: u8,
+    pub method: u32,
+    pub bci: i32,
+    pub line: u32,
+    pub symbol: u32,
+}
+
+/// A frame below its caller; node 0 is the root, which is no frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Node of the caller, always less than this node's number.
+    pub parent: u32,
+    /// Frame number.
+    pub frame: u32,
+}
+
+/// A stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackRow {
+    /// Id it came under.
+    pub id: u64,
+    /// Its leaf.
+    pub node: u32,
+    /// String number of the reason its walk ended.
+    pub stop: u32,
+}
+
+/// The dictionary of a partition or of a recording.
+#[derive(Clone, Debug)]
+pub struct Dictionary {
+    strings: Vec<Box<str>>,
+    methods: Vec<MethodRow>,
+    frames: Vec<FrameRow>,
+    nodes: Vec<Node>,
+    stacks: Vec<StackRow>,
+    by_text: FxHashMap<Box<str>, u32>,
+    string_of: FxHashMap<u64, u32>,
+    method_of: FxHashMap<u64, u32>,
+    frame_of: FxHashMap<u64, u32>,
+    markers: FxHashMap<u32, u32>,
+    children: FxHashMap<(u32, u32), u32>,
+    stack_of: FxHashMap<u64, u32>,
+    /// By node and reason; 0 for one that is not to be had.
+    stack_at: FxHashMap<(u32, u32), u32>,
+    bytes: usize,
+}
+
+impl Default for Dictionary {
+    fn default() -> Self {
+        let mut dictionary = Dictionary {
+            strings: Vec::new(),
+            methods: vec![MethodRow {
+                class_name: UNKNOWN_STRING,
+                name: UNKNOWN_STRING,
+                ..MethodRow::default()
+            }],
+            frames: Vec::new(),
+            nodes: vec![Node::default()],
+            stacks: Vec::new(),
+            by_text: FxHashMap::default(),
+            string_of: FxHashMap::default(),
+            method_of: FxHashMap::default(),
+            frame_of: FxHashMap::default(),
+            markers: FxHashMap::default(),
+            children: FxHashMap::default(),
+            stack_of: FxHashMap::default(),
+            stack_at: FxHashMap::default(),
+            bytes: 0,
+        };
+        dictionary.intern("");
+        dictionary.intern(UNKNOWN);
+        // Frame 0 and stack 0 are what was referred to but never defined.
+        dictionary.marker(UNKNOWN_STRING);
+        let node = dictionary.child(0, 0);
+        dictionary.stacks.push(StackRow { id: 0, node, stop: UNKNOWN_STRING });
+        dictionary
+    }
+}
+
+impl Dictionary {
+    /// Text of a string.
+    pub fn string(&self, number: u32) -> &str {
+        self.strings.get(number as usize).map_or(UNKNOWN, |text| text)
+    }
+
+    /// A method, the unknown one if there is none of this number.
+    pub fn method(&self, number: u32) -> MethodRow {
+        self.methods.get(number as usize).copied().unwrap_or(self.methods[0])
+    }
+
+    /// A frame, the unknown one if there is none of this number.
+    pub fn frame(&self, number: u32) -> FrameRow {
+        self.frames.get(number as usize).copied().unwrap_or(self.frames[0])
+    }
+
+    /// A stack, the unknown one if there is none of this number.
+    pub fn stack(&self, number: u32) -> StackRow {
+        self.stacks.get(number as usize).copied().unwrap_or(self.stacks[0])
+    }
+
+    /// All nodes; children follow their parents.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Number of stacks.
+    pub fn stack_count(&self) -> usize {
+        self.stacks.len()
+    }
+
+    /// Number of frames.
+    pub fn frame_count(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Memory of the rows in bytes, roughly.
+    pub fn bytes(&self) -> usize {
+        // Each row of a table has an entry in a map beside it, of about its own size.
+        self.bytes
+            + (self.methods.len() * size_of::<MethodRow>()
+                + self.frames.len() * size_of::<FrameRow>()
+                + self.nodes.len() * size_of::<Node>()
+                + self.stacks.len() * size_of::<StackRow>())
+                * 2
+    }
+
+    /// Frame numbers of a stack, leaf first, without the mark of a cut.
+    pub fn frames_of(&self, stack: u32) -> Vec<u32> {
+        let mut frames = Vec::new();
+        let mut node = self.stack(stack).node;
+        while node != 0 {
+            let Node { parent, frame } = self.nodes[node as usize];
+            if !self.is_mark(node) {
+                frames.push(frame);
+            }
+            node = parent;
+        }
+        frames
+    }
+
+    /// Whether a node is no frame but says why walks ended above it.
+    fn is_mark(&self, node: u32) -> bool {
+        let Node { parent, frame } = self.nodes[node as usize];
+        let row = self.frame(frame);
+        parent == 0 && frame != 0 && row.id == 0 && row.kind == FrameKind::Marker as u8
+    }
+
+    /// A frame as it is shown: `package.Class.method`, or the symbol.
+    pub fn frame_text(&self, frame: u32) -> Cow<'_, str> {
+        let frame = self.frame(frame);
+        if frame.method == 0 {
+            return Cow::Borrowed(self.string(frame.symbol));
+        }
+        let method = self.method(frame.method);
+        Cow::Owned(format!("{}.{}", class_text(self.string(method.class_name)), self.string(method.name)))
+    }
+
+    /// Copies a stack of `other`, with all it refers to; its number here.
+    pub(super) fn adopt(&mut self, other: &Dictionary, stack: u32) -> u32 {
+        let row = other.stack(stack);
+        if row.id != 0
+            && let Some(&known) = self.stack_of.get(&row.id)
+        {
+            return known;
+        }
+        if stack == 0 {
+            return 0;
+        }
+        let frames: Vec<u32> =
+            other.frames_of(stack).into_iter().map(|frame| self.adopt_frame(other, frame)).collect();
+        let number = self.push_stack(row.id, &frames, other.string(row.stop));
+        if row.id != 0 {
+            self.stack_of.insert(row.id, number);
+        }
+        number
+    }
+
+    fn adopt_frame(&mut self, other: &Dictionary, frame: u32) -> u32 {
+        let row = other.frame(frame);
+        if frame == 0 {
+            return 0;
+        }
+        if row.id != 0
+            && let Some(&known) = self.frame_of.get(&row.id)
+        {
+            return known;
+        }
+        let method = if row.method == 0 { 0 } else { self.adopt_method(other, row.method) };
+        let symbol = self.adopt_string(other.string(row.symbol));
+        let number = self.frames.len() as u32;
+        self.frames.push(FrameRow { method, symbol, ..row });
+        if row.id != 0 {
+            self.frame_of.insert(row.id, number);
+        }
+        number
+    }
+
+    fn adopt_method(&mut self, other: &Dictionary, method: u32) -> u32 {
+        let row = other.method(method);
+        if row.id != 0
+            && let Some(&known) = self.method_of.get(&row.id)
+        {
+            return known;
+        }
+        let mut string = |number| self.adopt_string(other.string(number));
+        let row = MethodRow {
+            class_name: string(row.class_name),
+            name: string(row.name),
+            signature: string(row.signature),
+            source_file: string(row.source_file),
+            ..row
+        };
+        let number = self.methods.len() as u32;
+        self.methods.push(row);
+        if row.id != 0 {
+            self.method_of.insert(row.id, number);
+        }
+        number
+    }
+
+    fn adopt_string(&mut self, text: &str) -> u32 {
+        let number = self.intern(text);
+        self.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+        number
+    }
+
+    fn push_stack(&mut self, id: u64, frames: &[u32], stop: &str) -> u32 {
+        let stop_number = self.intern(stop);
+        let mut node = 0;
+        if frames.is_empty() || !WHOLE_STACKS.contains(&stop) {
+            let text = self.intern(&format!("[{stop}]"));
+            let mark = self.marker(text);
+            node = self.child(0, mark);
+        }
+        for &frame in frames.iter().rev() {
+            node = self.child(node, frame);
+        }
+        self.stacks.push(StackRow { id, node, stop: stop_number });
+        let number = (self.stacks.len() - 1) as u32;
+        self.stack_at.entry((node, stop_number)).or_insert(number);
+        number
+    }
+
+    fn intern(&mut self, text: &str) -> u32 {
+        if let Some(&number) = self.by_text.get(text) {
+            return number;
+        }
+        let number = self.strings.len() as u32;
+        self.strings.push(text.into());
+        self.by_text.insert(text.into(), number);
+        self.bytes += 2 * text.len() + 64;
+        number
+    }
+
+    /// The frame that shows a text of ours in brackets.
+    fn marker(&mut self, text: u32) -> u32 {
+        if let Some(&frame) = self.markers.get(&text) {
+            return frame;
+        }
+        let number = self.frames.len() as u32;
+        self.frames.push(FrameRow {
+            kind: FrameKind::Marker as u8,
+            symbol: text,
+            bci: -1,
+            ..FrameRow::default()
+        });
+        self.markers.insert(text, number);
+        number
+    }
+
+    fn child(&mut self, parent: u32, frame: u32) -> u32 {
+        let next = self.nodes.len() as u32;
+        let node = *self.children.entry((parent, frame)).or_insert(next);
+        if node == next {
+            self.nodes.push(Node { parent, frame });
+        }
+        node
+    }
+}
+
+/// The id that `design/wire-format.md` derives from content.
+fn content_id(tag: u8, numbers: &[u64], text: &[u8]) -> u64 {
+    if tag == 1 && text.is_empty() {
+        return 0;
+    }
+    let mut bytes = Vec::with_capacity(1 + 8 * numbers.len() + text.len());
+    bytes.push(tag);
+    for number in numbers {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+    bytes.extend_from_slice(text);
+    xxh3_64(&bytes).max(1)
+}

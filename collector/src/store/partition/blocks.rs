@@ -1,0 +1,114 @@
+//! Samples, sums and threads as blocks, and back.
+
+use prost::Message as _;
+use proto::v1::{Dictionary as Definitions, Thread};
+use redb::WriteTransaction;
+
+use super::super::column::{self, BlockReader, BlockWriter};
+use super::super::error::StoreError;
+use super::super::head::{OpenMinute, Sums};
+use super::{STACKS, SumKey, THREAD_STACKS, TIMES};
+use crate::profile::Cell;
+
+/// The tables of sums, open for writing.
+pub(super) struct SumTables<'t> {
+    stacks: redb::Table<'t, SumKey, &'static [u8]>,
+    thread_stacks: redb::Table<'t, SumKey, &'static [u8]>,
+    times: redb::Table<'t, SumKey, &'static [u8]>,
+}
+
+impl<'t> SumTables<'t> {
+    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, StoreError> {
+        Ok(SumTables {
+            stacks: transaction.open_table(STACKS)?,
+            thread_stacks: transaction.open_table(THREAD_STACKS)?,
+            times: transaction.open_table(TIMES)?,
+        })
+    }
+
+    pub(super) fn insert(&mut self, key: SumKey, sums: &Sums) -> Result<(), StoreError> {
+        let mut block = BlockWriter::default();
+        block.number(sums.stacks.len() as u64);
+        block.ascending(sums.stacks.iter().map(|row| row.0.into()));
+        block.column(sums.stacks.iter().map(|row| row.1.cpu_ns));
+        block.column(sums.stacks.iter().map(|row| row.1.samples));
+        self.stacks.insert(key, block.finish()?.as_slice())?;
+        let mut block = BlockWriter::default();
+        block.number(sums.thread_stacks.len() as u64);
+        block.ascending(sums.thread_stacks.iter().map(|row| row.0.into()));
+        block.ascending(sums.thread_stacks.iter().map(|row| row.1.into()));
+        block.column(sums.thread_stacks.iter().map(|row| row.2.cpu_ns));
+        block.column(sums.thread_stacks.iter().map(|row| row.2.samples));
+        self.thread_stacks.insert(key, block.finish()?.as_slice())?;
+        let mut block = BlockWriter::default();
+        block.number(sums.times.len() as u64);
+        block.ascending(sums.times.iter().map(|row| row.0.into()));
+        block.ascending(sums.times.iter().map(|row| row.1.into()));
+        block.column(sums.times.iter().map(|row| row.2));
+        self.times.insert(key, block.finish()?.as_slice())?;
+        Ok(())
+    }
+}
+
+pub(super) fn threads_block(threads: &[Thread]) -> Result<Vec<u8>, StoreError> {
+    let definitions = Definitions { threads: threads.to_vec(), ..Definitions::default() };
+    Ok(column::compress(&definitions.encode_to_vec())?)
+}
+
+pub(super) fn raw_block(minute: &OpenMinute) -> Result<Vec<u8>, StoreError> {
+    let mut block = BlockWriter::default();
+    block.number(minute.len() as u64);
+    block.ascending(minute.offset_us.iter().map(|&us| us.into()));
+    block.column(minute.thread.iter().map(|&thread| thread.into()));
+    block.column(minute.stack.iter().map(|&stack| stack.into()));
+    block.column(minute.cpu_ns.iter().copied());
+    block.column(minute.count.iter().map(|&count| count.into()));
+    Ok(block.finish()?)
+}
+
+pub(in super::super) fn read_raw(block: &[u8]) -> Result<OpenMinute, StoreError> {
+    let mut block = BlockReader::new(block)?;
+    let rows = block.rows()?;
+    Ok(OpenMinute {
+        offset_us: block.ascending(rows)?.into_iter().map(|us| us as u32).collect(),
+        thread: block.narrow(rows)?,
+        stack: block.narrow(rows)?,
+        cpu_ns: block.column(rows)?,
+        count: block.narrow(rows)?,
+    })
+}
+
+pub(in super::super) fn read_stacks(
+    block: &[u8],
+    mut visit: impl FnMut(u32, Cell),
+) -> Result<(), StoreError> {
+    let mut block = BlockReader::new(block)?;
+    let rows = block.rows()?;
+    let stacks = block.ascending(rows)?;
+    let cpu_ns = block.column(rows)?;
+    for (stack, cpu_ns) in stacks.into_iter().zip(cpu_ns) {
+        let samples = block.number()?;
+        visit(stack as u32, Cell { cpu_ns, samples });
+    }
+    Ok(())
+}
+
+pub(in super::super) fn read_thread_stacks(block: &[u8]) -> Result<Vec<(u32, u32, Cell)>, StoreError> {
+    let mut block = BlockReader::new(block)?;
+    let rows = block.rows()?;
+    let (threads, stacks) = (block.ascending(rows)?, block.ascending(rows)?);
+    let cpu_ns = block.column(rows)?;
+    (0..rows)
+        .map(|row| {
+            let cell = Cell { cpu_ns: cpu_ns[row], samples: block.number()? };
+            Ok((threads[row] as u32, stacks[row] as u32, cell))
+        })
+        .collect()
+}
+
+pub(in super::super) fn read_times(block: &[u8]) -> Result<Vec<(u32, u32, u64)>, StoreError> {
+    let mut block = BlockReader::new(block)?;
+    let rows = block.rows()?;
+    let (threads, seconds) = (block.ascending(rows)?, block.ascending(rows)?);
+    (0..rows).map(|row| Ok((threads[row] as u32, seconds[row] as u32, block.number()?))).collect()
+}

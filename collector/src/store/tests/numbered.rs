@@ -1,0 +1,144 @@
+//! Sessions of wire version 2: what a number means outlives the collector, the fold and the partition.
+
+use proto::v1::Numbered;
+
+use super::*;
+
+/// Definitions of frames and of a stack of them; every kind is numbered from `first` on.
+fn entries(first: u32, leaf_first: &[&str]) -> Numbered {
+    let count = leaf_first.len() as u32;
+    let mut string: Vec<String> = leaf_first.iter().rev().map(|&text| text.into()).collect();
+    string.push("end_of_stack".into());
+    Numbered {
+        first_string: first,
+        string,
+        first_frame: first,
+        frame_kind: vec![FrameKind::Native.into(); count as usize],
+        frame_method: vec![0; count as usize],
+        frame_bci: vec![-1; count as usize],
+        frame_line: vec![0; count as usize],
+        frame_symbol: (first..first + count).collect(),
+        first_node: first,
+        node_parent: (0..=count).map(|row| u32::from(row > 0)).collect(),
+        node_frame: std::iter::once(first + count).chain(first..first + count).collect(),
+        ..Numbered::default()
+    }
+}
+
+fn define(agent: &mut Agent, numbered: Numbered) -> (u64, Vec<u8>) {
+    agent.message(Body::Dictionary(Definitions { numbered: Some(numbered), ..Definitions::default() }))
+}
+
+/// One sample a second of thread 1 on the stack that ends in `node`.
+fn samples(agent: &mut Agent, node: u32, from_s: u64, count: usize) -> (u64, Vec<u8>) {
+    agent.message(Body::Samples(SampleBatch {
+        first_time_ns: from_s * NS,
+        time_delta_us: (0..count).map(|row| if row == 0 { 0 } else { 1_000_000 }).collect(),
+        thread: vec![1; count],
+        node: vec![node; count],
+        cpu_unit_ns: INTERVAL_NS,
+        ..SampleBatch::default()
+    }))
+}
+
+#[test]
+fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let open = || Store::open(directory.path(), Retention::default()).expect("store");
+    let store = open();
+    let mut agent = Agent::new(1);
+    let messages =
+        [agent.hello(), define(&mut agent, entries(3, &["leaf", "root"])), samples(&mut agent, 5, 0, 10)];
+    append(&store, &agent, &messages).expect("stored");
+    // The journal has it, no block does.
+    drop(store);
+    let store = open();
+    let messages = [samples(&mut agent, 5, 10, 10)];
+    append(&store, &agent, &messages).expect("stored");
+    store.flush().expect("fold");
+    // A new stack below a node that a block has; below that, the caller of the first stack is a stack as well.
+    let more = Numbered { first_node: 6, node_parent: vec![2], node_frame: vec![4], ..Numbered::default() };
+    let messages = [define(&mut agent, more), samples(&mut agent, 6, 20, 5)];
+    append(&store, &agent, &messages).expect("stored");
+    store.close().expect("fold");
+    let store = open();
+    let messages = [samples(&mut agent, 4, 30, 3), samples(&mut agent, 6, 40, 1)];
+    append(&store, &agent, &messages).expect("stored");
+    expect(&store, 0..60, &[("leaf", 26), ("root", 3)]);
+    let day_s = DAY_NS / NS;
+    store.shared.partitions.read()[0].coverage.write().created_s = day_s;
+    store.flush().expect("fold");
+    upkeep::run(&store.shared, day_s + 86_400).expect("upkeep");
+    assert_eq!(store.status().partitions, 2);
+    let messages = [samples(&mut agent, 5, 86_400, 7)];
+    append(&store, &agent, &messages).expect("stored");
+    store.close().expect("fold");
+    let store = open();
+    let messages = [samples(&mut agent, 6, 86_410, 2)];
+    append(&store, &agent, &messages).expect("stored");
+    expect(&store, 86_400..90_000, &[("leaf", 9)]);
+    store.views().last().expect("open").names(|_, sessions| assert_eq!(sessions[&1].unknown_samples, 0));
+}
+
+#[test]
+fn sessions_with_other_numbers_share_stacks() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    for (session, first) in [(1, 3), (2, 1000)] {
+        let mut agent = Agent::new(session);
+        let (hello, definitions) = (agent.hello(), define(&mut agent, entries(first, &["leaf", "root"])));
+        let messages = [hello, definitions, samples(&mut agent, first + 2, 0, 5)];
+        append(&store, &agent, &messages).expect("stored");
+    }
+    expect(&store, 0..60, &[("leaf", 10)]);
+    store.views()[0].names(|dictionary, _| {
+        assert_eq!(
+            (dictionary.stack_count(), dictionary.frame_count()),
+            (2, 3),
+            "one of them is the unknown one"
+        );
+    });
+}
+
+#[test]
+fn hostile_numbers_are_unknown_and_cost_little() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let deep = 3 * crate::numbered::MAX_DEPTH;
+    let chain = |first: u32| Numbered {
+        first_node: first,
+        node_parent: (0..deep).map(|row| u32::from(row > 0)).collect(),
+        node_frame: vec![1; deep as usize],
+        ..Numbered::default()
+    };
+    let wild = Numbered {
+        first_string: u32::MAX,
+        string: vec![String::new(); 3],
+        first_method: 7,
+        method_class: vec![u32::MAX; 2],
+        first_frame: u32::MAX - 1,
+        frame_kind: vec![i32::MIN; 4],
+        frame_method: vec![3; 4],
+        frame_bci: vec![i32::MIN; 4],
+        frame_line: vec![u32::MAX; 4],
+        frame_symbol: vec![u32::MAX; 4],
+        first_node: u32::MAX - 3,
+        node_parent: vec![0, u32::MAX, 1, 5, 0, 0],
+        node_frame: vec![u32::MAX; 6],
+        ..Numbered::default()
+    };
+    let mut messages = vec![define(&mut agent, chain(1)), define(&mut agent, wild)];
+    for node in [0, deep, deep + 1, u32::MAX, u32::MAX - 3, u32::MAX - 2, crate::numbered::MAX_DEPTH] {
+        messages.push(samples(&mut agent, node, 0, 2));
+    }
+    append(&store, &agent, &messages).expect("stored");
+    store.views()[0].names(|dictionary, sessions| {
+        let session = &sessions[&1];
+        // Known are the root of the second forest and the node that is not too deep.
+        assert_eq!((session.samples, session.unknown_samples), (14, 10));
+        assert!(dictionary.stack_count() <= 3, "{}", dictionary.stack_count());
+    });
+    store.close().expect("fold");
+    assert!(Store::open(store_directory.path(), Retention::default()).is_ok());
+}

@@ -1,0 +1,323 @@
+//! Dictionary entries, sent once and referred to by numbers.
+//!
+//! Problem: a stack of a hundred frames would cost kilobytes a sample if it were spelt out each time, and a program in
+//! its steady state still brings new stacks, which differ from known ones in a few frames.
+//! Approach: strings, methods and frames are numbered in the order of their first use. A stack is a node of a forest:
+//! a frame below its caller, below a root that says why the walk ended; so a new stack costs what is new in it.
+//! Walks of one thread follow each other, so a stack is compared with the one before first, and only where they
+//! part is looked up.
+//! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that names it; a number is never
+//! used for two entries of a kind, also after what was sent has been forgotten.
+
+mod nodes;
+mod pending;
+
+use std::hash::BuildHasherDefault;
+
+use proto::v1::{Dictionary, FrameKind, Thread};
+use rustc_hash::FxHasher;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use nodes::Nodes;
+use pending::Pending;
+
+pub use pending::append;
+
+/// Entries remembered as sent before all are forgotten and sent again, per kind.
+///
+/// A node takes some 25 bytes with the map's spare room; minutes of H2, Clojure or a compiler make fewer than 100,000.
+const MAX_SENT: usize = 1 << 19;
+
+/// What a destination may show where it had to give stacks up: the dictionary with it, and its number.
+///
+/// These entries have the first numbers of each session, which [`Dictionaries`] leaves free.
+pub fn reserved_stack(frame: &str, stop: &str) -> (Dictionary, u64) {
+    let mut pending = Pending::default();
+    for (number, text) in (1..).zip([frame, stop]) {
+        pending.string(number, text);
+    }
+    pending.frame(1, FrameKind::Marker, 0, -1, 0, 1);
+    pending.node(1, 0, 2);
+    pending.node(2, 1, 1);
+    (pending.take().unwrap_or_default(), 2)
+}
+
+/// First numbers after those of [`reserved_stack`]: strings, methods, frames, nodes.
+const FIRST: [u32; 4] = [3, 1, 2, 3];
+
+/// Numbers by a hash of what they stand for.
+#[derive(Debug, Default)]
+struct Numbers {
+    known: std::collections::HashMap<u64, u32, BuildHasherDefault<FxHasher>>,
+    used: u32,
+}
+
+impl Numbers {
+    /// The number of the entry with this hash, and whether it is new.
+    fn number(&mut self, hash: u64) -> (u32, bool) {
+        let Self { known, used } = self;
+        let mut is_new = false;
+        let number = *known.entry(hash).or_insert_with(|| {
+            is_new = true;
+            *used += 1;
+            *used
+        });
+        (number, is_new)
+    }
+
+    fn forgotten(&self) -> Self {
+        Self { used: self.used, ..Self::default() }
+    }
+}
+
+/// A Java method in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MethodText {
+    /// Internal class name, with slashes.
+    pub class_name: String,
+    /// Method name.
+    pub name: String,
+    /// Signature.
+    pub signature: String,
+    /// Source file, empty if unknown.
+    pub source_file: String,
+    /// JVM access flags.
+    pub modifiers: u32,
+    /// Hidden from ordinary stack traces.
+    pub hidden: bool,
+}
+
+/// Everything that was sent, and what is waiting to be.
+#[derive(Debug)]
+pub struct Dictionaries {
+    strings: Numbers,
+    methods: Numbers,
+    frames: Numbers,
+    nodes: Nodes,
+    pending: Pending,
+    forgotten: bool,
+}
+
+impl Default for Dictionaries {
+    fn default() -> Self {
+        let [strings, methods, frames, nodes] = FIRST;
+        let from = |first: u32| Numbers { used: first - 1, ..Numbers::default() };
+        Self {
+            strings: from(strings),
+            methods: from(methods),
+            frames: from(frames),
+            nodes: Nodes::from(nodes),
+            pending: Pending::default(),
+            forgotten: false,
+        }
+    }
+}
+
+impl Dictionaries {
+    /// Number of a string; 0 for the empty one.
+    pub fn string(&mut self, text: &str) -> u64 {
+        self.string_number(text).into()
+    }
+
+    fn string_number(&mut self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
+        let (number, is_new) = self.strings.number(xxh3_64(text.as_bytes()));
+        if is_new {
+            self.pending.string(number, text);
+        }
+        number
+    }
+
+    /// Number of a method.
+    pub fn method(&mut self, text: &MethodText) -> u64 {
+        let strings = [&text.class_name, &text.name, &text.signature, &text.source_file];
+        let strings = strings.map(|text| self.string_number(text));
+        let modifiers = text.modifiers << 1 | u32::from(text.hidden);
+        let [a, b, c, d] = strings;
+        let (number, is_new) = self.methods.number(hash([a, b, c, d, modifiers]));
+        if is_new {
+            self.pending.method(number, strings, modifiers);
+        }
+        number.into()
+    }
+
+    /// Number of a frame of Java code.
+    pub fn java_frame(&mut self, kind: FrameKind, method: u64, bci: i32, line: u32) -> u64 {
+        self.frame(kind, number(method), bci, line, 0)
+    }
+
+    /// Number of a frame that is named by a symbol.
+    pub fn symbol_frame(&mut self, kind: FrameKind, symbol: &str) -> u64 {
+        let symbol = self.string_number(symbol);
+        self.frame(kind, 0, -1, 0, symbol)
+    }
+
+    fn frame(&mut self, kind: FrameKind, method: u32, bci: i32, line: u32, symbol: u32) -> u64 {
+        let content = hash([kind as u32, method, bci.cast_unsigned(), line, symbol]);
+        let (number, is_new) = self.frames.number(content);
+        if is_new {
+            self.pending.frame(number, kind, method, bci, line, symbol);
+        }
+        number.into()
+    }
+
+    /// Number of a stack: frames, leaf first, and why the walk ended.
+    pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
+        let stop = self.string_number(stop);
+        let frames = frames.iter().rev().map(|&frame| number(frame));
+        let Self { nodes, pending, .. } = self;
+        nodes.leaf(stop, frames, |node, parent, frame| pending.node(node, parent, frame)).into()
+    }
+
+    /// Adds the description of a thread.
+    pub fn thread(&mut self, thread: Thread) {
+        self.pending.thread(thread);
+    }
+
+    /// Entries that wait, if there are any.
+    pub fn take_pending(&mut self) -> Option<Dictionary> {
+        self.pending.take()
+    }
+
+    /// Count of waiting entries, to keep messages below the size limit.
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Forgets what was sent; it is then sent again when it is used again.
+    pub fn forget(&mut self) {
+        self.strings = self.strings.forgotten();
+        self.methods = self.methods.forgotten();
+        self.frames = self.frames.forgotten();
+        self.nodes.forget();
+        self.forgotten = true;
+    }
+
+    /// Whether what was sent has been forgotten since the last call, by [`forget`](Self::forget) or because too much
+    /// was remembered; callers that keep numbers of their own must then forget them too.
+    pub fn take_forgotten(&mut self) -> bool {
+        let known = [&self.strings, &self.methods, &self.frames].map(|numbers| numbers.known.len());
+        if known.into_iter().chain([self.nodes.len()]).any(|len| len > MAX_SENT) {
+            self.forget();
+        }
+        std::mem::take(&mut self.forgotten)
+    }
+}
+
+/// Numbers are handed out as 64 bits, like the ids of the first wire version; those of frames and methods are ours.
+fn number(wide: u64) -> u32 {
+    u32::try_from(wide).unwrap_or(0)
+}
+
+fn hash(numbers: [u32; 5]) -> u64 {
+    let mut hash = Xxh3::new();
+    for number in numbers {
+        hash.update(&number.to_le_bytes());
+    }
+    hash.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::Numbered;
+
+    use super::*;
+
+    fn method() -> MethodText {
+        MethodText {
+            class_name: "a/B".into(),
+            name: "run".into(),
+            signature: "()V".into(),
+            ..MethodText::default()
+        }
+    }
+
+    fn pending(dictionaries: &mut Dictionaries) -> Numbered {
+        dictionaries.take_pending().and_then(|pending| pending.numbered).expect("entries")
+    }
+
+    #[test]
+    fn equal_stacks_are_one_entry() {
+        let mut dictionaries = Dictionaries::default();
+        let mut ids = Vec::new();
+        for _ in 0..100 {
+            let method = dictionaries.method(&method());
+            let frame = dictionaries.java_frame(FrameKind::C2, method, 7, 12);
+            ids.push(dictionaries.stack(&[frame], "end_of_stack"));
+        }
+        let pending = pending(&mut dictionaries);
+        let strings: Vec<&str> = pending.string.iter().map(String::as_str).collect();
+        assert_eq!(strings, ["a/B", "run", "()V", "end_of_stack"]);
+        assert_eq!((pending.method_name.len(), pending.frame_bci.len()), (1, 1));
+        assert_eq!((pending.first_node, &pending.node_parent[..]), (FIRST[3], &[0, 1][..]));
+        assert!(ids.iter().all(|id| *id == ids[0]));
+        assert!(dictionaries.take_pending().is_none());
+    }
+
+    #[test]
+    fn a_stack_costs_what_is_new_in_it() {
+        let mut dictionaries = Dictionaries::default();
+        let frames: Vec<u64> =
+            (0..6).map(|n| dictionaries.symbol_frame(FrameKind::Native, &format!("f{n}"))).collect();
+        let deep = dictionaries.stack(&frames[1..], "end_of_stack");
+        assert_eq!(pending(&mut dictionaries).node_parent, [0, 1, 1, 1, 1, 1]);
+        let other = dictionaries.stack(&[&frames[..1], &frames[3..]].concat(), "end_of_stack");
+        let new = pending(&mut dictionaries);
+        // Below the node of frame 3, which is three numbers back: behind it came frames 2 and 1.
+        assert_eq!((new.first_node, &new.node_parent[..]), (FIRST[3] + 6, &[3][..]));
+        assert_eq!(u64::from(new.first_node), other);
+        // A caller of known stacks is a stack already.
+        assert_eq!(dictionaries.stack(&frames[2..], "end_of_stack"), deep - 1);
+        assert_eq!(dictionaries.stack(&frames[1..], "end_of_stack"), deep);
+        assert!(dictionaries.take_pending().is_none());
+    }
+
+    #[test]
+    fn what_is_forgotten_comes_again_under_new_numbers() {
+        let mut dictionaries = Dictionaries::default();
+        let all = |dictionaries: &mut Dictionaries| {
+            let frame = dictionaries.symbol_frame(FrameKind::Native, "f");
+            (frame, dictionaries.stack(&[frame], "end_of_stack"))
+        };
+        let before = all(&mut dictionaries);
+        let first = pending(&mut dictionaries);
+        dictionaries.forget();
+        assert!(dictionaries.take_forgotten() && !dictionaries.take_forgotten());
+        let after = all(&mut dictionaries);
+        let second = pending(&mut dictionaries);
+        assert!(after.0 > before.0 && after.1 > before.1);
+        assert_eq!(first.string, second.string);
+        assert_eq!(second.first_string, first.first_string + 2);
+    }
+
+    #[test]
+    fn the_stop_reason_is_part_of_a_stack() {
+        let mut dictionaries = Dictionaries::default();
+        let whole = dictionaries.stack(&[5, 6], "end_of_stack");
+        let cut = dictionaries.stack(&[5, 6], "copy_end");
+        assert_ne!(whole, cut);
+        assert_eq!(dictionaries.stack(&[5, 6], "end_of_stack"), whole);
+    }
+
+    #[test]
+    fn reserved_numbers_stay_free() {
+        let (reserved, stack) = reserved_stack("[merged]", "merged");
+        let reserved = reserved.numbered.expect("entries");
+        let mut dictionaries = Dictionaries::default();
+        let method = dictionaries.method(&method());
+        let frame = dictionaries.java_frame(FrameKind::C2, method, 7, 12);
+        dictionaries.stack(&[frame], "end_of_stack");
+        let own = pending(&mut dictionaries);
+        let ends = |entries: &Numbered| {
+            [
+                entries.first_string + entries.string.len() as u32,
+                entries.first_frame + entries.frame_bci.len() as u32,
+                entries.first_node + entries.node_frame.len() as u32,
+            ]
+        };
+        assert_eq!(ends(&reserved), [own.first_string, own.first_frame, own.first_node]);
+        assert_eq!(stack, u64::from(own.first_node) - 1);
+    }
+}

@@ -1,0 +1,144 @@
+//! Entries that wait to be sent, in the columns of their message.
+
+use proto::v1::{Dictionary, FrameKind, Numbered, Thread};
+
+/// A message being filled.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    numbered: Numbered,
+    threads: Vec<Thread>,
+}
+
+impl Pending {
+    pub(super) fn string(&mut self, number: u32, text: &str) {
+        begin(&mut self.numbered.first_string, number, self.numbered.string.is_empty());
+        self.numbered.string.push(text.to_owned());
+    }
+
+    /// A method: class, name, signature and source file.
+    pub(super) fn method(&mut self, number: u32, strings: [u32; 4], modifiers: u32) {
+        let entries = &mut self.numbered;
+        begin(&mut entries.first_method, number, entries.method_class.is_empty());
+        let [class_name, name, signature, source_file] = strings;
+        entries.method_class.push(class_name);
+        entries.method_name.push(name);
+        entries.method_signature.push(signature);
+        entries.method_source.push(source_file);
+        entries.method_modifiers.push(modifiers);
+    }
+
+    pub(super) fn frame(
+        &mut self,
+        number: u32,
+        kind: FrameKind,
+        method: u32,
+        bci: i32,
+        line: u32,
+        symbol: u32,
+    ) {
+        let entries = &mut self.numbered;
+        begin(&mut entries.first_frame, number, entries.frame_kind.is_empty());
+        entries.frame_kind.push(kind.into());
+        entries.frame_method.push(method);
+        entries.frame_bci.push(bci);
+        entries.frame_line.push(line);
+        entries.frame_symbol.push(symbol);
+    }
+
+    /// A node: its caller, 0 for a root, and its frame, or the string of a root.
+    pub(super) fn node(&mut self, number: u32, caller: u32, frame: u32) {
+        let entries = &mut self.numbered;
+        begin(&mut entries.first_node, number, entries.node_frame.is_empty());
+        entries.node_parent.push(if caller == 0 { 0 } else { number - caller });
+        entries.node_frame.push(frame);
+    }
+
+    pub(super) fn thread(&mut self, thread: Thread) {
+        self.threads.push(thread);
+    }
+
+    fn entries(&self) -> usize {
+        let Numbered { string, method_class, frame_kind, node_frame, .. } = &self.numbered;
+        string.len() + method_class.len() + frame_kind.len() + node_frame.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries() + self.threads.len()
+    }
+
+    pub(super) fn take(&mut self) -> Option<Dictionary> {
+        if self.len() == 0 {
+            return None;
+        }
+        let numbered = (self.entries() > 0).then(|| std::mem::take(&mut self.numbered));
+        let threads = std::mem::take(&mut self.threads);
+        Some(Dictionary { numbered, threads, ..Dictionary::default() })
+    }
+}
+
+fn begin(first: &mut u32, number: u32, is_first: bool) {
+    if is_first {
+        *first = number;
+    }
+}
+
+/// Adds the entries of `more` to `dictionary` if their numbers follow; else it is given back, unchanged.
+#[must_use]
+pub fn append(dictionary: &mut Dictionary, mut more: Dictionary) -> Option<Dictionary> {
+    if let Some(new) = &mut more.numbered {
+        let own = dictionary.numbered.get_or_insert_default();
+        let follows = |first: u32, len: usize, new_first: u32, new_len: usize| {
+            len == 0 || new_len == 0 || u64::from(first) + len as u64 == u64::from(new_first)
+        };
+        let all = follows(own.first_string, own.string.len(), new.first_string, new.string.len())
+            && follows(own.first_method, own.method_class.len(), new.first_method, new.method_class.len())
+            && follows(own.first_frame, own.frame_kind.len(), new.first_frame, new.frame_kind.len())
+            && follows(own.first_node, own.node_frame.len(), new.first_node, new.node_frame.len());
+        if !all {
+            return Some(more);
+        }
+        begin(&mut own.first_string, new.first_string, own.string.is_empty());
+        begin(&mut own.first_method, new.first_method, own.method_class.is_empty());
+        begin(&mut own.first_frame, new.first_frame, own.frame_kind.is_empty());
+        begin(&mut own.first_node, new.first_node, own.node_frame.is_empty());
+        own.string.append(&mut new.string);
+        own.method_class.append(&mut new.method_class);
+        own.method_name.append(&mut new.method_name);
+        own.method_signature.append(&mut new.method_signature);
+        own.method_source.append(&mut new.method_source);
+        own.method_modifiers.append(&mut new.method_modifiers);
+        own.frame_kind.append(&mut new.frame_kind);
+        own.frame_method.append(&mut new.frame_method);
+        own.frame_bci.append(&mut new.frame_bci);
+        own.frame_line.append(&mut new.frame_line);
+        own.frame_symbol.append(&mut new.frame_symbol);
+        own.node_parent.append(&mut new.node_parent);
+        own.node_frame.append(&mut new.node_frame);
+    }
+    dictionary.threads.append(&mut more.threads);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(first: u32, texts: &[&str]) -> Dictionary {
+        let mut pending = Pending::default();
+        (first..).zip(texts).for_each(|(number, text)| pending.string(number, text));
+        pending.take().expect("entries")
+    }
+
+    #[test]
+    fn only_what_follows_is_appended() {
+        let mut all = Dictionary::default();
+        assert_eq!(append(&mut all, strings(3, &["c", "d"])), None, "the first may begin anywhere");
+        assert_eq!(append(&mut all, strings(5, &["e"])), None);
+        let other = strings(9, &["i"]);
+        assert_eq!(append(&mut all, other.clone()), Some(other));
+        let threads = Dictionary { threads: vec![Thread::default()], ..Dictionary::default() };
+        assert_eq!(append(&mut all, threads), None, "threads have numbers of their own");
+        assert_eq!(all.numbered, strings(3, &["c", "d", "e"]).numbered);
+        assert_eq!(all.threads.len(), 1);
+    }
+}
