@@ -1,5 +1,6 @@
 //! Hot methods and busy threads as text tables.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use rustc_hash::FxHashMap;
@@ -15,6 +16,7 @@ pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
     let summary = Summary::new(profile);
     let mut text = format!("{}\n", summary.sentence());
     text.extend(unloading(&summary).map(|line| line + "\n"));
+    text.extend(collecting(&summary).into_iter().map(|line| line + "\n"));
     for warning in warnings(profile, &summary) {
         text.push_str(&format!("warning: {warning}\n"));
     }
@@ -70,6 +72,48 @@ fn unloading(summary: &Summary) -> Option<String> {
             micros(pauses.p50)
         )
     })
+}
+
+/// How samples were taken and collected: rate, requests, queues, timers.
+fn collecting(summary: &Summary) -> Vec<String> {
+    if !summary.accounted {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    if summary.sampling.period_ns > 0 {
+        lines.push(format!("sampling  {}", summary.sampling.sentence()));
+    }
+    let failed: u64 = summary.failed.values().sum();
+    if summary.resolved + failed > 0 {
+        let whole = format!("{} requests, {} resolved", count(summary.requests), count(summary.resolved));
+        lines.push(format!("requests  {whole}{}", by_cause(", failed", &summary.failed, |&n| count(n))));
+    }
+    let queue = &summary.queue;
+    let sizes = format!("{} KiB, largest {} entries", queue.capacity_bytes.div_ceil(1024), queue.largest);
+    let changes = format!("grown {} times, shrunk {}", count(queue.grown), count(queue.shrunk));
+    let lost = match summary.cpu_ns.lost_ns() {
+        0 => "nothing lost".to_owned(),
+        _ => format!("lost{}", by_cause("", &summary.cpu_ns.lost, |&ns| duration(ns))),
+    };
+    let drains = format!("drained in {} p50, {} p99", micros(queue.drain_ns.p50), micros(queue.drain_ns.p99));
+    lines.push(format!("queues    {sizes}, {changes}; {drains}; {lost}"));
+    let timers = &summary.timers;
+    let mut coverage = format!("{} of {} threads", count(timers.with_timer), count(timers.threads));
+    if timers.turns > 0 {
+        let _ = write!(coverage, ", passed on {} times", count(timers.turns));
+    }
+    if timers.without_slot > 0 {
+        let _ = write!(coverage, "; {} more threads not profiled", count(timers.without_slot));
+    }
+    lines.push(format!("timers    {coverage}"));
+    lines
+}
+
+/// `title: 5 of one cause, 3 of another`, nothing if there is nothing; causes that cost nothing are left out.
+fn by_cause(title: &str, causes: &BTreeMap<String, u64>, show: impl Fn(&u64) -> String) -> String {
+    let parts = causes.iter().filter(|(_, amount)| **amount > 0);
+    let parts: Vec<String> = parts.map(|(cause, amount)| format!("{} {cause}", show(amount))).collect();
+    if parts.is_empty() { String::new() } else { format!("{title}: {}", parts.join(", ")) }
 }
 
 fn micros(ns: u64) -> String {

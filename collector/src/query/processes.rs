@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::selection::Selection;
 use crate::quantity;
+use crate::sampling::{self, Sampling};
 use crate::store::{Session, Store};
 use crate::summary::Timers;
 
@@ -49,6 +50,9 @@ pub struct Account {
     pub lost_samples: BTreeMap<String, u64>,
     pub stops: BTreeMap<String, u64>,
     pub requests: u64,
+    pub resolved: u64,
+    pub failed: BTreeMap<String, u64>,
+    pub sampling: Sampling,
     pub unknown_samples: u64,
     pub missing_messages: u64,
     pub uneven_batches: u64,
@@ -168,6 +172,9 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
         lost_ns,
         lost_samples: statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.count)).collect(),
         stops: statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect(),
+        resolved: statistics.resolved,
+        failed: sampling::failed(&statistics),
+        sampling: Sampling::new(&statistics),
         requests: statistics.requests,
         unknown_samples: session.unknown_samples,
         missing_messages: session.missing_messages,

@@ -110,6 +110,13 @@ fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limi
         for (cause, &ns) in &account.lost_ns {
             row(&format!("lost: {cause}"), duration(ns));
         }
+        if account.sampling.period_ns > 0 {
+            row("sampling", account.sampling.sentence());
+        }
+        row("requests", format!("{}, {} resolved", count(account.requests), count(account.resolved)));
+        for (cause, &requests) in &account.failed {
+            row(&format!("failed: {cause}"), count(requests));
+        }
         for (stop, &walks) in &account.stops {
             row(&format!("walks: {stop}"), count(walks));
         }
