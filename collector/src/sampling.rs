@@ -40,10 +40,16 @@ impl Sampling {
         }
     }
 
+    /// Whether timers are asked for more than the kernel gives; a twentieth is within what a measurement is off.
+    pub fn is_below_tick(&self) -> bool {
+        self.period_ns < self.tick_ns / 20 * 19
+    }
+
     /// In one line, for people.
     pub fn sentence(&self) -> String {
-        let mut text = format!("a sample every {} of CPU time", duration(self.period_ns.max(self.tick_ns)));
-        if self.period_ns < self.tick_ns {
+        let true_ns = if self.is_below_tick() { self.tick_ns } else { self.period_ns };
+        let mut text = format!("a sample every {} of CPU time", duration(true_ns));
+        if self.is_below_tick() {
             text += &format!(", which is the kernel's tick ({} were asked for)", duration(self.period_ns));
         }
         if self.budget > 0.0 {
@@ -63,4 +69,48 @@ impl Sampling {
 /// What became of the requests: `requests = resolved + failed`, each counted where it happens.
 pub fn failed(statistics: &Statistics) -> BTreeMap<String, u64> {
     statistics.failed.iter().map(|failed| (failed.name.clone(), failed.count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::{Counter, Sampling as Message};
+
+    use super::*;
+
+    fn sentence(message: Message) -> String {
+        Sampling::new(&Statistics { sampling: Some(message), ..Statistics::default() }).sentence()
+    }
+
+    #[test]
+    fn what_is_asked_for_and_what_is_so() {
+        let tick = Message { period_ns: 1_000_000, tick_ns: 4_001_000, ..Message::default() };
+        assert_eq!(
+            sentence(tick),
+            "a sample every 4.0 ms of CPU time, which is the kernel's tick (1.0 ms were asked for)"
+        );
+        let about_equal = Message { period_ns: 4_000_000, tick_ns: 4_030_000, ..Message::default() };
+        assert_eq!(sentence(about_equal), "a sample every 4.0 ms of CPU time");
+        let budget = Message {
+            period_ns: 30_000_000,
+            budget_ppm: 10_000,
+            cost_ns: 9,
+            cost_of_ns: 1_000,
+            processors: 2,
+            changes: 3,
+            replaced: 40,
+            ..Message::default()
+        };
+        assert_eq!(
+            sentence(budget),
+            "a sample every 30.0 ms of CPU time; 0.9 % of a budget of 1.0 % used; 2 processors share the rate; \
+             changed 3 times, 40 timers replaced"
+        );
+    }
+
+    #[test]
+    fn causes() {
+        let copy_end = Counter { name: "copy_end".into(), count: 2 };
+        let statistics = Statistics { failed: vec![copy_end], ..Statistics::default() };
+        assert_eq!(failed(&statistics), BTreeMap::from([("copy_end".to_owned(), 2)]));
+    }
 }

@@ -26,3 +26,22 @@ on_every_jdk! {
         assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
     }
 }
+
+on_every_jdk! {
+    /// Threads live 1 to 5 ms, and nobody looks at their requests for 100 ms: these outlive their threads, and lose
+    /// nothing by it.
+    fn requests_outlive_their_threads(jdk) {
+        let hook = ["--agent-option", "debug=drain:100ms"];
+        let workload = Workload::new("ManyShortThreads").argument(4).record_option("--interval=2ms");
+        let run = hook.into_iter().fold(workload, Workload::record_option).record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        summary.assert_account_closes();
+        assert_eq!(summary.cpu_ns.lost_total(), 0, "{:?}", summary.cpu_ns);
+        let short = summary.threads.iter().filter(|thread| thread.name.starts_with("short-"));
+        let of_short: u64 = short.map(|thread| thread.samples).sum();
+        assert!(of_short * 10 > summary.samples * 7, "{of_short} of {}", summary.samples);
+        let failed: u64 = summary.failed.values().sum();
+        assert!(failed * 50 <= summary.requests, "of {} requests: {:?}", summary.requests, summary.failed);
+    }
+}

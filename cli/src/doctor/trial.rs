@@ -65,6 +65,7 @@ fn findings(java: &Path, profile: &Profile, said: &[String]) -> Vec<Finding> {
         Finding::warn(SUBJECT, format!("{run}: {}", said.join("; ")), "see the message")
     });
     findings.extend(summary.self_tests.iter().map(self_test));
+    findings.extend([sampling(&summary), requests(&summary)]);
     let detector = &summary.unloading.detector;
     findings.push(match detector.as_str() {
         "unload counters" => Finding::ok("unloading", "classes that were unloaded are counted by the VM"),
@@ -80,6 +81,32 @@ fn findings(java: &Path, profile: &Profile, said: &[String]) -> Vec<Finding> {
         ),
     });
     findings
+}
+
+/// The tick as the agent measured it, and what it means for the interval.
+fn sampling(summary: &Summary) -> Finding {
+    const SUBJECT: &str = "sampling";
+    let sampling = &summary.sampling;
+    match sampling.tick_ns {
+        0 => Finding::ok(SUBJECT, "the machine was too busy for the agent to measure the kernel's tick"),
+        _ if sampling.is_below_tick() => Finding::warn(
+            SUBJECT,
+            sampling.sentence(),
+            "ask for a longer interval, or be content with fewer samples",
+        ),
+        _ => Finding::ok(SUBJECT, sampling.sentence()),
+    }
+}
+
+/// Whether every request became a whole stack or failed for a cause.
+fn requests(summary: &Summary) -> Finding {
+    const SUBJECT: &str = "requests";
+    let failed: u64 = summary.failed.values().sum();
+    let found = format!("{} = {} resolved + {failed} failed", summary.requests, summary.resolved);
+    match summary.requests == summary.resolved + failed {
+        true => Finding::ok(SUBJECT, found),
+        false => Finding::fail(SUBJECT, found, "report it: the agent's account of its requests is open"),
+    }
 }
 
 fn self_test(test: &SelfTest) -> Finding {
