@@ -12,7 +12,8 @@ use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 
 /// What values look like, for the message to the user.
-pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, retune:50ms, stops, shift:N or broken-layout";
+pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, retune:50ms, stops, walk-times, \
+                        shift:N or broken-layout";
 
 /// What experiments hold still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,7 @@ impl DebugOptions {
             "retune" => self.retune = Some(time()?),
             "shift" => self.probe.shifted_walks = value.parse().ok()?,
             "stops" if value.is_empty() => self.probe.stops = true,
+            "walk-times" if value.is_empty() => self.probe.times = true,
             "broken-layout" if value.is_empty() => self.broken_layout = true,
             _ => return None,
         }

@@ -3,12 +3,15 @@
 //! Problem: a walker is wrong where nobody looks, in a few instructions of a few stubs, and robust only if arbitrary
 //! registers cannot make it loop, panic or fault in a living process.
 //! Approach: the option `debug=` chooses a [`Probe`]; [`Probing`] describes each new place where a stack could not be
-//! walked to its root, or repeats every walk many times with registers, thread fields and stack words shifted at random.
+//! walked to its root, repeats every walk many times with registers, thread fields and stack words shifted at random, or
+//! times a walk with everything remembered and one with nothing.
 //! Invariant: samples are the same with and without a probe; a probed walk uses a cache of its own.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
+use std::time::Instant;
 
+use queue::Histogram;
 use stackwalk::{
     Blob, Capture, Frame, HotSpot, Limits, Memory, Method, Pc, ScopeCache, Stop, Symbol, Walker,
 };
@@ -18,6 +21,8 @@ use crate::snapshot::Snapshot;
 
 /// Places described before the rest is only counted: what a person reads in one go.
 const MAX_PLACES: usize = 200;
+/// Frames of a deep stack.
+const DEEP: u64 = 100;
 /// Stack words looked through for addresses of code.
 const WORDS: usize = 48;
 /// Bytes of code shown before and from the pc on.
@@ -30,10 +35,11 @@ pub struct Probe {
     pub stops: bool,
     /// Walks with shifted registers per sample.
     pub shifted_walks: u32,
+    /// Time each walk, warm and cold.
+    pub times: bool,
 }
 
 /// A probe at work.
-#[derive(Debug)]
 pub(crate) struct Probing {
     probe: Probe,
     cache: Box<ScopeCache>,
@@ -42,6 +48,19 @@ pub(crate) struct Probing {
     walks: u64,
     frames: u64,
     stops: BTreeMap<&'static str, u64>,
+    times: Times,
+}
+
+/// What walks took.
+#[derive(Default)]
+struct Times {
+    /// Nanoseconds per frame of warm walks of deep stacks, and of all.
+    warm_deep: Histogram,
+    warm: Histogram,
+    /// Nanoseconds per pc or method that a cold walk decoded.
+    decoded: Histogram,
+    /// Nanoseconds of decoding what a cold walk had to.
+    cold: Histogram,
 }
 
 impl Probing {
@@ -54,6 +73,7 @@ impl Probing {
             walks: 0,
             frames: 0,
             stops: BTreeMap::new(),
+            times: Times::default(),
         })
     }
 
@@ -68,12 +88,62 @@ impl Probing {
         for _ in 0..self.probe.shifted_walks {
             self.walk_shifted(hotspot, memory, snapshot);
         }
+        if self.probe.times {
+            self.time_walks(hotspot, memory, snapshot);
+        }
     }
 
     /// Says what was counted.
     pub(crate) fn report(&self) {
         if self.walks != 0 {
             tracing::warn!("shifted walks {} frames {} stops {:?}", self.walks, self.frames, self.stops);
+        }
+        if self.probe.times {
+            let Times { warm_deep, warm, decoded, cold } = &self.times;
+            let line = |histogram: &Histogram| {
+                let snapshot = histogram.snapshot();
+                let at = |q| snapshot.quantile(q).unwrap_or(0);
+                format!("{} p50 {} p90 {} p99 {}", snapshot.count(), at(0.5), at(0.9), at(0.99))
+            };
+            tracing::warn!(
+                "walk times, ns: warm, for 170 frames: of stacks of {DEEP} and more {}; of all {}; decoding of one pc or \
+                 method {}; of a stack {}",
+                line(warm_deep),
+                line(warm),
+                line(decoded),
+                line(cold)
+            );
+        }
+    }
+
+    /// Walks a stack with nothing remembered and with everything, which a second walk in between has brought.
+    fn time_walks<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
+        let (capture, stack) = (&snapshot.head.capture, snapshot.stack);
+        let limits = Limits { max_frames: MAX_FRAMES };
+        let walk = |cache: &mut ScopeCache| {
+            let start = Instant::now();
+            let mut walker = Walker::new(hotspot, memory, cache, limits);
+            let frames = walker.frames_with(capture, stack, snapshot.frozen).count();
+            (u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX), frames as u64)
+        };
+        walk(&mut self.cache);
+        self.cache.clear();
+        let before = self.cache.stats();
+        let (cold, _) = walk(&mut self.cache);
+        let after = self.cache.stats();
+        let (warm, frames) = walk(&mut self.cache);
+        if frames == 0 {
+            return;
+        }
+        self.times.warm.record(warm * 170 / frames);
+        if frames >= DEEP {
+            self.times.warm_deep.record(warm * 170 / frames);
+        }
+        let decoded = after.pc_misses + after.method_misses - before.pc_misses - before.method_misses;
+        let extra = cold.saturating_sub(warm);
+        if let Some(each) = extra.checked_div(decoded) {
+            self.times.decoded.record(each);
+            self.times.cold.record(extra);
         }
     }
 
