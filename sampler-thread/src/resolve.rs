@@ -272,7 +272,8 @@ impl<M: Memory> Resolver<M> {
         loop {
             frames.clear();
             let limits = Limits { max_frames: MAX_FRAMES };
-            let mut walker = Walker::new(hotspot, memory, scopes, limits).with_native(native.libraries());
+            let mut libraries = native.reading(memory);
+            let mut walker = Walker::new(hotspot, memory, scopes, limits).with_native(&mut libraries);
             let mut walk = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
             frames.extend(walk.by_ref());
             let stop = walk.stop();

@@ -92,7 +92,12 @@ fn outer() -> Moment {
 }
 
 /// All frames as (pc for lookup), and why the walk ended; steps are counted by the counting allocator.
-fn walk(libraries: &mut NativeLibraries, moment: &Moment, pcs: &mut Vec<u64>) -> NativeStop {
+fn walk(
+    libraries: &mut NativeLibraries,
+    memory: &LiveMemory,
+    moment: &Moment,
+    pcs: &mut Vec<u64>,
+) -> NativeStop {
     pcs.clear();
     let stack = StackCopy::new(moment.registers.sp, &moment.stack);
     let mut registers = moment.registers;
@@ -100,7 +105,7 @@ fn walk(libraries: &mut NativeLibraries, moment: &Moment, pcs: &mut Vec<u64>) ->
     COUNTING.set(true);
     let stop = loop {
         pcs.push(registers.pc - u64::from(!interrupted));
-        match libraries.caller(&registers, interrupted, &stack) {
+        match libraries.reading(memory).caller(&registers, interrupted, &stack) {
             Ok(caller) => registers = caller,
             Err(stop) => break stop,
         }
@@ -118,7 +123,7 @@ fn whole_walk(
     pcs: &mut Vec<u64>,
 ) -> NativeStop {
     loop {
-        let stop = walk(libraries, moment, pcs);
+        let stop = walk(libraries, memory, moment, pcs);
         if !libraries.prepare(memory) {
             return stop;
         }
@@ -133,7 +138,7 @@ fn the_whole_chain_with_names_and_without_an_allocation() {
     let mut pcs = Vec::with_capacity(1000);
     assert_eq!(whole_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
     // Cold rules were allocation-free as well as warm ones.
-    assert_eq!(walk(&mut libraries, &moment, &mut pcs), NativeStop::Root);
+    assert_eq!(walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
     assert_eq!(ALLOCATIONS.get(), 0);
 
     let names: Vec<String> = pcs.iter().map(|&pc| libraries.name(&memory, pc).text).collect();
@@ -156,13 +161,13 @@ fn what_has_no_tables_is_refused() {
     let heap = Box::new(0_u64);
     let lost = NativeRegisters { pc: std::ptr::from_ref(&*heap) as u64, ..moment.registers };
     let stack = StackCopy::new(moment.registers.sp, &moment.stack);
-    assert_eq!(libraries.caller(&lost, true, &stack), Err(NativeStop::UnknownCode(lost.pc)));
+    assert_eq!(libraries.reading(&memory).caller(&lost, true, &stack), Err(NativeStop::UnknownCode(lost.pc)));
     assert_eq!(libraries.name(&memory, lost.pc).owner, Owner::Nobody);
 
     // A copy that ends early names the address it lacks.
     let short = Moment { registers: moment.registers, stack: moment.stack[..64].to_vec() };
     let end = moment.registers.sp + 64;
-    match walk(&mut libraries, &short, &mut pcs) {
+    match walk(&mut libraries, &memory, &short, &mut pcs) {
         NativeStop::Unreadable(address) => assert!(address + 8 > end, "{address:#x} was copied"),
         other => panic!("{other:?}"),
     }
@@ -184,7 +189,7 @@ fn cost() {
     let rounds: u32 = 20_000;
     let start = Instant::now();
     for _ in 0..rounds {
-        black_box(walk(&mut libraries, &moment, &mut pcs));
+        black_box(walk(&mut libraries, &memory, &moment, &mut pcs));
     }
     let per_frame = start.elapsed().as_nanos() / u128::from(rounds) / pcs.len() as u128;
     eprintln!("warm: {per_frame} ns a frame, {} frames", pcs.len());
@@ -201,18 +206,14 @@ fn cost() {
     let start = Instant::now();
     let mut loaded = 0;
     while let Err(NativeStop::UnknownCode(_) | NativeStop::NoRule(_)) =
-        libraries.caller(&registers, true, &stack)
+        libraries.reading(&memory).caller(&registers, true, &stack)
     {
         // The list is read anew at most ten times a second.
         loaded += u32::from(libraries.prepare(&memory));
         assert!(start.elapsed().as_secs() < 5, "the library is not found");
     }
-    let tables = libraries.bytes() - before;
     let start = Instant::now();
     let name = libraries.name(&memory, pc);
-    let symbols = libraries.bytes() - before - tables;
-    eprintln!(
-        "{loaded} loads: {tables} bytes of tables; symbols: {symbols} bytes in {:?}: {name:?}",
-        start.elapsed()
-    );
+    let symbols = libraries.bytes() - before;
+    eprintln!("{loaded} loads; symbols: {symbols} bytes in {:?}: {name:?}", start.elapsed());
 }

@@ -10,7 +10,7 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{HotSpot, Memory, Method, Place, StackCopy};
 
-use super::{NativeLibraries, Owner};
+use super::{NativeLibraries, NativeView, Owner};
 use crate::intern::Dictionaries;
 
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
@@ -32,8 +32,8 @@ pub struct NativeFrames {
 
 impl NativeFrames {
     /// The libraries, for a walk.
-    pub fn libraries(&mut self) -> &mut NativeLibraries {
-        &mut self.libraries
+    pub fn reading<'a, M: Memory + ?Sized>(&'a mut self, memory: &'a M) -> NativeView<'a, M> {
+        self.libraries.reading(memory)
     }
 
     /// See [`NativeLibraries::prepare`].

@@ -1,44 +1,31 @@
 //! A library as it lies in memory: its unwind tables and its build id.
 //!
 //! Problem: the file a library was loaded from may have been replaced or deleted since, and the vDSO has none.
-//! Approach: the program headers in memory lead to `.eh_frame_hdr`, `.eh_frame` and the notes, which are copied once
-//! through checked reads; files are read for symbols only, after the build id was compared (`super::symbols`).
+//! Approach: the program headers in memory lead to `.eh_frame_hdr` and the notes through checked reads; files are read
+//! for symbols only, after the build id was compared (`super::symbols`).
 //! Invariant: tables are found by address alone (`PT_GNU_EH_FRAME`), so stripped libraries have them as well.
 //! Sources: System V ABI (program headers), Linux Standard Base Core 5.0, chapter 10.6 (`.eh_frame_hdr`).
 
-use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 use object::{Endianness, elf};
 use stackwalk::Memory;
+
+use super::tables::Tables;
 
 type Header = elf::FileHeader64<Endianness>;
 
 /// Bytes at the head of an image in which the program headers must lie; ld puts them right after the header.
 const HEAD_BYTES: usize = 4096;
 
-/// Largest table copied: the VM's own are 2 MB, the largest libraries known have some 20 MB.
-const MAX_TABLE: u64 = 64 << 20;
-
 /// Largest segment of notes read.
 const MAX_NOTES: u64 = 4096;
-
-/// Unwind tables of one library; all addresses in them are those of this process.
-#[derive(Debug)]
-pub struct Tables {
-    /// `.eh_frame_hdr`.
-    pub header: Vec<u8>,
-    /// `.eh_frame`, and what follows it in its segment.
-    pub frames: Vec<u8>,
-    /// Where both lie.
-    pub bases: BaseAddresses,
-}
 
 /// A library in memory.
 #[derive(Debug, Default)]
 pub struct Image {
     /// What to subtract from an address to get the one the library was linked at.
     pub bias: u64,
-    /// Its unwind tables, if it has any that can be searched.
+    /// Where its unwind tables are, if it has any that can be searched.
     pub tables: Option<Tables>,
     /// Its build id, empty if it has none.
     pub build_id: Vec<u8>,
@@ -74,8 +61,7 @@ impl Image {
                         notes.and_then(|notes| build_id(endian, align, &notes)).unwrap_or_default();
                 }
                 elf::PT_GNU_EH_FRAME => {
-                    let loaded = segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
-                    image.tables = Tables::read(memory, (start, end), loaded.map(range));
+                    image.tables = Tables::read(memory, (start, end));
                 }
                 _ => {}
             }
@@ -84,31 +70,7 @@ impl Image {
     }
 }
 
-impl Tables {
-    fn read<M: Memory + ?Sized>(
-        memory: &M,
-        (start, end): (u64, u64),
-        mut loaded: impl Iterator<Item = (u64, u64)>,
-    ) -> Option<Self> {
-        let header = copy(memory, start, end.checked_sub(start)?)?;
-        let bases = BaseAddresses::default().set_eh_frame_hdr(start);
-        let parsed = EhFrameHdr::new(&header, LittleEndian).parse(&bases, 8).ok()?;
-        // Without a sorted table nothing can be looked up.
-        parsed.table()?;
-        let frames_at = match parsed.eh_frame_ptr() {
-            Pointer::Direct(address) => address,
-            Pointer::Indirect(_) => return None,
-        };
-        let segment = loaded.find(|(start, end)| (*start..*end).contains(&frames_at))?;
-        let frames = copy(memory, frames_at, segment.1 - frames_at)?;
-        Some(Self { header, frames, bases: bases.set_eh_frame(frames_at) })
-    }
-}
-
 fn copy<M: Memory + ?Sized>(memory: &M, address: u64, length: u64) -> Option<Vec<u8>> {
-    if length > MAX_TABLE {
-        return None;
-    }
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     memory.read(address, &mut bytes).ok()?;
     Some(bytes)

@@ -4,8 +4,8 @@
 //! Approach: the list of libraries comes from `/proc/self/maps`; a walk that meets a library whose tables are not loaded
 //! yet, or no library at all, ends there and leaves a note; [`NativeLibraries::prepare`] then loads what was missing
 //! and the walk is made again.
-//! Invariants: [`NativeCode::caller`] allocates nothing; tables are copies, so that a library that is unloaded
-//! leaves nothing behind that could fault; what `prepare` costs is bounded by time shares, not by hope.
+//! Invariants: [`NativeCode::caller`] allocates nothing; tables are read where they lie and through checked reads, so
+//! that a library that is unloaded cannot make a walk fault; what `prepare` costs is bounded by time shares, not by hope.
 //! The decision is told in `design/0005-native-unwinding.md`.
 
 pub mod frames;
@@ -13,6 +13,7 @@ mod image;
 mod maps;
 mod names;
 mod symbols;
+mod tables;
 mod unwind;
 
 use std::path::Path;
@@ -26,8 +27,8 @@ use unwind::{NoRule, Rule, Unwinder};
 
 pub use names::{NativeName, Owner};
 
-/// Rules remembered: a pc of a native frame each. A profile of a JVM under load meets some thousands.
-const RULES: usize = 1 << 13;
+/// Rules remembered: a pc of a native frame each, 48 bytes. A profile of a JVM under load meets some thousands.
+const RULES: usize = 1 << 12;
 
 /// Where the list of libraries comes from.
 const MAPS: &str = "/proc/self/maps";
@@ -195,17 +196,31 @@ impl NativeLibraries {
         self.libraries.get(index).filter(|library| pc < library.end).map(|_| index)
     }
 
-    /// Bytes of all tables and symbols held.
+    /// Bytes of all symbols and rules held.
     pub fn bytes(&self) -> usize {
-        let tables = self.libraries.iter().filter_map(|library| library.image.as_ref()?.tables.as_ref());
         let symbols = self.libraries.iter().filter_map(|library| library.symbols.as_ref()?.as_ref());
-        tables.map(|tables| tables.header.len() + tables.frames.len()).sum::<usize>()
-            + symbols.map(Symbols::bytes).sum::<usize>()
-            + size_of_val(&*self.rules)
+        symbols.map(Symbols::bytes).sum::<usize>() + size_of_val(&*self.rules)
+    }
+
+    /// The same for a walk, which reads tables from `memory`.
+    pub fn reading<'a, M: Memory + ?Sized>(&'a mut self, memory: &'a M) -> NativeView<'a, M> {
+        NativeView { libraries: self, memory }
     }
 }
 
-impl NativeCode for NativeLibraries {
+/// All native code with the memory it lies in.
+pub struct NativeView<'a, M: ?Sized> {
+    libraries: &'a mut NativeLibraries,
+    memory: &'a M,
+}
+
+impl<M: ?Sized> std::fmt::Debug for NativeView<'_, M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.libraries.fmt(f)
+    }
+}
+
+impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
     fn caller(
         &mut self,
         registers: &NativeRegisters,
@@ -215,28 +230,29 @@ impl NativeCode for NativeLibraries {
         // A return address may belong to the next function already if the call never returns.
         let pc = registers.pc.wrapping_sub(u64::from(!interrupted));
         let place = rule_place(pc);
-        if let Some((known, Some(rule))) = self.rules.get(place)
+        let Self { libraries: native, memory } = self;
+        if let Some((known, Some(rule))) = native.rules.get(place)
             && *known == pc
         {
             return rule.apply(pc, registers, stack);
         }
-        let Some(index) = self.index_of(pc) else {
-            self.missing = Missing::Library;
+        let Some(index) = native.index_of(pc) else {
+            native.missing = Missing::Library;
             return Err(NativeStop::UnknownCode(pc));
         };
-        let Some(image) = self.libraries.get(index).and_then(|library| library.image.as_ref()) else {
-            self.missing = Missing::Tables(index);
+        let Some(image) = native.libraries.get(index).and_then(|library| library.image.as_ref()) else {
+            native.missing = Missing::Tables(index);
             return Err(NativeStop::NoRule(pc));
         };
         let tables = image.tables.as_ref().ok_or(NativeStop::NoRule(pc))?;
-        match self.unwinder.rule(tables, pc) {
+        match native.unwinder.rule(*memory, tables, pc) {
             Ok(rule) => {
-                if let Some(entry) = self.rules.get_mut(place) {
+                if let Some(entry) = native.rules.get_mut(place) {
                     *entry = (pc, Some(rule));
                 }
                 rule.apply(pc, registers, stack)
             }
-            Err(NoRule::Expression) => self.unwinder.run(tables, pc, registers, stack),
+            Err(NoRule::Expression) => native.unwinder.run(*memory, tables, pc, registers, stack),
             Err(NoRule::Missing) => Err(NativeStop::NoRule(pc)),
         }
     }

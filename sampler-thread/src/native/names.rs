@@ -55,7 +55,7 @@ impl NativeLibraries {
             Some(symbol) => demangled(&String::from_utf8_lossy(&symbol)),
             None => {
                 let tables = image.tables.as_ref();
-                let start = tables.and_then(|tables| self.unwinder.function_start(tables, pc));
+                let start = tables.and_then(|tables| self.unwinder.function_start(memory, tables, pc));
                 let offset = start.map_or(linked, |start| start.wrapping_sub(image.bias));
                 let id: String =
                     image.build_id.iter().take(BUILD_ID_BYTES).map(|byte| format!("{byte:02x}")).collect();

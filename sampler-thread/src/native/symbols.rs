@@ -71,7 +71,11 @@ impl Symbols {
             let header = Header::parse(data).ok()?;
             let endian = header.endian().ok()?;
             let sections = header.sections(endian, data).ok()?;
-            functions(&sections, endian, data, elf::SHT_DYNSYM)?
+            let read = |at: u64, into: &mut [u8]| {
+                let rest = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or_default();
+                io::Read::read_exact(&mut &*rest, into)
+            };
+            functions(&sections, endian, &read, elf::SHT_DYNSYM)?
         };
         Some(Self { source: Source::Memory(bytes), strings, functions })
     }
@@ -131,10 +135,11 @@ impl SymbolFile {
             .and_then(|(_, section)| section.data(endian, &data).ok())
             .and_then(|content| content.split(|&byte| byte == 0).next())
             .map(<[u8]>::to_vec);
+        let file = File::open(path).ok()?;
+        let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            if let Some((strings, functions)) = functions(&sections, endian, &data, kind) {
-                let symbols =
-                    Some(Symbols { source: Source::File(File::open(path).ok()?), strings, functions });
+            if let Some((strings, functions)) = functions(&sections, endian, &read, kind) {
+                let symbols = Some(Symbols { source: Source::File(file), strings, functions });
                 return Some(Self { symbols, whole: kind == elf::SHT_SYMTAB, link });
             }
         }
@@ -142,39 +147,77 @@ impl SymbolFile {
     }
 }
 
+/// Entries of a symbol table that are read at once.
+const ENTRIES_AT_ONCE: usize = 1024;
+
 /// Position of the names and the functions of a symbol table, sorted; `None` if there are none.
+///
+/// The table is read piece by piece and twice, so that no more memory is taken than is kept: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
     endian: Endianness,
-    data: R,
+    read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     kind: elf::SectionType,
 ) -> Option<(u64, Vec<Function>)> {
-    let table = sections.symbols(endian, data, kind).ok().filter(|table| !table.is_empty())?;
-    let strings = sections.section(table.string_section()).ok()?.sh_offset(endian);
-    let mut functions: Vec<(Function, u8)> = Vec::new();
-    for symbol in table.iter() {
-        let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-        if !is_code || symbol.is_undefined(endian) {
-            continue;
-        }
-        let address = |value: u64| u32::try_from(value).ok();
-        if let (Some(start), Some(size)) = (address(symbol.st_value(endian)), address(symbol.st_size(endian)))
-        {
-            let rank = if symbol.st_bind() == elf::STB_GLOBAL { 0 } else { 1 };
-            functions.push((Function { start, size, name: symbol.st_name(endian) }, rank));
-        }
-    }
-    // Of several names for one place the widest, then a global one; the rest of the order is that of the file.
-    functions.sort_by_key(|(function, rank)| (function.start, u32::MAX - function.size, *rank));
-    functions.dedup_by_key(|(function, _)| function.start);
-    let mut functions: Vec<Function> = functions.into_iter().map(|(function, _)| function).collect();
-    functions.shrink_to_fit();
+    let table = sections.iter().find(|section| section.sh_type(endian) == kind)?;
+    let strings = sections.section(table.link(endian)).ok()?.sh_offset(endian);
+    let (begin, bytes) = (table.sh_offset(endian), table.sh_size(endian));
+    let mut count = 0;
+    each_function(begin, bytes, endian, read, |_| count += 1).ok()?;
+    let mut functions: Vec<Function> = Vec::with_capacity(count);
+    each_function(begin, bytes, endian, read, |function| functions.push(function)).ok()?;
+    // Of several names for one place the widest, then a global one; the rest of the order is that of the names.
+    functions.sort_unstable_by_key(|function| {
+        (function.start, u32::MAX - (function.size & !LOCAL), function.size & LOCAL, function.name)
+    });
+    functions.dedup_by_key(|function| function.start);
     // Assembler sources often leave the size out.
-    let nexts: Vec<u32> = functions.iter().skip(1).map(|next| next.start).chain([u32::MAX]).collect();
-    for (function, next) in functions.iter_mut().zip(nexts).filter(|(function, _)| function.size == 0) {
-        function.size = (next - function.start).min(MAX_UNSIZED);
+    let mut next = u32::MAX;
+    for function in functions.iter_mut().rev() {
+        function.size &= !LOCAL;
+        if function.size == 0 {
+            function.size = (next - function.start).min(MAX_UNSIZED);
+        }
+        next = function.start;
     }
     (!functions.is_empty()).then_some((strings, functions))
+}
+
+/// Set in the size of functions that are not global while they are sorted; no function has 2 GB.
+const LOCAL: u32 = 1 << 31;
+
+/// Visits the functions of the symbol table of `bytes` bytes at `begin` in the file.
+fn each_function(
+    begin: u64,
+    bytes: u64,
+    endian: Endianness,
+    read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
+    mut visit: impl FnMut(Function),
+) -> io::Result<()> {
+    const ENTRY: usize = size_of::<elf::Sym64<Endianness>>();
+    let mut buffer = [0; ENTRIES_AT_ONCE * ENTRY];
+    let mut done = 0;
+    while done < bytes / ENTRY as u64 * ENTRY as u64 {
+        let length = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(buffer.len()) / ENTRY * ENTRY;
+        let piece = buffer.get_mut(..length).unwrap_or_default();
+        read(begin.saturating_add(done), piece)?;
+        done += length as u64;
+        for entry in piece.as_chunks::<ENTRY>().0 {
+            let Ok((symbol, _)) = object::pod::from_bytes::<elf::Sym64<Endianness>>(entry) else { continue };
+            let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+            if !is_code || symbol.is_undefined(endian) {
+                continue;
+            }
+            let address = |value: u64| u32::try_from(value).ok();
+            if let (Some(start), Some(size)) =
+                (address(symbol.st_value(endian)), address(symbol.st_size(endian)))
+            {
+                let size = (size & !LOCAL) | if symbol.st_bind() == elf::STB_GLOBAL { 0 } else { LOCAL };
+                visit(Function { start, size, name: symbol.st_name(endian) });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn file_build_id<'d, R: ReadRef<'d>>(

@@ -8,14 +8,14 @@
 //! Sources: DWARF 5, chapter 6.4; System V ABI for AMD64, figure 3.36 (register numbers).
 
 use gimli::{
-    CfaRule, EhFrame, EhFrameHdr, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow,
+    CfaRule, EhFrame, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule,
+    UnwindContext, UnwindExpression, UnwindTableRow,
 };
-use stackwalk::{NativeRegisters, NativeStop, StackCopy};
+use stackwalk::{Memory, NativeRegisters, NativeStop, StackCopy};
 
-use super::image::Tables;
+use super::tables::{Section, Tables};
 
-type Slice<'t> = EndianSlice<'t, LittleEndian>;
+pub(super) type Slice<'t> = EndianSlice<'t, LittleEndian>;
 type Row = UnwindTableRow<usize>;
 
 /// DWARF numbers of the registers a callee keeps, in the order of [`Rule::saved`]; the last is the return address.
@@ -68,6 +68,7 @@ pub enum NoRule {
 #[derive(Debug, Default)]
 pub struct Unwinder {
     context: Box<UnwindContext<usize>>,
+    section: Section,
 }
 
 impl Unwinder {
@@ -75,29 +76,35 @@ impl Unwinder {
     ///
     /// # Errors
     /// [`NoRule`].
-    pub fn rule(&mut self, tables: &Tables, pc: u64) -> Result<Rule, NoRule> {
-        let (row, _) = self.row(tables, pc).ok_or(NoRule::Missing)?;
+    pub fn rule<M: Memory + ?Sized>(&mut self, memory: &M, tables: &Tables, pc: u64) -> Result<Rule, NoRule> {
+        let (row, _) = self.row(memory, tables, pc).ok_or(NoRule::Missing)?;
         reduce(row)
     }
 
     /// First instruction of the function around `pc`, as the tables tell it.
-    pub fn function_start(&self, tables: &Tables, pc: u64) -> Option<u64> {
-        fde(tables, pc).map(|(fde, _)| fde.initial_address())
+    pub fn function_start<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        tables: &Tables,
+        pc: u64,
+    ) -> Option<u64> {
+        self.section.function(memory, tables, pc).map(|(function, ..)| function.initial_address())
     }
 
     /// The caller by a row with expressions.
     ///
     /// # Errors
     /// [`NativeStop`].
-    pub fn run(
+    pub fn run<M: Memory + ?Sized>(
         &mut self,
+        memory: &M,
         tables: &Tables,
         pc: u64,
         registers: &NativeRegisters,
         stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
         let no_rule = NativeStop::NoRule(pc);
-        let (row, section) = self.row(tables, pc).ok_or(no_rule)?;
+        let (row, section) = self.row(memory, tables, pc).ok_or(no_rule)?;
         let evaluate = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
             let expression = expression.get(&section).map_err(|_| no_rule)?;
             run_expression(expression, initial, registers, stack)?.ok_or(no_rule)
@@ -127,21 +134,17 @@ impl Unwinder {
         finish(registers, sp, values)
     }
 
-    fn row<'s, 't>(&'s mut self, tables: &'t Tables, pc: u64) -> Option<(&'s Row, EhFrame<Slice<'t>>)> {
-        let (fde, section) = fde(tables, pc)?;
-        let row = fde.unwind_info_for_address(&section, &tables.bases, &mut self.context, pc).ok()?;
+    fn row<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        tables: &Tables,
+        pc: u64,
+    ) -> Option<(&Row, EhFrame<Slice<'_>>)> {
+        let Self { context, section } = self;
+        let (function, section, bases) = section.function(memory, tables, pc)?;
+        let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
         Some((row, section))
     }
-}
-
-/// The description of the function around `pc`.
-fn fde(tables: &Tables, pc: u64) -> Option<(gimli::FrameDescriptionEntry<Slice<'_>>, EhFrame<Slice<'_>>)> {
-    let header = EhFrameHdr::new(&tables.header, LittleEndian).parse(&tables.bases, 8).ok()?;
-    let mut section = EhFrame::new(&tables.frames, LittleEndian);
-    section.set_address_size(8);
-    let find = EhFrame::cie_from_offset;
-    let fde = header.table()?.fde_for_address(&section, &tables.bases, pc, find).ok()?;
-    Some((fde, section))
 }
 
 fn reduce(row: &Row) -> Result<Rule, NoRule> {
