@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +15,7 @@ use crate::process;
 /// A running collector; dropping it kills it.
 pub struct CollectorProcess {
     child: Child,
+    said: Arc<Mutex<String>>,
 }
 
 impl CollectorProcess {
@@ -32,7 +34,28 @@ impl CollectorProcess {
     /// # Panics
     /// If it does not become ready; shows what it said.
     pub fn start_store(address: &str, directory: &Path) -> (Self, String) {
-        let mut command = Command::new(binaries::tickwalk());
+        Self::start_store_with(Command::new(binaries::tickwalk()), address, directory)
+    }
+
+    /// As [`start_store`](Self::start_store), on a file system of its own of `bytes`, which is mounted on `disk` and
+    /// holds the store. `None` if processes here may not have mounts of their own.
+    ///
+    /// # Panics
+    /// As [`start_store`](Self::start_store).
+    pub fn start_store_on_small_disk(address: &str, disk: &Path, bytes: u64) -> Option<(Self, String)> {
+        let mut trial = Command::new("unshare");
+        trial.args(["-Urm", "true"]).stderr(Stdio::null());
+        if !trial.status().is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        let script = r#"mount -t tmpfs -o size="$1" small "$2" && shift 2 && exec "$@""#;
+        command.args(["-Urm", "sh", "-c", script, "sh"]).arg(bytes.to_string()).arg(disk);
+        command.arg(binaries::tickwalk());
+        Some(Self::start_store_with(command, address, &disk.join("store")))
+    }
+
+    fn start_store_with(mut command: Command, address: &str, directory: &Path) -> (Self, String) {
         command.args(["collect", "--listen", address, "--http", "127.0.0.1:0", "--store"]).arg(directory);
         command.env("NO_COLOR", "1");
         let (collector, said) = Self::ready(command);
@@ -51,8 +74,30 @@ impl CollectorProcess {
             assert!(length > 0, "the collector ended: {said}");
         }
         // Whoever writes to a pipe nobody reads would stop one day.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        (Self { child }, said)
+        let later = Arc::new(Mutex::new(String::new()));
+        let collected = Arc::clone(&later);
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let mut said = collected.lock().expect("nobody panics with it");
+                said.push_str(&line);
+                said.push('\n');
+            }
+        });
+        (Self { child, said: later }, said)
+    }
+
+    /// What it has said since it was ready.
+    ///
+    /// # Panics
+    /// If a thread that held it panicked.
+    pub fn said(&self) -> String {
+        self.said.lock().expect("nobody panics with it").clone()
+    }
+
+    /// `path` as the collector sees it, which may have mounts of its own.
+    pub fn sees(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Ends it as a crash would: with SIGKILL.
