@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +15,7 @@ use crate::process;
 /// A running collector; dropping it kills it.
 pub struct CollectorProcess {
     child: Child,
+    said: Arc<Mutex<String>>,
 }
 
 impl CollectorProcess {
@@ -46,9 +48,31 @@ impl CollectorProcess {
         variables: &[(&str, &str)],
     ) -> (Self, String) {
         let mut command = Command::new(binaries::tickwalk());
+        command.envs(variables.iter().copied());
+        Self::run_store(command, address, directory, more)
+    }
+
+    /// As [`start_store`](Self::start_store), on a file system of its own of `bytes`, which is mounted on `disk` and
+    /// holds the store. `None` if processes here may not have mounts of their own.
+    ///
+    /// # Panics
+    /// As [`start_store`](Self::start_store).
+    pub fn start_store_on_small_disk(address: &str, disk: &Path, bytes: u64) -> Option<(Self, String)> {
+        let mut trial = Command::new("unshare");
+        trial.args(["-Urm", "true"]).stderr(Stdio::null());
+        if !trial.status().is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        let script = r#"mount -t tmpfs -o size="$1" small "$2" && shift 2 && exec "$@""#;
+        command.args(["-Urm", "sh", "-c", script, "sh"]).arg(bytes.to_string()).arg(disk);
+        command.arg(binaries::tickwalk());
+        Some(Self::run_store(command, address, &disk.join("store"), &[]))
+    }
+
+    fn run_store(mut command: Command, address: &str, directory: &Path, more: &[&str]) -> (Self, String) {
         command.args(["collect", "--listen", address, "--http", "127.0.0.1:0", "--store"]).arg(directory);
-        command.args(more).envs(variables.iter().copied());
-        command.env("NO_COLOR", "1");
+        command.args(more).env("NO_COLOR", "1");
         let (collector, said) = Self::ready(command);
         let http = said.split("http=127.0.0.1:").nth(1).expect("the address of the HTTP server");
         let port: String = http.chars().take_while(char::is_ascii_digit).collect();
@@ -65,8 +89,30 @@ impl CollectorProcess {
             assert!(length > 0, "the collector ended: {said}");
         }
         // Whoever writes to a pipe nobody reads would stop one day.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        (Self { child }, said)
+        let later = Arc::new(Mutex::new(String::new()));
+        let collected = Arc::clone(&later);
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let mut said = collected.lock().expect("nobody panics with it");
+                said.push_str(&line);
+                said.push('\n');
+            }
+        });
+        (Self { child, said: later }, said)
+    }
+
+    /// What it has said since it was ready.
+    ///
+    /// # Panics
+    /// If a thread that held it panicked.
+    pub fn said(&self) -> String {
+        self.said.lock().expect("nobody panics with it").clone()
+    }
+
+    /// `path` as the collector sees it, which may have mounts of its own.
+    pub fn sees(&self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Ends it as a crash would: with SIGKILL.

@@ -1,11 +1,13 @@
 //! A collector with a store: several JVMs at once, a change that is found, a crash survived.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 
-use java_tests::collector::CollectorProcess;
-use java_tests::{Jdk, Workload, binaries, on_every_jdk, on_jdk};
+use java_tests::collector::{CollectorProcess, summary_of};
+use java_tests::{Jdk, Workload, binaries, on_every_jdk, on_jdk, on_jdks};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -60,6 +62,149 @@ on_every_jdk! {
         let threads = ask(&["query", "threads", &store, "--with", "limit=1000"]);
         let sum: u64 = rows(&threads, "threads").iter().filter_map(|row| row["cpu_ns"].as_u64()).sum();
         assert_eq!(sum, number("sampled_ns"));
+    }
+}
+
+/// Two JVMs of different versions, one collector killed with SIGKILL under both of them. In the end each of their
+/// threads has in the store, to the nanosecond, what its own agent's account says, which that agent also wrote to a file.
+#[test]
+fn a_killed_collector_has_each_thread_of_two_jvms_whole() {
+    on_jdk(17, |old: &Jdk| on_jdk(25, |new: &Jdk| whole_threads([old, new])));
+}
+
+fn whole_threads(jdks: [&Jdk; 2]) {
+    let directory = tempfile::tempdir().expect("a temporary folder");
+    let address = address(directory.path());
+    let store = directory.path().join("store");
+    let recordings = [17, 25].map(|feature| directory.path().join(format!("{feature}.tickwalk")));
+    let collector = Mutex::new(Some(CollectorProcess::start_store(&address, &store).0));
+    // Both are past their first second before the collector dies, and past their second before it is back.
+    let (deaths, births) = (Barrier::new(2), Barrier::new(2));
+    let run = |jdk: &Jdk, recording: &Path| {
+        let (mut saw_death, mut saw_birth) = (false, false);
+        let options = format!("collector={address},file={},interval=1ms", recording.display());
+        let run = Workload::new("Killed").argument(5).run_with_agent_watched(jdk, &options, |cpu_ns| {
+            if cpu_ns > SECOND && !saw_death {
+                saw_death = true;
+                if deaths.wait().is_leader() {
+                    collector.lock().expect("no panic").take().expect("running").crash();
+                }
+            }
+            if cpu_ns > 2 * SECOND && !saw_birth {
+                saw_birth = true;
+                if births.wait().is_leader() {
+                    let started = CollectorProcess::start_store(&address, &store).0;
+                    *collector.lock().expect("no panic") = Some(started);
+                }
+            }
+        });
+        assert_eq!(run.exit_code(), 0, "{}", run.stderr);
+        assert!(saw_death && saw_birth);
+    };
+    std::thread::scope(|scope| {
+        for (jdk, recording) in jdks.into_iter().zip(&recordings) {
+            scope.spawn(move || run(jdk, recording));
+        }
+    });
+    collector.into_inner().expect("no panic").expect("restarted").stop();
+    let store = store.display().to_string();
+    let answer = ask(&["query", "statistics", &store]);
+    let processes = rows(&answer, "processes");
+    assert_eq!(processes.len(), 2, "{answer}");
+    for process in processes {
+        assert_eq!(process["state"], "ended", "{process}");
+        assert_eq!(
+            (&process["missing_messages"], &process["unknown_samples"]),
+            (&0.into(), &0.into()),
+            "{process}"
+        );
+        let feature = process["jdk_major"].as_u64().expect("a version");
+        let recording = &recordings[usize::from(feature == 25)];
+        let account = summary_of(recording);
+        assert!(account.complete, "{:?}", account.cpu_ns);
+        let id = format!("process={}", process["process"].as_str().expect("an id"));
+        let answer = ask(&["query", "threads", &store, "--with", "limit=1000", "--with", &id]);
+        let number = |row: &Value, name: &str| row[name].as_i64().expect("a number");
+        let mut stored: Vec<(i64, i64)> =
+            rows(&answer, "threads").iter().map(|row| (number(row, "tid"), number(row, "cpu_ns"))).collect();
+        stored.retain(|(_, cpu_ns)| *cpu_ns > 0);
+        let mut accounted: Vec<(i64, i64)> = Vec::new();
+        for thread in &account.threads {
+            assert_eq!(thread.gap_ns(), 0, "{thread:?}");
+            if thread.sampled_ns > 0 {
+                accounted.push((thread.tid.into(), thread.sampled_ns));
+            }
+        }
+        stored.sort_unstable();
+        accounted.sort_unstable();
+        assert_eq!(stored, accounted, "JDK {feature}");
+        assert!(accounted.len() > 1, "main and at least one thread of the VM: {accounted:?}");
+        let lost: i64 = account.threads.iter().map(|thread| thread.lost_ns).sum();
+        let sampled: i64 = accounted.iter().map(|(_, cpu_ns)| cpu_ns).sum();
+        assert!(sampled + lost > 49 * (SECOND as i64) / 10, "{sampled} {lost}");
+    }
+}
+
+on_jdks! { 17, 25;
+    /// The disk of the store fills up in the middle of a run and has space again before its end: the collector says so
+    /// in one line, the agent merges what waits, and in the end nothing is missing.
+    fn full_disk(jdk) {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        let address = address(directory.path());
+        let disk = directory.path().join("disk");
+        std::fs::create_dir(&disk).expect("a folder to mount on");
+        let small = CollectorProcess::start_store_on_small_disk(&address, &disk, 16 << 20);
+        let Some((collector, http)) = small else {
+            eprintln!("skipped: no mounts in a namespace of its own here");
+            return;
+        };
+        let filler = collector.sees(&disk).join("filler");
+        let (mut filled, mut emptied) = (false, false);
+        let options = format!("collector={address},interval=1ms,window=16k");
+        // The last attempt to connect while the disk is full comes less than 6.4 seconds before the next one.
+        let run = Workload::new("Killed").argument(12).run_with_agent_watched(jdk, &options, |cpu_ns| {
+            if cpu_ns > SECOND && !filled {
+                filled = true;
+                fill(&filler);
+            }
+            if cpu_ns > 4 * SECOND && !emptied {
+                emptied = true;
+                let said = collector.said();
+                let lines = said.lines().filter(|line| line.contains("the disk of the store is full"));
+                let lines: Vec<&str> = lines.filter(|line| line.contains("agents keep their data")).collect();
+                assert_eq!(lines.len(), 1, "one clear line: {said}");
+                std::fs::remove_file(&filler).expect("it was there");
+            }
+        });
+        assert_eq!(run.exit_code(), 0, "{}", run.stderr);
+        assert!(filled && emptied);
+        assert!(run.stderr.contains("samples are kept"), "{}", run.stderr);
+        assert!(collector.said().contains("the store can be written again"), "{}", collector.said());
+        let answer = ask(&["query", "statistics", &http]);
+        let [process] = rows(&answer, "processes") else { panic!("not one process: {answer}") };
+        assert_eq!(process["state"], "ended", "{process}");
+        assert_eq!((&process["missing_messages"], &process["unknown_samples"]), (&0.into(), &0.into()), "{process}");
+        let number = |name: &str| process[name].as_u64().expect("a number");
+        // Where the sampler thread gets no processor, queues may fill; what was sampled must all have arrived.
+        let lost: u64 = process["lost_ns"].as_object().expect("causes").values().filter_map(Value::as_u64).sum();
+        let told = number("sampled_ns") + lost;
+        assert_eq!(number("kernel_ns"), told + number("unfinished_ns"), "{process}");
+        assert_eq!(number("requests"), number("samples"), "{process}");
+        assert!(told > 119 * SECOND / 10, "{process}");
+        collector.stop();
+    }
+}
+
+/// Takes all the space there is.
+fn fill(path: &Path) {
+    let mut file = File::create(path).expect("a file on the small disk");
+    let mut block = vec![0; 1 << 20];
+    // The last bytes go one page at a time.
+    while !block.is_empty() {
+        if let Err(error) = file.write_all(&block) {
+            assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+            block.truncate(if block.len() > 4096 { 4096 } else { 0 });
+        }
     }
 }
 

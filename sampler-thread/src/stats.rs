@@ -140,7 +140,7 @@ impl StatisticsDue {
     /// Some kilobyte, and 30 bytes for each thread: what one busy processor yields in ten seconds makes it a byte a
     /// sample.
     const SAMPLES_OF_WHOLE: u64 = 1000;
-    const LONGEST_WHOLE_S: u64 = 30;
+    const LONGEST_WHOLE_S: u64 = 60;
 
     /// Another second is over, and this many samples were taken so far.
     pub fn after_round(&mut self, samples: u64) -> Due {
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn statistics_come_with_the_samples_and_never_stay_away() {
-        assert_eq!(in_a_minute(0), (10, 2));
-        assert_eq!(in_a_minute(10), (10, 2));
+        assert_eq!(in_a_minute(0), (11, 1));
+        assert_eq!(in_a_minute(10), (11, 1));
         assert_eq!(in_a_minute(100), (54, 6));
         assert_eq!(in_a_minute(10_000), (0, 60));
     }

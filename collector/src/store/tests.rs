@@ -209,6 +209,13 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     assert_eq!(error, StoreError::Full);
     assert_eq!(store.status().failing, Some(StoreError::Full));
     assert!(append(&store, &agent, std::slice::from_ref(&message)).is_err(), "still full");
+    // An agent that comes back repeats what is stored; it is no reason to call it well again.
+    let known = agent_again(&agent);
+    for _ in 0..3 {
+        let answer = append(&store, &agent, std::slice::from_ref(&known));
+        assert!(matches!(answer, Ok(_) | Err(StoreError::Full)), "{answer:?}");
+        assert_eq!(store.status().failing, Some(StoreError::Full));
+    }
     let stored = |store: &Store| sums(store, 0..86_400).values().sum::<u64>() / INTERVAL_NS;
     assert_eq!(stored(&store), kept, "what was acknowledged, and nothing else");
     limit.store(u64::MAX, Ordering::Relaxed);
@@ -219,6 +226,11 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     store.close().expect("last fold");
     let store = Store::open(directory.path(), Retention::default()).expect("store after a full disk");
     assert_eq!(stored(&store), kept);
+}
+
+/// The first message of `agent` once more.
+fn agent_again(agent: &Agent) -> (u64, Vec<u8>) {
+    Agent { hello: agent.hello.clone(), sequence: 0 }.hello()
 }
 
 fn samples_in(framed: &[u8]) -> u64 {

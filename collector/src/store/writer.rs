@@ -125,16 +125,20 @@ fn is_full(shared: &Shared) -> bool {
 fn commit(shared: &Shared, appends: Vec<Append>) {
     let began = Instant::now();
     let counters = &shared.counters;
+    let is_failing = shared.failing.lock().is_some();
     let result = shared.current().and_then(|partition| {
-        journal(&partition, &appends)?;
-        Ok(partition)
+        let written = journal(&partition, &appends, is_failing)?;
+        Ok((written, partition))
     });
     // Relaxed, here and below: counters for people.
     counters.commits.fetch_add(1, Ordering::Relaxed);
     counters.commit_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
     match result {
-        Ok(partition) => {
-            settle(shared, Ok(()));
+        Ok((written, partition)) => {
+            // Where nothing was new, nothing is known of the disk but that a trial fits.
+            if written == Written::Messages {
+                settle(shared, Ok(()));
+            }
             for (session, bytes, messages, reply) in appends {
                 counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let mut fresh = Vec::new();
@@ -167,8 +171,17 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
     }
 }
 
-/// Writes the messages that are new to the journal.
-fn journal(partition: &Partition, appends: &[Append]) -> Result<(), StoreError> {
+/// What went to the journal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Messages,
+    Nothing,
+}
+
+/// Writes the messages that are new to the journal. If there are none and the store is failing, a trial is written: an
+/// agent that comes back begins with a message that was stored long ago, and is turned away with it, not with the
+/// samples that follow, so that it waits longer each time.
+fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Result<Written, StoreError> {
     let head = partition.head.read();
     if head.open_samples >= MOST_SAMPLES {
         return Err(StoreError::Behind);
@@ -193,7 +206,10 @@ fn journal(partition: &Partition, appends: &[Append]) -> Result<(), StoreError> 
         }
     }
     drop(head);
-    if groups.is_empty() { Ok(()) } else { retried(partition, || partition.journal(&groups)) }
+    if !groups.is_empty() || is_failing {
+        retried(partition, || partition.journal(&groups))?;
+    }
+    Ok(if groups.is_empty() { Written::Nothing } else { Written::Messages })
 }
 
 fn fold(shared: &Shared) -> Result<(), StoreError> {

@@ -2,7 +2,7 @@
 //!
 //! Problem: collectors are restarted, networks fail, and neither may cost the profiled program anything.
 //! Approach: connect, introduce, send what the window holds, take acknowledgements; on any error start over after a
-//! pause that doubles up to ten seconds.
+//! pause that doubles up to ten seconds, until a collector takes something.
 //! Invariant: the thread ends when the session has ended and everything is acknowledged, or when the session has ended
 //! and the collector does not answer.
 
@@ -76,12 +76,14 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
     while !window.done() {
         let ended = match open(target, window, wake) {
             Ok(mut open) => {
-                pauses = Pauses::new();
-                if told.take().is_some() {
-                    tracing::info!("collector={target} answers again");
-                }
                 connected_before = true;
-                open.serve(window, wake)
+                // A collector that welcomes and then takes nothing, as one with a full disk may, has not recovered.
+                open.serve(window, wake, || {
+                    pauses = Pauses::new();
+                    if told.take().is_some() {
+                        tracing::info!("collector={target} answers again");
+                    }
+                })
             }
             Err(error) => Err(error),
         };
@@ -161,7 +163,13 @@ fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, Lin
 }
 
 impl Open {
-    fn serve(&mut self, window: &Window, wake: &UnixStream) -> Result<(), LinkError> {
+    /// Sends what the window holds; `taken` is called when the collector has taken something.
+    fn serve(
+        &mut self,
+        window: &Window,
+        wake: &UnixStream,
+        mut taken: impl FnMut(),
+    ) -> Result<(), LinkError> {
         let mut chunk = Vec::new();
         loop {
             while window.next_chunk(&mut chunk) {
@@ -191,6 +199,7 @@ impl Open {
                 self.receive()?;
                 if let Some(sequence) = self.acknowledged()? {
                     window.acknowledge(sequence);
+                    taken();
                 }
             }
         }
