@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
+use sampler_thread::code_freeing::CodeFreeing;
 use sampler_thread::delivery::{Delivery, Target, TlsError};
 use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::tuning::Tuning;
@@ -253,8 +254,14 @@ impl Session {
         }
         let detector = Detector::choose(&hotspot, memory, hears_pauses);
         tracing::info!("class unloading is detected by: {}", detector.name());
-        let unloading =
-            Arc::new(Unloading::new(detector, options.pause_budget, cycles, jni.permanent_loaders()));
+        let freeing = CodeFreeing::choose(&hotspot, memory);
+        let unloading = Arc::new(Unloading::new(
+            detector,
+            freeing,
+            options.pause_budget,
+            cycles,
+            jni.permanent_loaders(),
+        ));
         let hotspot = Arc::new(hotspot);
         let host = SampledProcess {
             registry: Arc::clone(&registry),

@@ -12,6 +12,7 @@ pub mod account;
 pub mod batch;
 pub mod budget;
 pub mod clock;
+pub mod code_freeing;
 pub mod delivery;
 pub mod host;
 pub mod intern;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use stackwalk::{HotSpot, LoadedBy, Memory, Method};
 
+use crate::code_freeing::CodeMark;
 use crate::unloading::{Observation, Unloading};
 
 /// The present mark and the time it is known for.
@@ -21,13 +22,14 @@ pub(crate) struct Lifetime {
     since: u64,
     /// And was still the same after these ticks.
     until: u64,
+    code: CodeMark,
     /// `ClassLoaderData` of loaders that were recognised as permanent.
     permanent: Vec<u64>,
 }
 
 impl Lifetime {
     pub fn new(unloading: Arc<Unloading>) -> Self {
-        Self { unloading, mark: None, since: 0, until: 0, permanent: Vec::new() }
+        Self { unloading, mark: None, since: 0, until: 0, code: CodeMark::default(), permanent: Vec::new() }
     }
 
     /// Reads the mark; true if it moved (or is unknown), which ends what was certain.
@@ -39,6 +41,8 @@ impl Lifetime {
         }
         moved |= self.apply(self.unloading.observe(memory));
         self.until = before;
+        let code = self.unloading.code_mark(memory);
+        self.code.note(code, self.unloading.ticks());
         moved
     }
 
@@ -66,9 +70,10 @@ impl Lifetime {
         self.unloading.ticks()
     }
 
-    /// As [`Unloading::is_code_certain`].
-    pub fn is_code_certain(&self, ticks: u64) -> bool {
+    /// Whether code that ran at `ticks` is where it was: no pause began since, or none that frees code.
+    pub fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
         self.unloading.is_code_certain(ticks)
+            || self.code.is_same_since(ticks, self.unloading.code_mark(memory))
     }
 
     /// Whether the class of `method`, which is alive, can never be unloaded.
@@ -101,6 +106,7 @@ impl Lifetime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code_freeing::CodeFreeing;
     use crate::unloading::Detector;
     use stackwalk::StackCopy;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,7 +121,13 @@ mod tests {
     #[test]
     fn certain_between_two_equal_marks_only() {
         let memory = StackCopy::new(0, &[]);
-        let unloading = Arc::new(Unloading::new(Detector::Pauses, Duration::ZERO, now, Vec::new()));
+        let unloading = Arc::new(Unloading::new(
+            Detector::Pauses,
+            CodeFreeing::default(),
+            Duration::ZERO,
+            now,
+            Vec::new(),
+        ));
         let mut lifetime = Lifetime::new(Arc::clone(&unloading));
         let too_early = now();
         assert!(lifetime.observe(&memory), "the first mark is news");
@@ -138,7 +150,13 @@ mod tests {
     #[test]
     fn without_detector_nothing_is_certain() {
         let memory = StackCopy::new(0, &[]);
-        let unloading = Arc::new(Unloading::new(Detector::Nothing, Duration::ZERO, now, Vec::new()));
+        let unloading = Arc::new(Unloading::new(
+            Detector::Nothing,
+            CodeFreeing::default(),
+            Duration::ZERO,
+            now,
+            Vec::new(),
+        ));
         let mut lifetime = Lifetime::new(unloading);
         lifetime.observe(&memory);
         let sample = now();

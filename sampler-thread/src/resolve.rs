@@ -147,7 +147,7 @@ impl<M: Memory> Resolver<M> {
 
     /// Code that was certainly there at `ticks`, if any code may have been freed since.
     fn restriction(&self, ticks: u64) -> Option<u32> {
-        if self.lifetime.is_code_certain(ticks) {
+        if self.lifetime.is_code_certain(ticks, &self.memory) {
             return None;
         }
         let known = self.known_code.iter().rev().find(|(since, _)| *since <= ticks);
@@ -180,7 +180,7 @@ impl<M: Memory> Resolver<M> {
         let restriction = self.restriction(ticks);
         self.scopes.restrict_to_code_before(restriction);
         let mut stop = self.walk(snapshot);
-        if restriction.is_none() && !self.lifetime.is_code_certain(ticks) {
+        if restriction.is_none() && !self.lifetime.is_code_certain(ticks, &self.memory) {
             // A pause began meanwhile.
             self.scopes.restrict_to_code_before(self.restriction(ticks));
             stop = self.walk(snapshot);

@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 use queue::Histogram;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
+use crate::code_freeing::CodeFreeing;
+
 /// Counters that together count every unloaded class, archived ones apart from the others.
-const COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
+pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
 
 /// What marks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub enum Detector {
 impl Detector {
     /// The best one a VM offers; `events` tells whether pauses will be reported.
     pub fn choose(hotspot: &HotSpot, memory: &impl Memory, events: bool) -> Self {
-        match COUNTERS.map(|name| hotspot.perf_counter(memory, name)) {
+        match CLASS_COUNTERS.map(|name| hotspot.perf_counter(memory, name)) {
             [Some(loaded), Some(shared)] => Self::Counters([loaded, shared]),
             _ if events => Self::Pauses,
             _ => Self::Nothing,
@@ -64,6 +66,7 @@ pub struct Observation {
 /// Shared by the sampler thread and the callbacks of the VM.
 pub struct Unloading {
     detector: Detector,
+    freeing: CodeFreeing,
     budget: Duration,
     ticks: fn() -> u64,
     /// Slots of the VM that hold the loaders which are never unloaded.
@@ -96,12 +99,14 @@ impl Unloading {
     /// With a `budget` of zero no pause waits.
     pub fn new(
         detector: Detector,
+        freeing: CodeFreeing,
         budget: Duration,
         ticks: fn() -> u64,
         permanent_loaders: Vec<u64>,
     ) -> Self {
         Self {
             detector,
+            freeing,
             budget,
             ticks,
             permanent_loaders,
@@ -138,6 +143,11 @@ impl Unloading {
             Detector::Nothing => None,
         };
         Observation { ticks: (self.ticks)(), mark }
+    }
+
+    /// Moves before code is freed; `None` if nothing tells.
+    pub fn code_mark(&self, memory: &impl Memory) -> Option<u64> {
+        self.freeing.mark(memory)
     }
 
     /// Whether no pause began after `ticks`: code that ran then is where it was.
@@ -244,7 +254,8 @@ mod tests {
 
     fn unloading(budget: Duration) -> Unloading {
         static TICKS: AtomicU64 = AtomicU64::new(1);
-        Unloading::new(Detector::Pauses, budget, || TICKS.fetch_add(1, Ordering::Relaxed), Vec::new())
+        let none = CodeFreeing::default();
+        Unloading::new(Detector::Pauses, none, budget, || TICKS.fetch_add(1, Ordering::Relaxed), Vec::new())
     }
 
     #[test]

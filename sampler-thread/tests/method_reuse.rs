@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use fixture::{Fixture, Thread};
 use proto::v1::Dictionary;
+use sampler_thread::code_freeing::CodeFreeing;
 use sampler_thread::intern::{Dictionaries, append};
 use sampler_thread::resolve::{Resolved, Resolver};
 use sampler_thread::self_test::Trust;
@@ -86,7 +87,13 @@ impl Scene {
         let methods: Vec<Method> = frames.filter_map(|frame: Frame| frame.method()).collect();
         let old = *methods.last().expect("frames");
         let new = *methods.iter().find(|method| **method != old).expect("two methods");
-        let unloading = Arc::new(Unloading::new(Detector::Pauses, Duration::ZERO, now, Vec::new()));
+        let unloading = Arc::new(Unloading::new(
+            Detector::Pauses,
+            CodeFreeing::default(),
+            Duration::ZERO,
+            now,
+            Vec::new(),
+        ));
         let (replaced, ambush) = (Cell::new(false), Cell::new(false));
         let process = Process { fixture, old, new, replaced, ambush, unloading: Arc::clone(&unloading) };
         let process: &'static Process = Box::leak(Box::new(process));

@@ -80,6 +80,48 @@ fn a_native_thread_without_a_copy_is_cut_not_whole() {
     assert_eq!(walks::as_text(&hotspot, &fixture, &frames, stop), "native code\ngap\ncopy_end\n");
 }
 
+/// Frames of a thread that stands `offset` bytes into a routine at 0x800 without tables, while 0x105 follows a call of
+/// `target`.
+fn in_assembler(offset: u64, target: u32) -> (String, Stop) {
+    let mut fixture = fixture::Fixture::load(&fixture::all()[0]);
+    let mut call = vec![0xe8];
+    call.extend(target.wrapping_sub(0x105).to_le_bytes());
+    fixture.regions.insert(0x100, call);
+    let hotspot = fixture.hotspot();
+    let mut cache = Box::new(ScopeCache::new());
+    let tables = |registers: &NativeRegisters| match registers.pc {
+        0x105 => Ok(NativeRegisters { pc: 0x200, sp: registers.sp + 16, ..*registers }),
+        0x200 => Err(NativeStop::Root),
+        pc => Err(NativeStop::NoRule(pc)),
+    };
+    let capture = stackwalk::Capture {
+        pc: 0x800 + offset,
+        sp: 0x7000,
+        stack_low: 0x7000,
+        stack_high: 0x8000,
+        ..stackwalk::Capture::ZERO
+    };
+    let mut stack = vec![0; 0x1000];
+    stack[..8].copy_from_slice(&0x105_u64.to_le_bytes());
+    let mut native = Always(tables, 0);
+    let (frames, stop) = walks::walk_through(&hotspot, &fixture, &mut cache, &mut native, &capture, &stack);
+    (walks::as_text(&hotspot, &fixture, &frames, stop), stop)
+}
+
+#[test]
+fn assembler_without_tables_is_left_by_a_return_address_that_proves_itself() {
+    for offset in [0, 0x40, 0x300] {
+        let (text, stop) = in_assembler(offset, 0x800);
+        assert_eq!((stop, text.contains("gap")), (Stop::EndOfStack, false), "{offset:#x}: {text}");
+        assert_eq!(text.lines().filter(|line| *line == "native code").count(), 3);
+    }
+    // The call leads elsewhere: behind the pc, too far before it, into code with tables.
+    for target in [0x850, 0x10, 0x200] {
+        let (text, stop) = in_assembler(0x40, target);
+        assert!(text.contains("gap") && stop != Stop::EndOfStack, "{target:#x}: {text}");
+    }
+}
+
 #[test]
 fn a_native_thread_ends_at_its_root() {
     let fixture = fixture::Fixture::load(&fixture::all()[0]);

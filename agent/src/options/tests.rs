@@ -117,7 +117,7 @@ fn a_collector_beyond_this_machine() {
 #[test]
 fn hooks_add_up() {
     let options = Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
-    assert_eq!(options.debug.probe, Probe { stops: true, shifted_walks: 100 });
+    assert_eq!(options.debug.probe, Probe { stops: true, shifted_walks: 100, times: false });
     assert!(options.debug.broken_layout);
     let form = debug_options::FORM;
     for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {

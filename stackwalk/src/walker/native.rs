@@ -7,6 +7,7 @@
 //! or the tables end, a [`Frame::Gap`] stands for what is missing and no Java frame is lost.
 
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use crate::arch::{CallTarget, call_before};
 use crate::frame::Frame;
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::BlobKind;
@@ -19,6 +20,12 @@ use crate::stop::Stop;
 /// Wrappers and stubs set the anchor with sp as it is at the call, the interpreter after two words and its
 /// arguments (`MacroAssembler::call_VM_base`); more means that frames of a stub called by the VM lie in between.
 const ANCHOR_SLACK: u64 = 256;
+
+/// Longest routine of libjvm without unwind tables, generously: `_Copy_arrayof_conjoint_bytes` has 352 bytes.
+const ASSEMBLER_REACH: u64 = 1024;
+
+/// Bytes of `call` with a distance, the only call between functions of one library.
+const DIRECT_CALL_BYTES: usize = 5;
 
 /// What a native stretch leads to, towards the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +68,10 @@ impl<M: Memory> Walk<'_, M> {
         let Some(native) = self.native.as_deref_mut() else {
             return Err(Stop::NativeCode(cursor.pc));
         };
-        let found = native.caller(&self.registers, interrupted, &self.stack);
+        let found = match native.caller(&self.registers, interrupted, &self.stack) {
+            Err(stop @ NativeStop::NoRule(_)) if interrupted => self.caller_of_assembler().ok_or(stop),
+            found => found,
+        };
         let next = match found {
             Ok(caller) if self.hotspot.is_code(caller.pc) => self.java_below(cursor, &caller),
             Ok(caller) if self.is_astray(cursor, caller.sp) => Found::Lost(self.after_gap(cursor)),
@@ -78,6 +88,29 @@ impl<M: Memory> Walk<'_, M> {
         Ok(match next {
             Found::Next(next) => Step { emit: Emit::One(frame), next },
             Found::Lost(next) => Step { emit: Emit::Two(frame, Frame::Gap { place: cursor.place() }), next },
+        })
+    }
+
+    /// The caller of a small assembler routine without unwind tables (`SpinPause`, `_Copy_*` of libjvm).
+    ///
+    /// These never move sp. The return address on top proves itself: the call before it leads to where the pc is or a
+    /// little before it, and no table describes that place either.
+    /// Source: `os_cpu/linux_x86/linux_x86_64.S` (JDK 11, 17), `copy_linux_x86_64.S` and others (21, 25).
+    fn caller_of_assembler(&mut self) -> Option<NativeRegisters> {
+        let NativeRegisters { pc, sp, .. } = self.registers;
+        let returns = self.stack.word(sp)?;
+        let mut code = [0; DIRECT_CALL_BYTES];
+        self.memory.read(returns.checked_sub(DIRECT_CALL_BYTES as u64)?, &mut code).ok()?;
+        let Some(CallTarget::Known(target)) = call_before(&code, returns) else { return None };
+        if pc.checked_sub(target).is_none_or(|distance| distance > ASSEMBLER_REACH) {
+            return None;
+        }
+        let routine = NativeRegisters { pc: target, ..self.registers };
+        let described = self.native.as_deref_mut()?.caller(&routine, true, &self.stack);
+        matches!(described, Err(NativeStop::NoRule(_))).then_some(NativeRegisters {
+            pc: returns,
+            sp: sp.checked_add(8)?,
+            ..self.registers
         })
     }
 
