@@ -106,7 +106,8 @@ impl<'a> Snapshot<'a> {
         let copies = std::iter::from_fn(|| chunk_copy(&mut first)).take(count);
         let whole = head.chunks_whole != 0 && found == count;
         let frozen = if count == 0 { Frozen::NONE } else { Frozen::new(copies, whole) };
-        let name = rest.get(..head.name_bytes as usize).unwrap_or_default();
+        // Behind a chunk that is not there in full stands no name.
+        let name = rest.get(..head.name_bytes as usize).filter(|_| found == count).unwrap_or_default();
         Some(Self { head, stack, frozen, name })
     }
 

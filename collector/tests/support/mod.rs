@@ -286,6 +286,8 @@ fn small_statistics() -> Statistics {
         time_ns: 56_000_000_000,
         threads: vec![account(1, 8, 1_000_000, 6), worker, compiler, ended],
         requests: 11,
+        resolved: 10,
+        failed: vec![Counter { name: "no_registers".into(), count: 1 }],
         samples: 10,
         stops: vec![
             Counter { name: "end_of_stack".into(), count: 8 },
