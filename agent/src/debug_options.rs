@@ -12,8 +12,8 @@ use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 
 /// What values look like, for the message to the user.
-pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, retune:50ms, stops, walk-times, \
-                        shift:N or broken-layout";
+pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, retune:50ms, stops, \
+                        walk-times, shift:N or broken-layout";
 
 /// What experiments hold still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl DebugOptions {
             "queue" => self.queues = sizes(value)?,
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
+            "stall" => self.pace.stall = Some(time()?),
             "retune" => self.retune = Some(time()?),
             "shift" => self.probe.shifted_walks = value.parse().ok()?,
             "stops" if value.is_empty() => self.probe.stops = true,
@@ -95,6 +96,7 @@ mod tests {
         assert_eq!(queues("queue:64/fixed"), Some((64, 64)));
         assert_eq!(queues("queue:16..2048/fixed"), Some((16, 16)));
         assert_eq!(set("drain:5ms").and_then(|options| options.pace.period), Some(Duration::from_millis(5)));
+        assert_eq!(set("stall:5ms").and_then(|options| options.pace.stall), Some(Duration::from_millis(5)));
         assert_eq!(set("retune:50ms").and_then(|options| options.retune), Some(Duration::from_millis(50)));
         assert_eq!(
             set("pause-drain:9ms").and_then(|options| options.pace.pause),

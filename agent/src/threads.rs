@@ -392,12 +392,12 @@ pub struct SampledProcess {
 }
 
 impl Host for SampledProcess {
+    fn drain_begins(&self) {
+        self.registry.inner.lock().periods.drain_begins();
+    }
+
     fn ready(&self) -> Vec<u32> {
-        let used = {
-            let mut inner = self.registry.inner.lock();
-            inner.periods.drain_begins();
-            u32::try_from(inner.entries.len()).unwrap_or(u32::MAX)
-        };
+        let used = u32::try_from(self.registry.inner.lock().entries.len()).unwrap_or(u32::MAX);
         self.registry.shared.ready.take(used).collect()
     }
 

@@ -59,6 +59,21 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
+    /// A sampler that is kept from its work: its helper empties the queues, and the smallest hold what comes between.
+    fn a_late_sampler_loses_nothing(jdk) {
+        let run = busy(6, &["stall:700ms", "queue:16/fixed"]).record(jdk);
+        run.assert_exit_code(0);
+        assert_accounts_match_clocks(&run);
+        let summary = run.summary();
+        assert_eq!(summary.cpu_ns.lost_total(), 0, "{:?}", summary.cpu_ns);
+        assert!(summary.queue.high_water <= 16, "{:?}", summary.queue);
+        let fixed = busy(6, &["stall:700ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
+        assert_accounts_match_clocks(&fixed);
+        assert!(fixed.summary().cpu_ns.lost_total() > 0, "16 entries hold what 700 ms leave: {:?}", fixed.summary().queue);
+    }
+}
+
+on_every_jdk! {
     /// Without hooks nothing is lost, and the smallest queues are enough.
     fn accounts_match_clocks(jdk) {
         let run = busy(5, &[]).record(jdk);

@@ -8,7 +8,7 @@
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
 use proto::v1;
-use queue::{LostCause, LostCounters, Sizer};
+use queue::{LostCause, LostCounters};
 
 use crate::host::ThreadFacts;
 
@@ -27,8 +27,6 @@ pub struct Account {
     clock_ns: u64,
     /// Whether anything changed since the account was last sent.
     pub dirty: bool,
-    /// Decides about the size of the thread's queue.
-    pub sizer: Sizer,
     /// Revision of `facts` that was sent last.
     pub sent_revision: Option<u32>,
     /// Samples when the account was sent last.
@@ -69,7 +67,6 @@ impl Account {
             lost_late: [(0, 0); LateLoss::ALL.len()],
             clock_ns,
             dirty: true,
-            sizer: Sizer::default(),
             sent_revision: None,
             sent_samples: 0,
         }

@@ -1,4 +1,4 @@
-//! What the sampler thread needs from the process it samples.
+//! What the sampler thread and its helper need from the process it samples.
 //!
 //! Problem: threads, timers and slots belong to the agent, where `unsafe` may live; this crate has none.
 //! Approach: the agent implements [`Host`], and hands out shared references to the lock-free parts.
@@ -126,7 +126,9 @@ pub struct UnboundedStack {
 }
 
 /// The process under the profiler.
-pub trait Host: Send {
+pub trait Host: Send + Sync + 'static {
+    /// A drain begins that will walk whatever the queues hold now.
+    fn drain_begins(&self);
     /// Numbers of the slots whose queues may hold requests.
     fn ready(&self) -> Vec<u32>;
     /// The queue of a slot.

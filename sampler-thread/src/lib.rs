@@ -3,7 +3,8 @@
 //! Problem: a signal handler can only leave raw material; walking, naming, accounting and sending need a place where
 //! allocation, faults and blocking are allowed and where no safepoint stops the work.
 //! Approach: a native thread that the VM does not know, fed through lock-free queues (`queue`), which walks copied stacks
-//! (`stackwalk`) and streams messages (`proto`) to files and collectors ([`sink`]).
+//! (`stackwalk`) and streams messages (`proto`) to files and collectors ([`sink`]). A second thread keeps the queues
+//! empty while the first is busy (`intake`).
 //! Invariant: this crate knows neither JNI nor JVMTI and contains no `unsafe`; what belongs to the process comes
 //! through [`host::Host`].
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod code_freeing;
 pub mod delivery;
 pub mod host;
+mod intake;
 pub mod intern;
 mod lifetime;
 pub mod native;
@@ -71,7 +73,7 @@ impl Waker {
 }
 
 impl Sampler {
-    /// Starts the thread; `started` runs on it first, with its kernel thread id.
+    /// Starts the thread and the one that steps in for it; `started` runs on each first, with its kernel thread id.
     ///
     /// # Errors
     /// As [`std::thread::Builder::spawn`].
@@ -81,10 +83,10 @@ impl Sampler {
         memory: M,
         session: SessionFacts,
         destinations: Destinations,
-        started: impl FnOnce(i32) + Send + 'static,
+        started: impl Fn(i32) + Clone + Send + 'static,
     ) -> io::Result<Self>
     where
-        H: Host + 'static,
+        H: Host,
         M: Memory + Send + 'static,
     {
         let (commands, inbox) = channel();
@@ -93,7 +95,7 @@ impl Sampler {
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             started(nix::unistd::gettid().as_raw());
-            Worker::new(host, hotspot, memory, session, destinations).run(&inbox);
+            Worker::new(host, hotspot, memory, session, destinations, started).run(&inbox);
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         Ok(Self { commands, thread: thread? })

@@ -27,6 +27,15 @@ pub struct PaceTuning {
     pub period: Option<Duration>,
     /// Drain for this long, then not at all for as long, and so on.
     pub pause: Option<Duration>,
+    /// Keep the sampler busy with nothing for this long, once a second.
+    pub stall: Option<Duration>,
+}
+
+impl PaceTuning {
+    /// Whether it says when queues are emptied, so that nobody else may.
+    pub fn is_exact(&self) -> bool {
+        self.period.is_some() || self.pause.is_some()
+    }
 }
 
 /// The present pace.
@@ -46,6 +55,15 @@ impl Pace {
     /// Time to sleep before the next drain.
     pub fn period(&self) -> Duration {
         self.period
+    }
+
+    /// Stays away as long as an experiment wants; to be called once a second.
+    pub fn stall(&self) {
+        if let Some(stall) = self.tuning.stall {
+            // The hook's purpose is to be away.
+            #[expect(clippy::disallowed_methods)]
+            std::thread::sleep(stall);
+        }
     }
 
     /// Takes note of a drain that found the fullest queue `fill` percent full.
@@ -91,8 +109,8 @@ mod tests {
 
     #[test]
     fn experiments_fix_and_pause() {
-        let tuning =
-            PaceTuning { period: Some(Duration::from_millis(5)), pause: Some(Duration::from_millis(20)) };
+        let (period, pause) = (Some(Duration::from_millis(5)), Some(Duration::from_millis(20)));
+        let tuning = PaceTuning { period, pause, stall: None };
         let mut pace = Pace::new(tuning);
         pace.after_drain(100);
         assert_eq!(pace.period(), Duration::from_millis(5));

@@ -25,23 +25,39 @@ pub struct Sizes {
     pub lost_after_growth: u64,
     /// Slots whose rings were grown and not yet brought back to the smallest size.
     large: Vec<u32>,
+    /// What decides about the size of each slot's queue.
+    sizers: Vec<Sizer>,
 }
 
 impl Sizes {
     /// Sizing within `range`.
     pub fn new(range: SizeRange) -> Self {
         let largest = range.start.entries() as u64;
-        Self { range, grown: 0, shrunk: 0, largest, high_water: 0, lost_after_growth: 0, large: Vec::new() }
+        Self {
+            range,
+            grown: 0,
+            shrunk: 0,
+            largest,
+            high_water: 0,
+            lost_after_growth: 0,
+            large: Vec::new(),
+            sizers: Vec::new(),
+        }
     }
 
     /// Takes note of a drain of `slot` that found `found` requests, and grows the queue if it lost some.
     ///
     /// Returns how full the queue was found, in percent.
-    pub fn after_drain(&mut self, host: &impl Host, slot: u32, sizer: &mut Sizer, found: usize) -> u32 {
+    pub fn after_drain(&mut self, host: &impl Host, slot: u32, found: usize) -> u32 {
         self.high_water = self.high_water.max(found as u64);
         let queue = host.queue(slot);
         let entries = queue.capacity_entries();
         let lost_full = queue.lost().count(LostCause::QueueFull);
+        let index = slot as usize;
+        if self.sizers.len() <= index {
+            self.sizers.resize_with(index + 1, Sizer::default);
+        }
+        let Some(sizer) = self.sizers.get_mut(index) else { return 0 };
         self.lost_after_growth += sizer.lost_after_growth(lost_full);
         if let Some(size) = sizer.after_drain(self.range, entries, found, lost_full)
             && offer(host, slot, size)
@@ -55,22 +71,16 @@ impl Sizes {
         u32::try_from(found.saturating_mul(100) / entries.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Slots whose queues are larger than they began.
-    pub fn large(&self) -> Vec<u32> {
-        self.large.clone()
-    }
-
-    /// Once a round, for each of [`Sizes::large`]: shrinks the queue if it has been quiet.
-    pub fn after_round(&mut self, host: &impl Host, slot: u32, sizer: &mut Sizer) {
-        let entries = host.queue(slot).capacity_entries();
-        if let Some(size) = sizer.after_round(self.range, entries)
-            && offer(host, slot, size)
-        {
-            self.shrunk += 1;
-            if size == self.range.start {
-                self.large.retain(|&large| large != slot);
-            }
-        }
+    /// Once a round: shrinks queues that are larger than they began and have been quiet.
+    pub fn after_round(&mut self, host: &impl Host) {
+        let Self { range, sizers, shrunk, .. } = self;
+        self.large.retain(|&slot| {
+            let Some(sizer) = sizers.get_mut(slot as usize) else { return false };
+            let size = sizer.after_round(*range, host.queue(slot).capacity_entries());
+            let is_smaller = size.is_some_and(|size| offer(host, slot, size));
+            *shrunk += u64::from(is_smaller);
+            !(is_smaller && size == Some(range.start))
+        });
     }
 
     /// Brings the drained queue of an ended thread back to the smallest size, without waiting for a push.
@@ -82,6 +92,10 @@ impl Sizes {
             self.shrunk += 1;
         }
         self.large.retain(|&large| large != slot);
+        // The slot's counters begin anew with its next owner.
+        if let Some(sizer) = self.sizers.get_mut(slot as usize) {
+            *sizer = Sizer::default();
+        }
     }
 }
 

@@ -7,7 +7,6 @@
 //! Invariant: a dictionary entry leaves before the first sample that names it; an ended thread's account is sent after its
 //! last request was drained.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -21,14 +20,13 @@ use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::budget::Spent;
 use crate::clock;
 use crate::host::{Host, ThreadFacts, UnboundedStack};
+use crate::intake::{Intake, Waiting};
 use crate::intern::Dictionaries;
 use crate::pace::Pace;
-use crate::pool_size::PoolSize;
 use crate::probe::Probing;
 use crate::resolve::{Resolved, Resolver};
 use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
-use crate::sizes::Sizes;
 use crate::snapshot::Snapshot;
 use crate::stats::{Due, StatisticsDue, Stats};
 use crate::ticks::{Reading, TickClock};
@@ -74,7 +72,8 @@ pub(crate) enum Command {
 
 /// The state of the thread.
 pub(crate) struct Worker<H: Host, M: Memory> {
-    host: H,
+    host: Arc<H>,
+    intake: Arc<Intake<H>>,
     resolver: Resolver<M>,
     unloading: Arc<Unloading>,
     self_tests: Vec<SelfTest>,
@@ -86,11 +85,9 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     dictionaries: Dictionaries,
     batch: Batch,
     stats: Stats,
-    sizes: Sizes,
-    pool_size: PoolSize,
     pace: Pace,
-    /// Requests out of their queues, with their slots, whose stacks are still to be walked.
-    collected: VecDeque<(u32, Request)>,
+    /// Requests that are being walked.
+    taken: Waiting,
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
@@ -111,19 +108,25 @@ impl<H: Host, M: Memory> Worker<H, M> {
         memory: M,
         mut hello: SessionFacts,
         destinations: Destinations,
+        started: impl FnOnce(i32) + Send + 'static,
     ) -> Self {
-        let tick = Tick::look(&host);
+        let host = Arc::new(host);
+        let intake = Arc::new(Intake::new(Arc::clone(&host)));
+        // An experiment that says when queues are emptied means it.
+        if !host.pace().is_exact() {
+            intake.start(started);
+        }
+        let tick = Tick::look(&*host);
         // What was measured beats what the kernel says of itself.
         hello.kernel_tick_ns = if tick.ns == 0 { hello.kernel_tick_ns } else { tick.ns };
-        let clock = TickClock::new(now(&host));
+        let clock = TickClock::new(now(&*host));
         let unloading = host.unloading();
         let (trust, self_tests) = host.self_tests();
         let tuner = Tuner::new(host.tuning(), hello.kernel_tick_ns, host.processors(), Spent::default());
         let mut worker = Self {
-            sizes: Sizes::new(host.queue_sizes()),
-            pool_size: PoolSize::default(),
+            intake,
             pace: Pace::new(host.pace()),
-            collected: VecDeque::new(),
+            taken: Waiting::new(),
             clock,
             probing: Probing::new(host.probe()),
             compares_walks: host.compares_walks(),
@@ -157,6 +160,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         let mut next_hook = self.tuner.hook().map(|period| Instant::now() + period);
         loop {
+            self.intake.work_ends();
             let command = commands.recv_timeout(self.pace.period());
             let is_paused = self.pace.is_paused(self.pace.period());
             if !is_paused {
@@ -190,6 +194,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
             }
             self.retire_ended();
             if now >= next_statistics {
+                self.intake.work_begins();
+                self.pace.stall();
                 self.virtual_threads.refill();
                 self.shrink_memory();
                 self.tune();
@@ -210,20 +216,23 @@ impl<H: Host, M: Memory> Worker<H, M> {
 
     /// Empties every queue that has requests, then walks what they held.
     fn drain(&mut self) {
-        self.clock.read(now(&self.host));
+        self.clock.read(now(&*self.host));
         let asked = self.unloading.drain_begins();
         self.resolver.begin_drain();
+        self.host.drain_begins();
         let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
         let before = self.stats.requests;
-        let fullest = self.collect();
-        self.resolve_collected(start);
+        if self.intake.collect() > 0 {
+            self.intake.work_begins();
+            self.resolve_waiting(start);
+        }
         let requests = self.stats.requests - before;
         if requests > 0 {
             self.stats.drains_cpu_ns += clock::own_cpu_nanos().saturating_sub(start_cpu_ns);
             self.stats.drain_ns.record(elapsed_ns(start));
             self.stats.drain_requests.record(requests);
         }
-        self.pace.after_drain(fullest);
+        self.pace.after_drain(self.intake.take_fullest());
         if !self.unbounded.is_empty() {
             self.host.bound_stacks(&self.unbounded);
             self.unbounded.clear();
@@ -231,49 +240,38 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.unloading.drained(asked);
     }
 
-    /// Moves what every ready queue holds into [`Worker::collected`]; returns how full the fullest was, in percent.
-    fn collect(&mut self) -> u32 {
-        let slots = self.host.ready();
-        let before = self.collected.len();
-        let fullest = slots.into_iter().map(|slot| self.collect_slot(slot)).max();
-        self.pool_size.after_drain(self.host.pool(), (self.collected.len() - before) as u64);
-        fullest.unwrap_or(0)
-    }
-
-    /// Empties the queue of `slot` into [`Worker::collected`]; returns how full it was, in percent.
-    fn collect_slot(&mut self, slot: u32) -> u32 {
-        self.open_account(slot);
-        let before = self.collected.len();
-        if let Some(mut drain) = self.host.queue(slot).try_drain() {
-            self.collected.extend(std::iter::from_fn(|| drain.next()).map(|request| (slot, request)));
-            if let Some(left) = drain.take_retired() {
-                self.host.give_back_ring(left);
-            }
-        }
-        let found = self.collected.len() - before;
-        self.stats.requests += found as u64;
-        match self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
-            Some(account) => self.sizes.after_drain(&self.host, slot, &mut account.sizer, found),
-            None => 0,
-        }
-    }
-
-    /// Walks the stacks of collected requests, and collects again where that takes long: a walk that has to read a
-    /// symbol table first must not make the small queues overflow.
-    fn resolve_collected(&mut self, start: Instant) {
+    /// Walks the stacks of the requests that wait, and of those that come meanwhile, up to [`LONGEST_DRAIN`].
+    ///
+    /// What waited at the start is walked in any case. Queues are emptied in between: a walk that has to read a symbol
+    /// table first must not make small ones overflow.
+    fn resolve_waiting(&mut self, start: Instant) {
         let mut collected = start;
-        while let Some((slot, request)) = self.collected.pop_front() {
-            self.take(slot, &request);
-            let now = Instant::now();
-            if now - collected >= COLLECT_PERIOD && now - start < LONGEST_DRAIN {
-                self.collect();
-                collected = now;
+        loop {
+            let mut taken = std::mem::take(&mut self.taken);
+            self.intake.take(&mut taken);
+            if taken.is_empty() {
+                self.taken = taken;
+                return;
+            }
+            for (slot, request) in taken.drain(..) {
+                self.open_account(slot);
+                self.take(slot, &request);
+                let now = Instant::now();
+                if now - collected >= COLLECT_PERIOD {
+                    self.intake.collect();
+                    collected = now;
+                }
+            }
+            self.taken = taken;
+            if start.elapsed() >= LONGEST_DRAIN {
+                return;
             }
         }
     }
 
     fn take(&mut self, slot: u32, request: &Request) {
         let start = Instant::now();
+        self.stats.requests += 1;
         let (resolved, virtual_thread) = self.walk(slot, request);
         let time_ns = self.clock.nanos(request.ticks);
         self.stats.walk_ns.record(elapsed_ns(start));
@@ -385,9 +383,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
             let slot = facts.slot;
             self.account_for(&facts);
             // The thread pushed its last request before it was listed as ended.
-            self.collect_slot(slot);
-            self.resolve_collected(Instant::now());
-            self.sizes.after_end(&self.host, slot);
+            self.intake.collect_slot(slot);
+            self.resolve_waiting(Instant::now());
+            self.intake.with_state(|host, state| state.sizes.after_end(host, slot));
             let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else {
                 continue;
             };
@@ -404,13 +402,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    fn shrink_memory(&mut self) {
-        self.pool_size.after_round(&self.host);
-        for slot in self.sizes.large() {
-            if let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) {
-                self.sizes.after_round(&self.host, slot, &mut account.sizer);
-            }
-        }
+    fn shrink_memory(&self) {
+        self.intake.with_state(|host, state| {
+            state.pool_size.after_round(host);
+            state.sizes.after_round(host);
+        });
     }
 
     /// Sends what waits: dictionary first, then samples.
@@ -436,6 +432,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// The orderly end: everything that is queued, the last accounts, goodbye.
     fn finish(&mut self, reason: &'static str) {
         self.drain();
+        while self.intake.collect() > 0 {
+            self.resolve_waiting(Instant::now());
+        }
         self.retire_ended();
         if let Some(probing) = &self.probing {
             probing.report();
@@ -443,6 +442,12 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();
+    }
+}
+
+impl<H: Host, M: Memory> Drop for Worker<H, M> {
+    fn drop(&mut self) {
+        self.intake.close();
     }
 }
 

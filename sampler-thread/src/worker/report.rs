@@ -53,7 +53,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             // Each time, for requests are the sum of both.
             resolved: self.stats.resolved,
             failed: self.stats.failed(),
-            sampler_cpu_ns: clock::own_cpu_nanos() + self.destinations.cpu_ns(),
+            sampler_cpu_ns: self.own_cpu_ns(),
             process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
             delivery: self.destinations.delivery(),
@@ -72,20 +72,20 @@ impl<H: Host, M: Memory> Worker<H, M> {
         statistics.walk_ns = Some(histogram_message(&self.stats.walk_ns));
         statistics.drain_ns = Some(histogram_message(&self.stats.drain_ns));
         statistics.drain_requests = Some(histogram_message(&self.stats.drain_requests));
-        statistics.queue = Some(v1::QueueStatistics {
+        statistics.queue = Some(self.intake.with_state(|_, state| v1::QueueStatistics {
             capacity_bytes: queue_bytes.used,
             most_bytes: queue_bytes.most,
-            lost_after_growth: self.sizes.lost_after_growth,
-            grown: self.sizes.grown,
+            lost_after_growth: state.sizes.lost_after_growth,
+            grown: state.sizes.grown,
             pool_bytes: pool.service_bytes() as u64,
             pool_exhausted: pool.exhausted(),
-            pool_grown: self.pool_size.grown,
-            pool_shrunk: self.pool_size.shrunk,
-            pool_high_water: self.pool_size.high_water,
-            high_water: self.sizes.high_water,
-            shrunk: self.sizes.shrunk,
-            largest: self.sizes.largest,
-        });
+            pool_grown: state.pool_size.grown,
+            pool_shrunk: state.pool_size.shrunk,
+            pool_high_water: state.pool_size.high_water,
+            high_water: state.sizes.high_water,
+            shrunk: state.sizes.shrunk,
+            largest: state.sizes.largest,
+        }));
         statistics.unloading = Some(self.stats.unloading(&self.unloading));
         statistics.self_tests =
             self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect();

@@ -20,7 +20,7 @@ const MEASURING_NS: u64 = 9_000_000;
 impl<H: Host, M: Memory> Worker<H, M> {
     /// Once a round: the period that processors and budget ask for now.
     pub(super) fn tune(&mut self) {
-        self.tick.look_again(&self.host);
+        self.tick.look_again(&*self.host);
         let processors = if self.tuner.follows_processors() { self.host.processors() } else { 0 };
         let spent = self.spent();
         let (before_ns, shortest_ns) = (self.tuner.period_ns(), self.tuner.shortest_ns());
@@ -42,9 +42,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
         Spent {
             handlers_ns: self.clock.duration_ns(self.stats.handler_ticks).saturating_add(delivered),
             drains_ns: self.stats.drains_cpu_ns,
-            threads_ns: clock::own_cpu_nanos().saturating_add(self.destinations.cpu_ns()),
+            threads_ns: self.own_cpu_ns(),
             process_ns: clock::process_cpu_nanos(),
         }
+    }
+
+    /// CPU time of the profiler's own threads, in nanoseconds.
+    pub(super) fn own_cpu_ns(&self) -> u64 {
+        let others = self.destinations.cpu_ns().saturating_add(self.intake.cpu_ns());
+        clock::own_cpu_nanos().saturating_add(others)
     }
 
     pub(super) fn sampling(&self, timers: &TimerCounts) -> v1::Sampling {

@@ -1,0 +1,201 @@
+//! Where requests wait between their queues and the walk.
+//!
+//! Problem: queues are small, and what the sampler does between two looks at them may take long: a walk that reads a
+//! symbol table, a file that blocks, a processor that others use.
+//! Approach: emptying queues is kept apart from walking. The sampler does both; while it works, a second thread, which
+//! does nothing else, empties the queues whenever the sampler has not for [`LATE`]. As it sleeps nearly always, a busy
+//! machine's scheduler lets it run at once. It sleeps without a period while there is nothing to walk.
+//! Invariant: whoever empties queues holds the lock, and what a queue held is behind everything it held before.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use queue::Request;
+
+use crate::clock;
+use crate::host::Host;
+use crate::pool_size::PoolSize;
+use crate::sizes::Sizes;
+
+/// Name of the second thread, as `ps -T` and `/proc` show it.
+pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
+/// Stack of the second thread, in bytes: it calls little, and its lists are on the heap.
+const THREAD_STACK: usize = 128 << 10;
+
+/// How long the sampler may leave the queues alone while it works: a third of the time in which a thread that always
+/// runs fills the smallest queue at 250 ticks a second.
+const LATE: Duration = Duration::from_millis(20);
+/// Requests that wait at most, 3.5 MB; beyond, they stay in their queues, which grow and then count what is lost.
+const MAX_WAITING: usize = 1 << 16;
+
+/// Requests with the slots they came from.
+pub(crate) type Waiting = VecDeque<(u32, Request)>;
+
+/// Shared by the sampler thread and the one that steps in for it.
+pub(crate) struct Intake<H> {
+    host: Arc<H>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// CPU time of the second thread, in nanoseconds.
+    cpu_ns: AtomicU64,
+}
+
+/// What whoever empties queues knows and changes.
+pub(crate) struct State {
+    waiting: Waiting,
+    /// What the sizing of queues has done.
+    pub(crate) sizes: Sizes,
+    /// What the sizing of the pool has done.
+    pub(crate) pool_size: PoolSize,
+    /// How full the fullest queue was since the sampler asked last, in percent.
+    fullest: u32,
+    emptied: Instant,
+    phase: Phase,
+    /// Whether the second thread sleeps until it is woken.
+    dozing: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The sampler sleeps until its next drain.
+    Resting,
+    /// It walks, names or sends.
+    Working,
+    /// It has ended.
+    Over,
+}
+
+impl<H: Host> Intake<H> {
+    /// Queues and pool of `host`.
+    pub(crate) fn new(host: Arc<H>) -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            sizes: Sizes::new(host.queue_sizes()),
+            pool_size: PoolSize::default(),
+            fullest: 0,
+            emptied: Instant::now(),
+            phase: Phase::Resting,
+            dozing: false,
+        };
+        Self { host, state: Mutex::new(state), changed: Condvar::new(), cpu_ns: AtomicU64::new(0) }
+    }
+
+    /// Empties every queue that has requests; returns how many requests wait now.
+    pub(crate) fn collect(&self) -> usize {
+        let mut state = self.state.lock();
+        state.collect(&*self.host);
+        state.waiting.len()
+    }
+
+    /// Empties the queue of one slot, ready or not.
+    pub(crate) fn collect_slot(&self, slot: u32) {
+        self.state.lock().collect_slot(&*self.host, slot);
+    }
+
+    /// Exchanges what waits for an empty list.
+    pub(crate) fn take(&self, taken: &mut Waiting) {
+        debug_assert!(taken.is_empty());
+        std::mem::swap(&mut self.state.lock().waiting, taken);
+    }
+
+    /// How full the fullest queue was found since the last call, in percent.
+    pub(crate) fn take_fullest(&self) -> u32 {
+        std::mem::take(&mut self.state.lock().fullest)
+    }
+
+    /// What sizing did, and its further steps.
+    pub(crate) fn with_state<T>(&self, act: impl FnOnce(&H, &mut State) -> T) -> T {
+        act(&self.host, &mut self.state.lock())
+    }
+
+    /// The sampler begins what may take long.
+    pub(crate) fn work_begins(&self) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Working;
+        if std::mem::take(&mut state.dozing) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The sampler is about to sleep.
+    pub(crate) fn work_ends(&self) {
+        self.state.lock().phase = Phase::Resting;
+    }
+
+    /// The sampler thread is over: the second one ends.
+    pub(crate) fn close(&self) {
+        self.state.lock().phase = Phase::Over;
+        self.changed.notify_one();
+    }
+
+    /// CPU time of the second thread, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.cpu_ns.load(Ordering::Relaxed)
+    }
+
+    /// The second thread: empties queues when the sampler is late, until [`Intake::close`].
+    fn step_in(&self) {
+        let mut state = self.state.lock();
+        loop {
+            match state.phase {
+                Phase::Over => return,
+                Phase::Resting => {
+                    state.dozing = true;
+                    self.changed.wait(&mut state);
+                    state.dozing = false;
+                }
+                Phase::Working => {
+                    let left = LATE.saturating_sub(state.emptied.elapsed());
+                    if left.is_zero() {
+                        state.collect(&*self.host);
+                    } else {
+                        self.changed.wait_for(&mut state, left);
+                    }
+                }
+            }
+            self.cpu_ns.store(clock::own_cpu_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Starts the second thread; `started` runs on it first, with its kernel thread id. Without it the sampler is alone.
+    pub(crate) fn start(self: &Arc<Self>, started: impl FnOnce(i32) + Send + 'static) {
+        let intake = Arc::clone(self);
+        let builder = std::thread::Builder::new().name(THREAD_NAME.to_owned()).stack_size(THREAD_STACK);
+        let thread = builder.spawn(move || {
+            started(nix::unistd::gettid().as_raw());
+            intake.step_in();
+        });
+        if let Err(error) = thread {
+            tracing::info!("no second thread to empty queues: {error}");
+        }
+    }
+}
+
+impl State {
+    fn collect(&mut self, host: &impl Host) {
+        self.emptied = Instant::now();
+        if self.waiting.len() >= MAX_WAITING {
+            return;
+        }
+        let before = self.waiting.len();
+        for slot in host.ready() {
+            self.collect_slot(host, slot);
+        }
+        self.pool_size.after_drain(host.pool(), (self.waiting.len() - before) as u64);
+    }
+
+    fn collect_slot(&mut self, host: &impl Host, slot: u32) {
+        let before = self.waiting.len();
+        if let Some(mut drain) = host.queue(slot).try_drain() {
+            self.waiting.extend(std::iter::from_fn(|| drain.next()).map(|request| (slot, request)));
+            if let Some(left) = drain.take_retired() {
+                host.give_back_ring(left);
+            }
+        }
+        let found = self.waiting.len() - before;
+        self.fullest = self.fullest.max(self.sizes.after_drain(host, slot, found));
+    }
+}
