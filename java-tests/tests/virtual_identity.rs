@@ -14,6 +14,8 @@ const TASKS: [(&str, &str); 4] = [
 
 /// What may differ: samples between a mount and the first frame of the task, and those after its last.
 const SLACK_NS: u64 = 40_000_000;
+/// Of some fifty samples of short threads, those of threads that were met inside the VM only.
+const UNNAMED_NS: u64 = 30_000_000;
 
 fn record(jdk: &Jdk, options: &[&str]) -> Run {
     let workload = Workload::new("VirtualIdentity").argument(0.5);
@@ -87,7 +89,12 @@ fn check_names(run: &Run) {
     let named = stacks.ns_where(|stack| {
         stack.has("VirtualIdentity.brief") && stack.frames.iter().any(|name| name.starts_with("brief-"))
     });
-    assert!(named as f64 >= 0.98 * all as f64, "{named} of {all} ns of short threads under a name of theirs");
+    // A thread whose only sample found it inside the VM has a number and no name.
+    let unnamed = all - named;
+    assert!(
+        unnamed <= (all / 50).max(UNNAMED_NS),
+        "{named} of {all} ns of short threads under a name of theirs"
+    );
 }
 
 fn check_all(run: &Run) {
