@@ -274,6 +274,98 @@ fn limits_hold() {
     assert!(rejected.contains("knows 1 sessions"), "{rejected}");
 }
 
+#[test]
+fn sessions_without_a_connection_make_room() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let address = Address::Unix(directory.path().join("socket"));
+    let destination = Destination::Directory(directory.path().to_owned());
+    let limits = Limits { sessions: 2, ..Limits::default() };
+    let server = Server::start(&address, destination, limits).expect("server starts");
+    let connect = || UnixStream::connect(directory.path().join("socket")).expect("server listens");
+    let first_half = |session| Stream::of_session(session).framed()[0].clone();
+    // Ten JVMs, one after the other, of which none says goodbye.
+    for session in 1..=10 {
+        // The session before is left when its connection has ended, which takes a moment.
+        let answer = || converse(connect(), &first_half(session));
+        let refused = |(_, rejected): &(u64, Option<String>)| rejected.is_some();
+        assert!(std::iter::repeat_with(answer).take(10_000).any(|answer| !refused(&answer)));
+    }
+    // One that is connected is not forgotten, and comes first.
+    let open: Vec<UnixStream> = [11, 12].map(|session| held(&connect, &first_half(session))).into();
+    let (_, rejected) = converse(connect(), &first_half(13));
+    assert_eq!(rejected.as_deref(), Some("the collector knows 2 sessions already"));
+    drop(open);
+    // The first comes back after it has been forgotten, and goes on in its recording without doubling anything.
+    let mut again = small();
+    again.rename(1);
+    let last = again.messages().len() as u64;
+    let answers = std::iter::repeat_with(|| answers_to(connect(), &again.bytes()));
+    let answer = answers.take(10_000).find(|(_, rejected)| rejected.is_none());
+    assert_eq!(answer, Some((last, None)));
+    server.stop();
+    let recorded =
+        std::fs::read(directory.path().join(format!("4321-{:016x}.tickwalk", 1))).expect("recording");
+    let numbers: Vec<u64> =
+        RecordingReader::new(&recorded[..]).expect("recording").map(|message| message.sequence).collect();
+    assert_eq!(numbers, (1..=last).collect::<Vec<_>>());
+}
+
+/// A connection that has been let in with `hello` and stays.
+fn held(connect: &impl Fn() -> UnixStream, hello: &[u8]) -> UnixStream {
+    loop {
+        let mut stream = connect();
+        stream.write_all(hello).expect("server reads");
+        let message: Option<CollectorMessage> = FrameReader::new(&stream).next().expect("well-formed");
+        if matches!(message.and_then(|message| message.body), Some(Body::Acknowledgement(_))) {
+            return stream;
+        }
+    }
+}
+
+#[test]
+fn messages_have_a_length_and_strangers_a_shorter_one() {
+    let prefix = |len: u32| [&[0], &len.to_be_bytes()[..]].concat();
+    let fixture = Fixture::new();
+    let (_, rejected) = answers_to(fixture.connect(), &prefix((256 << 10) + 1));
+    assert_eq!(rejected.as_deref(), Some("message of 262145 bytes exceeds the limit of 262144 bytes"));
+    let hello = &small().framed()[0];
+    let after_hello = |len| answers_to(fixture.connect(), &[&hello[..], &prefix(len)].concat());
+    let limit = proto::framing::MAX_MESSAGE_BYTES as u32;
+    let (_, rejected) = after_hello(limit + 1);
+    assert_eq!(rejected.as_deref(), Some("message of 4194305 bytes exceeds the limit of 4194304 bytes"));
+    // One of the limit's length is waited for: what is wrong with it is that it never comes.
+    assert_eq!(after_hello(limit), (1, Some("stream ends after 5 bytes of a message".to_owned())));
+}
+
+#[test]
+fn bytes_that_drip_are_not_waited_for() {
+    let hello = Duration::from_millis(200);
+    let silence = Duration::from_millis(200);
+    let fixture = Fixture::with(Limits { hello, silence, ..Limits::default() });
+    let framed = small().framed();
+    // A long message that would take minutes, before the peer is known and after.
+    for (start, reason) in
+        [(&[][..], "no hello arrived in time"), (&framed[0], "nothing was heard for too long")]
+    {
+        let mut stream = fixture.connect();
+        stream.write_all(&[start, &[0, 0, 1, 0, 0]].concat()).expect("server reads");
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let mut answer = Vec::new();
+        let is_closed = (0..1500).any(|_| {
+            let is_refused = stream.write_all(&[0]).is_err();
+            let mut chunk = [0; 512];
+            match stream.read(&mut chunk) {
+                Ok(read) => answer.extend_from_slice(&chunk[..read]),
+                Err(error) => {
+                    assert!(is_refused || error.kind() == std::io::ErrorKind::WouldBlock, "{error}")
+                }
+            }
+            is_refused || String::from_utf8_lossy(&answer).contains(reason)
+        });
+        assert!(is_closed && String::from_utf8_lossy(&answer).contains(reason), "{reason}");
+    }
+}
+
 /// As `converse`, for a server that may close before it has read everything.
 fn answers_to(mut stream: UnixStream, bytes: &[u8]) -> (u64, Option<String>) {
     let _ = stream.write_all(bytes);

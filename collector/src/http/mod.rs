@@ -3,12 +3,13 @@
 //! Problem: people, browsers and monitoring systems ask while agents send, and whoever can reach the port can ask
 //! anything.
 //! Approach: axum on a runtime of its own; each question is answered on a blocking thread, a few at a time, by
-//! [`crate::query`]. Everything is read only.
+//! [`crate::query`]. Everything is read only. Who may hold a connection, and how long: `connections`.
 //! Invariant: every input is bounded, and every error is a JSON object with one line for people.
 //!
 //! Addresses, parameters and answers: `collector/API.md`.
 
 mod assets;
+mod connections;
 mod failure;
 mod metrics;
 
@@ -103,13 +104,7 @@ impl HttpServer {
         let (stop, stopped) = oneshot::channel();
         let (done, served) = oneshot::channel();
         runtime.spawn(async move {
-            let ended = axum::serve(listener, router(shared)).with_graceful_shutdown(async {
-                // An error means that the server was dropped, which is a way to stop it.
-                let _ = stopped.await;
-            });
-            if let Err(error) = ended.await {
-                tracing::error!(%error, "the HTTP server failed");
-            }
+            connections::serve(listener, router(shared), connections::Limits::default(), stopped).await;
             let _ = done.send(());
         });
         Ok(HttpServer { address, runtime: Some(runtime), stop: Some(stop), served: Some(served) })

@@ -146,23 +146,23 @@ fn run(id: u64, stream: &Stream, shared: &Shared) {
 fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     stream.set_write_timeout(Some(shared.limits.write)).map_err(unread)?;
     let mut inbox = Inbox::new(shared.limits.message_bytes.min(HELLO_BYTES));
-    let deadline = Instant::now() + shared.limits.hello;
+    let mut deadline = Instant::now() + shared.limits.hello;
     let mut session: Option<Attached> = None;
     let mut drained = 0;
     let mut pace = Pace::new(shared.limits.bytes_per_second);
     loop {
-        if session.is_none() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Refusal::HelloLate);
-            }
-            stream.set_read_timeout(Some(left)).map_err(unread)?;
+        // Bytes do not put the deadline off, only whole messages do: a peer that drips holds no place for ever.
+        let late = if session.is_none() { Refusal::HelloLate } else { Refusal::Silent };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late);
         }
+        stream.set_read_timeout(Some(left)).map_err(unread)?;
         let received = match inbox.receive(stream) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return Err(if session.is_none() { Refusal::HelloLate } else { Refusal::Silent });
+                return Err(late);
             }
             Err(error) => return Err(Refusal::Framing(FramingError::Io(error.kind()))),
         };
@@ -171,14 +171,15 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
         }
         // Messages in front of a faulty one are good, so they are recorded before the fault is acted upon.
         let fault = inbox.cut_messages(shared, &mut session).err();
+        let is_heard = !inbox.messages.is_empty();
         if let Some(session) = &mut session {
             session.record(stream, &mut inbox)?;
-            if !session.known {
-                session.known = true;
-                stream.set_read_timeout(Some(shared.limits.silence)).map_err(unread)?;
-            }
         }
         pace.keep(received);
+        if is_heard {
+            // Our own work on the message is no silence of the agent's.
+            deadline = Instant::now() + shared.limits.silence;
+        }
         if let Some(fault) = fault {
             return Err(fault);
         }
@@ -196,8 +197,6 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
 struct Attached {
     id: u64,
     writer: Arc<Mutex<dyn Sink>>,
-    /// Whether the time limit for strangers has been replaced by that for agents.
-    known: bool,
     /// Bytes of dictionary entries so far.
     dictionary_bytes: u64,
     reply: Vec<u8>,
@@ -210,7 +209,7 @@ impl Attached {
             return Err(Refusal::WrongToken);
         }
         let writer = shared.sessions.lock().open(hello)?;
-        Ok(Attached { id: hello.session_id, writer, known: false, dictionary_bytes: 0, reply: Vec::new() })
+        Ok(Attached { id: hello.session_id, writer, dictionary_bytes: 0, reply: Vec::new() })
     }
 
     /// Writes what `inbox` holds to the recording, then acknowledges it.

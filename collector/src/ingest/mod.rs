@@ -39,7 +39,8 @@ use socket::{Listener, Stream};
 pub struct Limits {
     /// Connections served at the same time; each is a thread and up to one message of buffer.
     pub connections: usize,
-    /// Sessions known at the same time; each is a file.
+    /// Sessions known at the same time. Those without a connection make room, except in recordings named after one
+    /// file.
     pub sessions: usize,
     /// Longest message in bytes.
     pub message_bytes: usize,
@@ -47,7 +48,7 @@ pub struct Limits {
     pub hello: Duration,
     /// Time a peer may leave an acknowledgement unread once its receive buffer is full.
     pub write: Duration,
-    /// Time a known agent may be silent; statistics arrive every second.
+    /// Time a known agent may go without a whole message; statistics arrive every second.
     pub silence: Duration,
     /// Bytes a second taken from one connection; what comes faster waits with its sender.
     pub bytes_per_second: u64,
@@ -159,7 +160,7 @@ impl Server {
         self.stop.clone()
     }
 
-    /// Sessions seen so far, in order of their first connection.
+    /// Sessions that are known, in order of their first connection.
     pub fn sessions(&self) -> Vec<SessionReport> {
         self.shared.sessions.lock().report()
     }

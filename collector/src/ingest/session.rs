@@ -3,7 +3,12 @@
 //! A session outlives its connections: an agent that lost its connection comes back with the same session id
 //! and repeats what was not acknowledged. Its recording is open while a connection uses it, and resumed from
 //! the file afterwards, also by a collector that was started anew.
+//!
+//! A collector lives longer than thousands of JVMs, so sessions without a connection make room for new ones: what is
+//! needed to go on with them lies in the store or in a file whose name tells the session. Only recordings named after
+//! one file are all remembered, for each of them is a name that is taken.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -65,23 +70,25 @@ struct Session {
 pub(super) struct Sessions {
     destination: Destination,
     max: usize,
-    in_order: Vec<Session>,
-    by_id: FxHashMap<u64, usize>,
+    /// In the order of their first connection.
+    in_order: BTreeMap<u64, Session>,
+    by_id: FxHashMap<u64, u64>,
+    begun: u64,
 }
 
 impl Sessions {
     pub(super) fn new(destination: Destination, max: usize) -> Self {
-        Sessions { destination, max, in_order: Vec::new(), by_id: FxHashMap::default() }
+        Sessions { destination, max, in_order: BTreeMap::new(), by_id: FxHashMap::default(), begun: 0 }
     }
 
     pub(super) fn report(&self) -> Vec<SessionReport> {
-        self.in_order.iter().map(|session| session.report.clone()).collect()
+        self.in_order.values().map(|session| session.report.clone()).collect()
     }
 
     /// The recording of the session that `hello` introduces, opened if it is not.
     pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<dyn Sink>>, Refusal> {
-        if let Some(&index) = self.by_id.get(&hello.session_id) {
-            let session = &mut self.in_order[index];
+        let known = self.by_id.get(&hello.session_id).and_then(|number| self.in_order.get_mut(number));
+        if let Some(session) = known {
             if let Some(writer) = session.writer.upgrade() {
                 return Ok(writer);
             }
@@ -92,7 +99,7 @@ impl Sessions {
             session.writer = Arc::downgrade(&writer);
             return Ok(writer);
         }
-        if self.in_order.len() >= self.max {
+        if self.in_order.len() >= self.max && !self.forget_one() {
             return Err(Refusal::TooManySessions(self.max));
         }
         let path = self.path_for(hello);
@@ -105,10 +112,24 @@ impl Sessions {
             pid = hello.pid, session = %format_args!("{:016x}", hello.session_id), command = %hello.command,
             jvm = %hello.jvm_version, recording = %path.display(), "session began"
         );
-        self.by_id.insert(hello.session_id, self.in_order.len());
+        self.by_id.insert(hello.session_id, self.begun);
         let report = SessionReport { hello: hello.clone(), path };
-        self.in_order.push(Session { report, writer: Arc::downgrade(&writer) });
+        self.in_order.insert(self.begun, Session { report, writer: Arc::downgrade(&writer) });
+        self.begun += 1;
         Ok(writer)
+    }
+
+    /// Forgets a session that has no connection, if there is one that may be forgotten.
+    fn forget_one(&mut self) -> bool {
+        if matches!(self.destination, Destination::File(_)) {
+            return false;
+        }
+        let mut sessions = self.in_order.iter();
+        let left = sessions.find(|(_, session)| session.writer.strong_count() == 0);
+        let Some((&number, session)) = left else { return false };
+        self.by_id.remove(&session.report.hello.session_id);
+        self.in_order.remove(&number);
+        true
     }
 
     fn path_for(&self, hello: &Hello) -> PathBuf {
@@ -122,7 +143,7 @@ impl Sessions {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                 // Processes can follow each other under one id, so a name in use gets the session as well.
                 let candidate = path.with_file_name(format!("{stem}-{}.tickwalk", hello.pid));
-                if self.in_order.iter().any(|session| session.report.path == candidate) {
+                if self.in_order.values().any(|session| session.report.path == candidate) {
                     path.with_file_name(format!("{stem}-{}-{:016x}.tickwalk", hello.pid, hello.session_id))
                 } else {
                     candidate
