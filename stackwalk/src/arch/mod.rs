@@ -11,6 +11,8 @@ mod jumped;
 #[cfg(target_arch = "x86_64")]
 mod saved_registers;
 #[cfg(target_arch = "x86_64")]
+mod side_entries;
+#[cfg(target_arch = "x86_64")]
 mod slot_move;
 #[cfg(target_arch = "x86_64")]
 mod string_code;
@@ -27,9 +29,11 @@ pub(crate) use jumped::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
 #[cfg(target_arch = "x86_64")]
+pub(crate) use side_entries::{in_static_call_stub, pushed_by_load_barrier};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use slot_move::is_slot_move;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use string_code::{STRING_CODE_REACH, keeps_length};
+pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use subtype_check::pushed_words;
 #[cfg(target_arch = "x86_64")]
