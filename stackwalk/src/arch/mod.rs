@@ -9,6 +9,8 @@ mod entry;
 #[cfg(target_arch = "x86_64")]
 mod jumped;
 #[cfg(target_arch = "x86_64")]
+mod operands;
+#[cfg(target_arch = "x86_64")]
 mod saved_registers;
 #[cfg(target_arch = "x86_64")]
 mod side_entries;
@@ -26,6 +28,8 @@ pub(crate) use deopt::{DeoptPlace, deopt_place, is_on_handlers_stack};
 pub(crate) use entry::{CALL_STUB_REACH, entry_frame, has_raised_sp};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use jumped::*;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use operands::{copied, operands};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
 #[cfg(target_arch = "x86_64")]

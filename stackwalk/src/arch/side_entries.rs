@@ -37,6 +37,9 @@ pub(crate) fn pushed_by_load_barrier(after: &[u8]) -> Option<u64> {
         [0x48, 0x83, 0xc4, 0x08, 0xeb, distance, rest @ ..] if *distance < 0x80 => {
             (1, rest.get(usize::from(*distance)..)?)
         }
+        [0x48, 0x83, 0xc4, 0x08, 0xe9, distance, 0, 0, 0, rest @ ..] => {
+            (1, rest.get(usize::from(*distance)..)?)
+        }
         rest => (0, rest),
     };
     // mov r, rax in both encodings.
@@ -92,6 +95,8 @@ mod tests {
         padded.extend(rax);
         assert_eq!(pushed_by_load_barrier(&padded), Some(9));
         assert_eq!(pushed_by_load_barrier(&padded[11..]), Some(8));
+        padded.splice(4..6, [0xe9, 5, 0, 0, 0]);
+        assert_eq!(pushed_by_load_barrier(&padded), Some(9));
     }
 
     #[test]

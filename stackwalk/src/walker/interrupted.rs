@@ -7,8 +7,8 @@ use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD,
     SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return,
-    is_interpreter_return_entry, is_slot_move, keeps_length, prologue, pushed_words, saved_registers,
-    searches_string,
+    is_interpreter_return_entry, is_slot_move, keeps_length, operands, prologue, pushed_words,
+    saved_registers, searches_string,
 };
 use crate::cache::CompiledKind;
 use crate::frame::{Frame, Method};
@@ -94,6 +94,9 @@ impl<M: Memory> Walk<'_, M> {
         }
         if is_slot_move(around) {
             return Ok(Unwind::Below(1));
+        }
+        if let (None, false, Some(words)) = (in_exit, native, operands(around)) {
+            return Ok(Unwind::Below(words));
         }
         if let (None, Some(words)) = (in_exit, self.saved_registers(pc, blob)) {
             return Ok(Unwind::Below(words));

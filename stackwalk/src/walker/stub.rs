@@ -48,7 +48,7 @@ impl<M: Memory> Walk<'_, M> {
             return Some(jumped);
         }
         let proven =
-            self.caller_of_runtime_stub(cursor, blob).or_else(|| self.caller_of_entry_barrier(cursor, blob));
+            self.caller_of_entry_barrier(cursor, blob).or_else(|| self.caller_of_runtime_stub(cursor, blob));
         if proven.is_some() {
             return proven;
         }
@@ -108,15 +108,23 @@ impl<M: Memory> Walk<'_, M> {
     /// The barrier's stub (`generate_method_entry_barrier` in `stubGenerator_x86_64.cpp`, JDK 17 to 25) pushes a word
     /// of ones above its own frame, in place of which the return address would lie.
     pub(super) fn caller_of_entry_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        if blob.kind != BlobKind::StubRoutines || !self.on_stack(cursor.fp, cursor.sp) {
+        if blob.kind != BlobKind::StubRoutines {
             return None;
         }
-        let word = |words| self.slot(cursor.fp, words).ok();
-        if word(1)? != u64::MAX {
+        let ones = |at| self.stack.word(at) == Some(u64::MAX);
+        let above = |at: u64, words: u64| at.checked_add(words * 8);
+        // Before `push rbp`, behind it, and with fp as frame pointer.
+        let (at, fp) = if ones(cursor.sp) {
+            (cursor.sp, cursor.fp)
+        } else if ones(above(cursor.sp, 1)?) {
+            (above(cursor.sp, 1)?, self.stack.word(cursor.sp)?)
+        } else if self.on_stack(cursor.fp, cursor.sp) && ones(above(cursor.fp, 1)?) {
+            (above(cursor.fp, 1)?, self.stack.word(cursor.fp)?)
+        } else {
             return None;
-        }
-        let (pc, sp) = (word(2)?, cursor.fp.checked_add(24)?);
-        let caller = Cursor { pc, sp, fp: word(0)?, doing: Doing::CallingVm };
+        };
+        let (pc, sp) = (self.stack.word(above(at, 1)?)?, above(at, 2)?);
+        let caller = Cursor { pc, sp, fp, doing: Doing::CallingVm };
         (self.is_caller(&caller) && self.calls_into(pc, blob)).then_some(caller)
     }
 
