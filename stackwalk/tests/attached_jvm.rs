@@ -11,7 +11,7 @@ mod support;
 use stackwalk::{Frame, HotSpot, Limits, Memory, Pc, ScopeCache, Stop, Unreadable, Walker};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::Command;
-use support::fixture::{Fixture, Recorder, Thread, reduced_tables, tables_address};
+use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
 use support::walks::{Named, as_dumped, as_text, walk};
 use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, with_stopped};
 
@@ -438,18 +438,6 @@ fn record_fixtures() {
         fixture.threads = threads;
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         fixture.store(&folder.join(format!("jdk{jdk}-x86_64/stacks.bin")));
-    }
-}
-
-/// The reduced tables laid over the process.
-struct Overlaid<'a> {
-    image: &'a Fixture,
-    process: &'a RemoteMemory,
-}
-
-impl Memory for Overlaid<'_> {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        self.image.read(address, into).or_else(|_| self.process.read(address, into))
     }
 }
 

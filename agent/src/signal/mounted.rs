@@ -106,8 +106,11 @@ pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_by
 #[cold]
 unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, room: usize) -> Mounted {
     let offsets = &shared.offsets;
-    // In native code and in the VM the thread may be standing at a safepoint, and its objects may be moving.
-    let heap = shared.frozen.filter(|_| capture.thread_state == u64::from(offsets.in_java));
+    // In native code the thread may be standing at a safepoint, and its objects may be moving.
+    let heap = shared.frozen.filter(|frozen| {
+        let state = capture.thread_state;
+        state == u64::from(offsets.in_java) || frozen.in_vm.is_some_and(|in_vm| state == u64::from(in_vm))
+    });
     // SAFETY: the running thread's `JavaThread`.
     let noted = unsafe { noted_id(capture.thread, offsets) };
     let Some(heap) = heap else {

@@ -9,7 +9,11 @@ mod entry;
 #[cfg(target_arch = "x86_64")]
 mod jumped;
 #[cfg(target_arch = "x86_64")]
+mod operands;
+#[cfg(target_arch = "x86_64")]
 mod saved_registers;
+#[cfg(target_arch = "x86_64")]
+mod side_entries;
 #[cfg(target_arch = "x86_64")]
 mod slot_move;
 #[cfg(target_arch = "x86_64")]
@@ -25,11 +29,15 @@ pub(crate) use entry::{CALL_STUB_REACH, entry_frame, has_raised_sp};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use jumped::*;
 #[cfg(target_arch = "x86_64")]
+pub(crate) use operands::{copied, operands};
+#[cfg(target_arch = "x86_64")]
 pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use side_entries::{in_static_call_stub, pushed_by_load_barrier};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use slot_move::is_slot_move;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use string_code::{STRING_CODE_REACH, keeps_length};
+pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use subtype_check::pushed_words;
 #[cfg(target_arch = "x86_64")]

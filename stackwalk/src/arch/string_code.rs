@@ -21,6 +21,8 @@
 //! Sources: `string_compare` and `char_array_compress` in `cpu/x86/macroAssembler_x86.cpp` (JDK 11) and
 //! `c2_MacroAssembler_x86.cpp` and `macroAssembler_x86.cpp` (17, 21, 25).
 
+use super::Around;
+
 /// Bytes of code looked at on each side of the pc; the longest comparison of JDK 25 has about 600.
 pub(crate) const STRING_CODE_REACH: u64 = 1024;
 
@@ -31,6 +33,15 @@ const TESTS: [[u8; 4]; 2] = [[0x85, 0xd2, 0x0f, 0x84], [0x85, 0xc9, 0x0f, 0x84]]
 const COMPRESSION: [u8; 8] = [0x52, 0x8b, 0xc2, 0xb9, 0x00, 0xff, 0x00, 0xff];
 /// Its last bytes: `pop rax; jmp +6; xor eax, eax; add rsp, 8`.
 const COMPRESSED: [u8; 9] = [0x58, 0xeb, 0x06, 0x33, 0xc0, 0x48, 0x83, 0xc4, 0x08];
+
+/// Whether a string is searched near the pc: `pcmpestri`, with and without VEX prefix.
+///
+/// Its only use is `string_indexof` and `string_indexofC8` (`cpu/x86/macroAssembler_x86.cpp`, JDK 11;
+/// `c2_MacroAssembler_x86.cpp`, 17 to 25).
+pub(crate) fn searches_string(around: Around<'_>) -> bool {
+    let compares = |window: &[u8]| matches!(window, [0xc4, 0xe3, 0x79, 0x61] | [0x66, 0x0f, 0x3a, 0x61]);
+    [around.before, around.after].into_iter().any(|code| code.windows(4).any(compares))
+}
 
 /// Whether the instruction at `pc`, an index into `code`, runs with the word below the frame.
 pub(crate) fn keeps_length(code: &[u8], pc: usize) -> bool {
@@ -156,6 +167,17 @@ mod tests {
         code.extend(compare(10, true));
         assert!((between..second + 5).all(|pc| !keeps_length(&code, pc)));
         assert!(keeps_length(&code, second + 5));
+    }
+
+    #[test]
+    fn a_search_is_seen_from_its_loop() {
+        // From Temurin 17.0.9: vpcmpestri xmm0, [rbx], 0xc; jb; sub edx, 0x10; jle.
+        let code = [0xc4, 0xe3, 0x79, 0x61, 0x03, 0x0c, 0x72, 0x1e, 0x83, 0xea, 0x10, 0x7e, 0x1f];
+        let near = |pc: usize, code: &[u8]| {
+            searches_string(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
+        };
+        assert!(near(0, &code) && near(8, &code) && near(13, &code));
+        assert!(!near(4, &code[4..]));
     }
 
     #[test]

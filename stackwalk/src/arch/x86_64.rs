@@ -261,8 +261,28 @@ pub(crate) fn is_interpreter_return(after: &[u8]) -> bool {
     matches!(after, [0x41, 0x5d, ..])
 }
 
+/// Whether `after` takes a caller's frame up again behind its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
+/// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
+///
+/// The frame is whole there, while r13 and rbx may still be the callee's (`generate_return_entry_for` in
+/// `templateInterpreterGenerator_x86.cpp`, JDK 11 to 25).
+pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
+    let mut rest = after;
+    loop {
+        rest = match rest {
+            [0x4c, 0x8b, 0x6d, 0xc0, ..] => return true,
+            [0x48, 0x8b, 0x65 | 0x4d, 0xf0, rest @ ..] => rest,
+            [0x48, 0x8d, 0x64, 0xcd, 0x00, rest @ ..] => rest,
+            [0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, rest @ ..] => rest,
+            _ => return false,
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     const ENTRY: [u8; 15] = [
@@ -330,6 +350,18 @@ mod tests {
         assert_eq!(popped_after_call(&[0x41, 0x5d, 0x5e, 0x90]), 2, "pop r13, pop rsi");
         assert_eq!(popped_after_call(&[0x5d, 0xc3]), 0, "exit");
         assert_eq!(popped_after_call(&[]), 0);
+    }
+
+    #[test]
+    fn return_entries_of_the_interpreter() {
+        // From Temurin 11.0.13.
+        let code = [0x48, 0x8b, 0x65, 0xf0, 0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0x4c, 0x8b, 0x6d, 0xc0, 0x4c];
+        let found: Vec<usize> =
+            (0..code.len()).filter(|&pc| is_interpreter_return_entry(&code[pc..])).collect();
+        assert_eq!(found, [0, 4, 12]);
+        let later = [0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd, 0x00, 0x4c, 0x8b, 0x6d, 0xc0];
+        assert!(is_interpreter_return_entry(&later) && is_interpreter_return_entry(&later[4..]));
+        assert!(!is_interpreter_return_entry(&later[..9]) && !is_interpreter_return_entry(&[0x41, 0x5d]));
     }
 
     #[test]

@@ -21,12 +21,16 @@
 
 use super::HotSpot;
 use super::layout::{SizedField, offset, sized, variable};
-use super::rows::FieldTable;
+use super::rows::{ConstantTable, FieldTable};
 use crate::limits::MAX_CODE_BLOBS;
 use crate::memory::{Memory, read_c_string};
 
 /// First feature release with virtual threads, as a preview.
 pub(crate) const FIRST_WITH_CONTINUATIONS: u32 = 19;
+
+/// First release in which a thread that waits for a monitor is frozen, which happens inside the VM and leaves the frames
+/// both on the stack and in the heap for a while.
+const FIRST_WITH_FROZEN_MONITORS: u32 = 24;
 
 /// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
 /// A wrong value cannot do harm: the other words of an entry are stack addresses, counters and flags, and what is not
@@ -55,10 +59,12 @@ pub(crate) struct ContinuationLayout {
     reserved: Option<u32>,
     region_start: Option<u32>,
     region_words: Option<u32>,
+    mark_klass_shift: Option<u32>,
+    in_vm: Option<u32>,
 }
 
 impl ContinuationLayout {
-    pub(super) fn resolve(fields: &FieldTable) -> Self {
+    pub(super) fn resolve(fields: &FieldTable, constants: &ConstantTable) -> Self {
         Self {
             block_length: sized(fields.block_length),
             entry_parent: offset(fields.entry_parent),
@@ -73,6 +79,8 @@ impl ContinuationLayout {
             reserved: offset(fields.heap_reserved),
             region_start: offset(fields.region_start),
             region_words: offset(fields.region_words),
+            mark_klass_shift: constants.mark_klass_shift,
+            in_vm: constants.in_vm.map(i32::cast_unsigned),
         }
     }
 }
@@ -160,6 +168,44 @@ pub struct FrozenOffsets {
     pub klass_mask: u64,
     /// Names of threads; `None` if something on the way to them is unknown.
     pub name: Option<NameOffsets>,
+    /// Value of the thread state while the VM runs on behalf of Java code; `None` if frames may then be in the heap and
+    /// on the stack at once.
+    pub in_vm: Option<u32>,
+}
+
+/// The header of an object.
+struct Header {
+    /// Offset of the 8 bytes that hold the class word.
+    klass: u32,
+    /// Which of their bits it takes.
+    mask: u64,
+    /// Bits below it.
+    shift: u32,
+    /// Where the header ends: an array's length follows.
+    end: u32,
+}
+
+impl Header {
+    /// As this VM lays it out: a compact one keeps the class in the mark word.
+    ///
+    /// Source: `oops/markWord.hpp` and `oops/arrayOop.hpp`, JDK 21 to 28.
+    fn of(layout: &ContinuationLayout, compact: bool, compressed: bool) -> Option<Self> {
+        let klass = layout.oop_klass?;
+        Some(if compact {
+            let shift = layout.mark_klass_shift.filter(|&shift| (32..64).contains(&shift))?;
+            Self { klass: 0, mask: u64::MAX << shift, shift, end: 8 }
+        } else if compressed {
+            Self { klass, mask: u64::from(u32::MAX), shift: 0, end: klass.checked_add(4)? }
+        } else {
+            Self { klass, mask: u64::MAX, shift: 0, end: klass.checked_add(8)? }
+        })
+    }
+
+    /// The class word of a class with this number, if it has room for it.
+    fn class_word(&self, number: u64) -> Option<u64> {
+        let word = number << self.shift;
+        (word != 0 && word & self.mask == word && word >> self.shift == number).then_some(word)
+    }
 }
 
 impl HotSpot {
@@ -176,10 +222,6 @@ impl HotSpot {
         if !PAUSING_COLLECTORS.iter().any(|&name| flag(name) == Some(true)) {
             return None;
         }
-        // The header of objects changes its shape with this flag; nothing is known of chunks then.
-        if flag("UseCompactObjectHeaders") == Some(true) {
-            return None;
-        }
         let at = |base: u64, offset: u32| base.wrapping_add(u64::from(offset));
         let narrow = match flag("UseCompressedOops") {
             Some(true) => {
@@ -187,26 +229,23 @@ impl HotSpot {
             }
             _ => None,
         };
-        let (klass_base, klass_shift, klass_mask) = match flag("UseCompressedClassPointers") {
-            Some(true) => {
-                let base = memory.read_u64(layout.klass_base?).ok()?;
-                (base, memory.read_u32(layout.klass_shift?).ok()?, u64::from(u32::MAX))
-            }
-            _ => (0, 0, u64::MAX),
+        // A release without this flag compresses always.
+        let compressed = flag("UseCompressedClassPointers") != Some(false);
+        let header = Header::of(layout, flag("UseCompactObjectHeaders") == Some(true), compressed)?;
+        let (klass_base, klass_shift) = if compressed {
+            (memory.read_u64(layout.klass_base?).ok()?, memory.read_u32(layout.klass_shift?).ok()?)
+        } else {
+            (0, 0)
         };
-        let class_word = |klass: u64| {
-            let word = klass.checked_sub(klass_base)?.checked_shr(klass_shift)?;
-            (word != 0 && word <= klass_mask).then_some(word)
-        };
+        let class_word =
+            |klass: u64| header.class_word(klass.checked_sub(klass_base)?.checked_shr(klass_shift)?);
         let heap = memory.read_u64(layout.heap?).ok()?;
         let reserved = at(heap, layout.reserved?);
         let start = memory.read_u64(at(reserved, layout.region_start?)).ok()?;
         let words = memory.read_u64(at(reserved, layout.region_words?)).ok()?;
         let instance = memory.read_i32(at(class.klass, layout.layout_helper?)).ok()?;
-        let klass = layout.oop_klass?;
         let name = class.name.and_then(|class| {
-            // The length of an array follows the class word.
-            let length = klass.checked_add(if klass_mask == u64::MAX { 8 } else { 4 })?;
+            let length = header.end;
             let first = class.first_byte.checked_sub(length)?;
             let (string_word, bytes_word) = (class_word(class.string)?, class_word(class.bytes)?);
             (4..=8).contains(&first).then_some(NameOffsets { class, string_word, bytes_word, length })
@@ -218,10 +257,11 @@ impl HotSpot {
             words: u32::try_from(instance).ok()? & !7,
             narrow: narrow.filter(|&(_, shift)| shift < 32),
             heap: (start, start.checked_add(words.checked_mul(8)?)?),
-            klass,
+            klass: header.klass,
             klass_word,
-            klass_mask,
+            klass_mask: header.mask,
             name,
+            in_vm: layout.in_vm.filter(|_| self.jdk_major() < FIRST_WITH_FROZEN_MONITORS),
         };
         let plausible = found.words >= 16 && start != 0;
         (plausible && narrow == found.narrow).then_some(found)

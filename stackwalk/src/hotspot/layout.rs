@@ -291,7 +291,7 @@ impl Layout {
             method: method(&fields, &types, &constants)?,
             frame: frame(&fields, &constants)?,
             thread: thread(&fields, &constants)?,
-            continuation: ContinuationLayout::resolve(&fields),
+            continuation: ContinuationLayout::resolve(&fields, &constants),
             flag: flag(&fields, &types),
             perf: PerfLayout::of(&fields),
             loader: LoaderLayout::of(&fields),

@@ -4,7 +4,7 @@
 //! Source: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
 use super::LayoutError;
-use super::vm_structs::{FieldRow, VmSymbols, visit_fields, visit_ints, visit_types};
+use super::vm_structs::{FieldRow, VmSymbols, visit_fields, visit_ints, visit_longs, visit_types};
 use crate::memory::Memory;
 
 macro_rules! fields {
@@ -176,6 +176,9 @@ pub(super) struct TypeTable {
 #[derive(Clone, Copy, Default)]
 pub(super) struct ConstantTable {
     pub(super) in_java: Option<i32>,
+    pub(super) in_vm: Option<i32>,
+    /// Where an object's mark word keeps its class with compact headers.
+    pub(super) mark_klass_shift: Option<u32>,
     pub(super) not_terminated: Option<i32>,
     pub(super) has_line_numbers: Option<i32>,
     pub(super) entry_wrapper: Option<i32>,
@@ -203,6 +206,7 @@ impl ConstantTable {
         let kinds = &mut self.kinds;
         let slot = match name {
             "_thread_in_Java" => &mut self.in_java,
+            "_thread_in_vm" => &mut self.in_vm,
             "JavaThread::_not_terminated" => &mut self.not_terminated,
             "ConstMethod::_has_linenumber_table" | "ConstMethodFlags::_misc_has_linenumber_table" => {
                 &mut self.has_line_numbers
@@ -256,6 +260,11 @@ impl ConstantTable {
     pub(super) fn read<M: Memory + ?Sized>(symbols: &VmSymbols, memory: &M) -> Result<Self, LayoutError> {
         let mut table = Self::default();
         visit_ints(symbols, memory, |name, value| table.put(name, value))?;
+        visit_longs(symbols, memory, |name, value| {
+            if name == "markWord::klass_shift" {
+                table.mark_klass_shift = u32::try_from(value).ok();
+            }
+        })?;
         Ok(table)
     }
 }

@@ -251,6 +251,18 @@ pub(crate) fn visit_ints<M: Memory + ?Sized>(
     })
 }
 
+/// Visits the 64-bit constants table.
+pub(crate) fn visit_longs<M: Memory + ?Sized>(
+    symbols: &VmSymbols,
+    memory: &M,
+    mut visit: impl FnMut(&str, u64),
+) -> Result<(), LayoutError> {
+    rows(memory, symbols.longs, symbols.long_stride, symbols.long_name, |row| {
+        visit(Name::read(memory, row.word(symbols.long_name))?.text(), row.word(symbols.long_value));
+        Ok(())
+    })
+}
+
 /// Bytes of a number or pointer of this C++ type, 0 for anything else.
 fn width(type_string: &str) -> u8 {
     let plain = type_string.trim_start_matches("volatile ").trim_start_matches("const ");

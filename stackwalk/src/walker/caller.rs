@@ -57,6 +57,7 @@ impl<M: Memory> Walk<'_, M> {
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self
                     .caller_of_entry_barrier(cursor, blob)
+                    .or_else(|| self.caller_of_load_barrier(cursor, blob))
                     .or_else(|| self.caller_of_calling_stub(cursor))
                     .ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })

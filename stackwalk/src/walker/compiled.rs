@@ -1,7 +1,7 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
 use super::{Cursor, Doing, Emit, Scopes, Step, Walk};
-use crate::arch::{CODE_AFTER, CODE_BEFORE, Unwind, popped_after_call};
+use crate::arch::{CODE_AFTER, CODE_BEFORE, Unwind, copied, popped_after_call};
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -169,7 +169,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, &blob, &mut bytes).ok()?;
-        let rule = match popped_after_call(around.after) {
+        let rule = match popped_after_call(around.after).saturating_add(copied(around.before)) {
             0 => Unwind::Whole,
             words => Unwind::Below(words),
         };

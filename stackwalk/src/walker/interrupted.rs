@@ -6,8 +6,9 @@
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD,
-    SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return, is_slot_move,
-    keeps_length, prologue, pushed_words, saved_registers,
+    SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return,
+    is_interpreter_return_entry, is_slot_move, keeps_length, operands, prologue, pushed_words,
+    saved_registers, searches_string,
 };
 use crate::cache::CompiledKind;
 use crate::frame::{Frame, Method};
@@ -18,6 +19,9 @@ use crate::stop::Stop;
 
 /// Bytes after an on-stack-replacement entry that may be prologue.
 const OSR_PROLOGUE_BYTES: u64 = 48;
+
+/// Bytes with which the interpreter takes a frame up again, at most.
+const RETURN_ENTRY_BYTES: usize = 24;
 
 impl<M: Memory> Walk<'_, M> {
     pub(super) fn step_interrupted(&mut self, cursor: Cursor) -> Result<Step, Stop> {
@@ -42,6 +46,9 @@ impl<M: Memory> Walk<'_, M> {
     fn interrupted_nmethod(&mut self, cursor: Cursor, blob: &CodeBlob) -> Result<Step, Stop> {
         if let Some(step) = self.interrupted_handler(cursor, blob)? {
             return Ok(step);
+        }
+        if let Some(caller) = self.caller_of_static_call_stub(cursor, blob) {
+            return Ok(Step { emit: Emit::Nothing, next: Ok(caller) });
         }
         let entry = match self.remembered(cursor) {
             Some(entry) => entry,
@@ -88,6 +95,9 @@ impl<M: Memory> Walk<'_, M> {
         if is_slot_move(around) {
             return Ok(Unwind::Below(1));
         }
+        if let (None, false, Some(words)) = (in_exit, native, operands(around)) {
+            return Ok(Unwind::Below(words));
+        }
         if let (None, Some(words)) = (in_exit, self.saved_registers(pc, blob)) {
             return Ok(Unwind::Below(words));
         }
@@ -116,6 +126,12 @@ impl<M: Memory> Walk<'_, M> {
     /// The caller by `rule` if it is one; otherwise with words pushed below the complete frame.
     pub(super) fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
         let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
+        if rule == Unwind::Whole
+            && found.is_some()
+            && let Some(caller) = self.caller_of_string_search(cursor, blob)
+        {
+            return Some(caller);
+        }
         let complete = matches!(rule, Unwind::Whole | Unwind::Below(_) | Unwind::FramePointer);
         if found.is_some() || blob.frame_bytes < 16 || !complete {
             return found;
@@ -132,6 +148,18 @@ impl<M: Memory> Walk<'_, M> {
             let caller = self.unwind(lowered, blob.frame_bytes, Unwind::Whole)?;
             (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
         })
+    }
+
+    /// The same where the search is seen in the code: what lies where the return address would be without the search is
+    /// an old one.
+    fn caller_of_string_search(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let saved = self.stack.word(cursor.sp)?;
+        if saved.wrapping_sub(cursor.sp) > MAX_PUSHED_WORDS * 8 {
+            return None;
+        }
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
+        if searches_string(around) { self.caller_above_saved_sp(cursor, blob) } else { None }
     }
 
     /// The caller of a frame below which a string search keeps buffers and registers.
@@ -204,7 +232,9 @@ impl<M: Memory> Walk<'_, M> {
         if let Some(step) = self.leaving_interpreter(cursor) {
             return Ok(step);
         }
-        if let Some(step) = self.entering_interpreter(cursor) {
+        let mut code = [0; RETURN_ENTRY_BYTES];
+        let resumes = self.memory.read(cursor.pc, &mut code).is_ok() && is_interpreter_return_entry(&code);
+        if !resumes && let Some(step) = self.entering_interpreter(cursor) {
             return Ok(step);
         }
         let bad = Stop::BadFrame(cursor.pc);
@@ -239,12 +269,8 @@ impl<M: Memory> Walk<'_, M> {
             let by_stack = [Unwind::Return, Unwind::Pushed]
                 .iter()
                 .find_map(|&rule| self.unwind(cursor, 0, rule).filter(|caller| self.is_caller(caller)));
-            let in_rax = Cursor {
-                pc: self.capture.rax,
-                sp: sender_sp.max(cursor.sp.checked_add(8)?),
-                fp: cursor.fp,
-                doing: Doing::CallingJava,
-            };
+            let in_rax =
+                Cursor { pc: self.capture.rax, sp: sender_sp, fp: cursor.fp, doing: Doing::CallingJava };
             by_stack.or(Some(in_rax).filter(|caller| self.is_caller(caller)))?
         } else {
             return None;
@@ -258,12 +284,14 @@ impl<M: Memory> Walk<'_, M> {
         });
         let from_compiled = !self.in_interpreter(next.pc) && next.pc != self.started.call_stub_return;
         let sp = if from_compiled && self.on_stack(sender_sp, next.sp) { sender_sp } else { next.sp };
+        // Without arguments, popping the return address leaves nothing of the callee's on the stack.
+        self.may_stay = true;
         Some(Step { emit, next: Ok(Cursor { sp, ..next }) })
     }
 
     /// A method has been left: its frame is gone, the return address is in r13 or about to be popped there,
     /// and rbx is the caller's sp.
-    fn leaving_interpreter(&self, cursor: Cursor) -> Option<Step> {
+    fn leaving_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
         let mut code = [0; 2];
         self.memory.read(cursor.pc, &mut code).ok()?;
         let sp = self.capture.rbx;
@@ -272,12 +300,16 @@ impl<M: Memory> Walk<'_, M> {
         let next = if is_interpreter_return(&code) {
             self.unwind(cursor, 0, Unwind::Return)?
         } else if self.on_stack(sp, cursor.sp) && self.hotspot.is_code(popped.pc) {
-            // The step has to move sp on even if the caller's is already in place.
-            Cursor { sp: popped.sp.max(cursor.sp.checked_add(8)?), ..popped }
+            popped
         } else {
             return None;
         };
         let next = Cursor { sp: next.sp.max(sp.min(self.capture.stack_high)), ..next };
-        self.is_caller(&next).then_some(Step { emit: Emit::Nothing, next: Ok(next) })
+        if !self.is_caller(&next) {
+            return None;
+        }
+        // Behind `mov rsp, rbx` the caller's sp is in place already, and only the jump to it is left.
+        self.may_stay = true;
+        Some(Step { emit: Emit::Nothing, next: Ok(next) })
     }
 }

@@ -29,7 +29,8 @@ impl<M: Memory> Walk<'_, M> {
         match blob.kind {
             BlobKind::Safepoint => self.polled(cursor, blob),
             BlobKind::Exception => self.thrown(cursor, blob),
-            BlobKind::RuntimeStub if blob.frame_bytes == 0 => self.caught(cursor, blob),
+            // That of `handle_exception_from_callee` has a frame of two words, the others have none of fixed size.
+            BlobKind::RuntimeStub if blob.frame_bytes <= 16 => self.caught(cursor, blob),
             _ => None,
         }
     }

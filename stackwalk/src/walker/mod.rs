@@ -74,6 +74,7 @@ impl<'a, M: Memory> Walker<'a, M> {
             low: 0,
             high: capture.stack_high,
             jumped: false,
+            may_stay: false,
             thawing: Thawing::new(frozen),
             capture: *capture,
             native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),
@@ -198,6 +199,11 @@ struct Cursor {
 }
 
 impl Cursor {
+    /// A frame that is calling the VM.
+    fn calling(pc: u64, sp: u64, fp: u64) -> Self {
+        Self { pc, sp, fp, doing: Doing::CallingVm }
+    }
+
     fn place(&self) -> Place {
         Place { pc: Pc(self.pc), sp: self.sp, fp: self.fp }
     }
@@ -260,6 +266,8 @@ struct Walk<'w, M> {
     high: u64,
     /// Whether the walk has followed a jump; only the newest frame is left by one.
     jumped: bool,
+    /// Whether the frame just looked at had been taken off the stack before its last instruction.
+    may_stay: bool,
     thawing: Thawing<'w>,
     capture: Capture,
     native: Option<&'w mut dyn NativeCode>,
@@ -323,8 +331,11 @@ impl<M: Memory> Walk<'_, M> {
         if self.leaves_chunk(next.sp) {
             return self.next_chunk();
         }
-        // A poll is left by a jump: its code may stand at the same sp as what was entered from it, once.
-        let jumped = matches!(next.doing, Doing::Polling | Doing::Returning) && !self.jumped;
+        // A poll is left by a jump, and so is the interpreter: its code may stand at the same sp as what was entered
+        // from it, once.
+        let stays =
+            core::mem::take(&mut self.may_stay) || matches!(next.doing, Doing::Polling | Doing::Returning);
+        let jumped = stays && !self.jumped;
         self.jumped |= jumped;
         if next.sp < self.low || (next.sp == self.low && !jumped) {
             return Err(Stop::NotProgressing(self.low));

@@ -7,8 +7,8 @@
 //! or the tables end, a [`Frame::Gap`] stands for what is missing and no Java frame is lost.
 
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{CallTarget, call_before};
-use crate::frame::Frame;
+use crate::arch::{CallTarget, Unwind, call_before};
+use crate::frame::{Blob, Frame};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::BlobKind;
 use crate::memory::Memory;
@@ -87,6 +87,7 @@ impl<M: Memory> Walk<'_, M> {
         };
         Ok(match next {
             Found::Next(next) => Step { emit: Emit::One(frame), next },
+            Found::Behind(stub, next) => Step { emit: Emit::Two(frame, stub), next },
             Found::Lost(next) => Step { emit: Emit::Two(frame, Frame::Gap { place: cursor.place() }), next },
         })
     }
@@ -114,6 +115,37 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
+    /// The C code that called a routine of the VM's own making, such as `flush_icache_stub`.
+    ///
+    /// Libraries call these through a pointer, so only a call of any kind and a table for it can be asked for; what is
+    /// behind proves itself as it does for all native frames.
+    pub(super) fn native_caller_of_stub(&mut self, cursor: Cursor) -> Option<Result<Cursor, Stop>> {
+        for rule in [Unwind::Return, Unwind::Pushed, Unwind::FramePointer] {
+            let Some(Cursor { pc, sp, fp, .. }) = self.unwind(cursor, 0, rule) else { continue };
+            if self.hotspot.is_code(pc) || !self.follows_call(pc) {
+                continue;
+            }
+            let registers = NativeRegisters { pc, sp, fp, ..NativeRegisters::of(&self.capture) };
+            if self.native.as_deref_mut()?.caller(&registers, false, &self.stack).is_ok() {
+                return Some(self.begin_native(registers, false, Below::Unknown));
+            }
+        }
+        None
+    }
+
+    /// The caller of an adapter to the interpreter that lets the VM correct the call which led to it.
+    ///
+    /// r13 is sp as it was at the adapter's entry, and so it is after the VM's functions, which keep it.
+    /// Source: `patch_callers_callsite` in `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
+    fn caller_of_patching_adapter(&self, adapter: &NativeRegisters) -> Option<Cursor> {
+        let [_, r13, ..] = adapter.r12_to_r15;
+        if !self.on_stack(r13, adapter.sp) || !self.calls_native(adapter.pc) {
+            return None;
+        }
+        let caller = self.unwind(Cursor::calling(adapter.pc, r13, adapter.fp), 0, Unwind::Return)?;
+        self.is_caller(&caller).then_some(caller)
+    }
+
     /// Where native code returns to Java.
     fn java_below(&self, cursor: Cursor, caller: &NativeRegisters) -> Found {
         if let Below::Anchor(anchor) = self.below {
@@ -122,9 +154,18 @@ impl<M: Memory> Walk<'_, M> {
             return if near { Found::Next(next) } else { Found::Lost(next) };
         }
         let NativeRegisters { pc, sp, fp, .. } = *caller;
-        let candidate = Cursor { pc, sp, fp, doing: Doing::CallingVm };
+        let candidate = Cursor::calling(pc, sp, fp);
         let proven = match self.code_at(pc) {
             Ok(Code::Blob(blob)) if blob.kind == BlobKind::StubRoutines => true,
+            Ok(Code::Blob(blob)) if blob.kind == BlobKind::Adapter => {
+                return match self.caller_of_patching_adapter(caller) {
+                    Some(next) => {
+                        let stub = Frame::Stub { blob: Blob(blob.address), place: candidate.place() };
+                        Found::Behind(stub, Ok(next))
+                    }
+                    None => Found::Lost(self.after_gap(cursor)),
+                };
+            }
             _ => self.is_caller(&candidate),
         };
         if proven { Found::Next(self.aligned(candidate)) } else { Found::Lost(self.after_gap(cursor)) }
@@ -151,6 +192,8 @@ impl<M: Memory> Walk<'_, M> {
 enum Found {
     /// The next frame, or the end of the walk.
     Next(Result<Cursor, Stop>),
+    /// The next frame behind that of a stub.
+    Behind(Frame, Result<Cursor, Stop>),
     /// Where to go on behind frames that could not be found.
     Lost(Result<Cursor, Stop>),
 }

@@ -5,7 +5,10 @@
 //! out of Java only if the call instruction's target lies outside the code cache.
 
 use super::{Code, Cursor, Doing, Walk};
-use crate::arch::{CALL_BYTES, CallTarget, INTERPRETER_METHOD, Unwind, call_before};
+use crate::arch::{
+    CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, Unwind, call_before,
+    in_static_call_stub, pushed_by_load_barrier,
+};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
@@ -63,8 +66,37 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
+    /// The code that has called a static call stub of its own method, in which the pc is.
+    pub(super) fn caller_of_static_call_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
+        let start = cursor.pc.checked_sub(in_static_call_stub(around)?)?;
+        let caller = self.unwind(cursor, 0, Unwind::Return)?;
+        let called = self.call_target(caller.pc, blob) == Some(CallTarget::Known(start));
+        (called && self.is_caller(&caller)).then_some(caller)
+    }
+
+    /// The code that called a load barrier of JDK 11's ZGC, which is calling the VM.
+    pub(super) fn caller_of_load_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let mut bytes = [0; CODE_AFTER as usize];
+        let length = usize::try_from(blob.code_end.checked_sub(cursor.pc)?).ok()?.min(bytes.len());
+        let after = bytes.get_mut(..length)?;
+        self.memory.read(cursor.pc, after).ok()?;
+        let sp = cursor.sp.checked_add(pushed_by_load_barrier(after)?.checked_mul(8)?)?;
+        let caller = self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return)?;
+        let caller = Cursor { doing: Doing::CallingVm, ..caller };
+        (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
+    }
+
+    /// Whether a call precedes the return address `pc` in a library.
+    pub(super) fn follows_call(&self, pc: u64) -> bool {
+        let mut code = [0; CALL_BYTES as usize];
+        let read = pc.checked_sub(CALL_BYTES).map(|start| self.memory.read(start, &mut code));
+        matches!(read, Some(Ok(()))) && call_before(&code, pc).is_some()
+    }
+
     /// Whether the call before `pc` leads out of the code cache.
-    fn calls_native(&self, pc: u64) -> bool {
+    pub(super) fn calls_native(&self, pc: u64) -> bool {
         let blob = match self.blob_at(pc) {
             Ok(blob) => blob,
             Err(_) => return false,

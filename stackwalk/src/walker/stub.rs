@@ -21,14 +21,15 @@ impl<M: Memory> Walk<'_, M> {
             return self.interrupted_entry(cursor, built);
         }
         let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
-        let next = self.caller_of_stub(cursor, blob).ok_or(match blob.kind {
-            BlobKind::ContinuationStubs => Stop::ContinuationBarrier,
-            _ => Stop::BadFrame(cursor.pc),
-        });
+        let next = match self.caller_of_stub(cursor, blob) {
+            Some(next) => Ok(next),
+            None if blob.kind == BlobKind::ContinuationStubs => Err(Stop::ContinuationBarrier),
+            None => self.native_caller_of_stub(cursor).unwrap_or(Err(Stop::BadFrame(cursor.pc))),
+        };
         Ok(Step { emit, next })
     }
 
-    fn caller_of_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+    fn caller_of_stub(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let dispatch = matches!(blob.kind, BlobKind::Adapter | BlobKind::Leaf);
         let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
@@ -47,9 +48,16 @@ impl<M: Memory> Walk<'_, M> {
             return Some(jumped);
         }
         let proven =
-            self.caller_of_runtime_stub(cursor, blob).or_else(|| self.caller_of_entry_barrier(cursor, blob));
+            self.caller_of_entry_barrier(cursor, blob).or_else(|| self.caller_of_runtime_stub(cursor, blob));
         if proven.is_some() {
             return proven;
+        }
+        // Behind `pop rax` the word on top may be an older return address.
+        if has_raised_sp(around.before)
+            && self.capture.r13 == cursor.sp
+            && let Some(next) = self.caller_of_adapter(cursor, blob)
+        {
+            return Some(Cursor { doing, ..next });
         }
         let by_rule =
             rules.iter().filter(|rule| blob.frame_bytes >= 16 || !rule.needs_size()).find_map(|&rule| {
@@ -100,15 +108,23 @@ impl<M: Memory> Walk<'_, M> {
     /// The barrier's stub (`generate_method_entry_barrier` in `stubGenerator_x86_64.cpp`, JDK 17 to 25) pushes a word
     /// of ones above its own frame, in place of which the return address would lie.
     pub(super) fn caller_of_entry_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        if blob.kind != BlobKind::StubRoutines || !self.on_stack(cursor.fp, cursor.sp) {
+        if blob.kind != BlobKind::StubRoutines {
             return None;
         }
-        let word = |words| self.slot(cursor.fp, words).ok();
-        if word(1)? != u64::MAX {
+        let ones = |at| self.stack.word(at) == Some(u64::MAX);
+        let above = |at: u64, words: u64| at.checked_add(words * 8);
+        // Before `push rbp`, behind it, and with fp as frame pointer.
+        let (at, fp) = if ones(cursor.sp) {
+            (cursor.sp, cursor.fp)
+        } else if ones(above(cursor.sp, 1)?) {
+            (above(cursor.sp, 1)?, self.stack.word(cursor.sp)?)
+        } else if self.on_stack(cursor.fp, cursor.sp) && ones(above(cursor.fp, 1)?) {
+            (above(cursor.fp, 1)?, self.stack.word(cursor.fp)?)
+        } else {
             return None;
-        }
-        let (pc, sp) = (word(2)?, cursor.fp.checked_add(24)?);
-        let caller = Cursor { pc, sp, fp: word(0)?, doing: Doing::CallingVm };
+        };
+        let (pc, sp) = (self.stack.word(above(at, 1)?)?, above(at, 2)?);
+        let caller = Cursor { pc, sp, fp, doing: Doing::CallingVm };
         (self.is_caller(&caller) && self.calls_into(pc, blob)).then_some(caller)
     }
 
@@ -140,13 +156,18 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
-    fn caller_of_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let Walk { capture, .. } = self;
-        if blob.kind != BlobKind::Adapter || !self.on_stack(capture.r13, cursor.sp) {
+    ///
+    /// Behind `pop rax` sp is the caller's already.
+    fn caller_of_adapter(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let (pc, sp) = (self.capture.rax, self.capture.r13);
+        if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }
-        let sp = capture.r13.max(cursor.sp.checked_add(8)?);
-        let next = Cursor { pc: capture.rax, sp, fp: cursor.fp, doing: Doing::CallingJava };
-        Some(next).filter(|next| self.is_caller(next))
+        let next = Cursor { pc, sp, fp: cursor.fp, doing: Doing::CallingJava };
+        if !self.is_caller(&next) {
+            return None;
+        }
+        self.may_stay = true;
+        Some(next)
     }
 }

@@ -38,15 +38,18 @@ impl Memory for Fixture {
     }
 }
 
-/// Fixture files of the tree, one folder a JDK.
-pub fn all() -> Vec<PathBuf> {
+/// Folders with fixtures of the tree, one a JDK.
+pub fn folders() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .expect("fixtures are in the tree")
-        .map(|entry| entry.expect("readable").path().join("stacks.bin"))
-        .collect();
+    let entries = std::fs::read_dir(folder).expect("fixtures are in the tree");
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     found.sort();
     found
+}
+
+/// Stacks of each JDK.
+pub fn all() -> Vec<PathBuf> {
+    folders().into_iter().map(|folder| folder.join("stacks.bin")).collect()
 }
 
 impl Fixture {
@@ -135,6 +138,18 @@ impl<'a> Input<'a> {
 
     fn text(&mut self) -> String {
         String::from_utf8(self.bytes().to_vec()).expect("text")
+    }
+}
+
+/// The reduced tables laid over a process.
+pub struct Overlaid<'a, M> {
+    pub image: &'a Fixture,
+    pub process: &'a M,
+}
+
+impl<M: Memory> Memory for Overlaid<'_, M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        self.image.read(address, into).or_else(|_| self.process.read(address, into))
     }
 }
 

@@ -1,0 +1,138 @@
+//! Calls from compiled to interpreted code and back, instruction by instruction: the few places in between where neither
+//! side's frame is on the stack as it will be.
+//!
+//! Recorded from real JVMs (one sample a place) and repeated without one; each must name the same methods as the others.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use stackwalk::{Capture, HotSpot, Memory, Pc, ScopeCache};
+use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
+use support::walks::{as_text, walk};
+use support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
+
+/// Steps taken; one round of the workload is a few hundred.
+const STEPS: u32 = 4000;
+
+/// Places by what lies before and from the pc on.
+const PLACES: [(&str, &[u8], &[u8]); 7] = [
+    // nmethod: mov rbx, method; jmp.
+    ("static call stub", &[], &[0x48, 0xbb]),
+    // Adapter to the interpreter behind pop rax, in both its forms.
+    ("adapter without return address", &[0x58, 0x4c, 0x8b, 0xec], &[0x48, 0x83, 0xec]),
+    ("later adapter without return address", &[0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58], &[0x48, 0x83, 0xec]),
+    // Interpreter: the first instructions behind a call that has returned.
+    ("interpreter goes on", &[], &[0x48, 0x8b, 0x65, 0xf0, 0x48, 0xc7, 0x45, 0xf0]),
+    ("later interpreter goes on", &[], &[0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd]),
+    ("interpreter restores bytecode pointer", &[0xf0, 0, 0, 0, 0], &[0x4c, 0x8b, 0x6d, 0xc0]),
+    // mov rsp, rbx [and a poll]; jmp r13.
+    ("interpreter leaves", &[], &[0x41, 0xff, 0xe5]),
+];
+
+fn place(hotspot: &HotSpot, memory: &impl Memory, capture: &Capture) -> Option<&'static str> {
+    hotspot.blob_at(memory, Pc(capture.pc)).ok()?;
+    let (mut before, mut after) = ([0; 8], [0; 16]);
+    memory.read(capture.pc - before.len() as u64, &mut before).ok()?;
+    memory.read(capture.pc, &mut after).ok()?;
+    let found = PLACES.iter().find(|(name, head, tail)| {
+        // The stub's method is followed by a jump; other constants are not.
+        let jumps = *name != "static call stub" || after[10] == 0xe9;
+        before.ends_with(head) && after.starts_with(tail) && jumps
+    })?;
+    Some(found.0)
+}
+
+fn files() -> Vec<PathBuf> {
+    support::fixture::folders()
+        .into_iter()
+        .map(|folder| folder.join("crossings.bin"))
+        .filter(|file| file.exists())
+        .collect()
+}
+
+#[test]
+fn every_place_has_all_its_callers() {
+    let files = files();
+    assert_eq!(files.len(), 4, "one of each pinned JDK");
+    for file in files {
+        let fixture = Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let mut cache = Box::new(ScopeCache::new());
+        assert!(fixture.threads.len() >= 4, "{} has {} places", file.display(), fixture.threads.len());
+        for thread in &fixture.threads {
+            let (frames, stop) = walk(&hotspot, &fixture, &mut cache, &thread.capture, &thread.stack);
+            assert_eq!(as_text(&hotspot, &fixture, &frames, stop), thread.expected, "{}", thread.name);
+            let methods: Vec<&str> =
+                frames.iter().filter_map(|(_, named)| Some(named.as_ref()?.name.as_str())).collect();
+            // The newest method may be entered or left; from `outer` on all are there.
+            let newer = methods.iter().position(|name| *name == "outer").expect("called by outer");
+            assert!(
+                ["", "middle", "inner"].contains(&methods[..newer].first().copied().unwrap_or("")),
+                "{methods:?}"
+            );
+            assert!(
+                newer <= 2 && methods[newer..].starts_with(&["outer", "cross"]),
+                "{}: {methods:?}",
+                thread.name
+            );
+            assert!(stop.is_complete(), "{}: {stop:?}", thread.name);
+        }
+    }
+}
+
+/// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` anew:
+/// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
+#[test]
+fn record_crossings() {
+    if std::env::var_os("TICKWALK_RECORD").is_none() {
+        eprintln!("not run: TICKWALK_RECORD is not set");
+        return;
+    }
+    let classes = compile("Crossings.java");
+    for Jdk { name, home, .. } in jdks() {
+        let flags = [
+            "-XX:+UseSerialGC",
+            "-XX:CompileCommand=exclude,Crossings::middle",
+            "-XX:CompileCommand=dontinline,Crossings::*",
+        ];
+        let jvm = Jvm::start(&home, &flags, &classes, "Crossings");
+        let (memory, symbols) = (jvm.memory(), jvm.symbols());
+        pause(2000);
+        let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
+        let mut fixture = Fixture { symbols, ..Fixture::default() };
+        fixture.regions.insert(tables_address(), image);
+        let live = Overlaid { image: &fixture, process: &memory };
+        let recorder = Recorder { memory: &live, seen: Default::default() };
+        let mut hotspot =
+            HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).expect("complete");
+        hotspot.start(&recorder).expect("started");
+        let mut found: BTreeMap<&str, Thread> = BTreeMap::new();
+        let threads: Vec<u64> = hotspot.java_threads(&memory).collect();
+        for thread in threads {
+            let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
+            let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
+            if comm.is_ok_and(|comm| comm.trim() == "busy-crossing") {
+                step_through(&hotspot, &memory, thread, tid, STEPS, |Snapshot { capture, stack }| {
+                    let Some(place) = place(&hotspot, &memory, capture) else { return };
+                    found.entry(place).or_insert_with(|| {
+                        let mut cache = Box::new(ScopeCache::new());
+                        let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
+                        let expected = as_text(&hotspot, &recorder, &frames, stop);
+                        Thread { name: place.to_owned(), capture: *capture, stack: stack.clone(), expected }
+                    });
+                });
+            }
+        }
+        let mut regions = recorder.regions();
+        regions.retain(|address, _| *address > tables_address() + (1 << 20));
+        fixture.regions.extend(regions);
+        for thread in found.values() {
+            println!("JDK {name}: {}\n{}", thread.name, thread.expected);
+        }
+        fixture.threads = found.into_values().collect();
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        fixture.store(&folder.join(format!("jdk{name}-x86_64/crossings.bin")));
+    }
+}
