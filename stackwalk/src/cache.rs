@@ -2,13 +2,18 @@
 //!
 //! Problem: debug information lies in memory that may go away, read by a system call each; the same few
 //! thousand pcs make up nearly all frames of a profile.
-//! Approach: two fixed tables, 2-way by address. A pc maps to its decoded scopes, kept in one arena; when the
-//! arena is full, everything is forgotten (simple, and rare next to the sample rate).
-//! Invariant: a hit is used only if the code at that address still has the same method and compile id, read
-//! from the code cache itself; bytecode entries prove themselves (see `hotspot::interpreter`).
+//! Approach: a pc maps to its decoded code, 2-way by address, and that to its scopes. Entries and scopes are appended
+//! to memory reserved at the start, so that a profile of few pcs touches few of its pages; when the room for scopes is
+//! full, everything is forgotten (simple, and rare next to the sample rate).
+//! Invariants: a hit is used only if the code at that address still has the same method and compile id, read
+//! from the code cache itself; bytecode entries prove themselves (see `hotspot::interpreter`). Nothing is allocated
+//! after [`ScopeCache::new`].
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::code_age::CodeAges;
-use crate::frame::{Bci, Method};
 use crate::hotspot::interpreter::Bytecodes;
 use crate::hotspot::nmethod::Identity;
 use crate::hotspot::pc_desc::PcMatch;
@@ -65,13 +70,15 @@ pub struct CacheStats {
     pub flushes: u64,
 }
 
-/// Memory of decoded code shared by all walks of one thread; about half a megabyte, never grows.
+/// Memory of decoded code shared by all walks of one thread; half a megabyte when full, never more.
 #[derive(Debug)]
 pub struct ScopeCache {
-    pcs: [Option<CompiledPc>; PCS],
-    scopes: [Scope; SCOPES],
-    scopes_used: usize,
-    bytecodes: [Bytecodes; BYTECODES],
+    /// Numbers of the pcs' entries, counted from 1; 0 for none.
+    places: Box<[u16]>,
+    /// Entries; one whose code was replaced is `None` until its place is used again.
+    entries: Vec<Option<CompiledPc>>,
+    scopes: Vec<Scope>,
+    bytecodes: Box<[Bytecodes]>,
     stats: CacheStats,
     pub(crate) ages: CodeAges,
     /// Block buffers of the decoders; here because they are too large for a signal stack.
@@ -79,7 +86,15 @@ pub struct ScopeCache {
     pub(crate) scope_windows: ScopeWindows,
 }
 
-const _: () = assert!(size_of::<ScopeCache>() <= 640 << 10);
+const _: () = {
+    assert!(PCS <= u16::MAX as usize, "numbers of entries fit");
+    let full = PCS * (size_of::<u16>() + size_of::<Option<CompiledPc>>())
+        + SCOPES * size_of::<Scope>()
+        + BYTECODES * size_of::<Bytecodes>();
+    assert!(full <= 600 << 10);
+    // Where it is made, it lies on a stack.
+    assert!(size_of::<ScopeCache>() <= 8 << 10);
+};
 
 impl Default for ScopeCache {
     fn default() -> Self {
@@ -95,14 +110,14 @@ fn slot(key: u64, slots: usize) -> usize {
 }
 
 impl ScopeCache {
-    /// An empty cache; constant, so that it can be a static or be boxed.
+    /// An empty cache; allocates all it will ever need.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
-            pcs: [None; PCS],
-            scopes: [Scope { method: Method(0), bci: None::<Bci> }; SCOPES],
-            scopes_used: 0,
-            bytecodes: [Bytecodes::NONE; BYTECODES],
+            places: vec![0; PCS].into_boxed_slice(),
+            entries: Vec::with_capacity(PCS),
+            scopes: Vec::with_capacity(SCOPES),
+            bytecodes: vec![Bytecodes::NONE; BYTECODES].into_boxed_slice(),
             stats: CacheStats {
                 pc_hits: 0,
                 pc_misses: 0,
@@ -111,7 +126,7 @@ impl ScopeCache {
                 method_misses: 0,
                 flushes: 0,
             },
-            ages: CodeAges::NEW,
+            ages: CodeAges::new(),
             pc_window: Window::EMPTY,
             scope_windows: ScopeWindows::EMPTY,
         }
@@ -136,9 +151,14 @@ impl ScopeCache {
 
     /// Forgets everything, for example when classes were unloaded or redefined.
     pub fn clear(&mut self) {
-        self.pcs.fill(None);
-        self.scopes_used = 0;
+        self.forget_code();
         self.bytecodes.fill(Bytecodes::NONE);
+    }
+
+    fn forget_code(&mut self) {
+        self.places.fill(0);
+        self.entries.clear();
+        self.scopes.clear();
     }
 
     /// The entry for `pc`; `current` reads the identity of the code now at a blob.
@@ -149,17 +169,18 @@ impl ScopeCache {
         current: impl FnOnce(u64) -> Option<Identity>,
     ) -> Option<CompiledPc> {
         let start = slot(pc, PCS);
-        let pair = self.pcs.get_mut(start..start + 2)?;
-        let held = pair
-            .iter_mut()
-            .find(|entry| entry.is_some_and(|entry| entry.pc == pc && entry.matched == matched));
-        let Some(entry) = held else {
+        let numbers = self.places.get(start..start + 2)?;
+        let held = numbers.iter().find_map(|&number| {
+            let index = usize::from(number).checked_sub(1)?;
+            let entry = (*self.entries.get(index)?)?;
+            (entry.pc == pc && entry.matched == matched).then_some((index, entry))
+        });
+        let Some((index, found)) = held else {
             self.stats.pc_misses += 1;
             return None;
         };
-        let found = (*entry)?;
         if current(found.blob) != Some(found.identity) {
-            *entry = None;
+            *self.entries.get_mut(index)? = None;
             self.stats.pc_stale += 1;
             return None;
         }
@@ -167,31 +188,37 @@ impl ScopeCache {
         Some(found)
     }
 
-    /// Remembers `entry`, displacing the older of its two slots.
+    /// Remembers `entry`, displacing the older of its two places.
     pub(crate) fn insert_pc(&mut self, entry: CompiledPc) {
         let start = slot(entry.pc, PCS);
-        if let Some([newer, older]) = self.pcs.get_mut(start..start + 2) {
-            *older = *newer;
-            *newer = Some(entry);
+        let Some([newer, older]) = self.places.get_mut(start..start + 2) else { return };
+        let displaced = usize::from(*older).checked_sub(1);
+        *older = *newer;
+        match displaced.and_then(|index| self.entries.get_mut(index)) {
+            Some(room) => {
+                *room = Some(entry);
+                *newer = displaced.map_or(0, |index| index as u16 + 1);
+            }
+            // Each of the places has brought one entry at most, so there is room without growing.
+            None => {
+                self.entries.push(Some(entry));
+                *newer = self.entries.len() as u16;
+            }
         }
     }
 
-    /// Makes room for `count` scopes in a row; returns where they begin.
-    pub(crate) fn reserve_scopes(&mut self, count: usize) -> usize {
-        if self.scopes_used + count > SCOPES {
-            self.pcs.fill(None);
-            self.scopes_used = 0;
+    /// Remembers scopes in a row; returns where they begin, and nothing if they are more than there is room for.
+    pub(crate) fn put_scopes(&mut self, scopes: &[Scope]) -> Option<u32> {
+        if self.scopes.len() + scopes.len() > SCOPES {
+            self.forget_code();
             self.stats.flushes += 1;
         }
-        self.scopes_used
-    }
-
-    /// Stores scopes from `first` on, which [`Self::reserve_scopes`] returned.
-    pub(crate) fn put_scopes(&mut self, first: usize, scopes: &[Scope]) {
-        if let Some(room) = self.scopes.get_mut(first..first + scopes.len()) {
-            room.copy_from_slice(scopes);
-            self.scopes_used = first + scopes.len();
+        let first = u32::try_from(self.scopes.len()).ok()?;
+        if scopes.len() > SCOPES {
+            return None;
         }
+        self.scopes.extend_from_slice(scopes);
+        Some(first)
     }
 
     pub(crate) fn scope(&self, index: u32) -> Option<Scope> {
@@ -230,5 +257,64 @@ impl ScopeCache {
             }
             *newer = entry;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(pc: u64) -> CompiledPc {
+        CompiledPc {
+            pc,
+            matched: PcMatch::Exact,
+            blob: pc ^ 1,
+            identity: Identity { method: 8, compile_id: 3 },
+            frame_bytes: 0,
+            level: 4,
+            kind: CompiledKind::Java,
+            first: 0,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn the_newest_are_found_and_nothing_grows() {
+        let mut cache = ScopeCache::new();
+        let capacity = (cache.entries.capacity(), cache.scopes.capacity());
+        let current = |blob: u64| Some(entry(blob ^ 1).identity);
+        let mut newest = std::collections::HashMap::<usize, Vec<u64>>::new();
+        for round in 0..20 * PCS as u64 {
+            let pc = 0x7000_0000 + round * 13;
+            cache.insert_pc(entry(pc));
+            newest.entry(slot(pc, PCS)).or_default().push(pc);
+        }
+        assert_eq!(newest.len(), PCS / 2, "every place was used");
+        for pcs in newest.values() {
+            let [.., third, second, first] = pcs[..] else { continue };
+            for pc in [first, second] {
+                assert_eq!(cache.find_pc(pc, PcMatch::Exact, current), Some(entry(pc)));
+            }
+            assert_eq!(cache.find_pc(third, PcMatch::Exact, current), None, "displaced");
+        }
+        let scope = Scope { method: crate::frame::Method(8), bci: None };
+        for round in 0..2 * SCOPES {
+            assert_eq!(cache.put_scopes(&[scope]), Some((round % SCOPES) as u32));
+        }
+        assert_eq!(cache.stats().flushes, 1);
+        assert_eq!((cache.entries.capacity(), cache.scopes.capacity()), capacity);
+    }
+
+    #[test]
+    fn replaced_code_is_forgotten_and_its_place_used_again() {
+        let mut cache = ScopeCache::new();
+        cache.insert_pc(entry(0x40));
+        assert_eq!(cache.find_pc(0x40, PcMatch::Exact, |_| None), None);
+        assert_eq!((cache.stats().pc_stale, cache.entries[0]), (1, None));
+        for _ in 0..3 {
+            cache.insert_pc(entry(0x40));
+            assert_eq!(cache.find_pc(0x40, PcMatch::Exact, |_| Some(entry(0).identity)), Some(entry(0x40)));
+        }
+        assert_eq!(cache.entries.len(), 2);
     }
 }

@@ -6,6 +6,9 @@
 //! compilation before and after a moment was there at that moment.
 //! Invariant: a displaced or unknown entry is never proof.
 
+use alloc::boxed::Box;
+use alloc::vec;
+
 use crate::hotspot::nmethod::Identity;
 
 /// Compilations remembered; hot code of a large application is about as many.
@@ -21,14 +24,17 @@ struct Known {
 /// Ages of compiled code.
 #[derive(Debug)]
 pub(crate) struct CodeAges {
-    known: [Option<Known>; CODES],
+    known: Box<[Option<Known>]>,
     generation: u32,
     /// Only code known before this generation may be walked.
     restriction: Option<u32>,
 }
 
 impl CodeAges {
-    pub(crate) const NEW: Self = Self { known: [None; CODES], generation: 0, restriction: None };
+    /// No code is known yet; allocates all it will ever need.
+    pub(crate) fn new() -> Self {
+        Self { known: vec![None; CODES].into_boxed_slice(), generation: 0, restriction: None }
+    }
 
     /// Begins a generation; returns its number.
     pub(crate) fn next_generation(&mut self) -> u32 {
@@ -73,7 +79,7 @@ mod tests {
     fn only_the_same_compilation_from_before_is_allowed() {
         let old = Identity { method: 8, compile_id: 1 };
         let new = Identity { method: 8, compile_id: 2 };
-        let mut ages = CodeAges::NEW;
+        let mut ages = CodeAges::new();
         ages.note(64, old);
         let now = ages.next_generation();
         assert!(ages.allows(64, new), "nothing is restricted");

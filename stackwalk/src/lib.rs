@@ -5,7 +5,7 @@
 //! [`Memory`], described by the tables in libjvm ([`HotSpot`]), and remembered in a [`ScopeCache`].
 //!
 //! The same code walks a snapshot on a sampler thread, another process and a recorded fixture.
-//! `no_std`; nothing is allocated, locked or faulted on while walking, and nothing panics on garbage.
+//! `no_std` with `alloc`; nothing is allocated, locked or faulted on while walking, and nothing panics on garbage.
 //!
 //! # The user's duties
 //! - [`HotSpot::read_tables`] once libjvm is loaded, [`HotSpot::start`] once the VM is initialised.
@@ -29,6 +29,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+// For memory reserved when a cache is made.
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 

@@ -21,10 +21,12 @@ pub fn of_library(library: &Library) -> &'static LiveMemory {
 /// Where threads note the virtual threads they run, looked for in the VM's library.
 pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<MountedOffsets> {
     let segments = library.segments();
-    let whole = segments.first()?.range.start..segments.last()?.range.end;
+    // Strings lie in the last segment that is not written to. The code, where that is a segment of its own, is left
+    // out: tables of functions look like rows too, and a thousand pages of code would be read for nothing.
+    let names = segments.iter().rfind(|segment| !segment.is_writable)?.range.clone();
     let data = segments.iter().find(|segment| segment.is_writable)?;
     let data = data.range.start..data.range.start.saturating_add(data.file_bytes).min(data.range.end);
-    MountedOffsets::find(|name| library.symbol(name), memory, data, &whole)
+    MountedOffsets::find(|name| library.symbol(name), memory, data, &names)
 }
 
 /// Adds the committed code heaps of a started VM; called again, it follows their growth.

@@ -12,6 +12,7 @@ pub mod frames;
 mod image;
 mod maps;
 mod names;
+mod rules;
 mod symbols;
 mod tables;
 mod unwind;
@@ -22,13 +23,11 @@ use std::time::{Duration, Instant};
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy};
 
 use image::Image;
+use rules::Rules;
 use symbols::Symbols;
-use unwind::{NoRule, Rule, Unwinder};
+use unwind::{NoRule, Unwinder};
 
 pub use names::{NativeName, Owner};
-
-/// Rules remembered: a pc of a native frame each, 48 bytes. A profile of a JVM under load meets some thousands.
-const RULES: usize = 1 << 12;
 
 /// Where the list of libraries comes from.
 const MAPS: &str = "/proc/self/maps";
@@ -49,7 +48,7 @@ const MAX_LOADED: usize = 2_000;
 pub struct NativeLibraries {
     libraries: Vec<Library>,
     unwinder: Unwinder,
-    rules: Box<[(u64, Option<Rule>)]>,
+    rules: Rules,
     /// What the last walk missed.
     missing: Missing,
     /// When the list was read last.
@@ -90,7 +89,7 @@ impl Default for NativeLibraries {
         Self {
             libraries: Vec::new(),
             unwinder: Unwinder::default(),
-            rules: vec![(0, None); RULES].into_boxed_slice(),
+            rules: Rules::default(),
             missing: Missing::Nothing,
             looked: None,
             owed: Duration::ZERO,
@@ -185,7 +184,7 @@ impl NativeLibraries {
             }
         }
         self.libraries = found;
-        self.rules.fill((0, None));
+        self.rules.forget();
         self.list += 1;
         true
     }
@@ -199,7 +198,7 @@ impl NativeLibraries {
     /// Bytes of all symbols and rules held.
     pub fn bytes(&self) -> usize {
         let symbols = self.libraries.iter().filter_map(|library| library.symbols.as_ref()?.as_ref());
-        symbols.map(Symbols::bytes).sum::<usize>() + size_of_val(&*self.rules)
+        symbols.map(Symbols::bytes).sum::<usize>() + self.rules.bytes()
     }
 
     /// The same for a walk, which reads tables from `memory`.
@@ -229,11 +228,8 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
     ) -> Result<NativeRegisters, NativeStop> {
         // A return address may belong to the next function already if the call never returns.
         let pc = registers.pc.wrapping_sub(u64::from(!interrupted));
-        let place = rule_place(pc);
         let Self { libraries: native, memory } = self;
-        if let Some((known, Some(rule))) = native.rules.get(place)
-            && *known == pc
-        {
+        if let Some(rule) = native.rules.of(pc) {
             return rule.apply(pc, registers, stack);
         }
         let Some(index) = native.index_of(pc) else {
@@ -247,21 +243,13 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
         let tables = image.tables.as_ref().ok_or(NativeStop::NoRule(pc))?;
         match native.unwinder.rule(*memory, tables, pc) {
             Ok(rule) => {
-                if let Some(entry) = native.rules.get_mut(place) {
-                    *entry = (pc, Some(rule));
-                }
+                native.rules.put(pc, rule);
                 rule.apply(pc, registers, stack)
             }
             Err(NoRule::Expression) => native.unwinder.run(*memory, tables, pc, registers, stack),
             Err(NoRule::Missing) => Err(NativeStop::NoRule(pc)),
         }
     }
-}
-
-/// Where the rule of a pc is remembered: neighbouring return addresses go to different places.
-fn rule_place(pc: u64) -> usize {
-    let mixed = pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    usize::try_from(mixed).unwrap_or(0) % RULES
 }
 
 impl Library {

@@ -24,27 +24,27 @@ pub struct MountedOffsets {
 }
 
 impl MountedOffsets {
-    /// Looks for the rows in `data`, the writable part of libjvm, whose whole extent is `library`.
+    /// Looks for the rows in `data`, the writable part of libjvm; the strings of libjvm lie in `names`.
     ///
     /// `lookup` gives the address of a symbol exported by libjvm.
     pub fn find<M: Memory + ?Sized>(
         lookup: impl FnMut(&str) -> Option<u64>,
         memory: &M,
         data: Range<u64>,
-        library: &Range<u64>,
+        names: &Range<u64>,
     ) -> Option<Self> {
         let symbols = VmSymbols::lookup(lookup, memory).ok()?;
-        Self::scan(&symbols, memory, data, library)
+        Self::scan(&symbols, memory, data, names)
     }
 
     fn scan<M: Memory + ?Sized>(
         symbols: &VmSymbols,
         memory: &M,
         data: Range<u64>,
-        library: &Range<u64>,
+        names: &Range<u64>,
     ) -> Option<Self> {
         let (mut local, mut is_mounted, mut id) = (None, None, None);
-        scan_fields(symbols, memory, data, library, |class, field, offset| match (class, field) {
+        scan_fields(symbols, memory, data, names, |class, field, offset| match (class, field) {
             ("Thread", "_jfr_thread_local") => local = Some(offset),
             ("JfrThreadLocal", "_vthread") => is_mounted = Some(offset),
             ("JfrThreadLocal", "_vthread_id") => id = Some(offset),

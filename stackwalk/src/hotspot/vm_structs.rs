@@ -188,12 +188,12 @@ const SCAN_BYTES: usize = 16 << 10;
 
 /// Visits rows of the form of the fields table wherever they lie in `data`: type, field, offset in the object.
 ///
-/// For tables that are linked in without a name; what looks like a row has names inside `library`.
+/// For tables that are linked in without a name; what looks like a row has names inside `strings`.
 pub(crate) fn scan_fields<M: Memory + ?Sized>(
     symbols: &VmSymbols,
     memory: &M,
     data: Range<u64>,
-    library: &Range<u64>,
+    strings: &Range<u64>,
     mut visit: impl FnMut(&str, &str, u32),
 ) {
     let Some(stride) = usize::try_from(symbols.struct_stride).ok().filter(|&n| n > 0 && n <= ROW_BYTES)
@@ -215,7 +215,7 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
             }
             let names = [symbols.struct_type_name, symbols.struct_field_name].map(|column| row.word(column));
             let is_row =
-                names.iter().all(|name| library.contains(name)) && row.word(symbols.struct_address) == 0;
+                names.iter().all(|name| strings.contains(name)) && row.word(symbols.struct_address) == 0;
             let Some(offset) = u32::try_from(row.word(symbols.struct_offset)).ok().filter(|_| is_row) else {
                 continue;
             };

@@ -114,9 +114,7 @@ impl<M: Memory> Walk<'_, M> {
             // The code says nothing here; its own method is certain all the same.
             None => count = 1,
         }
-        let first = self.cache.reserve_scopes(count);
-        self.cache.put_scopes(first, scopes.get(..count).unwrap_or_default());
-        entry.first = u32::try_from(first).unwrap_or(0);
+        entry.first = self.cache.put_scopes(scopes.get(..count).unwrap_or_default()).ok_or(unknown)?;
         entry.count = u16::try_from(count).unwrap_or(0);
         Ok(())
     }
