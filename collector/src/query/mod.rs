@@ -20,8 +20,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::store::View;
 use selection::Selection;
 
-/// Sessions of `view` that are wanted, each with the threads that are, `None` for all.
-fn wanted(view: &View, selection: &Selection) -> FxHashMap<u64, Option<FxHashSet<u32>>> {
+/// Sessions, each with its threads, `None` for all of them.
+type Wanted = FxHashMap<u64, Option<FxHashSet<u32>>>;
+
+/// Sessions of `view` that are wanted, with the threads that are.
+fn wanted(view: &View, selection: &Selection) -> Wanted {
     view.names(|_, sessions| {
         sessions
             .iter()
@@ -29,4 +32,9 @@ fn wanted(view: &View, selection: &Selection) -> FxHashMap<u64, Option<FxHashSet
             .map(|(&id, session)| (id, selection.threads_of(session)))
             .collect()
     })
+}
+
+/// Whether a thread of a session is among them.
+fn wants(wanted: &Wanted, session: u64, thread: u32) -> bool {
+    wanted.get(&session).is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))
 }

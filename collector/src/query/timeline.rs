@@ -205,18 +205,16 @@ pub fn threads(
         let wanted = super::wanted(&view, selection);
         let is_wanted = |id: u64| wanted.contains_key(&id);
         let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
-        let mut put = |session: u64, thread: u32, cpu_ns: u64| {
-            if wanted
-                .get(&session)
-                .is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))
-            {
-                let sum = times.entry((session, thread)).or_default();
-                *sum = sum.saturating_add(cpu_ns);
-            }
+        // What follows each other is mostly of one thread, and is summed up before the thread is looked up.
+        let mut run: Option<(Key, u64)> = None;
+        let mut put = |session: u64, thread: u32, cpu_ns: u64| match &mut run {
+            Some((key, sum)) if *key == (session, thread) => *sum = sum.saturating_add(cpu_ns),
+            _ => close(&mut times, &wanted, run.replace(((session, thread), cpu_ns))),
         };
         if selection.filters_stacks() {
             let stacks = view.names(|dictionary, _| selection.wanted_stacks(dictionary));
-            view.thread_stacks(&scope, |session, thread, stack, cell| {
+            let wants = |session, thread| super::wants(&wanted, session, thread);
+            view.thread_stacks(&scope, wants, |session, thread, stack, cell| {
                 if stacks.get(stack as usize).copied().unwrap_or(false) {
                     put(session, thread, cell.cpu_ns);
                 }
@@ -224,6 +222,7 @@ pub fn threads(
         } else {
             view.times(&scope, Threads::Apart, |session, thread, _, cpu_ns| put(session, thread, cpu_ns))?;
         }
+        close(&mut times, &wanted, run);
         view.names(|_, sessions| {
             for &(session, thread) in times.keys() {
                 if let Some(state) = sessions.get(&session) {
@@ -251,6 +250,14 @@ pub fn threads(
             .then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid)))
     });
     Ok((rows, span))
+}
+
+/// Adds the CPU time of a thread, if it is wanted.
+fn close(times: &mut FxHashMap<Key, u64>, wanted: &super::Wanted, run: Option<(Key, u64)>) {
+    if let Some((key, cpu_ns)) = run.filter(|&((session, thread), _)| super::wants(wanted, session, thread)) {
+        let sum = times.entry(key).or_default();
+        *sum = sum.saturating_add(cpu_ns);
+    }
 }
 
 /// Makes the rows of a virtual thread on several carriers one.

@@ -421,12 +421,8 @@ fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, Qu
         add(&mut sums[stack], cell);
     };
     if selection.filters_threads() {
-        view.thread_stacks(&scope, |session, thread, stack, cell| {
-            if wanted.get(&session).and_then(Option::as_ref).is_some_and(|threads| threads.contains(&thread))
-            {
-                put(stack, cell);
-            }
-        })?;
+        let wants = |session, thread| super::wants(&wanted, session, thread);
+        view.thread_stacks(&scope, wants, |_, _, stack, cell| put(stack, cell))?;
     } else {
         view.stacks(&scope, |_, stack, cell| put(stack, cell))?;
     }
@@ -435,5 +431,5 @@ fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, Qu
 
 fn add(sum: &mut Cell, cell: Cell) {
     sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-    sum.samples += cell.samples;
+    sum.samples = sum.samples.saturating_add(cell.samples);
 }

@@ -101,6 +101,11 @@ impl BlockReader {
     #[inline]
     pub(super) fn number(&mut self) -> Result<u64, BlockError> {
         let rest = self.bytes.get(self.position..).unwrap_or_default();
+        // Most numbers are small: differences of threads, counts.
+        if let Some(&byte) = rest.first().filter(|&&byte| byte < 0x80) {
+            self.position += 1;
+            return Ok(byte.into());
+        }
         let mut value = 0u64;
         for (index, &byte) in rest.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * index as u32).min(63);
@@ -124,6 +129,18 @@ impl BlockReader {
     pub(super) fn rows(&mut self) -> Result<usize, BlockError> {
         let rows = usize::try_from(self.number()?).map_err(|_| BlockError::Truncated)?;
         if rows > self.bytes.len() - self.position { Err(BlockError::Truncated) } else { Ok(rows) }
+    }
+
+    /// Goes past numbers that nobody wants.
+    pub(super) fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
+        let mut ends = rest.iter().enumerate().filter(|&(_, &byte)| byte < 0x80);
+        let (last, _) = ends.nth(rows - 1).ok_or(BlockError::Truncated)?;
+        self.position += last + 1;
+        Ok(())
     }
 
     pub(super) fn column(&mut self, rows: usize) -> Result<Vec<u64>, BlockError> {
@@ -165,9 +182,14 @@ mod tests {
             let mut block = BlockReader::new(&bytes).expect("own block");
             let rows = block.rows().expect("rows");
             prop_assert_eq!(block.column(rows).expect("column"), values.clone());
-            prop_assert_eq!(block.ascending(rows).expect("column"), values);
+            prop_assert_eq!(block.ascending(rows).expect("column"), values.clone());
             prop_assert_eq!(block.text().expect("text"), text);
             prop_assert_eq!(block.number(), Err(BlockError::Truncated));
+            let mut block = BlockReader::new(&bytes).expect("own block");
+            let rows = block.rows().expect("rows");
+            block.skip(rows / 2).expect("numbers");
+            prop_assert_eq!(block.column(rows - rows / 2).expect("column"), values[rows / 2..].to_vec());
+            prop_assert_eq!(block.skip(bytes.len() + 40 * rows + 100), Err(BlockError::Truncated));
         }
 
         #[test]

@@ -51,7 +51,7 @@ impl OpenMinute {
             let (thread, cpu_ns) = (self.thread[row], self.cpu_ns[row]);
             let cell = cells.entry((thread, self.stack[row])).or_default();
             cell.cpu_ns = cell.cpu_ns.saturating_add(cpu_ns);
-            cell.samples += u64::from(self.count[row]);
+            cell.samples = cell.samples.saturating_add(self.count[row].into());
             let time = times.entry((thread, self.offset_us[row] / 1_000_000)).or_default();
             *time = time.saturating_add(cpu_ns);
         }
@@ -73,7 +73,7 @@ pub(super) fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
         let is_same = next.0 == kept.0;
         if is_same {
             kept.1.cpu_ns = kept.1.cpu_ns.saturating_add(next.1.cpu_ns);
-            kept.1.samples += next.1.samples;
+            kept.1.samples = kept.1.samples.saturating_add(next.1.samples);
         }
         is_same
     });
@@ -172,8 +172,9 @@ impl Head {
             open.stack.push(stack);
             open.cpu_ns.push(row.cpu_ns);
             open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
-            session.unknown_samples += if stack == 0 { row.count } else { 0 };
-            session.samples += row.count;
+            let unknown = if stack == 0 { row.count } else { 0 };
+            session.unknown_samples = session.unknown_samples.saturating_add(unknown);
+            session.samples = session.samples.saturating_add(row.count);
             session.sampled_ns = session.sampled_ns.saturating_add(row.cpu_ns);
             taken.first_ns = taken.first_ns.min(wall_ns);
             taken.last_ns = taken.last_ns.max(wall_ns);

@@ -124,17 +124,24 @@ impl View {
         })
     }
 
-    /// Visits CPU time by session, thread and stack; a key can come several times.
+    /// Visits CPU time by session, thread and stack, for the threads of a session that `wants` says yes to; a key can
+    /// come several times.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub fn thread_stacks(
         &self,
         scope: &Scope<'_>,
+        wants: impl Fn(u64, u32) -> bool,
         mut visit: impl FnMut(u64, u32, u32, Cell),
     ) -> Result<(), StoreError> {
+        let mut visit_sample = |sample: Sample| {
+            if wants(sample.session, sample.thread) {
+                visit(sample.session, sample.thread, sample.stack, cell(&sample));
+            }
+        };
         let (transaction, coverage) = self.begin(|head, coverage| {
-            for_open(head, scope, |sample| visit(sample.session, sample.thread, sample.stack, cell(&sample)));
+            for_open(head, scope, &mut visit_sample);
             *coverage
         })?;
         let Some(transaction) = transaction else { return Ok(()) };
@@ -145,14 +152,18 @@ impl View {
                 let (key, block) = entry?;
                 let session = key.value().2;
                 if (scope.sessions)(session) {
-                    for (thread, stack, cell) in partition::read_thread_stacks(block.value())? {
-                        visit(session, thread, stack, cell);
-                    }
+                    partition::read_thread_stacks(
+                        block.value(),
+                        |thread| wants(session, thread),
+                        |thread, stack, cell| visit(session, thread, stack, cell),
+                    )?;
                 }
             }
         }
         self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
-            visit(sample.session, sample.thread, sample.stack, cell(&sample));
+            if wants(sample.session, sample.thread) {
+                visit(sample.session, sample.thread, sample.stack, cell(&sample));
+            }
         })
     }
 

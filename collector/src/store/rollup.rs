@@ -86,7 +86,7 @@ impl Sums {
         for (thread, stack, cell) in self.thread_stacks {
             let sum = cells.entry((thread, stack)).or_default();
             sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-            sum.samples += cell.samples;
+            sum.samples = sum.samples.saturating_add(cell.samples);
         }
         let mut times: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         for (thread, second, cpu_ns) in self.times {

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 mod numbered;
 
 use super::*;
+use crate::profile::Cell;
 
 /// 2026-11-21, a whole day.
 const DAY_NS: u64 = 1_795_219_200_000_000_000;
@@ -114,6 +115,18 @@ fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u
     writer.append(messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
 }
 
+/// What is read of some threads is what is left when everything is read and the others are taken out.
+fn check_skipping(view: &View, scope: &Scope<'_>) {
+    for wants in [|_, thread| thread % 2 == 0, |_, thread| thread % 2 == 1] {
+        let (mut some, mut all) = (Vec::new(), Vec::new());
+        let row = |session, thread, stack, cell: Cell| (session, thread, stack, cell.cpu_ns, cell.samples);
+        view.thread_stacks(scope, wants, |a, b, c, d| some.push(row(a, b, c, d))).expect("readable");
+        view.thread_stacks(scope, |_, _| true, |a, b, c, d| all.push(row(a, b, c, d))).expect("readable");
+        all.retain(|&(session, thread, ..)| wants(session, thread));
+        assert_eq!(some, all);
+    }
+}
+
 /// CPU time by leaf symbol in a range of seconds of the day, from all three kinds of sums, which must agree.
 fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
     let range_ns = DAY_NS + range_s.start * NS..DAY_NS + range_s.end * NS;
@@ -123,8 +136,9 @@ fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
     for view in store.views() {
         let mut rows = Vec::new();
         view.stacks(&scope, |_, stack, cell| rows.push((stack, cell.cpu_ns))).expect("readable");
-        view.thread_stacks(&scope, |_, _, _, cell| by_thread += cell.cpu_ns).expect("readable");
+        view.thread_stacks(&scope, |_, _| true, |_, _, _, cell| by_thread += cell.cpu_ns).expect("readable");
         view.times(&scope, Threads::Together, |_, _, _, cpu_ns| by_time += cpu_ns).expect("readable");
+        check_skipping(&view, &scope);
         view.names(|dictionary, _| {
             for (stack, cpu_ns) in rows {
                 let frames = dictionary.frames_of(stack);
@@ -377,4 +391,46 @@ fn an_agent_cannot_rename_what_another_one_sent() {
     }
     assert_eq!(stops[&1], "end_of_stack");
     assert_eq!(stops[&2], "unreadable");
+}
+
+#[test]
+fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    for (session, wall_clock_ns) in [(1, 0), (2, DAY_NS)] {
+        let mut agent = Agent::new(session);
+        agent.hello.wall_clock_ns = wall_clock_ns;
+        let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+        let samples = agent.samples(stack, 0, 60);
+        append(&store, &agent, &[hello, definitions, samples]).expect("stored");
+    }
+    store.flush().expect("fold");
+    let partition = store.shared.current().expect("open");
+    assert_eq!(partition.roll(Level::Hour, DAY_NS / NS + 3600), Ok(2), "not the half million hours between");
+    assert_eq!(partition.roll(Level::Hour, DAY_NS / NS + 3600), Ok(0));
+    expect(&store, 0..3600, &[("leaf", 60)]);
+}
+
+#[test]
+fn counts_without_end_are_no_end_of_the_store() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    let unknown = stack ^ 1;
+    let batch = SampleBatch {
+        thread: vec![1; 4],
+        stack: vec![stack, stack, unknown, unknown],
+        cpu_ns: vec![u64::MAX; 4],
+        count: vec![u64::MAX; 4],
+        ..SampleBatch::default()
+    };
+    let batch = agent.message(Body::Samples(batch));
+    append(&store, &agent, &[hello, definitions, batch]).expect("stored");
+    store.flush().expect("fold");
+    store.views()[0].names(|_, sessions| {
+        assert_eq!((sessions[&1].samples, sessions[&1].unknown_samples), (u64::MAX, u64::MAX));
+    });
+    let more = agent.samples(stack, 1, 1);
+    assert_eq!(append(&store, &agent, &[more]), Ok(4));
 }

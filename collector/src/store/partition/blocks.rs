@@ -1,5 +1,7 @@
 //! Samples, sums and threads as blocks, and back.
 
+use std::ops::Range;
+
 use prost::Message as _;
 use proto::v1::{Dictionary as Definitions, Thread};
 use redb::WriteTransaction;
@@ -93,17 +95,47 @@ pub(in super::super) fn read_stacks(
     Ok(())
 }
 
-pub(in super::super) fn read_thread_stacks(block: &[u8]) -> Result<Vec<(u32, u32, Cell)>, StoreError> {
+/// Rows of the threads that `wants` says yes to. Rows of one thread follow each other, so it is asked once for each, and
+/// what it says no to is not decoded: a question about one thread of hundreds is one about a few rows.
+pub(in super::super) fn read_thread_stacks(
+    block: &[u8],
+    wants: impl Fn(u32) -> bool,
+    mut visit: impl FnMut(u32, u32, Cell),
+) -> Result<(), StoreError> {
     let mut block = BlockReader::new(block)?;
     let rows = block.rows()?;
-    let (threads, stacks) = (block.ascending(rows)?, block.ascending(rows)?);
-    let cpu_ns = block.column(rows)?;
-    (0..rows)
-        .map(|row| {
-            let cell = Cell { cpu_ns: cpu_ns[row], samples: block.number()? };
-            Ok((threads[row] as u32, stacks[row] as u32, cell))
-        })
-        .collect()
+    let mut runs: Vec<(u32, Range<usize>)> = Vec::new();
+    for (row, thread) in block.ascending(rows)?.into_iter().enumerate() {
+        match runs.last_mut() {
+            Some((last, run)) if *last == thread as u32 => run.end = row + 1,
+            _ => runs.push((thread as u32, row..row + 1)),
+        }
+    }
+    runs.retain(|&(thread, _)| wants(thread));
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let stacks = block.ascending(rows)?;
+    let mut wanted = Vec::with_capacity(runs.iter().map(|(_, run)| run.len()).sum());
+    let mut row = 0;
+    for (_, run) in &runs {
+        block.skip(run.start - row)?;
+        for _ in run.clone() {
+            wanted.push(block.number()?);
+        }
+        row = run.end;
+    }
+    block.skip(rows - row)?;
+    let mut cpu_ns = wanted.into_iter();
+    let mut row = 0;
+    for (thread, run) in runs {
+        block.skip(run.start - row)?;
+        row = run.end;
+        for (stack, cpu_ns) in stacks[run].iter().zip(&mut cpu_ns) {
+            visit(thread, *stack as u32, Cell { cpu_ns, samples: block.number()? });
+        }
+    }
+    Ok(())
 }
 
 pub(in super::super) fn read_times(block: &[u8]) -> Result<Vec<(u32, u32, u64)>, StoreError> {

@@ -273,6 +273,9 @@ impl Partition {
         let mut bucket_s = from_s;
         let mut rolled = 0;
         while bucket_s < until_s {
+            // Clocks can be wrong by decades, so empty buckets are passed at once; the last step marks them all.
+            let filled_s = self.next_filled(level, bucket_s..until_s)?;
+            bucket_s = filled_s.unwrap_or(until_s - level.width_s());
             let end_s = bucket_s + level.width_s();
             let by_session = self.sums_of(level, bucket_s..end_s)?;
             let groups: Vec<_> = {
@@ -305,6 +308,16 @@ impl Partition {
         Ok(rolled)
     }
 
+    /// Start of the first bucket in `range` that has something to sum up.
+    fn next_filled(&self, level: Level, range: Range<u64>) -> Result<Option<u64>, StoreError> {
+        let Some(transaction) = self.begin_read()? else { return Ok(None) };
+        let source = level.below() as u8;
+        let table = transaction.open_table(THREAD_STACKS)?;
+        let mut keys = table.range((source, range.start, 0, 0)..(source, range.end, 0, 0))?;
+        let first = keys.next().transpose()?;
+        Ok(first.map(|(key, _)| level.start_of(key.value().1).max(range.start)))
+    }
+
     /// Sums of a bucket by session, merged from the level below.
     fn sums_of(&self, level: Level, range: Range<u64>) -> Result<Vec<(u64, Sums)>, StoreError> {
         let Some(transaction) = self.begin_read()? else { return Ok(Vec::new()) };
@@ -317,9 +330,17 @@ impl Partition {
             let (key, block) = entry?;
             let key = key.value();
             let (_, start_s, session, _) = key;
+            let mut thread_stacks = Vec::new();
+            read_thread_stacks(
+                block.value(),
+                |_| true,
+                |thread, stack, cell| {
+                    thread_stacks.push((thread, stack, cell));
+                },
+            )?;
             let sums = Sums {
                 stacks: Vec::new(),
-                thread_stacks: read_thread_stacks(block.value())?,
+                thread_stacks,
                 times: match times.get(key)? {
                     Some(block) => read_times(block.value())?,
                     None => Vec::new(),

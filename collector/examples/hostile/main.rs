@@ -1,0 +1,328 @@
+//! Sends a collector millions of damaged messages while an honest agent streams beside them.
+//!
+//! ```sh
+//! cargo run --release -p collector --example hostile -- 10000000
+//! cargo run --release -p collector --example hostile -- 10000000 store
+//! ```
+//!
+//! The first sends to a collector that records, where what matters is that messages are told apart and that memory is
+//! bounded while they are decoded. The second sends to a store, which takes every message apart: each connection goes on
+//! in its session's numbers, so that messages are not dropped as repeated, and half of the sessions are those of a real
+//! JVM in wire version 2.
+//!
+//! Ends with an error if the collector dies, if what it has of an honest agent is not what that sent, if what is left of
+//! the damaged sessions cannot be read without a panic, or if memory exceeds its bound; otherwise prints what happened.
+
+#[path = "../../tests/support/recorded.rs"]
+mod recorded;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+mod mutation;
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use collector::address::Address;
+use collector::ingest::{Destination, Limits, Server};
+use collector::profile::Profile;
+use collector::query::question::answer;
+use collector::query::top::{Order, methods};
+use collector::store::{Retention, Store};
+use collector::summary::Summary;
+use mutation::Random;
+use proto::framing::encode_frame;
+use proto::v1::AgentMessage;
+use proto::v1::agent_message::Body;
+use recorded::recorded;
+use support::{INTERVAL_NS, Stream, small};
+
+/// Resident memory allowed: the bound of `design/wire-format.md` for one hostile connection, twice for two at a time.
+const MAX_RESIDENT_KIB: u64 = 800 << 10;
+/// Resident memory allowed beside a store, whose dictionary grows by each name that a damaged message brings.
+const MAX_RESIDENT_STORE_KIB: u64 = 2 << 20;
+/// Sessions the damaged messages pretend to be, for a collector that records.
+const SESSIONS: u64 = 64;
+/// Connections after which an attacker of a store goes on as another session.
+const CONNECTIONS_A_SESSION: u64 = 32;
+/// Bytes after which a connection has sent enough.
+const CONNECTION_BYTES: usize = 256 << 10;
+/// Messages of a real JVM that are longer are not damaged, for the pace's sake.
+const LONGEST: usize = 4 << 10;
+/// The honest agent.
+const HONEST: u64 = 0x0900_da9e;
+
+/// What an attacker takes its messages from.
+enum Templates {
+    /// Framed messages of several sessions, whose numbers begin anew with each connection; their bytes are damaged.
+    Fixed(Vec<Vec<Vec<u8>>>),
+    /// Messages that get new sessions and numbers; what they say is changed, and now and then their bytes.
+    Fresh(Vec<Vec<AgentMessage>>),
+}
+
+impl Templates {
+    fn new(is_store: bool) -> Self {
+        if !is_store {
+            return Templates::Fixed(
+                (1..=SESSIONS).map(|session| support_stream(session).framed()).collect(),
+            );
+        }
+        let is_used = |message: &&AgentMessage| {
+            framed(message).len() <= LONGEST && !matches!(message.body, Some(Body::Goodbye(_)))
+        };
+        let streams = [small().messages().to_vec(), recorded("steady-25")];
+        Templates::Fresh(streams.map(|stream| stream.iter().filter(is_used).cloned().collect()).into())
+    }
+
+    /// All bytes of an attacker's `number`th connection, and how many messages of it are damaged.
+    fn connection(&self, seed: u64, number: u64, random: &mut Random) -> (Vec<u8>, u64) {
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        let mut survives = true;
+        match self {
+            Templates::Fixed(sessions) => {
+                let messages = &sessions[random.below(sessions.len())];
+                if random.below(20) != 0 {
+                    bytes.clone_from(&messages[0]);
+                }
+                while survives && bytes.len() < CONNECTION_BYTES {
+                    let mut framed = messages[random.below(messages.len())].clone();
+                    survives = mutation::bytes(&mut framed, random);
+                    bytes.extend(framed);
+                    count += 1;
+                }
+            }
+            Templates::Fresh(streams) => {
+                let turn = number / CONNECTIONS_A_SESSION;
+                let messages = &streams[turn as usize % streams.len()];
+                let mut sequence = number % CONNECTIONS_A_SESSION * CONNECTION_BYTES as u64;
+                while survives && bytes.len() < CONNECTION_BYTES {
+                    let mut message =
+                        messages[if count == 0 { 0 } else { random.below(messages.len()) }].clone();
+                    if let Some(Body::Hello(hello)) = &mut message.body {
+                        hello.session_id = seed ^ turn;
+                    }
+                    sequence += 1;
+                    message.sequence = sequence;
+                    mutation::meaning(&mut message, random);
+                    let mut framed = framed(&message);
+                    if count > 0 && random.below(200) == 0 {
+                        survives = mutation::bytes(&mut framed, random);
+                    }
+                    bytes.extend(framed);
+                    count += 1;
+                }
+            }
+        }
+        (bytes, count)
+    }
+}
+
+fn framed(message: &AgentMessage) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_frame(message, &mut bytes).expect("a message of an agent");
+    bytes
+}
+
+/// Sends damaged messages over as many connections as it takes.
+fn attack(
+    socket: &Path,
+    seed: u64,
+    wanted: u64,
+    templates: &Templates,
+    sent: &AtomicU64,
+    connections: &AtomicU64,
+) {
+    let mut random = Random(seed);
+    for number in 0.. {
+        if sent.load(Ordering::Relaxed) >= wanted {
+            return;
+        }
+        let Ok(mut stream) = UnixStream::connect(socket) else { continue };
+        connections.fetch_add(1, Ordering::Relaxed);
+        let (bytes, count) = templates.connection(seed, number, &mut random);
+        // The server may close before it has read everything.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answers = Vec::new();
+        let _ = stream.read_to_end(&mut answers);
+        sent.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// The small session under another name.
+fn support_stream(session: u64) -> Stream {
+    let mut stream = Stream::of_session(session);
+    for message in small().messages().iter().skip(1) {
+        if let Some(body) = message.body.clone() {
+            stream.send(body);
+        }
+    }
+    stream
+}
+
+/// Streams an honest session slowly, as long as the attack lasts; what it sent, and its samples.
+fn honest(
+    socket: &Path,
+    session: u64,
+    attack_over: impl Fn() -> bool,
+) -> Result<(Vec<u8>, u64), Box<dyn Error>> {
+    let mut session = Stream::of_session(session);
+    session.thread(1, "main", proto::v1::ThreadKind::Java);
+    let mut connection = UnixStream::connect(socket)?;
+    let mut sent = Vec::new();
+    let mut answers = connection.try_clone()?;
+    let reader = std::thread::spawn(move || answers.read_to_end(&mut Vec::new()));
+    let mut rounds = 0;
+    while !attack_over() || rounds < 100 {
+        let stack = session.java_stack(&["a/Main.main", &format!("a/B.m{}", rounds % 500)]);
+        session.sample(1, stack, 10_000_000);
+        session.flush();
+        let framed = session.framed().concat();
+        connection.write_all(&framed[sent.len()..])?;
+        sent = framed;
+        rounds += 1;
+        if rounds % 1000 == 0 {
+            // Its own list of messages grows; a new agent takes over where it matters: on the wire.
+            break;
+        }
+    }
+    session.goodbye();
+    let framed = session.framed().concat();
+    connection.write_all(&framed[sent.len()..])?;
+    connection.shutdown(Shutdown::Write)?;
+    reader.join().map_err(|_| "the honest agent's reader panicked")??;
+    Ok((framed, rounds))
+}
+
+fn resident_peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Everything a person could ask of a damaged recording.
+fn read_all(directory: &Path) -> Result<usize, Box<dyn Error>> {
+    let mut read = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let path: PathBuf = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "tickwalk") {
+            continue;
+        }
+        let profile = Profile::read(&path)?;
+        let summary = Summary::new(&profile);
+        let _ = serde_json::to_string(&summary)?;
+        let _ = methods(&profile, Order::TotalTime);
+        let _ = collector::export::table::report(&profile, &[Order::SelfTime], 20);
+        read += 1;
+    }
+    Ok(read)
+}
+
+/// What the store has of an honest session, whose samples each stand for one interval: whether that is all.
+fn is_whole(store: &Store, session: u64, samples: u64) -> bool {
+    let views = store.views();
+    views.iter().any(|view| {
+        view.names(|_, sessions| {
+            sessions.get(&session).is_some_and(|session| {
+                let stored = (session.samples, session.sampled_ns, session.unknown_samples);
+                stored == (samples, samples * INTERVAL_NS, 0) && session.goodbye.is_some()
+            })
+        })
+    })
+}
+
+/// The questions of a page, over everything that was stored; how many were answered.
+fn ask_all(store: &Store) -> Result<usize, Box<dyn Error>> {
+    store.flush()?;
+    store.maintain()?;
+    let questions = ["processes", "statistics", "methods", "flamegraph", "threads", "timeline"];
+    for question in questions {
+        answer(store, question, None, &[("from".into(), "0".into())], u64::MAX)
+            .map_err(|error| format!("{question}: {error}"))?;
+    }
+    Ok(questions.len())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let wanted: u64 = arguments.next().map_or(Ok(200_000), |text| text.parse())?;
+    let is_store = arguments.next().is_some_and(|text| text == "store");
+    let directory = tempfile::tempdir_in(".")?;
+    let socket = directory.path().join("socket");
+    let opened = || Store::open(&directory.path().join("store"), Retention::default()).map(Arc::new);
+    let store = is_store.then(opened).transpose()?;
+    let destination = match &store {
+        Some(store) => Destination::Store(Arc::clone(store)),
+        None => Destination::Directory(directory.path().to_owned()),
+    };
+    let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())?;
+    let templates = Templates::new(is_store);
+    let (sent, connections) = (AtomicU64::new(0), AtomicU64::new(0));
+    let start = Instant::now();
+    let (mut sessions, mut whole) = (0, 0);
+    std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+        let attackers: Vec<_> = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03]
+            .map(|seed| {
+                let (socket, templates) = (&socket, &templates);
+                let (sent, connections) = (&sent, &connections);
+                scope.spawn(move || attack(socket, seed, wanted, templates, sent, connections))
+            })
+            .into();
+        while attackers.iter().any(|attacker| !attacker.is_finished()) {
+            let session = HONEST + sessions;
+            let is_over = || attackers.iter().all(|attacker| attacker.is_finished());
+            let (expected, samples) = honest(&socket, session, is_over)?;
+            sessions += 1;
+            whole += u64::from(match &store {
+                Some(store) => is_whole(store, session, samples),
+                None => {
+                    let path = directory.path().join(format!("4321-{session:016x}.tickwalk"));
+                    let is_whole = std::fs::read(&path)? == expected;
+                    std::fs::remove_file(&path)?;
+                    is_whole
+                }
+            });
+        }
+        Ok(())
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    server.stop();
+    let during = resident_peak_kib();
+    let read = match &store {
+        Some(store) => ask_all(store)?,
+        None => read_all(directory.path())?,
+    };
+    println!(
+        "{} damaged messages over {} connections in {seconds:.0} s; {whole} of {sessions} honest sessions whole; \
+         {read} {} without a panic; {} MiB resident at most, {} MiB with that",
+        sent.into_inner(),
+        connections.into_inner(),
+        if is_store { "questions answered" } else { "damaged recordings read" },
+        during >> 10,
+        resident_peak_kib() >> 10
+    );
+    if let Some(store) = &store {
+        let status = store.status();
+        println!(
+            "store: {} messages, {} samples, {} bytes, dictionary {} MiB",
+            status.messages,
+            status.samples,
+            status.stored_bytes,
+            status.dictionary_bytes >> 20
+        );
+    }
+    if whole != sessions {
+        return Err("an honest session was disturbed".into());
+    }
+    if resident_peak_kib() > if is_store { MAX_RESIDENT_STORE_KIB } else { MAX_RESIDENT_KIB } {
+        return Err("memory was not bounded".into());
+    }
+    Ok(())
+}
