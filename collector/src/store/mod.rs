@@ -49,7 +49,7 @@ pub use session::Session;
 use crate::recording::{RecordingError, RecordingReader};
 use head::Head;
 use partition::Partition;
-use writer::Request;
+use writer::{Request, Told};
 
 /// Requests that may wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
@@ -120,6 +120,8 @@ struct Shared {
     counters: Counters,
     /// What the last write failed with, `None` after one that succeeded.
     failing: Mutex<Option<StoreError>>,
+    /// What the log has been told of that.
+    told: Mutex<Told>,
     /// Whoever is told what has been stored.
     follower: OnceLock<Arc<dyn Follower>>,
 }
@@ -132,6 +134,7 @@ impl Shared {
             partitions: RwLock::new(partitions),
             counters: Counters::default(),
             failing: Mutex::new(None),
+            told: Mutex::new(Told::default()),
             follower: OnceLock::new(),
         }
     }

@@ -32,6 +32,10 @@ const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
 /// Time between folds.
 const FOLD_EVERY: Duration = Duration::from_secs(60);
 
+/// How long writing has to succeed until a failure is told to be over: where a disk is all but full, a short message may
+/// fit between two that do not, and a line for each would say nothing.
+const STEADY: Duration = Duration::from_secs(1);
+
 /// What the writer is asked to do.
 #[derive(Debug)]
 pub(super) enum Request {
@@ -235,18 +239,58 @@ fn retried(partition: &Partition, write: impl Fn() -> Result<(), StoreError>) ->
     }
 }
 
-/// Remembers and tells how writing goes, once a change.
+/// What the log says of writing.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The failure that was told last, `None` after its end was.
+    error: Option<StoreError>,
+    /// Since when writing succeeds again.
+    good_since: Option<Instant>,
+}
+
+impl Told {
+    /// Whether the end of a failure, or another failure, is news at `now`.
+    fn is_news(&mut self, result: Result<(), StoreError>, now: Instant) -> bool {
+        let Some(error) = result.err() else {
+            let good_since = *self.good_since.get_or_insert(now);
+            return now.duration_since(good_since) >= STEADY && self.error.take().is_some();
+        };
+        self.good_since = None;
+        self.error.replace(error) != Some(error)
+    }
+}
+
+/// Remembers how writing goes, and tells what is news.
 fn settle(shared: &Shared, result: Result<(), StoreError>) {
-    let mut failing = shared.failing.lock();
-    match (result, *failing) {
-        (Ok(()), Some(_)) => tracing::info!("the store can be written again, agents are acknowledged"),
-        (Err(error), before) if before != Some(error) => {
-            tracing::error!(%error, directory = %shared.directory.display(), "nothing is acknowledged: agents keep their data");
+    if shared.told.lock().is_news(result, Instant::now()) {
+        match result {
+            Ok(()) => tracing::info!("the store can be written again, agents are acknowledged"),
+            Err(error) => {
+                tracing::error!(%error, directory = %shared.directory.display(), "nothing is acknowledged: agents keep their data");
+            }
         }
-        _ => {}
     }
     if result.is_err() {
         shared.counters.failures.fetch_add(1, Ordering::Relaxed);
     }
-    *failing = result.err();
+    *shared.failing.lock() = result.err();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_but_for_a_few_bytes_is_told_of_once() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        let mut at = |ms, result| told.is_news(result, start + Duration::from_millis(ms));
+        assert!(!at(0, Ok(())), "what goes well is no news");
+        assert!(at(100, Err(StoreError::Full)));
+        // A last message that just fits, between two that do not.
+        assert!(!at(200, Ok(())) && !at(300, Err(StoreError::Full)) && !at(400, Ok(())));
+        assert!(at(500, Err(StoreError::Closed)), "another failure");
+        assert!(!at(600, Ok(())) && !at(1500, Ok(())));
+        assert!(at(1600, Ok(())) && !at(1700, Ok(())));
+        assert!(at(1800, Err(StoreError::Closed)));
+    }
 }
