@@ -46,6 +46,7 @@ on_jdks! { 21, 25; fn whole_with_g1(jdk) { check_whole(jdk, &["-XX:+UseG1GC"]); 
 on_jdks! { 21, 25; fn whole_with_serial(jdk) { check_whole(jdk, &["-XX:+UseSerialGC"]); } }
 on_jdks! { 21, 25; fn whole_with_parallel(jdk) { check_whole(jdk, &["-XX:+UseParallelGC"]); } }
 on_jdks! { 21, 25; fn whole_with_wide_references(jdk) { check_whole(jdk, &["-XX:-UseCompressedOops"]); } }
+on_jdks! { 25; fn whole_with_compact_headers(jdk) { check_whole(jdk, &["-XX:+UseCompactObjectHeaders"]); } }
 on_jdks! {
     21, 25;
     /// Frozen interpreter frames are linked by distances instead of addresses.

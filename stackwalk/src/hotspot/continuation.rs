@@ -190,11 +190,12 @@ impl Header {
     ///
     /// Source: `oops/markWord.hpp` and `oops/arrayOop.hpp`, JDK 21 to 28.
     fn of(layout: &ContinuationLayout, compact: bool, compressed: bool) -> Option<Self> {
-        let klass = layout.oop_klass?;
-        Some(if compact {
+        if compact {
             let shift = layout.mark_klass_shift.filter(|&shift| (32..64).contains(&shift))?;
-            Self { klass: 0, mask: u64::MAX << shift, shift, end: 8 }
-        } else if compressed {
+            return Some(Self { klass: 0, mask: u64::MAX << shift, shift, end: 8 });
+        }
+        let klass = layout.oop_klass?;
+        Some(if compressed {
             Self { klass, mask: u64::from(u32::MAX), shift: 0, end: klass.checked_add(4)? }
         } else {
             Self { klass, mask: u64::MAX, shift: 0, end: klass.checked_add(8)? }

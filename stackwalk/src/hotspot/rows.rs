@@ -130,7 +130,7 @@ fields! {
     threads_array = ("ThreadsList", "_threads");
     // Objects of virtual threads.
     entry_parent = ("ContinuationEntry", "_parent");
-    oop_klass = ("oopDesc", "_metadata._klass");
+    oop_klass = ("oopDesc", "_metadata._klass") | ("oopDesc", "_compressed_klass");
     klass_layout_helper = ("Klass", "_layout_helper");
     class_klass_offset = ("java_lang_Class", "_klass_offset");
     narrow_oop_base = ("CompressedOops", "_narrow_oop._base") | ("CompressedOops", "_base");
