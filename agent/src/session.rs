@@ -7,7 +7,7 @@
 //! Invariant: every error leaves the JVM running without us.
 
 use std::hash::{BuildHasher, Hasher};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::code_freeing::CodeFreeing;
 use sampler_thread::delivery::{Delivery, Target, TlsError};
+use sampler_thread::redefinition::Redefinition;
 use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::tuning::Tuning;
 use sampler_thread::unloading::{Detector, Unloading};
@@ -115,6 +116,8 @@ pub struct Prepared {
     jvmti: Jvmti,
     hotspot: HotSpot,
     mounted: Option<MountedOffsets>,
+    /// File of the VM's library, and where its first byte lies.
+    library: (PathBuf, u64),
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
@@ -143,7 +146,18 @@ impl Prepared {
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
         let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
-        Ok(Self { options, jvmti, hotspot, mounted, memory, destinations, collector, hears_pauses: false })
+        let library = library.origin();
+        Ok(Self {
+            options,
+            jvmti,
+            hotspot,
+            mounted,
+            library,
+            memory,
+            destinations,
+            collector,
+            hears_pauses: false,
+        })
     }
 
     /// Notes that garbage collection pauses will be told.
@@ -224,6 +238,7 @@ impl Session {
             jvmti,
             mut hotspot,
             mounted,
+            library,
             memory,
             mut destinations,
             collector,
@@ -258,6 +273,7 @@ impl Session {
         let unloading = Arc::new(Unloading::new(
             detector,
             freeing,
+            Redefinition::choose(&hotspot, memory, Some(library)),
             options.pause_budget,
             cycles,
             jni.permanent_loaders(),
