@@ -309,18 +309,18 @@ impl Session {
         }
         #[cfg(feature = "agct")]
         crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0), hotspot, memory);
-        session.adopt_existing(jni);
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(session)
     }
 
-    /// Registers the Java threads that are running already.
+    /// Registers the Java threads that are running already; to be called once ThreadEnd is told, or a thread that ends
+    /// meanwhile would keep the address of a `JavaThread` that is gone.
     pub fn adopt_existing(&self, jni: Jni) {
         for thread in self.jvmti.all_threads() {
             let Some(address) = jni.java_thread(thread).filter(|address| *address != 0) else {
                 continue;
             };
-            self.adopt(address, thread);
+            self.adopt(address, thread, Registry::java_found);
         }
     }
 
@@ -331,17 +331,17 @@ impl Session {
             None => jni.java_thread(thread),
         };
         if let Some(address) = address.filter(|address| *address != 0) {
-            self.adopt(address, thread);
+            self.adopt(address, thread, Registry::java_started);
         }
     }
 
-    fn adopt(&self, address: u64, thread: ThreadRef) {
+    fn adopt(&self, address: u64, thread: ThreadRef, register: fn(&Registry, i32, &JavaThread)) {
         let Some(tid) = self.tid_of(address) else { return };
         let base = self.memory.read_u64(address + u64::from(self.offsets.stack_base)).unwrap_or(0);
         let size = self.memory.read_u64(address + u64::from(self.offsets.stack_size)).unwrap_or(0);
         let name = self.jvmti.thread_name(thread).unwrap_or_default();
         let (stack_low, stack_high) = (base.saturating_sub(size), base);
-        self.registry.java_started(tid, &JavaThread { address, stack_low, stack_high, name });
+        register(&self.registry, tid, &JavaThread { address, stack_low, stack_high, name });
     }
 
     fn tid_of(&self, address: u64) -> Option<i32> {

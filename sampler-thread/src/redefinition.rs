@@ -22,7 +22,7 @@ use crate::native::variables;
 /// Counted at each class that is read, archived ones apart from the others, and at each safepoint when it begins.
 const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedClasses", "sun.rt.safepoints"];
 
-/// `JvmtiExport::_redefinition_count`, from JDK 12 on; `JvmtiExport::_has_redefined_a_class`, in JDK 11. With their bytes.
+/// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25) or `JvmtiExport::_has_redefined_a_class` (11), with their bytes.
 const VARIABLES: [(&str, u64); 2] =
     [("_ZN11JvmtiExport19_redefinition_countE", 8), ("_ZN11JvmtiExport22_has_redefined_a_classE", 1)];
 
