@@ -7,7 +7,7 @@
 //! Invariant: every error leaves the JVM running without us.
 
 use std::hash::{BuildHasher, Hasher};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::code_freeing::CodeFreeing;
 use sampler_thread::delivery::{Delivery, Target, TlsError};
+use sampler_thread::redefinition::Redefinition;
 use sampler_thread::sink::{Destinations, FileSink};
 use sampler_thread::tuning::Tuning;
 use sampler_thread::unloading::{Detector, Unloading};
@@ -115,6 +116,8 @@ pub struct Prepared {
     jvmti: Jvmti,
     hotspot: HotSpot,
     mounted: Option<MountedOffsets>,
+    /// File of the VM's library, and where its first byte lies.
+    library: (PathBuf, u64),
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
@@ -143,7 +146,18 @@ impl Prepared {
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
         let mounted = has_virtual_threads.then(|| vm_memory::mounted_offsets(&library, memory)).flatten();
-        Ok(Self { options, jvmti, hotspot, mounted, memory, destinations, collector, hears_pauses: false })
+        let library = library.origin();
+        Ok(Self {
+            options,
+            jvmti,
+            hotspot,
+            mounted,
+            library,
+            memory,
+            destinations,
+            collector,
+            hears_pauses: false,
+        })
     }
 
     /// Notes that garbage collection pauses will be told.
@@ -224,6 +238,7 @@ impl Session {
             jvmti,
             mut hotspot,
             mounted,
+            library,
             memory,
             mut destinations,
             collector,
@@ -258,6 +273,7 @@ impl Session {
         let unloading = Arc::new(Unloading::new(
             detector,
             freeing,
+            Redefinition::choose(&hotspot, memory, Some(library)),
             options.pause_budget,
             cycles,
             jni.permanent_loaders(),
@@ -293,18 +309,18 @@ impl Session {
         }
         #[cfg(feature = "agct")]
         crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0), hotspot, memory);
-        session.adopt_existing(jni);
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(session)
     }
 
-    /// Registers the Java threads that are running already.
+    /// Registers the Java threads that are running already; to be called once ThreadEnd is told, or a thread that ends
+    /// meanwhile would keep the address of a `JavaThread` that is gone.
     pub fn adopt_existing(&self, jni: Jni) {
         for thread in self.jvmti.all_threads() {
             let Some(address) = jni.java_thread(thread).filter(|address| *address != 0) else {
                 continue;
             };
-            self.adopt(address, thread);
+            self.adopt(address, thread, Registry::java_found);
         }
     }
 
@@ -315,17 +331,17 @@ impl Session {
             None => jni.java_thread(thread),
         };
         if let Some(address) = address.filter(|address| *address != 0) {
-            self.adopt(address, thread);
+            self.adopt(address, thread, Registry::java_started);
         }
     }
 
-    fn adopt(&self, address: u64, thread: ThreadRef) {
+    fn adopt(&self, address: u64, thread: ThreadRef, register: fn(&Registry, i32, &JavaThread)) {
         let Some(tid) = self.tid_of(address) else { return };
         let base = self.memory.read_u64(address + u64::from(self.offsets.stack_base)).unwrap_or(0);
         let size = self.memory.read_u64(address + u64::from(self.offsets.stack_size)).unwrap_or(0);
         let name = self.jvmti.thread_name(thread).unwrap_or_default();
         let (stack_low, stack_high) = (base.saturating_sub(size), base);
-        self.registry.java_started(tid, &JavaThread { address, stack_low, stack_high, name });
+        register(&self.registry, tid, &JavaThread { address, stack_low, stack_high, name });
     }
 
     fn tid_of(&self, address: u64) -> Option<i32> {

@@ -133,9 +133,20 @@ impl Registry {
         self.inner.lock().own_tids.push(tid);
     }
 
-    /// A Java thread has started, or was found running. Any thread may call this, the thread itself best.
+    /// The calling Java thread has started.
     pub fn java_started(&self, tid: i32, thread: &JavaThread) {
+        self.begin_java(&mut self.inner.lock(), tid, thread);
+    }
+
+    /// A Java thread was found running, by another one: it may have ended since, and its `JavaThread` be gone.
+    pub fn java_found(&self, tid: i32, thread: &JavaThread) {
         let mut inner = self.inner.lock();
+        if !inner.left.contains_key(&tid) {
+            self.begin_java(&mut inner, tid, thread);
+        }
+    }
+
+    fn begin_java(&self, inner: &mut Inner, tid: i32, thread: &JavaThread) {
         if inner.stopped {
             return;
         }
@@ -145,7 +156,7 @@ impl Registry {
         match inner.by_tid.get(&tid).copied() {
             None => {
                 let newcomer = Newcomer { tid, name, kind: ThreadKind::Java, known_ns, java: Some(thread) };
-                self.open(&mut inner, newcomer);
+                self.open(inner, newcomer);
             }
             Some(slot) => {
                 if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
@@ -164,6 +175,8 @@ impl Registry {
     pub fn java_ended(&self, tid: i32) {
         let mut inner = self.inner.lock();
         let Some(slot) = inner.by_tid.remove(&tid) else {
+            // Nothing of it was profiled; whoever is about to register it must learn that it has ended.
+            inner.left.insert(tid, Left { clock_ns: 0, looks: 0 });
             return;
         };
         if let Some(slot) = self.slot(slot) {

@@ -23,6 +23,7 @@ pub mod native;
 pub mod pace;
 mod pool_size;
 pub mod probe;
+pub mod redefinition;
 pub mod resolve;
 pub mod self_test;
 pub mod sink;

@@ -4,7 +4,7 @@
 //! Approach: [`Unloading`] gives marks that move before anything is freed. If the mark did not move from before the
 //! sample until after a name was read, the name is right, and stays right while the mark stays.
 //! Methods of the boot, platform and system loaders are never freed with a class; once such a method is known, no
-//! mark is needed for samples taken later.
+//! mark is needed for samples taken later, unless classes are redefined (`crate::redefinition`).
 //! Invariant: a sample is called certain only if a mark read before it equals one read after it.
 
 use std::sync::Arc;
@@ -12,7 +12,19 @@ use std::sync::Arc;
 use stackwalk::{HotSpot, LoadedBy, Memory, Method};
 
 use crate::code_freeing::CodeMark;
+use crate::redefinition::Steps;
 use crate::unloading::{Observation, Unloading};
+
+/// What an observation ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Moved {
+    /// Nothing.
+    No,
+    /// What was certain about classes that may be unloaded.
+    Unloaded,
+    /// What was certain about any method.
+    Replaced,
+}
 
 /// The present mark and the time it is known for.
 pub(crate) struct Lifetime {
@@ -23,36 +35,45 @@ pub(crate) struct Lifetime {
     /// And was still the same after these ticks.
     until: u64,
     code: CodeMark,
+    /// Where the VM was when methods may last have been replaced; `None` before the first redefinition.
+    steps: Option<Steps>,
     /// `ClassLoaderData` of loaders that were recognised as permanent.
     permanent: Vec<u64>,
 }
 
 impl Lifetime {
     pub fn new(unloading: Arc<Unloading>) -> Self {
-        Self { unloading, mark: None, since: 0, until: 0, code: CodeMark::default(), permanent: Vec::new() }
+        let code = CodeMark::default();
+        Self { unloading, mark: None, since: 0, until: 0, code, steps: None, permanent: Vec::new() }
     }
 
-    /// Reads the mark; true if it moved (or is unknown), which ends what was certain.
-    pub fn observe(&mut self, memory: &impl Memory) -> bool {
+    /// Reads the mark, and tells what it ends if it moved (or is unknown).
+    pub fn observe(&mut self, memory: &impl Memory) -> Moved {
         let before = self.unloading.ticks();
-        let mut moved = false;
+        let mut moved = Moved::No;
         for observation in self.unloading.take_seen() {
-            moved |= self.apply(observation);
+            moved = moved.max(self.apply(observation));
         }
-        moved |= self.apply(self.unloading.observe(memory));
+        moved = moved.max(self.apply(self.unloading.observe(memory)));
         self.until = before;
         let code = self.unloading.code_mark(memory);
         self.code.note(code, self.unloading.ticks());
         moved
     }
 
-    fn apply(&mut self, Observation { ticks, mark }: Observation) -> bool {
-        if mark.is_some() && mark == self.mark {
-            return false;
+    fn apply(&mut self, Observation { ticks, mark, steps }: Observation) -> Moved {
+        let is_replaced = match (self.steps, steps) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(before), Some(now)) => now.may_replace_since(before),
+        };
+        if is_replaced {
+            self.steps = steps;
+        } else if mark.is_some() && mark == self.mark {
+            return Moved::No;
         }
-        self.mark = mark;
-        self.since = ticks;
-        true
+        (self.mark, self.since) = (mark, ticks);
+        if is_replaced { Moved::Replaced } else { Moved::Unloaded }
     }
 
     /// Whether the last reading came after `ticks`.
@@ -107,6 +128,7 @@ impl Lifetime {
 mod tests {
     use super::*;
     use crate::code_freeing::CodeFreeing;
+    use crate::redefinition::Redefinition;
     use crate::unloading::Detector;
     use stackwalk::StackCopy;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -124,25 +146,26 @@ mod tests {
         let unloading = Arc::new(Unloading::new(
             Detector::Pauses,
             CodeFreeing::default(),
+            Redefinition::default(),
             Duration::ZERO,
             now,
             Vec::new(),
         ));
         let mut lifetime = Lifetime::new(Arc::clone(&unloading));
         let too_early = now();
-        assert!(lifetime.observe(&memory), "the first mark is news");
+        assert_eq!(lifetime.observe(&memory), Moved::Replaced, "the first mark is news");
         let sample = now();
         assert!(!lifetime.is_certain(sample), "nothing was read after it yet");
-        assert!(!lifetime.observe(&memory));
+        assert_eq!(lifetime.observe(&memory), Moved::No);
         assert!(lifetime.is_certain(sample));
         assert!(!lifetime.is_certain(too_early), "no mark is known from before it");
 
         unloading.pause_begins(|| false, || {});
-        assert!(lifetime.observe(&memory));
+        assert_ne!(lifetime.observe(&memory), Moved::No);
         assert!(!lifetime.is_certain(sample), "a pause may have unloaded it");
         unloading.pause_ends(&memory);
         let after_the_pause = now();
-        assert!(lifetime.observe(&memory));
+        assert_ne!(lifetime.observe(&memory), Moved::No);
         assert!(lifetime.is_certain(after_the_pause), "the end of the pause was observed before it");
         assert!(!lifetime.is_certain(sample));
     }
@@ -153,6 +176,7 @@ mod tests {
         let unloading = Arc::new(Unloading::new(
             Detector::Nothing,
             CodeFreeing::default(),
+            Redefinition::default(),
             Duration::ZERO,
             now,
             Vec::new(),
@@ -160,7 +184,7 @@ mod tests {
         let mut lifetime = Lifetime::new(unloading);
         lifetime.observe(&memory);
         let sample = now();
-        assert!(lifetime.observe(&memory));
+        assert_ne!(lifetime.observe(&memory), Moved::No);
         assert!(!lifetime.is_certain(sample));
     }
 }

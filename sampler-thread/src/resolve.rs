@@ -17,7 +17,7 @@ use stackwalk::{
 
 use crate::host::{ThreadFacts, ThreadKind};
 use crate::intern::{Dictionaries, MethodText};
-use crate::lifetime::Lifetime;
+use crate::lifetime::{Lifetime, Moved};
 use crate::native::frames::NativeFrames;
 use crate::probe::Probing;
 use crate::self_test::Trust;
@@ -121,6 +121,10 @@ struct Names {
 impl<M: Memory> Resolver<M> {
     /// A resolver with empty caches.
     pub fn new(hotspot: Arc<HotSpot>, memory: M, unloading: Arc<Unloading>, trust: Trust) -> Self {
+        unloading.redefinition().prepare();
+        if !unloading.redefinition().is_told() {
+            tracing::info!("the VM does not tell whether classes were redefined: they may have been");
+        }
         Self {
             hotspot,
             memory,
@@ -155,9 +159,8 @@ impl<M: Memory> Resolver<M> {
     }
 
     fn look_for_unloading(&mut self) {
-        if self.lifetime.observe(&self.memory) {
-            self.names.forget_passing();
-        }
+        let moved = self.lifetime.observe(&self.memory);
+        self.names.forget(moved);
     }
 
     /// Walks one snapshot and interns the result; `ticks` is the time of the sample.
@@ -242,8 +245,9 @@ impl<M: Memory> Resolver<M> {
         let fresh = std::mem::take(&mut names.fresh);
         let permanent: Vec<bool> =
             fresh.iter().map(|&method| lifetime.is_permanent(hotspot, memory, method)).collect();
-        if lifetime.observe(memory) {
-            names.forget_passing();
+        let moved = lifetime.observe(memory);
+        if moved != Moved::No {
+            names.forget(moved);
             return false;
         }
         let now = lifetime.now();
@@ -307,10 +311,14 @@ impl Names {
         Self { without_positions: self.without_positions, ..Self::default() }
     }
 
-    /// Forgets every method that can be unloaded; the dictionaries keep their ids.
-    fn forget_passing(&mut self) {
+    /// Forgets the methods that are not certain any more; the dictionaries keep their ids.
+    fn forget(&mut self, moved: Moved) {
         let Self { methods, frames, compiling, .. } = self;
-        methods.retain(|_, known| known.permanent_since.is_some());
+        match moved {
+            Moved::No => return,
+            Moved::Unloaded => methods.retain(|_, known| known.permanent_since.is_some()),
+            Moved::Replaced => methods.clear(),
+        }
         compiling.clear();
         frames.retain(|(method, ..), _| methods.contains_key(method));
     }

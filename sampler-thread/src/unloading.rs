@@ -19,6 +19,7 @@ use queue::Histogram;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
 use crate::code_freeing::CodeFreeing;
+use crate::redefinition::{Redefinition, Steps};
 
 /// Counters that together count every unloaded class, archived ones apart from the others.
 pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
@@ -61,12 +62,15 @@ pub struct Observation {
     pub ticks: u64,
     /// The mark; `None` while nothing is certain.
     pub mark: Option<u64>,
+    /// How far the VM is in replacing methods; `None` as long as no class was redefined.
+    pub steps: Option<Steps>,
 }
 
 /// Shared by the sampler thread and the callbacks of the VM.
 pub struct Unloading {
     detector: Detector,
     freeing: CodeFreeing,
+    redefinition: Redefinition,
     budget: Duration,
     ticks: fn() -> u64,
     /// Slots of the VM that hold the loaders which are never unloaded.
@@ -100,6 +104,7 @@ impl Unloading {
     pub fn new(
         detector: Detector,
         freeing: CodeFreeing,
+        redefinition: Redefinition,
         budget: Duration,
         ticks: fn() -> u64,
         permanent_loaders: Vec<u64>,
@@ -107,6 +112,7 @@ impl Unloading {
         Self {
             detector,
             freeing,
+            redefinition,
             budget,
             ticks,
             permanent_loaders,
@@ -142,7 +148,13 @@ impl Unloading {
             Detector::Pauses => Some(self.pauses.load(Ordering::Acquire)).filter(|count| count % 2 == 0),
             Detector::Nothing => None,
         };
-        Observation { ticks: (self.ticks)(), mark }
+        let steps = self.redefinition.steps(memory, self.pauses.load(Ordering::Acquire));
+        Observation { ticks: (self.ticks)(), mark, steps }
+    }
+
+    /// What tells of redefined classes.
+    pub fn redefinition(&self) -> &Redefinition {
+        &self.redefinition
     }
 
     /// Moves before code is freed; `None` if nothing tells.
@@ -255,7 +267,15 @@ mod tests {
     fn unloading(budget: Duration) -> Unloading {
         static TICKS: AtomicU64 = AtomicU64::new(1);
         let none = CodeFreeing::default();
-        Unloading::new(Detector::Pauses, none, budget, || TICKS.fetch_add(1, Ordering::Relaxed), Vec::new())
+        let redefinition = Redefinition::default();
+        Unloading::new(
+            Detector::Pauses,
+            none,
+            redefinition,
+            budget,
+            || TICKS.fetch_add(1, Ordering::Relaxed),
+            Vec::new(),
+        )
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl Scene {
         let unloading = Arc::new(Unloading::new(
             Detector::Pauses,
             CodeFreeing::default(),
+            sampler_thread::redefinition::Redefinition::default(),
             Duration::ZERO,
             now,
             Vec::new(),

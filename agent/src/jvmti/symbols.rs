@@ -4,17 +4,25 @@
 //! Approach: ask the dynamic linker for the library that contains a JVMTI function, and look symbols up in it.
 //! Sources: dladdr(3), dlopen(3) (RTLD_NOLOAD), dlsym(3), dl_iterate_phdr(3).
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 /// A loaded library, by name of the file it came from.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,
     base: u64,
+    file: PathBuf,
 }
 
 impl Library {
+    /// The file it came from, and where the file's first byte lies.
+    pub fn origin(&self) -> (PathBuf, u64) {
+        (self.file.clone(), self.base)
+    }
+
     /// The library that contains `address`.
     pub fn containing(address: u64) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
@@ -25,6 +33,9 @@ impl Library {
         }
         // SAFETY: zeroed, and filled by the call.
         let info = unsafe { info.assume_init() };
+        // SAFETY: dladdr gives the NUL-terminated name of a loaded file.
+        let name = unsafe { CStr::from_ptr(info.dli_fname) };
+        let file = Path::new(OsStr::from_bytes(name.to_bytes())).to_owned();
         let already_loaded = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
         // SAFETY: dladdr gives the NUL-terminated name of a loaded file; NOLOAD only adds a reference, which we keep.
         let mut handle = unsafe { libc::dlopen(info.dli_fname, already_loaded) };
@@ -33,7 +44,7 @@ impl Library {
             // SAFETY: null stands for the program.
             handle = unsafe { libc::dlopen(std::ptr::null(), already_loaded) };
         }
-        (!handle.is_null()).then_some(Self { handle, base: info.dli_fbase as u64 })
+        (!handle.is_null()).then_some(Self { handle, base: info.dli_fbase as u64, file })
     }
 
     /// Address of a symbol.

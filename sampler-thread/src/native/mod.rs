@@ -16,6 +16,7 @@ mod rules;
 mod symbols;
 mod tables;
 mod unwind;
+pub(crate) mod variables;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadCache, ReadRef, elf};
 
-type Header = elf::FileHeader64<Endianness>;
+/// Libraries are of 64 bits.
+pub(super) type Header = elf::FileHeader64<Endianness>;
 
 /// Longest name read, in bytes; longer ones are cut.
 const MAX_NAME: usize = 1024;
@@ -194,6 +195,27 @@ fn each_function(
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     mut visit: impl FnMut(Function),
 ) -> io::Result<()> {
+    each_symbol(begin, bytes, read, |symbol| {
+        let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
+        if !is_code || symbol.is_undefined(endian) {
+            return;
+        }
+        let address = |value: u64| u32::try_from(value).ok();
+        if let (Some(start), Some(size)) = (address(symbol.st_value(endian)), address(symbol.st_size(endian)))
+        {
+            let size = (size & !LOCAL) | if symbol.st_bind() == elf::STB_GLOBAL { 0 } else { LOCAL };
+            visit(Function { start, size, name: symbol.st_name(endian) });
+        }
+    })
+}
+
+/// Visits the symbols of the table of `bytes` bytes at `begin` in the file.
+pub(super) fn each_symbol(
+    begin: u64,
+    bytes: u64,
+    read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
+    mut visit: impl FnMut(&elf::Sym64<Endianness>),
+) -> io::Result<()> {
     const ENTRY: usize = size_of::<elf::Sym64<Endianness>>();
     let mut buffer = [0; ENTRIES_AT_ONCE * ENTRY];
     let mut done = 0;
@@ -203,17 +225,8 @@ fn each_function(
         read(begin.saturating_add(done), piece)?;
         done += length as u64;
         for entry in piece.as_chunks::<ENTRY>().0 {
-            let Ok((symbol, _)) = object::pod::from_bytes::<elf::Sym64<Endianness>>(entry) else { continue };
-            let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-            if !is_code || symbol.is_undefined(endian) {
-                continue;
-            }
-            let address = |value: u64| u32::try_from(value).ok();
-            if let (Some(start), Some(size)) =
-                (address(symbol.st_value(endian)), address(symbol.st_size(endian)))
-            {
-                let size = (size & !LOCAL) | if symbol.st_bind() == elf::STB_GLOBAL { 0 } else { LOCAL };
-                visit(Function { start, size, name: symbol.st_name(endian) });
+            if let Ok((symbol, _)) = object::pod::from_bytes::<elf::Sym64<Endianness>>(entry) {
+                visit(symbol);
             }
         }
     }

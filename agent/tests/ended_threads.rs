@@ -1,0 +1,82 @@
+//! A Java thread that ends while another thread is about to register it: the handler must not be told of a `JavaThread`
+//! that is gone.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use queue::{ReadySet, SlabClass, SnapshotPool};
+use stackwalk::ThreadOffsets;
+use tickwalk::arena::{self, Shared};
+use tickwalk::rings::RingMemory;
+use tickwalk::signal;
+use tickwalk::threads::{JavaThread, Registry};
+
+/// No timer of this test ever expires.
+const HOUR_NS: u64 = 3_600_000_000_000;
+const ADDRESS: u64 = 0x7f00_0000_1000;
+
+fn offsets() -> ThreadOffsets {
+    // The thread under test is no Java thread, so no offset is ever used.
+    ThreadOffsets {
+        state: 0,
+        anchor_sp: 0,
+        anchor_pc: 0,
+        anchor_fp: 0,
+        vframe_array_head: 0,
+        deoptimized_sp: 0,
+        cont_entry: None,
+        saved_exception_pc: None,
+        osthread: 0,
+        osthread_thread_id: 0,
+        stack_base: 0,
+        stack_size: 0,
+        terminated: None,
+        not_terminated: None,
+        in_java: 0,
+        thread_object: None,
+        vthread: None,
+        mounted: None,
+    }
+}
+
+fn shared(signal: i32) -> &'static Shared {
+    let plan = [SlabClass::fixed(512, 2)];
+    let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
+    Box::leak(Box::new(Shared {
+        slots: arena::map_slots().expect("memory"),
+        pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
+        ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
+        periods: std::array::from_fn(|_| AtomicU64::new(HOUR_NS)),
+        max_stack: 4096,
+        offsets: offsets(),
+        frozen: None,
+        block: None,
+        stopping: AtomicBool::new(false),
+        previous: signal::current_action(signal).expect("a signal"),
+    }))
+}
+
+/// `JavaThread`s that handlers know of.
+fn known(shared: &Shared) -> usize {
+    shared.slots.iter().take(8).filter(|slot| slot.java_thread.load(Ordering::Relaxed) != 0).count()
+}
+
+#[test]
+fn a_thread_that_has_ended_is_not_registered_by_another() {
+    let signal = signal::choose(None).expect("a free signal");
+    let shared = shared(signal);
+    let registry = Registry::new(shared, RingMemory::default(), signal);
+    let tid = nix::unistd::gettid().as_raw();
+    let thread = JavaThread { address: ADDRESS, stack_low: 0, stack_high: 0, name: "java".to_owned() };
+
+    registry.java_ended(tid);
+    registry.java_found(tid, &thread);
+    assert_eq!(known(shared), 0, "it ended between the listing and now");
+    registry.java_started(tid, &thread);
+    assert_eq!(known(shared), 1, "it is back, and says so itself");
+    registry.java_found(tid, &thread);
+    assert_eq!(known(shared), 1);
+    registry.java_ended(tid);
+    registry.java_found(tid, &thread);
+    assert_eq!(known(shared), 0);
+    registry.stop();
+}

@@ -1,0 +1,147 @@
+import com.sun.tools.attach.VirtualMachine;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.lang.instrument.ClassDefinition;
+import java.lang.instrument.Instrumentation;
+import java.lang.invoke.MethodHandles;
+import java.lang.reflect.Constructor;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.jar.Attributes;
+import java.util.jar.JarOutputStream;
+import java.util.jar.Manifest;
+
+/**
+ * Classes of the system loader that are redefined while they run and after: class RedN runs on threads red-N only. All
+ * have the same shape, so that the VM puts the methods of one where old methods of another were, and garbage is
+ * collected every few rounds, which frees old methods as well.
+ *
+ * <p>Arguments: seconds of CPU time of all rounds together, CPU milliseconds of one, rounds between two collections
+ * (0: never), classes.
+ *
+ * <p>Needs {@code -Djdk.attach.allowAttachSelf=true}: it is its own Java agent.
+ */
+public final class Redefined {
+    private static volatile Instrumentation instrumentation;
+    private static volatile long sink;
+
+    public static boolean isDone(long nanos) {
+        return ThreadCpu.nanos() >= nanos;
+    }
+
+    public static void done(long result) {
+        sink = result;
+    }
+
+    public static void agentmain(String options, Instrumentation given) {
+        instrumentation = given;
+    }
+
+    private static void becomeAgent() throws Exception {
+        Path jar = Files.createTempFile("redefined", ".jar");
+        Manifest manifest = new Manifest();
+        Attributes entries = manifest.getMainAttributes();
+        entries.put(Attributes.Name.MANIFEST_VERSION, "1.0");
+        entries.put(new Attributes.Name("Agent-Class"), Redefined.class.getName());
+        entries.put(new Attributes.Name("Can-Redefine-Classes"), "true");
+        try (OutputStream file = Files.newOutputStream(jar)) {
+            new JarOutputStream(file, manifest).close();
+        }
+        VirtualMachine self = VirtualMachine.attach(Long.toString(ProcessHandle.current().pid()));
+        self.loadAgent(jar.toString());
+        self.detach();
+        Files.delete(jar);
+    }
+
+    /** The template with its number replaced; both have five digits, so nothing else changes. */
+    private static byte[] numbered(byte[] template, int number) {
+        byte[] digits = String.format("%05d", number).getBytes();
+        byte[] bytes = template.clone();
+        for (int i = 0; i + 5 <= bytes.length; i++) {
+            boolean zeros = true;
+            for (int k = 0; k < 5; k++) {
+                zeros &= bytes[i + k] == '0';
+            }
+            if (zeros) {
+                System.arraycopy(digits, 0, bytes, i, 5);
+                i += 4;
+            }
+        }
+        return bytes;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        long budget = ThreadCpu.budget(arguments, 4);
+        long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
+        int between = ThreadCpu.argument(arguments, 2, 4);
+        int count = ThreadCpu.argument(arguments, 3, 8);
+        becomeAgent();
+        byte[] template;
+        try (InputStream file = Redefined.class.getResourceAsStream("Red00000.class")) {
+            template = file.readAllBytes();
+        }
+        byte[][] bytes = new byte[count][];
+        Class<?>[] classes = new Class<?>[count];
+        for (int number = 0; number < count; number++) {
+            bytes[number] = numbered(template, number + 1);
+            classes[number] = MethodHandles.lookup().defineClass(bytes[number]);
+        }
+        long rounds = budget / nanos;
+        for (int round = 0; round < rounds; round++) {
+            int number = round % count;
+            Constructor<?> constructor = classes[number].getDeclaredConstructor(long.class);
+            constructor.setAccessible(true);
+            Thread thread = new Thread((Runnable) constructor.newInstance(nanos), "red-" + (number + 1));
+            thread.start();
+            // What runs is kept as an old version, and freed when the class is redefined after that.
+            for (int k = 0; k < 3 && thread.isAlive(); k++) {
+                redefine(classes[number], bytes[number]);
+                thread.join(nanos / 3_000_000);
+            }
+            thread.join();
+            redefine(classes[number], bytes[number]);
+            if (between > 0 && round % between == 0) {
+                System.gc();
+            }
+            int next = (number + 1) % count;
+            redefine(classes[next], bytes[next]);
+        }
+        ThreadCpu.truth("method=rounds cpu_ns=" + rounds * nanos + " count=" + rounds);
+        ThreadCpu.truthThread();
+    }
+
+    private static void redefine(Class<?> target, byte[] bytes) throws Exception {
+        instrumentation.redefineClasses(new ClassDefinition(target, bytes));
+    }
+}
+
+/** The template of all classes. */
+final class Red00000 implements Runnable {
+    private final long nanos;
+
+    public Red00000(long nanos) {
+        this.nanos = nanos;
+    }
+
+    @Override
+    public void run() {
+        work00000();
+    }
+
+    private void work00000() {
+        long x = nanos;
+        do {
+            x = spin00000(x);
+        } while (!Redefined.isDone(nanos));
+        Redefined.done(x);
+    }
+
+    private static long spin00000(long x) {
+        for (int i = 0; i < 50_000; i++) {
+            x = x * 6364136223846793005L + 1442695040888963407L;
+            x ^= x >>> 17;
+        }
+        return x;
+    }
+}
