@@ -4,6 +4,8 @@ use java_tests::{Run, Workload, on_every_jdk, on_jdks};
 
 /// Error the account of a thread may have, by the thread's own clock.
 const ACCOUNT_ERROR: f64 = 0.005;
+/// Share of the CPU time of all busy threads that may lie in unfinished periods.
+const OPEN_SHARE: f64 = 0.04;
 /// Threads of `BusyThreads`.
 const THREADS: usize = 4;
 
@@ -19,7 +21,7 @@ fn busy(seconds: u32, hooks: &[&str]) -> Workload {
 fn assert_accounts_match_clocks(run: &Run) {
     let summary = run.summary();
     summary.assert_account_closes();
-    let mut checked = 0;
+    let (mut checked, mut open, mut all) = (0, 0.0, 0.0);
     for thread in summary.threads.iter().filter(|thread| thread.name.starts_with("busy-")) {
         let truth = run.truth.thread_cpu_ns(&thread.name) as f64;
         // Between the truth line and the end of the thread lies the line itself.
@@ -28,14 +30,13 @@ fn assert_accounts_match_clocks(run: &Run) {
             checked += 1;
             let error = (account - truth).abs() / truth;
             assert!(error <= ACCOUNT_ERROR, "{thread:?}: {account} by the account, {truth} by its own clock");
-            // One interval is open at most, and what a late tick adds.
-            assert!(
-                thread.unfinished_ns + thread.handed_on_ns < 64_000_000,
-                "neither sampled nor lost: {thread:?}"
-            );
+            open += (thread.unfinished_ns + thread.handed_on_ns) as f64;
+            all += account;
         }
     }
     assert_eq!(checked, THREADS, "{:?}", summary.threads);
+    // One interval of each is open, and what late ticks add: one thread may meet none for a while before it ends.
+    assert!(open <= OPEN_SHARE * all, "neither sampled nor lost: {open} ns, {:?}", summary.threads);
 }
 
 on_every_jdk! {
