@@ -105,7 +105,10 @@ fn collecting(summary: &Summary) -> Vec<String> {
     if timers.without_slot > 0 {
         let _ = write!(coverage, "; {} more threads not profiled", count(timers.without_slot));
     }
-    lines.push(format!("timers    {coverage}"));
+    // A JVM that has ended has no timers left, which would read like a fault.
+    if timers.with_timer > 0 || timers.turns > 0 || timers.without_slot > 0 {
+        lines.push(format!("timers    {coverage}"));
+    }
     lines
 }
 
