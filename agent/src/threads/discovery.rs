@@ -4,7 +4,7 @@
 //! microsecond a thread: with ten thousand threads a look every 100 ms would be a tenth of a processor.
 //! Approach: the number of threads is cheap to read. While it stays the same, a look is due rarely; where it has
 //! changed, as soon as looks take no more than a small share of the time.
-//! Invariant: a look is due at the latest a hundred times its cost, or a second, after the last one, whichever is longer.
+//! Invariant: a look is due at the latest a second or two hundred times its cost after the last one, whichever is longer.
 //!
 //! Source: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`).
 
