@@ -163,6 +163,9 @@ pub struct Percentiles {
     pub p99: u64,
     /// Largest.
     pub max: u64,
+    /// Pauses that went on before all was named; absent in other distributions.
+    #[serde(default)]
+    pub cut_short: u64,
 }
 
 /// How samples came to their collector.

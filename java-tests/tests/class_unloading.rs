@@ -59,6 +59,21 @@ fn churn(jdk: &Jdk, options: &[&str], record_options: &[&str]) -> (Run, Seen) {
     (run, seen)
 }
 
+/// A budget that holds on a machine which others use as well.
+const PATIENT: &str = "--agent-option=gcdrain=100ms";
+
+/// Where pauses wait for the sampler, hardly a name is lost. What a machine that others use makes of the budget that is
+/// set by default is no property of ours.
+fn pauses_wait(jdk: &Jdk, option: &str) -> Run {
+    let (run, seen) = churn(jdk, &[option], &[PATIENT]);
+    let unloading = &run.summary().unloading;
+    assert!(unloading.pause_added_ns.count > 0, "no collection was seen");
+    assert!(unloading.pause_added_ns.cut_short <= unloading.pause_added_ns.count / 20, "{unloading:?}");
+    assert!(share(seen.unloaded, &seen) <= 0.02, "{} unloaded: {unloading:?}", share(seen.unloaded, &seen));
+    assert!(share(seen.named, &seen) >= 0.95, "{seen:?}");
+    run
+}
+
 /// Share of `part`, 0 to 1.
 fn share(part: u64, seen: &Seen) -> f64 {
     part as f64 / seen.all as f64
@@ -66,27 +81,20 @@ fn share(part: u64, seen: &Seen) -> f64 {
 
 on_every_jdk! {
     fn g1(jdk) {
-        let (run, seen) = churn(jdk, &["-XX:+UseG1GC"], &[]);
-        let unloading = &run.summary().unloading;
-        assert_eq!(unloading.detector, "unload counters");
-        assert!(unloading.pause_added_ns.count > 0, "no collection was seen");
-        // Without the drain at the beginning of pauses a sixth is lost; what remains are budgets that were over.
-        assert!(share(seen.unloaded, &seen) <= 0.10, "{} unloaded: {unloading:?}", share(seen.unloaded, &seen));
-        assert!(share(seen.named, &seen) >= 0.80, "{seen:?}");
+        let run = pauses_wait(jdk, "-XX:+UseG1GC");
+        assert_eq!(run.summary().unloading.detector, "unload counters");
     }
 }
 
 on_every_jdk! {
     fn serial(jdk) {
-        let (_, seen) = churn(jdk, &["-XX:+UseSerialGC"], &[]);
-        assert!(share(seen.named, &seen) >= 0.80, "{seen:?}");
+        pauses_wait(jdk, "-XX:+UseSerialGC");
     }
 }
 
 on_every_jdk! {
     fn parallel(jdk) {
-        let (_, seen) = churn(jdk, &["-XX:+UseParallelGC"], &[]);
-        assert!(share(seen.named, &seen) >= 0.80, "{seen:?}");
+        pauses_wait(jdk, "-XX:+UseParallelGC");
     }
 }
 
