@@ -161,23 +161,26 @@ on_jdks! { 17, 25;
         let filler = collector.sees(&disk).join("filler");
         let (mut filled, mut emptied) = (false, false);
         let options = format!("collector={address},interval=1ms,window=16k");
-        // The last attempt to connect while the disk is full comes less than 6.4 seconds before the next one.
-        let run = Workload::new("Killed").argument(12).run_with_agent_watched(jdk, &options, |cpu_ns| {
+        let full_lines = || {
+            let said = collector.said();
+            let lines = said.lines().filter(|line| line.contains("the disk of the store is full"));
+            lines.filter(|line| line.contains("agents keep their data")).count()
+        };
+        // The store's file has pages to spare, so its end is met some time after the disk's. The last attempt to connect
+        // while the disk is full comes less than 6.4 seconds before the next one.
+        let run = Workload::new("Killed").argument(14).run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && !filled {
                 filled = true;
                 fill(&filler);
             }
-            if cpu_ns > 4 * SECOND && !emptied {
+            if cpu_ns > 4 * SECOND && !emptied && full_lines() > 0 {
                 emptied = true;
-                let said = collector.said();
-                let lines = said.lines().filter(|line| line.contains("the disk of the store is full"));
-                let lines: Vec<&str> = lines.filter(|line| line.contains("agents keep their data")).collect();
-                assert_eq!(lines.len(), 1, "one clear line: {said}");
                 std::fs::remove_file(&filler).expect("it was there");
             }
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        assert!(filled && emptied);
+        assert!(filled && emptied, "{}", collector.said());
+        assert_eq!(full_lines(), 1, "one clear line: {}", collector.said());
         assert!(run.stderr.contains("samples are kept"), "{}", run.stderr);
         assert!(collector.said().contains("the store can be written again"), "{}", collector.said());
         let answer = ask(&["query", "statistics", &http]);
@@ -190,7 +193,7 @@ on_jdks! { 17, 25;
         let told = number("sampled_ns") + lost;
         assert_eq!(number("kernel_ns"), told + number("unfinished_ns"), "{process}");
         assert_eq!(number("requests"), number("samples"), "{process}");
-        assert!(told > 119 * SECOND / 10, "{process}");
+        assert!(told > 139 * SECOND / 10, "{process}");
         collector.stop();
     }
 }
