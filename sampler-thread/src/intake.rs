@@ -19,6 +19,7 @@ use crate::clock;
 use crate::host::Host;
 use crate::pool_size::PoolSize;
 use crate::sizes::Sizes;
+use crate::unloading::Unloading;
 
 /// Name of the second thread, as `ps -T` and `/proc` show it.
 pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
@@ -37,6 +38,7 @@ pub(crate) type Waiting = VecDeque<(u32, Request)>;
 /// Shared by the sampler thread and the one that steps in for it.
 pub(crate) struct Intake<H> {
     host: Arc<H>,
+    unloading: Arc<Unloading>,
     state: Mutex<State>,
     changed: Condvar,
     /// CPU time of the second thread, in nanoseconds.
@@ -80,25 +82,40 @@ impl<H: Host> Intake<H> {
             phase: Phase::Resting,
             dozing: false,
         };
-        Self { host, state: Mutex::new(state), changed: Condvar::new(), cpu_ns: AtomicU64::new(0) }
+        let (state, unloading) = (Mutex::new(state), host.unloading());
+        Self { host, unloading, state, changed: Condvar::new(), cpu_ns: AtomicU64::new(0) }
     }
 
     /// Empties every queue that has requests; returns how many requests wait now.
     pub(crate) fn collect(&self) -> usize {
         let mut state = self.state.lock();
-        state.collect(&*self.host);
+        self.collect_all(&mut state);
         state.waiting.len()
+    }
+
+    fn collect_all(&self, state: &mut State) {
+        state.collect(&*self.host);
+        self.unloading.holds(!state.waiting.is_empty());
     }
 
     /// Empties the queue of one slot, ready or not.
     pub(crate) fn collect_slot(&self, slot: u32) {
-        self.state.lock().collect_slot(&*self.host, slot);
+        let mut state = self.state.lock();
+        state.collect_slot(&*self.host, slot);
+        self.unloading.holds(!state.waiting.is_empty());
     }
 
     /// Exchanges what waits for an empty list.
     pub(crate) fn take(&self, taken: &mut Waiting) {
         debug_assert!(taken.is_empty());
-        std::mem::swap(&mut self.state.lock().waiting, taken);
+        let mut state = self.state.lock();
+        std::mem::swap(&mut state.waiting, taken);
+        self.unloading.holds(false);
+    }
+
+    /// Whether requests wait that [`Intake::collect`] or the second thread took from their queues.
+    pub(crate) fn is_anything_waiting(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
     }
 
     /// How full the fullest queue was found since the last call, in percent.
@@ -150,7 +167,7 @@ impl<H: Host> Intake<H> {
                 Phase::Working => {
                     let left = LATE.saturating_sub(state.emptied.elapsed());
                     if left.is_zero() {
-                        state.collect(&*self.host);
+                        self.collect_all(&mut state);
                     } else {
                         self.changed.wait_for(&mut state, left);
                     }

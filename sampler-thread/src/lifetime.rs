@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use stackwalk::{HotSpot, LoadedBy, Memory, Method};
+use stackwalk::{LoadedBy, Memory};
 
 use crate::code_freeing::CodeMark;
 use crate::redefinition::Steps;
@@ -97,11 +97,11 @@ impl Lifetime {
             || self.code.is_same_since(ticks, self.unloading.code_mark(memory))
     }
 
-    /// Whether the class of `method`, which is alive, can never be unloaded.
-    pub fn is_permanent(&mut self, hotspot: &HotSpot, memory: &impl Memory, method: Method) -> bool {
-        match hotspot.loaded_by(memory, method) {
-            Ok(Some(LoadedBy::Boot)) => true,
-            Ok(Some(LoadedBy::Loader { data, slot })) => {
+    /// Whether a class can never be unloaded, from who keeps it alive; it was alive when that was read.
+    pub fn is_permanent(&mut self, memory: &impl Memory, loaded_by: Option<LoadedBy>) -> bool {
+        match loaded_by {
+            Some(LoadedBy::Boot) => true,
+            Some(LoadedBy::Loader { data, slot }) => {
                 let known = self.permanent.contains(&data);
                 if !known && self.holds_permanent_loader(memory, slot) {
                     self.permanent.push(data);
@@ -109,7 +109,7 @@ impl Lifetime {
                 }
                 known
             }
-            Ok(Some(LoadedBy::Itself) | None) | Err(_) => false,
+            Some(LoadedBy::Itself) | None => false,
         }
     }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{
-    Blob, CompileLevel, Frame, HotSpot, Limits, Memory, Method, ScopeCache, StackCopy, Stop, Symbol, Walker,
+    Blob, CompileLevel, Frame, HotSpot, Limits, LoadedBy, Memory, Method, Nearby, ScopeCache, StackCopy,
+    Stop, Symbol, Walker,
 };
 
 use crate::host::{ThreadFacts, ThreadKind};
@@ -104,8 +105,8 @@ struct Known {
 #[derive(Default)]
 struct Names {
     methods: Map<Method, Known>,
-    /// Methods named during this walk: not proven yet.
-    fresh: Vec<Method>,
+    /// Methods named during this walk, with who keeps them alive: not proven yet.
+    fresh: Vec<(Method, Option<LoadedBy>)>,
     /// Ticks of the sample in hand if its methods may have been unloaded since.
     uncertain: Option<u64>,
     /// Whether bytecode indexes cannot be believed.
@@ -217,6 +218,7 @@ impl<M: Memory> Resolver<M> {
         ids.clear();
         *compiled = None;
         names.unloaded = 0;
+        let nearby = Nearby::new(memory);
         for frame in frames.iter() {
             if let Frame::Compiled { inlined, .. } = *frame {
                 *compiled = Some(inlined || *compiled == Some(true));
@@ -226,7 +228,7 @@ impl<M: Memory> Resolver<M> {
                     Some(native.frame(place, interrupted, memory, dictionaries))
                 }
                 Frame::Gap { .. } => Some(NativeFrames::gap(dictionaries)),
-                _ => names.frame(frame, hotspot, memory, dictionaries),
+                _ => names.frame(frame, hotspot, &nearby, dictionaries),
             });
         }
         if let Some(thread) = thread.filter(|_| capture.thread == 0) {
@@ -241,17 +243,17 @@ impl<M: Memory> Resolver<M> {
 
     /// Keeps the names read during a walk if nothing was unloaded until now; else forgets them.
     fn prove_fresh(&mut self) -> bool {
-        let Self { hotspot, memory, names, lifetime, .. } = self;
+        let Self { memory, names, lifetime, .. } = self;
         let fresh = std::mem::take(&mut names.fresh);
         let permanent: Vec<bool> =
-            fresh.iter().map(|&method| lifetime.is_permanent(hotspot, memory, method)).collect();
+            fresh.iter().map(|&(_, loaded_by)| lifetime.is_permanent(memory, loaded_by)).collect();
         let moved = lifetime.observe(memory);
         if moved != Moved::No {
             names.forget(moved);
             return false;
         }
         let now = lifetime.now();
-        for (method, _) in fresh.iter().zip(permanent).filter(|(_, permanent)| *permanent) {
+        for ((method, _), _) in fresh.iter().zip(permanent).filter(|(_, permanent)| *permanent) {
             if let Some(known) = names.methods.get_mut(method) {
                 known.permanent_since = Some(now);
             }
@@ -388,7 +390,7 @@ impl Names {
                 };
                 let id = dictionaries.method(&text);
                 self.methods.insert(method, Known { id, permanent_since: None });
-                self.fresh.push(method);
+                self.fresh.push((method, hotspot.loaded_by(memory, method).unwrap_or_default()));
                 id
             }
         };
@@ -419,7 +421,7 @@ impl Names {
         });
         self.compiling.insert(method, label);
         // Proven after the walk like the names of frames; if it is not, it is forgotten with them.
-        self.fresh.push(method);
+        self.fresh.push((method, None));
         label
     }
 

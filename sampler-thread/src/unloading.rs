@@ -79,8 +79,12 @@ pub struct Unloading {
     pauses: AtomicU64,
     /// Time stamp counter when the newest pause went on after its drain.
     newest_pause: AtomicU64,
-    /// Whether the sampler holds requests that are in no queue any more.
+    /// Whether requests wait that are in no queue any more.
+    holding: AtomicBool,
+    /// Whether the sampler empties queues and walks what Java threads left there.
     draining: AtomicBool,
+    /// Whether a pause waits that began after the last drain.
+    waits: AtomicBool,
     exchange: Mutex<Exchange>,
     answered: Condvar,
     /// What pauses were prolonged by, in nanoseconds.
@@ -118,7 +122,9 @@ impl Unloading {
             permanent_loaders,
             pauses: AtomicU64::new(0),
             newest_pause: AtomicU64::new(0),
+            holding: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             exchange: Mutex::new(Exchange::default()),
             answered: Condvar::new(),
             added_ns: Histogram::new(),
@@ -187,10 +193,12 @@ impl Unloading {
     /// `pending` tells whether a queue holds anything; `wake` wakes the sampler.
     pub fn pause_begins(&self, pending: impl FnOnce() -> bool, wake: impl FnOnce()) {
         let start = Instant::now();
-        if !self.budget.is_zero() && (self.draining.load(Ordering::Acquire) || pending()) {
+        let in_hand = || self.draining.load(Ordering::Acquire) || self.holding.load(Ordering::Acquire);
+        if !self.budget.is_zero() && (in_hand() || pending()) {
             let mut exchange = self.exchange();
             exchange.asked += 1;
             let asked = exchange.asked;
+            self.waits.store(true, Ordering::Relaxed);
             wake();
             let unanswered = |exchange: &mut Exchange| exchange.answered < asked;
             let (exchange, waited) = self
@@ -227,9 +235,20 @@ impl Unloading {
 impl Unloading {
     /// A drain begins; the answer to hand to [`Self::drained`].
     pub fn drain_begins(&self) -> u64 {
+        self.waits.store(false, Ordering::Relaxed);
         // Release: a pause that finds the queues empty because we took their requests must see this.
         self.draining.store(true, Ordering::Release);
         self.exchange().asked
+    }
+
+    /// Whether requests wait that were taken from their queues. For whoever takes them, the sampler or its substitute.
+    pub fn holds(&self, anything: bool) {
+        self.holding.store(anything, Ordering::Release);
+    }
+
+    /// Whether a pause waits that no drain has answered yet: a hint, for work that can be put off.
+    pub fn is_asked(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// A drain ended: everything that was queued when it began is named.
@@ -318,10 +337,17 @@ mod tests {
     fn requests_in_the_samplers_hands_are_waited_for() {
         let unloading = unloading(Duration::from_micros(50));
         let asked = unloading.drain_begins();
+        assert!(!unloading.is_asked());
         unloading.pause_begins(|| false, || {});
         assert_eq!(unloading.cut_short(), 1);
+        assert!(unloading.is_asked(), "the drain began before the pause");
         unloading.drained(asked);
         unloading.pause_begins(|| false, || panic!("the drain has ended"));
+        unloading.holds(true);
+        unloading.pause_begins(|| false, || {});
+        assert_eq!(unloading.cut_short(), 2);
+        unloading.holds(false);
+        unloading.pause_begins(|| false, || panic!("nothing waits"));
     }
 
     #[test]

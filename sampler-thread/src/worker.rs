@@ -88,6 +88,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     pace: Pace,
     /// Requests that are being walked.
     taken: Waiting,
+    /// Requests without Java, walked behind the others.
+    later: Waiting,
     accounts: Vec<Option<Account>>,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
@@ -127,6 +129,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             intake,
             pace: Pace::new(host.pace()),
             taken: Waiting::new(),
+            later: Waiting::new(),
             clock,
             probing: Probing::new(host.probe()),
             compares_walks: host.compares_walks(),
@@ -217,15 +220,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Empties every queue that has requests, then walks what they held.
     fn drain(&mut self) {
         self.clock.read(now(&*self.host));
-        let asked = self.unloading.drain_begins();
         self.resolver.begin_drain();
         self.host.drain_begins();
         let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
         let before = self.stats.requests;
-        if self.intake.collect() > 0 {
-            self.intake.work_begins();
-            self.resolve_waiting(start);
-        }
+        self.resolve_waiting(start);
         let requests = self.stats.requests - before;
         if requests > 0 {
             self.stats.drains_cpu_ns += clock::own_cpu_nanos().saturating_sub(start_cpu_ns);
@@ -237,23 +236,49 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.host.bound_stacks(&self.unbounded);
             self.unbounded.clear();
         }
-        self.unloading.drained(asked);
     }
 
     /// Walks the stacks of the requests that wait, and of those that come meanwhile, up to [`LONGEST_DRAIN`].
     ///
     /// What waited at the start is walked in any case. Queues are emptied in between: a walk that has to read a symbol
-    /// table first must not make small ones overflow.
+    /// table first must not make small ones overflow. Stacks without Java come last: nothing on them is freed by a
+    /// pause, and naming native code takes longest.
     fn resolve_waiting(&mut self, start: Instant) {
+        self.resolve_java();
         let mut collected = start;
         loop {
+            let Some((slot, request)) = self.later.pop_front() else {
+                if start.elapsed() >= LONGEST_DRAIN || !self.intake.is_anything_waiting() {
+                    return;
+                }
+                self.resolve_java();
+                continue;
+            };
+            self.open_account(slot);
+            self.take(slot, &request);
+            let now = Instant::now();
+            if self.unloading.is_asked() {
+                self.resolve_java();
+            } else if now - collected >= COLLECT_PERIOD {
+                self.intake.collect();
+                collected = now;
+            }
+        }
+    }
+
+    /// Empties the queues, walks what Java threads left there and puts the rest aside; a pause goes on after this.
+    fn resolve_java(&mut self) {
+        let asked = self.unloading.drain_begins();
+        if self.intake.collect() > 0 {
+            self.intake.work_begins();
             let mut taken = std::mem::take(&mut self.taken);
             self.intake.take(&mut taken);
-            if taken.is_empty() {
-                self.taken = taken;
-                return;
-            }
+            let mut collected = Instant::now();
             for (slot, request) in taken.drain(..) {
+                if !request.flags.contains(RequestFlags::IN_JAVA_THREAD) {
+                    self.later.push_back((slot, request));
+                    continue;
+                }
                 self.open_account(slot);
                 self.take(slot, &request);
                 let now = Instant::now();
@@ -263,10 +288,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 }
             }
             self.taken = taken;
-            if start.elapsed() >= LONGEST_DRAIN {
-                return;
-            }
         }
+        self.unloading.drained(asked);
     }
 
     fn take(&mut self, slot: u32, request: &Request) {

@@ -45,6 +45,7 @@ mod limits;
 mod live_memory;
 mod memory;
 mod native;
+mod nearby;
 mod stop;
 mod walker;
 
@@ -65,5 +66,6 @@ pub use limits::{Limits, MAX_CHUNKS};
 pub use live_memory::{Access, LiveMemory};
 pub use memory::{Memory, Overlay, StackCopy, Unreadable};
 pub use native::{NativeCode, NativeRegisters, NativeStop};
+pub use nearby::Nearby;
 pub use stop::Stop;
 pub use walker::{Frames, Walker};

@@ -88,6 +88,7 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     if java_thread != 0 {
         // SAFETY: non-zero between the thread's own ThreadStart and ThreadEnd events.
         unsafe { ucontext::add_java_state(&mut capture, java_thread, &shared.offsets) };
+        request.flags |= RequestFlags::IN_JAVA_THREAD;
     }
     (request.pc, request.sp, request.fp) = (capture.pc, capture.sp, capture.fp);
     request.thread_state = capture.thread_state as _;

@@ -1,0 +1,136 @@
+//! Memory read in lines, for many small reads close together.
+//!
+//! Problem: naming one method takes some thirty reads of 2 to 8 bytes from half a dozen objects, and outside of the
+//! registered ranges each is a system call.
+//! Approach: a read fetches the whole aligned line around it, and later reads in that line are answered from the copy.
+//! Invariants: a line never crosses a page, so it is readable where any of its bytes is. A copy is as old as its first
+//! read: a [`Nearby`] is made for the names of one stack and dropped, and proofs that need fresh words read `beneath`.
+
+use core::cell::RefCell;
+
+use crate::memory::{Memory, Unreadable};
+
+/// Bytes of a line: a `Method` with its neighbours, or the fields of an `InstanceKlass` that names need, in one or two.
+const LINE: usize = 256;
+
+/// Lines kept; the oldest gives way. A method's names lie in some ten, which methods of one class share in part.
+const LINES: usize = 16;
+
+#[derive(Clone, Copy)]
+struct Line {
+    start: u64,
+    bytes: [u8; LINE],
+}
+
+struct Lines {
+    kept: [Line; LINES],
+    next: usize,
+}
+
+/// A view of `beneath` for the names of one stack.
+pub struct Nearby<'m, M: ?Sized> {
+    beneath: &'m M,
+    lines: RefCell<Lines>,
+}
+
+impl<M: ?Sized> core::fmt::Debug for Nearby<'_, M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Nearby").finish_non_exhaustive()
+    }
+}
+
+impl<'m, M: Memory + ?Sized> Nearby<'m, M> {
+    /// Nothing fetched yet.
+    #[must_use]
+    pub fn new(beneath: &'m M) -> Self {
+        // No line begins at an odd address.
+        let none = Line { start: 1, bytes: [0; LINE] };
+        Self { beneath, lines: RefCell::new(Lines { kept: [none; LINES], next: 0 }) }
+    }
+}
+
+impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        let start = address & !(LINE as u64 - 1);
+        let from = (address - start) as usize;
+        let Some(end) = from.checked_add(into.len()).filter(|&end| end <= LINE) else {
+            return self.beneath.read(address, into);
+        };
+        let Lines { kept, next } = &mut *self.lines.borrow_mut();
+        let line = match kept.iter().position(|line| line.start == start) {
+            Some(found) => kept.get(found),
+            None => {
+                let place = kept.get_mut(*next % LINES).ok_or(Unreadable(address))?;
+                *next += 1;
+                place.start = 1;
+                // What cannot be had as a line may still be had alone: recorded memory has no pages.
+                if self.beneath.read(start, &mut place.bytes).is_err() {
+                    return self.beneath.read(address, into);
+                }
+                place.start = start;
+                Some(&*place)
+            }
+        };
+        let bytes = line.and_then(|line| line.bytes.get(from..end)).ok_or(Unreadable(address))?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::StackCopy;
+    use core::cell::Cell;
+    use std::vec::Vec;
+
+    struct Counted<'a> {
+        copy: StackCopy<'a>,
+        reads: Cell<u32>,
+    }
+
+    impl Memory for Counted<'_> {
+        fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+            self.reads.set(self.reads.get() + 1);
+            self.copy.read(address, into)
+        }
+    }
+
+    #[test]
+    fn reads_in_one_line_are_one_read_and_say_the_same() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(4 * LINE).collect();
+        let memory = Counted { copy: StackCopy::new(0x1000, &bytes), reads: Cell::new(0) };
+        let nearby = Nearby::new(&memory);
+        for at in 0x1100..0x11f8 {
+            assert_eq!(nearby.read_u64(at), memory.copy.read_u64(at));
+        }
+        assert_eq!(memory.reads.get(), 1);
+        assert_eq!(nearby.read_u64(0x11fc), memory.copy.read_u64(0x11fc), "across lines");
+        let mut long = [0; 2 * LINE];
+        nearby.read(0x1010, &mut long).unwrap();
+        assert_eq!(long[..], bytes[0x10..0x10 + 2 * LINE]);
+        assert_eq!(memory.reads.get(), 3);
+    }
+
+    #[test]
+    fn what_is_not_there_is_unreadable_and_what_is_there_alone_is_read() {
+        let bytes = [7; 40];
+        let memory = Counted { copy: StackCopy::new(0x1008, &bytes), reads: Cell::new(0) };
+        let nearby = Nearby::new(&memory);
+        assert_eq!(nearby.read_u16(0x1008), Ok(0x0707), "its line begins before the copy");
+        assert_eq!(nearby.read_u8(0x1030), Err(Unreadable(0x1030)));
+        assert_eq!(nearby.read_u64(u64::MAX - 3), Err(Unreadable(u64::MAX - 3)));
+    }
+
+    #[test]
+    fn more_lines_than_are_kept() {
+        let bytes: Vec<u8> = (0..2 * LINES * LINE).map(|at| (at / LINE) as u8).collect();
+        let memory = Counted { copy: StackCopy::new(0, &bytes), reads: Cell::new(0) };
+        let nearby = Nearby::new(&memory);
+        for _ in 0..2 {
+            for line in 0..2 * LINES {
+                assert_eq!(nearby.read_u8((line * LINE + 9) as u64), Ok(line as u8));
+            }
+        }
+    }
+}
