@@ -203,6 +203,10 @@ fn target(collector: &Collector, options: &Options) -> Result<Target, StartError
     Ok(target)
 }
 
+/// Spare slabs of each class but the largest on the smallest machine: where many threads share two processors, the
+/// sampler waits for its turn while they go on ticking, 500 times a second.
+const LEAST_SPARE: usize = 256;
+
 /// Slabs for stack copies.
 ///
 /// In flight are at most one sample per processor and tick between two drains; 32 per processor cover a sampler that is
@@ -210,8 +214,11 @@ fn target(collector: &Collector, options: &Options) -> Result<Target, StartError
 /// Typical stacks are below 16 KiB; classes above exist for deep recursion and the interpreter.
 fn pool_plan(processors: usize) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
-    // Spare slabs cost addresses, and 16 bytes each, until handlers find a class empty.
-    let class = |bytes, count| SlabClass { bytes, count: count * processors, spare: 4 * count * processors };
+    // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
+    let class = |bytes: usize, count: usize| {
+        let spare = (4 * count * processors).max(if bytes < 1 << 20 { LEAST_SPARE } else { 0 });
+        SlabClass { bytes, count: count * processors, spare }
+    };
     [class(512, 32), class(8 << 10, 32), class(32 << 10, 16), class(160 << 10, 8), class((1 << 20) + 4096, 2)]
 }
 

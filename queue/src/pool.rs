@@ -70,7 +70,7 @@ pub struct SnapshotPool<'m> {
     free: Line<[FreeList; MAX_CLASSES]>,
     /// One past the number of each class's last slab.
     pub(crate) ends: [u32; MAX_CLASSES],
-    /// How often a request that fits a class best found it empty.
+    /// How often a request that fits a class best found it empty, spare slabs in service included.
     pub(crate) exhausted: [AtomicU64; MAX_CLASSES],
     pub(crate) failed: AtomicU64,
     pub(crate) reserved_bytes: usize,
@@ -121,14 +121,16 @@ impl<'m> SnapshotPool<'m> {
     #[cold]
     #[inline(never)]
     fn acquire_elsewhere(&self, best: usize) -> Option<Slab<'_>> {
+        let spare = self.take_from(best, &self.spare);
+        if spare.is_some() {
+            return spare;
+        }
         if let Some(exhausted) = self.exhausted.get(best) {
             // Relaxed: statistics pair with nothing.
             exhausted.fetch_add(1, Ordering::Relaxed);
         }
         let larger = best.saturating_add(1)..self.class_count as usize;
-        let slab = self
-            .take_from(best, &self.spare)
-            .or_else(|| larger.chain((0..best).rev()).find_map(|class| self.take_any(class)));
+        let slab = larger.chain((0..best).rev()).find_map(|class| self.take_any(class));
         if slab.is_none() {
             // Relaxed: as above.
             self.failed.fetch_add(1, Ordering::Relaxed);
@@ -351,6 +353,11 @@ impl<'m> SnapshotPool<'m> {
         shrunk
     }
 
+    /// The class of the slab that a handle names, current or not; `None` if it names none.
+    pub fn class_of(&self, handle: SnapshotHandle) -> Option<usize> {
+        self.slab_of(handle).map(|(_, class, _)| class)
+    }
+
     /// The first `len` bytes of a published snapshot, or all of it if fewer were published.
     ///
     /// `None` if the handle names no published snapshot: it is [`SnapshotHandle::NONE`], stale, invented, or
@@ -414,6 +421,12 @@ impl Slab<'_> {
         let handle = SnapshotHandle::new(self.number, self.generation);
         core::mem::forget(self);
         handle
+    }
+
+    /// As [`Slab::publish`], without a readable byte.
+    pub fn publish_empty(self) -> SnapshotHandle {
+        // SAFETY: no byte is vouched for.
+        unsafe { self.publish(0) }
     }
 }
 

@@ -66,7 +66,7 @@ impl SnapshotPool<'_> {
         self.class_count as usize
     }
 
-    /// How often a request that fits `class` best found it empty.
+    /// How often a request that fits `class` best found it empty, spare slabs in service included.
     pub fn exhausted(&self, class: usize) -> u64 {
         // Relaxed: statistics pair with nothing.
         self.exhausted.get(class).map_or(0, |count| count.load(Ordering::Relaxed))

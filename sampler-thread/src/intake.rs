@@ -110,6 +110,7 @@ impl<H: Host> Intake<H> {
         debug_assert!(taken.is_empty());
         let mut state = self.state.lock();
         std::mem::swap(&mut state.waiting, taken);
+        state.pool_size.taken();
         self.unloading.holds(false);
     }
 
@@ -207,7 +208,10 @@ impl State {
     fn collect_slot(&mut self, host: &impl Host, slot: u32) {
         let before = self.waiting.len();
         if let Some(mut drain) = host.queue(slot).try_drain() {
-            self.waiting.extend(std::iter::from_fn(|| drain.next()).map(|request| (slot, request)));
+            for request in drain.by_ref() {
+                self.pool_size.found(host.pool(), &request);
+                self.waiting.push_back((slot, request));
+            }
             if let Some(left) = drain.take_retired() {
                 host.give_back_ring(left);
             }
