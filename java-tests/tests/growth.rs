@@ -24,7 +24,6 @@ fn assert_accounts_match_clocks(run: &Run) {
     let (mut checked, mut open, mut all) = (0, 0.0, 0.0);
     for thread in summary.threads.iter().filter(|thread| thread.name.starts_with("busy-")) {
         let truth = run.truth.thread_cpu_ns(&thread.name) as f64;
-        // Between the truth line and the end of the thread lies the line itself.
         let account = thread.clock_ns() as f64;
         if truth >= 1e9 {
             checked += 1;
@@ -62,13 +61,13 @@ on_every_jdk! {
 on_every_jdk! {
     /// A sampler that is kept from its work: its helper empties the queues, and the smallest hold what comes between.
     fn a_late_sampler_loses_nothing(jdk) {
-        let run = busy(6, &["stall:700ms", "queue:16/fixed"]).record(jdk);
+        let run = busy(10, &["stall:700ms", "queue:16/fixed"]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         let summary = run.summary();
         assert_eq!(summary.cpu_ns.lost_total(), 0, "{:?}", summary.cpu_ns);
         assert!(summary.queue.high_water <= 16, "{:?}", summary.queue);
-        let fixed = busy(6, &["stall:700ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
+        let fixed = busy(10, &["stall:700ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         assert!(fixed.summary().cpu_ns.lost_total() > 0, "16 entries hold what 700 ms leave: {:?}", fixed.summary().queue);
     }
@@ -77,7 +76,7 @@ on_every_jdk! {
 on_every_jdk! {
     /// Without hooks nothing is lost, and the smallest queues are enough.
     fn accounts_match_clocks(jdk) {
-        let run = busy(5, &[]).record(jdk);
+        let run = busy(10, &[]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         assert_eq!(run.summary().timers.turns, 0);
@@ -87,12 +86,13 @@ on_every_jdk! {
 on_jdks! { 17, 25;
     /// Sixty timers for two hundred busy threads: each gets its turn, the rest of its time is named, the sum closes.
     fn timers_are_shared_in_turns(jdk) {
-        let run = Workload::new("BusyThreads").argument(24).argument(200).pending_signals(60).record(jdk);
+        let run = Workload::new("BusyThreads").argument(40).argument(200).pending_signals(60).record(jdk);
         run.assert_exit_code(0);
         let summary = run.summary();
         let told = run.stderr.lines().filter(|line| line.contains("fewer timers than threads (")).count();
         assert_eq!(told, 1, "{}", run.stderr);
-        assert!(summary.timers.turns > 200, "{:?}", summary.timers);
+        // Those that are not among the first sixty need a turn each.
+        assert!(summary.timers.turns >= 200 - 60, "{:?}", summary.timers);
         let cpu = &summary.cpu_ns;
         assert_eq!(cpu.kernel, cpu.sampled + cpu.lost_total() + cpu.unfinished, "{cpu:?}");
         assert!(cpu.lost["no_timer"] > 0, "{cpu:?}");

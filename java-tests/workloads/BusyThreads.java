@@ -21,6 +21,16 @@ public final class BusyThreads {
         sink = x;
     }
 
+    /** Reads the clock and parks; to print the reading, or to end, would burn CPU time after it. */
+    private static void finish(long[] burnt, int number, CountDownLatch latch, long nanos) {
+        burnt[number] = ThreadCpu.nanos();
+        latch.countDown();
+        long end = nanos == Long.MAX_VALUE ? nanos : System.nanoTime() + nanos;
+        do {
+            LockSupport.parkNanos(nanos);
+        } while (System.nanoTime() < end);
+    }
+
     public static void main(String[] arguments) throws InterruptedException {
         int count = Integer.parseInt(arguments[1]);
         long each = ThreadCpu.budget(arguments, 4) / count;
@@ -36,18 +46,24 @@ public final class BusyThreads {
             idle.start();
         }
         parked.await();
-        // The first line links string concatenation, which must not burn CPU time of a thread after its last reading.
-        ThreadCpu.truthThread();
         Thread[] threads = new Thread[count];
+        long[] burnt = new long[count];
+        CountDownLatch warm = new CountDownLatch(count);
+        CountDownLatch running = new CountDownLatch(count);
         for (int i = 0; i < count; i++) {
+            int number = i;
             threads[i] = new Thread(() -> {
+                // What it does after its last reading, done before: code that runs for the first time is dear.
+                finish(burnt, number, warm, 1);
                 burn(each);
-                ThreadCpu.truthThread();
+                finish(burnt, number, running, Long.MAX_VALUE);
             }, "busy-" + i);
+            threads[i].setDaemon(true);
             threads[i].start();
         }
-        for (Thread thread : threads) {
-            thread.join();
+        running.await();
+        for (int i = 0; i < count; i++) {
+            ThreadCpu.truthThread(threads[i], burnt[i]);
         }
         ThreadCpu.truthThread();
     }

@@ -31,6 +31,7 @@ public final class FourThreads {
         long calls = (long) (seconds * ITERATIONS_PER_SECOND / ITERATIONS_PER_CALL / THREADS);
         Thread[] threads = new Thread[THREADS];
         long[] results = new long[THREADS];
+        long[] burnt = new long[THREADS];
         for (int i = 0; i < THREADS; i++) {
             int index = i;
             threads[i] = new Thread(() -> {
@@ -39,7 +40,7 @@ public final class FourThreads {
                     x = descend(DEPTH, x);
                 }
                 results[index] = x;
-                ThreadCpu.truthThread();
+                burnt[index] = ThreadCpu.nanos();
             }, "worker-" + i);
             threads[i].start();
         }
@@ -47,6 +48,7 @@ public final class FourThreads {
         for (int i = 0; i < THREADS; i++) {
             threads[i].join();
             sum += results[i];
+            ThreadCpu.truthThread(threads[i], burnt[i]);
         }
         ThreadCpu.truth("method=FourThreads.work calls=" + calls * THREADS + " sum=" + sum);
         ThreadCpu.truthThread();

@@ -29,7 +29,12 @@ final class ThreadCpu {
 
     /** {@code truth thread=NAME cpu_ns=N}: all CPU time of the calling thread so far. */
     static void truthThread() {
-        truth("thread=" + Thread.currentThread().getName() + " cpu_ns=" + nanos());
+        truthThread(Thread.currentThread(), nanos());
+    }
+
+    /** The same of any thread, as it read its clock. */
+    static void truthThread(Thread thread, long nanos) {
+        truth("thread=" + thread.getName() + " cpu_ns=" + nanos);
     }
 
     /** One line, flushed, so that it is seen even if the process is killed right after. */
