@@ -9,46 +9,29 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use parking_lot::Mutex;
-use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
+use queue::Capacity;
 use sampler_thread::clock::thread_cpu_nanos;
-use sampler_thread::host::{
-    Coverage, Host, QueueBytes, ThreadFacts, ThreadKind, TimerCounts, UnboundedStack,
-};
-use sampler_thread::pace::PaceTuning;
-use sampler_thread::probe::Probe;
-use sampler_thread::self_test::{SelfTest, Trust};
-use sampler_thread::tuning::Tuning;
-use sampler_thread::unloading::Unloading;
-use stackwalk::{HotSpot, LiveMemory};
+use sampler_thread::host::{Coverage, ThreadFacts, ThreadKind};
 
 use crate::arena::{self, Shared, ThreadSlot};
-use crate::debug_options::DebugOptions;
-use crate::jvmti::vm_memory;
-use crate::options;
 use crate::rings::RingMemory;
-use crate::self_test::{self, Evidence};
-use crate::signal::ucontext::cycles;
 use crate::tasks;
-use crate::tick;
 use crate::timer::Timer;
 
 mod discovery;
 mod periods;
 mod rotation;
+mod sampled_process;
 mod timers;
 
 use discovery::Discovery;
 use periods::Periods;
 use rotation::{Rotation, Turn};
-
-/// How often the bounds of a thread's stack are looked for: on stacks of coroutines it would be at every tick.
-const STACK_LOOKS: u8 = 3;
+pub use sampled_process::SampledProcess;
 
 /// What a Java thread tells about itself.
 #[derive(Debug, Clone)]
@@ -111,6 +94,8 @@ struct Inner {
     /// Timers replaced by one with another period.
     replaced: u64,
     stopped: bool,
+    /// Whether the kernel has refused a timer, so that threads take turns.
+    is_short: bool,
     warned: bool,
 }
 
@@ -317,6 +302,7 @@ impl Registry {
     }
 
     fn warn_once(&self, inner: &mut Inner, error: &io::Error) {
+        inner.is_short = true;
         if !std::mem::replace(&mut inner.warned, true) {
             tracing::warn!(
                 "fewer timers than threads ({error}): threads take turns, and what they burn in between is reported as \
@@ -384,237 +370,4 @@ fn announce(slot: &ThreadSlot, thread: &JavaThread) {
     slot.stack_high.store(thread.stack_high, Ordering::Relaxed);
     // Release: the handler that sees the thread sees its stack bounds.
     slot.java_thread.store(thread.address, Ordering::Release);
-}
-
-/// The registry as the sampler thread sees it.
-pub struct SampledProcess {
-    /// The threads.
-    pub registry: Arc<Registry>,
-    /// The VM's memory.
-    pub memory: &'static LiveMemory,
-    /// Layout of the VM.
-    pub hotspot: Arc<HotSpot>,
-    /// What tells that classes were unloaded.
-    pub unloading: Arc<Unloading>,
-    /// What the self-test compares walks with.
-    pub evidence: Option<Evidence>,
-    /// What the period of timers follows.
-    pub tuning: Tuning,
-    /// What experiments hold still.
-    pub debug: DebugOptions,
-}
-
-impl Host for SampledProcess {
-    fn drain_begins(&self) {
-        self.registry.inner.lock().periods.drain_begins();
-    }
-
-    fn ready(&self) -> Vec<u32> {
-        let used = u32::try_from(self.registry.inner.lock().entries.len()).unwrap_or(u32::MAX);
-        self.registry.shared.ready.take(used).collect()
-    }
-
-    fn queue(&self, slot: u32) -> &ThreadQueue {
-        // Slots named by the ready list or the registry exist; the first stands in rather than panicking.
-        let slots = self.registry.shared.slots;
-        &slots.get(slot as usize).unwrap_or(&slots[0]).queue
-    }
-
-    fn pool(&self) -> &SnapshotPool<'static> {
-        &self.registry.shared.pool
-    }
-
-    fn ticks(&self) -> u64 {
-        cycles()
-    }
-
-    fn discover(&self) {
-        vm_memory::add_code_heaps(self.memory, &self.hotspot);
-        let (begun, links) = (Instant::now(), discovery::links());
-        let look = {
-            let mut inner = self.registry.inner.lock();
-            let unsettled = !inner.left.is_empty();
-            if inner.stopped || !inner.discovery.is_due(begun, links, unsettled) {
-                return;
-            }
-            inner.looks += 1;
-            inner.looks
-        };
-        // Listed without the lock: a directory of thousands of threads must not hold up a starting one.
-        let alive = tasks::list();
-        if alive.is_empty() {
-            return;
-        }
-        let mut inner = self.registry.inner.lock();
-        if !inner.stopped {
-            self.registry.close_vanished(&mut inner, &alive, look);
-            self.registry.open_found(&mut inner, &alive);
-        }
-        inner.discovery.looked(begun, Instant::now(), links);
-    }
-
-    fn bound_stacks(&self, stacks: &[UnboundedStack]) {
-        let wanted: Vec<UnboundedStack> = {
-            let mut inner = self.registry.inner.lock();
-            let mut wants = |stack: &UnboundedStack| {
-                let entry = inner.entries.get_mut(stack.slot as usize).and_then(Option::as_mut)?;
-                let wants = entry.facts.id == stack.thread && entry.stack_looks < STACK_LOOKS;
-                entry.stack_looks += u8::from(wants);
-                wants.then_some(*stack)
-            };
-            stacks.iter().filter_map(&mut wants).collect()
-        };
-        if wanted.is_empty() {
-            return;
-        }
-        let places: Vec<(u64, u64)> = wanted.iter().map(|stack| (stack.sp, stack.thread_pointer)).collect();
-        let bounds = tasks::stacks_at(&places);
-        // Held while the slots are written: a thread that ends or becomes a Java thread waits.
-        let inner = self.registry.inner.lock();
-        for (stack, bounds) in wanted.iter().zip(bounds) {
-            let entry = inner.entries.get(stack.slot as usize).and_then(Option::as_ref);
-            let still =
-                entry.is_some_and(|entry| entry.facts.id == stack.thread && entry.facts.ended_ns.is_none());
-            if let (true, Some((low, high)), Some(slot)) = (still, bounds, self.registry.slot(stack.slot))
-                && slot.java_thread.load(Ordering::Relaxed) == 0
-            {
-                slot.stack_low.store(low, Ordering::Relaxed);
-                // The handler copies nothing while this is 0, and needs both.
-                slot.stack_high.store(high, Ordering::Release);
-            }
-        }
-    }
-
-    fn thread(&self, slot: u32) -> Option<ThreadFacts> {
-        let inner = self.registry.inner.lock();
-        Some(self.registry.facts(inner.entries.get(slot as usize)?.as_ref()?))
-    }
-
-    fn threads(&self) -> Vec<ThreadFacts> {
-        let inner = self.registry.inner.lock();
-        inner.entries.iter().flatten().map(|entry| self.registry.facts(entry)).collect()
-    }
-
-    fn next_thread_id(&self) -> u32 {
-        let mut inner = self.registry.inner.lock();
-        inner.next_id += 1;
-        inner.next_id
-    }
-
-    fn ended(&self) -> Vec<ThreadFacts> {
-        let mut inner = self.registry.inner.lock();
-        let ended = std::mem::take(&mut inner.ended);
-        ended
-            .iter()
-            .filter_map(|slot| Some(self.registry.facts(inner.entries.get(*slot as usize)?.as_ref()?)))
-            .collect()
-    }
-
-    fn retire(&self, slot: u32, handed_on_ns: u64) {
-        let mut inner = self.registry.inner.lock();
-        if let Some(place) = inner.entries.get_mut(slot as usize) {
-            *place = None;
-        }
-        if let Some(slot) = self.registry.slot(slot) {
-            inner.periods.leave(slot.grid.key().period());
-        }
-        inner.free.push(slot);
-        inner.carry_ns = inner.carry_ns.saturating_add(handed_on_ns);
-    }
-
-    fn unloading(&self) -> Arc<Unloading> {
-        Arc::clone(&self.unloading)
-    }
-
-    fn self_tests(&self) -> (Trust, Vec<SelfTest>) {
-        self_test::examine(self.evidence.as_ref(), &self.hotspot, self.memory)
-    }
-
-    fn queue_bytes(&self) -> QueueBytes {
-        let rings = &self.registry.inner.lock().rings;
-        QueueBytes { used: rings.used_bytes(), most: rings.most_bytes() }
-    }
-
-    fn queue_sizes(&self) -> SizeRange {
-        self.debug.queues
-    }
-
-    fn pace(&self) -> PaceTuning {
-        self.debug.pace
-    }
-
-    fn take_ring(&self, size: Capacity) -> Option<RingEnds> {
-        self.registry.inner.lock().rings.take(size)
-    }
-
-    fn give_back_ring(&self, ring: RingEnds) {
-        self.registry.inner.lock().rings.give_back(ring);
-    }
-
-    fn rotate_timers(&self) {
-        self.registry.rotate();
-    }
-
-    fn period_ns(&self, number: u8) -> u64 {
-        self.registry.shared.period_ns(number)
-    }
-
-    fn aim_period(&self, period_ns: u64) -> bool {
-        self.registry.aim(period_ns)
-    }
-
-    fn retune_timers(&self) {
-        self.registry.retune();
-    }
-
-    fn tuning(&self) -> Tuning {
-        self.tuning
-    }
-
-    fn processors(&self) -> u64 {
-        options::processors()
-    }
-
-    fn measure_tick(&self, most_cpu_ns: u64) -> Option<u64> {
-        tick::measure(self.registry.signal, most_cpu_ns)
-    }
-
-    fn timers(&self) -> TimerCounts {
-        self.registry.timer_counts()
-    }
-
-    fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]) {
-        arena::release_pages(bytes);
-    }
-
-    fn adopt_ring(&self, slot: u32) {
-        let inner = self.registry.inner.lock();
-        let entry = inner.entries.get(slot as usize).and_then(Option::as_ref);
-        // An ended thread has no timer, and has told us so itself or is gone: no handler of the slot can run.
-        let has_ended = entry.is_some_and(|entry| entry.timer.is_none() && entry.facts.ended_ns.is_some());
-        if has_ended && let Some(slot) = self.registry.slot(slot) {
-            slot.adopt_ring();
-        }
-    }
-
-    fn probe(&self) -> Probe {
-        self.debug.probe
-    }
-
-    #[cfg(feature = "agct")]
-    fn compares_walks(&self) -> bool {
-        true
-    }
-
-    #[cfg(feature = "agct")]
-    fn walked(
-        &self,
-        slot: u32,
-        ticks: u64,
-        snapshot: &sampler_thread::snapshot::Snapshot,
-        frames: &[stackwalk::Frame],
-        stop: stackwalk::Stop,
-    ) {
-        crate::jvmti::agct::walked(slot, ticks, snapshot, frames, stop);
-    }
 }

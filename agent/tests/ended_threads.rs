@@ -14,30 +14,6 @@ use tickwalk::threads::{JavaThread, Registry};
 const HOUR_NS: u64 = 3_600_000_000_000;
 const ADDRESS: u64 = 0x7f00_0000_1000;
 
-fn offsets() -> ThreadOffsets {
-    // The thread under test is no Java thread, so no offset is ever used.
-    ThreadOffsets {
-        state: 0,
-        anchor_sp: 0,
-        anchor_pc: 0,
-        anchor_fp: 0,
-        vframe_array_head: 0,
-        deoptimized_sp: 0,
-        cont_entry: None,
-        saved_exception_pc: None,
-        osthread: 0,
-        osthread_thread_id: 0,
-        stack_base: 0,
-        stack_size: 0,
-        terminated: None,
-        not_terminated: None,
-        in_java: 0,
-        thread_object: None,
-        vthread: None,
-        mounted: None,
-    }
-}
-
 fn shared(signal: i32) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 2)];
     let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
@@ -47,7 +23,8 @@ fn shared(signal: i32) -> &'static Shared {
         ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|_| AtomicU64::new(HOUR_NS)),
         max_stack: 4096,
-        offsets: offsets(),
+        // The thread under test is no Java thread, so no offset is ever used.
+        offsets: ThreadOffsets::default(),
         frozen: None,
         block: None,
         stopping: AtomicBool::new(false),

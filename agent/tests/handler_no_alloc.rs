@@ -67,30 +67,6 @@ extern "C" fn foreign(_signal: i32) {
 const SLOT: usize = 3;
 const INTERVAL_NS: u64 = 4_000_000;
 
-fn offsets() -> ThreadOffsets {
-    // The thread under test is no Java thread, so no offset is ever used.
-    ThreadOffsets {
-        state: 0,
-        anchor_sp: 0,
-        anchor_pc: 0,
-        anchor_fp: 0,
-        vframe_array_head: 0,
-        deoptimized_sp: 0,
-        cont_entry: None,
-        saved_exception_pc: None,
-        osthread: 0,
-        osthread_thread_id: 0,
-        stack_base: 0,
-        stack_size: 0,
-        terminated: None,
-        not_terminated: None,
-        in_java: 0,
-        thread_object: None,
-        vthread: None,
-        mounted: None,
-    }
-}
-
 fn publish(signal: i32) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(256 << 10, 64)];
     let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
@@ -100,7 +76,8 @@ fn publish(signal: i32) -> &'static Shared {
         ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|number| AtomicU64::new((number as u64 + 1) * INTERVAL_NS)),
         max_stack: 128 << 10,
-        offsets: offsets(),
+        // The thread under test is no Java thread, so no offset is ever used.
+        offsets: ThreadOffsets::default(),
         frozen: None,
         block: None,
         stopping: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use crate::limits::MAX_JAVA_THREADS;
 use crate::memory::{Memory, StackCopy};
 
 /// Byte offsets into a `JavaThread` (unless said otherwise) of what the signal handler copies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadOffsets {
     /// Thread state, 32 bits.
     pub state: u32,
