@@ -203,8 +203,8 @@ fn target(collector: &Collector, options: &Options) -> Result<Target, StartError
     Ok(target)
 }
 
-/// Spare slabs of each class but the largest on the smallest machine: where many threads share two processors, the
-/// sampler waits for its turn while they go on ticking, 500 times a second.
+/// Spare slabs at the least, in all classes but the largest: what two busy processors need in half a second at 250 ticks
+/// each, when as many threads as there are keep the sampler waiting for its turn.
 const LEAST_SPARE: usize = 256;
 
 /// Slabs for stack copies.
@@ -215,11 +215,17 @@ const LEAST_SPARE: usize = 256;
 fn pool_plan(processors: usize) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
     // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
-    let class = |bytes: usize, count: usize| {
-        let spare = (4 * count * processors).max(if bytes < 1 << 20 { LEAST_SPARE } else { 0 });
+    let class = |bytes, count: usize, least| {
+        let spare = (4 * count * processors).max(least);
         SlabClass { bytes, count: count * processors, spare }
     };
-    [class(512, 32), class(8 << 10, 32), class(32 << 10, 16), class(160 << 10, 8), class((1 << 20) + 4096, 2)]
+    [
+        class(512, 32, LEAST_SPARE),
+        class(8 << 10, 32, LEAST_SPARE),
+        class(32 << 10, 16, LEAST_SPARE),
+        class(160 << 10, 8, LEAST_SPARE),
+        class((1 << 20) + 4096, 2, 0),
+    ]
 }
 
 /// A running profile.

@@ -117,7 +117,7 @@ impl<'m> SnapshotPool<'m> {
         self.take(best).or_else(|| self.acquire_elsewhere(best))
     }
 
-    /// A slab of another class than `best`, which is empty: of a larger one, or of the largest smaller one.
+    /// A spare slab of `best`, whose first list is empty; else one of a larger class, or of the largest smaller one.
     #[cold]
     #[inline(never)]
     fn acquire_elsewhere(&self, best: usize) -> Option<Slab<'_>> {

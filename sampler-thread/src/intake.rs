@@ -8,8 +8,8 @@
 //! Invariant: whoever empties queues holds the lock, and what a queue held is behind everything it held before.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -94,6 +94,8 @@ impl<H: Host> Intake<H> {
     }
 
     fn collect_all(&self, state: &mut State) {
+        // Before the queues are empty: a pause that finds them so waits for what was in them.
+        self.unloading.holds(true);
         state.collect(&*self.host);
         self.unloading.holds(!state.waiting.is_empty());
     }
@@ -101,6 +103,7 @@ impl<H: Host> Intake<H> {
     /// Empties the queue of one slot, ready or not.
     pub(crate) fn collect_slot(&self, slot: u32) {
         let mut state = self.state.lock();
+        self.unloading.holds(true);
         state.collect_slot(&*self.host, slot);
         self.unloading.holds(!state.waiting.is_empty());
     }
@@ -114,9 +117,11 @@ impl<H: Host> Intake<H> {
         self.unloading.holds(false);
     }
 
-    /// Whether requests wait that [`Intake::collect`] or the second thread took from their queues.
-    pub(crate) fn is_anything_waiting(&self) -> bool {
-        !self.state.lock().waiting.is_empty()
+    /// All that was taken is walked; whether more waits that was collected meanwhile.
+    pub(crate) fn walked(&self) -> bool {
+        let mut state = self.state.lock();
+        state.pool_size.walked();
+        !state.waiting.is_empty()
     }
 
     /// How full the fullest queue was found since the last call, in percent.
@@ -181,13 +186,17 @@ impl<H: Host> Intake<H> {
     /// Starts the second thread; `started` runs on it first, with its kernel thread id. Without it the sampler is alone.
     pub(crate) fn start(self: &Arc<Self>, started: impl FnOnce(i32) + Send + 'static) {
         let intake = Arc::clone(self);
+        let (running, begun) = mpsc::channel::<()>();
         let builder = std::thread::Builder::new().name(THREAD_NAME.to_owned()).stack_size(THREAD_STACK);
         let thread = builder.spawn(move || {
             started(nix::unistd::gettid().as_raw());
+            drop(running);
             intake.step_in();
         });
-        if let Err(error) = thread {
-            tracing::info!("no second thread to empty queues: {error}");
+        match thread {
+            // Threads are looked for only when this one is known as ours; nothing is ever sent.
+            Ok(_) => _ = begun.recv(),
+            Err(error) => tracing::info!("no second thread to empty queues: {error}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Problem: a queue that fills faster than it is drained loses samples; a handler, which sees it fill, may not make the
 //! system call that would wake the sampler.
-//! Approach: the drain sees how full the fullest queue and the pool were. Where that was half or more, it comes back in
+//! Approach: the drain sees how full the fullest queue was. Where that was half or more, it comes back in
 //! half the time, down to 2 ms; where it was less than an eighth, a little later each time, up to the longest period.
 //! Between 2 ms and growing queues (`queue::Sizer`) there is no load that a wake-up from the handler would serve better:
 //! a CPU timer fires once in a tick of 1 to 10 ms, so the smallest queue lasts 16 ms at the least.

@@ -3,8 +3,8 @@
 //! Problem: how many stack copies are in flight follows the load and how often the sampler gets to run.
 //! Approach: spare slabs are put into service before they are missed: where the requests in hand hold more than half of a
 //! class, it is brought to twice what they hold. Where handlers found a class empty all the same, as many are added as
-//! were missing, half of the class at the least. After a quiet time half of the spare slabs that are free are taken out
-//! again, and their pages go back to the kernel.
+//! were missing, half of the class at the least. After a quiet time half of the spare slabs are taken out again, as far
+//! as they are free, and their pages go back to the kernel.
 //! Invariant: the slabs that are there from the start stay in service.
 
 use queue::{QUIET_ROUNDS, Request, SnapshotPool};
@@ -29,7 +29,7 @@ struct Class {
     quiet: u16,
     /// Slabs of requests that wait to be walked.
     waiting: usize,
-    /// Slabs of requests that the sampler took last; it may have freed some since.
+    /// Slabs of requests that the sampler took and has not walked all of yet.
     taken: usize,
 }
 
@@ -43,10 +43,17 @@ impl PoolSize {
         }
     }
 
-    /// Takes note that what waited is being walked, and all that was taken before has been.
+    /// Takes note that what waited is being walked.
     pub fn taken(&mut self) {
         for class in &mut self.classes {
-            class.taken = std::mem::take(&mut class.waiting);
+            class.taken += std::mem::take(&mut class.waiting);
+        }
+    }
+
+    /// Takes note that all that was taken is walked, its slabs free.
+    pub fn walked(&mut self) {
+        for class in &mut self.classes {
+            class.taken = 0;
         }
     }
 
@@ -118,13 +125,16 @@ mod tests {
         }
         assert_eq!((in_flight.len(), pool.exhausted(0)), (32, 0));
         assert_eq!(size.grown, 64 - 8, "twice what is in hand");
-        // Twice taken, the first are free.
-        size.taken();
         size.taken();
         for request in in_flight {
             assert!(pool.release(request.snapshot));
         }
-        size.after_drain(&pool, 0);
+        size.walked();
+        // What is walked is in nobody's hands: the next four need no more.
+        for request in fill(&pool, 4) {
+            size.found(&pool, &request);
+        }
+        size.after_drain(&pool, 4);
         assert_eq!(size.grown, 64 - 8);
     }
 

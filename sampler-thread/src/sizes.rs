@@ -2,7 +2,7 @@
 //!
 //! Problem: a ring must be replaced while a handler may be using it, and its memory given back only when none can.
 //! Approach: `queue` decides how large (`queue::Sizer`) and carries out the hand-over (`queue::Drain`); the host owns the
-//! memory. Here the three meet, at drain time, in the sampler thread.
+//! memory. Here the three meet, at drain time, in whichever thread drains.
 //! Invariant: a ring is with the host, offered or in use; what a finished hand-over leaves goes back to the host at once.
 
 use queue::{Capacity, LostCause, SizeRange, Sizer};

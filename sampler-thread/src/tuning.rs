@@ -59,6 +59,11 @@ impl Tuner {
         Self { tuning, tick_ns, processors, shortest_ns: period_ns, period_ns, budget, hooked: 0 }
     }
 
+    /// The tick was measured, maybe only now; what the kernel says of it is not believed any longer.
+    pub fn tick_found(&mut self, tick_ns: u64) {
+        self.tick_ns = tick_ns;
+    }
+
     /// Whether rounds make a difference, so that they are worth their system calls.
     pub fn follows_processors(&self) -> bool {
         self.tuning.rate.is_some()
@@ -152,6 +157,26 @@ mod tests {
             tuner.after_round(4, now);
         }
         assert_eq!(tuner.period_ns(), 8_000_000);
+    }
+
+    #[test]
+    fn a_tick_that_is_found_late_counts() {
+        let tuning = Tuning { interval_ns: 1_000_000, budget_ppm: Some(10_000), ..Tuning::default() };
+        let mut tuners = [1_000_000, 10_000_000].map(|tick_ns| {
+            let mut tuner = Tuner::new(tuning, 1_000_000, 2, Spent::default());
+            tuner.tick_found(tick_ns);
+            tuner
+        });
+        let mut now = Spent::default();
+        for _ in 0..3 {
+            now.process_ns += 1_000_000_000;
+            now.handlers_ns += 15_000_000;
+            for tuner in &mut tuners {
+                tuner.after_round(2, now);
+            }
+        }
+        // Half as much again as the time between two samples really is.
+        assert_eq!(tuners.map(|tuner| tuner.period_ns()), [1_500_000, 15_000_000]);
     }
 
     #[test]

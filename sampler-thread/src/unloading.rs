@@ -193,8 +193,9 @@ impl Unloading {
     /// `pending` tells whether a queue holds anything; `wake` wakes the sampler.
     pub fn pause_begins(&self, pending: impl FnOnce() -> bool, wake: impl FnOnce()) {
         let start = Instant::now();
-        let in_hand = || self.draining.load(Ordering::Acquire) || self.holding.load(Ordering::Acquire);
-        if !self.budget.is_zero() && (in_hand() || pending()) {
+        // In the order in which requests are handed on: whoever clears one flag has set the next one before.
+        let in_hand = || self.holding.load(Ordering::Acquire) || self.draining.load(Ordering::Acquire);
+        if !self.budget.is_zero() && (pending() || in_hand()) {
             let mut exchange = self.exchange();
             exchange.asked += 1;
             let asked = exchange.asked;
@@ -348,6 +349,12 @@ mod tests {
         assert_eq!(unloading.cut_short(), 2);
         unloading.holds(false);
         unloading.pause_begins(|| false, || panic!("nothing waits"));
+        let taken_just_then = || {
+            unloading.holds(true);
+            false
+        };
+        unloading.pause_begins(taken_just_then, || {});
+        assert_eq!(unloading.cut_short(), 3);
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     unbounded: Vec<UnboundedStack>,
     virtual_threads: VirtualThreads,
     due: StatisticsDue,
+    /// When timers pass on next in the middle of a long drain.
+    next_rotation: Instant,
     /// Losses by cause as they were sent last.
     sent_lost: Vec<v1::Lost>,
     probing: Option<Probing>,
@@ -149,6 +151,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             unbounded: Vec::new(),
             virtual_threads: VirtualThreads::default(),
             due: StatisticsDue::default(),
+            next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
         };
         worker.resolver.begin_drain();
@@ -241,14 +244,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Walks the stacks of the requests that wait, and of those that come meanwhile, up to [`LONGEST_DRAIN`].
     ///
     /// What waited at the start is walked in any case. Queues are emptied in between: a walk that has to read a symbol
-    /// table first must not make small ones overflow. Stacks without Java come last: nothing on them is freed by a
-    /// pause, and naming native code takes longest.
+    /// table first must not make small ones overflow. Stacks without Java come last: a pause frees nothing on them but
+    /// what a compiler's label names, and naming native code takes longest.
     fn resolve_waiting(&mut self, start: Instant) {
         self.resolve_java();
         let mut collected = start;
         loop {
             let Some((slot, request)) = self.later.pop_front() else {
-                if start.elapsed() >= LONGEST_DRAIN || !self.intake.is_anything_waiting() {
+                let is_more_waiting = self.intake.walked();
+                if !is_more_waiting || start.elapsed() >= LONGEST_DRAIN {
                     return;
                 }
                 self.resolve_java();
@@ -260,9 +264,18 @@ impl<H: Host, M: Memory> Worker<H, M> {
             if self.unloading.is_asked() {
                 self.resolve_java();
             } else if now - collected >= COLLECT_PERIOD {
-                self.intake.collect();
+                self.keep_up(now);
                 collected = now;
             }
+        }
+    }
+
+    /// What cannot wait for the end of a long drain: full queues, and threads that wait for their turn with a timer.
+    fn keep_up(&mut self, now: Instant) {
+        self.intake.collect();
+        if now >= self.next_rotation {
+            self.host.rotate_timers();
+            self.next_rotation = now + DISCOVER_PERIOD;
         }
     }
 
@@ -283,7 +296,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 self.take(slot, &request);
                 let now = Instant::now();
                 if now - collected >= COLLECT_PERIOD {
-                    self.intake.collect();
+                    self.keep_up(now);
                     collected = now;
                 }
             }

@@ -45,7 +45,7 @@ impl Registry {
     pub(super) fn rotate(&self) {
         let mut inner = self.inner.lock();
         inner.rotation.look += 1;
-        if inner.stopped || !inner.warned {
+        if inner.stopped || !inner.is_short {
             // The kernel has granted every timer so far.
             return;
         }
@@ -98,8 +98,12 @@ impl Registry {
                 entry.turn.since = look;
                 true
             }
-            // Another error than a shortage means that the thread has ended, which the next look will find.
-            Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                self.warn_once(inner, &error);
+                false
+            }
+            // The thread has ended, which the next look will find.
+            Err(_) => true,
         }
     }
 

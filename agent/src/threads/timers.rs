@@ -121,9 +121,11 @@ impl Registry {
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                 // Not one timer more than there are: the thread gives its own one up for it, and takes turns if
                 // another process was faster.
-                inner.warned = true;
+                inner.is_short = true;
                 self.take_timer(inner, index);
-                return self.give_timer(inner, index);
+                let given = self.give_timer(inner, index);
+                inner.replaced += u64::from(given);
+                return given;
             }
             Err(_) => return false,
         };

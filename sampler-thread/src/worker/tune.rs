@@ -21,6 +21,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Once a round: the period that processors and budget ask for now.
     pub(super) fn tune(&mut self) {
         self.tick.look_again(&*self.host);
+        if self.tick.ns != 0 {
+            self.tuner.tick_found(self.tick.ns);
+        }
         let processors = if self.tuner.follows_processors() { self.host.processors() } else { 0 };
         let spent = self.spent();
         let (before_ns, shortest_ns) = (self.tuner.period_ns(), self.tuner.shortest_ns());
