@@ -47,7 +47,7 @@ on_every_jdk! {
         assert_accounts_match_clocks(&run);
         let summary = run.summary();
         assert!(summary.queue.grown > 0 && summary.queue.largest > 16, "{:?}", summary.queue);
-        let fixed = busy(8, &["drain:2s", "queue:16/fixed"]).record(jdk);
+        let fixed = busy(12, &["drain:2s", "queue:16/fixed"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         let held = fixed.summary();
         assert_eq!((held.queue.grown, held.queue.largest), (0, 16), "{:?}", held.queue);
