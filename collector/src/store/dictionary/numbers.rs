@@ -92,7 +92,8 @@ impl Numbers {
             nodes: self.nodes.map(|&(node, stop)| {
                 (new.adopt_node(old, node, &mut nodes), new.adopt_string(old.string(stop)))
             }),
-            stack_frames: self.stack_frames,
+            // The stacks of a new partition are looked through once more, so that old ones are not counted twice.
+            stack_frames: 0,
             stored: [0; 4],
         }
     }
@@ -191,18 +192,22 @@ impl Dictionary {
     }
 
     fn new_stack(&mut self, node: u32, stop: u32, own: &mut Numbers) -> u32 {
+        // What this session has used up is no matter of the others, hence not remembered with the stack.
+        if node != 0 && own.stack_frames >= MAX_STACK_FRAMES {
+            return 0;
+        }
         let mut depth = 0;
         let mut above = node;
-        while above != 0 && depth <= MAX_DEPTH && own.stack_frames < MAX_STACK_FRAMES {
+        while above != 0 && depth <= MAX_DEPTH {
             above = self.nodes[above as usize].parent;
             depth += 1;
-            own.stack_frames += 1;
         }
-        let is_too_much = above != 0;
+        own.stack_frames += u64::from(depth);
+        let is_too_deep = above != 0;
         // A stack of no frames is shown as the reason why it is empty.
         let leaf = if node == 0 { self.empty_stack(stop) } else { node };
-        let stack = if is_too_much { 0 } else { self.stacks.len() as u32 };
-        if !is_too_much {
+        let stack = if is_too_deep { 0 } else { self.stacks.len() as u32 };
+        if !is_too_deep {
             self.stacks.push(StackRow { id: 0, node: leaf, stop });
         }
         self.stack_at.insert((node, stop), stack);
@@ -244,4 +249,54 @@ impl Dictionary {
 /// The row of a string; one that was never defined is shown as such, and number 0 is none.
 fn string_row(number: u32, own: &Numbers) -> u32 {
     if number == 0 { 0 } else { own.strings.get(number).copied().unwrap_or(UNKNOWN_STRING) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::FrameKind;
+
+    use super::*;
+
+    /// A root, a frame below it, and one below that.
+    fn chain() -> Numbered {
+        Numbered {
+            first_string: 1,
+            string: vec!["root".into(), "leaf".into()],
+            first_frame: 1,
+            frame_kind: vec![FrameKind::Native.into(); 2],
+            frame_method: vec![0; 2],
+            frame_bci: vec![-1; 2],
+            frame_line: vec![0; 2],
+            frame_symbol: vec![1, 2],
+            first_node: 1,
+            node_parent: vec![0, 1, 1],
+            node_frame: vec![0, 1, 2],
+            ..Numbered::default()
+        }
+    }
+
+    #[test]
+    fn what_one_session_used_up_others_have() {
+        let mut dictionary = Dictionary::default();
+        let (mut spent, mut fresh) = (Numbers::default(), Numbers::default());
+        dictionary.define_numbered(&chain(), &mut spent);
+        dictionary.define_numbered(&chain(), &mut fresh);
+        spent.stack_frames = MAX_STACK_FRAMES;
+        assert_eq!(dictionary.stack_of_node(3, &mut spent), 0);
+        let stack = dictionary.stack_of_node(3, &mut fresh);
+        assert_ne!(stack, 0);
+        assert_eq!(fresh.stack_frames, 2);
+        assert_eq!(dictionary.stack_of_node(3, &mut spent), stack, "known already, so it costs nothing");
+    }
+
+    #[test]
+    fn a_new_partition_begins_to_count_anew() {
+        let mut old = Dictionary::default();
+        let mut numbers = Numbers::default();
+        old.define_numbered(&chain(), &mut numbers);
+        numbers.stack_frames = MAX_STACK_FRAMES;
+        let mut new = Dictionary::default();
+        let mut carried = numbers.renumbered(&mut new, &old);
+        assert_ne!(new.stack_of_node(3, &mut carried), 0);
+    }
 }
