@@ -118,9 +118,17 @@ impl Head {
                 session.hello = hello;
             }
             Some(Body::Dictionary(definitions)) => {
+                let was_full = self.dictionary.refused() > 0;
                 self.dictionary.define(&definitions, &mut session.private, &mut session.fresh_definitions);
                 if let Some(entries) = &definitions.numbered {
                     self.dictionary.define_numbered(entries, &mut session.numbers);
+                }
+                if !was_full && self.dictionary.refused() > 0 {
+                    tracing::warn!(
+                        session = format!("{session_id:016x}"),
+                        bytes = self.dictionary.bytes(),
+                        "the dictionary is full: names and stacks that are new are unknown until the next partition"
+                    );
                 }
                 for thread in definitions.threads {
                     session.add_thread(thread);

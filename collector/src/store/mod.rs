@@ -106,6 +106,7 @@ pub struct Status {
     pub open_samples: u64,
     pub stored_bytes: u64,
     pub dictionary_bytes: u64,
+    pub dictionary_refused: u64,
     pub partitions: u64,
     pub failing: Option<StoreError>,
 }
@@ -281,6 +282,10 @@ impl Store {
             dictionary_bytes: partitions
                 .iter()
                 .map(|partition| partition.head.read().dictionary.bytes() as u64)
+                .sum(),
+            dictionary_refused: partitions
+                .iter()
+                .map(|partition| partition.head.read().dictionary.refused())
                 .sum(),
             partitions: partitions.len() as u64,
             failing: *self.shared.failing.lock(),

@@ -101,6 +101,44 @@ fn sessions_with_other_numbers_share_stacks() {
 }
 
 #[test]
+fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    let mut honest = Agent::new(1);
+    let messages =
+        [honest.hello(), define(&mut honest, entries(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
+    append(&store, &honest, &messages).expect("stored");
+    let limit = store.status().dictionary_bytes as usize + (64 << 10);
+    store.shared.current().expect("open").head.write().dictionary.limit = limit;
+    let mut liar = Agent::new(2);
+    let hello = liar.hello();
+    append(&store, &liar, &[hello]).expect("stored");
+    for round in 0..100 {
+        let names: Vec<String> = (0..50).map(|name| format!("invented {round} {name}")).collect();
+        let first = 1 + round * 51;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let definitions = define(&mut liar, entries(first, &names));
+        let messages = [definitions, samples(&mut liar, first + 50, 10, 1)];
+        append(&store, &liar, &messages).expect("stored");
+    }
+    let status = store.status();
+    assert!(status.dictionary_bytes < limit as u64 + 1024, "{status:?}");
+    assert!(status.dictionary_refused > 4000, "{status:?}");
+    // What is known goes on, and all CPU time is there.
+    let more = samples(&mut honest, 2, 20, 5);
+    append(&store, &honest, &[more]).expect("stored");
+    let whole: u64 = sums(&store, 0..60).values().sum();
+    assert_eq!((whole / INTERVAL_NS, sums(&store, 0..60)["leaf"] / INTERVAL_NS), (110, 10));
+    store.views()[0].names(|_, sessions| {
+        assert_eq!(sessions[&1].unknown_samples, 0);
+        assert!(sessions[&2].unknown_samples > 50, "{}", sessions[&2].unknown_samples);
+    });
+    store.close().expect("fold");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("a store that can be read");
+    assert_eq!(sums(&store, 0..60).values().sum::<u64>() / INTERVAL_NS, 110);
+}
+
+#[test]
 fn hostile_numbers_are_unknown_and_cost_little() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
