@@ -143,7 +143,7 @@ pub fn timeline(
             view.times(&scope, threads, |session, thread, cell_s, cpu_ns| {
                 if has_thread(session, thread) {
                     widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
-                    put(session, thread, cell_s.start * NS_PER_S, cpu_ns);
+                    put(session, thread, cell_s.start.saturating_mul(NS_PER_S), cpu_ns);
                 }
             })?;
         }
