@@ -254,3 +254,30 @@ fn http_answers_and_refuses() {
     assert!(text.contains("com.example.shop"));
     server.stop();
 }
+
+#[test]
+fn a_clock_that_is_ahead_by_years_does_not_stretch_the_last_minutes() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    for (session, ahead_s) in [(1, 0), (2, 14 * 365 * 86_400)] {
+        let mut stream = Stream::of_session(session);
+        let stack = stream.java_stack(&["shop/Main.main"]);
+        stream.sample(1, stack, 10_000_000);
+        let mut messages = stream.messages().to_vec();
+        let Some(Body::Hello(hello)) = &mut messages[0].body else { panic!("hello comes first") };
+        hello.monotonic_ns = 0;
+        hello.wall_clock_ns += ahead_s * 1_000_000_000;
+        let writer = store.session(hello).expect("open store");
+        for message in &messages {
+            let mut bytes = Vec::new();
+            encode_frame(message, &mut bytes).expect("short message");
+            writer.append([(message.sequence, &bytes[..])]).expect("stored");
+        }
+    }
+    let recent = ask(&store, "methods", &[("from", "-300s")]).expect("answer");
+    assert_eq!(recent["span"]["to_ns"], NOW_NS);
+    assert_eq!(recent["samples"], 1);
+    let whole = ask(&store, "methods", &[]).expect("answer");
+    assert_eq!(whole["samples"], 2);
+    assert!(whole["span"]["to_ns"].as_u64() > Some(NOW_NS));
+}
