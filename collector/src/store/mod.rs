@@ -262,7 +262,12 @@ impl Store {
         writer::ask(requests, |reply| Request::Upkeep { reply }).map(drop)
     }
 
-    /// Counters and sizes.
+    /// What the last write failed with, `None` after one that succeeded; answered at once, whatever the writer does.
+    pub fn failing(&self) -> Option<StoreError> {
+        *self.shared.failing.lock()
+    }
+
+    /// Counters and sizes; waits for a fold under way.
     pub fn status(&self) -> Status {
         let partitions = self.shared.partitions.read().clone();
         let counters = &self.shared.counters;
@@ -288,7 +293,7 @@ impl Store {
                 .map(|partition| partition.head.read().dictionary.refused())
                 .sum(),
             partitions: partitions.len() as u64,
-            failing: *self.shared.failing.lock(),
+            failing: self.failing(),
         }
     }
 

@@ -464,3 +464,14 @@ fn counts_without_end_are_no_end_of_the_store() {
     let more = agent.samples(stack, 1, 1);
     assert_eq!(append(&store, &agent, &[more]), Ok(4));
 }
+
+#[test]
+fn whether_writing_fails_is_told_during_a_fold() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let partition = store.shared.current().expect("open");
+    // As the fold holds it while it commits.
+    let head = partition.head.write();
+    assert_eq!(store.failing(), None);
+    drop(head);
+}
