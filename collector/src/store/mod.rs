@@ -371,7 +371,15 @@ fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
     let now_s = now_s();
-    paths.iter().map(|path| Ok(Arc::new(Partition::open(path, now_s)?))).collect()
+    let mut partitions: Vec<Arc<Partition>> = Vec::with_capacity(paths.len());
+    for path in paths {
+        // Only the last one is written to.
+        if let Some(closed) = partitions.last() {
+            closed.close();
+        }
+        partitions.push(Arc::new(Partition::open(path, now_s)?));
+    }
+    Ok(partitions)
 }
 
 fn now_s() -> u64 {

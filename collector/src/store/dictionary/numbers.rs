@@ -34,6 +34,12 @@ pub(in super::super) struct Numbers {
 }
 
 impl Numbers {
+    /// Whether nothing has a number.
+    #[cfg(test)]
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     fn ends(&self) -> [u32; 4] {
         [self.strings.end(), self.methods.end(), self.frames.end(), self.nodes.end()]
     }

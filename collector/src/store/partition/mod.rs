@@ -398,6 +398,14 @@ impl Partition {
         Ok(())
     }
 
+    /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one.
+    pub(super) fn close(&self) {
+        for session in self.head.write().sessions.values_mut() {
+            *session.numbers = Default::default();
+            session.private = None;
+        }
+    }
+
     fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {
         let mut definitions: BTreeMap<u64, Vec<u32>> = Default::default();
         let Some(transaction) = self.begin_read()? else { return Ok(definitions) };

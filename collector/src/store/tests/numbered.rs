@@ -70,14 +70,22 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
     store.flush().expect("fold");
     upkeep::run(&store.shared, day_s + 86_400).expect("upkeep");
     assert_eq!(store.status().partitions, 2);
+    check_only_the_last_has_numbers(&store);
     let messages = [samples(&mut agent, 5, 86_400, 7)];
     append(&store, &agent, &messages).expect("stored");
     store.close().expect("fold");
     let store = open();
+    check_only_the_last_has_numbers(&store);
     let messages = [samples(&mut agent, 6, 86_410, 2)];
     append(&store, &agent, &messages).expect("stored");
     expect(&store, 86_400..90_000, &[("leaf", 9)]);
     store.views().last().expect("open").names(|_, sessions| assert_eq!(sessions[&1].unknown_samples, 0));
+}
+
+fn check_only_the_last_has_numbers(store: &Store) {
+    let partitions = store.shared.partitions.read();
+    let has_numbers = |partition: &Arc<Partition>| !partition.head.read().sessions[&1].numbers.is_empty();
+    assert_eq!(partitions.iter().map(has_numbers).collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]
