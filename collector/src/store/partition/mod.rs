@@ -256,6 +256,7 @@ impl Partition {
         }
         head.open.clear();
         head.open_samples = 0;
+        head.open_definitions = 0;
         *persisted = mark;
         *fold += 1;
         *self.coverage.write() = coverage;

@@ -188,3 +188,27 @@ fn hostile_numbers_are_unknown_and_cost_little() {
     store.close().expect("fold");
     assert!(Store::open(store_directory.path(), Retention::default()).is_ok());
 }
+
+#[test]
+fn definitions_are_folded_before_they_are_too_much_for_a_block() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let hello = agent.hello();
+    append(&store, &agent, &[hello]).expect("stored");
+    let folds = store.status().folds;
+    // One name of a MiB, over and over under new numbers.
+    let name = "x".repeat(1 << 20);
+    for number in 1..=65 {
+        let definitions =
+            Numbered { first_string: number, string: vec![name.clone()], ..Numbered::default() };
+        let message = define(&mut agent, definitions);
+        append(&store, &agent, &[message]).expect("stored");
+    }
+    // The writer folds before it takes the next request.
+    let message = define(&mut agent, Numbered::default());
+    append(&store, &agent, &[message]).expect("stored");
+    assert_eq!(store.status().folds, folds + 1);
+    store.close().expect("fold");
+    assert!(Store::open(store_directory.path(), Retention::default()).is_ok());
+}
