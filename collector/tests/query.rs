@@ -16,6 +16,7 @@ use collector::query::tree::{Tree, method_differences};
 use collector::query::{self, top::Order};
 use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
+use proto::v1::Statistics;
 use proto::v1::agent_message::Body;
 use serde_json::Value;
 use support::Stream;
@@ -280,4 +281,16 @@ fn a_clock_that_is_ahead_by_years_does_not_stretch_the_last_minutes() {
     let whole = ask(&store, "methods", &[]).expect("answer");
     assert_eq!(whole["samples"], 2);
     assert!(whole["span"]["to_ns"].as_u64() > Some(NOW_NS));
+}
+
+#[test]
+fn what_an_early_agent_did_not_count_is_not_shown_as_nothing() {
+    for (resolved, expected) in [(0, "requests                 11\n"), (10, "11, 10 resolved\n")] {
+        let mut stream = Stream::new();
+        stream.send(Body::Statistics(Statistics { requests: 11, resolved, ..Statistics::default() }));
+        let both = Both::of(stream);
+        let answer = answer(&both.stored, "view", Some("cpu-time-statistics"), &[], NOW_NS).expect("answer");
+        let text = String::from_utf8(answer.bytes).expect("text");
+        assert!(text.contains(expected), "{text}");
+    }
 }
