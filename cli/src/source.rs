@@ -109,7 +109,7 @@ pub struct SelectionArguments {
     /// Part of a thread's name, or its kernel id
     #[arg(long, value_name = "NAME")]
     thread: Vec<String>,
-    /// java, compiler, gc, vm or native
+    /// java, virtual, compiler, gc, vm or native
     #[arg(long, value_name = "KIND")]
     thread_kind: Vec<String>,
     /// Kind of the topmost frame: interpreted, c1, c2, inlined, native_method, stub, native, vm or marker

@@ -5,11 +5,13 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -260,6 +262,51 @@ fn collect_records_until_it_is_told_to_stop() {
     let recording = directory.path().join("recordings/4321-0000000000c0ffee.tickwalk");
     assert!(fs::read(recording).expect("recording") == bytes);
     assert!(!socket.exists());
+}
+
+#[test]
+fn a_collector_without_descriptors_waits_for_one() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let socket = directory.path().join("socket");
+    let recordings = directory.path().join("recordings");
+    let mut child = command()
+        .args(["collect", "--listen"])
+        .arg(format!("unix:{}", socket.display()))
+        .arg("--dir")
+        .arg(&recordings)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut log = BufReader::new(child.stderr.take().expect("pipe")).lines().map(|line| line.expect("text"));
+    let ready = log.next().expect("a line");
+    assert!(ready.contains("ready"), "{ready}");
+    let limit = |descriptors: usize| {
+        let limit = format!("--nofile={descriptors}:");
+        let pid = child.id().to_string();
+        let status = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+        assert!(status.expect("util-linux").success());
+    };
+    // The lowest number that is free is the next to be given out.
+    let open = |descriptor: &usize| Path::new(&format!("/proc/{}/fd/{descriptor}", child.id())).is_symlink();
+    limit((0..).find(|descriptor| !open(descriptor)).expect("one is free"));
+    let mut agent = UnixStream::connect(&socket).expect("listening");
+    let mut refusals = log.by_ref().filter(|line| line.contains("could not be accepted"));
+    refusals.next().expect("a line");
+    let first = Instant::now();
+    for _ in 0..4 {
+        refusals.next().expect("a line");
+    }
+    assert!(first.elapsed() > Duration::from_millis(300), "no pause between attempts: {:?}", first.elapsed());
+    limit(256);
+    let bytes = support::small().bytes();
+    agent.write_all(&bytes).expect("sent");
+    agent.shutdown(Shutdown::Write).expect("end of sending");
+    let mut answer = Vec::new();
+    agent.read_to_end(&mut answer).expect("acknowledged");
+    assert!(!answer.is_empty());
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("running");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert!(fs::read(recordings.join("4321-0000000000c0ffee.tickwalk")).expect("recording") == bytes);
 }
 
 #[test]

@@ -34,14 +34,15 @@ impl<T> Runs<T> {
         self.runs.last().map_or(1, |(first, rows)| first.saturating_add(rows.len() as u32))
     }
 
-    /// Adds `row` as `number`, unless that has a meaning already.
-    pub fn push(&mut self, number: u32, row: T) {
+    /// Adds `row` as `number`, unless that has a meaning already; whether it was added.
+    pub fn push(&mut self, number: u32, row: T) -> bool {
         let end = self.end();
         match self.runs.last_mut() {
-            _ if number < end || number == u32::MAX => {}
+            _ if number < end || number == u32::MAX => return false,
             Some((_, rows)) if number == end => rows.push(row),
             _ => self.runs.push((number, vec![row])),
         }
+        true
     }
 
     /// The row of this number.

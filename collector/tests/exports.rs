@@ -282,12 +282,8 @@ fn parquet() {
         let profile = stream.profile();
         let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
         parquet::write(&profile, samples(&mut stream), &mut samples_file, &mut stacks_file).expect("memory");
-        let rows = |bytes: Vec<u8>| {
-            let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("Parquet");
-            reader.get_row_iter(None).expect("rows").map(|row| row.expect("a row")).collect::<Vec<_>>()
-        };
         let mut leaves = BTreeMap::new();
-        for row in rows(stacks_file) {
+        for row in table_rows(stacks_file) {
             let frames = row.get_list(2).expect("a list");
             assert_eq!(frames.len(), row.get_list(3).expect("a list").len());
             let ::parquet::record::Field::Str(leaf) = &frames.elements()[0] else {
@@ -296,13 +292,65 @@ fn parquet() {
             leaves.insert(row.get_long(0).expect("an id"), leaf.clone());
         }
         let mut sums = Sums::default();
-        for row in rows(samples_file) {
+        for row in table_rows(samples_file) {
             let leaf = &leaves[&row.get_long(6).expect("a stack")];
             let tid = row.get_long(4).expect("a thread") as u64;
             sums.add(tid, leaf, row.get_long(7).expect("CPU time") as u64);
         }
         assert_eq!(sums, Sums::of(&profile));
     }
+}
+
+fn table_rows(bytes: Vec<u8>) -> Vec<::parquet::record::Row> {
+    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("Parquet");
+    reader.get_row_iter(None).expect("rows").map(|row| row.expect("a row")).collect()
+}
+
+#[test]
+fn tables_of_several_sessions_are_read_as_one() {
+    const SEARCH: [&str; 2] = ["shop/Main.main", "shop/Search.find"];
+    const PAY: [&str; 2] = ["shop/Main.main", "shop/Cart.pay"];
+    // Each session hands its numbers out in another order, one with a stack of its own.
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    let mut stacks: BTreeMap<i64, String> = BTreeMap::new();
+    let mut joined = Vec::new();
+    for (session, order) in [(1, [SEARCH, PAY]), (2, [PAY, SEARCH])] {
+        let mut stream = Stream::of_session(session);
+        stream.thread(1, "main", ThreadKind::Java);
+        if session == 2 {
+            let own = stream.java_stack(&["shop/Main.start"]);
+            stream.sample(1, own, INTERVAL_NS);
+        }
+        for methods in order {
+            let stack = stream.java_stack(&methods);
+            stream.sample(1, stack, INTERVAL_NS);
+        }
+        // The same once more, but for a byte code index that the table does not have.
+        let again = stream.frame_at(FrameKind::C2, "shop/Cart.pay", 8);
+        let main = stream.frame(FrameKind::C2, "shop/Main.main");
+        let again = stream.stack(&[again, main], "end_of_stack");
+        stream.sample(1, again, INTERVAL_NS);
+        let profile = stream.profile();
+        let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
+        parquet::write(&profile, samples(&mut stream), &mut samples_file, &mut stacks_file).expect("memory");
+        let mut in_session = 0;
+        for row in table_rows(stacks_file) {
+            let content = format!("{:?} {:?}", row.get_string(1), row.get_list(3));
+            let id = row.get_long(0).expect("an id");
+            assert_eq!(stacks.entry(id).or_insert_with(|| content.clone()), &content, "one id, one stack");
+            in_session += 1;
+        }
+        assert_eq!(in_session, if session == 2 { 3 } else { 2 }, "a row a stack");
+        joined.extend(table_rows(samples_file));
+    }
+    assert_eq!(stacks.len(), 3, "one stack, one id: {stacks:?}");
+    for row in joined {
+        let stack = &stacks[&row.get_long(6).expect("a stack")];
+        let method = ["find", "pay", "start"].into_iter().find(|&name| stack.contains(name)).expect("known");
+        *sums.entry(method.to_owned()).or_default() += row.get_long(7).expect("CPU time") as u64;
+    }
+    let expected = [("find", 2), ("pay", 4), ("start", 1)];
+    assert_eq!(sums, expected.map(|(name, samples)| (name.to_owned(), samples * INTERVAL_NS)).into());
 }
 
 /// Types and fields of the events in a chunk of a flight recording: (type id, bytes after it).

@@ -16,6 +16,7 @@ use collector::query::tree::{Tree, method_differences};
 use collector::query::{self, top::Order};
 use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
+use proto::v1::Statistics;
 use proto::v1::agent_message::Body;
 use serde_json::Value;
 use support::Stream;
@@ -253,4 +254,43 @@ fn http_answers_and_refuses() {
     flate2::read::GzDecoder::new(&body[start..]).read_to_string(&mut text).expect("gzip");
     assert!(text.contains("com.example.shop"));
     server.stop();
+}
+
+#[test]
+fn a_clock_that_is_ahead_by_years_does_not_stretch_the_last_minutes() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    for (session, ahead_s) in [(1, 0), (2, 14 * 365 * 86_400)] {
+        let mut stream = Stream::of_session(session);
+        let stack = stream.java_stack(&["shop/Main.main"]);
+        stream.sample(1, stack, 10_000_000);
+        let mut messages = stream.messages().to_vec();
+        let Some(Body::Hello(hello)) = &mut messages[0].body else { panic!("hello comes first") };
+        hello.monotonic_ns = 0;
+        hello.wall_clock_ns += ahead_s * 1_000_000_000;
+        let writer = store.session(hello).expect("open store");
+        for message in &messages {
+            let mut bytes = Vec::new();
+            encode_frame(message, &mut bytes).expect("short message");
+            writer.append([(message.sequence, &bytes[..])]).expect("stored");
+        }
+    }
+    let recent = ask(&store, "methods", &[("from", "-300s")]).expect("answer");
+    assert_eq!(recent["span"]["to_ns"], NOW_NS);
+    assert_eq!(recent["samples"], 1);
+    let whole = ask(&store, "methods", &[]).expect("answer");
+    assert_eq!(whole["samples"], 2);
+    assert!(whole["span"]["to_ns"].as_u64() > Some(NOW_NS));
+}
+
+#[test]
+fn what_an_early_agent_did_not_count_is_not_shown_as_nothing() {
+    for (resolved, expected) in [(0, "requests                 11\n"), (10, "11, 10 resolved\n")] {
+        let mut stream = Stream::new();
+        stream.send(Body::Statistics(Statistics { requests: 11, resolved, ..Statistics::default() }));
+        let both = Both::of(stream);
+        let answer = answer(&both.stored, "view", Some("cpu-time-statistics"), &[], NOW_NS).expect("answer");
+        let text = String::from_utf8(answer.bytes).expect("text");
+        assert!(text.contains(expected), "{text}");
+    }
 }

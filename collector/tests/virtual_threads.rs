@@ -16,14 +16,20 @@ const MS: u64 = 1_000_000;
 
 /// Two carriers; one virtual thread with a name that ran on both, one without, and samples of carriers alone.
 fn stream() -> Stream {
+    stream_naming([true, true])
+}
+
+/// As [`stream`], where the virtual thread's name was told with these of its carriers.
+fn stream_naming(carriers: [bool; 2]) -> Stream {
+    let [first, second] = carriers.map(|is_named| if is_named { "order" } else { "" });
     let mut stream = Stream::new();
     stream.thread(1, "worker-1", ThreadKind::Java);
     stream.thread(2, "worker-2", ThreadKind::Java);
     stream.carried(3, 1, 77, "");
     stream.carried(4, 1, 78, "");
-    stream.carried(5, 2, 77, "order");
+    stream.carried(5, 2, 77, second);
     // Read late, and told again.
-    stream.carried(3, 1, 77, "order");
+    stream.carried(3, 1, 77, first);
     let stack = stream.java_stack(&["a/Main.main"]);
     for (thread, ms) in [(1, 1), (3, 10), (4, 20), (5, 30), (2, 2), (3, 40)] {
         stream.sample(thread, stack, ms * MS);
@@ -51,6 +57,33 @@ fn the_table_adds_up() {
     assert!(rows[0].ends_with("order on worker-1, worker-2") && rows[0].contains("77.7 %"), "{text}");
     assert!(rows[1].ends_with("virtual thread #78 on worker-1"), "{text}");
     assert!(rows[2].ends_with("10002  worker-2") && rows[3].ends_with("10001  worker-1"), "{text}");
+}
+
+#[test]
+fn a_name_told_with_one_carrier_is_known_for_all() {
+    for carriers in [[true, false], [false, true]] {
+        let mut stream = stream_naming(carriers);
+        let names: Vec<String> = virtual_threads(&stream.profile()).into_iter().map(|row| row.name).collect();
+        assert_eq!(names, ["order", "virtual thread #78"], "{carriers:?}");
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("recording.tickwalk");
+        std::fs::write(&path, stream.bytes()).expect("a recording");
+        let answer = ask(&Store::of_recording(&path).expect("a recording"), &[]);
+        assert_eq!(answer["threads"][0]["thread"], "order", "{carriers:?}");
+        assert_eq!(answer["threads"][0]["cpu_ns"], 80 * MS);
+    }
+}
+
+#[test]
+fn a_virtual_thread_without_a_carrier_is_shown_once() {
+    let mut stream = Stream::new();
+    stream.carried(1, 0, 77, "order");
+    let stack = stream.java_stack(&["a/Main.main"]);
+    stream.sample(1, stack, 10 * MS);
+    stream.goodbye();
+    let text = table::threads(&stream.profile(), 10);
+    assert_eq!(text.lines().filter(|line| line.contains("order")).count(), 1, "{text}");
+    assert_eq!(text.matches("100.0 %").count(), 1, "{text}");
 }
 
 fn ask(store: &Store, pairs: &[(&str, &str)]) -> Value {

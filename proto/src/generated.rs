@@ -271,8 +271,8 @@ pub struct SampleBatch {
     #[prost(uint64, repeated, tag = "11")]
     pub cpu_units: ::prost::alloc::vec::Vec<u64>,
 }
-/// Cumulative since the session began, so that a repeated or lost message changes nothing. A list, histogram or
-/// message that is absent is as it was in the last statistics that had it.
+/// Cumulative since the session began, so that a repeated message changes nothing. A list, histogram or message that is
+/// absent is as it was in the last statistics that had it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Statistics {
     /// CLOCK_MONOTONIC

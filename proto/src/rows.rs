@@ -29,14 +29,17 @@ pub fn is_numbered(batch: &SampleBatch) -> bool {
     !batch.node.is_empty()
 }
 
-/// Whether columns that must be of one length are.
+/// Whether columns that must be of one length are; those that may be left out are of that length or empty.
 pub fn is_even(batch: &SampleBatch) -> bool {
     let rows = batch.thread.len();
-    if is_numbered(batch) {
-        batch.node.len() == rows && [0, rows].contains(&batch.cpu_units.len())
+    let (whole, optional) = if is_numbered(batch) {
+        ([batch.node.len(), rows], [batch.time_delta_us.len(), batch.cpu_units.len()])
     } else {
-        batch.stack.len() == rows && batch.cpu_ns.len() == rows
-    }
+        ([batch.stack.len(), batch.cpu_ns.len()], [batch.time_delta_ns.len(), 0])
+    };
+    let [times, units] = optional;
+    whole.iter().all(|&len| len == rows)
+        && [times, units, batch.flags.len(), batch.count.len()].iter().all(|len| [0, rows].contains(len))
 }
 
 /// The rows of `batch`.
@@ -98,6 +101,36 @@ mod tests {
         assert!(is_even(&spelt_out) && is_even(&short) && is_numbered(&short));
         assert_eq!(rows(&short).collect::<Vec<_>>(), rows(&spelt_out).collect::<Vec<_>>());
         assert_eq!(rows(&short).len(), 3);
+    }
+
+    #[test]
+    fn a_column_that_ends_early_is_uneven_whichever_it_is() {
+        let numbered = SampleBatch { thread: vec![1; 3], node: vec![7; 3], ..SampleBatch::default() };
+        let with_ids = SampleBatch {
+            thread: vec![1; 3],
+            stack: vec![7; 3],
+            cpu_ns: vec![20; 3],
+            ..SampleBatch::default()
+        };
+        for batch in [&numbered, &with_ids] {
+            assert!(is_even(batch));
+            for is_whole in [true, false] {
+                let len = if is_whole { 3 } else { 2 };
+                let of = |change: fn(&mut SampleBatch, usize)| {
+                    let mut batch = batch.clone();
+                    change(&mut batch, len);
+                    is_even(&batch)
+                };
+                let times = if is_numbered(batch) {
+                    of(|batch, len| batch.time_delta_us = vec![1; len])
+                } else {
+                    of(|batch, len| batch.time_delta_ns = vec![1; len])
+                };
+                let flags = of(|batch, len| batch.flags = vec![2; len]);
+                let counts = of(|batch, len| batch.count = vec![2; len]);
+                assert_eq!((times, flags, counts), (is_whole, is_whole, is_whole));
+            }
+        }
     }
 
     #[test]

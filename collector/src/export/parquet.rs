@@ -2,7 +2,9 @@
 //!
 //! `samples` has a row for each sample, `stacks` a row for each distinct stack, joined by `stack_id`; a stack has its
 //! frames as a list of names, leaf first, and once more in parts. Ids are signed, because not every reader knows
-//! unsigned numbers; they are the bits of the session's ids, so that tables of several sessions can be joined.
+//! unsigned numbers.
+//! Invariant: two rows of `stacks` have the same id if and only if they say the same (but for collisions of 64-bit
+//! hashes), whatever sessions they are from, so that tables of several sessions can be read as one.
 //! Rows are written in groups, so that a long recording takes no more memory than one group and its stacks.
 //!
 //! Source: apache/parquet-format, `LogicalTypes.md` (lists of three levels, timestamps in microseconds).
@@ -17,9 +19,10 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use rustc_hash::{FxHashMap, FxHashSet};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::account::{comments, service_name};
-use super::frames::{Frames, kind_text};
+use super::frames::{FrameParts, Frames, kind_text};
 use super::samples::Sample;
 use crate::profile::{Profile, UNKNOWN};
 
@@ -72,31 +75,88 @@ pub fn write(
     samples_out: impl Write + Send,
     stacks_out: impl Write + Send,
 ) -> io::Result<()> {
-    let stacks = write_samples(profile, samples, samples_out).map_err(io::Error::other)?;
+    let mut stacks = Stacks::new(profile);
+    write_samples(profile, samples, &mut stacks, samples_out).map_err(io::Error::other)?;
     write_stacks(profile, stacks, stacks_out).map_err(io::Error::other)
 }
 
-/// Writes the table of samples and returns the stacks in it, in order of first use.
+/// Ids of stacks in both tables, derived from what the table of stacks says of them. A session's own number of a stack
+/// means nothing in another session.
+struct Stacks<'p> {
+    profile: &'p Profile,
+    frames: Frames<'p>,
+    /// Hashes of frames, by number.
+    hashes: Vec<u64>,
+    by_number: FxHashMap<u64, i64>,
+    known: FxHashSet<i64>,
+    /// Id, and number in the session: one for each row of the table, in order of first use.
+    rows: Vec<(i64, u64)>,
+}
+
+impl<'p> Stacks<'p> {
+    fn new(profile: &'p Profile) -> Self {
+        Stacks {
+            profile,
+            frames: Frames::new(profile),
+            hashes: Vec::new(),
+            by_number: FxHashMap::default(),
+            known: FxHashSet::default(),
+            rows: Vec::new(),
+        }
+    }
+
+    fn id(&mut self, stack: u64) -> i64 {
+        if let Some(&id) = self.by_number.get(&stack) {
+            return id;
+        }
+        let frames = self.frames.stack(stack);
+        for frame in self.hashes.len()..self.frames.all().len() {
+            self.hashes.push(hash_of(&self.frames.all()[frame], self.frames.text(frame as u32)));
+        }
+        let mut content = Vec::with_capacity(8 * frames.len() + 16);
+        frames.iter().for_each(|&frame| {
+            content.extend_from_slice(&self.hashes[frame as usize].to_le_bytes());
+        });
+        content.extend_from_slice(self.profile.stop_of(stack).as_bytes());
+        let id = xxh3_64(&content).cast_signed();
+        self.by_number.insert(stack, id);
+        // Stacks that differ in what the table does not show, as byte code indices, are one row.
+        if self.known.insert(id) {
+            self.rows.push((id, stack));
+        }
+        id
+    }
+}
+
+/// A hash of what the table of stacks shows of a frame.
+fn hash_of(frame: &FrameParts, text: &str) -> u64 {
+    let mut content = Vec::new();
+    for part in [text, &frame.class, &frame.method, &frame.file, &kind_text(frame.kind)] {
+        content.extend_from_slice(part.as_bytes());
+        // Names can hold any character, but no UTF-8 text this byte.
+        content.push(0xff);
+    }
+    content.extend_from_slice(&frame.line.to_le_bytes());
+    xxh3_64(&content)
+}
+
 fn write_samples(
     profile: &Profile,
     mut samples: impl Iterator<Item = Sample>,
+    stacks: &mut Stacks<'_>,
     out: impl Write + Send,
-) -> Result<Vec<u64>, ParquetError> {
+) -> Result<(), ParquetError> {
     let hello = profile.hello();
     let (service, host) = (text(service_name(profile)), text(&hello.host));
     let mut threads: FxHashMap<u32, (ByteArray, i64)> = FxHashMap::default();
-    let mut seen = FxHashSet::default();
-    let mut stacks = Vec::new();
     let mut file = create(out, SAMPLES, profile)?;
     loop {
         let rows: Vec<Sample> = samples.by_ref().take(SAMPLES_A_GROUP).collect();
         if rows.is_empty() {
             break;
         }
+        let stack_ids: Vec<i64> = rows.iter().map(|row| stacks.id(row.stack)).collect();
         for row in &rows {
-            if seen.insert(row.stack) {
-                stacks.push(row.stack);
-            }
             threads.entry(row.thread).or_insert_with(|| {
                 let known = profile.thread(row.thread);
                 let tid = known.map_or(0, |thread| i64::from(thread.tid));
@@ -113,31 +173,30 @@ fn write_samples(
         column::<Int64Type>(&mut group, &numbers(&|row| threads[&row.thread].1), None)?;
         let names: Vec<ByteArray> = rows.iter().map(|row| threads[&row.thread].0.clone()).collect();
         column::<ByteArrayType>(&mut group, &names, None)?;
-        column::<Int64Type>(&mut group, &numbers(&|row| row.stack as i64), None)?;
+        column::<Int64Type>(&mut group, &stack_ids, None)?;
         column::<Int64Type>(&mut group, &numbers(&|row| row.cpu_ns as i64), None)?;
         column::<Int64Type>(&mut group, &numbers(&|row| row.samples as i64), None)?;
         column::<BoolType>(&mut group, &rows.iter().map(|row| row.failed).collect::<Vec<bool>>(), None)?;
         group.close()?;
     }
     file.close()?;
-    Ok(stacks)
+    Ok(())
 }
 
-fn write_stacks(profile: &Profile, stacks: Vec<u64>, out: impl Write + Send) -> Result<(), ParquetError> {
-    let mut frames = Frames::new(profile);
+fn write_stacks(profile: &Profile, stacks: Stacks<'_>, out: impl Write + Send) -> Result<(), ParquetError> {
+    let Stacks { mut frames, rows, .. } = stacks;
     let mut file = create(out, STACKS, profile)?;
-    for ids in stacks.chunks(STACKS_A_GROUP) {
-        let lists: Vec<Vec<u32>> = ids.iter().map(|&id| frames.stack(id)).collect();
+    for rows in rows.chunks(STACKS_A_GROUP) {
+        let lists: Vec<Vec<u32>> = rows.iter().map(|&(_, stack)| frames.stack(stack)).collect();
         let parts = frames.all();
         let elements: Vec<u32> = lists.iter().flatten().copied().collect();
         let lists = ListLevels::new(&lists);
         let texts =
             |of: &dyn Fn(u32) -> ByteArray| elements.iter().map(|&frame| of(frame)).collect::<Vec<_>>();
-        let part =
-            |of: &dyn Fn(&super::frames::FrameParts) -> ByteArray| texts(&|frame| of(&parts[frame as usize]));
+        let part = |of: &dyn Fn(&FrameParts) -> ByteArray| texts(&|frame| of(&parts[frame as usize]));
         let mut group = file.next_row_group()?;
-        column::<Int64Type>(&mut group, &ids.iter().map(|&id| id as i64).collect::<Vec<_>>(), None)?;
-        let stops: Vec<ByteArray> = ids.iter().map(|&id| text(profile.stop_of(id))).collect();
+        column::<Int64Type>(&mut group, &rows.iter().map(|&(id, _)| id).collect::<Vec<_>>(), None)?;
+        let stops: Vec<ByteArray> = rows.iter().map(|&(_, stack)| text(profile.stop_of(stack))).collect();
         column::<ByteArrayType>(&mut group, &stops, None)?;
         column::<ByteArrayType>(&mut group, &texts(&|frame| text(frames.text(frame))), Some(&lists))?;
         column::<ByteArrayType>(

@@ -39,7 +39,8 @@ pub fn threads(profile: &Profile, limit: usize) -> String {
         let sum = own_ns.entry(thread).or_default();
         *sum = sum.saturating_add(cell.cpu_ns);
     }
-    let platform = summary.threads.iter().map(|row| {
+    // A virtual thread whose carrier is not known has an account of its own, and is among the virtual threads as well.
+    let platform = summary.threads.iter().filter(|row| row.kind != "virtual").map(|row| {
         (own_ns.get(&row.id).copied().unwrap_or(0), row.kind, i64::from(row.tid), row.name.clone())
     });
     let virtual_threads = summary.virtual_threads.iter().map(|row| {

@@ -3,10 +3,11 @@
 //! Problem: whoever can reach the port can open connections and leave them half asked or half answered, until there is
 //! no descriptor or memory left for anybody else.
 //! Approach: a connection is accepted when there is a place for it, others wait with the system; a request has to be
-//! whole in time, which also ends connections that ask nothing; and the system gives a peer up that does not take its
-//! answer (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`).
-//! Invariant: a place is free again after a bounded time, whatever the peer does; answers are bounded by the questions
-//! that may be put.
+//! whole in time, which also ends connections that ask nothing; the system gives a peer up that does not take its
+//! answer (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`); and a
+//! connection that has lived long enough ends after the answer under way, for who asks on and on could stay for ever.
+//! Invariant: a place is free again after twice [`Limits::life`], whatever the peer does; answers are bounded by the
+//! questions that may be put.
 
 use std::io;
 use std::sync::Arc;
@@ -35,11 +36,18 @@ pub(super) struct Limits {
     pub(super) request: Duration,
     /// How long a peer may take nothing of an answer that is under way.
     pub(super) unread: Duration,
+    /// How long a connection may go on; an answer that is under way then may take as long again.
+    pub(super) life: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { connections: 256, request: Duration::from_secs(15), unread: Duration::from_secs(30) }
+        Limits {
+            connections: 256,
+            request: Duration::from_secs(15),
+            unread: Duration::from_secs(30),
+            life: Duration::from_secs(300),
+        }
     }
 }
 
@@ -102,14 +110,20 @@ async fn converse(
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = connection.as_mut() => Ok(ended),
         _ = stopping.changed() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::time::timeout(limits.life, connection).await
+        }
+        () = tokio::time::sleep(limits.life) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(limits.life, connection).await
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "HTTP connection");
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "HTTP connection"),
+        Err(_) => tracing::debug!("HTTP connection cut off: its answer was not taken in time"),
     }
     drop(place);
 }
@@ -231,6 +245,37 @@ mod tests {
         served.check_serves();
         assert_eq!(idle.read(&mut [0]).expect("an end, not a timeout"), 0);
         drop(silent);
+    }
+
+    #[test]
+    fn who_asks_on_and_on_makes_room() {
+        let life = Duration::from_millis(300);
+        let served = Served::with(Limits { request: LONG, life, ..Limits::default() });
+        let mut busy = served.connect();
+        let mut byte = [0];
+        // Each answer is read to its end; the last one says that the connection closes, or is followed by its end.
+        let is_closed = (0..1_000_000).any(|_| {
+            let is_refused = busy.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").is_err();
+            let mut text = Vec::new();
+            while !is_refused && !text.ends_with(b"here\n") && matches!(busy.read(&mut byte), Ok(1)) {
+                text.push(byte[0]);
+            }
+            !text.ends_with(b"here\n")
+        });
+        assert!(is_closed, "the connection goes on for ever");
+        served.check_serves();
+    }
+
+    #[test]
+    fn who_sips_the_answer_makes_room() {
+        let life = Duration::from_millis(300);
+        let served = Served::with(Limits { unread: LONG, life, ..Limits::default() });
+        let mut slow = served.connect();
+        slow.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
+        assert_eq!(slow.read(&mut [0]).expect("the answer begins"), 1);
+        // The next one waits until then, and fails after a minute.
+        served.check_serves();
+        drop(slow);
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Metrics {
         gauge("tickwalk_storage_partitions", "Files of the store", status.partitions)?;
         gauge("tickwalk_dictionary_bytes", "Memory of dictionaries", status.dictionary_bytes)?;
         gauge(
+            "tickwalk_dictionary_refused",
+            "Entries that the dictionaries of partitions had no room for",
+            status.dictionary_refused,
+        )?;
+        gauge(
             "tickwalk_ingest_queue_length",
             "Requests that wait for the next commit",
             status.waiting_requests,

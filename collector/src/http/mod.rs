@@ -189,7 +189,7 @@ fn is_local(host: &str) -> bool {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.store.status().failing {
+    match shared.store.failing() {
         None => "ready\n".into_response(),
         Some(error) => failure(Failure::NotReady(error)),
     }

@@ -187,6 +187,9 @@ impl Drop for Server {
     }
 }
 
+/// Pause after an accept that failed: usually there are no descriptors left, and trying on at once would not free one.
+const RETRY_MS: u16 = 100;
+
 fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut next_id = 0u64;
@@ -203,21 +206,26 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
         let stopping = shared.stopping.load(Ordering::Acquire);
         threads.retain(|thread| !thread.is_finished());
         // Connections that wait to be accepted are served even at stop: their data may be complete.
-        loop {
+        let failed = loop {
             match listener.accept() {
                 Ok(stream) => {
                     next_id += 1;
                     threads.extend(connection::start(next_id, stream, shared));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    break;
+                    break true;
                 }
             }
-        }
+        };
         if stopping {
             break;
+        }
+        if failed {
+            // A stop ends the pause. An error is one of the next wait as well, which tells it.
+            let mut stop = [PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut stop, PollTimeout::from(RETRY_MS));
         }
     }
     for stream in shared.open.lock().values() {

@@ -42,9 +42,14 @@ pub fn accountant(thread: &Thread) -> u32 {
 /// A thread as it is shown: most virtual threads have no name of their own.
 pub(crate) fn introduced(mut thread: Thread) -> Thread {
     if thread.kind() == ThreadKind::Virtual && thread.name.is_empty() {
-        thread.name = format!("virtual thread #{}", thread.java_id);
+        thread.name = made_up_name(thread.java_id);
     }
     thread
+}
+
+/// The name shown for a virtual thread without one of its own, or whose name is not known yet.
+pub(crate) fn made_up_name(java_id: i64) -> String {
+    format!("virtual thread #{java_id}")
 }
 
 /// Samples of one thread on one stack.

@@ -66,8 +66,39 @@ impl Profile {
             // Nodes are known only if their callers are.
             (parent, frame, _) = self.nodes.rows.get(parent).copied().unwrap_or_default();
         }
-        let stop = self.strings.get(&frame.into()).map_or(super::UNKNOWN, |text| text);
+        let stop = match frame {
+            0 => super::END_OF_STACK,
+            string => self.strings.get(&string.into()).map_or(super::UNKNOWN, |text| text),
+        };
         let stack = Stack { id, frames, stop: stop.to_owned() };
         self.stacks.insert(id, stack);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::{Dictionary, Hello};
+
+    use super::*;
+
+    #[test]
+    fn a_root_without_a_reason_is_the_end_of_the_stack() {
+        let mut profile = Profile::new(Hello::default());
+        let numbered = Numbered {
+            first_string: 1,
+            string: vec!["depth_limit".into()],
+            first_node: 1,
+            node_parent: vec![0, 0, 0],
+            node_frame: vec![0, 1, 2],
+            ..Numbered::default()
+        };
+        profile.add_dictionary(Dictionary { numbered: Some(numbered), ..Dictionary::default() });
+        let stops: Vec<String> = (1..=3)
+            .map(|node| {
+                profile.define_node(node);
+                profile.stop_of(node).to_owned()
+            })
+            .collect();
+        assert_eq!(stops, ["end_of_stack", "depth_limit", "[unknown]"]);
     }
 }

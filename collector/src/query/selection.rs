@@ -183,7 +183,9 @@ impl Selection {
             Moment::Before(ns) => now_ns.saturating_sub(ns),
         };
         let from_ns = self.from.map_or(first_ns, at);
-        let to_ns = self.to.map_or(last_ns.max(from_ns), at).max(from_ns);
+        // A clock that is ahead by years must not stretch the last minutes to years.
+        let end_ns = if self.from.is_some() { now_ns } else { last_ns };
+        let to_ns = self.to.map_or(end_ns, at).max(from_ns);
         if to_ns - from_ns < WHOLE_MINUTES_NS {
             return Span { from_ns, to_ns };
         }

@@ -6,7 +6,7 @@ use proto::v1::{Thread, ThreadKind};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::profile::{Cell, Profile, UNKNOWN, accountant};
+use crate::profile::{Cell, Profile, UNKNOWN, accountant, made_up_name};
 
 /// CPU time of one thread. `kernel_ns = sampled_ns + lost_ns + unfinished_ns`, always.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,7 +16,8 @@ pub struct ThreadRow {
     pub tid: u32,
     /// Name, [`UNKNOWN`] if the thread was never introduced.
     pub name: String,
-    /// `java`, `compiler`, `gc`, `vm` or `native`; virtual threads have no account, their carriers have it.
+    /// `java`, `compiler`, `gc`, `vm` or `native`; `virtual` for one whose carrier is not known, for the account of others
+    /// is their carriers'.
     pub kind: &'static str,
     /// CPU time this thread answers for: by its CPU clock since its timer ran, with the unfinished period it
     /// took over and without the one it left to another thread.
@@ -114,8 +115,10 @@ pub fn virtual_threads(profile: &Profile) -> Vec<VirtualThreadRow> {
             samples: 0,
             ids: Vec::new(),
         });
-        // The newest introduction knows the name best: it may have been read late.
-        row.name.clone_from(&thread.name);
+        // The newest introduction knows the name best, if it knows one: it may have been read late, on another carrier.
+        if row.name.is_empty() || thread.name != made_up_name(thread.java_id) {
+            row.name.clone_from(&thread.name);
+        }
         row.sampled_ns = row.sampled_ns.saturating_add(cell.cpu_ns);
         row.samples = row.samples.saturating_add(cell.samples);
         row.ids.push(thread.id);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::selection::{QueryError, Selection, Span};
 use super::threads::kind_text;
-use crate::profile::UNKNOWN;
+use crate::profile::{UNKNOWN, made_up_name};
 use crate::store::{Scope, Session, Store, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -143,7 +143,7 @@ pub fn timeline(
             view.times(&scope, threads, |session, thread, cell_s, cpu_ns| {
                 if has_thread(session, thread) {
                     widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
-                    put(session, thread, cell_s.start * NS_PER_S, cpu_ns);
+                    put(session, thread, cell_s.start.saturating_mul(NS_PER_S), cpu_ns);
                 }
             })?;
         }
@@ -262,7 +262,6 @@ fn close(times: &mut FxHashMap<Key, u64>, wanted: &super::Wanted, run: Option<(K
 
 /// Makes the rows of a virtual thread on several carriers one.
 fn join_carriers(rows: &mut Vec<ThreadTime>) {
-    // Names may have been read late; the longer one is not the one made of the number.
     rows.sort_unstable_by(|a, b| {
         (&a.process, a.java_id, &a.carriers).cmp(&(&b.process, b.java_id, &b.carriers))
     });
@@ -271,6 +270,10 @@ fn join_carriers(rows: &mut Vec<ThreadTime>) {
         if is_same {
             kept.cpu_ns = kept.cpu_ns.saturating_add(next.cpu_ns);
             kept.carriers.append(&mut next.carriers);
+            // The name may have been read late, and told for one carrier only.
+            if kept.thread == made_up_name(kept.java_id) {
+                kept.thread = std::mem::take(&mut next.thread);
+            }
             // No one kernel thread.
             kept.tid = 0;
         }

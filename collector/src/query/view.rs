@@ -113,7 +113,11 @@ fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limi
         if account.sampling.period_ns > 0 {
             row("sampling", account.sampling.sentence());
         }
-        row("requests", format!("{}, {} resolved", count(account.requests), count(account.resolved)));
+        // Agents of early versions count requests, but not what became of them.
+        let is_counted = account.resolved > 0 || account.failed.values().any(|&requests| requests > 0);
+        let resolved =
+            if is_counted { format!(", {} resolved", count(account.resolved)) } else { String::new() };
+        row("requests", count(account.requests) + &resolved);
         for (cause, &requests) in &account.failed {
             row(&format!("failed: {cause}"), count(requests));
         }

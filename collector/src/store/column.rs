@@ -6,9 +6,10 @@
 
 use std::fmt;
 
-/// Longest block after decompression. A fold is forced long before (4 million samples of five columns in all
-/// sessions together); the bound is for damaged files.
-const MAX_BLOCK_BYTES: usize = 256 << 20;
+/// Longest block before compression; a longer one could not be read back. Folds are forced long before: at most 16
+/// million samples and a commit wait for one, which are 30 bytes each in five columns, a dictionary has 512 MiB, and
+/// the numbers of a session are 32 million of 15 bytes. For the rest, the bound is for damaged files.
+const MAX_BLOCK_BYTES: usize = 1 << 30;
 
 /// zstd's fastest regular level: higher ones save less than a tenth on batches of samples (`design/store.md`).
 const LEVEL: i32 = 1;
@@ -19,6 +20,8 @@ const LEVEL: i32 = 1;
 pub enum BlockError {
     /// The compressed form is damaged, or longer than a block may be.
     Compression,
+    /// So much was to be one block that it could not be read back.
+    TooLong,
     /// A column ends before its last number.
     Truncated,
 }
@@ -27,6 +30,7 @@ impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BlockError::Compression => "a block of the store cannot be decompressed",
+            BlockError::TooLong => "a block of the store would be too long to be read back",
             BlockError::Truncated => "a block of the store ends too early",
         })
     }
@@ -35,7 +39,13 @@ impl fmt::Display for BlockError {
 impl std::error::Error for BlockError {}
 
 /// Compresses `bytes`.
+///
+/// # Errors
+/// [`BlockError::TooLong`] for what [`decompress`] would refuse: whatever is written can be read.
 pub(super) fn compress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
+    if bytes.len() > MAX_BLOCK_BYTES {
+        return Err(BlockError::TooLong);
+    }
     zstd::bulk::compress(bytes, LEVEL).map_err(|_| BlockError::Compression)
 }
 
@@ -169,6 +179,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_could_not_be_read_is_not_written() {
+        // Pages that nobody touches cost nothing.
+        let bytes = vec![0; MAX_BLOCK_BYTES + 1];
+        assert_eq!(compress(&bytes), Err(BlockError::TooLong));
+    }
 
     proptest! {
         #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message as _;
 use proto::rows::{is_even, is_numbered, rows};
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
@@ -98,6 +99,8 @@ pub(super) struct Head {
     /// By start of the minute in seconds since the epoch, then session.
     pub(super) open: BTreeMap<(u64, u64), OpenMinute>,
     pub(super) open_samples: usize,
+    /// Bytes of the definitions received that are not folded yet.
+    pub(super) open_definitions: usize,
 }
 
 impl Head {
@@ -118,9 +121,18 @@ impl Head {
                 session.hello = hello;
             }
             Some(Body::Dictionary(definitions)) => {
+                self.open_definitions += definitions.encoded_len();
+                let was_full = self.dictionary.refused() > 0;
                 self.dictionary.define(&definitions, &mut session.private, &mut session.fresh_definitions);
                 if let Some(entries) = &definitions.numbered {
                     self.dictionary.define_numbered(entries, &mut session.numbers);
+                }
+                if !was_full && self.dictionary.refused() > 0 {
+                    tracing::warn!(
+                        session = format!("{session_id:016x}"),
+                        bytes = self.dictionary.bytes(),
+                        "the dictionary is full: names and stacks that are new are unknown until the next partition"
+                    );
                 }
                 for thread in definitions.threads {
                     session.add_thread(thread);

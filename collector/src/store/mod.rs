@@ -106,6 +106,7 @@ pub struct Status {
     pub open_samples: u64,
     pub stored_bytes: u64,
     pub dictionary_bytes: u64,
+    pub dictionary_refused: u64,
     pub partitions: u64,
     pub failing: Option<StoreError>,
 }
@@ -261,7 +262,12 @@ impl Store {
         writer::ask(requests, |reply| Request::Upkeep { reply }).map(drop)
     }
 
-    /// Counters and sizes.
+    /// What the last write failed with, `None` after one that succeeded; answered at once, whatever the writer does.
+    pub fn failing(&self) -> Option<StoreError> {
+        *self.shared.failing.lock()
+    }
+
+    /// Counters and sizes; waits for a fold under way.
     pub fn status(&self) -> Status {
         let partitions = self.shared.partitions.read().clone();
         let counters = &self.shared.counters;
@@ -282,8 +288,12 @@ impl Store {
                 .iter()
                 .map(|partition| partition.head.read().dictionary.bytes() as u64)
                 .sum(),
+            dictionary_refused: partitions
+                .iter()
+                .map(|partition| partition.head.read().dictionary.refused())
+                .sum(),
             partitions: partitions.len() as u64,
-            failing: *self.shared.failing.lock(),
+            failing: self.failing(),
         }
     }
 
@@ -361,7 +371,15 @@ fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
     let now_s = now_s();
-    paths.iter().map(|path| Ok(Arc::new(Partition::open(path, now_s)?))).collect()
+    let mut partitions: Vec<Arc<Partition>> = Vec::with_capacity(paths.len());
+    for path in paths {
+        // Only the last one is written to.
+        if let Some(closed) = partitions.last() {
+            closed.close();
+        }
+        partitions.push(Arc::new(Partition::open(path, now_s)?));
+    }
+    Ok(partitions)
 }
 
 fn now_s() -> u64 {

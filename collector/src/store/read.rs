@@ -292,7 +292,9 @@ fn for_minute(
     visit: &mut impl FnMut(Sample),
 ) {
     for row in 0..minute.len() {
-        let time_ns = start_s * NS_PER_S + u64::from(minute.offset_us[row]) * 1000;
+        // A damaged offset is the only one that can lead beyond the end of time.
+        let offset_ns = u64::from(minute.offset_us[row]) * 1000;
+        let time_ns = start_s.saturating_mul(NS_PER_S).saturating_add(offset_ns);
         if range_ns.contains(&time_ns) {
             let (thread, stack) = (minute.thread[row], minute.stack[row]);
             visit(Sample {
@@ -310,8 +312,9 @@ fn for_minute(
 /// Covers the range with buckets, each as coarse as the range, the roll-ups made and `threads` allow.
 fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let mut plan = Plan::default();
-    let from_ns = range_ns.start.max(coverage.first_s * NS_PER_S);
-    let end_ns = range_ns.end.min(coverage.end_s * NS_PER_S);
+    // Clocks of agents may stand anywhere, the end of the numbers included.
+    let from_ns = range_ns.start.max(coverage.first_s.saturating_mul(NS_PER_S));
+    let end_ns = range_ns.end.min(coverage.end_s.saturating_mul(NS_PER_S));
     if from_ns >= end_ns {
         return plan;
     }
@@ -323,7 +326,7 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let coarsest = if threads == Threads::Apart { finest } else { Level::Day };
     let has_samples = coverage.removed == 0;
     let mut at_s = finest.start_of(from_ns / NS_PER_S);
-    let first_cut = at_s * NS_PER_S < from_ns;
+    let first_cut = at_s.saturating_mul(NS_PER_S) < from_ns;
     if first_cut {
         if has_samples {
             plan.cut.push(at_s);
@@ -331,14 +334,24 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
         // Without samples, a bucket that begins before the range is not of it.
         at_s += finest.width_s();
     }
-    while at_s * NS_PER_S < end_ns {
+    // From here on only the finest level will do, so whole buckets are taken at once: a clock that is wrong by centuries
+    // would make them hundreds of millions.
+    let coarser = Level::COARSE.into_iter().filter(|level| *level > finest && *level <= coarsest);
+    let rest_s = coarser.map(|level| coverage.rolled_s[level as usize]).max().unwrap_or(0);
+    let last_s = finest.start_of(end_ns / NS_PER_S);
+    while at_s.saturating_mul(NS_PER_S) < end_ns {
+        if at_s >= rest_s && at_s < last_s {
+            push(&mut plan, finest, at_s..last_s);
+            at_s = last_s;
+            continue;
+        }
         let fits = |level: &Level| {
             let is_rolled = *level == finest || at_s < coverage.rolled_s[*level as usize];
             *level >= finest
                 && *level <= coarsest
                 && is_rolled
                 && at_s == level.start_of(at_s)
-                && (at_s + level.width_s()) * NS_PER_S <= end_ns
+                && (at_s + level.width_s()).saturating_mul(NS_PER_S) <= end_ns
         };
         let level = [Level::Day, Level::Hour, Level::Minute].into_iter().find(fits);
         let Some(level) = level else {
@@ -346,20 +359,20 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
             if has_samples {
                 plan.cut.push(at_s);
             } else {
-                push(&mut plan, finest, at_s);
+                push(&mut plan, finest, at_s..at_s + finest.width_s());
             }
             at_s += finest.width_s();
             continue;
         };
-        push(&mut plan, level, at_s);
+        push(&mut plan, level, at_s..at_s + level.width_s());
         at_s += level.width_s();
     }
     plan
 }
 
-fn push(plan: &mut Plan, level: Level, at_s: u64) {
+fn push(plan: &mut Plan, level: Level, buckets: Range<u64>) {
     match plan.buckets.last_mut() {
-        Some((last, range)) if *last == level && range.end == at_s => range.end += level.width_s(),
-        _ => plan.buckets.push((level, at_s..at_s + level.width_s())),
+        Some((last, range)) if *last == level && range.end == buckets.start => range.end = buckets.end,
+        _ => plan.buckets.push((level, buckets)),
     }
 }

@@ -13,8 +13,9 @@ use crate::profile::{UNKNOWN, accountant, introduced};
 /// The process's own account, which is what is shown, does not depend on them.
 const ENDED_ACCOUNTS: usize = 4096;
 
-/// Virtual threads that a new partition is told of: more than an agent remembers.
-const VIRTUAL_THREADS_CARRIED: usize = 16_384;
+/// Threads that a new partition is told of although no account says that they live: virtual ones, of which an agent
+/// remembers fewer, those that are too new for an account, and those that ended long ago.
+const THREADS_CARRIED: usize = 16_384;
 
 /// Thread numbers from here on stand for groups of threads whose names differ in digits only.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
@@ -214,16 +215,17 @@ impl Session {
     /// What a new partition has to know of a session that goes on.
     pub(super) fn carried(&self) -> Session {
         let is_over = |id: u32| self.accounts.get(&id).is_some_and(|account| account.ended);
-        let mut threads: Vec<Thread> = self
+        let has_account = |thread: &Thread| self.accounts.contains_key(&thread.id);
+        let (mut threads, mut others): (Vec<Thread>, Vec<Thread>) = self
             .threads
             .values()
             .filter(|thread| thread.id < FIRST_GROUP && !is_over(accountant(thread)))
             .cloned()
-            .collect();
-        // Agents number threads as they meet them, and go on with the last virtual ones only.
-        threads.sort_unstable_by_key(|thread| (thread.carrier != 0, Reverse(thread.id)));
-        let platform = threads.iter().take_while(|thread| thread.carrier == 0).count();
-        threads.truncate(platform + VIRTUAL_THREADS_CARRIED);
+            .partition(has_account);
+        // Agents number threads as they meet them, so what is still sampled is among the newest.
+        others.sort_unstable_by_key(|thread| Reverse(thread.id));
+        others.truncate(THREADS_CARRIED);
+        threads.append(&mut others);
         let mut session = Session {
             threads: FxHashMap::default(),
             groups: FxHashMap::default(),
@@ -314,6 +316,33 @@ mod tests {
         let group = session.group_of(1);
         assert_eq!(session.group_of(group), group);
         assert_eq!(session.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
+    }
+
+    #[test]
+    fn threads_that_ended_are_not_carried_on_for_ever() {
+        let mut session = Session::default();
+        let count = 2 * THREADS_CARRIED as u32;
+        for id in 1..=count {
+            session.add_thread(Thread { id, name: format!("request-{id}"), ..Thread::default() });
+            let ended = id > 1;
+            session.add_statistics(Statistics {
+                threads: vec![ThreadAccount { thread: id, kernel_ns: 1, ended, ..ThreadAccount::default() }],
+                ..Statistics::default()
+            });
+        }
+        session.add_thread(Thread {
+            id: count + 1,
+            name: "too new for an account".into(),
+            ..Thread::default()
+        });
+        let carried = session.carried();
+        assert!(carried.threads.len() <= THREADS_CARRIED + 1, "{}", carried.threads.len());
+        assert!(carried.thread(1).is_some(), "it lives");
+        assert!(carried.thread(count + 1).is_some());
+        // The accounts of the rest are gone, so only their number tells that they ended.
+        let again = carried.carried();
+        assert!(again.threads.len() <= THREADS_CARRIED + 1, "{}", again.threads.len());
+        assert_eq!(again.kernel_ns(), u64::from(count));
     }
 
     #[test]

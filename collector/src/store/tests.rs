@@ -412,6 +412,36 @@ fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
 }
 
 #[test]
+fn clocks_at_the_end_of_time_hide_nothing() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    for (session, wall_clock_ns) in [(1, u64::MAX - 120 * NS), (2, DAY_NS), (3, u64::MAX)] {
+        let mut agent = Agent::new(session);
+        agent.hello.wall_clock_ns = wall_clock_ns;
+        let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+        let samples = agent.samples(stack, 0, 60);
+        append(&store, &agent, &[hello, definitions, samples]).expect("stored");
+    }
+    store.flush().expect("fold");
+    expect(&store, 0..3600, &[("leaf", 60)]);
+    let view = store.views().remove(0);
+    let whole = view.range_ns();
+    assert_eq!((whole.start, whole.end), (DAY_NS, u64::MAX));
+    let scope = Scope { range_ns: whole, sessions: &|_| true };
+    let mut found = 0;
+    view.stacks(&scope, |_, _, cell| found += cell.samples).expect("readable");
+    assert_eq!(found, 180);
+    let partition = store.shared.current().expect("open");
+    for level in Level::COARSE {
+        partition.roll(level, u64::MAX).expect("roll-ups");
+    }
+    expect(&store, 0..3600, &[("leaf", 60)]);
+    found = 0;
+    view.stacks(&scope, |_, _, cell| found += cell.samples).expect("readable");
+    assert_eq!(found, 180);
+}
+
+#[test]
 fn counts_without_end_are_no_end_of_the_store() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
@@ -433,4 +463,15 @@ fn counts_without_end_are_no_end_of_the_store() {
     });
     let more = agent.samples(stack, 1, 1);
     assert_eq!(append(&store, &agent, &[more]), Ok(4));
+}
+
+#[test]
+fn whether_writing_fails_is_told_during_a_fold() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let partition = store.shared.current().expect("open");
+    // As the fold holds it while it commits.
+    let head = partition.head.write();
+    assert_eq!(store.failing(), None);
+    drop(head);
 }

@@ -65,6 +65,7 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
     next.fold()?;
     tracing::info!(partition = %next.path().display(), "a new partition of the store begins");
     shared.partitions.write().push(Arc::new(next));
+    current.close();
     Ok(())
 }
 

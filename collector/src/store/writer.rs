@@ -26,6 +26,10 @@ const FOLD_SAMPLES: usize = 4_000_000;
 /// Minutes in memory that force a fold: hundreds of sessions have one or two, late messages some more.
 const FOLD_MINUTES: usize = 20_000;
 
+/// Bytes of definitions that force a fold, so that none of its blocks gets too long: rows are up to six times as long
+/// as the messages that define them. An agent that begins sends some MB.
+const FOLD_DEFINITIONS: usize = 64 << 20;
+
 /// Nothing more is taken while this many samples cannot be folded.
 const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
 
@@ -121,7 +125,9 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
 fn is_full(shared: &Shared) -> bool {
     shared.current().is_ok_and(|partition| {
         let head = partition.head.read();
-        head.open_samples >= FOLD_SAMPLES || head.open.len() >= FOLD_MINUTES
+        head.open_samples >= FOLD_SAMPLES
+            || head.open.len() >= FOLD_MINUTES
+            || head.open_definitions >= FOLD_DEFINITIONS
     })
 }
 

@@ -310,6 +310,7 @@ function onKey(event) {
     "/": () => (document.querySelector("#content input[type=search]") || $("frame")).focus(),
     "?": () => $("keys").showModal(),
     b: takeBaseline,
+    h: () => $("heat").focus(),
     c: copyLink,
     l: () => $("live").click(),
     t: () => setTheme(!isDark()),

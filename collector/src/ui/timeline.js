@@ -12,6 +12,8 @@ class Heat {
     this.data = null;
     /** Positions between which the mouse drags, or null. */
     this.drag = null;
+    /** Columns chosen with keys: where the choice began, and where it is; or null. */
+    this.chosen = null;
     this.listen();
   }
 
@@ -28,10 +30,46 @@ class Heat {
     this.draw();
   }
 
+  columns() {
+    return Math.max(1, Math.ceil((this.data.to_ns - this.data.from_ns) / this.data.bucket_ns));
+  }
+
   /** Width of a column in pixels. */
   step() {
-    const columns = Math.max(1, Math.ceil((this.data.to_ns - this.data.from_ns) / this.data.bucket_ns));
-    return (this.canvas.clientWidth - HEAT_NAMES - 16) / columns;
+    return (this.canvas.clientWidth - HEAT_NAMES - 16) / this.columns();
+  }
+
+  /** First and last position of what is being chosen, with the mouse or with keys; or null. */
+  stretch() {
+    if (this.drag) return [Math.min(...this.drag), Math.max(...this.drag)];
+    if (!this.chosen) return null;
+    const most = this.columns() - 1;
+    const [a, b] = this.chosen.map((column) => Math.min(column, most));
+    return [HEAT_NAMES + Math.min(a, b) * this.step(), HEAT_NAMES + (Math.max(a, b) + 1) * this.step()];
+  }
+
+  goToStretch() {
+    const [from, to] = this.stretch();
+    this.drag = this.chosen = null;
+    go({ from: seconds(this.timeAt(from)), to: seconds(this.timeAt(to)) });
+  }
+
+  /** Arrows choose a column, with Shift a stretch of them, Enter looks at it. */
+  onKey(event) {
+    if (!this.data || event.ctrlKey || event.metaKey || event.altKey) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by) {
+      const most = this.columns() - 1;
+      const last = this.chosen ? Math.min(Math.max(this.chosen[1] + by, 0), most) : by > 0 ? 0 : most;
+      this.chosen = [event.shiftKey && this.chosen ? this.chosen[0] : last, last];
+      this.draw();
+    } else if (event.key === "Enter" && this.chosen) {
+      this.goToStretch();
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   title(row) {
@@ -79,8 +117,9 @@ class Heat {
       });
     });
     this.drawAxis(dim, width);
-    if (this.drag) {
-      const [a, b] = [Math.min(...this.drag), Math.max(...this.drag)];
+    const stretch = this.stretch();
+    if (stretch) {
+      const [a, b] = stretch;
       paper.fillStyle = accent;
       paper.globalAlpha = 0.22;
       paper.fillRect(a, HEAT_AXIS, b - a, height - HEAT_AXIS);
@@ -157,9 +196,14 @@ class Heat {
     addEventListener("mouseup", () => {
       if (!this.drag) return;
       const [a, b] = this.drag;
+      if (Math.abs(a - b) >= 4) return this.goToStretch();
       this.drag = null;
-      if (Math.abs(a - b) < 4) return this.draw();
-      go({ from: seconds(this.timeAt(Math.min(a, b))), to: seconds(this.timeAt(Math.max(a, b))) });
+      this.draw();
+    });
+    canvas.addEventListener("keydown", (event) => this.onKey(event));
+    canvas.addEventListener("blur", () => {
+      this.chosen = null;
+      this.draw();
     });
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.scroll);
   }

@@ -3,8 +3,8 @@
 //! Problem: what a person does on a page (keys, clicks, sizes, themes) cannot be tested from outside of a browser.
 //! Approach: Chromium speaks its DevTools protocol over descriptors 3 and 4, JSON texts that end in a zero byte; a
 //! shell puts our two pipes there. One thread reads; replies go to whoever asked, events are kept by page.
-//! Invariant: nothing waits for a time to pass. Conditions are awaited inside the page, frame by frame, and a
-//! condition that never comes true fails the test with what the page shows.
+//! Invariant: no step waits for a fixed time. Conditions are looked at inside the page every 10 ms until they are true,
+//! and one that is not within 20 s fails the test with what the page shows.
 //!
 //! Source: https://chromedevtools.github.io/devtools-protocol/ (Target, Page, Runtime, Input, Emulation, Network, Log).
 
@@ -224,7 +224,7 @@ impl Page<'_> {
 
     /// Waits until an expression is true.
     pub fn until(&self, expression: &str) {
-        // In the page, so that no frame is missed; a navigation in the middle answers with an error, hence the loop.
+        // In the page, so that no reply is on its way meanwhile; a navigation in the middle answers with an error, hence the loop.
         let wait = format!(
             "new Promise((done) => {{ const end = performance.now() + 20000; const look = () => {{ let is = false; \
              try {{ is = Boolean({expression}); }} catch {{ }} if (is) done('yes'); \
@@ -244,6 +244,15 @@ impl Page<'_> {
 
     /// Presses a key; its name is that of `KeyboardEvent.key`.
     pub fn key(&self, key: &str) {
+        self.press(key, 0);
+    }
+
+    /// Presses a key while Shift is held.
+    pub fn shift_key(&self, key: &str) {
+        self.press(key, 8);
+    }
+
+    fn press(&self, key: &str, modifiers: u32) {
         let code = match key {
             "Escape" => 27,
             "Enter" => 13,
@@ -254,7 +263,8 @@ impl Page<'_> {
             "Tab" => 9,
             _ => 0,
         };
-        let mut event = json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code });
+        let mut event =
+            json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers });
         if code == 0 || code == 13 {
             event["text"] = (if code == 13 { "\r" } else { key }).into();
         }

@@ -340,10 +340,34 @@ fn keys_reach_everything() {
     page.until("at.tab === 'method'");
     settle(&page);
     assert!(page.text("at.method").ends_with(&name), "{name}");
-    // The search box keeps its focus while somebody types and the page follows what arrives.
     page.key("1");
     page.until("at.tab === 'flame'");
     settle(&page);
+    // A stretch of the timeline, and out of it again.
+    page.key("h");
+    page.until("document.activeElement.id === 'heat'");
+    page.key("ArrowRight");
+    page.key("ArrowRight");
+    page.shift_key("ArrowRight");
+    page.shift_key("ArrowRight");
+    let columns = "JSON.stringify(heat.chosen)";
+    assert_eq!(page.text(columns), "[1,3]");
+    let (from_s, width_s) =
+        (page.number("heat.data.from_ns / 1e9"), page.number("heat.data.bucket_ns / 1e9"));
+    page.key("Enter");
+    page.until("at.from && at.to");
+    settle(&page);
+    let (from, to) = (page.number("Number(at.from)"), page.number("Number(at.to)"));
+    let expected = (from_s + width_s, from_s + 4.0 * width_s);
+    assert!(
+        (from - expected.0).abs() < 0.01 && (to - expected.1).abs() < 0.01,
+        "{from} to {to}, {expected:?}"
+    );
+    assert_eq!(page.text(columns), "null");
+    page.key("Escape");
+    page.until("!at.from && !at.to");
+    settle(&page);
+    // The search box keeps its focus while somebody types and the page follows what arrives.
     page.key("/");
     page.write("Val");
     page.value("load(true).then(() => undefined)");

@@ -3,13 +3,16 @@
 usage: readers.py TICKWALK RECORDING JFR NODE_MODULES
 
 Each reader returns samples (or None where the format has no count), CPU time in nanoseconds, CPU time by thread
-(kernel thread id), and CPU time by the method on top of the stack. All of it has to be equal.
+(kernel thread id; None where the format has no threads), and CPU time by the method on top of the stack. All of it has
+to be equal. The flame graph's page shows rounded times, so there the texts have to be.
 """
 
+import html.parser
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -106,31 +109,111 @@ def read_speedscope(file):
     return sums(rows)._replace(samples=None)
 
 
-def read_firefox(file):
-    """Through the Firefox Profiler's own code, as its command line queries it; CPU time in microseconds."""
+def firefox_threads(file):
+    """What the Firefox Profiler's own code says of a file, as its command line queries it: threads with their
+    functions."""
     program = ["node", f"{NODE_MODULES}/@firefox-devtools/profiler-cli/dist/profiler-cli.js"]
-    interval_ms = json.loads(pathlib.Path(file).read_text())["meta"]["interval"]
     sessions = tempfile.TemporaryDirectory()
     environment = {"env": os.environ | {"PROFILER_CLI_SESSION_DIR": sessions.name}}
 
     def ask(*question):
         return json.loads(run(*program, *question, "--json", "--session", session, **environment))
 
-    threads, leaves = Counter(), Counter()
+    found = []
     try:
         # It gives its server half a second to start, which a busy machine does not always make.
         loaded = run(*program, "load", file, tries=20, **environment)
         session = re.search(r"Session started: (\w+)", loaded)[1]
         for thread in ask("thread", "list")["threads"]:
-            threads[int(str(thread["tid"]).split(".")[0])] += round(thread["cpuMs"] * 1e6)
             listed = ask("thread", "functions", "--limit", "0", "--include-idle", "--thread", thread["threadHandle"])
             assert listed["weightType"] == "samples"
-            for function in listed["functions"]:
-                if function["selfSamples"]:
-                    leaves[plain(function["name"])] += round(function["selfSamples"] * interval_ms * 1e6)
+            found.append((thread, [entry for entry in listed["functions"] if entry["selfSamples"]]))
     finally:
         run(*program, "stop", "--all", **environment)
+    return found
+
+
+def read_firefox(file):
+    """CPU time in microseconds."""
+    interval_ms = json.loads(pathlib.Path(file).read_text())["meta"]["interval"]
+    threads, leaves = Counter(), Counter()
+    for thread, functions in firefox_threads(file):
+        threads[int(str(thread["tid"]).split(".")[0])] += round(thread["cpuMs"] * 1e6)
+        for function in functions:
+            leaves[plain(function["name"])] += round(function["selfSamples"] * interval_ms * 1e6)
     return Seen(None, sum(leaves.values()), threads, leaves)
+
+
+def read_collapsed(file):
+    """In sampling intervals, without threads: the reader repeats a stack as often as its line says."""
+    leaves = Counter()
+    for _, functions in firefox_threads(file):
+        for function in functions:
+            leaves[plain(function["name"])] += function["selfSamples"] * ACCOUNT["interval_ns"]
+    return Seen(None, sum(leaves.values()), None, leaves)
+
+
+class Page(html.parser.HTMLParser):
+    """The texts that the flame graph's page shows: facts, threads, and hot methods."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.facts, self.threads, self.methods, self.open = [], [], {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "tr" and "\n" in attributes.get("title", ""):
+            name, times = attributes["title"].split("\n")
+            self.methods[name] = re.fullmatch(r"self (.*), total .*", times)[1]
+        if tag in ("option", "b"):
+            self.open = [tag, ""]
+
+    def handle_data(self, text):
+        if self.open:
+            self.open[1] += text
+
+    def handle_endtag(self, tag):
+        if self.open and self.open[0] == tag:
+            shown = re.fullmatch(r"(.*) · (.*) \(.*\)", self.open[1])
+            if tag == "b":
+                self.facts.append(self.open[1])
+            elif shown:
+                self.threads.append(shown.groups())
+            self.open = []
+
+
+def shown(ns):
+    """A time as pages show it."""
+    seconds = ns / 1e9
+    if seconds >= 1:
+        return f"{seconds:.{1 if seconds >= 10 else 2}f} s"
+    return f"{ns / 1e6:.{0 if ns >= 1e8 else 1 if ns >= 1e6 else 3}f} ms"
+
+
+def read_flamegraph(file):
+    """The page as Chromium builds it. What is shown as it has to be is taken for what was recorded."""
+    browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome", "chrome"])))
+    with tempfile.TemporaryDirectory() as profile:
+        text = run(browser, "--headless=old", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                   "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                   f"--user-data-dir={profile}", "--virtual-time-budget=9000", "--dump-dom", f"file://{file}")
+    page = Page(text)
+    expected = EXPECTED
+    # Threads are compared by name, for the page tells ids only where names are equal.
+    names = Counter()
+    for thread in ACCOUNT["threads"]:
+        if thread["sampled_ns"]:
+            names[thread["name"], shown(thread["sampled_ns"])] += 1
+    got = Counter((re.sub(r" \(\d+\)$", "", name), time) for name, time in page.threads)
+    threads = expected.threads if got == names else Counter({str(key): 1 for key in (got - names) + (names - got)})
+    wrong = {name: time for name, time in page.methods.items() if time != shown(expected.leaves[plain(name)])}
+    most = sorted(expected.leaves.values(), reverse=True)[: len(page.methods)]
+    is_hottest = [shown(ns) for ns in most] == list(page.methods.values())
+    leaves = expected.leaves if page.methods and not wrong and is_hottest else Counter({str(wrong): 1})
+    cpu_ns = expected.cpu_ns if shown(expected.cpu_ns) in page.facts else page.facts
+    print(f"           page: {', '.join(page.facts[:2])}, {len(page.threads)} threads, {len(page.methods)} hottest methods")
+    return Seen(int(page.facts[0].replace(",", "")), cpu_ns, threads, leaves)
 
 
 def read_otlp(file):
@@ -194,6 +277,8 @@ READERS = [
     ("firefox", "firefox.json", "Firefox Profiler (npm profiler-cli)", read_firefox),
     ("otlp", "otlp", "opentelemetry-proto (PyPI)", read_otlp),
     ("parquet", "parquet", "DuckDB and Arrow", read_parquet),
+    ("collapsed", "collapsed", "Firefox Profiler (npm profiler-cli)", read_collapsed),
+    ("flamegraph", "html", "Chromium", read_flamegraph),
 ]
 
 
@@ -205,13 +290,18 @@ def compare(name, seen, expected):
     if seen.cpu_ns != expected.cpu_ns:
         complaints.append(f"CPU ns {seen.cpu_ns}, recorded {expected.cpu_ns}")
     for what, got, want in [("thread", seen.threads, expected.threads), ("method", seen.leaves, expected.leaves)]:
+        if got is None:
+            continue
         different = [key for key in got.keys() | want.keys() if got[key] != want[key]]
         complaints += [f"{what} {key}: {got[key]} ns, recorded {want[key]}" for key in different[:5]]
     return [f"{name}: {complaint}" for complaint in complaints]
 
 
+EXPECTED, ACCOUNT = truth()
+
+
 def main():
-    expected, account = truth()
+    expected, account = EXPECTED, ACCOUNT
     top = expected.leaves.most_common(1)[0]
     print(f"{RECORDING}: {expected.samples} samples, {expected.cpu_ns} ns, {len(expected.threads)} threads, "
           f"{len(expected.leaves)} methods, top {top[0]} {top[1]} ns, explained {account['explained']:.4f}")
@@ -225,7 +315,7 @@ def main():
             complaints += found
             hottest = seen.leaves.most_common(1)[0]
             print(f"  {'ok  ' if not found else 'FAIL'} {name:<11}{reader:<36} samples {seen.samples}, {seen.cpu_ns} ns, "
-                  f"{len(seen.threads)} threads, {len(seen.leaves)} methods, top {hottest[0]} {hottest[1]}")
+                  f"{'no' if seen.threads is None else len(seen.threads)} threads, {len(seen.leaves)} methods, top {hottest[0]} {hottest[1]}")
     for complaint in complaints:
         print(complaint)
     sys.exit(1 if complaints else 0)

@@ -109,7 +109,12 @@ impl Stream {
 
     /// A frame of `name`: `package/Class.method` for Java kinds, else a symbol.
     pub fn frame(&mut self, kind: FrameKind, name: &str) -> u64 {
-        let (id, is_new) = self.id("frame", &format!("{kind:?} {name}"));
+        self.frame_at(kind, name, 7)
+    }
+
+    /// As [`frame`](Self::frame), with the byte code index of a Java frame.
+    pub fn frame_at(&mut self, kind: FrameKind, name: &str, bci: i32) -> u64 {
+        let (id, is_new) = self.id("frame", &format!("{kind:?} {name} {bci}"));
         if !is_new {
             return id;
         }
@@ -124,7 +129,7 @@ impl Stream {
         let mut frame = Frame { id, kind: kind.into(), bci: -1, ..Default::default() };
         if is_java {
             frame.method = self.method(name);
-            frame.bci = 7;
+            frame.bci = bci;
         } else {
             frame.symbol = self.string(name);
         }

@@ -47,6 +47,10 @@ impl Dictionary {
     ) {
         for entry in &definitions.strings {
             let number = self.intern(&entry.text);
+            // Whatever is not known is taken for the unknown entry, so that one need not be remembered, here and below.
+            if number == UNKNOWN_STRING {
+                continue;
+            }
             let is_shared = entry.id == content_id(1, &[], entry.text.as_bytes());
             self.share(
                 private,
@@ -84,8 +88,10 @@ impl Dictionary {
                 modifiers: method.modifiers,
                 hidden: method.hidden,
             };
-            let number = self.methods.len() as u32;
-            self.methods.push(row);
+            let number = self.push_method(row);
+            if number == 0 {
+                continue;
+            }
             self.share(
                 private,
                 is_shared,
@@ -124,8 +130,10 @@ impl Dictionary {
                     _ => self.string_number(frame.symbol, private.as_deref()),
                 },
             };
-            let number = self.frames.len() as u32;
-            self.frames.push(row);
+            let number = self.push_frame(row);
+            if number == 0 {
+                continue;
+            }
             self.share(
                 private,
                 is_shared,
@@ -146,6 +154,9 @@ impl Dictionary {
             let frames: Vec<u32> =
                 stack.frames.iter().map(|&id| self.frame_number(id, private.as_deref())).collect();
             let number = self.push_stack(if is_shared { stack.id } else { 0 }, &frames, stop);
+            if number == 0 {
+                continue;
+            }
             defined.push(number);
             self.share(
                 private,

@@ -6,7 +6,8 @@
 //! stack costs what distinguishes it from those already known, and sums over stacks become sums over an array in
 //! which children follow their parents.
 //! Invariant: rows are only ever appended, hence a number once given means the same for as long as the partition
-//! lives; and no session can change what another one sent.
+//! lives; and no session can change what another one sent. Memory is bounded: beyond [`MOST_BYTES`], what is new is
+//! counted and shown as unknown.
 
 mod blocks;
 mod definitions;
@@ -26,6 +27,13 @@ pub(super) use numbers::Numbers;
 
 /// Number of the string [`UNKNOWN`]; 0 is the empty one, "none".
 const UNKNOWN_STRING: u32 = 1;
+
+/// Number of the node of the unknown stack.
+const UNKNOWN_NODE: u32 = 1;
+
+/// Rough memory of a partition's dictionary. Large programs fill 10 to 25 MB a day, so dozens of different ones fit;
+/// names that somebody makes up must not fill the memory of the collector.
+const MOST_BYTES: usize = 512 << 20;
 
 /// A method; strings by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +98,9 @@ pub struct Dictionary {
     /// By node and reason; 0 for one that is not to be had.
     stack_at: FxHashMap<(u32, u32), u32>,
     bytes: usize,
+    /// What [`bytes`](Self::bytes) may reach: [`MOST_BYTES`], less in tests.
+    pub(super) limit: usize,
+    refused: u64,
 }
 
 impl Default for Dictionary {
@@ -113,6 +124,8 @@ impl Default for Dictionary {
             stack_of: FxHashMap::default(),
             stack_at: FxHashMap::default(),
             bytes: 0,
+            limit: MOST_BYTES,
+            refused: 0,
         };
         dictionary.intern("");
         dictionary.intern(UNKNOWN);
@@ -171,6 +184,22 @@ impl Dictionary {
                 * 2
     }
 
+    /// Entries there was no room for; what refers to them is shown as unknown.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes() >= self.limit
+    }
+
+    /// Whether one more entry may be taken; one that may not is counted.
+    fn has_room(&mut self) -> bool {
+        let has_room = !self.is_full();
+        self.refused += u64::from(!has_room);
+        has_room
+    }
+
     /// Frame numbers of a stack, leaf first, without the mark of a cut.
     pub fn frames_of(&self, stack: u32) -> Vec<u32> {
         let mut frames = Vec::new();
@@ -216,7 +245,7 @@ impl Dictionary {
         let frames: Vec<u32> =
             other.frames_of(stack).into_iter().map(|frame| self.adopt_frame(other, frame)).collect();
         let number = self.push_stack(row.id, &frames, other.string(row.stop));
-        if row.id != 0 {
+        if row.id != 0 && number != 0 {
             self.stack_of.insert(row.id, number);
         }
         number
@@ -234,9 +263,8 @@ impl Dictionary {
         }
         let method = if row.method == 0 { 0 } else { self.adopt_method(other, row.method) };
         let symbol = self.adopt_string(other.string(row.symbol));
-        let number = self.frames.len() as u32;
-        self.frames.push(FrameRow { method, symbol, ..row });
-        if row.id != 0 {
+        let number = self.push_frame(FrameRow { method, symbol, ..row });
+        if row.id != 0 && number != 0 {
             self.frame_of.insert(row.id, number);
         }
         number
@@ -257,9 +285,8 @@ impl Dictionary {
             source_file: string(row.source_file),
             ..row
         };
-        let number = self.methods.len() as u32;
-        self.methods.push(row);
-        if row.id != 0 {
+        let number = self.push_method(row);
+        if row.id != 0 && number != 0 {
             self.method_of.insert(row.id, number);
         }
         number
@@ -267,11 +294,35 @@ impl Dictionary {
 
     fn adopt_string(&mut self, text: &str) -> u32 {
         let number = self.intern(text);
-        self.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+        if number != UNKNOWN_STRING {
+            self.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+        }
         number
     }
 
+    /// A new row; 0, the unknown method, if there is no room.
+    fn push_method(&mut self, row: MethodRow) -> u32 {
+        if !self.has_room() {
+            return 0;
+        }
+        self.methods.push(row);
+        (self.methods.len() - 1) as u32
+    }
+
+    /// A new row; 0, the unknown frame, if there is no room.
+    fn push_frame(&mut self, row: FrameRow) -> u32 {
+        if !self.has_room() {
+            return 0;
+        }
+        self.frames.push(row);
+        (self.frames.len() - 1) as u32
+    }
+
+    /// A new row; 0, the unknown stack, if there is no room.
     fn push_stack(&mut self, id: u64, frames: &[u32], stop: &str) -> u32 {
+        if !self.has_room() {
+            return 0;
+        }
         let stop_number = self.intern(stop);
         let mut node = 0;
         if frames.is_empty() || !WHOLE_STACKS.contains(&stop) {
@@ -292,6 +343,9 @@ impl Dictionary {
         if let Some(&number) = self.by_text.get(text) {
             return number;
         }
+        if !self.has_room() {
+            return UNKNOWN_STRING;
+        }
         let number = self.strings.len() as u32;
         self.strings.push(text.into());
         self.by_text.insert(text.into(), number);
@@ -304,23 +358,25 @@ impl Dictionary {
         if let Some(&frame) = self.markers.get(&text) {
             return frame;
         }
-        let number = self.frames.len() as u32;
-        self.frames.push(FrameRow {
-            kind: FrameKind::Marker as u8,
-            symbol: text,
-            bci: -1,
-            ..FrameRow::default()
-        });
-        self.markers.insert(text, number);
+        let kind = FrameKind::Marker as u8;
+        let number = self.push_frame(FrameRow { kind, symbol: text, bci: -1, ..FrameRow::default() });
+        // The first frame of all is the unknown one.
+        if number != 0 || text == UNKNOWN_STRING {
+            self.markers.insert(text, number);
+        }
         number
     }
 
     fn child(&mut self, parent: u32, frame: u32) -> u32 {
-        let next = self.nodes.len() as u32;
-        let node = *self.children.entry((parent, frame)).or_insert(next);
-        if node == next {
-            self.nodes.push(Node { parent, frame });
+        if let Some(&node) = self.children.get(&(parent, frame)) {
+            return node;
         }
+        if !self.has_room() {
+            return UNKNOWN_NODE;
+        }
+        let node = self.nodes.len() as u32;
+        self.children.insert((parent, frame), node);
+        self.nodes.push(Node { parent, frame });
         node
     }
 }

@@ -13,6 +13,10 @@ use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, con
 use crate::numbered::{self, FrameEntry, MAX_DEPTH, MAX_STACK_FRAMES, MethodEntry, Runs};
 use crate::profile::{END_OF_STACK, WHOLE_STACKS};
 
+/// Entries that a session may number, of all kinds together: more than an agent sends in years, and few enough for
+/// one block. Those beyond are not known.
+const MOST_NUMBERS: usize = 32 << 20;
+
 /// What the numbers of one session mean: rows of the dictionary.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Numbers {
@@ -21,6 +25,8 @@ pub(in super::super) struct Numbers {
     frames: Runs<u32>,
     /// Node, and string of the reason why the walks ended that began at its root.
     nodes: Runs<(u32, u32)>,
+    /// Entries of all kinds.
+    count: usize,
     /// Frames of the stacks this session was first with, and of those that were too deep.
     stack_frames: u64,
     /// Up to which number of each kind the database has them.
@@ -28,8 +34,30 @@ pub(in super::super) struct Numbers {
 }
 
 impl Numbers {
+    /// Whether nothing has a number.
+    #[cfg(test)]
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     fn ends(&self) -> [u32; 4] {
         [self.strings.end(), self.methods.end(), self.frames.end(), self.nodes.end()]
+    }
+
+    fn set_string(&mut self, number: u32, row: u32) {
+        push(&mut self.strings, &mut self.count, number, row);
+    }
+
+    fn set_method(&mut self, number: u32, row: u32) {
+        push(&mut self.methods, &mut self.count, number, row);
+    }
+
+    fn set_frame(&mut self, number: u32, row: u32) {
+        push(&mut self.frames, &mut self.count, number, row);
+    }
+
+    fn set_node(&mut self, number: u32, node: (u32, u32)) {
+        push(&mut self.nodes, &mut self.count, number, node);
     }
 
     /// A block of what the database does not have yet, if there is any.
@@ -68,14 +96,16 @@ impl Numbers {
         for kind in [&mut self.strings, &mut self.methods, &mut self.frames] {
             let rows = block.rows()?;
             let (numbers, rows) = (block.ascending(rows)?, block.ascending(rows)?);
-            numbers.into_iter().zip(rows).for_each(|(number, row)| kind.push(number as u32, row as u32));
+            for (number, row) in numbers.into_iter().zip(rows) {
+                push(kind, &mut self.count, number as u32, row as u32);
+            }
         }
         let rows = block.rows()?;
         let (numbers, nodes, stops) = (block.ascending(rows)?, block.ascending(rows)?, block.narrow(rows)?);
         for ((number, node), stop) in numbers.into_iter().zip(nodes).zip(stops) {
             // Rows of the other kinds may be looked up whatever they are; nodes are climbed.
             if node < dictionary.nodes.len() as u64 {
-                self.nodes.push(number as u32, (node as u32, stop));
+                self.set_node(number as u32, (node as u32, stop));
             }
         }
         self.set_stored();
@@ -92,7 +122,9 @@ impl Numbers {
             nodes: self.nodes.map(|&(node, stop)| {
                 (new.adopt_node(old, node, &mut nodes), new.adopt_string(old.string(stop)))
             }),
-            stack_frames: self.stack_frames,
+            count: self.count,
+            // The stacks of a new partition are looked through once more, so that old ones are not counted twice.
+            stack_frames: 0,
             stored: [0; 4],
         }
     }
@@ -102,15 +134,15 @@ impl Dictionary {
     /// Takes in definitions of a session.
     pub(in super::super) fn define_numbered(&mut self, entries: &Numbered, own: &mut Numbers) {
         for (number, text) in numbered::strings(entries) {
-            own.strings.push(number, self.adopt_string(text));
+            own.set_string(number, self.adopt_string(text));
         }
         for (number, method) in numbered::methods(entries) {
             let row = self.method_row(&method, own);
-            own.methods.push(number, row);
+            own.set_method(number, row);
         }
         for (number, frame) in numbered::frames(entries) {
             let row = self.frame_row(&frame, own);
-            own.frames.push(number, row);
+            own.set_frame(number, row);
         }
         for (number, parent, frame) in numbered::nodes(entries) {
             let node = match parent {
@@ -123,7 +155,7 @@ impl Dictionary {
                 }),
             };
             if let Some(node) = node {
-                own.nodes.push(number, node);
+                own.set_node(number, node);
             }
         }
     }
@@ -136,10 +168,13 @@ impl Dictionary {
         let strings = [class_name, name, signature, source_file].map(|row| self.string_id(row));
         let [a, b, c, d] = strings;
         let id = content_id(2, &[a, b, c, d, modifiers.into(), hidden.into()], &[]);
-        let next = self.methods.len() as u32;
-        let row = *self.method_of.entry(id).or_insert(next);
-        if row == next {
-            self.methods.push(MethodRow { id, class_name, name, signature, source_file, modifiers, hidden });
+        if let Some(&row) = self.method_of.get(&id) {
+            return row;
+        }
+        let row =
+            self.push_method(MethodRow { id, class_name, name, signature, source_file, modifiers, hidden });
+        if row != 0 {
+            self.method_of.insert(id, row);
         }
         row
     }
@@ -157,10 +192,12 @@ impl Dictionary {
         let symbol_id = self.string_id(symbol_id);
         let numbers = [kind as u64, method_id, u64::from(bci.cast_unsigned()), u64::from(line), symbol_id];
         let id = content_id(3, &numbers, &[]);
-        let next = self.frames.len() as u32;
-        let row = *self.frame_of.entry(id).or_insert(next);
-        if row == next {
-            self.frames.push(FrameRow { id, kind: kind as u8, method, bci, line, symbol });
+        if let Some(&row) = self.frame_of.get(&id) {
+            return row;
+        }
+        let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol });
+        if row != 0 {
+            self.frame_of.insert(id, row);
         }
         row
     }
@@ -191,18 +228,25 @@ impl Dictionary {
     }
 
     fn new_stack(&mut self, node: u32, stop: u32, own: &mut Numbers) -> u32 {
+        if self.is_full() {
+            return 0;
+        }
+        // What this session has used up is no matter of the others, hence not remembered with the stack.
+        if node != 0 && own.stack_frames >= MAX_STACK_FRAMES {
+            return 0;
+        }
         let mut depth = 0;
         let mut above = node;
-        while above != 0 && depth <= MAX_DEPTH && own.stack_frames < MAX_STACK_FRAMES {
+        while above != 0 && depth <= MAX_DEPTH {
             above = self.nodes[above as usize].parent;
             depth += 1;
-            own.stack_frames += 1;
         }
-        let is_too_much = above != 0;
+        own.stack_frames += u64::from(depth);
+        let is_too_deep = above != 0;
         // A stack of no frames is shown as the reason why it is empty.
         let leaf = if node == 0 { self.empty_stack(stop) } else { node };
-        let stack = if is_too_much { 0 } else { self.stacks.len() as u32 };
-        if !is_too_much {
+        let stack = if is_too_deep { 0 } else { self.stacks.len() as u32 };
+        if !is_too_deep {
             self.stacks.push(StackRow { id: 0, node: leaf, stop });
         }
         self.stack_at.insert((node, stop), stack);
@@ -241,7 +285,95 @@ impl Dictionary {
     }
 }
 
+fn push<T>(kind: &mut Runs<T>, count: &mut usize, number: u32, row: T) {
+    if *count < MOST_NUMBERS {
+        *count += usize::from(kind.push(number, row));
+    }
+}
+
 /// The row of a string; one that was never defined is shown as such, and number 0 is none.
 fn string_row(number: u32, own: &Numbers) -> u32 {
     if number == 0 { 0 } else { own.strings.get(number).copied().unwrap_or(UNKNOWN_STRING) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::v1::FrameKind;
+
+    use super::*;
+
+    /// A root, a frame below it, and one below that.
+    fn chain() -> Numbered {
+        Numbered {
+            first_string: 1,
+            string: vec!["root".into(), "leaf".into()],
+            first_frame: 1,
+            frame_kind: vec![FrameKind::Native.into(); 2],
+            frame_method: vec![0; 2],
+            frame_bci: vec![-1; 2],
+            frame_line: vec![0; 2],
+            frame_symbol: vec![1, 2],
+            first_node: 1,
+            node_parent: vec![0, 1, 1],
+            node_frame: vec![0, 1, 2],
+            ..Numbered::default()
+        }
+    }
+
+    #[test]
+    fn what_one_session_used_up_others_have() {
+        let mut dictionary = Dictionary::default();
+        let (mut spent, mut fresh) = (Numbers::default(), Numbers::default());
+        dictionary.define_numbered(&chain(), &mut spent);
+        dictionary.define_numbered(&chain(), &mut fresh);
+        spent.stack_frames = MAX_STACK_FRAMES;
+        assert_eq!(dictionary.stack_of_node(3, &mut spent), 0);
+        let stack = dictionary.stack_of_node(3, &mut fresh);
+        assert_ne!(stack, 0);
+        assert_eq!(fresh.stack_frames, 2);
+        assert_eq!(dictionary.stack_of_node(3, &mut spent), stack, "known already, so it costs nothing");
+    }
+
+    #[test]
+    fn a_full_dictionary_keeps_what_it_has_and_takes_nothing_new() {
+        let mut dictionary = Dictionary::default();
+        let mut first = Numbers::default();
+        dictionary.define_numbered(&chain(), &mut first);
+        let known = dictionary.stack_of_node(3, &mut first);
+        dictionary.limit = dictionary.bytes();
+        let (mark, memory) = (dictionary.mark(), dictionary.string_of.len());
+        let mut second = Numbers::default();
+        dictionary.define_numbered(&chain(), &mut second);
+        assert_eq!((dictionary.stack_of_node(3, &mut second), dictionary.refused()), (known, 0));
+        let other = Numbered {
+            string: vec!["root".into(), "invented".into(), "depth_limit".into()],
+            node_parent: vec![0, 1, 1, 0, 1],
+            node_frame: vec![0, 1, 2, 3, 1],
+            ..chain()
+        };
+        let mut third = Numbers::default();
+        dictionary.define_numbered(&other, &mut third);
+        assert_eq!(dictionary.stack_of_node(3, &mut third), 0);
+        assert_eq!(dictionary.stack_of_node(5, &mut third), 0, "its reason is not known");
+        assert!(dictionary.refused() >= 4, "{}", dictionary.refused());
+        assert_eq!((dictionary.mark(), dictionary.string_of.len()), (mark, memory));
+    }
+
+    #[test]
+    fn a_session_numbers_so_much_and_no_more() {
+        let mut numbers = Numbers { count: MOST_NUMBERS - 1, ..Numbers::default() };
+        Dictionary::default().define_numbered(&chain(), &mut numbers);
+        assert_eq!((numbers.strings.len(), numbers.frames.len(), numbers.nodes.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_new_partition_begins_to_count_anew() {
+        let mut old = Dictionary::default();
+        let mut numbers = Numbers::default();
+        old.define_numbered(&chain(), &mut numbers);
+        numbers.stack_frames = MAX_STACK_FRAMES;
+        let mut new = Dictionary::default();
+        let mut carried = numbers.renumbered(&mut new, &old);
+        assert_ne!(new.stack_of_node(3, &mut carried), 0);
+    }
 }

@@ -256,6 +256,7 @@ impl Partition {
         }
         head.open.clear();
         head.open_samples = 0;
+        head.open_definitions = 0;
         *persisted = mark;
         *fold += 1;
         *self.coverage.write() = coverage;
@@ -396,6 +397,14 @@ impl Partition {
             head.sessions.insert(id, carried);
         }
         Ok(())
+    }
+
+    /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one.
+    pub(super) fn close(&self) {
+        for session in self.head.write().sessions.values_mut() {
+            *session.numbers = Default::default();
+            session.private = None;
+        }
     }
 
     fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {

@@ -70,14 +70,22 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
     store.flush().expect("fold");
     upkeep::run(&store.shared, day_s + 86_400).expect("upkeep");
     assert_eq!(store.status().partitions, 2);
+    check_only_the_last_has_numbers(&store);
     let messages = [samples(&mut agent, 5, 86_400, 7)];
     append(&store, &agent, &messages).expect("stored");
     store.close().expect("fold");
     let store = open();
+    check_only_the_last_has_numbers(&store);
     let messages = [samples(&mut agent, 6, 86_410, 2)];
     append(&store, &agent, &messages).expect("stored");
     expect(&store, 86_400..90_000, &[("leaf", 9)]);
     store.views().last().expect("open").names(|_, sessions| assert_eq!(sessions[&1].unknown_samples, 0));
+}
+
+fn check_only_the_last_has_numbers(store: &Store) {
+    let partitions = store.shared.partitions.read();
+    let has_numbers = |partition: &Arc<Partition>| !partition.head.read().sessions[&1].numbers.is_empty();
+    assert_eq!(partitions.iter().map(has_numbers).collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]
@@ -98,6 +106,44 @@ fn sessions_with_other_numbers_share_stacks() {
             "one of them is the unknown one"
         );
     });
+}
+
+#[test]
+fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    let mut honest = Agent::new(1);
+    let messages =
+        [honest.hello(), define(&mut honest, entries(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
+    append(&store, &honest, &messages).expect("stored");
+    let limit = store.status().dictionary_bytes as usize + (64 << 10);
+    store.shared.current().expect("open").head.write().dictionary.limit = limit;
+    let mut liar = Agent::new(2);
+    let hello = liar.hello();
+    append(&store, &liar, &[hello]).expect("stored");
+    for round in 0..100 {
+        let names: Vec<String> = (0..50).map(|name| format!("invented {round} {name}")).collect();
+        let first = 1 + round * 51;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let definitions = define(&mut liar, entries(first, &names));
+        let messages = [definitions, samples(&mut liar, first + 50, 10, 1)];
+        append(&store, &liar, &messages).expect("stored");
+    }
+    let status = store.status();
+    assert!(status.dictionary_bytes < limit as u64 + 1024, "{status:?}");
+    assert!(status.dictionary_refused > 4000, "{status:?}");
+    // What is known goes on, and all CPU time is there.
+    let more = samples(&mut honest, 2, 20, 5);
+    append(&store, &honest, &[more]).expect("stored");
+    let whole: u64 = sums(&store, 0..60).values().sum();
+    assert_eq!((whole / INTERVAL_NS, sums(&store, 0..60)["leaf"] / INTERVAL_NS), (110, 10));
+    store.views()[0].names(|_, sessions| {
+        assert_eq!(sessions[&1].unknown_samples, 0);
+        assert!(sessions[&2].unknown_samples > 50, "{}", sessions[&2].unknown_samples);
+    });
+    store.close().expect("fold");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("a store that can be read");
+    assert_eq!(sums(&store, 0..60).values().sum::<u64>() / INTERVAL_NS, 110);
 }
 
 #[test]
@@ -139,6 +185,30 @@ fn hostile_numbers_are_unknown_and_cost_little() {
         assert_eq!((session.samples, session.unknown_samples), (14, 10));
         assert!(dictionary.stack_count() <= 3, "{}", dictionary.stack_count());
     });
+    store.close().expect("fold");
+    assert!(Store::open(store_directory.path(), Retention::default()).is_ok());
+}
+
+#[test]
+fn definitions_are_folded_before_they_are_too_much_for_a_block() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let hello = agent.hello();
+    append(&store, &agent, &[hello]).expect("stored");
+    let folds = store.status().folds;
+    // One name of a MiB, over and over under new numbers.
+    let name = "x".repeat(1 << 20);
+    for number in 1..=65 {
+        let definitions =
+            Numbered { first_string: number, string: vec![name.clone()], ..Numbered::default() };
+        let message = define(&mut agent, definitions);
+        append(&store, &agent, &[message]).expect("stored");
+    }
+    // The writer folds before it takes the next request.
+    let message = define(&mut agent, Numbered::default());
+    append(&store, &agent, &[message]).expect("stored");
+    assert_eq!(store.status().folds, folds + 1);
     store.close().expect("fold");
     assert!(Store::open(store_directory.path(), Retention::default()).is_ok());
 }
