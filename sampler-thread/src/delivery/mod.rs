@@ -125,7 +125,7 @@ impl Delivery {
 
     fn samples(&mut self, batch: &v1::SampleBatch) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.merged.is_empty() && self.held.is_empty() {
+        if self.window.room() && self.merged.is_empty() && self.held.is_passed() {
             return self.push(Body::Samples(batch.clone()));
         }
         let held = &self.held;
@@ -135,7 +135,7 @@ impl Delivery {
 
     fn dictionary(&mut self, dictionary: &Dictionary) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.held.is_empty() {
+        if self.window.room() && self.held.is_passed() {
             return self.push(Body::Dictionary(dictionary.clone()));
         }
         self.held.add(dictionary);
@@ -252,8 +252,9 @@ impl Sink for Delivery {
 }
 
 impl Held {
-    fn is_empty(&self) -> bool {
-        self.dictionaries.is_empty()
+    /// Whether what comes next may go out at once: until everything is sent again, it may name what was dropped.
+    fn is_passed(&self) -> bool {
+        self.dictionaries.is_empty() && !self.overflowed
     }
 
     fn add(&mut self, more: &Dictionary) {
