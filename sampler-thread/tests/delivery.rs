@@ -407,3 +407,35 @@ fn nothing_names_an_entry_that_was_dropped() {
     let merged_ns = merged_ns_of_known_nodes(&collector.received);
     assert!((30..140).contains(&merged_ns), "{merged_ns}");
 }
+
+#[test]
+fn a_collector_without_memory_learns_the_stack_of_what_was_given_up() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 4096);
+    let mut peer = collector.accept(1);
+    delivery.send(&entry(3, 0, 1)).expect("sent");
+    collector.take_until(
+        &mut peer,
+        true,
+        |body| matches!(body, Body::Dictionary(sent) if sent.encoded_len() > 0),
+    );
+    collector.take_until(&mut peer, true, |_| true);
+    wait_until_empty(&delivery);
+    delivery.send(&entry(4, 0, 8192)).expect("sent");
+    overflow(&mut delivery, 5);
+    drop(peer);
+    collector.received.clear();
+    let mut peer = collector.accept(1);
+    while delivery.delivery().expect("facts").connections < 2 {
+        std::thread::yield_now();
+    }
+    // It lost everything while too much is held and there is no room.
+    assert!(delivery.take_forgotten());
+    collector.take_until(&mut peer, true, |body| matches!(body, Body::Dictionary(_)));
+    wait_until_empty(&delivery);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    assert_eq!(collector.sums(), (100, 10));
+    assert!(merged_ns_of_known_nodes(&collector.received) > 0);
+}

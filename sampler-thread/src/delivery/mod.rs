@@ -227,8 +227,9 @@ impl Sink for Delivery {
         }
         let forgotten = self.window.take_forgotten();
         if forgotten {
+            // Kept whatever else was dropped: nothing refers to it but what stands for the rest, and nobody sends it again.
             let (dictionary, _) = reserved_stack(UNNAMED, "merged");
-            self.held.add(&dictionary);
+            self.held.dictionaries.insert(0, dictionary);
         }
         forgotten || dropped
     }
