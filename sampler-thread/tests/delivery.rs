@@ -10,7 +10,7 @@ use proto::framing::{FrameDecoder, encode_frame};
 use proto::rows::rows;
 use proto::v1::{
     Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Numbered, Reject,
-    SampleBatch, Statistics, ThreadAccount, agent_message::Body, collector_message,
+    SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body, collector_message,
 };
 use sampler_thread::batch::{Batch, Sample};
 use sampler_thread::delivery::{Delivery, Target};
@@ -438,4 +438,42 @@ fn a_collector_without_memory_learns_the_stack_of_what_was_given_up() {
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (100, 10));
     assert!(merged_ns_of_known_nodes(&collector.received) > 0);
+}
+
+#[test]
+fn virtual_threads_of_a_long_absence_are_not_held_without_bound() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1);
+    let thread = |id, kind: ThreadKind| Thread {
+        id,
+        name: "a virtual thread with a name of some length".to_owned(),
+        kind: kind.into(),
+        java_id: id.into(),
+        ..Thread::default()
+    };
+    // Two and a quarter hours of as many new ones as are let through, and a platform thread with each second of them.
+    let (seconds, a_second) = (8_000, 50);
+    for second in 0..seconds {
+        let first = 1 + second * (a_second + 1);
+        let mut threads: Vec<Thread> =
+            (first..first + a_second).map(|id| thread(id, ThreadKind::Virtual)).collect();
+        threads.push(thread(first + a_second, ThreadKind::Java));
+        delivery.send(&Body::Dictionary(Dictionary { threads, ..Dictionary::default() })).expect("held");
+        delivery.send(&sample_of(2)).expect("held");
+    }
+    let mut peer = collector.accept(1);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    let sent = |kind: ThreadKind| {
+        let threads = collector.received.values().filter_map(|body| match body {
+            Body::Dictionary(sent) => Some(&sent.threads),
+            _ => None,
+        });
+        threads.flatten().filter(move |thread| thread.kind == i32::from(kind)).map(Message::encoded_len)
+    };
+    let held: usize = sent(ThreadKind::Virtual).sum();
+    assert!((1 << 20..=8 << 20).contains(&held), "{held}");
+    assert_eq!(sent(ThreadKind::Java).count(), seconds as usize);
+    assert_eq!(collector.sums(), (u64::from(seconds) * 10, seconds.into()));
 }
