@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use prost::Message;
 use proto::framing::{FrameDecoder, encode_frame};
 use proto::rows::rows;
 use proto::v1::{
     Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Numbered, Reject,
-    SampleBatch, Statistics, ThreadAccount, agent_message::Body, collector_message,
+    SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body, collector_message,
 };
 use sampler_thread::batch::{Batch, Sample};
 use sampler_thread::delivery::{Delivery, Target};
@@ -311,4 +312,168 @@ fn an_unencrypted_network_is_noticed() {
     assert!(tcp("192.0.2.1:4170", false).is_unencrypted_network());
     assert!(!tcp("192.0.2.1:4170", true).is_unencrypted_network());
     assert!(!tcp("127.0.0.1:4170", false).is_unencrypted_network());
+}
+
+/// Node `node` below `parent`, with a string of that many bytes beside it.
+fn entry(node: u32, parent: u32, bytes: usize) -> Body {
+    let numbered = Numbered {
+        first_string: node,
+        string: vec!["s".repeat(bytes)],
+        first_node: node,
+        node_parent: vec![parent],
+        node_frame: vec![1],
+        ..Numbered::default()
+    };
+    Body::Dictionary(Dictionary { numbered: Some(numbered), ..Dictionary::default() })
+}
+
+fn sample_of(stack: u64) -> Body {
+    let mut batch = Batch::default();
+    batch.push(Sample { time_ns: 1, thread: 1, stack, cpu_ns: 10, flags: 0, count: 1 });
+    Body::Samples(batch.take().expect("filled"))
+}
+
+/// Sends more entries and samples of them than are held back; nodes from `first`, ten of a megabyte each and one below
+/// each other.
+fn overflow(delivery: &mut Delivery, first: u32) {
+    for node in first..first + 10 {
+        delivery.send(&entry(node, if node == first { 0 } else { node - 1 }, 1 << 20)).expect("held");
+        delivery.send(&sample_of(node.into())).expect("held");
+    }
+}
+
+fn wait_until_empty(delivery: &Delivery) {
+    while delivery.delivery().expect("facts").window_bytes > 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// Asserts that each node was told before it is named; CPU time of the stack that stands for all given up.
+fn merged_ns_of_known_nodes(received: &HashMap<u64, Body>) -> u64 {
+    let mut known = std::collections::HashSet::from([0]);
+    let mut merged_ns = 0;
+    let mut sequences: Vec<&u64> = received.keys().collect();
+    sequences.sort_unstable();
+    for sequence in sequences {
+        match &received[sequence] {
+            Body::Dictionary(Dictionary { numbered: Some(entries), .. }) => {
+                for (node, parent) in (entries.first_node..).zip(&entries.node_parent) {
+                    assert!(known.contains(&u64::from(*parent)), "message {sequence}: parent {parent}");
+                    known.insert(node.into());
+                }
+            }
+            Body::Samples(batch) => {
+                for row in rows(batch) {
+                    assert!(known.contains(&row.stack), "message {sequence}: stack {}", row.stack);
+                    merged_ns += if row.stack == 2 { row.cpu_ns } else { 0 };
+                }
+            }
+            _ => {}
+        }
+    }
+    merged_ns
+}
+
+#[test]
+fn nothing_names_an_entry_that_was_dropped() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 4096);
+    // The first fills the window.
+    delivery.send(&entry(3, 0, 8192)).expect("sent");
+    overflow(&mut delivery, 4);
+    let mut peer = collector.accept(1);
+    collector.take_until(
+        &mut peer,
+        true,
+        |body| matches!(body, Body::Dictionary(sent) if sent.encoded_len() > 8192),
+    );
+    wait_until_empty(&delivery);
+    // There is room: what was held goes out and fills the window again, so nothing is asked for yet.
+    delivery.send(&sample_of(13)).expect("sent");
+    assert!(!delivery.take_forgotten());
+    collector.take_until(&mut peer, true, is_samples);
+    wait_until_empty(&delivery);
+    // The rest of that flush, and another, still refer to what was dropped.
+    delivery.send(&entry(14, 13, 1)).expect("sent");
+    delivery.send(&sample_of(13)).expect("sent");
+    delivery.send(&sample_of(14)).expect("sent");
+    assert!(delivery.take_forgotten());
+    delivery.send(&entry(15, 0, 1)).expect("sent");
+    delivery.send(&sample_of(15)).expect("sent");
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    assert_eq!(collector.sums(), (140, 14));
+    let merged_ns = merged_ns_of_known_nodes(&collector.received);
+    assert!((30..140).contains(&merged_ns), "{merged_ns}");
+}
+
+#[test]
+fn a_collector_without_memory_learns_the_stack_of_what_was_given_up() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 4096);
+    let mut peer = collector.accept(1);
+    delivery.send(&entry(3, 0, 1)).expect("sent");
+    collector.take_until(
+        &mut peer,
+        true,
+        |body| matches!(body, Body::Dictionary(sent) if sent.encoded_len() > 0),
+    );
+    collector.take_until(&mut peer, true, |_| true);
+    wait_until_empty(&delivery);
+    delivery.send(&entry(4, 0, 8192)).expect("sent");
+    overflow(&mut delivery, 5);
+    drop(peer);
+    collector.received.clear();
+    let mut peer = collector.accept(1);
+    while delivery.delivery().expect("facts").connections < 2 {
+        std::thread::yield_now();
+    }
+    // It lost everything while too much is held and there is no room.
+    assert!(delivery.take_forgotten());
+    collector.take_until(&mut peer, true, |body| matches!(body, Body::Dictionary(_)));
+    wait_until_empty(&delivery);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    assert_eq!(collector.sums(), (100, 10));
+    assert!(merged_ns_of_known_nodes(&collector.received) > 0);
+}
+
+#[test]
+fn virtual_threads_of_a_long_absence_are_not_held_without_bound() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1);
+    let thread = |id, kind: ThreadKind| Thread {
+        id,
+        name: "a virtual thread with a name of some length".to_owned(),
+        kind: kind.into(),
+        java_id: id.into(),
+        ..Thread::default()
+    };
+    // Two and a quarter hours of as many new ones as are let through, and a platform thread with each second of them.
+    let (seconds, a_second) = (8_000, 50);
+    for second in 0..seconds {
+        let first = 1 + second * (a_second + 1);
+        let mut threads: Vec<Thread> =
+            (first..first + a_second).map(|id| thread(id, ThreadKind::Virtual)).collect();
+        threads.push(thread(first + a_second, ThreadKind::Java));
+        delivery.send(&Body::Dictionary(Dictionary { threads, ..Dictionary::default() })).expect("held");
+        delivery.send(&sample_of(2)).expect("held");
+    }
+    let mut peer = collector.accept(1);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    let sent = |kind: ThreadKind| {
+        let threads = collector.received.values().filter_map(|body| match body {
+            Body::Dictionary(sent) => Some(&sent.threads),
+            _ => None,
+        });
+        threads.flatten().filter(move |thread| thread.kind == i32::from(kind)).map(Message::encoded_len)
+    };
+    let held: usize = sent(ThreadKind::Virtual).sum();
+    assert!((1 << 20..=8 << 20).contains(&held), "{held}");
+    assert_eq!(sent(ThreadKind::Java).count(), seconds as usize);
+    assert_eq!(collector.sums(), (u64::from(seconds) * 10, seconds.into()));
 }

@@ -7,6 +7,9 @@
 //! dictionary entries held back, until there is room again.
 //! Invariant: what leaves for the collector names nothing whose dictionary entry does not precede it, and its CPU time
 //! adds up to that of all samples.
+//! Exceptions: a virtual thread whose entry was dropped for lack of room has no name if it is not sampled again. And not
+//! bounded is what is held for each thread while there is no room: entry and account of a platform thread, and a merged
+//! row for any that was sampled.
 
 mod link;
 mod merge;
@@ -22,7 +25,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use proto::statistics::carry_over;
-use proto::v1::{self, Dictionary, Statistics, ThreadAccount, agent_message::Body};
+use proto::v1::{self, Dictionary, Statistics, ThreadAccount, ThreadKind, agent_message::Body};
 use rustc_hash::FxHasher;
 
 use self::merge::Merged;
@@ -125,7 +128,7 @@ impl Delivery {
 
     fn samples(&mut self, batch: &v1::SampleBatch) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.merged.is_empty() && self.held.is_empty() {
+        if self.window.room() && self.merged.is_empty() && self.held.is_passed() {
             return self.push(Body::Samples(batch.clone()));
         }
         let held = &self.held;
@@ -135,7 +138,7 @@ impl Delivery {
 
     fn dictionary(&mut self, dictionary: &Dictionary) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.held.is_empty() {
+        if self.window.room() && self.held.is_passed() {
             return self.push(Body::Dictionary(dictionary.clone()));
         }
         self.held.add(dictionary);
@@ -227,8 +230,9 @@ impl Sink for Delivery {
         }
         let forgotten = self.window.take_forgotten();
         if forgotten {
+            // Kept whatever else was dropped: nothing refers to it but what stands for the rest, and nobody sends it again.
             let (dictionary, _) = reserved_stack(UNNAMED, "merged");
-            self.held.add(&dictionary);
+            self.held.dictionaries.insert(0, dictionary);
         }
         forgotten || dropped
     }
@@ -252,8 +256,9 @@ impl Sink for Delivery {
 }
 
 impl Held {
-    fn is_empty(&self) -> bool {
-        self.dictionaries.is_empty()
+    /// Whether what comes next may go out at once: until everything is sent again, it may name what was dropped.
+    fn is_passed(&self) -> bool {
+        self.dictionaries.is_empty() && !self.overflowed
     }
 
     fn add(&mut self, more: &Dictionary) {
@@ -262,14 +267,14 @@ impl Held {
             self.overflowed = true;
         }
         if self.overflowed {
-            // Until everything is sent again, a later entry may refer to one that was dropped. Threads are few and
-            // always kept: an account without a name helps nobody.
+            // Until everything is sent again, a later entry may refer to one that was dropped. Virtual threads come by the
+            // thousand, and those still met are sent again; the others are kept: an account without a name helps nobody.
+            more.threads.retain(|thread| thread.kind != i32::from(ThreadKind::Virtual));
             if let Some(entries) = more.numbered.take().filter(|entries| !entries.node_frame.is_empty()) {
                 self.dropped_from.get_or_insert(entries.first_node.into());
             }
-        } else {
-            self.bytes += prost::Message::encoded_len(&more);
         }
+        self.bytes += prost::Message::encoded_len(&more);
         // Numbers follow each other, so this is one message unless entries were dropped in between.
         let apart = match self.dictionaries.last_mut() {
             Some(last) => append(last, more),
