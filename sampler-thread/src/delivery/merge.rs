@@ -2,7 +2,7 @@
 //!
 //! Problem: a collector that is away for an hour must cost the agent bounded memory, and no CPU time.
 //! Approach: rows are keyed by the time rounded to a resolution that doubles whenever there are too many; when an hour
-//! is not coarse enough, stacks are given up and the thread alone is kept.
+//! is not coarse enough, stacks are given up and the thread alone is kept: one row for each that was ever sampled.
 //! Invariant: the sum of CPU time and of counts that went in comes out.
 
 use std::hash::BuildHasherDefault;
@@ -43,6 +43,8 @@ type Rows = std::collections::HashMap<Key, Row, BuildHasherDefault<FxHasher>>;
 pub struct Merged {
     rows: Rows,
     max_rows: usize,
+    /// Rows beyond which they are folded: `max_rows`, more where folding was of no use.
+    fold_beyond: usize,
     resolution_ns: u64,
     /// Stack of rows whose own one was given up.
     unnamed: u64,
@@ -61,6 +63,7 @@ impl Merged {
         Self {
             rows: Rows::default(),
             max_rows,
+            fold_beyond: max_rows,
             resolution_ns: FINEST_NS,
             unnamed,
             unnamed_ns: 0,
@@ -101,7 +104,7 @@ impl Merged {
             let row = Row { last_ns: sample.time_ns, cpu_ns: sample.cpu_ns, count };
             let key = Key { bucket: 0, thread: sample.thread, stack, flags: sample.flags };
             insert(&mut self.rows, key, row, self.resolution_ns);
-            while self.rows.len() > self.max_rows && self.coarsen() {}
+            while self.rows.len() > self.fold_beyond && self.coarsen() {}
         }
         self.coarsest_ns = self.coarsest_ns.max(self.resolution_ns);
     }
@@ -120,6 +123,12 @@ impl Merged {
             }
             insert(&mut self.rows, key, row, self.resolution_ns);
         }
+        if give_up_stacks {
+            // A fold visits every row. Where threads alone are half of what is kept, the next one waits until there are
+            // twice as many.
+            let left = self.rows.len();
+            self.fold_beyond = if left > self.max_rows / 2 { left.saturating_mul(2) } else { self.max_rows };
+        }
         !give_up_stacks || self.rows.len() < before
     }
 
@@ -133,6 +142,7 @@ impl Merged {
             more = room(message(rows.by_ref().take(ROWS_PER_MESSAGE)));
         }
         self.rows.extend(rows);
+        self.fold_beyond = self.max_rows;
         if self.rows.is_empty() {
             self.resolution_ns = FINEST_NS;
         }
@@ -221,6 +231,16 @@ mod tests {
         assert!(merged.unnamed_ns() > 0);
         let out = all(&mut merged);
         assert_eq!(sums(&out), (50_000, 5000));
+    }
+
+    #[test]
+    fn more_threads_than_rows_are_not_folded_for_each() {
+        let mut merged = Merged::with_rows(UNNAMED, 100);
+        merged.add(&batch((0..5000).map(|n| (n, 1 + n as u32, n))), |_| true);
+        assert_eq!(merged.rows.len(), 5000);
+        assert!(merged.fold_beyond >= 5000, "folded for every row beyond {}", merged.fold_beyond);
+        assert_eq!(sums(&all(&mut merged)), (50_000, 5000));
+        assert_eq!(merged.fold_beyond, 100);
     }
 
     #[test]
