@@ -19,21 +19,35 @@ use queue::{
     Capacity, Fault, ReadySet, Request, RingEnds, RingStorage, SlabClass, SnapshotHandle, SnapshotPool,
     ThreadQueue, with_fault,
 };
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `model` intact, then once for each of `faults`, which must make it fail.
+/// Runs `model` intact, then once for each of `faults`, which must make it fail, and says how many interleavings that took.
 fn check(model: fn(), faults: &[Fault]) {
-    explore(model);
+    let explored = std::sync::Arc::new(AtomicU64::new(0));
+    explore(model, &explored);
+    let intact = explored.swap(0, Ordering::Relaxed);
+    assert!(intact > 1, "nothing but one interleaving was explored");
+    let mut found = Vec::new();
     for &fault in faults {
-        let outcome = catch_unwind(AssertUnwindSafe(|| with_fault(fault, || explore(model))));
+        let outcome = catch_unwind(AssertUnwindSafe(|| with_fault(fault, || explore(model, &explored))));
         assert!(outcome.is_err(), "loom accepts the model without {fault:?}");
+        found.push(format!("without {fault:?} it fails in number {}", explored.swap(0, Ordering::Relaxed)));
     }
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    // Straight to the file descriptor: the test runner hides what a passing test prints.
+    let _ = writeln!(std::io::stderr(), "{name}: holds in {intact} interleavings; {}", found.join(", "));
 }
 
-fn explore(model: fn()) {
+fn explore(model: fn(), explored: &std::sync::Arc<AtomicU64>) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(2);
-    builder.check(model);
+    let explored = std::sync::Arc::clone(explored);
+    builder.check(move || {
+        explored.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
 }
 
 fn ring() -> RingEnds {
@@ -501,14 +515,16 @@ fn a_stale_handle_is_refused_while_the_slab_is_used_again() {
         let shared = Shadowed::new(1);
         let stale = shared.fill(1).expect("nobody else acquires");
         assert_eq!(shared.read(stale), Some(1));
-        let writer = {
+        let holder = {
             let shared = shared.clone();
-            thread::spawn(move || shared.fill(2).expect("nobody else acquires"))
+            // No exchange of the stale holder may meet the writer's plain stores.
+            thread::spawn(move || {
+                assert_eq!(shared.read(stale), None);
+                assert!(!shared.pool.release(stale));
+            })
         };
-        // No exchange of the stale holder may meet the writer's plain stores.
-        assert_eq!(shared.read(stale), None);
-        assert!(!shared.pool.release(stale));
-        let handle = writer.join().unwrap();
+        let handle = shared.fill(2).expect("nobody else acquires");
+        holder.join().unwrap();
         assert_eq!(shared.read(stale), None);
         assert_eq!(shared.read(handle), Some(2));
         assert_eq!(shared.pool.stats().in_use(), 0);

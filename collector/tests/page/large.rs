@@ -1,4 +1,7 @@
 //! A profile of 100,000 nodes: drawn within a second, and smooth under the hands.
+//!
+//! What is drawn is counted in every run. Times depend on what else the machine does: they are printed, and held against
+//! their limits where `TICKWALK_TIMED=1` asks for it (`design/page.md`).
 
 use collector::query::question::answer;
 use serde_json::Value;
@@ -60,8 +63,8 @@ fn a_hundred_thousand_nodes_are_smooth() {
     );
     page.picture("large");
     println!("{sent} nodes: first paint {painted:.0} ms, graph drawn {shown:.0} ms, {bytes} bytes sent");
-    // The aim is a second; a test that shares its cores allows more.
-    assert!(painted < 1000.0 && shown < 3000.0, "first paint {painted} ms, graph {shown} ms");
+    let is_timed = std::env::var_os("TICKWALK_TIMED").is_some_and(|value| value == "1");
+    assert!(!is_timed || painted < 1000.0 && shown < 1000.0, "first paint {painted} ms, graph {shown} ms");
     // However many nodes there are, no more boxes than pixels are laid out.
     let most = page.number("graph.width * graph.ratio");
     let widest = "Math.max(...graph.rows.map((row) => row.length))";
@@ -81,7 +84,7 @@ fn a_hundred_thousand_nodes_are_smooth() {
         page.value("globalThis.search = document.querySelector('#content input[type=search]'); undefined");
         let (median, largest) = time(&page, action);
         println!("{what}: median {median:.1} ms, largest {largest:.1} ms");
-        assert!(median < limit, "{what}: median {median} ms, at most {limit}");
+        assert!(!is_timed || median < limit, "{what}: median {median} ms, at most {limit}");
         assert!(page.number(widest) <= most, "{what}");
     }
     let complaints = page.complaints(&served.origin);
