@@ -19,6 +19,7 @@ pub mod binaries;
 pub mod collector;
 mod jdk;
 mod native_library;
+mod numbered;
 mod process;
 pub mod python;
 mod recording;
@@ -30,11 +31,12 @@ mod workload;
 
 pub use jdk::{Jdk, on_jdk};
 pub use native_library::native_library;
+pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
 pub use recording::{Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
-pub use tolerance::{INTERVAL_NS, binomial_tolerance};
+pub use tolerance::{INTERVAL_NS, binomial_tolerance, turns_tolerance_ns};
 pub use truth::Truth;
 pub use workload::javac;
 

@@ -1,49 +1,15 @@
 //! Classes that are unloaded and replaced at the same addresses all the time: a name is right or `[unloaded]`.
 
-use java_tests::{Jdk, Run, Stack, Workload, on_every_jdk, on_jdks};
-
-/// CPU time on the threads of generations, in nanoseconds.
-#[derive(Debug, Default)]
-struct Seen {
-    all: u64,
-    named: u64,
-    unloaded: u64,
-    wrong: Vec<Stack>,
-}
-
-/// The generation that a frame names, and whether class and method agree about it.
-fn generation(frame: &str) -> Option<(u32, bool)> {
-    let (number, method) = frame.strip_prefix("Gen")?.split_at_checked(5)?;
-    let method = method.strip_prefix('.')?;
-    let agrees = ["work", "spin"].map(|name| format!("{name}{number}")).iter().any(|name| name == method)
-        || ["run", "<init>"].contains(&method);
-    Some((number.parse().ok()?, agrees))
-}
+use java_tests::{Jdk, NumberedClasses, Run, Workload, on_every_jdk, on_jdks};
 
 /// Each generation has a thread of its own, so a frame of another generation was not alive at the sample's time, or
 /// ran elsewhere; but for its constructor, which the main thread runs.
-fn examine(run: &Run) -> Seen {
-    let mut seen = Seen::default();
-    for stack in run.stacks_by_thread().all {
-        let (thread, frames) = stack.frames.split_first().expect("a thread");
-        let owner: Option<u32> = thread.strip_prefix("gen-").and_then(|number| number.parse().ok());
-        let constructs = |frame: &&String| thread == "main" && frame.ends_with(".<init>");
-        let found: Vec<_> =
-            frames.iter().filter(|frame| !constructs(frame)).filter_map(|frame| generation(frame)).collect();
-        let is_wrong = found.iter().any(|(number, agrees)| !agrees || Some(*number) != owner);
-        if owner.is_some() {
-            seen.all += stack.ns;
-            seen.named += if found.is_empty() { 0 } else { stack.ns };
-            seen.unloaded += if stack.has("[unloaded]") { stack.ns } else { 0 };
-        }
-        if is_wrong {
-            seen.wrong.push(stack);
-        }
-    }
-    seen
+fn examine(run: &Run) -> NumberedClasses {
+    let constructs = |thread: &str, frame: &str| thread == "main" && frame.ends_with(".<init>");
+    NumberedClasses::of(run.stacks_by_thread().all, ("Gen", "gen-"), constructs, |_| false)
 }
 
-fn churn(jdk: &Jdk, options: &[&str], record_options: &[&str]) -> (Run, Seen) {
+fn churn(jdk: &Jdk, options: &[&str], record_options: &[&str]) -> (Run, NumberedClasses) {
     let mut workload = Workload::new("ClassChurn").argument(2).argument(12).argument(3);
     for option in options {
         workload = workload.jvm(option);
@@ -69,14 +35,9 @@ fn pauses_wait(jdk: &Jdk, option: &str) -> Run {
     let unloading = &run.summary().unloading;
     assert!(unloading.pause_added_ns.count > 0, "no collection was seen");
     assert!(unloading.pause_added_ns.cut_short <= unloading.pause_added_ns.count / 20, "{unloading:?}");
-    assert!(share(seen.unloaded, &seen) <= 0.02, "{} unloaded: {unloading:?}", share(seen.unloaded, &seen));
-    assert!(share(seen.named, &seen) >= 0.95, "{seen:?}");
+    assert!(seen.share(seen.unloaded) <= 0.02, "{} unloaded: {unloading:?}", seen.share(seen.unloaded));
+    assert!(seen.share(seen.named) >= 0.95, "{seen:?}");
     run
-}
-
-/// Share of `part`, 0 to 1.
-fn share(part: u64, seen: &Seen) -> f64 {
-    part as f64 / seen.all as f64
 }
 
 on_every_jdk! {
@@ -103,7 +64,7 @@ on_jdks! {
     /// Unloads concurrently: no pause protects anything.
     fn zgc(jdk) {
         let (_, seen) = churn(jdk, &["-XX:+UseZGC"], &[]);
-        assert!(share(seen.named, &seen) >= 0.70, "{seen:?}");
+        assert!(seen.share(seen.named) >= 0.70, "{seen:?}");
     }
 }
 

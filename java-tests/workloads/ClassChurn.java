@@ -35,23 +35,6 @@ public final class ClassChurn {
         }
     }
 
-    /** The template with its number replaced; both have five digits, so nothing else changes. */
-    private static byte[] generation(byte[] template, int number) {
-        byte[] digits = String.format("%05d", number).getBytes();
-        byte[] bytes = template.clone();
-        for (int i = 0; i + 5 <= bytes.length; i++) {
-            boolean zeros = true;
-            for (int k = 0; k < 5; k++) {
-                zeros &= bytes[i + k] == '0';
-            }
-            if (zeros) {
-                System.arraycopy(digits, 0, bytes, i, 5);
-                i += 4;
-            }
-        }
-        return bytes;
-    }
-
     private static Class<?> define(byte[] bytes, boolean hidden) throws Exception {
         if (!hidden) {
             return new Loader().define(bytes);
@@ -73,7 +56,7 @@ public final class ClassChurn {
     }
 
     private static Thread start(byte[] template, int number, long nanos) throws Exception {
-        Class<?> generation = define(generation(template, number), number % 2 == 1);
+        Class<?> generation = define(Numbered.of(template, number), number % 2 == 1);
         Constructor<?> constructor = generation.getDeclaredConstructor(long.class);
         constructor.setAccessible(true);
         Runnable work = (Runnable) constructor.newInstance(nanos);

@@ -56,23 +56,6 @@ public final class Redefined {
         Files.delete(jar);
     }
 
-    /** The template with its number replaced; both have five digits, so nothing else changes. */
-    private static byte[] numbered(byte[] template, int number) {
-        byte[] digits = String.format("%05d", number).getBytes();
-        byte[] bytes = template.clone();
-        for (int i = 0; i + 5 <= bytes.length; i++) {
-            boolean zeros = true;
-            for (int k = 0; k < 5; k++) {
-                zeros &= bytes[i + k] == '0';
-            }
-            if (zeros) {
-                System.arraycopy(digits, 0, bytes, i, 5);
-                i += 4;
-            }
-        }
-        return bytes;
-    }
-
     public static void main(String[] arguments) throws Exception {
         long budget = ThreadCpu.budget(arguments, 4);
         long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
@@ -86,7 +69,7 @@ public final class Redefined {
         byte[][] bytes = new byte[count][];
         Class<?>[] classes = new Class<?>[count];
         for (int number = 0; number < count; number++) {
-            bytes[number] = numbered(template, number + 1);
+            bytes[number] = Numbered.of(template, number + 1);
             classes[number] = MethodHandles.lookup().defineClass(bytes[number]);
         }
         long rounds = budget / nanos;

@@ -1,55 +1,72 @@
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongSupplier;
 import java.util.zip.Deflater;
 
 /**
  * Virtual threads (JDK 21 and newer) with known shares of work, each in a method of its own: two with names (3 : 1),
  * one without, one that burns in native code, and many short ones that follow each other on the same carriers. All
- * let go of their carrier again and again. Reflection keeps the source at Java 11.
+ * let go of their carrier after each turn. What a turn burnt is read from the carrier's clock, of which nobody else
+ * has a part meanwhile. Reflection keeps the source at Java 11.
  *
  * <p>Arguments: seconds of CPU time of the smallest share.
+ *
+ * <p>Needs {@code --add-opens=java.management/sun.management=ALL-UNNAMED}: the public way to that clock is closed to
+ * virtual threads.
  */
 public final class VirtualIdentity {
-    private static final int ROUNDS = 40;
+    private static final int TURNS = 10;
     private static final int SHORT_THREADS = 40;
+    /** Longer than a sampling interval and a tick, so that each is met. */
+    private static final long SHORT_NANOS = 16_000_000L;
+
+    private static final Method CLOCK = clock();
 
     static volatile long sink;
 
-    private final long microseconds;
+    private final long turn;
 
-    private VirtualIdentity(long microseconds) {
-        this.microseconds = microseconds;
+    private VirtualIdentity(long nanos) {
+        this.turn = nanos / TURNS;
     }
 
-    private void heavy() {
-        for (int round = 0; round < 3 * ROUNDS; round++) {
-            burn(microseconds / ROUNDS);
+    private long heavy() {
+        long burnt = 0;
+        for (int i = 0; i < 3 * TURNS; i++) {
+            burnt += burn(turn);
             Thread.yield();
         }
+        return burnt;
     }
 
-    private void light() {
-        for (int round = 0; round < ROUNDS; round++) {
-            burn(microseconds / ROUNDS);
+    private long light() {
+        long burnt = 0;
+        for (int i = 0; i < TURNS; i++) {
+            burnt += burn(turn);
             Thread.yield();
         }
+        return burnt;
     }
 
-    private void unnamed() {
-        for (int round = 0; round < ROUNDS; round++) {
-            burn(microseconds / ROUNDS);
+    private long unnamed() {
+        long burnt = 0;
+        for (int i = 0; i < TURNS; i++) {
+            burnt += burn(turn);
             Thread.yield();
         }
+        return burnt;
     }
 
-    private void brief() {
-        burn(microseconds / SHORT_THREADS);
+    private long brief() {
+        return burn(SHORT_NANOS);
     }
 
     /** Native code for most of the time: the heap must not be looked at, which is where the name is. */
-    private void pack() {
-        burn(microseconds / 5);
-        byte[] input = new byte[1 << 20];
+    private long pack() {
+        long burnt = burn(turn);
+        Thread.yield();
+        byte[] input = new byte[1 << 18];
         byte[] output = new byte[input.length];
         long seed = 1;
         for (int i = 0; i < input.length; i++) {
@@ -57,22 +74,32 @@ public final class VirtualIdentity {
             input[i] = (byte) (seed >>> 60);
         }
         Deflater deflater = new Deflater();
-        for (int round = 0; round < Math.max(1, microseconds / 50_000); round++) {
-            deflater.reset();
-            deflater.setInput(input);
-            deflater.finish();
-            sink += deflater.deflate(output);
+        for (int i = 1; i < TURNS; i++) {
+            long start = nanos();
+            do {
+                deflater.reset();
+                deflater.setInput(input);
+                deflater.finish();
+                sink += deflater.deflate(output);
+            } while (nanos() - start < turn);
+            burnt += nanos() - start;
             Thread.yield();
         }
         deflater.end();
+        return burnt;
     }
 
-    private static void burn(long rounds) {
-        long x = rounds;
-        for (long round = 0; round < rounds; round++) {
-            x = step(x);
-        }
+    /** Burns that much of the carrier's CPU time and returns how much it was. */
+    private static long burn(long nanos) {
+        long start = nanos();
+        long x = start;
+        do {
+            for (int i = 0; i < 100; i++) {
+                x = step(x);
+            }
+        } while (nanos() - start < nanos);
         sink += x;
+        return nanos() - start;
     }
 
     /** About a microsecond. */
@@ -84,6 +111,26 @@ public final class VirtualIdentity {
         return x;
     }
 
+    private static Method clock() {
+        try {
+            Class<?> type = Class.forName("sun.management.ThreadImpl");
+            Method method = type.getDeclaredMethod("getThreadTotalCpuTime0", long.class);
+            method.setAccessible(true);
+            return method;
+        } catch (ReflectiveOperationException exception) {
+            throw new IllegalStateException(exception);
+        }
+    }
+
+    /** CPU time of the calling thread, or of what carries it. */
+    private static long nanos() {
+        try {
+            return (long) CLOCK.invoke(null, 0L);
+        } catch (ReflectiveOperationException exception) {
+            throw new IllegalStateException(exception);
+        }
+    }
+
     private static Thread virtual(String name, Runnable task) throws ReflectiveOperationException {
         Object builder = Thread.class.getMethod("ofVirtual").invoke(null);
         Class<?> type = Class.forName("java.lang.Thread$Builder");
@@ -93,20 +140,28 @@ public final class VirtualIdentity {
         return (Thread) type.getMethod("unstarted", Runnable.class).invoke(builder, task);
     }
 
+    /** A thread that says what it burnt. */
+    private static Thread virtual(String name, String method, LongSupplier task) throws ReflectiveOperationException {
+        return virtual(name, () -> {
+            long burnt = task.getAsLong();
+            Thread self = Thread.currentThread();
+            ThreadCpu.truth("method=VirtualIdentity." + method + " java_id=" + self.getId() + " cpu_ns=" + burnt);
+        });
+    }
+
     public static void main(String[] arguments) throws Exception {
-        VirtualIdentity work = new VirtualIdentity(ThreadCpu.budget(arguments, 1) / 1000);
-        // Compiled before it counts, so that equal work takes equal time.
-        burn(20_000);
+        VirtualIdentity work = new VirtualIdentity(ThreadCpu.budget(arguments, 1));
         List<Thread> threads = new ArrayList<>();
         try {
-            threads.add(virtual("heavy-\u65e5\u672c", work::heavy));
-            threads.add(virtual("light", work::light));
-            threads.add(virtual(null, work::unnamed));
-            threads.add(virtual("pack", work::pack));
+            threads.add(virtual("heavy-\u65e5\u672c", "heavy", work::heavy));
+            threads.add(virtual("light", "light", work::light));
+            threads.add(virtual(null, "unnamed", work::unnamed));
+            threads.add(virtual("pack", "pack", work::pack));
         } catch (NoSuchMethodException exception) {
             System.err.println("VirtualIdentity needs JDK 21 or newer");
             System.exit(3);
         }
+        int first = threads.size();
         for (int i = 0; i < SHORT_THREADS; i++) {
             threads.add(virtual("brief-" + i, work::brief));
         }
@@ -114,10 +169,6 @@ public final class VirtualIdentity {
         for (Thread thread : threads) {
             thread.join();
         }
-        String[] methods = {"heavy", "light", "unnamed", "pack"};
-        for (int i = 0; i < methods.length; i++) {
-            ThreadCpu.truth("method=VirtualIdentity." + methods[i] + " java_id=" + threads.get(i).getId());
-        }
-        ThreadCpu.truth("method=VirtualIdentity.brief java_id=" + threads.get(methods.length).getId());
+        ThreadCpu.truth("method=VirtualIdentity.brief java_id=" + threads.get(first).getId());
     }
 }

@@ -97,7 +97,7 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     unbounded: Vec<UnboundedStack>,
     virtual_threads: VirtualThreads,
     due: StatisticsDue,
-    /// When timers pass on next in the middle of a long drain.
+    /// When timers pass on next.
     next_rotation: Instant,
     /// Losses by cause as they were sent last.
     sent_lost: Vec<v1::Lost>,
@@ -191,13 +191,13 @@ impl<H: Host, M: Memory> Worker<H, M> {
             }
             if now >= next_discover {
                 self.host.discover();
-                self.host.rotate_timers();
                 if !is_paused {
                     self.host.retune_timers();
                 }
                 self.resolver.refresh();
                 next_discover = now + DISCOVER_PERIOD;
             }
+            self.rotate_timers(now);
             self.retire_ended();
             if now >= next_statistics {
                 self.intake.work_begins();
@@ -273,6 +273,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// What cannot wait for the end of a long drain: full queues, and threads that wait for their turn with a timer.
     fn keep_up(&mut self, now: Instant) {
         self.intake.collect();
+        self.rotate_timers(now);
+    }
+
+    /// Passes timers on where their turns are over, in and between drains.
+    fn rotate_timers(&mut self, now: Instant) {
         if now >= self.next_rotation {
             self.host.rotate_timers();
             self.next_rotation = now + DISCOVER_PERIOD;

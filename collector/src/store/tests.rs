@@ -393,17 +393,22 @@ fn an_agent_cannot_rename_what_another_one_sent() {
     assert_eq!(stops[&2], "unreadable");
 }
 
-#[test]
-fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
-    let directory = tempfile::tempdir().expect("temporary directory");
-    let store = Store::open(directory.path(), Retention::default()).expect("new store");
-    for (session, wall_clock_ns) in [(1, 0), (2, DAY_NS)] {
+/// A minute of samples of each session whose clock says so at its start.
+fn a_minute_each(store: &Store, sessions: &[(u64, u64)]) {
+    for &(session, wall_clock_ns) in sessions {
         let mut agent = Agent::new(session);
         agent.hello.wall_clock_ns = wall_clock_ns;
         let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
         let samples = agent.samples(stack, 0, 60);
-        append(&store, &agent, &[hello, definitions, samples]).expect("stored");
+        append(store, &agent, &[hello, definitions, samples]).expect("stored");
     }
+}
+
+#[test]
+fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    a_minute_each(&store, &[(1, 0), (2, DAY_NS)]);
     store.flush().expect("fold");
     let partition = store.shared.current().expect("open");
     assert_eq!(partition.roll(Level::Hour, DAY_NS / NS + 3600), Ok(2), "not the half million hours between");
@@ -415,13 +420,7 @@ fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
 fn clocks_at_the_end_of_time_hide_nothing() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
-    for (session, wall_clock_ns) in [(1, u64::MAX - 120 * NS), (2, DAY_NS), (3, u64::MAX)] {
-        let mut agent = Agent::new(session);
-        agent.hello.wall_clock_ns = wall_clock_ns;
-        let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
-        let samples = agent.samples(stack, 0, 60);
-        append(&store, &agent, &[hello, definitions, samples]).expect("stored");
-    }
+    a_minute_each(&store, &[(1, u64::MAX - 120 * NS), (2, DAY_NS), (3, u64::MAX)]);
     store.flush().expect("fold");
     expect(&store, 0..3600, &[("leaf", 60)]);
     let view = store.views().remove(0);
