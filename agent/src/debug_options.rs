@@ -5,6 +5,7 @@
 //! Approach: one option that says what it is for; `design/0004-queue-sizes.md` describes it.
 //! Invariant: without `debug=` nothing here has an effect.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use queue::{Capacity, SizeRange};
@@ -12,8 +13,8 @@ use sampler_thread::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 
 /// What values look like, for the message to the user.
-pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, retune:50ms, stops, \
-                        walk-times, shift:N or broken-layout";
+pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
+                        stops, walk-times, shift:N or broken-layout";
 
 /// What experiments hold still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct DebugOptions {
     pub queues: SizeRange,
     /// When the sampler drains.
     pub pace: PaceTuning,
+    /// So many stack copies of each size and no more.
+    pub slabs: Option<NonZeroUsize>,
     /// How often the timers' period changes for no reason.
     pub retune: Option<Duration>,
     /// What the sampler does with each walk besides its sample.
@@ -34,7 +37,7 @@ impl Default for DebugOptions {
     fn default() -> Self {
         let queues = SizeRange { start: Capacity::Entries16, most: Capacity::Entries2048 };
         let (pace, probe) = (PaceTuning::default(), Probe::default());
-        Self { queues, pace, retune: None, probe, broken_layout: false }
+        Self { queues, pace, slabs: None, retune: None, probe, broken_layout: false }
     }
 }
 
@@ -48,6 +51,7 @@ impl DebugOptions {
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
             "stall" => self.pace.stall = Some(time()?),
+            "slabs" => self.slabs = Some(value.parse().ok().filter(|slabs| *slabs <= MAX_SLABS)?),
             "retune" => self.retune = Some(time()?),
             "shift" => self.probe.shifted_walks = value.parse().ok()?,
             "stops" if value.is_empty() => self.probe.stops = true,
@@ -59,6 +63,8 @@ impl DebugOptions {
     }
 }
 
+/// More of each size would not fit into what they are numbered with.
+const MAX_SLABS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 const MIN_TIME: Duration = Duration::from_millis(1);
 const MAX_TIME: Duration = Duration::from_secs(60);
 
@@ -97,6 +103,7 @@ mod tests {
         assert_eq!(queues("queue:16..2048/fixed"), Some((16, 16)));
         assert_eq!(set("drain:5ms").and_then(|options| options.pace.period), Some(Duration::from_millis(5)));
         assert_eq!(set("stall:5ms").and_then(|options| options.pace.stall), Some(Duration::from_millis(5)));
+        assert_eq!(set("slabs:3").and_then(|options| options.slabs), NonZeroUsize::new(3));
         assert_eq!(set("retune:50ms").and_then(|options| options.retune), Some(Duration::from_millis(50)));
         assert_eq!(
             set("pause-drain:9ms").and_then(|options| options.pace.pause),
@@ -115,6 +122,8 @@ mod tests {
             "drain:0ms",
             "drain:5",
             "sleep:5ms",
+            "slabs:0",
+            "slabs:1025",
             "retune:",
         ] {
             assert_eq!(set(text), None, "{text}");

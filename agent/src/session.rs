@@ -7,6 +7,7 @@
 //! Invariant: every error leaves the JVM running without us.
 
 use std::hash::{BuildHasher, Hasher};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -212,10 +213,13 @@ const LEAST_SPARE: usize = 256;
 /// In flight are at most one sample per processor and tick between two drains; 32 per processor cover a sampler that is
 /// kept from running for an eighth of a second.
 /// Typical stacks are below 16 KiB; classes above exist for deep recursion and the interpreter.
-fn pool_plan(processors: usize) -> [SlabClass; 5] {
+fn pool_plan(processors: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
     // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
     let class = |bytes, count: usize, least| {
+        if let Some(count) = fixed {
+            return SlabClass::fixed(bytes, count.get());
+        }
         let spare = (4 * count * processors).max(least);
         SlabClass { bytes, count: count * processors, spare }
     };
@@ -409,7 +413,7 @@ fn make_shared(
     signal: i32,
 ) -> Result<(&'static Shared, RingMemory), StartError> {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let plan = pool_plan(processors);
+    let plan = pool_plan(processors, options.debug.slabs);
     let flag_bytes = arena::MAX_THREADS as usize;
     let start = options.debug.queues.start;
     let ring_bytes = RingMemory::near_bytes(start);

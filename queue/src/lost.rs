@@ -22,8 +22,6 @@ use crate::sync::{AtomicU64, Ordering, array_of, constructor};
 pub enum LostCause {
     /// The thread's ring had no free entry.
     QueueFull,
-    /// No slab was free for the stack and the request was given up with it.
-    PoolExhausted,
     /// The thread ran without a timer of its own for this time.
     NoTimer,
     /// The signal arrived after the session had begun to stop.
@@ -36,23 +34,16 @@ pub enum LostCause {
 
 impl LostCause {
     /// Number of causes.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 5;
 
     /// All causes, in the order of [`LostCause::index`].
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::QueueFull,
-        Self::PoolExhausted,
-        Self::NoTimer,
-        Self::Stopping,
-        Self::BadContext,
-        Self::Overtaken,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::QueueFull, Self::NoTimer, Self::Stopping, Self::BadContext, Self::Overtaken];
 
     /// Stable name for the wire and for people, in snake_case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
-            Self::PoolExhausted => "pool_exhausted",
             Self::NoTimer => "no_timer",
             Self::Stopping => "stopping",
             Self::BadContext => "bad_context",

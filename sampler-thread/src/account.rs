@@ -199,7 +199,7 @@ mod tests {
         counters.reset();
         let mut account = Account::open(facts(1_000, 3));
         counters.add(LostCause::QueueFull, 20);
-        counters.add(LostCause::PoolExhausted, 10);
+        counters.add(LostCause::Stopping, 10);
         account.add_sample(10);
         account.add_sample(20);
         account.read_clock(1_065);

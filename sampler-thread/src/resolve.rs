@@ -54,6 +54,10 @@ pub const STOP_NOT_COPIED: &str = "not_copied";
 /// Stop reason of later samples of such a thread that could not be walked to its root, whatever stood in the way.
 pub const STOP_NATIVE_CUT: &str = "native_cut";
 
+/// Stop reason of samples whose stack was not copied because the snapshot pool was empty, so that only the newest frame
+/// is known.
+pub const STOP_POOL_EXHAUSTED: &str = "pool_exhausted";
+
 /// A walked and named stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolved {
@@ -196,7 +200,8 @@ impl<M: Memory> Resolver<M> {
         }
         self.stop = stop;
         let reason = match capture.thread {
-            0 if stop.is_complete() => stop.name(),
+            _ if stop.is_complete() => stop.name(),
+            _ if !snapshot.is_copy => STOP_POOL_EXHAUSTED,
             0 if snapshot.stack.is_empty() => STOP_NOT_COPIED,
             0 => STOP_NATIVE_CUT,
             _ => stop.name(),

@@ -10,6 +10,7 @@
 //! last run of each thread is never seen.
 //! Invariant: writer and reader agree on the layout through this module alone.
 
+use queue::{Request, RequestFlags};
 use stackwalk::{CAPTURE_BYTES, Capture, Frozen, StackCopy};
 
 /// The record at the head of a snapshot; the stack bytes follow, on a cache line of their own.
@@ -69,13 +70,31 @@ pub struct Snapshot<'a> {
     pub frozen: Frozen<'a>,
     /// Bytes of its name; empty if it has none, or if it was left out.
     pub name: &'a [u8],
+    /// Whether the handler had memory to write one; else this is what the request itself says.
+    pub is_copy: bool,
 }
 
 impl<'a> Snapshot<'a> {
-    /// What a request without a snapshot still says.
+    /// Registers and nothing else.
     pub fn of_registers(capture: Capture) -> Self {
         let head = SnapshotHead { capture, ..SnapshotHead::default() };
-        Self { head, stack: &[], frozen: Frozen::NONE, name: &[] }
+        Self { head, stack: &[], frozen: Frozen::NONE, name: &[], is_copy: true }
+    }
+
+    /// What a request without a snapshot still says: enough for the newest frame.
+    pub fn of_request(request: &Request) -> Self {
+        let capture = Capture {
+            pc: request.pc,
+            sp: request.sp,
+            fp: request.fp,
+            // That there is a `JavaThread` is known, not where; nothing is read there.
+            thread: u64::from(request.flags.contains(RequestFlags::IN_JAVA_THREAD)),
+            thread_state: u64::from(request.thread_state.cast_unsigned()),
+            stack_low: request.sp,
+            stack_high: request.sp,
+            ..Capture::default()
+        };
+        Self { is_copy: false, ..Self::of_registers(capture) }
     }
 
     /// Reads what the handler wrote; `None` for bytes that hold no head.
@@ -108,7 +127,7 @@ impl<'a> Snapshot<'a> {
         let frozen = if count == 0 { Frozen::NONE } else { Frozen::new(copies, whole) };
         // Behind a chunk that is not there in full stands no name.
         let name = rest.get(..head.name_bytes as usize).filter(|_| found == count).unwrap_or_default();
-        Some(Self { head, stack, frozen, name })
+        Some(Self { head, stack, frozen, name, is_copy: true })
     }
 
     /// Name of the virtual thread, if it came along.

@@ -350,16 +350,15 @@ impl<H: Host, M: Memory> Worker<H, M> {
     fn walk(&mut self, slot: u32, request: &Request) -> (Resolved, Option<u32>) {
         let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
         let view = self.host.pool().view(request.snapshot, request.snapshot_len as usize);
-        let snapshot = view.as_ref().map(|view| view.bytes()).and_then(Snapshot::read).unwrap_or_else(|| {
-            let capture = Capture { pc: request.pc, sp: request.sp, fp: request.fp, ..Capture::default() };
-            Snapshot::of_registers(capture)
-        });
+        let snapshot = view.as_ref().map(|view| view.bytes()).and_then(Snapshot::read);
+        let snapshot = snapshot.unwrap_or_else(|| Snapshot::of_request(request));
         if snapshot.head.previous_cycles != 0 {
             self.stats.handler_cycles.record(snapshot.head.previous_cycles);
             self.stats.handler_ticks += snapshot.head.previous_cycles;
         }
         let capture = &snapshot.head.capture;
         if let Some(thread) = thread
+            && snapshot.is_copy
             && snapshot.stack.is_empty()
             && capture.thread == 0
         {

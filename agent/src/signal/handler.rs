@@ -109,22 +109,21 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     // SAFETY: taken on this thread, just now.
     let mounted = unsafe { mounted::of(&capture, shared, slot, stack_bytes) };
     let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(mounted.bytes());
-    let Some(mut slab) = shared.pool.acquire(needed) else {
-        slot.queue.lost().add(LostCause::PoolExhausted, weight);
-        return;
-    };
-    let mounted = mounted.with_room(slab.capacity() >= needed);
-    stack_bytes = stack_bytes.min(slab.capacity().saturating_sub(HEAD_BYTES) & !15);
-    if (stack_bytes as u64) < wanted {
-        request.flags |= RequestFlags::TRUNCATED;
+    // Without a slab the request still says which thread burnt the time, and where.
+    if let Some(mut slab) = shared.pool.acquire(needed) {
+        let mounted = mounted.with_room(slab.capacity() >= needed);
+        stack_bytes = stack_bytes.min(slab.capacity().saturating_sub(HEAD_BYTES) & !15);
+        if (stack_bytes as u64) < wanted {
+            request.flags |= RequestFlags::TRUNCATED;
+        }
+        let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
+        let snapshot = Snapshot { capture, previous_cycles, stack_bytes, mounted };
+        // SAFETY: the slab is ours; [from, from + stack_bytes) lies in this thread's mapped stack, above this frame.
+        let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
+        // SAFETY: `length` bytes were written just above.
+        request.snapshot = unsafe { slab.publish(length) };
+        request.snapshot_len = length as u32;
     }
-    let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
-    let snapshot = Snapshot { capture, previous_cycles, stack_bytes, mounted };
-    // SAFETY: the slab is ours; [from, from + stack_bytes) lies in this thread's mapped stack, above this frame.
-    let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
-    // SAFETY: `length` bytes were written just above.
-    request.snapshot = unsafe { slab.publish(length) };
-    request.snapshot_len = length as u32;
     // SAFETY: the interrupted thread is the only producer of its queue, and this handler does not nest.
     match unsafe { slot.queue.push(request) } {
         Ok(()) => shared.ready.mark(expiry.index),

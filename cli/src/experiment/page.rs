@@ -98,13 +98,15 @@ fn verdict(study: &Study) -> String {
     let Some((_, rows)) = groups.iter().find(|(name, _)| name == "shipped") else { return String::new() };
     let (samples, lost) = totals(rows);
     let most = rows.iter().map(|row| row.queue_bytes).max().unwrap_or(0);
+    let without_stack: u64 = rows.iter().map(|row| row.without_stack).sum();
     format!(
-        "<p>With the shipped settings, {} cells recorded {} samples and lost <span class=\"{}\">{}</span>; their \
-         request queues took {} at most.</p>",
+        "<p>With the shipped settings, {} cells recorded {} samples and lost <span class=\"{}\">{}</span>; {} have \
+         no stack because memory for copies had run out; their request queues took {} at most.</p>",
         rows.len(),
         quantity::count(samples),
         class(lost),
         quantity::count(lost),
+        if without_stack == 0 { "none".to_owned() } else { quantity::count(without_stack) },
         bytes_text(most as f64)
     )
 }
@@ -150,7 +152,7 @@ fn settings_table(page: &mut String, study: &Study) {
 fn cells_table(page: &mut String, study: &Study) {
     page.push_str(
         "<details><summary>Show the table</summary><div class=\"scroll\"><table><thead><tr><th>Cell<th>CPU time \
-         per call<th>Samples<th>Lost, by cause<th>Largest queue<th>Queues<th>Stack copies<th>Drain size \
+         per call<th>Samples<th>Lost, by cause<th>Without stack<th>Largest queue<th>Queues<th>Stack copies<th>Drain size \
          p50 / p95 / p99 / max<th>Drain time p50 / p95 / p99 / max, ms</thead>",
     );
     for row in &study.rows {
@@ -161,12 +163,13 @@ fn cells_table(page: &mut String, study: &Study) {
         push(
             page,
             format_args!(
-                "<tr><td>{}<td>{}<td>{}<td class=\"{}\">{}<td>{}<td>{}<td>{}<td>{} / {} / {} / {}<td>{}",
+                "<tr><td>{}<td>{}<td>{}<td class=\"{}\">{}<td>{}<td>{}<td>{}<td>{}<td>{} / {} / {} / {}<td>{}",
                 escape(&row.cell.to_string()),
                 quantity::duration(row.call_ns),
                 quantity::count(row.samples),
                 class(row.lost_samples()),
                 if lost.is_empty() { "0".to_owned() } else { escape(&lost.join(", ")) },
+                quantity::count(row.without_stack),
                 row.largest,
                 bytes_text(row.queue_bytes as f64),
                 bytes_text(row.pool_bytes as f64),

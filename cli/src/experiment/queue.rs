@@ -21,6 +21,8 @@ pub struct Row {
     pub lost: BTreeMap<String, u64>,
     /// Share of the CPU time whose samples were lost.
     pub lost_share: f64,
+    /// Samples with their newest frame only, because there was no memory for a copy of the stack.
+    pub without_stack: u64,
     /// CPU time per call of the work, in nanoseconds, as far as it was sampled.
     pub call_ns: u64,
     /// The most memory request queues had at once, in bytes.
@@ -48,6 +50,7 @@ impl Row {
             samples: summary.samples,
             lost: lost.map(|lost| (lost.cause.clone(), lost.count)).collect(),
             lost_share: collector::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
+            without_stack: summary.failed.get("pool_exhausted").copied().unwrap_or(0),
             call_ns: summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1),
             queue_bytes: summary.queue.most_bytes,
             pool_bytes: summary.queue.pool_bytes,
@@ -99,8 +102,9 @@ pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut
                 study.jvm = format!("{} {}", hello.jvm_name, hello.jvm_version);
                 study.tick_ns = hello.kernel_tick_ns;
                 let row = Row::new(cell, &run);
-                let (samples, lost) = (row.samples, row.lost_samples());
-                progress(&format!("{place} {cell}: {samples} samples, {lost} lost{minutes}"));
+                let (samples, lost, cut) = (row.samples, row.lost_samples(), row.without_stack);
+                let cut = if cut == 0 { String::new() } else { format!(", {cut} without their stack") };
+                progress(&format!("{place} {cell}: {samples} samples, {lost} lost{cut}{minutes}"));
                 study.rows.push(row);
             }
             Err(error) => {
@@ -139,7 +143,7 @@ impl Study {
         for cause in &causes {
             write!(out, ",lost_{cause}")?;
         }
-        write!(out, ",lost_after_growth,queue_bytes,pool_bytes,largest_entries,grown")?;
+        write!(out, ",without_stack,lost_after_growth,queue_bytes,pool_bytes,largest_entries,grown")?;
         for what in ["drain_requests", "drain_ns", "walk_ns"] {
             for point in ["count", "p50", "p95", "p99", "max"] {
                 write!(out, ",{what}_{point}")?;
@@ -153,7 +157,7 @@ impl Study {
             for cause in &causes {
                 write!(out, ",{}", row.lost.get(*cause).copied().unwrap_or(0))?;
             }
-            write!(out, ",{}", row.lost_after_growth)?;
+            write!(out, ",{},{}", row.without_stack, row.lost_after_growth)?;
             write!(out, ",{},{},{},{}", row.queue_bytes, row.pool_bytes, row.largest, row.grown)?;
             let Drains { requests, ns, walk_ns } = row.drains;
             for Distribution { count, p50, p95, p99, max } in [requests, ns, walk_ns] {
@@ -177,6 +181,7 @@ pub mod tests {
             samples: 1_000,
             lost: (lost > 0).then(|| ("queue_full".to_owned(), lost)).into_iter().collect(),
             lost_share: lost as f64 / 1_000.0,
+            without_stack: 0,
             call_ns: 5_000_000,
             queue_bytes: 20_000,
             pool_bytes: 4 << 20,
