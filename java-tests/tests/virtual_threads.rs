@@ -54,3 +54,49 @@ on_jdks! {
 }
 on_jdks! { 21, 25; fn cut_with_zgc(jdk) { check_marked(jdk, &["-XX:+UseZGC"]); } }
 on_jdks! { 21, 25; fn cut_with_checked_jni(jdk) { check_marked(jdk, &["-Xcheck:jni"]); } }
+
+/// Frames of `ContendedMonitors.descend` on each of its stacks.
+const FIGHT_DEPTH: usize = 30;
+
+/// Threads that let go of their carrier all the time: what is met while frames move between stack and heap is whole, or
+/// says that it is not; no frame is there twice or missing without a word.
+fn check_switches(jdk: &Jdk, options: &[&str], rounds: u32) -> Run {
+    let workload = Workload::new("ContendedMonitors").argument(rounds).record_option("--interval=4ms");
+    let run = options.iter().fold(workload, |workload, option| workload.jvm(option)).record(jdk);
+    run.assert_exit_code(0);
+    let stacks = run.stacks();
+    let fights = |stack: &Stack| stack.has("ContendedMonitors.fight");
+    for stack in stacks.all.iter().filter(|stack| fights(stack) || moves(stack)) {
+        let descends = stack.count("ContendedMonitors.descend");
+        let is_right = descends == FIGHT_DEPTH && fights(stack);
+        // A thread that has only begun, or is ending, is on none of the two.
+        let is_outside = descends == 0 && !fights(stack) && stack.has("jdk.internal.vm.Continuation.enter");
+        let is_right = is_right || is_outside || (stack.stop.is_some() && descends <= FIGHT_DEPTH);
+        assert!(is_right, "{options:?}: {descends} times descend in {stack:#?}");
+    }
+    assert!(stacks.ns_where(fights) > 1_000_000_000, "{options:?}: {} ns", stacks.ns_where(fights));
+    run
+}
+
+/// Whether frames are being moved.
+fn moves(stack: &Stack) -> bool {
+    stack.frames.iter().any(|frame| frame.starts_with("freeze<") || frame.starts_with("thaw<"))
+}
+
+on_jdks! {
+    21, 25;
+    /// Of the samples in which frames are moved, those of the first thaw instructions and of all of a freeze are whole.
+    fn switches_are_whole(jdk) {
+        let stacks = check_switches(jdk, &["-XX:+UseG1GC"], 300_000).stacks();
+        let moving = stacks.ns_where(moves);
+        let whole = stacks.ns_where(|stack| moves(stack) && stack.stop.is_none());
+        assert!(whole > moving / 2, "{whole} of {moving} ns");
+    }
+}
+on_jdks! {
+    21, 25;
+    /// Frames of the interpreter are moved one by one, which takes longer than all the rest.
+    fn switches_are_marked_when_interpreted(jdk) {
+        check_switches(jdk, &["-Xint", "-XX:+UseSerialGC"], 5_000);
+    }
+}

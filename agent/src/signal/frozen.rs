@@ -3,7 +3,7 @@
 //! Problem: all but the newest frames of a virtual thread that has blocked lie in `StackChunk` objects, which the
 //! collector moves and the thread itself empties; nobody can read them later.
 //! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, while it
-//! runs Java code, and copy the used part of each chunk behind the copy of the stack.
+//! runs Java code or the VM's, and copy the used part of each chunk behind the copy of the stack.
 //! Invariant: no load here can fault, see [`find`]; the number of chunks and bytes is bounded; every number read is
 //! compared with its bounds before it is used.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/stackChunkOop.hpp` of JDK 21 and 25 (`design/hotspot.md`).
@@ -48,7 +48,7 @@ struct Used {
 
 /// Measures up to `room` bytes of frozen frames.
 ///
-/// Why no load faults. The thread is in Java code, so no collector of those for which `frozen` exists is moving
+/// Why no load faults. The thread is in Java code or in the VM, so no collector of those for which `frozen` exists is moving
 /// objects, and every reference that the VM holds for this thread is good.
 /// The entry lies on this thread's own stack, above the interrupted sp: it was filled before anything was called below
 /// it, and is taken out of `_cont_entry` only after everything below it has returned.
@@ -57,7 +57,7 @@ struct Used {
 /// as long as it lives, and what is copied lies between its first and its last.
 ///
 /// # Safety
-/// `capture` was taken on the calling thread by this handler run, with the thread in Java code.
+/// `capture` was taken on the calling thread by this handler run, with the thread in Java code or in the VM.
 pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usize) -> Option<FrozenFrames> {
     let entry = capture.cont_entry;
     let entry_end = entry.saturating_add(ENTRY_BYTES);

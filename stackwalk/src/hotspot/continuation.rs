@@ -28,10 +28,6 @@ use crate::memory::{Memory, read_c_string};
 /// First feature release with virtual threads, as a preview.
 pub(crate) const FIRST_WITH_CONTINUATIONS: u32 = 19;
 
-/// First release in which a thread that waits for a monitor is frozen, which happens inside the VM and leaves the frames
-/// both on the stack and in the heap for a while.
-const FIRST_WITH_FROZEN_MONITORS: u32 = 24;
-
 /// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
 /// A wrong value cannot do harm: the other words of an entry are stack addresses, counters and flags, and what is not
 /// inside the heap is not followed.
@@ -262,7 +258,7 @@ impl HotSpot {
             klass_word,
             klass_mask: header.mask,
             name,
-            in_vm: layout.in_vm.filter(|_| self.jdk_major() < FIRST_WITH_FROZEN_MONITORS),
+            in_vm: layout.in_vm,
         };
         let plausible = found.words >= 16 && start != 0;
         (plausible && narrow == found.narrow).then_some(found)

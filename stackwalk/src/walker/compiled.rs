@@ -6,6 +6,7 @@ use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::hotspot::continuation::FIRST_WITH_CONTINUATIONS;
+use crate::hotspot::method::Symbol;
 use crate::hotspot::nmethod::Identity;
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
 use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
@@ -13,11 +14,12 @@ use crate::limits::MAX_INLINE_DEPTH;
 use crate::memory::Memory;
 use crate::stop::Stop;
 
-/// Class and methods whose native wrappers are the entry frame of a mounted virtual thread and its way out (JDK 21 and
-/// later; `java.base/share/classes/jdk/internal/vm/Continuation.java`).
+/// Class and methods whose native wrappers are the entry frame of a mounted virtual thread and its way out, and the
+/// method that takes this way (JDK 21 and later; `java.base/share/classes/jdk/internal/vm/Continuation.java`).
 const CONTINUATION: &[u8] = b"jdk/internal/vm/Continuation";
 const CONTINUATION_ENTRY: &[u8] = b"enterSpecial";
 const CONTINUATION_YIELD: &[u8] = b"doYield";
+const CONTINUATION_YIELDS: &[u8] = b"yield0";
 
 impl<M: Memory> Walk<'_, M> {
     /// The remembered code at a cursor's pc, if it is still the same code.
@@ -70,17 +72,26 @@ impl<M: Memory> Walk<'_, M> {
         if self.hotspot.jdk_major() < FIRST_WITH_CONTINUATIONS {
             return CompiledKind::Native;
         }
-        let is = |symbol, wanted: &[u8]| {
-            let mut bytes = [0; 32];
-            let length = self.hotspot.read_symbol(self.memory, symbol, &mut bytes);
-            length.is_ok_and(|length| bytes.get(..length) == Some(wanted))
-        };
         match self.hotspot.method(self.memory, method) {
-            Ok(names) if !is(names.class, CONTINUATION) => CompiledKind::Native,
-            Ok(names) if is(names.name, CONTINUATION_ENTRY) => CompiledKind::ContinuationEntry,
-            Ok(names) if is(names.name, CONTINUATION_YIELD) => CompiledKind::ContinuationYield,
+            Ok(names) if !self.is_text(names.class, CONTINUATION) => CompiledKind::Native,
+            Ok(names) if self.is_text(names.name, CONTINUATION_ENTRY) => CompiledKind::ContinuationEntry,
+            Ok(names) if self.is_text(names.name, CONTINUATION_YIELD) => CompiledKind::ContinuationYield,
             _ => CompiledKind::Native,
         }
+    }
+
+    /// Whether `method` is the one that calls `Continuation.doYield`.
+    pub(super) fn calls_yield(&self, method: Method) -> bool {
+        let names = self.hotspot.method(self.memory, method);
+        names.is_ok_and(|names| {
+            self.is_text(names.class, CONTINUATION) && self.is_text(names.name, CONTINUATION_YIELDS)
+        })
+    }
+
+    fn is_text(&self, symbol: Symbol, wanted: &[u8]) -> bool {
+        let mut bytes = [0; 32];
+        let length = self.hotspot.read_symbol(self.memory, symbol, &mut bytes);
+        length.is_ok_and(|length| bytes.get(..length) == Some(wanted))
     }
 
     fn decode_scopes(&mut self, entry: &mut CompiledPc, blob: &CodeBlob) -> Result<(), Stop> {
@@ -119,6 +130,20 @@ impl<M: Memory> Walk<'_, M> {
         Ok(())
     }
 
+    /// Whether the frame at a cursor is that of `Continuation.doYield`.
+    pub(super) fn is_yield(&mut self, cursor: Cursor) -> bool {
+        let entry = self.compiled_at(cursor, BlobKind::NativeWrapper);
+        entry.is_some_and(|entry| entry.kind == CompiledKind::ContinuationYield)
+    }
+
+    /// The code at a cursor, if it is of this kind.
+    pub(super) fn compiled_at(&mut self, cursor: Cursor, kind: BlobKind) -> Option<CompiledPc> {
+        self.remembered(cursor).or_else(|| {
+            let blob = self.blob_at(cursor.pc).ok().filter(|blob| blob.kind == kind)?;
+            self.decode(cursor, &blob).ok()
+        })
+    }
+
     /// What the compiled frame at a cursor yields.
     pub(super) fn compiled_frames(&self, cursor: Cursor, entry: &CompiledPc) -> Emit {
         let place = cursor.place();
@@ -142,8 +167,12 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn step_compiled(&mut self, cursor: Cursor, entry: &CompiledPc) -> Result<Step, Stop> {
         match entry.kind {
             CompiledKind::ContinuationEntry => return Err(Stop::EndOfContinuation),
-            // Frames are being copied to the heap, of which some are still on the stack.
-            CompiledKind::ContinuationYield => self.thawing.forget(),
+            CompiledKind::ContinuationYield => {
+                let caller =
+                    self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
+                let next = caller.and_then(|caller| self.caller_of_yield(caller));
+                return Ok(Step { emit: self.compiled_frames(cursor, entry), next });
+            }
             CompiledKind::Java | CompiledKind::Native => {}
         }
         let plain = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);

@@ -14,9 +14,11 @@
 //! `share/runtime/stackChunkFrameStream.inline.hpp`, `share/runtime/continuationFreezeThaw.cpp`, JDK 21 and 25.
 
 use super::{Cursor, Doing, Walk};
-use crate::arch::{INTERPRETER_LOCALS, INTERPRETER_SENDER_SP};
+use crate::arch::{INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP};
+use crate::frame::Method;
 use crate::frozen::{CHUNK_LINK_BYTES, Frozen};
-use crate::memory::Memory;
+use crate::hotspot::code_blob::BlobKind;
+use crate::memory::{Memory, StackCopy};
 use crate::stop::Stop;
 
 /// How far a walk has come through the places its frames lie in.
@@ -30,11 +32,6 @@ pub(super) struct Thawing<'w> {
 impl<'w> Thawing<'w> {
     pub(super) fn new(frozen: Frozen<'w>) -> Self {
         Self { frozen, entered: 0 }
-    }
-
-    /// Forgets the copies: the frames on the stack and those in the heap are being moved from one to the other.
-    pub(super) fn forget(&mut self) {
-        self.frozen = Frozen::NONE;
     }
 
     pub(super) fn in_heap(&self) -> bool {
@@ -56,6 +53,67 @@ impl<M: Memory> Walk<'_, M> {
         let sp = chunk.base().saturating_add(CHUNK_LINK_BYTES);
         let pc = self.word(sp.wrapping_sub(8))?;
         self.aligned(Cursor { pc, sp, fp: self.link(pc, sp.wrapping_sub(16))?, doing: Doing::CallingJava })
+    }
+
+    /// The caller of `Continuation.doYield`, whose frame the VM copies into the newest chunk with all those up to the
+    /// entry; the chunk's own frames do not change meanwhile.
+    ///
+    /// Once the chunk says that it has the copies, the walk goes on there, and the frames on the stack are left out.
+    /// Until then the last copy may have put the return barrier where the chunk has the pc of its newest frame; the
+    /// frames of such a chunk cannot be reached.
+    /// Source: `freeze_fast_copy`, `finalize_freeze` and `finish_freeze` in `continuationFreezeThaw.cpp`.
+    pub(super) fn caller_of_yield(&mut self, caller: Cursor) -> Result<Cursor, Stop> {
+        let Some(chunk) = self.thawing.frozen.chunk(0).filter(|_| !self.thawing.in_heap()) else {
+            return Ok(caller);
+        };
+        let newest = chunk.word(chunk.base().saturating_add(8));
+        if newest.is_some() && newest == self.started.continuation_barrier {
+            self.thawing.frozen = Frozen::NONE;
+        } else if newest == Some(caller.pc) && self.is_same_method(&caller, &chunk) {
+            return self.next_chunk();
+        }
+        Ok(caller)
+    }
+
+    /// The frames below a stub that brings some back from the heap.
+    ///
+    /// `Continuation.yield0` is the newest frame of a thread that has yielded, is nowhere else on its stack and comes back
+    /// first: while the chunk begins with it, nothing was taken out. Later it cannot be told what is on its way.
+    /// Source: `thaw_fast`, `finalize_thaw` in `continuationFreezeThaw.cpp`.
+    pub(super) fn caller_of_thaw(&mut self) -> Result<Cursor, Stop> {
+        match self.newest_method() {
+            Some(method) if self.calls_yield(method) => self.next_chunk(),
+            _ => Err(Stop::ContinuationBarrier),
+        }
+    }
+
+    /// The method of the newest frame of the newest chunk.
+    fn newest_method(&mut self) -> Option<Method> {
+        let chunk = self.thawing.frozen.chunk(0).filter(|_| !self.thawing.in_heap())?;
+        let pc = chunk.word(chunk.base().saturating_add(8))?;
+        if self.in_interpreter(pc) {
+            return frozen_interpreted(&chunk).map(Method);
+        }
+        let cursor = Cursor::calling(pc, chunk.base().saturating_add(CHUNK_LINK_BYTES), 0);
+        let entry = self.compiled_at(cursor, BlobKind::Nmethod)?;
+        self.cache.scope(entry.first).map(|scope| scope.method)
+    }
+
+    /// Whether the newest frame of `chunk`, which has the pc of `caller`, is of the same method: pcs of the interpreter
+    /// are those of many.
+    fn is_same_method(&self, caller: &Cursor, chunk: &StackCopy<'_>) -> bool {
+        if !self.in_interpreter(caller.pc) {
+            return true;
+        }
+        let frozen = frozen_interpreted(chunk);
+        frozen.is_some() && frozen == interpreted(&self.stack, caller.fp)
+    }
+
+    /// Whether the VM has put the anchor at the entry of the continuation: from there on frames are being moved, and
+    /// those between the anchor and the sp are in the heap, on the stack or both.
+    /// Source: `set_anchor_to_entry` in `continuationFreezeThaw.cpp`; the entry's address is its sp.
+    pub(super) fn is_at_entry(&self, anchor_sp: u64) -> bool {
+        anchor_sp != 0 && anchor_sp == self.capture.cont_entry
     }
 
     /// Whether a caller with this sp would lie below the oldest frame of the chunk being walked.
@@ -87,4 +145,15 @@ impl<M: Memory> Walk<'_, M> {
         };
         Ok(Cursor { pc, sp, fp: self.link(pc, cursor.fp)?, doing })
     }
+}
+
+/// The method of the interpreter frame at `fp`, by its address.
+fn interpreted(stack: &StackCopy<'_>, fp: u64) -> Option<u64> {
+    stack.word(fp.wrapping_add_signed(INTERPRETER_METHOD.wrapping_mul(8)))
+}
+
+/// The same of the newest frame of a chunk, whose link is a distance.
+fn frozen_interpreted(chunk: &StackCopy<'_>) -> Option<u64> {
+    let words = chunk.word(chunk.base())?;
+    interpreted(chunk, chunk.base().wrapping_add(words.wrapping_mul(8)))
 }

@@ -54,11 +54,11 @@ impl<M: Memory> Walk<'_, M> {
             Some(entry) => entry,
             None => self.decode(cursor, blob)?,
         };
-        if entry.kind == CompiledKind::ContinuationYield {
-            self.thawing.forget();
-        }
         let rule = self.nmethod_rule(cursor.pc, blob)?;
-        let next = self.verified(cursor, blob, rule).ok_or(Stop::BadFrame(cursor.pc));
+        let mut next = self.verified(cursor, blob, rule).ok_or(Stop::BadFrame(cursor.pc));
+        if entry.kind == CompiledKind::ContinuationYield {
+            next = next.and_then(|caller| self.caller_of_yield(caller));
+        }
         Ok(Step { emit: self.compiled_frames(cursor, &entry), next })
     }
 

@@ -292,7 +292,9 @@ impl<M: Memory> Walk<'_, M> {
         // clears it a few after: while that word is not live, the interrupted instruction is known better.
         let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);
         let pc_not_live = capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(8) < capture.sp;
-        if capture.anchor_sp != 0 && !(in_java && pc_not_live) {
+        // The stub that yields runs on for a few instructions with the anchor at the entry.
+        let yields = self.is_at_entry(capture.anchor_sp) && self.hotspot.is_code(capture.pc);
+        if capture.anchor_sp != 0 && !(in_java && pc_not_live) && !yields {
             let anchor = Anchor { sp: capture.anchor_sp, pc: capture.anchor_pc, fp: capture.anchor_fp };
             // On an alternate stack the native frames were not copied.
             let copied = capture.stack_low == capture.sp;
@@ -312,6 +314,9 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The frame an anchor describes.
     fn at_anchor(&self, anchor: &Anchor) -> Result<Cursor, Stop> {
+        if self.is_at_entry(anchor.sp) {
+            return Err(Stop::ContinuationBarrier);
+        }
         let pc = match anchor.effective_pc(&self.stack) {
             Some(pc) => pc,
             None => self.word(anchor.sp.wrapping_sub(8))?,

@@ -10,7 +10,7 @@ use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{CallTarget, Unwind, call_before};
 use crate::frame::{Blob, Frame};
 use crate::hotspot::anchor::Anchor;
-use crate::hotspot::code_blob::BlobKind;
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::native::{NativeRegisters, NativeStop};
 use crate::stop::Stop;
@@ -147,8 +147,10 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Where native code returns to Java.
-    fn java_below(&self, cursor: Cursor, caller: &NativeRegisters) -> Found {
-        if let Below::Anchor(anchor) = self.below {
+    fn java_below(&mut self, cursor: Cursor, caller: &NativeRegisters) -> Found {
+        if let Below::Anchor(anchor) = self.below
+            && !self.is_yielding(&anchor, caller)
+        {
             let near = anchor.sp.checked_sub(caller.sp).is_some_and(|distance| distance <= ANCHOR_SLACK);
             let next = self.at_anchor(&anchor);
             return if near { Found::Next(next) } else { Found::Lost(next) };
@@ -169,6 +171,14 @@ impl<M: Memory> Walk<'_, M> {
             _ => self.is_caller(&candidate),
         };
         if proven { Found::Next(self.aligned(candidate)) } else { Found::Lost(self.after_gap(cursor)) }
+    }
+
+    /// Whether `caller` is `Continuation.doYield`, whose callers are still on the stack while they are copied, or a stub
+    /// that brings frames back, although the anchor is at the entry already.
+    fn is_yielding(&mut self, anchor: &Anchor, caller: &NativeRegisters) -> bool {
+        let thaws = |blob: CodeBlob| blob.kind == BlobKind::ContinuationStubs;
+        let cursor = Cursor::calling(caller.pc, caller.sp, caller.fp);
+        self.is_at_entry(anchor.sp) && (self.is_yield(cursor) || self.blob_at(caller.pc).is_ok_and(thaws))
     }
 
     /// Whether no caller of the frame at `cursor` can have this sp.

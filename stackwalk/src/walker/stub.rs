@@ -23,7 +23,7 @@ impl<M: Memory> Walk<'_, M> {
         let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
         let next = match self.caller_of_stub(cursor, blob) {
             Some(next) => Ok(next),
-            None if blob.kind == BlobKind::ContinuationStubs => Err(Stop::ContinuationBarrier),
+            None if blob.kind == BlobKind::ContinuationStubs => self.caller_of_thaw(),
             None => self.native_caller_of_stub(cursor).unwrap_or(Err(Stop::BadFrame(cursor.pc))),
         };
         Ok(Step { emit, next })
