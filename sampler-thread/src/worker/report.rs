@@ -23,6 +23,8 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 account.read_clock(clock_ns.unwrap_or(0));
             }
         }
+        // Beside theirs: what is sent in between may take long, and threads go on burning.
+        let process_cpu_ns = clock::process_cpu_nanos();
         let mut threads = std::mem::take(&mut self.closed);
         for account in self.accounts.iter_mut().flatten() {
             let counters = self.host.queue(account.facts.slot).lost();
@@ -33,7 +35,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             }
         }
         self.flush();
-        let mut statistics = self.statistics(threads, before_timer_ns);
+        let mut statistics = v1::Statistics { process_cpu_ns, ..self.statistics(threads, before_timer_ns) };
         if whole || self.sent_lost != lost {
             self.sent_lost.clone_from(&lost);
             statistics.lost = lost;
@@ -54,7 +56,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
             resolved: self.stats.resolved,
             failed: self.stats.failed(),
             sampler_cpu_ns: self.own_cpu_ns(),
-            process_cpu_ns: clock::process_cpu_nanos(),
             before_timer_ns,
             delivery: self.destinations.delivery(),
             ..v1::Statistics::default()
