@@ -24,6 +24,7 @@ mod process;
 pub mod python;
 mod recording;
 mod stacks;
+mod starvation;
 mod summary;
 mod tolerance;
 mod truth;
@@ -35,8 +36,11 @@ pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
 pub use recording::{Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};
+pub use starvation::{Starvation, Starved};
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
-pub use tolerance::{INTERVAL_NS, binomial_tolerance, turns_tolerance_ns};
+pub use tolerance::{
+    INTERVAL_NS, LATE_NS, TICK_NS, binomial_tolerance, stretch_tolerance_ns, turns_tolerance_ns,
+};
 pub use truth::Truth;
 pub use workload::javac;
 

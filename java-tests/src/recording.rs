@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::process::{self, Finished};
 use crate::stacks::Stacks;
 use crate::summary::Summary;
+use crate::tolerance::{binomial_tolerance, stretch_tolerance_ns};
 use crate::truth::{self, Truth};
 use crate::{Jdk, binaries, workload};
 
@@ -180,13 +181,30 @@ fn run_watched(command: Command, mut on_progress: impl FnMut(Pid, u64)) -> Finis
 
 /// Restricts all threads of a process to the first processor this one may use.
 fn pin(pid: Pid) {
+    let first = allowed_processors().into_iter().next().expect("a processor");
+    taskset(&["--all-tasks", "--cpu-list", "--pid", &first.to_string(), &pid.to_string()]);
+}
+
+/// Restricts one thread to a processor.
+pub(crate) fn pin_thread(thread: Pid, processor: u32) {
+    taskset(&["--cpu-list", "--pid", &processor.to_string(), &thread.to_string()]);
+}
+
+fn taskset(arguments: &[&str]) {
+    let outcome = Command::new("taskset").args(arguments).output().expect("taskset, of util-linux");
+    assert!(outcome.status.success(), "{outcome:?}");
+}
+
+/// Processors that this process may use.
+pub(crate) fn allowed_processors() -> Vec<u32> {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
-    let first: String = allowed.trim().chars().take_while(char::is_ascii_digit).collect();
-    let mut command = Command::new("taskset");
-    command.args(["--all-tasks", "--cpu-list", "--pid", &first, &pid.to_string()]);
-    let outcome = command.output().expect("taskset, of util-linux");
-    assert!(outcome.status.success(), "{outcome:?}");
+    let ranges = allowed.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        number(first)..=number(last)
+    });
+    ranges.flatten().collect()
 }
 
 /// Signals and timers that the processes of this user hold now, as the limit counts them.
@@ -276,6 +294,44 @@ impl Run {
     #[track_caller]
     pub fn assert_exit_code(&self, expected: i32) {
         assert_eq!(self.exit_code, expected, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+    }
+
+    /// Asserts that what was sampled below `method`, which ran once and without a break, is what it burnt.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn assert_stretch(&self, method: &str, interval_ns: u64) {
+        let (truth, sampled) = (self.truth.method_cpu_ns(method), self.stacks().ns_below(method));
+        let bound = stretch_tolerance_ns(interval_ns);
+        assert!(
+            sampled.abs_diff(truth) <= bound,
+            "{method}: sampled {sampled}, true {truth}, tolerance {bound}"
+        );
+    }
+
+    /// Asserts that among all that was sampled below `methods`, each has the share that it burnt by the workload's clock,
+    /// give or take `slack`.
+    ///
+    /// They take turns on the main thread, by lot, so each sample is a draw.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn assert_shares(&self, methods: &[&str], slack: f64) {
+        let stacks = self.stacks();
+        let truths: Vec<f64> = methods.iter().map(|name| self.truth.method_cpu_ns(name) as f64).collect();
+        let sampled: Vec<f64> = methods.iter().map(|name| stacks.ns_below(name) as f64).collect();
+        let (all_truth, all_sampled) = (truths.iter().sum::<f64>(), sampled.iter().sum::<f64>());
+        let samples = self.summary().thread("main").samples;
+        for ((name, truth), sampled) in methods.iter().zip(truths).zip(sampled) {
+            let (truth, sampled) = (truth / all_truth, sampled / all_sampled);
+            let tolerance = binomial_tolerance(truth, samples) + slack;
+            assert!(
+                (sampled - truth).abs() <= tolerance,
+                "{name}: sampled {sampled}, true {truth}, tolerance {tolerance}"
+            );
+        }
     }
 
     /// Runs `tickwalk VERB... RECORDING` and gives its standard output.
