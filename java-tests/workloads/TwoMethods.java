@@ -31,6 +31,8 @@ public final class TwoMethods {
         long budget = ThreadCpu.budget(arguments, 5);
         long sliceNanos = 1000L * ThreadCpu.argument(arguments, 1, 50_000);
         java.util.Random random = new java.util.Random(1);
+        long begun = ThreadCpu.nanos();
+        long turns = 0;
         long heavyNanos = 0;
         long lightNanos = 0;
         // Iterations per nanosecond, corrected after every slice because compilation changes it.
@@ -47,9 +49,10 @@ public final class TwoMethods {
             lightNanos += after - between;
             rate = Math.min(2 * rate, 4 * length / Math.max(1, after - before));
             before = after;
+            turns++;
         }
-        ThreadCpu.truthMethod("TwoMethods.heavy", heavyNanos);
-        ThreadCpu.truthMethod("TwoMethods.light", lightNanos);
-        ThreadCpu.truthThread();
+        ThreadCpu.truth("method=TwoMethods.heavy cpu_ns=" + heavyNanos + " turns=" + turns);
+        ThreadCpu.truth("method=TwoMethods.light cpu_ns=" + lightNanos + " turns=" + turns);
+        ThreadCpu.truth("thread=main cpu_ns=" + ThreadCpu.nanos() + " begun_ns=" + begun);
     }
 }
