@@ -1,6 +1,6 @@
 //! A thread that burns nothing has no samples.
 
-use java_tests::{Workload, on_every_jdk};
+use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
 
 on_every_jdk! {
     fn no_sample(jdk) {
@@ -8,11 +8,18 @@ on_every_jdk! {
         run.assert_exit_code(0);
         let summary = run.summary();
         summary.assert_account_closes();
+        // To start a thread takes CPU time, much on a slow machine, and it may have taken over a period that is nearly
+        // over: no samples is right as long as that is less than an interval.
+        let truth = run.truth.thread_cpu_ns("idle") as i64;
+        assert!(truth < 1_000_000_000, "idle burnt {truth} ns");
+        let mut carried = 0;
         for idle in summary.threads_named("idle") {
-            assert_eq!(idle.samples, 0, "{idle:?}");
-            assert_eq!(idle.sampled_ns, 0, "{idle:?}");
+            carried += idle.carried_ns;
+            let most = (truth + idle.carried_ns) / INTERVAL_NS as i64 * INTERVAL_NS as i64;
+            assert!(idle.sampled_ns <= most, "{idle:?}, which burnt {truth} ns");
         }
-        assert_eq!(run.stacks().ns_below("IdleThread.park"), 0);
-        assert!(run.stacks().ns_below("IdleThread.burn") > 0);
+        let parked = run.stacks().ns_below("IdleThread.park") as i64;
+        assert!(parked <= (truth + carried) / INTERVAL_NS as i64 * INTERVAL_NS as i64, "{parked} of {truth} ns");
+        run.assert_stretch("IdleThread.burn", INTERVAL_NS);
     }
 }

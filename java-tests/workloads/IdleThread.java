@@ -34,7 +34,7 @@ public final class IdleThread {
         long start = ThreadCpu.nanos();
         burn(ThreadCpu.budget(arguments, 3));
         ThreadCpu.truthMethod("IdleThread.burn", ThreadCpu.nanos() - start);
-        ThreadCpu.truth("thread=idle samples=0");
+        ThreadCpu.truthThread(idle, ThreadCpu.nanosOf(idle));
         ThreadCpu.truthThread();
     }
 }

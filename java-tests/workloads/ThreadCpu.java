@@ -12,6 +12,11 @@ final class ThreadCpu {
         return THREADS.getCurrentThreadCpuTime();
     }
 
+    /** CPU time of another platform thread that is alive. */
+    static long nanosOf(Thread thread) {
+        return THREADS.getThreadCpuTime(thread.getId());
+    }
+
     /** The workload's first argument, seconds of CPU time, as nanoseconds. */
     static long budget(String[] arguments, double defaultSeconds) {
         double seconds = arguments.length > 0 ? Double.parseDouble(arguments[0]) : defaultSeconds;
