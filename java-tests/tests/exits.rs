@@ -1,6 +1,6 @@
 //! However the program ends, its own exit code comes out and the recording holds what was sampled until then.
 
-use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
+use java_tests::{INTERVAL_NS, Workload, on_every_jdk, stretch_tolerance_ns};
 
 on_every_jdk! {
     /// `System.exit(7)` from another thread than main, while others burn.
@@ -9,10 +9,12 @@ on_every_jdk! {
         run.assert_exit_code(7);
         let summary = run.summary();
         assert!(summary.complete);
-        summary.assert_account_closes();
-        let exiting = summary.thread("exiting");
-        let truth = run.truth.thread_cpu_ns("exiting") as i64;
-        assert!((exiting.sampled_ns - truth).abs() <= truth / 50 + INTERVAL_NS as i64, "{exiting:?}, true {truth}");
+        // Two threads burn while the clocks are read, so that the process's tells of another moment than theirs.
+        summary.assert_sums_close();
+        // What the exit itself burns is not in the truth: class loading, for the most part.
+        let truth = run.truth.method_cpu_ns("SystemExit.burn");
+        let sampled = run.stacks_by_thread().ns_where(|stack| stack.has("exiting") && stack.has("SystemExit.burn"));
+        assert!(sampled.abs_diff(truth) <= stretch_tolerance_ns(INTERVAL_NS), "sampled {sampled}, true {truth}");
         assert!(run.flamegraph().is_file());
     }
 }
@@ -23,9 +25,7 @@ on_every_jdk! {
         run.assert_exit_code(1);
         assert!(run.stderr.contains("IllegalStateException: on purpose"), "{}", run.stderr);
         assert!(run.summary().complete);
-        let truth = run.truth.method_cpu_ns("UncaughtException.burn");
-        let sampled = run.stacks().ns_below("UncaughtException.burn");
-        assert!(sampled.abs_diff(truth) <= truth / 50 + INTERVAL_NS, "sampled {sampled}, true {truth}");
+        run.assert_stretch("UncaughtException.burn", INTERVAL_NS);
     }
 }
 
@@ -40,7 +40,8 @@ on_every_jdk! {
         let sampled = run.stacks().ns_below("Killed.burn");
         let truth = run.truth.method_cpu_ns("Killed.burn");
         assert!(sampled > 0, "nothing readable of {truth} ns");
-        // The workload tells its time every 100 ms, so at most that much more can have been sampled.
-        assert!(sampled <= truth + 200_000_000 + INTERVAL_NS, "sampled {sampled}, true {truth}");
+        // The workload tells its time every 100 ms, and nothing stops it before the signal: what it told last is read
+        // to the end of its output.
+        assert!(sampled <= truth + 200_000_000 + stretch_tolerance_ns(INTERVAL_NS), "sampled {sampled}, true {truth}");
     }
 }

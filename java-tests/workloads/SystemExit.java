@@ -9,20 +9,22 @@ public final class SystemExit {
 
     static void burn(long nanos) {
         long x = sink;
+        long end = ThreadCpu.nanos() + nanos;
         do {
             for (int i = 0; i < 100_000; i++) {
                 x = x * 6364136223846793005L + 1442695040888963407L;
                 x ^= x >>> 17;
             }
-        } while (ThreadCpu.nanos() < nanos);
+        } while (ThreadCpu.nanos() < end);
         sink = x;
     }
 
     public static void main(String[] arguments) throws InterruptedException {
         long budget = ThreadCpu.budget(arguments, 1);
         Thread exiting = new Thread(() -> {
+            long start = ThreadCpu.nanos();
             burn(budget);
-            ThreadCpu.truthMethod("SystemExit.burn", ThreadCpu.nanos());
+            ThreadCpu.truthMethod("SystemExit.burn", ThreadCpu.nanos() - start);
             ThreadCpu.truthThread();
             System.exit(7);
         }, "exiting");
