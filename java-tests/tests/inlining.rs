@@ -1,14 +1,16 @@
 //! Methods inlined by C2 still have their frames, in the order they call each other.
 
-use java_tests::{Workload, binomial_tolerance, on_every_jdk};
+use java_tests::{INTERVAL_NS, Workload, binomial_tolerance, on_every_jdk};
 
 on_every_jdk! {
     fn chain_in_order(jdk) {
-        let run = Workload::new("InlinedChain").argument(3).record(jdk);
+        let run = Workload::new("InlinedChain").argument(3).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let stacks = run.stacks().below("InlinedChain.d");
         let truth = run.truth.method_cpu_ns("InlinedChain.run");
-        assert!(stacks.total_ns() as f64 >= 0.95 * truth as f64, "d has {} of {truth}", stacks.total_ns());
+        run.assert_stretch("InlinedChain.run", INTERVAL_NS);
+        // The callers take their part as long as they are interpreted and d, for its loop, is compiled already.
+        assert!(stacks.total_ns() >= truth / 2, "d has {} of {truth}", stacks.total_ns());
         let chain = ["InlinedChain.run", "InlinedChain.a", "InlinedChain.b", "InlinedChain.c", "InlinedChain.d"];
         let in_order = stacks.share_where(|stack| stack.has_chain(&chain) && stack.has("InlinedChain.main"));
         assert!(in_order >= 0.99, "only {in_order} of the samples in d have run;a;b;c;d below main");
@@ -21,10 +23,10 @@ on_every_jdk! {
 on_every_jdk! {
     /// Eight receivers at one call site: nothing to inline, itable stubs on top now and then.
     fn megamorphic_calls(jdk) {
-        let run = Workload::new("Megamorphic").argument(4).record(jdk);
+        let run = Workload::new("Megamorphic").argument(4).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let stacks = run.stacks().below("Megamorphic.sum");
-        let samples = run.summary().samples;
+        let samples = run.summary().thread("main").samples;
         for shape in 0..8 {
             let name = format!("Megamorphic$Shape{shape}.area");
             let share = stacks.ns_below(&name) as f64 / stacks.total_ns() as f64;
