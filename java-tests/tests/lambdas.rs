@@ -1,20 +1,13 @@
 //! Hidden classes, LambdaForms and generated code between the caller and the work.
 
-use java_tests::{Workload, binomial_tolerance, on_every_jdk, on_jdks};
+use java_tests::{Workload, on_every_jdk, on_jdks};
 
 on_every_jdk! {
     fn streams_handles_and_text(jdk) {
-        let run = Workload::new("Lambdas").argument(4).record(jdk);
+        let run = Workload::new("Lambdas").argument(4).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let stacks = run.stacks();
-        let methods = ["Lambdas.stream", "Lambdas.handle", "Lambdas.text"];
-        let total_truth: u64 = methods.iter().map(|name| run.truth.method_cpu_ns(name)).sum();
-        for name in methods {
-            let truth = run.truth.method_cpu_ns(name) as f64 / total_truth as f64;
-            let sampled = stacks.ns_below(name) as f64 / total_truth as f64;
-            let tolerance = binomial_tolerance(truth, run.summary().samples) + 0.01;
-            assert!((sampled - truth).abs() <= tolerance, "{name}: sampled {sampled}, true {truth}, tolerance {tolerance}");
-        }
+        run.assert_shares(&["Lambdas.stream", "Lambdas.handle", "Lambdas.text"], 0.01);
         let work = stacks.below("Lambdas.step");
         let rooted = work.share_where(|stack| stack.stop.is_none() && stack.has("Lambdas.main"));
         assert!(rooted >= 0.98, "{rooted} of the samples in step reach main: {:?}", run.summary().stops);
