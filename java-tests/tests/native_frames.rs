@@ -1,6 +1,6 @@
 //! Frames of native code stand where they are on the physical stack: above, between and below those of Java.
 
-use java_tests::{Stack, Stacks, Workload, binomial_tolerance, native_library, on_every_jdk};
+use java_tests::{Stack, Stacks, Workload, native_library, on_every_jdk};
 
 /// What the profiler shows where native frames could not be found.
 const GAP: &str = "[native frames missing]";
@@ -23,17 +23,11 @@ fn is_not_copied(stack: &Stack) -> bool {
 on_every_jdk! {
     fn jni_library(jdk) {
         let (early, late) = (native_library("jniheavy"), native_library("jnilate"));
-        let run = Workload::new("JniHeavy").argument(4).argument(early.display()).argument(late.display()).record(jdk);
+        let run = Workload::new("JniHeavy").argument(4).argument(early.display()).argument(late.display());
+        let run = run.record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let stacks = run.stacks();
-        let methods = ["JniHeavy.spin", "JniHeavy.callBack", "JniHeavy.late"];
-        let total: u64 = methods.iter().map(|name| run.truth.method_cpu_ns(name)).sum();
-        for name in methods {
-            let truth = run.truth.method_cpu_ns(name) as f64 / total as f64;
-            let sampled = stacks.ns_below(name) as f64 / total as f64;
-            let tolerance = binomial_tolerance(truth, run.summary().samples) + 0.01;
-            assert!((sampled - truth).abs() <= tolerance, "{name}: sampled {sampled}, true {truth}, tolerance {tolerance}");
-        }
+        run.assert_shares(&["JniHeavy.spin", "JniHeavy.callBack", "JniHeavy.late"], 0.01);
 
         let spin = stacks.below("innermost");
         let chain = ["JniHeavy.main", "JniHeavy.spin", "Java_JniHeavy_spin", "with_alloca", "with_locals", "innermost"];
