@@ -12,15 +12,16 @@ public final class ManyShortThreads {
     private static volatile long sink;
 
     static void burn(long nanos) {
+        long start = ThreadCpu.nanos();
         long x = sink;
         do {
             for (int i = 0; i < 20_000; i++) {
                 x = x * 6364136223846793005L + 1442695040888963407L;
                 x ^= x >>> 17;
             }
-        } while (ThreadCpu.nanos() < nanos);
+        } while (ThreadCpu.nanos() - start < nanos);
         sink = x;
-        TOTAL.addAndGet(ThreadCpu.nanos());
+        TOTAL.addAndGet(ThreadCpu.nanos() - start);
     }
 
     public static void main(String[] arguments) throws InterruptedException {
