@@ -1,10 +1,11 @@
 //! The agent compares itself with the VM at start, and does without what it cannot do.
 
-use java_tests::{Workload, on_every_jdk};
+use java_tests::{INTERVAL_NS, Workload, on_every_jdk, stretch_tolerance_ns};
 
 on_every_jdk! {
     fn passes(jdk) {
-        let run = Workload::new("InlinedChain").argument(2).record(jdk);
+        // Walks through compiled code are judged by the first hundred of them, of five hundred.
+        let run = Workload::new("InlinedChain").argument(2).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let tests = &run.summary().self_tests;
         for capability in ["stack walking", "names", "bytecode positions", "compiled code"] {
@@ -24,7 +25,10 @@ on_every_jdk! {
         assert!(warning.contains("self-test failed (names: java/lang/ref/Reference."), "{warning}");
         let java = run.stacks().share_where(|stack| stack.frames.iter().any(|frame| frame.contains("TightLoop")));
         assert!(java == 0.0, "{java} of the samples show Java frames");
-        let marked = run.stacks().share_where(|stack| stack.stop.as_deref() == Some("self_test_failed"));
+        // Of the threads that run Java; compilers burn as they like.
+        let main = run.stacks_by_thread().below("main");
+        assert!(main.total_ns() >= run.truth.method_cpu_ns("TightLoop.spin") - stretch_tolerance_ns(INTERVAL_NS));
+        let marked = main.share_where(|stack| stack.has("[self_test_failed]"));
         assert!(marked >= 0.8, "{marked} of the samples are marked");
         assert!(run.tickwalk(&["top"]).contains("self-test failed (names)"));
     }
