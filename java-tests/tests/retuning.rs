@@ -1,9 +1,14 @@
 //! The timers' period changes while threads run: no weight is wrong, no CPU time is missing or counted twice.
 
-use java_tests::{Run, Workload, binomial_tolerance, on_every_jdk};
+use java_tests::{LATE_NS, Run, Workload, binomial_tolerance, on_every_jdk};
 
-/// Error the account of a thread may have, by the thread's own clock.
-const ACCOUNT_ERROR: f64 = 0.005;
+/// Share that a thread burns after it has read its clock, where it only parks, and where the JVM ends on it.
+const AFTER_PARKING: f64 = 0.005;
+const AFTER_MAIN: f64 = 0.05;
+/// The longest period: the five-fold.
+const LONGEST_NS: i64 = 20_000_000;
+/// Changes of the period in a run of several seconds, each period twice.
+const LEAST_CHANGES: u64 = 10;
 const SECOND: u64 = 1_000_000_000;
 
 /// With a period that changes every 50 ms, to the 1-, 3-, 2-, 5- and 4-fold of 4 ms in turn.
@@ -11,25 +16,26 @@ fn retuned(workload: Workload) -> Workload {
     workload.record_option("--interval=4ms").record_option("--agent-option=debug=retune:50ms")
 }
 
-/// What the account of a thread holds is what the thread's own clock says, and all but the last period is sampled.
+/// What the account of a thread holds is what the thread's own clock says and at most `most_after` of it, which the
+/// thread burnt after it had read its clock; all but the last period is sampled.
 #[track_caller]
-fn assert_account_matches_clock(run: &Run, thread: &str) {
+fn assert_account_matches_clock(run: &Run, thread: &str, most_after: f64) {
     let summary = run.summary();
     // On its way out a thread can be met again as a native one of the same name.
     let named = summary.threads_named(thread);
     let account = named.into_iter().find(|account| account.kind == "java").expect("the thread");
     let truth = run.truth.thread_cpu_ns(thread) as f64;
-    let error = (account.clock_ns() as f64 - truth).abs() / truth;
-    assert!(error <= ACCOUNT_ERROR, "{account:?}: {truth} by its own clock");
-    // The longest period is 20 ms; a tick that comes late, or just after the timer was replaced, adds what it is late.
+    let error = (account.clock_ns() as f64 - truth) / truth;
+    assert!((0.0..=most_after).contains(&error), "{account:?}: {truth} by its own clock");
+    // A tick that comes late, or just after the timer was replaced, adds what it is late.
     let open_ns = account.unfinished_ns + account.handed_on_ns;
-    assert!(open_ns <= 20_000_000 + 60_000_000, "neither sampled nor lost: {account:?}");
+    assert!(open_ns <= LONGEST_NS + LATE_NS as i64, "neither sampled nor lost: {account:?}");
 }
 
 #[track_caller]
-fn assert_was_retuned(run: &Run, least: u64) {
+fn assert_was_retuned(run: &Run) {
     let sampling = &run.summary().sampling;
-    assert!(sampling.changes >= least && sampling.replaced >= least, "{sampling:?}");
+    assert!(sampling.changes >= LEAST_CHANGES && sampling.replaced >= LEAST_CHANGES, "{sampling:?}");
 }
 
 on_every_jdk! {
@@ -40,11 +46,11 @@ on_every_jdk! {
         let workload = Workload::new("BusyThreads").argument(10).argument(THREADS);
         let run = retuned(workload).record_option("--agent-option=debug=queue:256..2048").record(jdk);
         run.assert_exit_code(0);
-        assert_was_retuned(&run, 40);
+        assert_was_retuned(&run);
         run.summary().assert_account_closes();
         assert_eq!(run.summary().cpu_ns.lost_total(), 0, "{:?}", run.summary().cpu_ns);
         for thread in 0..THREADS {
-            assert_account_matches_clock(&run, &format!("busy-{thread}"));
+            assert_account_matches_clock(&run, &format!("busy-{thread}"), AFTER_PARKING);
         }
     }
 }
@@ -54,15 +60,15 @@ on_every_jdk! {
     fn shares_stay_true(jdk) {
         let run = retuned(Workload::new("TwoMethods").argument(5).argument(200)).record(jdk);
         run.assert_exit_code(0);
-        assert_was_retuned(&run, 40);
+        assert_was_retuned(&run);
         run.summary().assert_account_closes();
-        assert_account_matches_clock(&run, "main");
+        assert_account_matches_clock(&run, "main", AFTER_MAIN);
         let (stacks, truth) = (run.stacks(), &run.truth);
         let share = |heavy: u64, light: u64| heavy as f64 / (heavy + light) as f64;
         let sampled = share(stacks.ns_below("TwoMethods.heavy"), stacks.ns_below("TwoMethods.light"));
         let truth = share(truth.method_cpu_ns("TwoMethods.heavy"), truth.method_cpu_ns("TwoMethods.light"));
         // Of n samples with weights 1 to 5, each weight for as much time as the others, 0.73 n count as equal ones.
-        let tolerance = binomial_tolerance(truth, run.summary().samples * 73 / 100);
+        let tolerance = binomial_tolerance(truth, run.summary().thread("main").samples * 73 / 100);
         assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
     }
 }
@@ -72,12 +78,12 @@ on_every_jdk! {
     fn short_threads(jdk) {
         let run = retuned(Workload::new("ManyShortThreads").argument(4)).record(jdk);
         run.assert_exit_code(0);
-        assert_was_retuned(&run, 40);
+        assert_was_retuned(&run);
         let summary = run.summary();
         summary.assert_account_closes();
         // As without retuning (`short_threads.rs`), with the longest period in place of the interval.
         let uncovered = summary.cpu_ns.kernel - summary.cpu_ns.sampled;
-        assert!(uncovered <= 40 * 20_000_000, "{uncovered} ns are without a sample");
+        assert!(uncovered <= 40 * LONGEST_NS, "{uncovered} ns are without a sample");
     }
 }
 
@@ -91,8 +97,10 @@ on_every_jdk! {
         summary.assert_account_closes();
         let sampling = &summary.sampling;
         assert_eq!((sampling.budget, sampling.shortest_ns), (0.01, 1_000_000), "{sampling:?}");
-        // Where waking up alone is dearer than the budget, samples are so few that they cost next to nothing.
-        let is_kept = sampling.cost < 0.02 || sampling.period_ns >= SECOND / 10;
+        // The cost is that of all rounds that were watched, the first of which a slow machine overdraws; then the period
+        // has followed: it is at least half of what would have cost as much as is allowed.
+        let needed_ns = sampling.tick_ns.max(sampling.shortest_ns) as f64 * sampling.cost / sampling.budget;
+        let is_kept = sampling.cost < 2.0 * sampling.budget || sampling.period_ns as f64 >= needed_ns / 2.0;
         assert!(sampling.cost > 0.0 && is_kept, "{sampling:?}");
     }
 }
@@ -113,7 +121,6 @@ on_every_jdk! {
         assert_eq!(u64::try_from(summary.interval_ns), Ok(before * SECOND / 500));
         assert_eq!((sampling.processors, sampling.period_ns), (1, SECOND / 500), "{sampling:?}");
         assert_eq!(sampling.changes, u64::from(before > 1), "{sampling:?}");
-        let covered = run.stacks().ns_below("Killed.burn");
-        assert!(covered.abs_diff(run.truth.method_cpu_ns("Killed.burn")) < SECOND / 20, "{covered}");
+        run.assert_stretch("Killed.burn", before * SECOND / 500);
     }
 }
