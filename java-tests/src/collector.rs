@@ -109,6 +109,14 @@ impl CollectorProcess {
         self.said.lock().expect("nobody panics with it").clone()
     }
 
+    /// How many sessions it has begun, or found again, since it was ready.
+    ///
+    /// # Panics
+    /// As [`said`](Self::said).
+    pub fn sessions(&self) -> usize {
+        self.said().matches("session began").count()
+    }
+
     /// `path` as the collector sees it, which may have mounts of its own.
     pub fn sees(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
