@@ -7,7 +7,9 @@ use std::process::Command;
 use std::sync::{Barrier, Mutex};
 
 use java_tests::collector::{CollectorProcess, summary_of};
-use java_tests::{Jdk, Workload, binaries, on_every_jdk, on_jdk, on_jdks};
+use java_tests::{
+    Finished, Jdk, TICK_NS, Truth, Workload, binaries, on_every_jdk, on_jdk, on_jdks, stretch_tolerance_ns,
+};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -24,32 +26,47 @@ fn rows<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
     answer[name].as_array().expect("rows")
 }
 
+/// Asserts that what the workload burnt until it ended is among `told_ns`.
+#[track_caller]
+fn assert_all_is_told(run: &Finished, told_ns: u64) {
+    let truth = Truth::parse(&run.stdout).method_cpu_ns("Killed.burn");
+    assert!(told_ns + stretch_tolerance_ns(TICK_NS) >= truth, "{told_ns} of {truth}");
+}
+
+/// Lets a workload end that waits for this file.
+fn create(enough: &Path) {
+    std::fs::write(enough, "").expect("a writable folder");
+}
+
 fn address(directory: &Path) -> String {
     format!("unix:{}", directory.join("socket").display())
 }
 
 on_every_jdk! {
     /// Killed with SIGKILL in the middle of a run and started anew on the same store: the agent repeats what was not
-    /// acknowledged, and in the end the store has all that the agent's account says, once.
+    /// acknowledged, and in the end the store has all that the agent's account says, once. The program goes on until the
+    /// agent is back; queues are for seconds, for how late the sampler may be is another test's business.
     fn killed_and_restarted(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = address(directory.path());
         let store = directory.path().join("store");
         let mut collector = Some(CollectorProcess::start_store(&address, &store).0);
-        let (mut killed, mut restarted) = (false, false);
-        let options = format!("collector={address},interval=1ms");
-        let run = Workload::new("Killed").argument(5).run_with_agent_watched(jdk, &options, |cpu_ns| {
-            if cpu_ns > SECOND && !killed {
+        let enough = directory.path().join("enough");
+        let mut outage_began = None;
+        let options = format!("collector={address},interval=1ms,debug=queue:2048");
+        let workload = Workload::new("Killed").argument(4).argument(enough.display());
+        let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
+            (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
                 collector.take().expect("running").crash();
-                killed = true;
+                outage_began = Some(cpu_ns);
             }
-            if cpu_ns > 2 * SECOND && !restarted {
+            (None, Some(began)) if cpu_ns > began + SECOND => {
                 collector = Some(CollectorProcess::start_store(&address, &store).0);
-                restarted = true;
             }
+            (Some(second), Some(_)) if second.sessions() > 0 => create(&enough),
+            _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        assert!(killed && restarted);
         collector.expect("restarted").stop();
         let store = store.display().to_string();
         let answer = ask(&["query", "statistics", &store]);
@@ -58,7 +75,7 @@ on_every_jdk! {
         assert_eq!((&process["missing_messages"], &process["unknown_samples"]), (&0.into(), &0.into()), "{process}");
         let number = |name: &str| process[name].as_u64().expect("a number");
         assert_eq!(number("kernel_ns"), number("sampled_ns") + number("unfinished_ns"), "{process}");
-        assert!(number("sampled_ns") > 49 * SECOND / 10, "{process}");
+        assert_all_is_told(&run, number("sampled_ns"));
         let threads = ask(&["query", "threads", &store, "--with", "limit=1000"]);
         let sum: u64 = rows(&threads, "threads").iter().filter_map(|row| row["cpu_ns"].as_u64()).sum();
         assert_eq!(sum, number("sampled_ns"));
@@ -76,35 +93,44 @@ fn whole_threads(jdks: [&Jdk; 2]) {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let address = address(directory.path());
     let store = directory.path().join("store");
-    let recordings = [17, 25].map(|feature| directory.path().join(format!("{feature}.tickwalk")));
+    let recordings = &[17, 25].map(|feature| directory.path().join(format!("{feature}.tickwalk")));
     let collector = Mutex::new(Some(CollectorProcess::start_store(&address, &store).0));
-    // Both are past their first second before the collector dies, and past their second before it is back.
+    let enough = directory.path().join("enough");
+    // Both are connected and past their first second before the collector dies, go on for a second before it is back,
+    // and until they are back as well.
     let (deaths, births) = (Barrier::new(2), Barrier::new(2));
+    let are_connected =
+        || collector.lock().expect("no panic").as_ref().is_some_and(|now| now.sessions() == 2);
     let run = |jdk: &Jdk, recording: &Path| {
-        let (mut saw_death, mut saw_birth) = (false, false);
-        let options = format!("collector={address},file={},interval=1ms", recording.display());
-        let run = Workload::new("Killed").argument(5).run_with_agent_watched(jdk, &options, |cpu_ns| {
-            if cpu_ns > SECOND && !saw_death {
-                saw_death = true;
+        let (mut outage_began, mut saw_birth) = (None, false);
+        let options =
+            format!("collector={address},file={},interval=1ms,debug=queue:2048", recording.display());
+        let workload = Workload::new("Killed").argument(4).argument(enough.display());
+        let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match outage_began {
+            None if cpu_ns > SECOND && are_connected() => {
+                outage_began = Some(cpu_ns);
                 if deaths.wait().is_leader() {
                     collector.lock().expect("no panic").take().expect("running").crash();
                 }
             }
-            if cpu_ns > 2 * SECOND && !saw_birth {
+            Some(began) if cpu_ns > began + SECOND && !saw_birth => {
                 saw_birth = true;
                 if births.wait().is_leader() {
                     let started = CollectorProcess::start_store(&address, &store).0;
                     *collector.lock().expect("no panic") = Some(started);
                 }
             }
+            Some(_) if saw_birth && are_connected() => create(&enough),
+            _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        assert!(saw_death && saw_birth);
+        assert!(saw_birth);
+        run
     };
-    std::thread::scope(|scope| {
-        for (jdk, recording) in jdks.into_iter().zip(&recordings) {
-            scope.spawn(move || run(jdk, recording));
-        }
+    let run = &run;
+    let runs = std::thread::scope(|scope| {
+        let [old, new] = [0, 1].map(|n| scope.spawn(move || run(jdks[n], &recordings[n])));
+        [old, new].map(|run| run.join().expect("no panic"))
     });
     collector.into_inner().expect("no panic").expect("restarted").stop();
     let store = store.display().to_string();
@@ -141,7 +167,7 @@ fn whole_threads(jdks: [&Jdk; 2]) {
         assert!(accounted.len() > 1, "main and at least one thread of the VM: {accounted:?}");
         let lost: i64 = account.threads.iter().map(|thread| thread.lost_ns).sum();
         let sampled: i64 = accounted.iter().map(|(_, cpu_ns)| cpu_ns).sum();
-        assert!(sampled + lost > 49 * (SECOND as i64) / 10, "{sampled} {lost}");
+        assert_all_is_told(&runs[usize::from(feature == 25)], (sampled + lost).cast_unsigned());
     }
 }
 
@@ -166,10 +192,13 @@ on_jdks! { 17, 25;
             let lines = said.lines().filter(|line| line.contains("the disk of the store is full"));
             lines.filter(|line| line.contains("agents keep their data")).count()
         };
-        // The store's file has pages to spare, so its end is met some time after the disk's. The last attempt to connect
-        // while the disk is full comes less than 6.4 seconds before the next one.
-        let run = Workload::new("Killed").argument(14).run_with_agent_watched(jdk, &options, |cpu_ns| {
-            if cpu_ns > SECOND && !filled {
+        let is_writable_again = || collector.said().contains("the store can be written again");
+        let enough = directory.path().join("enough");
+        // The store's file has pages to spare, so its end is met some time after the disk's; and the agent comes back some
+        // time after there is room again. The program goes on for as long.
+        let workload = Workload::new("Killed").argument(5).argument(enough.display());
+        let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
+            if cpu_ns > SECOND && !filled && collector.sessions() > 0 {
                 filled = true;
                 fill(&filler);
             }
@@ -177,12 +206,15 @@ on_jdks! { 17, 25;
                 emptied = true;
                 std::fs::remove_file(&filler).expect("it was there");
             }
+            if emptied && is_writable_again() {
+                create(&enough);
+            }
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         assert!(filled && emptied, "{}", collector.said());
         assert_eq!(full_lines(), 1, "one clear line: {}", collector.said());
         assert!(run.stderr.contains("samples are kept"), "{}", run.stderr);
-        assert!(collector.said().contains("the store can be written again"), "{}", collector.said());
+        assert!(is_writable_again(), "{}", collector.said());
         let answer = ask(&["query", "statistics", &http]);
         let [process] = rows(&answer, "processes") else { panic!("not one process: {answer}") };
         assert_eq!(process["state"], "ended", "{process}");
@@ -193,7 +225,7 @@ on_jdks! { 17, 25;
         let told = number("sampled_ns") + lost;
         assert_eq!(number("kernel_ns"), told + number("unfinished_ns"), "{process}");
         assert_eq!(number("requests"), number("samples"), "{process}");
-        assert!(told > 139 * SECOND / 10, "{process}");
+        assert_all_is_told(&run, told);
         collector.stop();
     }
 }
@@ -218,36 +250,37 @@ fn a_planted_regression_is_found_between_two_live_jvms() {
     on_jdk(17, |old: &Jdk| on_jdk(25, |new: &Jdk| find_planted(old, new)));
 }
 
+/// Releases of the processes that are live and have samples.
+fn live(http: &str) -> Vec<u64> {
+    let answer = ask(&["query", "processes", http]);
+    let processes = rows(&answer, "processes").iter();
+    let live =
+        processes.filter(|process| process["state"] == "live" && process["samples"].as_u64() > Some(0));
+    let mut live: Vec<u64> = live.filter_map(|process| process["jdk_major"].as_u64()).collect();
+    live.sort_unstable();
+    live
+}
+
 fn find_planted(old: &Jdk, new: &Jdk) {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let address = address(directory.path());
     let store = directory.path().join("store");
     let (collector, http) = CollectorProcess::start_store(&address, &store);
     let options = format!("collector={address},interval=1ms");
-    // Both hold still for a moment in their middle, while one of them asks.
-    let middle = Barrier::new(2);
+    // Neither ends before one of them has seen both live, and both burn the same.
+    let enough = directory.path().join("enough");
     let run = |jdk: &Jdk, factor: u64, asks: bool| {
-        let mut is_past = false;
-        let workload = Workload::new("PlantedRegression").argument(4).argument(factor);
+        let mut is_seen = false;
+        let workload =
+            Workload::new("PlantedRegression").argument(4).argument(factor).argument(enough.display());
         let finished = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
-            if cpu_ns > 2 * SECOND && !is_past {
-                is_past = true;
-                middle.wait();
-                if asks {
-                    let answer = ask(&["query", "processes", &http]);
-                    let mut live: Vec<u64> = rows(&answer, "processes")
-                        .iter()
-                        .filter(|process| process["state"] == "live" && process["samples"].as_u64() > Some(0))
-                        .filter_map(|process| process["jdk_major"].as_u64())
-                        .collect();
-                    live.sort_unstable();
-                    assert_eq!(live, [17, 25], "{answer}");
-                }
-                middle.wait();
+            if cpu_ns > SECOND && asks && !is_seen && live(&http) == [17, 25] {
+                is_seen = true;
+                create(&enough);
             }
         });
         assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
-        assert!(is_past);
+        assert!(is_seen || !asks);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| run(old, 1, true));
