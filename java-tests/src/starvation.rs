@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_millis(5);
 const LATE: Duration = Duration::from_millis(30);
 
 /// What a delay costs beyond its length: the time until it is noticed, and until the queues are empty again.
-const AROUND: Duration = Duration::from_millis(100);
+const AROUND: Duration = Duration::from_millis(50);
 
 /// Threads that watch, one for each processor.
 pub struct Starvation {
@@ -84,6 +84,15 @@ impl Starved {
         let late: Duration = self.delays.iter().map(|delay| *delay + AROUND).sum();
         let all = late * u32::try_from(self.processors).expect("a number of processors");
         i64::try_from(all.as_nanos()).expect("a time")
+    }
+
+    /// Asserts that CPU time which lacks something, for want of memory until the sampler came, is no more than is excused.
+    ///
+    /// # Panics
+    /// If it is.
+    #[track_caller]
+    pub fn assert_excuses(&self, ns: u64) {
+        assert!(ns <= self.excused_ns().cast_unsigned(), "{ns} ns, {self:?}");
     }
 
     /// Asserts that nothing was lost but what queues could not hold while the profiler was kept from running.

@@ -7,7 +7,8 @@ on_every_jdk! {
         let run = Workload::new("DeepRecursion").argument(3).argument(1000).record(jdk);
         run.assert_exit_code(0);
         let burner = run.stacks().below("DeepRecursion.burn");
-        assert!(burner.total_ns() as f64 >= 0.9 * run.truth.method_cpu_ns("DeepRecursion.burn") as f64);
+        let truth = run.truth.method_cpu_ns("DeepRecursion.burn");
+        assert!(burner.total_ns() as f64 >= 0.9 * truth as f64, "{} of {truth}", burner.total_ns());
         let whole = burner.share_where(|stack| {
             stack.stop.is_none() && stack.count("DeepRecursion.recurse") >= 1000 && stack.has("DeepRecursion.main")
         });

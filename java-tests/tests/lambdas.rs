@@ -1,6 +1,6 @@
 //! Hidden classes, LambdaForms and generated code between the caller and the work.
 
-use java_tests::{Workload, on_every_jdk, on_jdks};
+use java_tests::{INTERVAL_NS, Workload, on_every_jdk, on_jdks, stretch_tolerance_ns};
 
 on_every_jdk! {
     fn streams_handles_and_text(jdk) {
@@ -19,9 +19,11 @@ on_every_jdk! {
     fn exceptions(jdk) {
         let run = Workload::new("Exceptions").argument(3).record(jdk);
         run.assert_exit_code(0);
-        let truth = run.truth.method_cpu_ns("Exceptions.throwAndCatch") as f64;
-        let sampled = run.stacks().ns_below("Exceptions.throwAndCatch") as f64;
-        assert!((sampled - truth).abs() <= 0.05 * truth, "sampled {sampled}, true {truth}");
+        // Two in a hundred may be cut on their way through the VM.
+        let truth = run.truth.method_cpu_ns("Exceptions.throwAndCatch");
+        let sampled = run.stacks().ns_below("Exceptions.throwAndCatch");
+        let tolerance = stretch_tolerance_ns(INTERVAL_NS) + truth / 50;
+        assert!(sampled.abs_diff(truth) <= tolerance, "sampled {sampled}, true {truth}");
     }
 }
 
