@@ -288,8 +288,8 @@ fn quick() -> Settings {
         every: Duration::from_millis(50),
         first_pause: Duration::from_millis(10),
         longest_pause: Duration::from_millis(50),
-        timeout: Duration::from_secs(10),
-        stop: Duration::from_secs(60),
+        timeout: Duration::from_secs(120),
+        stop: Duration::from_secs(300),
         ..Settings::default()
     }
 }

@@ -139,7 +139,9 @@ mod tests {
     use super::*;
 
     /// Longer than anything here takes, on any machine.
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_secs(300);
+    /// What is waited for, and long enough for a client that does what it should at once.
+    const SHORT: Duration = Duration::from_secs(1);
 
     struct Served {
         address: SocketAddr,
@@ -222,12 +224,12 @@ mod tests {
 
     #[test]
     fn headers_that_drip_are_not_waited_for() {
-        let served = Served::with(Limits { request: Duration::from_millis(200), ..Limits::default() });
+        let served = Served::with(Limits { request: SHORT, ..Limits::default() });
         let mut slow = served.connect();
         slow.write_all(b"GET / HTTP/1.1\r\nX: ").expect("server reads");
         slow.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
-        // A byte each 20 ms would go on for half a minute.
-        let closed = (0..1500).any(|_| {
+        // A byte each 20 ms would go on for minutes.
+        let closed = (0..5000).any(|_| {
             let is_refused = slow.write_all(b"x").is_err();
             let read = slow.read(&mut [0; 512]).map_err(|error| error.kind());
             is_refused || !matches!(read, Err(ErrorKind::WouldBlock) | Ok(1..))
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn who_asks_nothing_makes_room() {
-        let served = Served::with(Limits { request: Duration::from_millis(200), ..Limits::default() });
+        let served = Served::with(Limits { request: SHORT, ..Limits::default() });
         let silent = served.connect();
         let mut idle = served.connect();
         answer(&mut idle);
@@ -249,8 +251,7 @@ mod tests {
 
     #[test]
     fn who_asks_on_and_on_makes_room() {
-        let life = Duration::from_millis(300);
-        let served = Served::with(Limits { request: LONG, life, ..Limits::default() });
+        let served = Served::with(Limits { request: LONG, life: SHORT, ..Limits::default() });
         let mut busy = served.connect();
         let mut byte = [0];
         // Each answer is read to its end; the last one says that the connection closes, or is followed by its end.
@@ -268,19 +269,18 @@ mod tests {
 
     #[test]
     fn who_sips_the_answer_makes_room() {
-        let life = Duration::from_millis(300);
-        let served = Served::with(Limits { unread: LONG, life, ..Limits::default() });
+        let served = Served::with(Limits { unread: LONG, life: SHORT, ..Limits::default() });
         let mut slow = served.connect();
         slow.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
         assert_eq!(slow.read(&mut [0]).expect("the answer begins"), 1);
-        // The next one waits until then, and fails after a minute.
+        // The next one waits until then, and fails after minutes.
         served.check_serves();
         drop(slow);
     }
 
     #[test]
     fn who_does_not_read_the_answer_makes_room() {
-        let served = Served::with(Limits { unread: Duration::from_millis(500), ..Limits::default() });
+        let served = Served::with(Limits { unread: SHORT, ..Limits::default() });
         let mut deaf = served.connect();
         deaf.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
         served.check_serves();
