@@ -206,17 +206,23 @@ fn real_ticks_neither_allocate_nor_get_lost() {
         .start(Duration::from_nanos(armed + INTERVAL_NS), Duration::from_nanos(INTERVAL_NS))
         .expect("started");
     let periods_before = seen.periods;
-    while own_cpu_ns() < armed + 1_000_000_000 {
+    // As many ticks as a second holds on any kernel; where the clock runs on while a machine stands still, more time.
+    while own_cpu_ns() < armed + 1_000_000_000
+        || (seen.requests < before.0 + 50 && own_cpu_ns() < armed + 60_000_000_000)
+    {
         drain(shared, marker[0], &mut seen);
     }
+    let burnt_at_least = own_cpu_ns() - armed;
     drop(timer);
-    drain(shared, marker[0], &mut seen);
     let burnt = own_cpu_ns() - armed;
+    drain(shared, marker[0], &mut seen);
     let sampled = (seen.periods - periods_before) * INTERVAL_NS;
-    assert!(seen.requests > before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
+    assert!(seen.requests >= before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
+    // One period is open, and an expiration waits for a tick: of a thread that runs in bursts shorter than the usual one
+    // of 4 ms, 15 of them are exceeded once in 3 million times.
     assert!(
-        sampled <= burnt && burnt - sampled < INTERVAL_NS + 20_000_000,
-        "sampled {sampled} of {burnt} ns"
+        sampled <= burnt && sampled + INTERVAL_NS + 60_000_000 > burnt_at_least,
+        "sampled {sampled} of {burnt_at_least} to {burnt} ns"
     );
 
     // The timer is replaced by one with another period: signals of the old one come too late and stand for nothing.
