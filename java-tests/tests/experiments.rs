@@ -3,13 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use java_tests::{Finished, Jdk, binaries, javac, on_jdks};
+use java_tests::{
+    Finished, INTERVAL_NS, Jdk, Starvation, Workload, binaries, javac, on_jdks, stretch_tolerance_ns,
+};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 
 fn experiment(jdk: &Jdk, arguments: &[&str]) -> Finished {
     let mut command = Command::new(binaries::tickwalk());
     command.arg("experiment").args(arguments).arg("--java").arg(&jdk.home);
     command.arg("--agent").arg(binaries::agent());
     java_tests::run(command, |_| {})
+}
+
+/// CPU time of all processes that this one has started and waited for.
+fn children_cpu_ms() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("what Linux always tells");
+    [usage.user_time(), usage.system_time()].iter().map(|time| time.num_microseconds() as f64 / 1000.0).sum()
 }
 
 /// Lines of a CSV file as pairs of column name and value.
@@ -25,11 +35,14 @@ fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
 
 on_jdks! { 17, 25;
     /// A corner of the grid, every setting: at the shipped settings, with a thread per processor, nothing is lost; where
-    /// a late drain made queues lose, they grew, unless they were told not to.
+    /// a late drain made queues lose, they grew, unless they were told not to. Where no processor was to be had, all drains
+    /// are late.
     fn queue_study(jdk) {
         let folder = tempfile::tempdir().expect("temporary directory");
         let output = folder.path().to_str().expect("a plain path");
+        let starvation = Starvation::watch();
         let run = experiment(jdk, &["queue", "--quick", "--only", "Java, depth 1200, 1 ms", "-o", output]);
+        let starved = starvation.end();
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         let csv = std::fs::read_to_string(folder.path().join("cells.csv")).expect("cells.csv");
         let cells = cells(&csv);
@@ -40,7 +53,9 @@ on_jdks! { 17, 25;
             assert!(number("samples") > 0.0 && number("drain_requests_count") > 0.0, "{cell:?}");
             let (lost, grown) = (number("lost_share"), number("grown"));
             match (column(cell, "queues"), column(cell, "drain")) {
-                ("shipped", "shipped") if column(cell, "threads") == fewest => assert_eq!(lost, 0.0, "{cell:?}"),
+                ("shipped", "shipped") if column(cell, "threads") == fewest => {
+                    assert!(lost == 0.0 || starved.excused_ns() > 0, "{cell:?}, {starved:?}");
+                }
                 ("shipped", _) => assert_eq!(lost > 0.0, grown > 0.0, "{cell:?}"),
                 (queues, _) if queues.starts_with("fixed") => assert_eq!(grown, 0.0, "{cell:?}"),
                 _ => {}
@@ -65,13 +80,20 @@ on_jdks! { 17, 25;
             words[words.len() - 2].parse::<f64>().expect("an error in percent")
         };
         for way in ["spin", "allocate", "compress", "system", "naps", "throwing"] {
-            // An interval of 10 ms at either end, and ticks of 4 ms that came late, of 1,000 ms.
-            assert!(error(way).abs() <= 5.0, "{way}:\n{}", run.stdout);
+            let percent = stretch_tolerance_ns(INTERVAL_NS) as f64 / 1e9 * 100.0;
+            assert!(error(way).abs() <= percent, "{way}:\n{}", run.stdout);
         }
         let account = run.stdout.lines().last().expect("the whole JVM");
         let share = account.split_once("by the account (").and_then(|(_, rest)| rest.split_once(" %"));
         let share: f64 = share.expect(account).0.parse().expect(account);
-        assert!(share.abs() <= 3.0, "{account}");
+        let whole = account.split_once("whole JVM: ").and_then(|(_, rest)| rest.split_once(" ms by getrusage"));
+        let whole_ms: f64 = whole.expect(account).0.parse().expect(account);
+        // What is before the agent and after it is part of what a program costs that does nothing.
+        let begun_ms = children_cpu_ms();
+        assert_eq!(Workload::new("Hello").run_alone(jdk).exit_code(), 0);
+        let nothing_ms = children_cpu_ms() - begun_ms;
+        let missing_ms = share.abs() / 100.0 * whole_ms;
+        assert!(missing_ms <= 2.0 * nothing_ms + whole_ms / 100.0, "{account}; nothing takes {nothing_ms} ms");
     }
 }
 
