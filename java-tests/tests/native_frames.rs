@@ -15,9 +15,9 @@ fn is_rooted(stack: &Stack) -> bool {
     stack.stop.is_none() && stack.has("start_thread") && !stack.has(GAP)
 }
 
-/// A thread's first sample is copied like all others.
+/// A thread's first sample is copied like all others, and there is memory for it unless the sampler is kept from running.
 fn is_not_copied(stack: &Stack) -> bool {
-    stack.stop.as_deref() == Some("not_copied")
+    matches!(stack.stop.as_deref(), Some("not_copied" | "pool_exhausted"))
 }
 
 on_every_jdk! {
