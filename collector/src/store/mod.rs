@@ -291,7 +291,10 @@ impl Store {
                 .sum(),
             dictionary_refused: partitions
                 .iter()
-                .map(|partition| partition.head.read().dictionary.refused())
+                .map(|partition| {
+                    let head = partition.head.read();
+                    head.dictionary.refused() + head.refused_threads
+                })
                 .sum(),
             partitions: partitions.len() as u64,
             failing: self.failing(),

@@ -35,6 +35,13 @@ const UNKNOWN_NODE: u32 = 1;
 /// names that somebody makes up must not fill the memory of the collector.
 const MOST_BYTES: usize = 512 << 20;
 
+/// The share of them, one in so many, that is kept for sessions that have brought little: whoever makes up names, in one
+/// session or in hundreds, must not take the names of all the others.
+const KEPT_SHARE: usize = 4;
+
+/// What a session may bring when only that is left: the hottest hundreds of methods of a program.
+const LITTLE_BYTES: usize = 128 << 10;
+
 /// Rough memory of a string beside its text: its row, and what the allocator adds.
 const STRING_BYTES: usize = 32;
 
@@ -98,6 +105,8 @@ pub struct Dictionary {
     is_closed: bool,
     /// What [`bytes`](Self::bytes) may reach: [`MOST_BYTES`], less in tests.
     pub(super) limit: usize,
+    /// What it may reach for the session whose message is taken in; see [`admit`](Self::admit).
+    admitted: usize,
     refused: u64,
 }
 
@@ -131,6 +140,7 @@ impl Default for Dictionary {
             string_bytes: 0,
             is_closed: false,
             limit: MOST_BYTES,
+            admitted: usize::MAX,
             refused: 0,
         };
         dictionary.intern("");
@@ -206,8 +216,15 @@ impl Dictionary {
         self.refused
     }
 
+    /// What comes next is of a session that has brought `brought` bytes: all but a quarter is for everybody, the rest for
+    /// those that have brought little.
+    pub(super) fn admit(&mut self, brought: usize) {
+        let shared = self.limit - self.limit / KEPT_SHARE;
+        self.admitted = shared.max(self.bytes() + LITTLE_BYTES.saturating_sub(brought));
+    }
+
     fn is_full(&self) -> bool {
-        self.bytes() >= self.limit
+        self.bytes() >= self.limit.min(self.admitted)
     }
 
     /// Whether one more entry may be taken; one that may not is counted.

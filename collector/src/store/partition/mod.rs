@@ -269,6 +269,8 @@ impl Partition {
         head.open.clear();
         head.open_samples = 0;
         head.open_definitions = 0;
+        // Sums that came late have brought groups of threads.
+        head.weigh();
         *persisted = mark;
         *fold += 1;
         *self.coverage.write() = coverage;
@@ -408,6 +410,7 @@ impl Partition {
             *carried.numbers = session.numbers.renumbered(&mut head.dictionary, &old.dictionary);
             head.sessions.insert(id, carried);
         }
+        head.weigh();
         Ok(())
     }
 

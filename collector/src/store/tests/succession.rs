@@ -1,5 +1,7 @@
 //! One partition after another: what is left where that fails, and what a closed one still takes.
 
+use proto::v1::{Statistics, ThreadAccount};
+
 use super::*;
 
 /// A store whose partition is a day old, of an agent that goes on; its stack, and a dictionary of `names` long names.
@@ -76,4 +78,64 @@ fn a_closed_partition_takes_half_the_memory_and_answers_as_before() {
     let store = Store::open(directory.path(), Retention::default()).expect("both partitions");
     assert_eq!(store.shared.partitions.read()[0].head.read().dictionary.bytes(), closed);
     expect(&store, 0..60, &[("leaf", 10)]);
+}
+
+/// `count` threads, and what they claim to have burnt.
+fn crowd(agent: &mut Agent, count: u32) -> Vec<(u64, Vec<u8>)> {
+    let thread = |id| Thread { id, name: format!("crowd-{id}"), ..Thread::default() };
+    let account = |thread| ThreadAccount { thread, kernel_ns: 1, ..ThreadAccount::default() };
+    let threads = (1..=count).map(thread).collect();
+    let accounts = (1..=count).map(account).collect();
+    let statistics = Statistics { threads: accounts, ..Statistics::default() };
+    vec![
+        agent.hello(),
+        agent.message(Body::Dictionary(Definitions { threads, ..Definitions::default() })),
+        agent.message(Body::Statistics(statistics)),
+    ]
+}
+
+#[test]
+fn threads_of_one_session_leave_memory_for_those_of_others() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let limit = 2 << 20;
+    let set_limit = |store: &Store| store.shared.current().expect("open").head.write().thread_limit = limit;
+    set_limit(&store);
+    let known = |store: &Store, session: u64| {
+        let partition = store.shared.current().expect("open");
+        let head = partition.head.read();
+        let whole: usize = head.sessions.values().map(Session::thread_bytes).sum();
+        assert!(whole <= limit + (64 << 10), "{whole} bytes");
+        (head.sessions[&session].threads.len(), head.sessions[&session].accounts.len())
+    };
+    let mut liar = Agent::new(1);
+    let messages = crowd(&mut liar, 30_000);
+    append(&store, &liar, &messages).expect("stored");
+    let (threads, accounts) = known(&store, 1);
+    assert!((5_000..10_000).contains(&threads) && accounts == 0, "{threads} threads, {accounts} accounts");
+    assert!(store.status().dictionary_refused > 50_000, "{:?}", store.status());
+    let mut honest = Agent::new(2);
+    let messages = crowd(&mut honest, 100);
+    append(&store, &honest, &messages).expect("stored");
+    assert_eq!(known(&store, 2), (100, 100));
+    // What is known goes on, though others took the rest.
+    let statistics = Statistics {
+        threads: vec![ThreadAccount { thread: 7, kernel_ns: 1 << 60, ..ThreadAccount::default() }],
+        ..Statistics::default()
+    };
+    let message = honest.message(Body::Statistics(statistics));
+    append(&store, &honest, &[message]).expect("stored");
+    let views = store.views();
+    views[0].names(|_, sessions| {
+        assert_eq!(sessions[&2].account(7).map(|account| account.kernel_ns), Some(1 << 60));
+    });
+    drop(views);
+    store.close().expect("fold");
+    let store = Store::open(directory.path(), Retention::default()).expect("a store that can be read");
+    set_limit(&store);
+    assert_eq!(known(&store, 1).0, threads);
+    let mut late = Agent::new(3);
+    let messages = crowd(&mut late, 30_000);
+    append(&store, &late, &messages).expect("stored");
+    assert!(known(&store, 3).0 < 1_000, "what was read counts");
 }
