@@ -1,18 +1,27 @@
 //! What the store costs: taking in real streams, compressing them, and answering over an hour of a hundred JVMs.
 //!
 //! ```text
-//! cargo bench -p collector --bench store -- ingest FILE.tickwalk...    [SAMPLES=20000000]
+//! cargo bench -p collector --bench store -- ingest [FILE.tickwalk...]  [SAMPLES=20000000]
 //! cargo bench -p collector --bench store -- compress FILE.tickwalk...
 //! cargo bench -p collector --bench store -- query                     [JVMS=100 MINUTES=60 STACKS=4000]
 //! ```
 //!
-//! CPU time is that of the whole process, so that other programs on the machine do not count.
+//! CPU time is that of the whole process, so that other programs on the machine do not count. `ingest` also tells what the
+//! wall clock says for each processor it may use; `taskset -c 0` in front of the command makes that one. Without files it
+//! replays those of `tests/recordings/`.
 
 #![allow(missing_docs, reason = "a program, not a library")]
+
+#[path = "../tests/support/recorded.rs"]
+mod recorded;
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "made for tests, each uses its part")]
+mod support;
 
 use std::env;
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,11 +30,16 @@ use collector::recording::RecordingReader;
 use collector::store::{Retention, Store};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Frame, FrameKind, Hello, SampleBatch, Stack, StringEntry, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
+use recorded::recorded;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// What is replayed where no files are named.
+const RECORDINGS: [&str; 4] = ["h2-25", "planted-17", "planted-25", "steady-25"];
 
 const NS: u64 = 1_000_000_000;
 
@@ -62,56 +76,119 @@ fn samples_in(message: &AgentMessage) -> u64 {
     }
 }
 
-/// Replays each recording as a session of its own, over and over, until enough samples are stored.
+/// A recording as what one process sends in ten minutes: it is repeated as if it went on, and what a session sends once is
+/// sent once.
+struct Replay {
+    stream: Vec<AgentMessage>,
+    length_ns: u64,
+    turns: u64,
+}
+
+impl Replay {
+    fn new(stream: Vec<AgentMessage>) -> Self {
+        let times = || stream.iter().filter_map(|message| time_ns(&mut message.clone()).copied());
+        let length_ns = times().max().unwrap_or(0) - times().min().unwrap_or(0) + NS;
+        Replay { stream, length_ns, turns: (600 * NS / length_ns).max(1) }
+    }
+
+    /// The framed messages of a session's `turn`, numbered on from `sequence`.
+    fn turn(&self, turn: u64, hello: &Hello, sequence: &mut u64) -> Vec<(u64, Vec<u8>)> {
+        let is_due = |message: &&AgentMessage| match message.body {
+            Some(Body::Hello(_) | Body::Dictionary(_)) => turn == 0,
+            Some(Body::Goodbye(_)) => turn + 1 == self.turns,
+            _ => true,
+        };
+        let due = self.stream.iter().filter(is_due).map(|message| {
+            let mut message = message.clone();
+            if let Some(time_ns) = time_ns(&mut message) {
+                *time_ns += turn * self.length_ns;
+            }
+            if let Some(Body::Hello(own)) = &mut message.body {
+                own.clone_from(hello);
+            }
+            *sequence += 1;
+            message.sequence = *sequence;
+            framed(&message)
+        });
+        due.collect()
+    }
+
+    fn hello(&self, session: u64, round: u64) -> Hello {
+        let Some(Body::Hello(hello)) = &self.stream[0].body else { panic!("hello comes first") };
+        // A minute after the last one: what an agent sends when a JVM starts again.
+        let wall_clock_ns = hello.wall_clock_ns + round * 60 * NS;
+        Hello { session_id: session, wall_clock_ns, ..hello.clone() }
+    }
+}
+
+/// The time a message tells, on the clock of its session.
+fn time_ns(message: &mut AgentMessage) -> Option<&mut u64> {
+    match message.body.as_mut()? {
+        Body::Samples(batch) => Some(&mut batch.first_time_ns),
+        Body::Statistics(statistics) => Some(&mut statistics.time_ns),
+        Body::Heartbeat(heartbeat) => Some(&mut heartbeat.time_ns),
+        _ => None,
+    }
+}
+
+/// CPU time of the calling thread.
+fn own_cpu() -> Duration {
+    Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("own clock"))
+}
+
+/// Replays each recording as sessions of its own, one after the other, until enough samples are stored.
 fn ingest(files: &[String]) {
     let wanted = number("SAMPLES", 20_000_000);
     let directory = tempfile::tempdir_in(".").expect("directory beside the sources, on a real disk");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
-    let streams: Vec<Vec<AgentMessage>> = files
+    let mut streams: Vec<Vec<AgentMessage>> = files
         .iter()
         .map(|file| RecordingReader::open(Path::new(file)).expect("recording").collect())
         .collect();
+    if streams.is_empty() {
+        streams = RECORDINGS.map(recorded).into();
+    }
+    let replays: Vec<Replay> = streams.into_iter().map(Replay::new).collect();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let done = AtomicU64::new(0);
+    // When how many samples more were stored, and what making their messages took.
+    let marks: Mutex<Vec<(Duration, u64)>> = Mutex::default();
+    let making = AtomicU64::new(0);
     let (began, cpu_began) = (Instant::now(), cpu());
     std::thread::scope(|scope| {
-        for (index, stream) in streams.iter().enumerate() {
-            let (store, done) = (&store, &done);
+        for (index, replay) in replays.iter().enumerate() {
+            let (store, done, marks, making) = (&store, &done, &marks, &making);
             scope.spawn(move || {
                 for round in 0u64.. {
-                    if done.load(Ordering::Relaxed) >= wanted {
-                        return;
-                    }
-                    // A new session each round, a minute later: what an agent sends when a JVM starts again.
-                    let mut hello = Hello::default();
-                    let messages: Vec<(u64, Vec<u8>)> = stream
-                        .iter()
-                        .map(|message| {
-                            let mut message = message.clone();
-                            if let Some(Body::Hello(first)) = &mut message.body {
-                                first.session_id = (index as u64) << 32 | round;
-                                first.wall_clock_ns += round * 60 * NS;
-                                hello = first.clone();
-                            }
-                            framed(&message)
-                        })
-                        .collect();
+                    let hello = replay.hello((index as u64) << 32 | round, round);
                     let writer = store.session(&hello).expect("open store");
-                    // As a connection does: what one read of 64 KiB holds is appended together.
-                    let mut rest = &messages[..];
-                    while !rest.is_empty() {
-                        let mut bytes = 0;
-                        let fits = |message: &&(u64, Vec<u8>)| {
-                            bytes += message.1.len();
-                            bytes <= 64 << 10
-                        };
-                        let count = rest.iter().take_while(fits).count().max(1);
-                        let (now, later) = rest.split_at(count);
-                        writer
-                            .append(now.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
-                            .expect("stored");
-                        rest = later;
+                    let mut sequence = 0;
+                    for turn in 0..replay.turns {
+                        if done.load(Ordering::Relaxed) >= wanted {
+                            return;
+                        }
+                        let cpu_began = own_cpu();
+                        let messages = replay.turn(turn, &hello, &mut sequence);
+                        making.fetch_add((own_cpu() - cpu_began).as_nanos() as u64, Ordering::Relaxed);
+                        // As a connection does: what one read of 64 KiB holds is appended together.
+                        let mut rest = &messages[..];
+                        while !rest.is_empty() {
+                            let mut bytes = 0;
+                            let fits = |message: &&(u64, Vec<u8>)| {
+                                bytes += message.1.len();
+                                bytes <= 64 << 10
+                            };
+                            let count = rest.iter().take_while(fits).count().max(1);
+                            let (now, later) = rest.split_at(count);
+                            writer
+                                .append(now.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
+                                .expect("stored");
+                            rest = later;
+                        }
+                        let samples = replay.stream.iter().map(samples_in).sum();
+                        done.fetch_add(samples, Ordering::Relaxed);
+                        marks.lock().expect("no panic").push((began.elapsed(), samples));
                     }
-                    done.fetch_add(stream.iter().map(samples_in).sum(), Ordering::Relaxed);
                 }
             });
         }
@@ -123,15 +200,27 @@ fn ingest(files: &[String]) {
     println!(
         "{} samples of {} streams, {} commits, {} folds",
         status.samples,
-        streams.len(),
+        replays.len(),
         status.commits,
         status.folds
     );
+    let without = spent - Duration::from_nanos(making.into_inner());
     println!(
-        "{:.0} samples/s of wall time, {:.0} samples/s of CPU time (one core)",
+        "{:.0} samples/s by the wall clock, {:.0} on each of {processors} processors; {:.0} samples/s of CPU time, {:.0} \
+         without the making of messages",
         samples / wall.as_secs_f64(),
-        samples / spent.as_secs_f64()
+        samples / wall.as_secs_f64() / processors,
+        samples / spent.as_secs_f64(),
+        samples / without.as_secs_f64()
     );
+    let mut rates = rates(&marks.into_inner().expect("no panic"));
+    rates.sort_unstable_by(f64::total_cmp);
+    if let (Some(least), Some(median)) = (rates.first(), rates.get(rates.len() / 2)) {
+        println!(
+            "in each of {} seconds: {least:.0} samples at least, {median:.0} in the median",
+            rates.len()
+        );
+    }
     println!(
         "received {:.1} bytes a sample, stored {:.1}",
         status.received_bytes as f64 / samples,
@@ -139,6 +228,17 @@ fn ingest(files: &[String]) {
     );
     println!("dictionary in memory: {} bytes", status.dictionary_bytes);
     store.close().expect("fold");
+}
+
+/// Samples stored in each whole second.
+fn rates(marks: &[(Duration, u64)]) -> Vec<f64> {
+    let mut seconds = vec![0.0; marks.iter().map(|mark| mark.0.as_secs()).max().unwrap_or(0) as usize];
+    for (at, samples) in marks {
+        if let Some(second) = seconds.get_mut(at.as_secs() as usize) {
+            *second += *samples as f64;
+        }
+    }
+    seconds
 }
 
 /// Batches as agents send them, compressed by each candidate.

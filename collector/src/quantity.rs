@@ -37,6 +37,11 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A sum of what agents told, who may tell anything: it stops at the largest number there is.
+pub fn total(values: impl IntoIterator<Item = u64>) -> u64 {
+    values.into_iter().fold(0, u64::saturating_add)
+}
+
 /// `part / whole`, 0 if there is no whole.
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

@@ -11,7 +11,9 @@ use collector::http::{HttpServer, Probe};
 use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
+use proto::v1::{Counter, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value;
+use support::Stream;
 use support::realistic::shop;
 use tempfile::TempDir;
 
@@ -25,15 +27,20 @@ struct Served {
 
 impl Served {
     fn new() -> Served {
+        Served::of([shop(true)])
+    }
+
+    fn of(streams: impl IntoIterator<Item = Stream>) -> Served {
         let directory = tempfile::tempdir().expect("temporary directory");
         let store = Store::open(directory.path(), Retention::default()).expect("new store");
-        let mut stream = shop(true);
-        let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
-        let writer = store.session(&hello.clone()).expect("open store");
-        for message in stream.messages() {
-            let mut bytes = Vec::new();
-            encode_frame(message, &mut bytes).expect("short message");
-            writer.append([(message.sequence, &bytes[..])]).expect("stored");
+        for mut stream in streams {
+            let Some(Body::Hello(hello)) = &stream.messages()[0].body else { panic!("hello comes first") };
+            let writer = store.session(&hello.clone()).expect("open store");
+            for message in stream.messages() {
+                let mut bytes = Vec::new();
+                encode_frame(message, &mut bytes).expect("short message");
+                writer.append([(message.sequence, &bytes[..])]).expect("stored");
+            }
         }
         let address = "127.0.0.1:0".parse().expect("address");
         let server = HttpServer::start(address, Arc::new(store), Probe::default()).expect("server starts");
@@ -98,6 +105,97 @@ fn every_address_answers() {
     }
     assert!(asked >= 20, "{asked} addresses");
     assert_eq!(served.get("/api/v1/nonsense").0, 404);
+    served.server.stop();
+}
+
+/// A session that claims all the CPU time there is, several times over.
+fn boundless(session: u64) -> Stream {
+    let mut stream = Stream::of_session(session);
+    stream.thread(1, "one", ThreadKind::Java);
+    stream.thread(2, "two", ThreadKind::Java);
+    stream.carried(3, 1, 77, "three");
+    stream.carried(4, 2, 77, "");
+    let stacks = [stream.java_stack(&["a/Main.main", "a/B.b"]), stream.java_stack(&["a/Main.main", "a/C.c"])];
+    for thread in 1..=4 {
+        for stack in stacks {
+            let batch = SampleBatch {
+                first_time_ns: 55_000_000_000 + u64::from(thread) * 1_500_000_000,
+                thread: vec![thread; 2],
+                stack: vec![stack; 2],
+                cpu_ns: vec![u64::MAX; 2],
+                count: vec![u64::MAX; 2],
+                ..SampleBatch::default()
+            };
+            stream.send(Body::Samples(batch));
+        }
+    }
+    let most = |cause: &str| Lost { cause: cause.into(), count: u64::MAX, ns: u64::MAX };
+    let failed = |name: &str| Counter { name: name.into(), count: u64::MAX };
+    let account = |thread| ThreadAccount {
+        thread,
+        kernel_ns: u64::MAX,
+        sampled_ns: u64::MAX,
+        carried_ns: u64::from(thread),
+        lost: vec![most("queue_full"), most("stopping")],
+        ..ThreadAccount::default()
+    };
+    stream.send(Body::Statistics(Statistics {
+        time_ns: 60_000_000_000,
+        requests: u64::MAX,
+        resolved: u64::MAX,
+        process_cpu_ns: u64::MAX,
+        before_timer_ns: u64::MAX,
+        failed: vec![failed("copy_end"), failed("unreadable")],
+        lost: vec![most("queue_full"), most("stopping")],
+        threads: vec![account(1), account(2)],
+        ..Statistics::default()
+    }));
+    stream
+}
+
+#[test]
+fn times_beyond_all_numbers_stop_at_the_largest() {
+    let served = Served::of([boundless(1), boundless(2)]);
+    let selections = ["", "thread=three", "kind=interpreted", "frame=a.B.b", "process=0000000000000001"];
+    let questions = [
+        "processes?",
+        "statistics?",
+        "methods?",
+        "flamegraph?",
+        "callers?method=a.B.b&",
+        "callees?method=a.Main.main&",
+        "threads?",
+        "timeline?",
+        "timeline?by=process&",
+        "timeline?by=thread&",
+        "timeline?by=thread&bucket=1000&",
+        "diff?before.thread=one&",
+        "diff/methods?before.thread=one&",
+        "view/hot-methods?",
+        "view/cpu-time-hot-methods?",
+        "view/cpu-time-statistics?",
+        "view/threads?",
+        "view/processes?",
+    ];
+    for question in questions {
+        for selection in selections {
+            let selection = if question.starts_with("diff") { "" } else { selection };
+            let (status, body) = served.get(&format!("/api/v1/{question}{selection}"));
+            assert_eq!(status, 200, "{question}{selection}: {body}");
+        }
+    }
+    for question in ["methods", "threads"] {
+        assert_eq!(served.ask(question)["total_ns"], u64::MAX, "{question}");
+    }
+    // Rows of the store have 32 bits for samples that were merged.
+    assert_eq!(served.ask("methods")["samples"], 32 * u64::from(u32::MAX));
+    let timeline = served.ask("timeline?by=thread");
+    let cells = timeline["rows"][0]["cpu_ns"].as_array().expect("cells");
+    assert!(cells.contains(&u64::MAX.into()), "{timeline}");
+    let (status, metrics) = served.get("/metrics");
+    assert!(status == 200 && metrics.contains("queue_full"), "{status} {metrics}");
+    let line = metrics.lines().find(|line| line.starts_with("tickwalk_samples_total{")).expect("samples");
+    assert!(line.ends_with(&u64::MAX.to_string()) || line.ends_with("18446744073709552000"), "{line}");
     served.server.stop();
 }
 

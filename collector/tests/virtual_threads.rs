@@ -2,9 +2,11 @@
 
 mod support;
 
+use collector::export::samples::{Samples, Selection};
 use collector::export::table;
 use collector::query::question::answer;
 use collector::query::threads::{threads, virtual_threads};
+use collector::recording::RecordingReader;
 use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
 use proto::v1::ThreadKind;
@@ -75,6 +77,39 @@ fn a_name_told_with_one_carrier_is_known_for_all() {
 }
 
 #[test]
+fn a_virtual_thread_is_selected_whole() {
+    for carriers in [[true, false], [false, true]] {
+        let mut stream = stream_naming(carriers);
+        let profile = stream.profile();
+        let bytes = stream.bytes();
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("recording.tickwalk");
+        std::fs::write(&path, &bytes).expect("a recording");
+        let store = Store::of_recording(&path).expect("a recording");
+        for name in ["order", "virtual thread #77"] {
+            // The name it would have without one of its own is known only where another one was not told.
+            let selected = ask(&store, &[("thread", name)]);
+            assert_eq!(selected["total_ns"], 80 * MS, "{carriers:?} {name}");
+            assert_eq!(selected["threads"].as_array().map(Vec::len), Some(1), "{carriers:?} {name}");
+            let pairs = [("thread", name), ("by", "thread")];
+            let timeline = ask_for(&store, "timeline", &pairs);
+            let rows = timeline["rows"].as_array().expect("rows");
+            assert_eq!(rows.len(), 1, "{carriers:?} {name}: {timeline}");
+            assert_eq!(rows[0]["thread"], "order");
+            assert_eq!(rows[0]["java_id"], 77);
+            let cells = rows[0]["cpu_ns"].as_array().expect("cells");
+            assert_eq!(cells.iter().filter_map(Value::as_u64).sum::<u64>(), 80 * MS);
+            let selection = Selection::default().of_threads(&profile, name).expect("such a thread");
+            let samples = Samples::new(RecordingReader::new(&bytes[..]).expect("a recording"));
+            let exported = samples.filter(|sample| selection.includes(sample)).map(|sample| sample.cpu_ns);
+            assert_eq!(exported.sum::<u64>(), 80 * MS, "{carriers:?} {name}");
+        }
+        let rows = ask_for(&store, "timeline", &[("by", "thread")])["rows"].as_array().map(Vec::len);
+        assert_eq!(rows, Some(4), "two carriers, two virtual threads");
+    }
+}
+
+#[test]
 fn a_virtual_thread_without_a_carrier_is_shown_once() {
     let mut stream = Stream::new();
     stream.carried(1, 0, 77, "order");
@@ -87,8 +122,12 @@ fn a_virtual_thread_without_a_carrier_is_shown_once() {
 }
 
 fn ask(store: &Store, pairs: &[(&str, &str)]) -> Value {
+    ask_for(store, "threads", pairs)
+}
+
+fn ask_for(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Value {
     let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let answer = answer(store, "threads", None, &pairs, 1_790_000_100_000_000_000).expect("an answer");
+    let answer = answer(store, question, None, &pairs, 1_790_000_100_000_000_000).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

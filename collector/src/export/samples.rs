@@ -8,10 +8,10 @@
 use std::io::Read;
 
 use proto::rows::rows;
-use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
+use proto::v1::{AgentMessage, SampleBatch, Thread, agent_message::Body};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::profile::{Cell, Profile};
+use crate::profile::{Cell, Profile, virtual_id, virtual_ids};
 use crate::recording::RecordingReader;
 
 /// Bit of [`proto::v1::SampleBatch::flags`]: the stack could not be walked.
@@ -61,8 +61,12 @@ impl Selection {
     /// Returns `None` if there is no such thread.
     #[must_use]
     pub fn of_threads(mut self, profile: &Profile, text: &str) -> Option<Self> {
-        let named = |id: &u32| profile.thread(*id).is_some_and(|thread| thread.name.contains(text));
-        let threads: FxHashSet<u32> = profile.thread_ids().into_iter().filter(named).collect();
+        let ids = profile.thread_ids();
+        let known = || ids.iter().filter_map(|&id| profile.thread(id));
+        // A virtual thread has a number for each carrier, and its name may have been told with one of them only.
+        let carried = virtual_ids(known().filter(|thread| thread.name.contains(text)));
+        let is_named = |thread: &&Thread| thread.name.contains(text) || carried.contains(&virtual_id(thread));
+        let threads: FxHashSet<u32> = known().filter(is_named).map(|thread| thread.id).collect();
         if threads.is_empty() {
             return None;
         }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use rustc_hash::FxHashMap;
 
 use crate::profile::Profile;
-use crate::quantity::{count, duration, percent, share};
+use crate::quantity::{count, duration, percent, share, total};
 use crate::query::top::{MethodCost, Order, methods};
 use crate::summary::{Delivery, Summary, TRUSTED};
 use crate::trust::Outcome;
@@ -84,8 +84,8 @@ fn collecting(summary: &Summary) -> Vec<String> {
     if summary.sampling.period_ns > 0 {
         lines.push(format!("sampling  {}", summary.sampling.sentence()));
     }
-    let failed: u64 = summary.failed.values().sum();
-    if summary.resolved + failed > 0 {
+    let failed = total(summary.failed.values().copied());
+    if summary.resolved > 0 || failed > 0 {
         let whole = format!("{} requests, {} resolved", count(summary.requests), count(summary.resolved));
         lines.push(format!("requests  {whole}{}", by_cause(", failed", &summary.failed, |&n| count(n))));
     }

@@ -90,11 +90,17 @@ impl Metrics {
             &["reason"],
         )?;
         let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
+        let mut by_service: BTreeMap<String, u64> = BTreeMap::new();
         for account in accounts(store, &Selection::default(), now_ns) {
-            samples.with_label_values(&[account.process.service.as_str()]).inc_by(account.process.samples);
+            let sum = by_service.entry(account.process.service).or_default();
+            *sum = sum.saturating_add(account.process.samples);
             for (reason, count) in account.lost_samples {
-                *by_reason.entry(reason).or_default() += count;
+                let sum = by_reason.entry(reason).or_default();
+                *sum = sum.saturating_add(count);
             }
+        }
+        for (service, count) in by_service {
+            samples.with_label_values(&[service.as_str()]).inc_by(count);
         }
         for (reason, count) in by_reason {
             lost.with_label_values(&[reason.as_str()]).inc_by(count);

@@ -18,7 +18,7 @@ use proto::v1::{
     AgentMessage, Dictionary, Frame, Goodbye, Hello, Method, SampleBatch, Stack, Statistics, Thread,
     ThreadAccount, ThreadKind, agent_message::Body,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::recording::{RecordingError, RecordingReader};
 pub use naming::{NameId, NamedFrame, Naming, class_text};
@@ -50,6 +50,16 @@ pub(crate) fn introduced(mut thread: Thread) -> Thread {
 /// The name shown for a virtual thread without one of its own, or whose name is not known yet.
 pub(crate) fn made_up_name(java_id: i64) -> String {
     format!("virtual thread #{java_id}")
+}
+
+/// What a virtual thread is called in Java, whichever thread carries it; 0 for other threads.
+pub(crate) fn virtual_id(thread: &Thread) -> i64 {
+    if thread.kind() == ThreadKind::Virtual { thread.java_id } else { 0 }
+}
+
+/// The virtual threads among `threads`, by [`virtual_id`].
+pub(crate) fn virtual_ids<'t>(threads: impl Iterator<Item = &'t Thread>) -> FxHashSet<i64> {
+    threads.map(virtual_id).filter(|&id| id != 0).collect()
 }
 
 /// Samples of one thread on one stack.

@@ -9,6 +9,7 @@ use super::timeline::{By, MOST_ROWS, threads, timeline};
 use super::top::Order;
 use super::tree::{Tree, method_differences};
 use super::view::{differences, view};
+use crate::quantity::total;
 use crate::store::Store;
 
 /// Nodes of a flame graph unless the question says otherwise, and at most.
@@ -170,7 +171,7 @@ pub fn answer(
         }
         ("threads", None) => {
             let (mut rows, span) = threads(store, selection, now_ns)?;
-            let total_ns: u64 = rows.iter().map(|row| row.cpu_ns).sum();
+            let total_ns = total(rows.iter().map(|row| row.cpu_ns));
             let left_out = rows.len().saturating_sub(parameters.limit());
             rows.truncate(parameters.limit());
             json(

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use proto::v1::FrameKind;
+use proto::v1::{FrameKind, Thread};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
+use crate::profile::{virtual_id, virtual_ids};
 use crate::store::{Dictionary, Session, Store};
 
 /// Longest value of a parameter in bytes; a longer one is nothing people would write.
@@ -218,14 +219,18 @@ impl Selection {
             && self.labels.iter().all(has_label)
     }
 
-    /// Threads wanted of a session, `None` for all.
+    /// Threads wanted of a session, `None` for all. A virtual thread has a number for each of its carriers, and its name
+    /// may have been told with one of them only: it is wanted whole.
     pub(super) fn threads_of(&self, session: &Session) -> Option<FxHashSet<u32>> {
         if self.threads.is_empty() && self.thread_kinds.is_empty() {
             return None;
         }
-        let is_wanted = |thread: &&proto::v1::Thread| {
+        let has_name = |thread: &&Thread| self.threads.iter().any(|wanted| thread.name.contains(&**wanted));
+        let named = virtual_ids(session.threads().filter(has_name));
+        let is_wanted = |thread: &&Thread| {
             let is_named = |wanted: &String| {
                 thread.name.contains(wanted.as_str())
+                    || named.contains(&virtual_id(thread))
                     || (thread.tid != 0 && thread.tid.to_string() == *wanted)
             };
             let kind = super::threads::kind_text(thread.kind());

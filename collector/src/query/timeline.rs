@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::selection::{QueryError, Selection, Span};
 use super::threads::kind_text;
-use crate::profile::{UNKNOWN, made_up_name};
+use crate::profile::{UNKNOWN, made_up_name, virtual_id};
+use crate::quantity::total;
 use crate::store::{Scope, Session, Store, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -39,6 +40,9 @@ pub struct Row {
     pub process: String,
     pub thread: String,
     pub kind: &'static str,
+    /// Of a virtual thread: `java.lang.Thread.threadId()`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub java_id: i64,
     pub cpu_ns: Vec<u64>,
 }
 
@@ -107,7 +111,7 @@ pub fn timeline(
     };
     let mut cells: FxHashMap<Key, BTreeMap<u64, u64>> = FxHashMap::default();
     let mut widest_ns = bucket_ns;
-    let mut titles: FxHashMap<Key, (String, String, &'static str)> = FxHashMap::default();
+    let mut titles: FxHashMap<Key, Title> = FxHashMap::default();
     for view in store.views() {
         let wanted = super::wanted(&view, selection);
         let is_wanted = |id: u64| wanted.contains_key(&id);
@@ -150,10 +154,8 @@ pub fn timeline(
         view.names(|_, sessions| {
             for &(session, thread) in cells.keys() {
                 if let Some(state) = sessions.get(&session) {
-                    titles.insert(
-                        (session, thread),
-                        title(session, state, (by == By::Thread).then_some(thread)),
-                    );
+                    let title = Title::of(session, state, (by == By::Thread).then_some(thread));
+                    titles.insert((session, thread), title);
                 }
             }
         });
@@ -161,17 +163,17 @@ pub fn timeline(
     // Older parts may know the time less well than was asked for.
     let factor = widest_ns.div_ceil(bucket_ns);
     let buckets = buckets.div_ceil(factor) as usize;
-    let mut rows: Vec<(u64, Row)> = cells
+    let mut rows: Vec<(u64, Row)> = whole_threads(cells, &mut titles)
         .into_iter()
-        .map(|(key, cells)| {
+        .map(|(title, cells)| {
             let mut cpu_ns = vec![0u64; buckets];
             for (bucket, ns) in cells {
                 if let Some(cell) = cpu_ns.get_mut((bucket / factor) as usize) {
                     *cell = cell.saturating_add(ns);
                 }
             }
-            let (process, thread, kind) = titles.remove(&key).unwrap_or_default();
-            (cpu_ns.iter().sum(), Row { process, thread, kind, cpu_ns })
+            let Title { process, thread, kind, java_id } = title;
+            (total(cpu_ns.iter().copied()), Row { process, thread, kind, java_id, cpu_ns })
         })
         .collect();
     rows.sort_by(|a, b| {
@@ -187,6 +189,34 @@ pub fn timeline(
         rows,
         rows_left_out,
     })
+}
+
+/// Cells by what they are shown as: those of a virtual thread on several carriers are one.
+fn whole_threads(
+    cells: FxHashMap<Key, BTreeMap<u64, u64>>,
+    titles: &mut FxHashMap<Key, Title>,
+) -> Vec<(Title, BTreeMap<u64, u64>)> {
+    let mut rows: Vec<(Title, BTreeMap<u64, u64>)> = Vec::with_capacity(cells.len());
+    let mut row_of: FxHashMap<(u64, i64), usize> = FxHashMap::default();
+    for (key, cells) in cells {
+        let title = titles.remove(&key).unwrap_or_default();
+        let known = match title.java_id {
+            0 => rows.len(),
+            java_id => *row_of.entry((key.0, java_id)).or_insert(rows.len()),
+        };
+        let Some((row, sums)) = rows.get_mut(known) else {
+            rows.push((title, cells));
+            continue;
+        };
+        if row.thread == made_up_name(row.java_id) {
+            row.thread = title.thread;
+        }
+        for (bucket, cpu_ns) in cells {
+            let sum = sums.entry(bucket).or_default();
+            *sum = sum.saturating_add(cpu_ns);
+        }
+    }
+    rows
 }
 
 /// Threads by CPU time, the busiest first.
@@ -226,11 +256,11 @@ pub fn threads(
         view.names(|_, sessions| {
             for &(session, thread) in times.keys() {
                 if let Some(state) = sessions.get(&session) {
-                    let (process, name, kind) = title(session, state, Some(thread));
+                    let Title { process, thread: name, kind, java_id } =
+                        Title::of(session, state, Some(thread));
                     let known = state.thread(thread);
                     let tid = known.map_or(0, |thread| thread.tid);
                     let virtual_thread = known.filter(|thread| thread.kind() == ThreadKind::Virtual);
-                    let java_id = virtual_thread.map_or(0, |thread| thread.java_id);
                     let carrier = virtual_thread.and_then(|thread| state.thread(thread.carrier));
                     let carriers = carrier.map(|carrier| carrier.name.clone()).into_iter().collect();
                     let row = ThreadTime { process, tid, thread: name, kind, java_id, carriers, cpu_ns: 0 };
@@ -281,15 +311,27 @@ fn join_carriers(rows: &mut Vec<ThreadTime>) {
     });
 }
 
-/// Process, thread name and thread kind.
-fn title(id: u64, session: &Session, thread: Option<u32>) -> (String, String, &'static str) {
-    let process = format!("{id:016x}");
-    match thread {
-        None => (process, String::new(), ""),
-        Some(thread) => match session.thread(thread) {
-            Some(thread) => (process, thread.name.clone(), kind_text(thread.kind())),
-            None => (process, UNKNOWN.to_owned(), "native"),
-        },
+/// What a row is of.
+#[derive(Default)]
+struct Title {
+    process: String,
+    thread: String,
+    kind: &'static str,
+    /// Of a virtual thread, else 0.
+    java_id: i64,
+}
+
+impl Title {
+    fn of(id: u64, session: &Session, thread: Option<u32>) -> Title {
+        let process = format!("{id:016x}");
+        match thread.map(|thread| session.thread(thread)) {
+            None => Title { process, ..Title::default() },
+            Some(None) => Title { process, thread: UNKNOWN.to_owned(), kind: "native", java_id: 0 },
+            Some(Some(thread)) => {
+                let java_id = virtual_id(thread);
+                Title { process, thread: thread.name.clone(), kind: kind_text(thread.kind()), java_id }
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::selection::{QueryError, Selection, Span};
 use super::top::{MethodCost, Order};
 use crate::profile::Cell;
+use crate::quantity::total;
 use crate::store::{Dictionary, Scope, Store, View};
 
 /// All stacks of a selection as one tree. Node 0 is the root; parents come before children.
@@ -136,7 +137,7 @@ impl Tree {
 
     /// Number of samples of all.
     pub fn samples(&self) -> u64 {
-        self.own.iter().map(|cell| cell.samples).sum()
+        total(self.own.iter().map(|cell| cell.samples))
     }
 
     /// Positions of nodes whose method is not on the path above them already: sums over these count each sample

@@ -7,7 +7,7 @@ use super::selection::{QueryError, Selection};
 use super::timeline::threads;
 use super::top::Order;
 use super::tree::{MethodDifference, Tree};
-use crate::quantity::{count, duration, percent, share};
+use crate::quantity::{count, duration, percent, share, total};
 use crate::store::Store;
 
 /// Names of all views.
@@ -32,7 +32,7 @@ pub fn view(
         "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns),
         "threads" => {
             let (rows, _) = threads(store, selection, now_ns)?;
-            let whole = rows.iter().map(|row| row.cpu_ns).sum();
+            let whole = total(rows.iter().map(|row| row.cpu_ns));
             line(
                 &mut text,
                 format_args!("{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid"),

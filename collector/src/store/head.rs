@@ -11,13 +11,24 @@ use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
 use super::dictionary::{Dictionary, Numbers};
-use super::session::Session;
+use super::session::{Session, weight};
 use crate::profile::Cell;
 
 /// Seconds of a minute, the finest bucket that sums are kept for.
 pub(super) const MINUTE_S: u64 = 60;
 
 const NS_PER_S: u64 = 1_000_000_000;
+
+/// Rough memory of the threads and accounts of a partition's sessions; a thread is some 250 bytes. Those beyond are not
+/// known: their samples keep their CPU time, and are shown as of an unknown thread.
+const MOST_THREAD_BYTES: usize = 512 << 20;
+
+/// What a session may have of it when a quarter is left: some 250 threads.
+const FEW_THREADS_BYTES: usize = 64 << 10;
+
+/// The account of a thread that is known goes on however little room there is, unless it is longer than any agent makes
+/// them.
+const LONG_ACCOUNT_BYTES: usize = 2048;
 
 /// Samples of one session in one minute, in columns.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +103,7 @@ pub(super) struct Taken {
 }
 
 /// Memory side of a partition.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Head {
     pub(super) dictionary: Dictionary,
     pub(super) sessions: BTreeMap<u64, Session>,
@@ -101,6 +112,32 @@ pub(super) struct Head {
     pub(super) open_samples: usize,
     /// Bytes of the definitions received that are not folded yet.
     pub(super) open_definitions: usize,
+    /// Rough memory of threads and accounts of all sessions.
+    thread_bytes: usize,
+    /// What that may reach: [`MOST_THREAD_BYTES`], less in tests.
+    pub(super) thread_limit: usize,
+    /// Threads and accounts there was no room for.
+    pub(super) refused_threads: u64,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Head {
+            dictionary: Dictionary::default(),
+            sessions: BTreeMap::new(),
+            open: BTreeMap::new(),
+            open_samples: 0,
+            open_definitions: 0,
+            thread_bytes: 0,
+            thread_limit: MOST_THREAD_BYTES,
+            refused_threads: 0,
+        }
+    }
+}
+
+/// Whether a session that takes `own` of all the `whole` bytes for threads may have more, where `limit` is for all.
+fn has_room(limit: usize, whole: usize, own: usize) -> bool {
+    whole < limit - limit / 4 || own < FEW_THREADS_BYTES && whole < limit
 }
 
 impl Head {
@@ -114,6 +151,11 @@ impl Head {
         session.missing_messages += message.sequence - session.last_sequence - 1;
         session.last_sequence = message.sequence;
         session.is_changed = true;
+        // What other sessions take; the rest is this one's.
+        let others = self.thread_bytes.saturating_sub(session.thread_bytes());
+        let limit = self.thread_limit;
+        let names = self.dictionary.bytes();
+        self.dictionary.admit(session.dictionary_bytes);
         match message.body {
             Some(Body::Hello(hello)) => {
                 session.first_ns = hello.wall_clock_ns;
@@ -134,16 +176,37 @@ impl Head {
                         "the dictionary is full: names and stacks that are new are unknown until the next partition"
                     );
                 }
+                session.dictionary_bytes += self.dictionary.bytes() - names;
                 for thread in definitions.threads {
-                    session.add_thread(thread);
+                    if has_room(limit, others + session.thread_bytes(), session.thread_bytes()) {
+                        session.add_thread(thread);
+                    } else {
+                        self.refused_threads += 1;
+                    }
                 }
+                self.thread_bytes = others + session.thread_bytes();
             }
             Some(Body::Samples(batch)) => {
-                return self.add_samples(session_id, &batch);
+                let taken = self.add_samples(session_id, &batch);
+                if let Some(session) = self.sessions.get_mut(&session_id) {
+                    session.dictionary_bytes += self.dictionary.bytes() - names;
+                }
+                return taken;
             }
-            Some(Body::Statistics(statistics)) => {
+            Some(Body::Statistics(mut statistics)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
+                let mut own = session.thread_bytes();
+                let given = statistics.threads.len();
+                statistics.threads.retain(|account| {
+                    let bytes = weight(account);
+                    let goes_on = session.account(account.thread).is_some() && bytes <= LONG_ACCOUNT_BYTES;
+                    let is_taken = goes_on || has_room(limit, others + own, own);
+                    own += if is_taken && !goes_on { bytes } else { 0 };
+                    is_taken
+                });
+                self.refused_threads += (given - statistics.threads.len()) as u64;
                 session.add_statistics(statistics);
+                self.thread_bytes = others + session.thread_bytes();
             }
             Some(Body::Heartbeat(heartbeat)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(heartbeat.time_ns));
@@ -155,6 +218,11 @@ impl Head {
             None => {}
         }
         None
+    }
+
+    /// Counts what sessions take that came here otherwise than by messages.
+    pub(super) fn weigh(&mut self) {
+        self.thread_bytes = self.sessions.values().map(Session::thread_bytes).sum();
     }
 
     fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<Taken> {

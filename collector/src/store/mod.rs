@@ -162,6 +162,7 @@ impl Store {
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
         fs::create_dir_all(directory)?;
+        upkeep::remove_unfinished(directory)?;
         let mut paths = partition_paths(directory)?;
         if paths.is_empty() {
             paths.push(upkeep::new_path(directory, now_s()));
@@ -290,7 +291,10 @@ impl Store {
                 .sum(),
             dictionary_refused: partitions
                 .iter()
-                .map(|partition| partition.head.read().dictionary.refused())
+                .map(|partition| {
+                    let head = partition.head.read();
+                    head.dictionary.refused() + head.refused_threads
+                })
                 .sum(),
             partitions: partitions.len() as u64,
             failing: self.failing(),

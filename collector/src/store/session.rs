@@ -17,6 +17,9 @@ const ENDED_ACCOUNTS: usize = 4096;
 /// remembers fewer, those that are too new for an account, and those that ended long ago.
 const THREADS_CARRIED: usize = 16_384;
 
+/// Rough memory of a thread or an account beside its texts.
+const ENTRY_BYTES: usize = 192;
+
 /// Thread numbers from here on stand for groups of threads whose names differ in digits only.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
 
@@ -85,6 +88,10 @@ pub struct Session {
     retired_sampled_ns: u64,
     pub(super) threads: FxHashMap<u32, Thread>,
     pub(super) accounts: FxHashMap<u32, ThreadAccount>,
+    /// Rough memory of these two.
+    thread_bytes: usize,
+    /// Rough memory of what this session was first with in the dictionary, since the collector began.
+    pub(super) dictionary_bytes: usize,
     pub(super) private: Option<Box<PrivateIds>>,
     /// What the numbers of wire version 2 mean, for as long as the session may use them.
     pub(super) numbers: Box<Numbers>,
@@ -132,12 +139,27 @@ impl Session {
     pub(super) fn add_thread(&mut self, thread: Thread) {
         let thread = introduced(thread);
         self.fresh_threads.push(thread.clone());
-        self.threads.insert(thread.id, thread);
+        self.keep_thread(thread);
+    }
+
+    fn keep_thread(&mut self, thread: Thread) {
+        self.thread_bytes += weight(&thread);
+        if let Some(old) = self.threads.insert(thread.id, thread) {
+            self.thread_bytes -= weight(&old);
+        }
+    }
+
+    /// Rough memory of threads and accounts.
+    pub(super) fn thread_bytes(&self) -> usize {
+        self.thread_bytes
     }
 
     pub(super) fn add_statistics(&mut self, mut statistics: Statistics) {
         for account in std::mem::take(&mut statistics.threads) {
-            self.accounts.insert(account.thread, account);
+            self.thread_bytes += weight(&account);
+            if let Some(old) = self.accounts.insert(account.thread, account) {
+                self.thread_bytes -= weight(&old);
+            }
         }
         if self.accounts.len() > 2 * ENDED_ACCOUNTS {
             let ended = self.accounts.values().filter(|account| account.ended).count();
@@ -159,6 +181,7 @@ impl Session {
             .take(count)
             .collect();
         for account in ended.into_iter().filter_map(|thread| self.accounts.remove(&thread)) {
+            self.thread_bytes -= weight(&account);
             self.retired_kernel_ns =
                 self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
             self.retired_sampled_ns = self.retired_sampled_ns.saturating_add(account.sampled_ns);
@@ -204,7 +227,7 @@ impl Session {
         if thread.id >= FIRST_GROUP {
             self.groups.insert(thread.name.clone(), thread.clone());
         }
-        self.threads.insert(thread.id, thread);
+        self.keep_thread(thread);
     }
 
     /// Groups that no fold has written yet.
@@ -234,6 +257,7 @@ impl Session {
             fresh_threads: Vec::new(),
             fresh_definitions: Vec::new(),
             is_changed: true,
+            thread_bytes: self.accounts.values().map(weight).sum(),
             ..self.clone()
         };
         session.retire(usize::MAX);
@@ -286,6 +310,11 @@ impl Session {
         }
         session
     }
+}
+
+/// Rough memory of an entry: what it says, its row, and its place in a map.
+pub(super) fn weight(entry: &impl prost::Message) -> usize {
+    entry.encoded_len() + ENTRY_BYTES
 }
 
 /// The name without what numbers it: `http-nio-8080-exec-17` becomes `http-nio-#-exec-#`.

@@ -12,6 +12,7 @@ use proto::version::{MAGIC, WIRE_VERSION};
 use xxhash_rust::xxh3::xxh3_64;
 
 mod numbered;
+mod succession;
 
 use super::*;
 use crate::profile::Cell;

@@ -12,6 +12,9 @@ use super::{Retention, Shared};
 /// Extension of partition files.
 pub(super) const EXTENSION: &str = "redb";
 
+/// Extension of a partition that does not have yet what sessions refer to.
+const UNFINISHED: &str = "new";
+
 /// A partition is closed after this time, however small.
 const PARTITION_S: u64 = 86_400;
 
@@ -60,12 +63,38 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
     for level in Level::COARSE {
         current.roll(level, u64::MAX)?;
     }
-    let next = Partition::open(&new_path(&shared.directory, now_s), now_s)?;
-    next.inherit(current, now_s.saturating_mul(1_000_000_000))?;
-    next.fold()?;
+    let next = successor(current, &new_path(&shared.directory, now_s), now_s)?;
     tracing::info!(partition = %next.path().display(), "a new partition of the store begins");
     shared.partitions.write().push(Arc::new(next));
     current.close();
+    Ok(())
+}
+
+/// A new partition at `path` that has what sessions of `current` refer to. It gets its name last, for a file under that
+/// name is what the next start goes on with.
+fn successor(current: &Partition, path: &Path, now_s: u64) -> Result<Partition, StoreError> {
+    let unfinished = path.with_extension(UNFINISHED);
+    let made = Partition::open(&unfinished, now_s).and_then(|mut next| {
+        next.inherit(current, now_s.saturating_mul(1_000_000_000))?;
+        next.fold()?;
+        next.rename(path)?;
+        Ok(next)
+    });
+    if made.is_err() {
+        // Space is what is missing most often. What cannot be removed now is removed by the next start.
+        let _ = fs::remove_file(&unfinished);
+    }
+    made
+}
+
+/// Removes partitions that were never finished, because the disk was full or the collector was killed.
+pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+            fs::remove_file(&path)?;
+        }
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use proto::v1::FrameKind;
 
 use super::super::column::{BlockError, BlockReader, BlockWriter};
-use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, content_id};
+use super::{Dictionary, FrameRow, MethodRow, Node, STRING_BYTES, StackRow, content_id};
 
 /// How many rows of each table there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +69,9 @@ impl Dictionary {
             let text = block.text()?;
             let number = self.strings.len() as u32;
             self.strings.push(text.as_str().into());
-            self.bytes += 2 * text.len() + 64;
-            self.string_of.insert(content_id(1, &[], text.as_bytes()), number);
-            self.by_text.insert(text.into(), number);
+            self.string_bytes += text.len() + STRING_BYTES;
+            self.known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+            self.known.by_text.insert(text.into(), number);
         }
         let rows = block.rows()?;
         let (id, class_name) = (block.column(rows)?, block.narrow(rows)?);
@@ -79,7 +79,7 @@ impl Dictionary {
         let (source_file, modifiers) = (block.narrow(rows)?, block.column(rows)?);
         for row in 0..rows {
             if id[row] != 0 {
-                self.method_of.insert(id[row], self.methods.len() as u32);
+                self.known.method_of.insert(id[row], self.methods.len() as u32);
             }
             self.methods.push(MethodRow {
                 id: id[row],
@@ -98,9 +98,9 @@ impl Dictionary {
         for row in 0..rows {
             let number = self.frames.len() as u32;
             if id[row] != 0 {
-                self.frame_of.insert(id[row], number);
+                self.known.frame_of.insert(id[row], number);
             } else if kind[row] == FrameKind::Marker as u32 {
-                self.markers.insert(symbol[row], number);
+                self.known.markers.insert(symbol[row], number);
             }
             self.frames.push(FrameRow {
                 id: id[row],
@@ -117,7 +117,7 @@ impl Dictionary {
             let number = self.nodes.len() as u32;
             // Queries rely on the order, so a damaged parent becomes the root.
             let parent = u32::try_from(parent).ok().filter(|&parent| parent < number).unwrap_or(0);
-            self.children.insert((parent, frame), number);
+            self.known.children.insert((parent, frame), number);
             self.nodes.push(Node { parent, frame });
         }
         let rows = block.rows()?;
@@ -125,10 +125,10 @@ impl Dictionary {
         for row in 0..rows {
             let node = u32::try_from(node[row]).ok().filter(|&node| (node as usize) < self.nodes.len());
             if id[row] != 0 {
-                self.stack_of.insert(id[row], self.stacks.len() as u32);
+                self.known.stack_of.insert(id[row], self.stacks.len() as u32);
             }
             let (node, stop) = (node.unwrap_or(1), stop[row]);
-            self.stack_at.entry((node, stop)).or_insert(self.stacks.len() as u32);
+            self.known.stack_at.entry((node, stop)).or_insert(self.stacks.len() as u32);
             self.stacks.push(StackRow { id: id[row], node, stop });
         }
         Ok(())

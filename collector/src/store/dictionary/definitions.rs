@@ -32,7 +32,7 @@ impl Dictionary {
     /// The stack a session means by `id`; 0 if it was never defined.
     #[inline]
     pub(in super::super) fn stack_number(&self, id: u64, private: Option<&PrivateIds>) -> u32 {
-        match self.stack_of.get(&id) {
+        match self.known.stack_of.get(&id) {
             Some(&number) => number,
             None => private.and_then(|ids| ids.stacks.get(&id)).copied().unwrap_or(0),
         }
@@ -57,7 +57,7 @@ impl Dictionary {
                 is_shared,
                 entry.id,
                 number,
-                |tables| &mut tables.string_of,
+                |tables| &mut tables.known.string_of,
                 |ids| &mut ids.strings,
             );
         }
@@ -75,7 +75,7 @@ impl Dictionary {
                 &[],
             );
             let is_shared = id == method.id;
-            if is_shared && self.method_of.get(&id).is_some_and(|&known| self.is_whole_method(known)) {
+            if is_shared && self.known.method_of.get(&id).is_some_and(|&known| self.is_whole_method(known)) {
                 continue;
             }
             let string = |id| self.string_number(id, private.as_deref());
@@ -97,7 +97,7 @@ impl Dictionary {
                 is_shared,
                 method.id,
                 number,
-                |tables| &mut tables.method_of,
+                |tables| &mut tables.known.method_of,
                 |ids| &mut ids.methods,
             );
         }
@@ -110,7 +110,9 @@ impl Dictionary {
                 frame.symbol,
             ];
             let is_shared = content_id(3, &content, &[]) == frame.id;
-            if is_shared && self.frame_of.get(&frame.id).is_some_and(|&known| self.is_whole_frame(known)) {
+            if is_shared
+                && self.known.frame_of.get(&frame.id).is_some_and(|&known| self.is_whole_frame(known))
+            {
                 continue;
             }
             let method = match frame.method {
@@ -139,13 +141,13 @@ impl Dictionary {
                 is_shared,
                 frame.id,
                 number,
-                |tables| &mut tables.frame_of,
+                |tables| &mut tables.known.frame_of,
                 |ids| &mut ids.frames,
             );
         }
         for stack in &definitions.stacks {
             let is_shared = content_id(4, &stack.frames, stack.stop.as_bytes()) == stack.id;
-            let known = self.stack_of.get(&stack.id).copied();
+            let known = self.known.stack_of.get(&stack.id).copied();
             if let Some(known) = known.filter(|&known| is_shared && self.is_whole_stack(known)) {
                 defined.push(known);
                 continue;
@@ -163,7 +165,7 @@ impl Dictionary {
                 is_shared,
                 stack.id,
                 number,
-                |tables| &mut tables.stack_of,
+                |tables| &mut tables.known.stack_of,
                 |ids| &mut ids.stacks,
             );
         }
@@ -214,17 +216,17 @@ impl Dictionary {
         if id == 0 {
             return 0;
         }
-        let known = self.string_of.get(&id).or_else(|| private.and_then(|ids| ids.strings.get(&id)));
+        let known = self.known.string_of.get(&id).or_else(|| private.and_then(|ids| ids.strings.get(&id)));
         known.copied().unwrap_or(UNKNOWN_STRING)
     }
 
     fn method_number(&self, id: u64, private: Option<&PrivateIds>) -> u32 {
-        let known = self.method_of.get(&id).or_else(|| private.and_then(|ids| ids.methods.get(&id)));
+        let known = self.known.method_of.get(&id).or_else(|| private.and_then(|ids| ids.methods.get(&id)));
         known.copied().unwrap_or(0)
     }
 
     fn frame_number(&self, id: u64, private: Option<&PrivateIds>) -> u32 {
-        let known = self.frame_of.get(&id).or_else(|| private.and_then(|ids| ids.frames.get(&id)));
+        let known = self.known.frame_of.get(&id).or_else(|| private.and_then(|ids| ids.frames.get(&id)));
         known.copied().unwrap_or(0)
     }
 }

@@ -35,6 +35,16 @@ const UNKNOWN_NODE: u32 = 1;
 /// names that somebody makes up must not fill the memory of the collector.
 const MOST_BYTES: usize = 512 << 20;
 
+/// The share of them, one in so many, that is kept for sessions that have brought little: whoever makes up names, in one
+/// session or in hundreds, must not take the names of all the others.
+const KEPT_SHARE: usize = 4;
+
+/// What a session may bring when only that is left: the hottest hundreds of methods of a program.
+const LITTLE_BYTES: usize = 128 << 10;
+
+/// Rough memory of a string beside its text: its row, and what the allocator adds.
+const STRING_BYTES: usize = 32;
+
 /// A method; strings by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
@@ -88,6 +98,21 @@ pub struct Dictionary {
     frames: Vec<FrameRow>,
     nodes: Vec<Node>,
     stacks: Vec<StackRow>,
+    known: Known,
+    /// Rough memory of the strings alone, without a map beside them.
+    string_bytes: usize,
+    /// Whether nothing comes to it any more.
+    is_closed: bool,
+    /// What [`bytes`](Self::bytes) may reach: [`MOST_BYTES`], less in tests.
+    pub(super) limit: usize,
+    /// What it may reach for the session whose message is taken in; see [`admit`](Self::admit).
+    admitted: usize,
+    refused: u64,
+}
+
+/// Where rows are that were told before; needed for as long as more comes.
+#[derive(Clone, Debug, Default)]
+struct Known {
     by_text: FxHashMap<Box<str>, u32>,
     string_of: FxHashMap<u64, u32>,
     method_of: FxHashMap<u64, u32>,
@@ -97,10 +122,6 @@ pub struct Dictionary {
     stack_of: FxHashMap<u64, u32>,
     /// By node and reason; 0 for one that is not to be had.
     stack_at: FxHashMap<(u32, u32), u32>,
-    bytes: usize,
-    /// What [`bytes`](Self::bytes) may reach: [`MOST_BYTES`], less in tests.
-    pub(super) limit: usize,
-    refused: u64,
 }
 
 impl Default for Dictionary {
@@ -115,16 +136,11 @@ impl Default for Dictionary {
             frames: Vec::new(),
             nodes: vec![Node::default()],
             stacks: Vec::new(),
-            by_text: FxHashMap::default(),
-            string_of: FxHashMap::default(),
-            method_of: FxHashMap::default(),
-            frame_of: FxHashMap::default(),
-            markers: FxHashMap::default(),
-            children: FxHashMap::default(),
-            stack_of: FxHashMap::default(),
-            stack_at: FxHashMap::default(),
-            bytes: 0,
+            known: Known::default(),
+            string_bytes: 0,
+            is_closed: false,
             limit: MOST_BYTES,
+            admitted: usize::MAX,
             refused: 0,
         };
         dictionary.intern("");
@@ -175,13 +191,24 @@ impl Dictionary {
 
     /// Memory of the rows in bytes, roughly.
     pub fn bytes(&self) -> usize {
+        let rows = self.string_bytes
+            + self.methods.len() * size_of::<MethodRow>()
+            + self.frames.len() * size_of::<FrameRow>()
+            + self.nodes.len() * size_of::<Node>()
+            + self.stacks.len() * size_of::<StackRow>();
         // Each row of a table has an entry in a map beside it, of about its own size.
-        self.bytes
-            + (self.methods.len() * size_of::<MethodRow>()
-                + self.frames.len() * size_of::<FrameRow>()
-                + self.nodes.len() * size_of::<Node>()
-                + self.stacks.len() * size_of::<StackRow>())
-                * 2
+        if self.is_closed { rows } else { rows * 2 }
+    }
+
+    /// Gives back what is needed only to find rows again that were told before: nothing more comes.
+    pub(super) fn close(&mut self) {
+        self.known = Known::default();
+        self.is_closed = true;
+        self.strings.shrink_to_fit();
+        self.methods.shrink_to_fit();
+        self.frames.shrink_to_fit();
+        self.nodes.shrink_to_fit();
+        self.stacks.shrink_to_fit();
     }
 
     /// Entries there was no room for; what refers to them is shown as unknown.
@@ -189,8 +216,15 @@ impl Dictionary {
         self.refused
     }
 
+    /// What comes next is of a session that has brought `brought` bytes: all but a quarter is for everybody, the rest for
+    /// those that have brought little.
+    pub(super) fn admit(&mut self, brought: usize) {
+        let shared = self.limit - self.limit / KEPT_SHARE;
+        self.admitted = shared.max(self.bytes() + LITTLE_BYTES.saturating_sub(brought));
+    }
+
     fn is_full(&self) -> bool {
-        self.bytes() >= self.limit
+        self.bytes() >= self.limit.min(self.admitted)
     }
 
     /// Whether one more entry may be taken; one that may not is counted.
@@ -235,7 +269,7 @@ impl Dictionary {
     pub(super) fn adopt(&mut self, other: &Dictionary, stack: u32) -> u32 {
         let row = other.stack(stack);
         if row.id != 0
-            && let Some(&known) = self.stack_of.get(&row.id)
+            && let Some(&known) = self.known.stack_of.get(&row.id)
         {
             return known;
         }
@@ -246,7 +280,7 @@ impl Dictionary {
             other.frames_of(stack).into_iter().map(|frame| self.adopt_frame(other, frame)).collect();
         let number = self.push_stack(row.id, &frames, other.string(row.stop));
         if row.id != 0 && number != 0 {
-            self.stack_of.insert(row.id, number);
+            self.known.stack_of.insert(row.id, number);
         }
         number
     }
@@ -257,7 +291,7 @@ impl Dictionary {
             return 0;
         }
         if row.id != 0
-            && let Some(&known) = self.frame_of.get(&row.id)
+            && let Some(&known) = self.known.frame_of.get(&row.id)
         {
             return known;
         }
@@ -265,7 +299,7 @@ impl Dictionary {
         let symbol = self.adopt_string(other.string(row.symbol));
         let number = self.push_frame(FrameRow { method, symbol, ..row });
         if row.id != 0 && number != 0 {
-            self.frame_of.insert(row.id, number);
+            self.known.frame_of.insert(row.id, number);
         }
         number
     }
@@ -273,7 +307,7 @@ impl Dictionary {
     fn adopt_method(&mut self, other: &Dictionary, method: u32) -> u32 {
         let row = other.method(method);
         if row.id != 0
-            && let Some(&known) = self.method_of.get(&row.id)
+            && let Some(&known) = self.known.method_of.get(&row.id)
         {
             return known;
         }
@@ -287,7 +321,7 @@ impl Dictionary {
         };
         let number = self.push_method(row);
         if row.id != 0 && number != 0 {
-            self.method_of.insert(row.id, number);
+            self.known.method_of.insert(row.id, number);
         }
         number
     }
@@ -295,7 +329,7 @@ impl Dictionary {
     fn adopt_string(&mut self, text: &str) -> u32 {
         let number = self.intern(text);
         if number != UNKNOWN_STRING {
-            self.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+            self.known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
         }
         number
     }
@@ -335,12 +369,12 @@ impl Dictionary {
         }
         self.stacks.push(StackRow { id, node, stop: stop_number });
         let number = (self.stacks.len() - 1) as u32;
-        self.stack_at.entry((node, stop_number)).or_insert(number);
+        self.known.stack_at.entry((node, stop_number)).or_insert(number);
         number
     }
 
     fn intern(&mut self, text: &str) -> u32 {
-        if let Some(&number) = self.by_text.get(text) {
+        if let Some(&number) = self.known.by_text.get(text) {
             return number;
         }
         if !self.has_room() {
@@ -348,34 +382,34 @@ impl Dictionary {
         }
         let number = self.strings.len() as u32;
         self.strings.push(text.into());
-        self.by_text.insert(text.into(), number);
-        self.bytes += 2 * text.len() + 64;
+        self.known.by_text.insert(text.into(), number);
+        self.string_bytes += text.len() + STRING_BYTES;
         number
     }
 
     /// The frame that shows a text of ours in brackets.
     fn marker(&mut self, text: u32) -> u32 {
-        if let Some(&frame) = self.markers.get(&text) {
+        if let Some(&frame) = self.known.markers.get(&text) {
             return frame;
         }
         let kind = FrameKind::Marker as u8;
         let number = self.push_frame(FrameRow { kind, symbol: text, bci: -1, ..FrameRow::default() });
         // The first frame of all is the unknown one.
         if number != 0 || text == UNKNOWN_STRING {
-            self.markers.insert(text, number);
+            self.known.markers.insert(text, number);
         }
         number
     }
 
     fn child(&mut self, parent: u32, frame: u32) -> u32 {
-        if let Some(&node) = self.children.get(&(parent, frame)) {
+        if let Some(&node) = self.known.children.get(&(parent, frame)) {
             return node;
         }
         if !self.has_room() {
             return UNKNOWN_NODE;
         }
         let node = self.nodes.len() as u32;
-        self.children.insert((parent, frame), node);
+        self.known.children.insert((parent, frame), node);
         self.nodes.push(Node { parent, frame });
         node
     }

@@ -168,13 +168,13 @@ impl Dictionary {
         let strings = [class_name, name, signature, source_file].map(|row| self.string_id(row));
         let [a, b, c, d] = strings;
         let id = content_id(2, &[a, b, c, d, modifiers.into(), hidden.into()], &[]);
-        if let Some(&row) = self.method_of.get(&id) {
+        if let Some(&row) = self.known.method_of.get(&id) {
             return row;
         }
         let row =
             self.push_method(MethodRow { id, class_name, name, signature, source_file, modifiers, hidden });
         if row != 0 {
-            self.method_of.insert(id, row);
+            self.known.method_of.insert(id, row);
         }
         row
     }
@@ -192,12 +192,12 @@ impl Dictionary {
         let symbol_id = self.string_id(symbol_id);
         let numbers = [kind as u64, method_id, u64::from(bci.cast_unsigned()), u64::from(line), symbol_id];
         let id = content_id(3, &numbers, &[]);
-        if let Some(&row) = self.frame_of.get(&id) {
+        if let Some(&row) = self.known.frame_of.get(&id) {
             return row;
         }
         let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol });
         if row != 0 {
-            self.frame_of.insert(id, row);
+            self.known.frame_of.insert(id, row);
         }
         row
     }
@@ -221,7 +221,7 @@ impl Dictionary {
     #[inline]
     pub(in super::super) fn stack_of_node(&mut self, number: u32, own: &mut Numbers) -> u32 {
         let Some(&(node, stop)) = own.nodes.get(number) else { return 0 };
-        match self.stack_at.get(&(node, stop)) {
+        match self.known.stack_at.get(&(node, stop)) {
             Some(&stack) => stack,
             None => self.new_stack(node, stop, own),
         }
@@ -249,7 +249,7 @@ impl Dictionary {
         if !is_too_deep {
             self.stacks.push(StackRow { id: 0, node: leaf, stop });
         }
-        self.stack_at.insert((node, stop), stack);
+        self.known.stack_at.insert((node, stop), stack);
         stack
     }
 
@@ -300,6 +300,7 @@ fn string_row(number: u32, own: &Numbers) -> u32 {
 mod tests {
     use proto::v1::FrameKind;
 
+    use super::super::Known;
     use super::*;
 
     /// A root, a frame below it, and one below that.
@@ -341,7 +342,7 @@ mod tests {
         dictionary.define_numbered(&chain(), &mut first);
         let known = dictionary.stack_of_node(3, &mut first);
         dictionary.limit = dictionary.bytes();
-        let (mark, memory) = (dictionary.mark(), dictionary.string_of.len());
+        let (mark, memory) = (dictionary.mark(), dictionary.known.string_of.len());
         let mut second = Numbers::default();
         dictionary.define_numbered(&chain(), &mut second);
         assert_eq!((dictionary.stack_of_node(3, &mut second), dictionary.refused()), (known, 0));
@@ -356,7 +357,26 @@ mod tests {
         assert_eq!(dictionary.stack_of_node(3, &mut third), 0);
         assert_eq!(dictionary.stack_of_node(5, &mut third), 0, "its reason is not known");
         assert!(dictionary.refused() >= 4, "{}", dictionary.refused());
-        assert_eq!((dictionary.mark(), dictionary.string_of.len()), (mark, memory));
+        assert_eq!((dictionary.mark(), dictionary.known.string_of.len()), (mark, memory));
+    }
+
+    #[test]
+    fn a_closed_dictionary_has_its_rows_and_no_maps() {
+        let mut dictionary = Dictionary::default();
+        let mut own = Numbers::default();
+        dictionary.define_numbered(&chain(), &mut own);
+        let stack = dictionary.stack_of_node(3, &mut own);
+        let (frames, bytes) = (dictionary.frames_of(stack), dictionary.bytes());
+        let capacities = |known: &Known| {
+            let numbers = known.string_of.capacity() + known.method_of.capacity() + known.frame_of.capacity();
+            let rest = known.markers.capacity() + known.children.capacity() + known.stack_of.capacity();
+            known.by_text.capacity() + numbers + rest + known.stack_at.capacity()
+        };
+        assert!(capacities(&dictionary.known) > 0);
+        dictionary.close();
+        assert_eq!(capacities(&dictionary.known), 0);
+        assert_eq!((dictionary.frames_of(stack), dictionary.bytes()), (frames, bytes / 2));
+        assert_eq!(dictionary.frame_text(2), "leaf");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use proto::v1::{AgentMessage, Dictionary as Definitions};
 use redb::{Database, ReadableTable as _, WriteTransaction};
 
 use super::super::column;
-use super::super::dictionary::{Dictionary, Mark};
+use super::super::dictionary::Mark;
 use super::super::error::StoreError;
 use super::super::head::Head;
 use super::super::rollup::Level;
@@ -54,7 +54,7 @@ pub(super) fn write_coverage(transaction: &WriteTransaction, coverage: &Coverage
 /// Reads what is kept in memory. Tables are made here, so that readers need not ask whether they exist.
 pub(super) fn load(database: &Database, now_s: u64) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
     let transaction = database.begin_write()?;
-    let mut head = Head { dictionary: Dictionary::default(), ..Head::default() };
+    let mut head = Head::default();
     let mut coverage = Coverage { created_s: now_s, ..Coverage::default() };
     let mut fold = 0;
     let mut journal = 0;
@@ -113,6 +113,7 @@ pub(super) fn load(database: &Database, now_s: u64) -> Result<(Head, Coverage, M
         transaction.open_table(THREAD_STACKS)?;
         transaction.open_table(TIMES)?;
         transaction.open_table(DEFINITIONS)?;
+        head.weigh();
         for entry in transaction.open_table(JOURNAL)?.iter()? {
             let (number, packed) = entry?;
             journal = number.value() + 1;

@@ -107,7 +107,7 @@ impl Partition {
             end_s: head.open.keys().next_back().map_or(0, |key| key.0 + super::head::MINUTE_S),
             ..Coverage::default()
         };
-        Partition {
+        let partition = Partition {
             path: PathBuf::new(),
             database: RwLock::new(None),
             head: RwLock::new(head),
@@ -115,11 +115,23 @@ impl Partition {
             persisted: Mutex::new(Mark::default()),
             folds: Mutex::new(0),
             journal: Mutex::new(0),
-        }
+        };
+        partition.close();
+        partition
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives the file another name in its folder, durably.
+    pub(super) fn rename(&mut self, path: &Path) -> Result<(), StoreError> {
+        std::fs::rename(&self.path, path)?;
+        self.path = path.to_owned();
+        if let Some(directory) = path.parent() {
+            std::fs::File::open(directory)?.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Bytes of the file.
@@ -257,6 +269,8 @@ impl Partition {
         head.open.clear();
         head.open_samples = 0;
         head.open_definitions = 0;
+        // Sums that came late have brought groups of threads.
+        head.weigh();
         *persisted = mark;
         *fold += 1;
         *self.coverage.write() = coverage;
@@ -396,15 +410,19 @@ impl Partition {
             *carried.numbers = session.numbers.renumbered(&mut head.dictionary, &old.dictionary);
             head.sessions.insert(id, carried);
         }
+        head.weigh();
         Ok(())
     }
 
-    /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one.
+    /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one, and nothing is
+    /// looked up in its dictionary but by row.
     pub(super) fn close(&self) {
-        for session in self.head.write().sessions.values_mut() {
+        let mut head = self.head.write();
+        for session in head.sessions.values_mut() {
             *session.numbers = Default::default();
             session.private = None;
         }
+        head.dictionary.close();
     }
 
     fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {

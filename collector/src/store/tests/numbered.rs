@@ -212,3 +212,25 @@ fn definitions_are_folded_before_they_are_too_much_for_a_block() {
     store.close().expect("fold");
     assert!(Store::open(store_directory.path(), Retention::default()).is_ok());
 }
+
+#[test]
+fn whoever_brings_much_leaves_names_for_those_who_bring_little() {
+    let store_directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    let limit = 4 << 20;
+    store.shared.current().expect("open").head.write().dictionary.limit = limit;
+    for session in 1..=10 {
+        let mut liar = Agent::new(session);
+        let names: Vec<String> = (0..6000).map(|name| format!("invented {session} {name}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let messages = [liar.hello(), define(&mut liar, entries(1, &names)), samples(&mut liar, 6000, 0, 1)];
+        append(&store, &liar, &messages).expect("stored");
+    }
+    assert!(store.status().dictionary_refused > 10_000, "{:?}", store.status());
+    let mut honest = Agent::new(11);
+    let messages =
+        [honest.hello(), define(&mut honest, entries(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
+    append(&store, &honest, &messages).expect("stored");
+    assert_eq!(sums(&store, 0..60)["leaf"], 5 * INTERVAL_NS);
+    assert!(store.status().dictionary_bytes <= limit as u64, "{:?}", store.status());
+}

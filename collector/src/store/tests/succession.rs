@@ -1,0 +1,141 @@
+//! One partition after another: what is left where that fails, and what a closed one still takes.
+
+use proto::v1::{Statistics, ThreadAccount};
+
+use super::*;
+
+/// A store whose partition is a day old, of an agent that goes on; its stack, and a dictionary of `names` long names.
+fn day_old(directory: &Path, names: u64) -> (Store, Agent, u64) {
+    let store = Store::open(directory, Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf", "root"]));
+    let mut messages = vec![hello, definitions];
+    for number in 0..names {
+        // Text that does not compress.
+        let text: String = (0..8)
+            .map(|part| format!("{:016x}", xxh3_64(&[number, part].map(u64::to_le_bytes).concat())))
+            .collect();
+        messages.push(agent.stack(&[&text, "root"]).1);
+    }
+    messages.push(agent.samples(stack, 0, 10));
+    append(&store, &agent, &messages).expect("stored");
+    store.shared.partitions.read()[0].coverage.write().created_s = DAY_NS / NS;
+    store.flush().expect("fold");
+    (store, agent, stack)
+}
+
+/// Length of a partition's file that has nothing.
+fn fresh_bytes() -> u64 {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    store.status().stored_bytes
+}
+
+#[test]
+fn a_partition_that_cannot_be_finished_is_not_gone_on_with() {
+    // The file cannot be made; it can, but there is no space for what it inherits.
+    for limit_bytes in [0, fresh_bytes()] {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let limit = Arc::new(AtomicU64::new(u64::MAX));
+        quota::set(directory.path(), Arc::clone(&limit));
+        let (store, mut agent, stack) = day_old(directory.path(), 20_000);
+        let next_s = DAY_NS / NS + 86_400;
+        limit.store(limit_bytes, Ordering::Relaxed);
+        assert_eq!(upkeep::run(&store.shared, next_s), Err(StoreError::Full), "{limit_bytes}");
+        limit.store(u64::MAX, Ordering::Relaxed);
+        store.close().expect("fold");
+        // As if the collector had been killed between making a file and giving it its name.
+        let unfinished = directory.path().join("001795305600-007.new");
+        std::fs::write(&unfinished, b"no database").expect("a file");
+        let store = Store::open(directory.path(), Retention::default()).expect("the store as it was");
+        assert_eq!(store.status().partitions, 1, "{limit_bytes}");
+        assert!(!unfinished.exists());
+        let second = agent.samples(stack, 20, 5);
+        append(&store, &agent, &[second]).expect("stored");
+        expect(&store, 0..60, &[("leaf", 15)]);
+        upkeep::run(&store.shared, next_s).expect("upkeep with space");
+        let third = agent.samples(stack, 86_400, 5);
+        append(&store, &agent, &[third]).expect("stored");
+        store.close().expect("fold");
+        let store = Store::open(directory.path(), Retention::default()).expect("both partitions");
+        assert_eq!(store.status().partitions, 2);
+        expect(&store, 0..90_000, &[("leaf", 20)]);
+        store.views()[1].names(|_, sessions| assert_eq!(sessions[&1].unknown_samples, 0));
+    }
+}
+
+#[test]
+fn a_closed_partition_takes_half_the_memory_and_answers_as_before() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (store, _, _) = day_old(directory.path(), 1000);
+    let first = || store.shared.partitions.read()[0].clone();
+    let before = first().head.read().dictionary.bytes();
+    upkeep::run(&store.shared, DAY_NS / NS + 86_400).expect("upkeep");
+    let closed = first().head.read().dictionary.bytes();
+    assert!(closed <= before / 2, "{closed} of {before} bytes");
+    expect(&store, 0..60, &[("leaf", 10)]);
+    store.close().expect("fold");
+    let store = Store::open(directory.path(), Retention::default()).expect("both partitions");
+    assert_eq!(store.shared.partitions.read()[0].head.read().dictionary.bytes(), closed);
+    expect(&store, 0..60, &[("leaf", 10)]);
+}
+
+/// `count` threads, and what they claim to have burnt.
+fn crowd(agent: &mut Agent, count: u32) -> Vec<(u64, Vec<u8>)> {
+    let thread = |id| Thread { id, name: format!("crowd-{id}"), ..Thread::default() };
+    let account = |thread| ThreadAccount { thread, kernel_ns: 1, ..ThreadAccount::default() };
+    let threads = (1..=count).map(thread).collect();
+    let accounts = (1..=count).map(account).collect();
+    let statistics = Statistics { threads: accounts, ..Statistics::default() };
+    vec![
+        agent.hello(),
+        agent.message(Body::Dictionary(Definitions { threads, ..Definitions::default() })),
+        agent.message(Body::Statistics(statistics)),
+    ]
+}
+
+#[test]
+fn threads_of_one_session_leave_memory_for_those_of_others() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let limit = 2 << 20;
+    let set_limit = |store: &Store| store.shared.current().expect("open").head.write().thread_limit = limit;
+    set_limit(&store);
+    let known = |store: &Store, session: u64| {
+        let partition = store.shared.current().expect("open");
+        let head = partition.head.read();
+        let whole: usize = head.sessions.values().map(Session::thread_bytes).sum();
+        assert!(whole <= limit + (64 << 10), "{whole} bytes");
+        (head.sessions[&session].threads.len(), head.sessions[&session].accounts.len())
+    };
+    let mut liar = Agent::new(1);
+    let messages = crowd(&mut liar, 30_000);
+    append(&store, &liar, &messages).expect("stored");
+    let (threads, accounts) = known(&store, 1);
+    assert!((5_000..10_000).contains(&threads) && accounts == 0, "{threads} threads, {accounts} accounts");
+    assert!(store.status().dictionary_refused > 50_000, "{:?}", store.status());
+    let mut honest = Agent::new(2);
+    let messages = crowd(&mut honest, 100);
+    append(&store, &honest, &messages).expect("stored");
+    assert_eq!(known(&store, 2), (100, 100));
+    // What is known goes on, though others took the rest.
+    let statistics = Statistics {
+        threads: vec![ThreadAccount { thread: 7, kernel_ns: 1 << 60, ..ThreadAccount::default() }],
+        ..Statistics::default()
+    };
+    let message = honest.message(Body::Statistics(statistics));
+    append(&store, &honest, &[message]).expect("stored");
+    let views = store.views();
+    views[0].names(|_, sessions| {
+        assert_eq!(sessions[&2].account(7).map(|account| account.kernel_ns), Some(1 << 60));
+    });
+    drop(views);
+    store.close().expect("fold");
+    let store = Store::open(directory.path(), Retention::default()).expect("a store that can be read");
+    set_limit(&store);
+    assert_eq!(known(&store, 1).0, threads);
+    let mut late = Agent::new(3);
+    let messages = crowd(&mut late, 30_000);
+    append(&store, &late, &messages).expect("stored");
+    assert!(known(&store, 3).0 < 1_000, "what was read counts");
+}
