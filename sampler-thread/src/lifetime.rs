@@ -52,20 +52,30 @@ impl Lifetime {
         let before = self.unloading.ticks();
         let mut moved = Moved::No;
         for observation in self.unloading.take_seen() {
-            moved = moved.max(self.apply(observation));
+            moved = moved.max(self.apply(observation, memory));
         }
-        moved = moved.max(self.apply(self.unloading.observe(memory)));
+        moved = moved.max(self.apply(self.unloading.observe(memory), memory));
         self.until = before;
         let code = self.unloading.code_mark(memory);
         self.code.note(code, self.unloading.ticks());
         moved
     }
 
-    fn apply(&mut self, Observation { ticks, mark, steps }: Observation) -> Moved {
+    fn apply(&mut self, Observation { ticks, mark, steps }: Observation, memory: &impl Memory) -> Moved {
+        let redefinition = self.unloading.redefinition();
         let is_replaced = match (self.steps, steps) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(before), Some(now)) => now.may_replace_since(before),
+            (_, None) => {
+                self.steps = None;
+                false
+            }
+            // Steps that were taken before the VM's word was known; that word is younger.
+            (None, Some(_)) => !redefinition.is_prepared() || redefinition.may_have_happened(memory),
+            (Some(before), Some(now)) => {
+                now.may_replace_since(before) && {
+                    redefinition.prepare();
+                    redefinition.may_have_happened(memory)
+                }
+            }
         };
         if is_replaced {
             self.steps = steps;
@@ -74,6 +84,11 @@ impl Lifetime {
         }
         (self.mark, self.since) = (mark, ticks);
         if is_replaced { Moved::Replaced } else { Moved::Unloaded }
+    }
+
+    /// Looks up early what is needed once methods may have been replaced.
+    pub fn prepare(&self) {
+        self.unloading.redefinition().prepare();
     }
 
     /// Whether the last reading came after `ticks`.
@@ -168,6 +183,44 @@ mod tests {
         assert_ne!(lifetime.observe(&memory), Moved::No);
         assert!(lifetime.is_certain(after_the_pause), "the end of the pause was observed before it");
         assert!(!lifetime.is_certain(sample));
+    }
+
+    /// Counts pauses where it has no counters, so every pause is a step.
+    fn lifetime_of(redefinition: Redefinition) -> (Arc<Unloading>, Lifetime) {
+        let no_code = CodeFreeing::default();
+        let (none, pauses) = (Duration::ZERO, Detector::Pauses);
+        let unloading = Arc::new(Unloading::new(pauses, no_code, redefinition, none, now, Vec::new()));
+        (Arc::clone(&unloading), Lifetime::new(unloading))
+    }
+
+    #[test]
+    fn the_word_of_the_vm_is_looked_up_when_it_matters_first() {
+        let memory = StackCopy::new(0, &[]);
+        let (unloading, mut lifetime) = lifetime_of(Redefinition::default());
+        lifetime.observe(&memory);
+        assert_eq!(lifetime.observe(&memory), Moved::No);
+        assert!(!unloading.redefinition().is_prepared(), "nothing has moved");
+        unloading.pause_begins(|| false, || {});
+        unloading.pause_ends(&memory);
+        assert_eq!(lifetime.observe(&memory), Moved::Replaced, "there is no variable");
+        assert!(unloading.redefinition().is_prepared());
+    }
+
+    #[test]
+    fn steps_without_a_redefinition_replace_nothing() {
+        let count = [0_u8; 8];
+        let memory = StackCopy::new(0x1000, &count);
+        let (unloading, mut lifetime) = lifetime_of(Redefinition::noted_at(0x1000));
+        let before = Observation { ticks: now(), mark: Some(1), steps: None };
+        lifetime.apply(before, &memory);
+        // Seen by a pause before the variable was known, looked at after.
+        let default = Redefinition::default();
+        let queued = |pauses| Observation { ticks: 1, mark: Some(1), steps: default.steps(&memory, pauses) };
+        assert_eq!(lifetime.apply(queued(0), &memory), Moved::No);
+        assert_eq!(lifetime.apply(queued(2), &memory), Moved::No);
+        let count = [1_u8, 0, 0, 0, 0, 0, 0, 0];
+        let memory = StackCopy::new(0x1000, &count);
+        assert_eq!(lifetime.apply(unloading.observe(&memory), &memory), Moved::Replaced);
     }
 
     #[test]

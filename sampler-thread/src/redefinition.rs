@@ -6,7 +6,8 @@
 //! Approach: two things must have happened before another method can lie where one was: a safepoint, which the VM counts
 //! before it frees anything, and a class that was read after it, which it counts as loaded. Both have moved between two
 //! looks: names read before are believed no more. That is often so while a program starts, so it counts only once the
-//! VM has redefined a class at all, which it notes in a variable that the symbol table of its library tells.
+//! VM has redefined a class at all, which it notes in a variable that the symbol table of its library tells. To look
+//! that up takes 2 ms, so it is done when both have moved for the first time, or after a while.
 //! Invariant: where that variable is not found, a class may have been redefined.
 //! Sources: `oops/instanceKlass.cpp` (`purge_previous_version_list`), `classfile/classLoaderDataGraph.cpp`
 //! (`clean_deallocate_lists`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
@@ -65,30 +66,48 @@ impl Redefinition {
         Self { library, noted: OnceLock::new(), counters }
     }
 
-    /// Looks for the VM's variable, which takes milliseconds; for the sampler thread.
+    /// Looks for the VM's variable, once, which takes milliseconds; for the sampler thread.
     pub fn prepare(&self) {
         self.noted.get_or_init(|| {
-            let Some((path, bias)) = &self.library else { return Noted::Nowhere };
-            match variables::find(path, &VARIABLES) {
-                Some((address, bytes)) => Noted::At { address: address.wrapping_add(*bias), bytes },
-                None => Noted::Nowhere,
-            }
+            let found = self.library.as_ref().and_then(|(path, bias)| {
+                let (address, bytes) = variables::find(path, &VARIABLES)?;
+                Some(Noted::At { address: address.wrapping_add(*bias), bytes })
+            });
+            found.unwrap_or_else(|| {
+                tracing::info!("the VM does not tell whether classes were redefined: they may have been");
+                Noted::Nowhere
+            })
         });
     }
 
-    /// Whether the VM tells if a class was redefined.
-    pub fn is_told(&self) -> bool {
-        matches!(self.noted.get(), Some(Noted::At { .. }))
+    /// The variable, of 8 bytes, is here.
+    #[cfg(test)]
+    pub(crate) fn noted_at(address: u64) -> Self {
+        Self { noted: OnceLock::from(Noted::At { address, bytes: 8 }), ..Self::default() }
+    }
+
+    /// Whether the VM's variable was looked for.
+    pub fn is_prepared(&self) -> bool {
+        self.noted.get().is_some()
+    }
+
+    /// Whether a class may have been redefined so far; true as long as the VM's variable was not looked for.
+    pub fn may_have_happened(&self, memory: &impl Memory) -> bool {
+        self.count(memory) != 0
+    }
+
+    fn count(&self, memory: &impl Memory) -> u64 {
+        match self.noted.get() {
+            Some(&Noted::At { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
+            Some(&Noted::At { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
+            Some(Noted::Nowhere) | None => 1,
+        }
     }
 
     /// How far the VM is; `None` as long as no class was redefined. `pauses` are the collections so far, which stand in
     /// where there are no counters.
     pub fn steps(&self, memory: &impl Memory, pauses: u64) -> Option<Steps> {
-        let count = match self.noted.get() {
-            Some(&Noted::At { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
-            Some(&Noted::At { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
-            Some(Noted::Nowhere) | None => 1,
-        };
+        let count = self.count(memory);
         if count == 0 {
             return None;
         }
@@ -127,7 +146,7 @@ mod tests {
     fn what_is_not_told_may_have_happened() {
         let redefinition = Redefinition::default();
         redefinition.prepare();
-        assert!(!redefinition.is_told());
+        assert!(redefinition.may_have_happened(&StackCopy::new(0, &[])));
         let memory = StackCopy::new(0, &[]);
         let [before, after] = [0, 2].map(|pauses| redefinition.steps(&memory, pauses).expect("possible"));
         assert!(after.may_replace_since(before) && !before.may_replace_since(before));

@@ -86,6 +86,7 @@ pub struct Resolver<M: Memory> {
     scopes: Box<ScopeCache>,
     names: Names,
     lifetime: Lifetime,
+    is_refreshed: bool,
     /// The last two drains: when each began, and the generation of code that began with it.
     known_code: [(u64, u32); 2],
     trust: Trust,
@@ -126,16 +127,13 @@ struct Names {
 impl<M: Memory> Resolver<M> {
     /// A resolver with empty caches.
     pub fn new(hotspot: Arc<HotSpot>, memory: M, unloading: Arc<Unloading>, trust: Trust) -> Self {
-        unloading.redefinition().prepare();
-        if !unloading.redefinition().is_told() {
-            tracing::info!("the VM does not tell whether classes were redefined: they may have been");
-        }
         Self {
             hotspot,
             memory,
             scopes: Box::new(ScopeCache::new()),
             names: Names { without_positions: !trust.positions, ..Names::default() },
             lifetime: Lifetime::new(unloading),
+            is_refreshed: false,
             known_code: [(0, 0); 2],
             trust,
             native: NativeFrames::default(),
@@ -298,6 +296,10 @@ impl<M: Memory> Resolver<M> {
     /// Follows libraries that were loaded or unloaded; called a few times a second, outside of a walk.
     pub fn refresh(&mut self) {
         self.native.refresh();
+        // Not the first time, which is at the start: programs that print a line end before the second.
+        if std::mem::replace(&mut self.is_refreshed, true) {
+            self.lifetime.prepare();
+        }
     }
 
     /// Forgets every id, because the dictionaries did.

@@ -441,39 +441,155 @@ fn a_collector_without_memory_learns_the_stack_of_what_was_given_up() {
 }
 
 #[test]
+fn rows_of_a_long_absence_keep_their_stacks_for_a_collector_without_memory() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 4096);
+    let mut peer = collector.accept(1);
+    delivery.send(&entry(3, 0, 1)).expect("sent");
+    delivery.send(&sample_of(3)).expect("sent");
+    collector.take_until(&mut peer, true, is_samples);
+    wait_until_empty(&delivery);
+    assert!(!delivery.take_forgotten(), "the collector is there");
+    drop(peer);
+    delivery.send(&entry(4, 3, 3000)).expect("kept");
+    // Half full, and the connection is gone: what is used from now on is sent again.
+    while !delivery.take_forgotten() {
+        std::thread::yield_now();
+    }
+    assert!(!delivery.take_forgotten(), "once an absence");
+    delivery.send(&entry(5, 0, 3000)).expect("kept");
+    for node in 6..20 {
+        delivery.send(&entry(node, node - 1, 1)).expect("held");
+        delivery.send(&sample_of(node.into())).expect("held");
+    }
+    collector.received.clear();
+    let mut peer = collector.accept(1);
+    while delivery.delivery().expect("facts").connections < 2 {
+        std::thread::yield_now();
+    }
+    assert!(!delivery.take_forgotten(), "all is on its way already");
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    assert_eq!(collector.sums(), (140, 14));
+    // The entry that filled half of the window is below one that was lost.
+    collector.received.retain(|_, body| !matches!(body, Body::Dictionary(Dictionary { numbered: Some(entries), .. }) if entries.first_node == 4));
+    assert_eq!(merged_ns_of_known_nodes(&collector.received), 0);
+}
+
+fn thread(id: u32, kind: ThreadKind, carrier: u32) -> Thread {
+    let name = "a thread with a name of some length".to_owned();
+    Thread { id, name, kind: kind.into(), java_id: id.into(), carrier, ..Thread::default() }
+}
+
+fn sample_by(threads: impl IntoIterator<Item = u32>) -> Body {
+    let mut batch = Batch::default();
+    for thread in threads {
+        batch.push(Sample { time_ns: 1, thread, stack: 2, cpu_ns: 10, flags: 0, count: 1 });
+    }
+    Body::Samples(batch.take().expect("filled"))
+}
+
+/// The threads that were sent, by number, and the CPU time received for each.
+fn threads_sent(collector: &Collector) -> (HashMap<u32, Thread>, HashMap<u32, u64>) {
+    let (mut threads, mut cpu_ns) = (HashMap::new(), HashMap::new());
+    for body in collector.received.values() {
+        match body {
+            Body::Dictionary(sent) => {
+                threads.extend(sent.threads.iter().map(|thread| (thread.id, thread.clone())));
+            }
+            Body::Samples(batch) => {
+                rows(batch).for_each(|row| *cpu_ns.entry(row.thread).or_default() += row.cpu_ns);
+            }
+            _ => {}
+        }
+    }
+    (threads, cpu_ns)
+}
+
+/// Threads that may wait beside those that live.
+const MAX_THREADS: usize = 16_384;
+
+#[test]
 fn virtual_threads_of_a_long_absence_are_not_held_without_bound() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 1);
-    let thread = |id, kind: ThreadKind| Thread {
-        id,
-        name: "a virtual thread with a name of some length".to_owned(),
-        kind: kind.into(),
-        java_id: id.into(),
-        ..Thread::default()
-    };
     // Two and a quarter hours of as many new ones as are let through, and a platform thread with each second of them.
     let (seconds, a_second) = (8_000, 50);
     for second in 0..seconds {
-        let first = 1 + second * (a_second + 1);
-        let mut threads: Vec<Thread> =
-            (first..first + a_second).map(|id| thread(id, ThreadKind::Virtual)).collect();
-        threads.push(thread(first + a_second, ThreadKind::Java));
+        let carrier = 1 + second * (a_second + 1);
+        let carried = carrier + 1..=carrier + a_second;
+        let mut threads = vec![thread(carrier, ThreadKind::Java, 0)];
+        threads.extend(carried.clone().map(|id| thread(id, ThreadKind::Virtual, carrier)));
         delivery.send(&Body::Dictionary(Dictionary { threads, ..Dictionary::default() })).expect("held");
-        delivery.send(&sample_of(2)).expect("held");
+        delivery.send(&sample_by(carried)).expect("held");
     }
     let mut peer = collector.accept(1);
     delivery.send(&goodbye()).expect("sent");
     collector.take_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
-    let sent = |kind: ThreadKind| {
-        let threads = collector.received.values().filter_map(|body| match body {
-            Body::Dictionary(sent) => Some(&sent.threads),
-            _ => None,
-        });
-        threads.flatten().filter(move |thread| thread.kind == i32::from(kind)).map(Message::encoded_len)
-    };
-    let held: usize = sent(ThreadKind::Virtual).sum();
-    assert!((1 << 20..=8 << 20).contains(&held), "{held}");
-    assert_eq!(sent(ThreadKind::Java).count(), seconds as usize);
-    assert_eq!(collector.sums(), (u64::from(seconds) * 10, seconds.into()));
+    let (threads, cpu_ns) = threads_sent(&collector);
+    let sent = |kind: ThreadKind| threads.values().filter(|thread| thread.kind() == kind).count();
+    assert_eq!(sent(ThreadKind::Java), seconds as usize);
+    assert!((100..MAX_THREADS).contains(&sent(ThreadKind::Virtual)), "{}", sent(ThreadKind::Virtual));
+    // Whoever has no entry is counted for its carrier.
+    let mut by_carrier: HashMap<u32, u64> = HashMap::new();
+    for (id, cpu_ns) in cpu_ns {
+        let thread = threads.get(&id).unwrap_or_else(|| panic!("thread {id} has no entry"));
+        *by_carrier.entry(if thread.carrier == 0 { id } else { thread.carrier }).or_default() += cpu_ns;
+    }
+    assert_eq!(by_carrier.len(), seconds as usize);
+    assert!(by_carrier.values().all(|&cpu_ns| cpu_ns == 10 * u64::from(a_second)));
+}
+
+#[test]
+fn short_threads_of_a_long_absence_are_not_held_without_bound() {
+    let mut collector = Collector::new();
+    let mut delivery = delivery(&collector.path, 1);
+    let (seconds, a_second) = (2_000, 100);
+    for second in 0..seconds {
+        let ids = 1 + second * a_second..=(second + 1) * a_second;
+        let kind = |id| if id % 10 == 0 { ThreadKind::Native } else { ThreadKind::Java };
+        let threads = ids.clone().map(|id| thread(id, kind(id), 0)).collect();
+        delivery.send(&Body::Dictionary(Dictionary { threads, ..Dictionary::default() })).expect("held");
+        // The first one burns a hundred times as much as the others.
+        let busy = (second == 0).then_some(1);
+        delivery.send(&sample_by(ids.clone().chain(busy.into_iter().cycle().take(99)))).expect("held");
+        let account = |id| {
+            let sampled_ns = if id == 1 { 1000 } else { 10 };
+            let kernel_ns = sampled_ns + 1;
+            ThreadAccount { thread: id, kernel_ns, sampled_ns, ended: true, ..ThreadAccount::default() }
+        };
+        let threads = ids.map(account).collect();
+        delivery.send(&Body::Statistics(Statistics { threads, ..Statistics::default() })).expect("held");
+    }
+    let mut peer = collector.accept(1);
+    delivery.send(&goodbye()).expect("sent");
+    collector.take_until(&mut peer, true, is_goodbye);
+    delivery.finish().expect("delivered");
+    let (threads, cpu_ns) = threads_sent(&collector);
+    assert!(threads.len() <= MAX_THREADS + 2, "{}", threads.len());
+    let ended: Vec<&Thread> = threads.values().filter(|thread| thread.name == "[ended threads]").collect();
+    let mut kinds: Vec<ThreadKind> = ended.iter().map(|thread| thread.kind()).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, [ThreadKind::Java, ThreadKind::Native]);
+    let accounts = collector.received.values().filter_map(|body| match body {
+        Body::Statistics(statistics) => Some(&statistics.threads),
+        _ => None,
+    });
+    let accounts: HashMap<u32, &ThreadAccount> =
+        accounts.flatten().map(|account| (account.thread, account)).collect();
+    assert_eq!(accounts.len(), threads.len());
+    for (id, account) in &accounts {
+        assert_eq!(cpu_ns.get(id), Some(&account.sampled_ns), "thread {id}");
+        assert_eq!(account.ended, threads[id].name != "[ended threads]", "thread {id}");
+    }
+    let count = u64::from(seconds * a_second);
+    let sum = |of: fn(&ThreadAccount) -> u64| accounts.values().map(|account| of(account)).sum::<u64>();
+    assert_eq!(
+        (sum(|account| account.sampled_ns), sum(|account| account.kernel_ns)),
+        (count * 10 + 990, count * 11 + 990)
+    );
+    // What burnt most keeps its name.
+    assert_eq!(cpu_ns.get(&1), Some(&1000));
 }

@@ -83,19 +83,15 @@ fn findings(java: &Path, profile: &Profile, said: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// The tick as the agent measured it, and what it means for the interval.
+/// The interval, and what the tick means for it if the agent had to measure it.
 fn sampling(summary: &Summary) -> Finding {
     const SUBJECT: &str = "sampling";
     let sampling = &summary.sampling;
-    match sampling.tick_ns {
-        0 => Finding::ok(SUBJECT, "the machine was too busy for the agent to measure the kernel's tick"),
-        _ if sampling.is_below_tick() => Finding::warn(
-            SUBJECT,
-            sampling.sentence(),
-            "ask for a longer interval, or be content with fewer samples",
-        ),
-        _ => Finding::ok(SUBJECT, sampling.sentence()),
+    if sampling.is_below_tick() {
+        let fix = "ask for a longer interval, or be content with fewer samples";
+        return Finding::warn(SUBJECT, sampling.sentence(), fix);
     }
+    Finding::ok(SUBJECT, sampling.sentence())
 }
 
 /// Whether every request became a whole stack or failed for a cause.

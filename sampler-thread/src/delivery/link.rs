@@ -78,12 +78,14 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
             Ok(mut open) => {
                 connected_before = true;
                 // A collector that welcomes and then takes nothing, as one with a full disk may, has not recovered.
-                open.serve(window, wake, || {
+                let ended = open.serve(window, wake, || {
                     pauses = Pauses::new();
                     if told.take().is_some() {
                         tracing::info!("collector={target} answers again");
                     }
-                })
+                });
+                window.disconnected();
+                ended
             }
             Err(error) => Err(error),
         };

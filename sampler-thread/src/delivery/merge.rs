@@ -2,7 +2,8 @@
 //!
 //! Problem: a collector that is away for an hour must cost the agent bounded memory, and no CPU time.
 //! Approach: rows are keyed by the time rounded to a resolution that doubles whenever there are too many; when an hour
-//! is not coarse enough, stacks are given up and the thread alone is kept: one row for each that was ever sampled.
+//! is not coarse enough, stacks are given up and the thread alone is kept: one row for each. How many threads there are
+//! is bounded by those that fold them ([`super::threads`]).
 //! Invariant: the sum of CPU time and of counts that went in comes out.
 
 use std::hash::BuildHasherDefault;
@@ -37,7 +38,8 @@ struct Row {
     count: u64,
 }
 
-type Rows = std::collections::HashMap<Key, Row, BuildHasherDefault<FxHasher>>;
+type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
+type Rows = Map<Key, Row>;
 
 /// Samples that wait.
 pub struct Merged {
@@ -92,8 +94,9 @@ impl Merged {
         self.unnamed_ns
     }
 
-    /// Adds the rows of a batch; `known` tells whether a stack's dictionary entry was or will be sent.
-    pub fn add(&mut self, batch: &SampleBatch, known: impl Fn(u64) -> bool) {
+    /// Adds the rows of a batch; `known` tells whether a stack's dictionary entry was or will be sent, `number` which
+    /// thread a row is kept for.
+    pub fn add(&mut self, batch: &SampleBatch, known: impl Fn(u64) -> bool, number: impl Fn(u32) -> u32) {
         for sample in rows(batch) {
             let count = sample.count;
             let stack = if known(sample.stack) { sample.stack } else { self.unnamed };
@@ -102,7 +105,7 @@ impl Merged {
             }
             self.merged += count;
             let row = Row { last_ns: sample.time_ns, cpu_ns: sample.cpu_ns, count };
-            let key = Key { bucket: 0, thread: sample.thread, stack, flags: sample.flags };
+            let key = Key { bucket: 0, thread: number(sample.thread), stack, flags: sample.flags };
             insert(&mut self.rows, key, row, self.resolution_ns);
             while self.rows.len() > self.fold_beyond && self.coarsen() {}
         }
@@ -130,6 +133,42 @@ impl Merged {
             self.fold_beyond = if left > self.max_rows / 2 { left.saturating_mul(2) } else { self.max_rows };
         }
         !give_up_stacks || self.rows.len() < before
+    }
+
+    /// CPU time that waits, in nanoseconds, by thread.
+    pub fn cpu_by_thread(&self) -> Map<u32, u64> {
+        let mut sums = Map::default();
+        for (key, row) in &self.rows {
+            *sums.entry(key.thread).or_default() += row.cpu_ns;
+        }
+        sums
+    }
+
+    /// Gives up these stacks.
+    pub fn give_up_stacks(&mut self, lost: impl Fn(u64) -> bool) {
+        let unnamed = self.unnamed;
+        let given_up = self.change(|key| lost(key.stack) && key.stack != unnamed, |key| key.stack = unnamed);
+        self.unnamed_ns += given_up;
+    }
+
+    /// Counts what threads burnt for others, as `into` says.
+    pub fn fold_threads(&mut self, into: &Map<u32, u32>) {
+        self.change(
+            |key| into.contains_key(&key.thread),
+            |key| key.thread = into.get(&key.thread).copied().unwrap_or(key.thread),
+        );
+    }
+
+    /// Changes the keys of the rows that `fits`; the CPU time of these.
+    fn change(&mut self, fits: impl Fn(&Key) -> bool, change: impl Fn(&mut Key)) -> u64 {
+        let changed: Vec<(Key, Row)> = self.rows.extract_if(|key, _| fits(key)).collect();
+        let mut cpu_ns = 0;
+        for (mut key, row) in changed {
+            cpu_ns += row.cpu_ns;
+            change(&mut key);
+            insert(&mut self.rows, key, row, self.resolution_ns);
+        }
+        cpu_ns
     }
 
     /// Takes rows out as messages, oldest first, while `room` says so.
@@ -200,7 +239,11 @@ mod tests {
     #[test]
     fn equal_stacks_within_a_second_are_one_row() {
         let mut merged = Merged::new(UNNAMED);
-        merged.add(&batch([(5_000, 1, 7), (6_000, 1, 7), (7_000, 2, 7), (SECOND + 1_000, 1, 7)]), |_| true);
+        merged.add(
+            &batch([(5_000, 1, 7), (6_000, 1, 7), (7_000, 2, 7), (SECOND + 1_000, 1, 7)]),
+            |_| true,
+            |thread| thread,
+        );
         let out = all(&mut merged);
         assert_eq!(out.len(), 1);
         assert_eq!((&out[0].thread[..], &out[0].count[..]), (&[1, 2, 1][..], &[2, 1, 1][..]));
@@ -214,7 +257,7 @@ mod tests {
         let mut merged = Merged::with_rows(UNNAMED, 1000);
         let wanted = 36_000;
         for tenth in 0..wanted {
-            merged.add(&batch([(tenth * SECOND / 10, 1, 1 + tenth % 7)]), |_| true);
+            merged.add(&batch([(tenth * SECOND / 10, 1, 1 + tenth % 7)]), |_| true, |thread| thread);
             assert!(merged.rows.len() <= 1000);
         }
         assert_eq!(merged.unnamed_ns(), 0);
@@ -226,7 +269,7 @@ mod tests {
     #[test]
     fn stacks_are_given_up_last_and_no_time_is_lost() {
         let mut merged = Merged::with_rows(UNNAMED, 100);
-        merged.add(&batch((0..5000).map(|n| (n, 1 + (n % 3) as u32, n))), |_| true);
+        merged.add(&batch((0..5000).map(|n| (n, 1 + (n % 3) as u32, n))), |_| true, |thread| thread);
         assert!(merged.rows.len() <= 100);
         assert!(merged.unnamed_ns() > 0);
         let out = all(&mut merged);
@@ -236,7 +279,7 @@ mod tests {
     #[test]
     fn more_threads_than_rows_are_not_folded_for_each() {
         let mut merged = Merged::with_rows(UNNAMED, 100);
-        merged.add(&batch((0..5000).map(|n| (n, 1 + n as u32, n))), |_| true);
+        merged.add(&batch((0..5000).map(|n| (n, 1 + n as u32, n))), |_| true, |thread| thread);
         assert_eq!(merged.rows.len(), 5000);
         assert!(merged.fold_beyond >= 5000, "folded for every row beyond {}", merged.fold_beyond);
         assert_eq!(sums(&all(&mut merged)), (50_000, 5000));
@@ -246,7 +289,7 @@ mod tests {
     #[test]
     fn a_stack_that_nobody_will_know_is_counted_for_its_thread() {
         let mut merged = Merged::new(UNNAMED);
-        merged.add(&batch([(1, 1, 7), (2, 1, 8)]), |stack| stack == 7);
+        merged.add(&batch([(1, 1, 7), (2, 1, 8)]), |stack| stack == 7, |thread| thread);
         let out = all(&mut merged);
         assert_eq!(out[0].node, [7, UNNAMED as u32]);
         assert_eq!(merged.unnamed_ns(), 10);
@@ -255,7 +298,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_stays() {
         let mut merged = Merged::new(UNNAMED);
-        merged.add(&batch((0..50_000).map(|n| (n, 1, n))), |_| true);
+        merged.add(&batch((0..50_000).map(|n| (n, 1, n))), |_| true, |thread| thread);
         let mut first = Vec::new();
         merged.release(|message| {
             first.push(message);

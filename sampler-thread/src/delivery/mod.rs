@@ -7,30 +7,30 @@
 //! dictionary entries held back, until there is room again.
 //! Invariant: what leaves for the collector names nothing whose dictionary entry does not precede it, and its CPU time
 //! adds up to that of all samples.
-//! Exceptions: a virtual thread whose entry was dropped for lack of room has no name if it is not sampled again. And not
-//! bounded is what is held for each thread while there is no room: entry and account of a platform thread, and a merged
-//! row for any that was sampled.
+//! Bounds: what waits beside the window takes some 40 MB at most, and some 300 bytes for each thread that lives
+//! ([`threads`], [`names`], [`merge`]). What is given up for that is resolution: of time, then of stacks, then of threads
+//! that ended.
+//! Exception: what is in the window already when the collector loses its memory is sent as it is, and may name entries
+//! that were acknowledged before.
 
+mod held;
 mod link;
 mod merge;
+mod names;
+mod threads;
 mod transport;
 mod window;
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use proto::statistics::carry_over;
-use proto::v1::{self, Dictionary, Statistics, ThreadAccount, ThreadKind, agent_message::Body};
-use rustc_hash::FxHasher;
+use proto::v1::{self, Dictionary, Statistics, agent_message::Body};
 
-use self::merge::Merged;
+use self::held::Held;
 use self::window::Window;
-use crate::intern::{append, reserved_stack};
 use crate::sink::{Encoder, Sink, SinkError};
 
 pub use transport::{Target, TlsError};
@@ -42,14 +42,8 @@ pub const THREAD_NAME: &str = "tickwalk-link";
 /// second, 20 bytes each.
 pub const DEFAULT_WINDOW: u64 = 4 << 20;
 
-/// Dictionary entries held back, in rough bytes; beyond, stacks nobody was told of are given up.
-const MAX_HELD_BYTES: usize = 8 << 20;
-
 /// Longest wait for the last acknowledgement when the JVM ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Frame of stacks that were given up while the collector was away.
-const UNNAMED: &str = "[merged]";
 
 /// Called on the link's thread first, with its kernel thread id.
 pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
@@ -62,23 +56,7 @@ pub struct Delivery {
     window: Arc<Window>,
     /// The link's end of the wake-up pipe and its greeting, until its thread starts.
     to_start: Option<(UnixStream, OnThread)>,
-    merged: Merged,
     held: Held,
-}
-
-/// What is held back while the window is full.
-#[derive(Default)]
-struct Held {
-    dictionaries: Vec<Dictionary>,
-    bytes: usize,
-    /// Stacks from here on have lost their entries, because too much was held.
-    dropped_from: Option<u64>,
-    /// Whether entries were dropped that will have to be sent again.
-    overflowed: bool,
-    /// Statistics that wait, without accounts.
-    statistics: Option<Statistics>,
-    /// Accounts that wait, each in its newest state.
-    accounts: HashMap<u32, ThreadAccount, BuildHasherDefault<FxHasher>>,
 }
 
 impl Delivery {
@@ -90,16 +68,13 @@ impl Delivery {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        // The entries of this stack precede everything, so it is known whenever it is needed.
-        let (dictionary, unnamed) = reserved_stack(UNNAMED, "merged");
         Ok(Self {
             target,
             token,
             encoder: Encoder::default(),
             window: Arc::new(Window::new(window, wake)),
             to_start: Some((woken, on_thread)),
-            merged: Merged::new(unnamed),
-            held: Held { dictionaries: vec![dictionary], ..Held::default() },
+            held: Held::new(),
         })
     }
 
@@ -122,70 +97,61 @@ impl Delivery {
     }
 
     fn push(&mut self, body: Body) -> Result<(), SinkError> {
-        let window = &self.window;
-        Ok(self.encoder.encode(body, |sequence, framed| window.push(sequence, framed))?)
+        sender(&self.window, &mut self.encoder)(body).map(|_| ())
     }
 
     fn samples(&mut self, batch: &v1::SampleBatch) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.merged.is_empty() && self.held.is_passed() {
+        if self.window.room() && self.held.passes_samples() {
             return self.push(Body::Samples(batch.clone()));
         }
-        let held = &self.held;
-        self.merged.add(batch, |stack| held.dropped_from.is_none_or(|dropped| stack < dropped));
+        self.held.samples(batch);
         Ok(())
     }
 
     fn dictionary(&mut self, dictionary: &Dictionary) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.held.is_passed() {
-            return self.push(Body::Dictionary(dictionary.clone()));
+        match self.held.dictionary(dictionary, self.window.room()) {
+            Some(passed) => self.push(Body::Dictionary(passed)),
+            None => Ok(()),
         }
-        self.held.add(dictionary);
-        Ok(())
     }
 
     fn statistics(&mut self, statistics: &Statistics) -> Result<(), SinkError> {
         self.release(false)?;
-        // What is said last replaces what waited to be said: all but the accounts is cumulative.
-        let mut statistics = statistics.clone();
-        let accounts = std::mem::take(&mut statistics.threads);
-        if let Some(older) = &self.held.statistics {
-            carry_over(older, &mut statistics);
-        }
-        self.held.accounts.extend(accounts.into_iter().map(|account| (account.thread, account)));
-        self.held.statistics = Some(statistics);
+        self.held.statistics(statistics);
         if self.window.room() { self.release_statistics() } else { Ok(()) }
     }
 
-    /// Sends the newest statistics, with the accounts of all threads that changed since the last ones were sent.
     fn release_statistics(&mut self) -> Result<(), SinkError> {
-        let Some(mut statistics) = self.held.statistics.take() else { return Ok(()) };
-        statistics.threads = self.held.accounts.drain().map(|(_, account)| account).collect();
-        statistics.delivery = self.delivery();
-        self.push(Body::Statistics(statistics))
+        let delivery = self.delivery();
+        let Self { held, window, encoder, .. } = self;
+        held.release_statistics(delivery, &mut sender(window, encoder))
     }
 
     /// Sends what was held back, as far as there is room; all of it if `anyway`.
     fn release(&mut self, anyway: bool) -> Result<(), SinkError> {
+        self.look_for_loss();
         if !anyway && !self.window.room() {
             return Ok(());
         }
-        self.held.bytes = 0;
-        for dictionary in std::mem::take(&mut self.held.dictionaries) {
-            self.push(Body::Dictionary(dictionary))?;
+        let Self { held, window, encoder, .. } = self;
+        held.release(anyway, &mut sender(window, encoder))?;
+        if self.held.is_full_of_accounts() { self.release_statistics() } else { Ok(()) }
+    }
+
+    fn look_for_loss(&mut self) {
+        if let Some(connection) = self.window.take_forgotten() {
+            self.held.lost(connection);
         }
-        if self.merged.is_empty() {
-            return Ok(());
-        }
-        let (window, encoder) = (&self.window, &mut self.encoder);
-        let mut outcome = Ok(());
-        self.merged.release(|batch| {
-            let sent = encoder.encode(Body::Samples(batch), |sequence, framed| window.push(sequence, framed));
-            outcome = sent;
-            outcome.is_ok() && (anyway || window.room())
-        });
-        Ok(outcome?)
+    }
+}
+
+/// Appends messages to the window.
+fn sender(window: &Window, encoder: &mut Encoder) -> impl FnMut(Body) -> Result<bool, SinkError> {
+    |body| {
+        encoder.encode(body, |sequence, framed| window.push(sequence, framed))?;
+        Ok(window.room())
     }
 }
 
@@ -222,64 +188,24 @@ impl Sink for Delivery {
     }
 
     fn take_forgotten(&mut self) -> bool {
-        // Entries that were dropped are asked for once there is room for them; until then `Held::add` drops on.
-        let dropped = self.held.overflowed && self.window.room();
-        if dropped {
-            self.held.overflowed = false;
-            self.held.dropped_from = None;
-        }
-        let forgotten = self.window.take_forgotten();
-        if forgotten {
-            // Kept whatever else was dropped: nothing refers to it but what stands for the rest, and nobody sends it again.
-            let (dictionary, _) = reserved_stack(UNNAMED, "merged");
-            self.held.dictionaries.insert(0, dictionary);
-        }
-        forgotten || dropped
+        self.look_for_loss();
+        self.held.take_forgotten(self.window.room(), self.window.long_absent())
     }
 
     fn delivery(&self) -> Option<v1::Delivery> {
-        let facts = self.window.facts();
+        let (facts, rows) = (self.window.facts(), self.held.rows());
         Some(v1::Delivery {
             connections: facts.connections,
             resent: facts.resent,
             window_bytes: facts.bytes,
             window_limit: self.window.limit(),
-            merged_samples: self.merged.merged(),
-            resolution_ns: self.merged.coarsest_ns(),
-            unnamed_ns: self.merged.unnamed_ns(),
+            merged_samples: rows.merged(),
+            resolution_ns: rows.coarsest_ns(),
+            unnamed_ns: rows.unnamed_ns(),
         })
     }
 
     fn cpu_ns(&self) -> u64 {
         self.window.facts().link_cpu_ns
-    }
-}
-
-impl Held {
-    /// Whether what comes next may go out at once: until everything is sent again, it may name what was dropped.
-    fn is_passed(&self) -> bool {
-        self.dictionaries.is_empty() && !self.overflowed
-    }
-
-    fn add(&mut self, more: &Dictionary) {
-        let mut more = more.clone();
-        if self.bytes > MAX_HELD_BYTES {
-            self.overflowed = true;
-        }
-        if self.overflowed {
-            // Until everything is sent again, a later entry may refer to one that was dropped. Virtual threads come by the
-            // thousand, and those still met are sent again; the others are kept: an account without a name helps nobody.
-            more.threads.retain(|thread| thread.kind != i32::from(ThreadKind::Virtual));
-            if let Some(entries) = more.numbered.take().filter(|entries| !entries.node_frame.is_empty()) {
-                self.dropped_from.get_or_insert(entries.first_node.into());
-            }
-        }
-        self.bytes += prost::Message::encoded_len(&more);
-        // Numbers follow each other, so this is one message unless entries were dropped in between.
-        let apart = match self.dictionaries.last_mut() {
-            Some(last) => append(last, more),
-            None => Some(more),
-        };
-        self.dictionaries.extend(apart);
     }
 }

@@ -38,8 +38,10 @@ struct State {
     /// Highest sequence number handed to any connection.
     sent_ever: u64,
     connections: u64,
+    is_connected: bool,
     resent: u64,
-    forgotten: bool,
+    /// The connection, counted from 1, on which the collector was found to have lost what it had acknowledged.
+    forgotten: Option<u64>,
     closing: bool,
     given_up: bool,
     link_cpu_ns: u64,
@@ -90,9 +92,16 @@ impl Window {
         self.wake_link();
     }
 
-    /// Whether the collector lost what it had acknowledged, asked once for each loss.
-    pub fn take_forgotten(&self) -> bool {
-        std::mem::take(&mut self.state.lock().forgotten)
+    /// The connection, counted from 1, on which the collector was found to have lost what it had acknowledged; told once
+    /// for each loss.
+    pub fn take_forgotten(&self) -> Option<u64> {
+        self.state.lock().forgotten.take()
+    }
+
+    /// Whether the collector is away and was for long: how many connections there were until then.
+    pub fn long_absent(&self) -> Option<u64> {
+        let state = self.state.lock();
+        (!state.is_connected && state.bytes >= self.limit / 2).then_some(state.connections)
     }
 
     /// Numbers for the statistics.
@@ -136,9 +145,10 @@ impl Window {
     pub fn resume(&self, sequence: u64) {
         let mut state = self.state.lock();
         state.connections += 1;
+        state.is_connected = true;
         if sequence < state.acknowledged {
             // Another collector, or one that lost its store: what it called safe once is gone.
-            state.forgotten = true;
+            state.forgotten = Some(state.connections);
         }
         state.acknowledged = sequence;
         state.forget_acknowledged();
@@ -147,6 +157,11 @@ impl Window {
         state.resent += state.messages.iter().take_while(|(sequence, _)| *sequence <= again).count() as u64;
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// The connection has ended.
+    pub fn disconnected(&self) {
+        self.state.lock().is_connected = false;
     }
 
     /// The collector has everything up to `sequence`.
@@ -251,7 +266,7 @@ mod tests {
         chunk(&window);
         window.resume(4);
         assert_eq!(chunk(&window), [5]);
-        assert!(!window.take_forgotten());
+        assert_eq!(window.take_forgotten(), None);
     }
 
     #[test]
@@ -263,8 +278,8 @@ mod tests {
         window.push(4, vec![4]);
         window.resume(1);
         assert_eq!(chunk(&window), [4]);
-        assert!(window.take_forgotten());
-        assert!(!window.take_forgotten());
+        assert_eq!(window.take_forgotten(), Some(2));
+        assert_eq!(window.take_forgotten(), None);
     }
 
     #[test]

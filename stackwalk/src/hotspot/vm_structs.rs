@@ -200,6 +200,7 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
     else {
         return;
     };
+    let Ok(type_name) = u32::try_from(symbols.struct_type_name) else { return };
     let mut bytes = [0; SCAN_BYTES + ROW_BYTES];
     let mut start = data.start;
     while start < data.end {
@@ -209,6 +210,10 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
             return;
         }
         for window in block.windows(stride).take(SCAN_BYTES).step_by(8) {
+            // Nearly all of the data is told apart by this one word.
+            if !field(window, type_name).is_some_and(|name| strings.contains(&u64::from_ne_bytes(name))) {
+                continue;
+            }
             let mut row = Row([0; ROW_BYTES]);
             if let Some(columns) = row.0.get_mut(..stride) {
                 columns.copy_from_slice(window);
