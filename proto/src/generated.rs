@@ -353,7 +353,7 @@ pub struct Sampling {
     /// threads that still have another period
     #[prost(uint64, tag = "5")]
     pub stragglers: u64,
-    /// shortest time between two expirations, measured at start; 0 = unknown
+    /// shortest time between two expirations, measured in the first second; 0 = unknown
     #[prost(uint64, tag = "6")]
     pub tick_ns: u64,
     /// that share a rate; 0 = no rate was asked for
