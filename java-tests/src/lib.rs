@@ -34,7 +34,7 @@ pub use jdk::{Jdk, on_jdk};
 pub use native_library::native_library;
 pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
-pub use recording::{Run, Workload};
+pub use recording::{CARRIER_CLOCK, Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};
 pub use starvation::{Starvation, Starved};
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};

@@ -15,6 +15,9 @@ use crate::tolerance::{binomial_tolerance, stretch_tolerance_ns};
 use crate::truth::{self, Truth};
 use crate::{Jdk, binaries, workload};
 
+/// Option of the JVM for workloads that read their carrier's clock, which is closed to virtual threads but by this door.
+pub const CARRIER_CLOCK: &str = "--add-opens=java.management/sun.management=ALL-UNNAMED";
+
 /// A workload about to run: its arguments and the options of JVM and profiler.
 #[derive(Debug, Clone)]
 pub struct Workload {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use java_tests::{Jdk, Workload, on_every_jdk, on_jdks};
+use java_tests::{CARRIER_CLOCK, Jdk, Workload, on_every_jdk, on_jdks};
 
 /// Standard output of the JDK's `jfr`.
 fn jfr(jdk: &Jdk, arguments: &[&str], file: &Path) -> String {
@@ -65,7 +65,7 @@ on_jdks! {
     21, 25;
     /// A virtual thread is shown as one, under its own name and number.
     fn virtual_threads(jdk) {
-        let run = Workload::new("VirtualIdentity").argument(0.5).record(jdk);
+        let run = Workload::new("VirtualIdentity").argument(0.5).jvm(CARRIER_CLOCK).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
         run.tickwalk(&["export", "-f", file.to_str().expect("text")]);

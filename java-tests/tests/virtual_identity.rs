@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use java_tests::{INTERVAL_NS, Jdk, Run, Stack, VirtualThread, Workload, on_jdks, turns_tolerance_ns};
+use java_tests::{
+    CARRIER_CLOCK, INTERVAL_NS, Jdk, Run, Stack, VirtualThread, Workload, on_jdks, turns_tolerance_ns,
+};
 
 const HEAVY: &str = "heavy-\u{65e5}\u{672c}";
 const TASKS: [(&str, &str); 4] = [
@@ -11,9 +13,6 @@ const TASKS: [(&str, &str); 4] = [
     ("VirtualIdentity.unnamed", ""),
     ("VirtualIdentity.pack", "pack"),
 ];
-
-/// The carrier's clock is closed to virtual threads but by this door.
-const CLOCK: &str = "--add-opens=java.management/sun.management=ALL-UNNAMED";
 
 /// Turns of each task but the first, which has three times as many; as the workload has it.
 const TURNS: u64 = 10;
@@ -24,7 +23,7 @@ const SLACK_NS: u64 = 40_000_000;
 const UNNAMED_NS: u64 = 30_000_000;
 
 fn record(jdk: &Jdk, options: &[&str]) -> Run {
-    let workload = Workload::new("VirtualIdentity").argument(0.5).jvm(CLOCK);
+    let workload = Workload::new("VirtualIdentity").argument(0.5).jvm(CARRIER_CLOCK);
     let run = options.iter().fold(workload, |workload, option| workload.jvm(option)).record(jdk);
     run.assert_exit_code(0);
     run
