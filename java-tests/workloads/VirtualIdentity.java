@@ -151,6 +151,9 @@ public final class VirtualIdentity {
 
     public static void main(String[] arguments) throws Exception {
         VirtualIdentity work = new VirtualIdentity(ThreadCpu.budget(arguments, 1));
+        // The first calls by reflection load classes under locks: a virtual thread that waits there leaves its carrier, and
+        // the callers of its burn() stay in the heap.
+        burn(SHORT_NANOS);
         List<Thread> threads = new ArrayList<>();
         try {
             threads.add(virtual("heavy-\u65e5\u672c", "heavy", work::heavy));
