@@ -77,7 +77,7 @@ fn check_switches(jdk: &Jdk, options: &[&str], rounds: u32) -> Run {
         let is_right = is_right || is_outside || (stack.stop.is_some() && descends <= FIGHT_DEPTH);
         assert!(is_right, "{options:?}: {descends} times descend in {stack:#?}");
     }
-    assert!(stacks.ns_where(fights) > 1_000_000_000, "{options:?}: {} ns", stacks.ns_where(fights));
+    assert!(stacks.ns_where(fights) > 200_000_000, "{options:?}: {} ns", stacks.ns_where(fights));
     run
 }
 
