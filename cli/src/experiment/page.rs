@@ -100,13 +100,19 @@ fn verdict(study: &Study) -> String {
     let most = rows.iter().map(|row| row.queue_bytes).max().unwrap_or(0);
     let without_stack: u64 = rows.iter().map(|row| row.without_stack).sum();
     format!(
-        "<p>With the shipped settings, {} cells recorded {} samples and lost <span class=\"{}\">{}</span>; {} have \
-         no stack because memory for copies had run out; their request queues took {} at most.</p>",
+        "<p>With the shipped settings, {} cells recorded {} samples and lost <span class=\"{}\">{}</span>{}; \
+         request queues took {} at most.</p>",
         rows.len(),
         quantity::count(samples),
         class(lost),
         quantity::count(lost),
-        if without_stack == 0 { "none".to_owned() } else { quantity::count(without_stack) },
+        match without_stack {
+            0 => String::new(),
+            some => format!(
+                ", {} are without their stack, as memory for copies had run out",
+                quantity::count(some)
+            ),
+        },
         bytes_text(most as f64)
     )
 }
