@@ -48,8 +48,8 @@ struct Used {
 
 /// Measures up to `room` bytes of frozen frames.
 ///
-/// Why no load faults. The thread is in Java code or in the VM, so no collector of those for which `frozen` exists is moving
-/// objects, and every reference that the VM holds for this thread is good.
+/// Why no load faults. The thread is in Java code or in the VM, so no collector of those for which `frozen` exists is
+/// moving objects, and every reference that the VM holds for this thread is good.
 /// The entry lies on this thread's own stack, above the interrupted sp: it was filled before anything was called below
 /// it, and is taken out of `_cont_entry` only after everything below it has returned.
 /// Its continuation, the continuation's tail and a chunk's parent are references the VM keeps current; each must lie in

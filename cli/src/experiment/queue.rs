@@ -78,7 +78,7 @@ pub struct Study {
     pub skipped: usize,
     /// The JVM, by its own words.
     pub jvm: String,
-    /// Tick of the kernel's CPU timers, as the agent measured it; 0 if it did not.
+    /// Tick of the kernel's CPU timers: as the agent measured it at its start, else as the kernel says; 0 if neither.
     pub tick_ns: u64,
 }
 
