@@ -95,13 +95,13 @@ impl Starved {
         assert!(ns <= self.excused_ns().cast_unsigned(), "{ns} ns, {self:?}");
     }
 
-    /// Asserts that nothing was lost but what queues could not hold while the profiler was kept from running.
+    /// Asserts that nothing was lost before the end but what queues could not hold while the profiler was kept from running.
     ///
     /// # Panics
     /// If there was.
     #[track_caller]
     pub fn assert_losses(&self, summary: &Summary) {
-        let (lost, excused) = (summary.cpu_ns.lost_total(), self.excused_ns());
+        let (lost, excused) = (summary.cpu_ns.lost_before_end(), self.excused_ns());
         assert!(lost <= excused, "{:?}, {:?}, {self:?}", summary.cpu_ns.lost, summary.queue);
         let full = summary.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
         assert_eq!(lost, full, "lost by another cause than a full queue: {:?}", summary.cpu_ns.lost);

@@ -97,6 +97,16 @@ impl CpuTime {
     pub fn lost_total(&self) -> i64 {
         self.lost.values().sum()
     }
+
+    /// Lost because the thread's handler began as the session ended; any thread may lose one sample so.
+    pub fn lost_at_end(&self) -> i64 {
+        self.lost.get("stopping").copied().unwrap_or(0)
+    }
+
+    /// Lost while the session ran.
+    pub fn lost_before_end(&self) -> i64 {
+        self.lost_total() - self.lost_at_end()
+    }
 }
 
 /// The account of one thread.
@@ -329,6 +339,9 @@ impl Summary {
             cpu.sampled + cpu.lost_total() + cpu.unfinished,
             "the process account is open: {cpu:?}"
         );
+        // Less than one interval is open at any time, and an expiration waits for a tick.
+        let late_ns = LATE_NS.max(LATE_NS / TICK_NS * self.sampling.tick_ns);
+        let bound = self.longest_period_ns() + i64::try_from(late_ns).expect("a time");
         for thread in &self.threads {
             let terms = [
                 thread.kernel_ns,
@@ -339,11 +352,10 @@ impl Summary {
             ];
             assert!(terms.iter().all(|ns| *ns >= 0), "a negative time in {thread:?}");
             assert_eq!(thread.gap_ns(), 0, "the account of a thread is open: {thread:?}");
-            // Less than one interval is open at any time, and an expiration waits for a tick.
-            let late_ns = LATE_NS.max(LATE_NS / TICK_NS * self.sampling.tick_ns);
-            let bound = self.longest_period_ns() + i64::try_from(late_ns).expect("a time");
             assert!(thread.unfinished_ns <= bound, "more than an unfinished period in {thread:?}");
         }
+        let one_each = bound * i64::try_from(self.threads.len()).expect("a number of threads");
+        assert!(cpu.lost_at_end() <= one_each, "more than a sample a thread: {cpu:?}");
         let samples: u64 = self.threads.iter().map(|thread| thread.samples).sum();
         assert_eq!(samples, self.samples, "samples of the threads and of the process");
         let walks: u64 = self.stops.values().sum();

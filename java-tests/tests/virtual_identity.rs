@@ -70,7 +70,7 @@ fn check_accounts(run: &Run) {
     assert!(carriers.clone().all(|thread| thread.gap_ns() == 0 && thread.kernel_ns >= 0));
     let sum: i64 = summary.threads.iter().map(|thread| thread.sampled_ns).sum();
     assert_eq!(sum, summary.cpu_ns.sampled, "each sample is in one account");
-    assert_eq!(summary.cpu_ns.lost_total(), 0);
+    assert_eq!(summary.cpu_ns.lost_before_end(), 0);
 }
 
 /// Names as Java has them; those that follow each other on a carrier are told apart.
