@@ -367,9 +367,11 @@ impl Session {
         (tid > 0).then_some(tid)
     }
 
-    /// Unregisters the calling Java thread.
+    /// Unregisters the calling Java thread, which empties its queue if nobody else is at one.
     pub fn thread_ended(&self) {
-        self.registry.java_ended(nix::unistd::gettid().as_raw());
+        if let Some(slot) = self.registry.java_ended(nix::unistd::gettid().as_raw()) {
+            self.sampler.leave(slot);
+        }
     }
 
     /// Stops: timers first, then handlers in flight, then the sampler with all that is queued.

@@ -156,13 +156,13 @@ impl Registry {
         }
     }
 
-    /// The calling Java thread is about to end, or to detach from the VM.
-    pub fn java_ended(&self, tid: i32) {
+    /// The calling Java thread is about to end, or to detach from the VM; its slot, if its queue holds requests.
+    pub fn java_ended(&self, tid: i32) -> Option<u32> {
         let mut inner = self.inner.lock();
         let Some(slot) = inner.by_tid.remove(&tid) else {
             // Nothing of it was profiled; whoever is about to register it must learn that it has ended.
             inner.left.insert(tid, Left { clock_ns: 0, looks: 0 });
-            return;
+            return None;
         };
         if let Some(slot) = self.slot(slot) {
             slot.java_thread.store(0, Ordering::Release);
@@ -173,6 +173,7 @@ impl Registry {
         if let Some(entry) = inner.entries.get_mut(slot as usize).and_then(Option::as_mut) {
             entry.facts.ended_ns = Some(clock_ns);
         }
+        self.shared.ready.is_marked(slot).then_some(slot)
     }
 
     /// Whether a handler runs on any thread, as far as its stores are visible.

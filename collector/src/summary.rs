@@ -119,6 +119,7 @@ pub struct Queue {
     pub pool_high_water: u64,
     pub most_bytes: u64,
     pub lost_after_growth: u64,
+    pub drained_at_exit: u64,
     pub drain_ns: Quantiles,
 }
 
@@ -210,6 +211,7 @@ impl Summary {
                 pool_high_water: queue.pool_high_water,
                 most_bytes: queue.most_bytes,
                 lost_after_growth: queue.lost_after_growth,
+                drained_at_exit: queue.drained_at_exit,
                 pool_bytes: queue.pool_bytes,
                 pool_exhausted: queue.pool_exhausted,
                 drain_ns: quantiles(&drain),

@@ -219,6 +219,8 @@ pub struct Queue {
     pub pool_grown: u64,
     /// Slabs taken out again.
     pub pool_shrunk: u64,
+    /// Requests that threads took out of their own queues as they ended.
+    pub drained_at_exit: u64,
 }
 
 /// Timers and threads.

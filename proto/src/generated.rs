@@ -535,6 +535,9 @@ pub struct QueueStatistics {
     /// requests a full queue refused although it had grown before
     #[prost(uint64, tag = "12")]
     pub lost_after_growth: u64,
+    /// requests that threads took out of their own queues as they ended
+    #[prost(uint64, tag = "13")]
+    pub drained_at_exit: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {

@@ -77,6 +77,12 @@ impl<'m> ReadySet<'m> {
         ReadyIter { flags: self.flags.get(..used).unwrap_or(self.flags), next: 0 }.first_set().is_some()
     }
 
+    /// Whether queue `index` is marked; a push that is going on may be overlooked.
+    pub fn is_marked(&self, index: u32) -> bool {
+        // Relaxed: a guess, as in `first_set`.
+        self.flags.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+    }
+
     /// Takes the queues marked among the first `used`, lowest number first; each is unmarked before it is yielded, so
     /// that a push during its drain marks it again.
     ///

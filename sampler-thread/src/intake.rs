@@ -5,9 +5,11 @@
 //! Approach: emptying queues is kept apart from walking. The sampler does both; while it works, a second thread, which
 //! does nothing else, empties the queues whenever the sampler has not for [`LATE`]. As it sleeps nearly always, a busy
 //! machine's scheduler lets it run at once. It sleeps without a period while there is nothing to walk.
+//! A Java thread that ends empties its own queue, if nobody is at the queues in that moment.
 //! Invariant: whoever empties queues holds the lock, and what a queue held is behind everything it held before.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -54,6 +56,8 @@ pub(crate) struct State {
     pub(crate) pool_size: PoolSize,
     /// How full the fullest queue was since the sampler asked last, in percent.
     fullest: u32,
+    /// Requests that threads took out of their own queues as they ended.
+    pub(crate) drained_at_exit: u64,
     emptied: Instant,
     phase: Phase,
     /// Whether the second thread sleeps until it is woken.
@@ -78,6 +82,7 @@ impl<H: Host> Intake<H> {
             sizes: Sizes::new(host.queue_sizes()),
             pool_size: PoolSize::default(),
             fullest: 0,
+            drained_at_exit: 0,
             emptied: Instant::now(),
             phase: Phase::Resting,
             dozing: false,
@@ -106,6 +111,11 @@ impl<H: Host> Intake<H> {
         self.unloading.holds(true);
         state.collect_slot(&*self.host, slot);
         self.unloading.holds(!state.waiting.is_empty());
+    }
+
+    /// The owner of the queues.
+    pub(crate) fn host(&self) -> &Arc<H> {
+        &self.host
     }
 
     /// Exchanges what waits for an empty list.
@@ -197,6 +207,35 @@ impl<H: Host> Intake<H> {
             // Threads are looked for only when this one is known as ours; nothing is ever sent.
             Ok(_) => _ = begun.recv(),
             Err(error) => tracing::info!("no second thread to empty queues: {error}"),
+        }
+    }
+}
+
+/// What a thread does for its queue before it is gone.
+pub(crate) trait LastDrain: fmt::Debug + Send + Sync {
+    /// Empties the queue of `slot`, if that needs no waiting.
+    fn last_drain(&self, slot: u32);
+}
+
+impl<H> fmt::Debug for Intake<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intake").finish_non_exhaustive()
+    }
+}
+
+impl<H: Host> LastDrain for Intake<H> {
+    fn last_drain(&self, slot: u32) {
+        // An experiment that says when queues are emptied means it.
+        if self.host.pace().is_exact() {
+            return;
+        }
+        let Some(mut state) = self.state.try_lock() else { return };
+        if state.phase != Phase::Over && state.waiting.len() < MAX_WAITING {
+            self.unloading.holds(true);
+            let before = state.waiting.len();
+            state.collect_slot(&*self.host, slot);
+            state.drained_at_exit += (state.waiting.len() - before) as u64;
+            self.unloading.holds(!state.waiting.is_empty());
         }
     }
 }

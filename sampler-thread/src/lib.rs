@@ -49,6 +49,7 @@ pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
 
 use crate::host::Host;
+use crate::intake::{Intake, LastDrain};
 use crate::sink::Destinations;
 use crate::worker::{Command, Worker};
 
@@ -60,6 +61,7 @@ pub const THREAD_NAME: &str = "tickwalk-sampler";
 pub struct Sampler {
     commands: Sender<Command>,
     thread: JoinHandle<()>,
+    intake: Arc<dyn LastDrain>,
 }
 
 /// Makes the sampler thread drain at once.
@@ -94,12 +96,22 @@ impl Sampler {
         // The new thread inherits the mask, so no signal of the host can ever land on it.
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
+        let intake = Arc::new(Intake::new(Arc::new(host)));
+        let shared = Arc::clone(&intake);
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             started(nix::unistd::gettid().as_raw());
-            Worker::new(host, hotspot, memory, session, destinations, started).run(&inbox);
+            Worker::new(intake, hotspot, memory, session, destinations, started).run(&inbox);
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-        Ok(Self { commands, thread: thread? })
+        Ok(Self { commands, thread: thread?, intake: shared })
+    }
+
+    /// Empties queue `slot`, unless others are emptying queues or enough requests wait; they will come to it.
+    ///
+    /// For a thread that ends, after its last request: takes a microsecond and a few more for a full queue, and never
+    /// waits.
+    pub fn leave(&self, slot: u32) {
+        self.intake.last_drain(slot);
     }
 
     /// Wakes the thread from wherever it is called, without waiting.

@@ -69,13 +69,15 @@ pub struct Resolved {
     pub complete: bool,
     /// Frames whose method may have been unloaded since the sample.
     pub unloaded: u32,
+    /// Whether it lacks something because the VM may have freed it between the sample and the walk.
+    pub is_late: bool,
     /// Whether there is compiled code on the stack, and whether some of it is inlined.
     pub compiled: Option<bool>,
 }
 
 impl Resolved {
     fn without_walk(stack: u64, stop: &'static str) -> Self {
-        Self { stack, stop, complete: false, unloaded: 0, compiled: None }
+        Self { stack, stop, complete: false, unloaded: 0, is_late: false, compiled: None }
     }
 }
 
@@ -186,10 +188,12 @@ impl<M: Memory> Resolver<M> {
         let restriction = self.restriction(ticks);
         self.scopes.restrict_to_code_before(restriction);
         let mut stop = self.walk(snapshot);
-        if restriction.is_none() && !self.lifetime.is_code_certain(ticks, &self.memory) {
+        let mut is_restricted = restriction.is_some();
+        if !is_restricted && !self.lifetime.is_code_certain(ticks, &self.memory) {
             // A pause began meanwhile.
             self.scopes.restrict_to_code_before(self.restriction(ticks));
             stop = self.walk(snapshot);
+            is_restricted = true;
         }
         self.name(snapshot, thread, dictionaries);
         if !self.names.fresh.is_empty() && !self.prove_fresh() {
@@ -205,8 +209,9 @@ impl<M: Memory> Resolver<M> {
             _ => stop.name(),
         };
         let stack = dictionaries.stack(&self.ids, reason);
-        let (unloaded, compiled) = (self.names.unloaded, self.compiled);
-        Resolved { stack, stop: reason, complete: stop.is_complete(), unloaded, compiled }
+        let (unloaded, compiled, complete) = (self.names.unloaded, self.compiled, stop.is_complete());
+        let is_late = unloaded > 0 || (is_restricted && snapshot.is_copy && !complete);
+        Resolved { stack, stop: reason, complete, unloaded, is_late, compiled }
     }
 
     /// Names the frames of the walk; the ids are left in `ids`.

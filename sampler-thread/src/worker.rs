@@ -107,15 +107,14 @@ pub(crate) struct Worker<H: Host, M: Memory> {
 
 impl<H: Host, M: Memory> Worker<H, M> {
     pub fn new(
-        host: H,
+        intake: Arc<Intake<H>>,
         hotspot: Arc<HotSpot>,
         memory: M,
         mut hello: SessionFacts,
         destinations: Destinations,
         started: impl FnOnce(i32) + Send + 'static,
     ) -> Self {
-        let host = Arc::new(host);
-        let intake = Arc::new(Intake::new(Arc::clone(&host)));
+        let host = Arc::clone(intake.host());
         // An experiment that says when queues are emptied means it.
         if !host.pace().is_exact() {
             intake.start(started);
@@ -167,8 +166,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let mut next_hook = self.tuner.hook().map(|period| Instant::now() + period);
         loop {
             self.intake.work_ends();
-            let command = commands.recv_timeout(self.pace.period());
-            let is_paused = self.pace.is_paused(self.pace.period());
+            let period = self.pace.period(Instant::now());
+            let command = commands.recv_timeout(period);
+            let is_paused = self.pace.is_paused(period);
             if !is_paused {
                 self.drain();
             }
@@ -318,6 +318,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
         self.stats.walk_ns.record(elapsed_ns(start));
         self.stats.count_stop(resolved.stop);
         self.stats.count_unloaded(resolved.unloaded);
+        if resolved.is_late {
+            self.pace.hurry(start);
+        }
         if let Some(inlined) = resolved.compiled {
             self.compiled_walks.count(resolved.stop, inlined);
         }

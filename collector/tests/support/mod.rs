@@ -317,6 +317,7 @@ fn small_statistics() -> Statistics {
             pool_high_water: 12,
             most_bytes: 3_520,
             lost_after_growth: 2,
+            drained_at_exit: 3,
         }),
         process_cpu_ns: 190_000_000,
         before_timer_ns: 3_000_000,

@@ -77,6 +77,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             capacity_bytes: queue_bytes.used,
             most_bytes: queue_bytes.most,
             lost_after_growth: state.sizes.lost_after_growth,
+            drained_at_exit: state.drained_at_exit,
             grown: state.sizes.grown,
             pool_bytes: pool.service_bytes() as u64,
             pool_exhausted: pool.exhausted(),
