@@ -10,14 +10,16 @@
 //! in its session's numbers, so that messages are not dropped as repeated, and half of the sessions are those of a real
 //! JVM in wire version 2.
 //!
-//! Ends with an error if the collector dies, if what it has of an honest agent is not what that sent, if what is left of
-//! the damaged sessions cannot be read without a panic, or if memory exceeds its bound; otherwise prints what happened.
+//! Ends with an error if the collector dies, if CPU time or a name of an honest agent is not there as it was sent (told
+//! apart: the one is a loss, the other one of resolution), if what is left of the damaged sessions cannot be read without a
+//! panic, or if memory exceeds its bound; otherwise prints what happened.
 
 #[path = "../../tests/support/recorded.rs"]
 mod recorded;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+mod honest;
 mod mutation;
 
 use std::error::Error;
@@ -36,12 +38,13 @@ use collector::query::question::answer;
 use collector::query::top::{Order, methods};
 use collector::store::{Retention, Store};
 use collector::summary::Summary;
+use honest::Counts;
 use mutation::Random;
 use proto::framing::encode_frame;
 use proto::v1::AgentMessage;
 use proto::v1::agent_message::Body;
 use recorded::recorded;
-use support::{INTERVAL_NS, Stream, small};
+use support::{Stream, small};
 
 /// Resident memory allowed: the bound of `design/wire-format.md` for one hostile connection, twice for two at a time.
 const MAX_RESIDENT_KIB: u64 = 800 << 10;
@@ -167,40 +170,6 @@ fn support_stream(session: u64) -> Stream {
     stream
 }
 
-/// Streams an honest session slowly, as long as the attack lasts; what it sent, and its samples.
-fn honest(
-    socket: &Path,
-    session: u64,
-    attack_over: impl Fn() -> bool,
-) -> Result<(Vec<u8>, u64), Box<dyn Error>> {
-    let mut session = Stream::of_session(session);
-    session.thread(1, "main", proto::v1::ThreadKind::Java);
-    let mut connection = UnixStream::connect(socket)?;
-    let mut sent = Vec::new();
-    let mut answers = connection.try_clone()?;
-    let reader = std::thread::spawn(move || answers.read_to_end(&mut Vec::new()));
-    let mut rounds = 0;
-    while !attack_over() || rounds < 100 {
-        let stack = session.java_stack(&["a/Main.main", &format!("a/B.m{}", rounds % 500)]);
-        session.sample(1, stack, 10_000_000);
-        session.flush();
-        let framed = session.framed().concat();
-        connection.write_all(&framed[sent.len()..])?;
-        sent = framed;
-        rounds += 1;
-        if rounds % 1000 == 0 {
-            // Its own list of messages grows; a new agent takes over where it matters: on the wire.
-            break;
-        }
-    }
-    session.goodbye();
-    let framed = session.framed().concat();
-    connection.write_all(&framed[sent.len()..])?;
-    connection.shutdown(Shutdown::Write)?;
-    reader.join().map_err(|_| "the honest agent's reader panicked")??;
-    Ok((framed, rounds))
-}
-
 fn resident_peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -223,19 +192,6 @@ fn read_all(directory: &Path) -> Result<usize, Box<dyn Error>> {
         read += 1;
     }
     Ok(read)
-}
-
-/// What the store has of an honest session, whose samples each stand for one interval: whether that is all.
-fn is_whole(store: &Store, session: u64, samples: u64) -> bool {
-    let views = store.views();
-    views.iter().any(|view| {
-        view.names(|_, sessions| {
-            sessions.get(&session).is_some_and(|session| {
-                let stored = (session.samples, session.sampled_ns, session.unknown_samples);
-                stored == (samples, samples * INTERVAL_NS, 0) && session.goodbye.is_some()
-            })
-        })
-    })
 }
 
 /// The questions of a page, over everything that was stored; how many were answered.
@@ -266,7 +222,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let templates = Templates::new(is_store);
     let (sent, connections) = (AtomicU64::new(0), AtomicU64::new(0));
     let start = Instant::now();
-    let (mut sessions, mut whole) = (0, 0);
+    let mut counts = Counts::default();
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let attackers: Vec<_> = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03]
             .map(|seed| {
@@ -276,19 +232,21 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
             .into();
         while attackers.iter().any(|attacker| !attacker.is_finished()) {
-            let session = HONEST + sessions;
+            let session = HONEST + counts.sessions;
             let is_over = || attackers.iter().all(|attacker| attacker.is_finished());
-            let (expected, samples) = honest(&socket, session, is_over)?;
-            sessions += 1;
-            whole += u64::from(match &store {
-                Some(store) => is_whole(store, session, samples),
+            let sent = honest::stream(&socket, session, counts.sessions, is_over)?;
+            counts.sessions += 1;
+            let (is_exact, is_named) = match &store {
+                Some(store) => honest::check(store, &sent)?,
                 None => {
                     let path = directory.path().join(format!("4321-{session:016x}.tickwalk"));
-                    let is_whole = std::fs::read(&path)? == expected;
+                    let is_whole = std::fs::read(&path)? == sent.bytes;
                     std::fs::remove_file(&path)?;
-                    is_whole
+                    (is_whole, is_whole)
                 }
-            });
+            };
+            counts.exact += u64::from(is_exact);
+            counts.named += u64::from(is_named);
         }
         Ok(())
     })?;
@@ -299,9 +257,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(store) => ask_all(store)?,
         None => read_all(directory.path())?,
     };
+    let Counts { sessions, exact, named } = counts;
     println!(
-        "{} damaged messages over {} connections in {seconds:.0} s; {whole} of {sessions} honest sessions whole; \
-         {read} {} without a panic; {} MiB resident at most, {} MiB with that",
+        "{} damaged messages over {} connections in {seconds:.0} s; of {sessions} honest sessions {exact} have their CPU \
+         time by thread, {named} all of their names; {read} {} without a panic; {} MiB resident at most, {} MiB with that",
         sent.into_inner(),
         connections.into_inner(),
         if is_store { "questions answered" } else { "damaged recordings read" },
@@ -311,15 +270,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(store) = &store {
         let status = store.status();
         println!(
-            "store: {} messages, {} samples, {} bytes, dictionary {} MiB",
+            "store: {} messages, {} samples, {} bytes, dictionary {} MiB, {} partitions, {} entries refused",
             status.messages,
             status.samples,
             status.stored_bytes,
-            status.dictionary_bytes >> 20
+            status.dictionary_bytes >> 20,
+            status.partitions,
+            status.dictionary_refused
         );
     }
-    if whole != sessions {
-        return Err("an honest session was disturbed".into());
+    if exact != sessions {
+        return Err("CPU time of an honest session was lost".into());
+    }
+    if named != sessions {
+        return Err("an honest session lacks names".into());
     }
     if resident_peak_kib() > if is_store { MAX_RESIDENT_STORE_KIB } else { MAX_RESIDENT_KIB } {
         return Err("memory was not bounded".into());
