@@ -78,7 +78,8 @@ impl Agent {
     }
 
     fn beginning(&mut self) -> Vec<u8> {
-        let threads = (1..=THREADS).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() });
+        let threads =
+            (1..=THREADS).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() });
         let numbered = Numbered {
             first_string: 1,
             string: vec!["end_of_stack".into(), "a/Main".into(), "main".into()],
@@ -169,27 +170,44 @@ pub fn stream(
     Ok(sent)
 }
 
-/// Whether `store` has the CPU time of a session by thread, and whether it has all names.
-pub fn check(store: &Store, sent: &Sent) -> Result<(bool, bool), Box<dyn Error>> {
-    let from_ns = FIRST_NS + sent.number * STEP_NS;
-    let scope = Scope { range_ns: from_ns..from_ns + STEP_NS, sessions: &|session| session == sent.session };
-    let mut cpu_ns: BTreeMap<u32, u64> = BTreeMap::new();
-    let (mut is_named, mut has_ended) = (true, false);
-    let prefix = format!("OfRelease{}", sent.number);
+/// What `store` has of the sessions `sent`, partition by partition: how many have the CPU time of each thread and have
+/// ended, and how many have all names.
+pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
+    let (Some(first), Some(last)) = (sent.first(), sent.last()) else { return Ok(Counts::default()) };
+    let index = |session: u64| sent.binary_search_by_key(&session, |sent| sent.session).ok();
+    let range_ns = FIRST_NS + first.number * STEP_NS..FIRST_NS + (last.number + 1) * STEP_NS;
+    let scope = Scope { range_ns, sessions: &|session| index(session).is_some() };
+    let mut cpu_ns: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); sent.len()];
+    let (mut has_ended, mut is_named) = (vec![false; sent.len()], vec![true; sent.len()]);
     for view in store.views() {
         let mut stacks = Vec::new();
-        let visit = |_, thread, stack, cell: collector::profile::Cell| {
-            *cpu_ns.entry(thread).or_default() += cell.cpu_ns;
-            stacks.push(stack);
+        let visit = |session, thread, stack, cell: collector::profile::Cell| {
+            if let Some(index) = index(session) {
+                *cpu_ns[index].entry(thread).or_default() += cell.cpu_ns;
+                stacks.push((index, stack));
+            }
         };
         view.thread_stacks(&scope, |_, _| true, visit)?;
         view.names(|dictionary, sessions| {
-            has_ended |= sessions.get(&sent.session).is_some_and(|session| session.goodbye.is_some());
-            is_named &= stacks.iter().all(|&stack| {
+            for (sent, has_ended) in sent.iter().zip(&mut has_ended) {
+                *has_ended |= sessions.get(&sent.session).is_some_and(|session| session.goodbye.is_some());
+            }
+            for (index, stack) in stacks {
+                let suffix = format!("OfRelease{}", sent[index].number);
                 let frames = dictionary.frames_of(stack);
-                frames.iter().all(|&frame| dictionary.frame_text(frame).ends_with(&prefix))
-            });
+                is_named[index] &=
+                    frames.iter().all(|&frame| dictionary.frame_text(frame).ends_with(&suffix));
+            }
         });
     }
-    Ok((has_ended && cpu_ns == sent.cpu_ns, is_named))
+    let exact = sent
+        .iter()
+        .zip(&cpu_ns)
+        .zip(has_ended)
+        .filter(|((sent, cpu_ns), has_ended)| *has_ended && sent.cpu_ns == **cpu_ns);
+    Ok(Counts {
+        sessions: sent.len() as u64,
+        exact: exact.count() as u64,
+        named: is_named.into_iter().filter(|is_named| *is_named).count() as u64,
+    })
 }

@@ -68,6 +68,17 @@ impl Metrics {
         gauge("tickwalk_storage_failing", "1 while nothing can be stored", status.failing.is_some().into())?;
         gauge("tickwalk_storage_bytes", "Bytes of the store's files", status.stored_bytes)?;
         gauge("tickwalk_storage_partitions", "Files of the store", status.partitions)?;
+        count(
+            "tickwalk_storage_early_partitions_total",
+            "Files begun before their time, because names or sessions filled the memory of one",
+            status.early_partitions,
+        )?;
+        count(
+            "tickwalk_sessions_turned_away_total",
+            "Times a session was turned away because there was no memory for it",
+            status.sessions_turned_away,
+        )?;
+        gauge("tickwalk_session_bytes", "Memory of sessions and threads", status.session_bytes)?;
         gauge("tickwalk_dictionary_bytes", "Memory of dictionaries", status.dictionary_bytes)?;
         gauge(
             "tickwalk_dictionary_refused",

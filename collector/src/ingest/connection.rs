@@ -17,6 +17,7 @@ use proto::version::{self, VersionError};
 use super::Shared;
 use super::session::Sink;
 use super::socket::Stream;
+use crate::store::StoreError;
 
 /// Bytes asked for in one read: about one ordinary batch of samples.
 const READ_BYTES: usize = 64 << 10;
@@ -54,6 +55,8 @@ pub enum Refusal {
     TooManySessions(usize),
     /// The recording could not be written.
     Storage(io::ErrorKind),
+    /// The store does not take the session for now.
+    Store(StoreError),
     /// The peer does not read its acknowledgements, or is gone.
     Unread(io::ErrorKind),
     /// The agent's token is not the collector's.
@@ -78,6 +81,7 @@ impl fmt::Display for Refusal {
             Refusal::TooManyConnections(max) => write!(f, "the collector serves {max} connections already"),
             Refusal::TooManySessions(max) => write!(f, "the collector knows {max} sessions already"),
             Refusal::Storage(kind) => write!(f, "the recording cannot be written: {kind}"),
+            Refusal::Store(error) => error.fmt(f),
             Refusal::Unread(kind) => write!(f, "acknowledgements cannot be sent: {kind}"),
             Refusal::WrongToken => f.write_str("the token is missing or wrong"),
             Refusal::Silent => f.write_str("nothing was heard for too long"),
@@ -217,11 +221,7 @@ impl Attached {
         if inbox.messages.is_empty() {
             return Ok(());
         }
-        let sequence = self
-            .writer
-            .lock()
-            .append(&mut inbox.messages())
-            .map_err(|error| Refusal::Storage(error.kind()))?;
+        let sequence = self.writer.lock().append(&mut inbox.messages())?;
         inbox.clear();
         let body = collector_message::Body::Acknowledgement(Acknowledgement { sequence });
         self.reply.clear();

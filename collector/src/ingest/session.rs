@@ -19,23 +19,26 @@ use rustc_hash::FxHashMap;
 
 use super::connection::Refusal;
 use crate::recording::{RecordingError, RecordingWriter};
-use crate::store::{SessionWriter, Store};
+use crate::store::{SessionWriter, Store, StoreError};
 
 /// Takes the messages of one session; what it answers for is safe.
 pub(super) trait Sink: Send {
     /// Stores those of `messages` (number and framed bytes) that it does not have; the highest number it has.
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> io::Result<u64>;
+    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal>;
 }
 
 impl Sink for RecordingWriter {
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> io::Result<u64> {
-        RecordingWriter::append(self, messages)
+    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
+        RecordingWriter::append(self, messages).map_err(storage)
     }
 }
 
 impl Sink for SessionWriter {
-    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> io::Result<u64> {
-        Ok(SessionWriter::append(self, messages)?)
+    fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
+        SessionWriter::append(self, messages).map_err(|error| match error {
+            StoreError::NamesGone | StoreError::TooManySessions => Refusal::Store(error),
+            error => storage(error.into()),
+        })
     }
 }
 

@@ -25,6 +25,10 @@ pub enum StoreError {
     Block(BlockError),
     /// So much waits to be written that nothing more is taken.
     Behind,
+    /// The session's names are wanted again, which an agent learns when it comes back.
+    NamesGone,
+    /// There is no memory for one more session, and the next partition cannot be begun.
+    TooManySessions,
     /// The store has been closed.
     Closed,
 }
@@ -48,6 +52,10 @@ impl fmt::Display for StoreError {
             StoreError::Damaged => f.write_str("the store is damaged"),
             StoreError::Block(error) => error.fmt(f),
             StoreError::Behind => f.write_str("the store cannot write as fast as samples arrive"),
+            StoreError::NamesGone => f.write_str("the session's names are wanted again, come back to send them"),
+            StoreError::TooManySessions => f.write_str(
+                "the store has no memory for one more session until its next partition begins, within a minute",
+            ),
             StoreError::Closed => f.write_str("the store is closed"),
         }
     }

@@ -11,7 +11,8 @@ use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
 use super::dictionary::{Dictionary, Numbers};
-use super::session::{Session, weight};
+use super::session::{Names, Session, weight};
+use super::succession::CONNECTED_SHARE;
 use crate::profile::Cell;
 
 /// Seconds of a minute, the finest bucket that sums are kept for.
@@ -19,12 +20,13 @@ pub(super) const MINUTE_S: u64 = 60;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Rough memory of the threads and accounts of a partition's sessions; a thread is some 250 bytes. Those beyond are not
+/// Rough memory of a partition's sessions: what they say of themselves, what their numbers mean, their threads and
+/// accounts; a thread is some 250 bytes. When three quarters are taken, the next partition begins. Threads beyond are not
 /// known: their samples keep their CPU time, and are shown as of an unknown thread.
-const MOST_THREAD_BYTES: usize = 512 << 20;
+const MOST_SESSION_BYTES: usize = 512 << 20;
 
-/// What a session may have of it when a quarter is left: some 250 threads.
-const FEW_THREADS_BYTES: usize = 64 << 10;
+/// What a session may have of it for threads, and for numbers, when a quarter is left: some 250 threads.
+const FEW_BYTES: usize = 64 << 10;
 
 /// The account of a thread that is known goes on however little room there is, unless it is longer than any agent makes
 /// them.
@@ -112,12 +114,16 @@ pub(super) struct Head {
     pub(super) open_samples: usize,
     /// Bytes of the definitions received that are not folded yet.
     pub(super) open_definitions: usize,
-    /// Rough memory of threads and accounts of all sessions.
-    thread_bytes: usize,
-    /// What that may reach: [`MOST_THREAD_BYTES`], less in tests.
-    pub(super) thread_limit: usize,
-    /// Threads and accounts there was no room for.
-    pub(super) refused_threads: u64,
+    /// Rough memory of all sessions.
+    session_bytes: usize,
+    /// What that may reach: [`MOST_SESSION_BYTES`], less in tests.
+    pub(super) session_limit: usize,
+    /// Threads, accounts and numbered entries there was no room for.
+    pub(super) refused_entries: u64,
+    /// Messages taken in.
+    heard: u64,
+    /// Whether all of it is to be read from the database again by whoever needs it.
+    pub(super) is_aside: bool,
 }
 
 impl Default for Head {
@@ -128,22 +134,25 @@ impl Default for Head {
             open: BTreeMap::new(),
             open_samples: 0,
             open_definitions: 0,
-            thread_bytes: 0,
-            thread_limit: MOST_THREAD_BYTES,
-            refused_threads: 0,
+            session_bytes: 0,
+            session_limit: MOST_SESSION_BYTES,
+            refused_entries: 0,
+            heard: 0,
+            is_aside: false,
         }
     }
 }
 
-/// Whether a session that takes `own` of all the `whole` bytes for threads may have more, where `limit` is for all.
+/// Whether a session that takes `own` of all the `whole` bytes may have more, where `limit` is for all.
 fn has_room(limit: usize, whole: usize, own: usize) -> bool {
-    whole < limit - limit / 4 || own < FEW_THREADS_BYTES && whole < limit
+    whole < limit - limit / 4 || own < FEW_BYTES && whole < limit
 }
 
 impl Head {
     /// Takes in one message of a session; one that was taken in before, judged by its number, changes nothing.
     /// The samples of a new one are given back as what they became.
     pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<Taken> {
+        let is_new = !self.sessions.contains_key(&session_id);
         let session = self.sessions.entry(session_id).or_default();
         if message.sequence <= session.last_sequence {
             return None;
@@ -151,9 +160,13 @@ impl Head {
         session.missing_messages += message.sequence - session.last_sequence - 1;
         session.last_sequence = message.sequence;
         session.is_changed = true;
+        self.heard += 1;
+        session.heard = self.heard;
+        // Whoever goes on has learned that its names are wanted again, if they were.
+        session.names = Names::Kept;
         // What other sessions take; the rest is this one's.
-        let others = self.thread_bytes.saturating_sub(session.thread_bytes());
-        let limit = self.thread_limit;
+        let others = self.session_bytes.saturating_sub(if is_new { 0 } else { session.bytes() });
+        let limit = self.session_limit;
         let names = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);
         match message.body {
@@ -164,11 +177,18 @@ impl Head {
             }
             Some(Body::Dictionary(definitions)) => {
                 self.open_definitions += definitions.encoded_len();
-                let was_full = self.dictionary.refused() > 0;
+                let refused = self.dictionary.refused();
+                let was_full = refused > 0;
                 self.dictionary.define(&definitions, &mut session.private, &mut session.fresh_definitions);
                 if let Some(entries) = &definitions.numbered {
-                    self.dictionary.define_numbered(entries, &mut session.numbers);
+                    if has_room(limit, others + session.bytes(), session.number_bytes()) {
+                        self.dictionary.define_numbered(entries, &mut session.numbers);
+                    } else {
+                        self.refused_entries += entries.node_frame.len() as u64;
+                        session.lacks_names = true;
+                    }
                 }
+                session.lacks_names |= self.dictionary.refused() > refused;
                 if !was_full && self.dictionary.refused() > 0 {
                     tracing::warn!(
                         session = format!("{session_id:016x}"),
@@ -178,35 +198,35 @@ impl Head {
                 }
                 session.dictionary_bytes += self.dictionary.bytes() - names;
                 for thread in definitions.threads {
-                    if has_room(limit, others + session.thread_bytes(), session.thread_bytes()) {
+                    if has_room(limit, others + session.bytes(), session.thread_bytes()) {
                         session.add_thread(thread);
                     } else {
-                        self.refused_threads += 1;
+                        self.refused_entries += 1;
                     }
                 }
-                self.thread_bytes = others + session.thread_bytes();
             }
             Some(Body::Samples(batch)) => {
                 let taken = self.add_samples(session_id, &batch);
                 if let Some(session) = self.sessions.get_mut(&session_id) {
                     session.dictionary_bytes += self.dictionary.bytes() - names;
+                    self.session_bytes = others + session.bytes();
                 }
                 return taken;
             }
             Some(Body::Statistics(mut statistics)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
-                let mut own = session.thread_bytes();
+                let (mut own, rest) =
+                    (session.thread_bytes(), others + session.bytes() - session.thread_bytes());
                 let given = statistics.threads.len();
                 statistics.threads.retain(|account| {
                     let bytes = weight(account);
                     let goes_on = session.account(account.thread).is_some() && bytes <= LONG_ACCOUNT_BYTES;
-                    let is_taken = goes_on || has_room(limit, others + own, own);
+                    let is_taken = goes_on || has_room(limit, rest + own, own);
                     own += if is_taken && !goes_on { bytes } else { 0 };
                     is_taken
                 });
-                self.refused_threads += (given - statistics.threads.len()) as u64;
+                self.refused_entries += (given - statistics.threads.len()) as u64;
                 session.add_statistics(statistics);
-                self.thread_bytes = others + session.thread_bytes();
             }
             Some(Body::Heartbeat(heartbeat)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(heartbeat.time_ns));
@@ -217,12 +237,51 @@ impl Head {
             }
             None => {}
         }
+        self.session_bytes = others + session.bytes();
         None
     }
 
     /// Counts what sessions take that came here otherwise than by messages.
     pub(super) fn weigh(&mut self) {
-        self.thread_bytes = self.sessions.values().map(Session::thread_bytes).sum();
+        self.session_bytes = self.sessions.values().map(Session::bytes).sum();
+    }
+
+    /// What is left of `head` when its memory is given back.
+    pub(super) fn aside(head: &Head) -> Head {
+        let refused_entries = head.refused_entries + head.dictionary.refused();
+        Head { is_aside: true, refused_entries, ..Head::default() }
+    }
+
+    /// Takes in a session that began in an earlier partition.
+    pub(super) fn carry(&mut self, id: u64, session: Session) {
+        self.session_bytes += session.bytes();
+        self.sessions.insert(id, session);
+    }
+
+    /// Rough memory of all sessions.
+    pub(super) fn session_bytes(&self) -> usize {
+        self.session_bytes
+    }
+
+    /// Whether there is no room for one more session.
+    pub(super) fn is_full_of_sessions(&self) -> bool {
+        self.session_bytes >= self.session_limit
+    }
+
+    /// Whether the sessions that `is_here` names take so little that the next partition, which has to have it as well, would
+    /// have room.
+    pub(super) fn would_have_room(&self, is_here: impl Fn(u64) -> bool) -> bool {
+        let here = self.sessions.iter().filter(|(id, _)| is_here(**id));
+        let (names, sessions) = here.fold((0, 0), |(names, sessions), (_, session)| {
+            (names + session.dictionary_bytes, sessions + session.bytes())
+        });
+        names <= self.dictionary.limit / CONNECTED_SHARE && sessions <= self.session_limit / CONNECTED_SHARE
+    }
+
+    /// Whether it is time for the next partition, though neither a day nor the disk is full.
+    pub(super) fn is_crowded(&self) -> bool {
+        let limit = self.session_limit;
+        self.dictionary.is_crowded() || self.session_bytes >= limit - limit / 4
     }
 
     fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<Taken> {

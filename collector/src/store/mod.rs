@@ -21,6 +21,7 @@ mod quota;
 mod read;
 mod rollup;
 mod session;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -32,11 +33,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use proto::framing::FramingError;
 use proto::v1::Hello;
+use rustc_hash::FxHashMap;
 
 pub use column::BlockError;
 pub use dictionary::{Dictionary, FrameRow, MethodRow, Node, StackRow};
@@ -49,7 +51,7 @@ pub use session::Session;
 use crate::recording::{RecordingError, RecordingReader};
 use head::Head;
 use partition::Partition;
-use writer::{Request, Told};
+use writer::{Early, Request, Told};
 
 /// Requests that may wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
@@ -87,6 +89,8 @@ pub(crate) struct Counters {
     pub(crate) commit_ns: AtomicU64,
     pub(crate) folds: AtomicU64,
     pub(crate) failures: AtomicU64,
+    pub(crate) early_partitions: AtomicU64,
+    pub(crate) turned_away: AtomicU64,
     pub(crate) waiting: AtomicU64,
 }
 
@@ -107,7 +111,10 @@ pub struct Status {
     pub stored_bytes: u64,
     pub dictionary_bytes: u64,
     pub dictionary_refused: u64,
+    pub session_bytes: u64,
+    pub sessions_turned_away: u64,
     pub partitions: u64,
+    pub early_partitions: u64,
     pub failing: Option<StoreError>,
 }
 
@@ -125,6 +132,9 @@ struct Shared {
     told: Mutex<Told>,
     /// Whoever is told what has been stored.
     follower: OnceLock<Arc<dyn Follower>>,
+    /// Writers of each session that has some.
+    connected: Mutex<FxHashMap<u64, usize>>,
+    early: Mutex<Early>,
 }
 
 impl Shared {
@@ -137,6 +147,8 @@ impl Shared {
             failing: Mutex::new(None),
             told: Mutex::new(Told::default()),
             follower: OnceLock::new(),
+            connected: Mutex::new(FxHashMap::default()),
+            early: Mutex::new(Early { from: Instant::now(), last: None }),
         }
     }
 
@@ -231,7 +243,8 @@ impl Store {
     /// [`StoreError::Closed`] for a recording.
     pub fn session(&self, hello: &Hello) -> Result<SessionWriter, StoreError> {
         let requests = self.requests.clone().ok_or(StoreError::Closed)?;
-        Ok(SessionWriter { session: hello.session_id, requests, shared: Arc::clone(&self.shared) })
+        let connected = Arc::new(Connected::new(hello.session_id, &self.shared));
+        Ok(SessionWriter { requests, connected })
     }
 
     /// Tells `follower` of all samples that are stored from now on, once they are durable.
@@ -293,9 +306,15 @@ impl Store {
                 .iter()
                 .map(|partition| {
                     let head = partition.head.read();
-                    head.dictionary.refused() + head.refused_threads
+                    head.dictionary.refused() + head.refused_entries
                 })
                 .sum(),
+            session_bytes: partitions
+                .iter()
+                .map(|partition| partition.head.read().session_bytes() as u64)
+                .sum(),
+            sessions_turned_away: get(&counters.turned_away),
+            early_partitions: get(&counters.early_partitions),
             partitions: partitions.len() as u64,
             failing: self.failing(),
         }
@@ -330,20 +349,49 @@ impl Drop for Store {
     }
 }
 
-/// Puts the messages of one session into a store.
+/// Counts a session among those that have a writer, as long as it lives.
+#[derive(Debug)]
+struct Connected {
+    session: u64,
+    shared: Arc<Shared>,
+}
+
+impl Connected {
+    fn new(session: u64, shared: &Arc<Shared>) -> Connected {
+        *shared.connected.lock().entry(session).or_default() += 1;
+        Connected { session, shared: Arc::clone(shared) }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut connected = self.shared.connected.lock();
+        let left = connected.get_mut(&self.session).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            connected.remove(&self.session);
+        }
+    }
+}
+
+/// Puts the messages of one session into a store; while there is one, the session's names go along into new partitions
+/// before those of others.
 #[derive(Clone, Debug)]
 pub struct SessionWriter {
-    session: u64,
     requests: SyncSender<Request>,
-    shared: Arc<Shared>,
+    connected: Arc<Connected>,
 }
 
 impl SessionWriter {
     /// Stores those of `messages` (number and framed bytes) that are not stored yet, and waits until they are
-    /// durable. The highest number stored is returned, the one to acknowledge.
+    /// durable. The highest number stored is returned, the one to acknowledge; a lower one if the agent has to send its
+    /// names again.
     ///
     /// # Errors
-    /// If they cannot be stored; none of them is then, and they may be sent again.
+    /// If they cannot be stored; none of them is then, and they may be sent again. [`StoreError::NamesGone`] if names
+    /// have to come first, which the answer to the session's first message tells.
     pub fn append<'a>(&self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> Result<u64, StoreError> {
         let mut bytes = Vec::new();
         let mut decoded = Vec::new();
@@ -352,9 +400,9 @@ impl SessionWriter {
             let message = proto::framing::decode_frame(framed).map_err(|_| StoreError::Damaged)?;
             decoded.push((framed.len(), message));
         }
-        let session = self.session;
+        let session = self.connected.session;
         // Relaxed: a gauge for people.
-        let waiting = &self.shared.counters.waiting;
+        let waiting = &self.connected.shared.counters.waiting;
         waiting.fetch_add(1, Ordering::Relaxed);
         let result =
             writer::ask(&self.requests, |reply| Request::Append { session, bytes, messages: decoded, reply });
@@ -382,6 +430,7 @@ fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
             closed.close();
         }
         partitions.push(Arc::new(Partition::open(path, now_s)?));
+        upkeep::relieve(&partitions, upkeep::MOST_CLOSED_BYTES);
     }
     Ok(partitions)
 }

@@ -80,9 +80,19 @@ impl View {
         Arc::ptr_eq(&self.partition, &other.partition)
     }
 
-    /// Calls `read` with the names of everything; samples cannot be taken in meanwhile, so it should be quick.
+    /// Calls `read` with the names of everything; samples cannot be taken in meanwhile, so it should be quick. Those of an
+    /// old partition may have to be read from its file first.
     pub fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
         let head = self.partition.head.read();
+        if !head.is_aside {
+            return read(&head.dictionary, &head.sessions);
+        }
+        drop(head);
+        let head = self.partition.read_head().unwrap_or_else(|error| {
+            let partition = self.partition.path().display();
+            tracing::error!(%partition, %error, "names cannot be read, they are shown as unknown");
+            Head::default()
+        });
         read(&head.dictionary, &head.sessions)
     }
 

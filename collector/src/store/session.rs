@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use prost::Message as _;
 use proto::statistics::carry_over;
 use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
 use rustc_hash::FxHashMap;
@@ -19,6 +20,9 @@ const THREADS_CARRIED: usize = 16_384;
 
 /// Rough memory of a thread or an account beside its texts.
 const ENTRY_BYTES: usize = 192;
+
+/// Rough memory of a session beside what is counted apart: its row, and its places in maps.
+const SESSION_BYTES: usize = 2048;
 
 /// Thread numbers from here on stand for groups of threads whose names differ in digits only.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
@@ -56,6 +60,19 @@ pub(super) struct SessionRow {
     retired_kernel_ns: u64,
     #[prost(uint64, tag = "13")]
     retired_sampled_ns: u64,
+    #[prost(bool, tag = "14")]
+    names_gone: bool,
+}
+
+/// Whether a partition has what a session's numbers mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Names {
+    #[default]
+    Kept,
+    /// The partition began without them: the agent has to come back and to be told so.
+    Gone,
+    /// It was told, and sends them again next.
+    Asked,
 }
 
 /// Everything about a session but its samples. Times are nanoseconds since the epoch.
@@ -90,8 +107,13 @@ pub struct Session {
     pub(super) accounts: FxHashMap<u32, ThreadAccount>,
     /// Rough memory of these two.
     thread_bytes: usize,
-    /// Rough memory of what this session was first with in the dictionary, since the collector began.
+    /// Rough memory of what this session was first with in the partition's dictionary.
     pub(super) dictionary_bytes: usize,
+    pub(super) names: Names,
+    /// Whether there was no room for some of its names.
+    pub(super) lacks_names: bool,
+    /// When it was heard of last, as the number of a message of the partition.
+    pub(super) heard: u64,
     pub(super) private: Option<Box<PrivateIds>>,
     /// What the numbers of wire version 2 mean, for as long as the session may use them.
     pub(super) numbers: Box<Numbers>,
@@ -152,6 +174,25 @@ impl Session {
     /// Rough memory of threads and accounts.
     pub(super) fn thread_bytes(&self) -> usize {
         self.thread_bytes
+    }
+
+    /// Rough memory of what the session's numbers and ids mean, rows of the dictionary aside.
+    pub(super) fn number_bytes(&self) -> usize {
+        self.numbers.bytes() + self.private.as_ref().map_or(0, |ids| ids.bytes())
+    }
+
+    /// Rough memory of all of it, rows of the dictionary aside.
+    pub(super) fn bytes(&self) -> usize {
+        let hello = self.hello.encoded_len();
+        SESSION_BYTES + hello + self.number_bytes() + self.thread_bytes
+    }
+
+    /// Lets go of threads and their accounts.
+    pub(super) fn forget_threads(&mut self) {
+        self.threads.clear();
+        self.accounts.clear();
+        self.fresh_threads.clear();
+        self.thread_bytes = 0;
     }
 
     pub(super) fn add_statistics(&mut self, mut statistics: Statistics) {
@@ -256,6 +297,9 @@ impl Session {
             numbers: Box::default(),
             fresh_threads: Vec::new(),
             fresh_definitions: Vec::new(),
+            dictionary_bytes: 0,
+            lacks_names: false,
+            heard: 0,
             is_changed: true,
             thread_bytes: self.accounts.values().map(weight).sum(),
             ..self.clone()
@@ -286,6 +330,7 @@ impl Session {
             last_sequence: self.last_sequence,
             retired_kernel_ns: self.retired_kernel_ns,
             retired_sampled_ns: self.retired_sampled_ns,
+            names_gone: self.names != Names::Kept,
         }
     }
 
@@ -303,6 +348,7 @@ impl Session {
             last_sequence: row.last_sequence,
             retired_kernel_ns: row.retired_kernel_ns,
             retired_sampled_ns: row.retired_sampled_ns,
+            names: if row.names_gone { Names::Gone } else { Names::Kept },
             ..Session::default()
         };
         if let Some(statistics) = row.statistics {

@@ -4,10 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use super::error::StoreError;
+use super::head::Head;
 use super::partition::Partition;
 use super::rollup::Level;
-use super::{Retention, Shared};
+use super::{Retention, Shared, succession};
 
 /// Extension of partition files.
 pub(super) const EXTENSION: &str = "redb";
@@ -20,6 +23,14 @@ const PARTITION_S: u64 = 86_400;
 
 /// A partition is closed at this share of the bytes allowed in all, so that size can be kept by removing files.
 const PARTITION_SHARE: u64 = 10;
+
+/// Memory of closed partitions, roughly, that is kept for questions: three months of 10 MB a day. What the oldest ones
+/// have beyond is read again whenever it is asked for.
+pub(super) const MOST_CLOSED_BYTES: usize = 512 << 20;
+
+/// Files of a store. Those that begin early are 100 MB or longer unless somebody takes pains to make them shorter, and
+/// each is an open file.
+const MOST_PARTITIONS: usize = 512;
 
 /// An hour is summed up this long after its end, when what was under way has arrived; later arrivals are added.
 const GRACE_S: u64 = 120;
@@ -39,6 +50,7 @@ pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     if is_over(&current, &shared.retention, now_s) {
         begin_next(shared, &current, now_s)?;
     }
+    relieve(&shared.partitions.read(), MOST_CLOSED_BYTES);
     let closed: Vec<Arc<Partition>> = {
         let partitions = shared.partitions.read();
         partitions[..partitions.len() - 1].to_vec()
@@ -56,6 +68,36 @@ fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
             || partition.bytes() > retention.bytes / PARTITION_SHARE)
 }
 
+/// Goes on in a new partition although the current one is neither a day old nor long: its memory is all but full, and
+/// whoever comes next shall have names as well.
+pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+    let current = shared.current()?;
+    let (names, sessions) = {
+        let head = current.head.read();
+        (head.dictionary.bytes(), head.session_bytes())
+    };
+    tracing::warn!(
+        names,
+        sessions,
+        "names or sessions have all but filled the memory of a partition: the next one begins before its time"
+    );
+    begin_next(shared, &current, now_s)?;
+    relieve(&shared.partitions.read(), MOST_CLOSED_BYTES);
+    remove_oldest(shared, now_s)
+}
+
+/// Sets the memory of the oldest closed partitions aside while all of them take too much.
+pub(super) fn relieve(partitions: &[Arc<Partition>], limit: usize) {
+    let mut bytes = 0;
+    for partition in partitions.iter().rev().skip(1) {
+        let mut head = partition.head.write();
+        bytes += head.dictionary.bytes() + head.session_bytes();
+        if bytes > limit && !head.is_aside {
+            *head = Head::aside(&head);
+        }
+    }
+}
+
 /// Closes the current partition and goes on in a new one.
 fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(), StoreError> {
     current.fold()?;
@@ -63,7 +105,8 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
     for level in Level::COARSE {
         current.roll(level, u64::MAX)?;
     }
-    let next = successor(current, &new_path(&shared.directory, now_s), now_s)?;
+    let connected: FxHashSet<u64> = shared.connected.lock().keys().copied().collect();
+    let next = successor(current, &connected, &new_path(&shared.directory, now_s), now_s)?;
     tracing::info!(partition = %next.path().display(), "a new partition of the store begins");
     shared.partitions.write().push(Arc::new(next));
     current.close();
@@ -72,10 +115,15 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
 
 /// A new partition at `path` that has what sessions of `current` refer to. It gets its name last, for a file under that
 /// name is what the next start goes on with.
-fn successor(current: &Partition, path: &Path, now_s: u64) -> Result<Partition, StoreError> {
+fn successor(
+    current: &Partition,
+    connected: &FxHashSet<u64>,
+    path: &Path,
+    now_s: u64,
+) -> Result<Partition, StoreError> {
     let unfinished = path.with_extension(UNFINISHED);
     let made = Partition::open(&unfinished, now_s).and_then(|mut next| {
-        next.inherit(current, now_s.saturating_mul(1_000_000_000))?;
+        succession::inherit(&next, current, connected, now_s.saturating_mul(1_000_000_000))?;
         next.fold()?;
         next.rename(path)?;
         Ok(next)
@@ -120,8 +168,12 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
                 return Ok(());
             };
             let bytes: u64 = partitions.iter().map(|partition| partition.bytes()).sum();
-            let age_s = now_s.saturating_sub(oldest.coverage.read().end_s);
-            if bytes <= shared.retention.bytes && age_s <= shared.retention.age.as_secs() {
+            let fits = bytes <= shared.retention.bytes && partitions.len() <= MOST_PARTITIONS;
+            let coverage = *oldest.coverage.read();
+            // Without samples it is as old as its sessions.
+            let end_s = if coverage.end_s == 0 { coverage.created_s } else { coverage.end_s };
+            let age_s = now_s.saturating_sub(end_s);
+            if fits && age_s <= shared.retention.age.as_secs() {
                 return Ok(());
             }
             partitions.remove(0);

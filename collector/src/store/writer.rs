@@ -9,12 +9,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use proto::v1::AgentMessage;
+use proto::v1::agent_message::Body;
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::follow::Fresh;
+use super::head::Head;
 use super::partition::{Journaled, Partition};
 use super::read::View;
+use super::session::Names;
 use super::{Shared, now_s, upkeep};
 
 /// Bytes of messages committed at once; more wait for the next commit. Two seconds of a hundred busy JVMs.
@@ -101,6 +104,7 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
         }
         if !appends.is_empty() {
             commit(shared, appends);
+            make_room(shared);
         }
         let is_due = Instant::now() >= fold_at;
         if is_due || !folds.is_empty() || is_full(shared) {
@@ -131,8 +135,99 @@ fn is_full(shared: &Shared) -> bool {
     })
 }
 
+/// Time between partitions begun early that are of little use, as sessions with a connection fill the most of them.
+const RENEW_EVERY: Duration = Duration::from_secs(3600);
+
+/// When partitions begin before their time.
+#[derive(Debug)]
+pub(super) struct Early {
+    /// Not before this.
+    pub(super) from: Instant,
+    /// When one began last.
+    pub(super) last: Option<Instant>,
+}
+
+/// Begins the next partition if the memory of this one is all but full.
+fn make_room(shared: &Shared) {
+    let Ok(partition) = shared.current() else { return };
+    let now = Instant::now();
+    let mut early = shared.early.lock();
+    if now < early.from || !partition.head.read().is_crowded() {
+        return;
+    }
+    let would_have_room = {
+        let connected = shared.connected.lock();
+        partition.head.read().would_have_room(|session| connected.contains_key(&session))
+    };
+    if !would_have_room && early.last.is_some_and(|last| now < last + RENEW_EVERY) {
+        early.from = now + STEADY;
+        return;
+    }
+    match upkeep::begin_early(shared, now_s()) {
+        Ok(()) => {
+            early.last = Some(now);
+            // Relaxed: a counter for people.
+            shared.counters.early_partitions.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(error) => {
+            early.from = now + FOLD_EVERY;
+            tracing::error!(%error, "the next partition cannot be begun, it is tried again in a minute");
+        }
+    }
+}
+
+/// Why messages of a session are not taken, whether they could be written or not.
+fn objection(head: &Head, (session, _, messages, _): &Append) -> Option<StoreError> {
+    let Some(known) = head.sessions.get(session) else {
+        return head.is_full_of_sessions().then_some(StoreError::TooManySessions);
+    };
+    // Whoever introduces itself comes back, and is told.
+    let goes_on = messages.first().is_some_and(|(_, message)| {
+        message.sequence > known.last_sequence && !matches!(message.body, Some(Body::Hello(_)))
+    });
+    (known.names == Names::Gone && goes_on).then_some(StoreError::NamesGone)
+}
+
+/// Answers those of `appends` that are not taken, and leaves the others.
+fn turn_away(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
+    let Ok(partition) = shared.current() else { return appends };
+    let head = partition.head.read();
+    let mut rest = Vec::with_capacity(appends.len());
+    for append in appends {
+        match objection(&head, &append) {
+            None => rest.push(append),
+            Some(error) => {
+                if error == StoreError::TooManySessions
+                    && shared.counters.turned_away.fetch_add(1, Ordering::Relaxed) == 0
+                {
+                    tracing::warn!(%error, "sessions are turned away");
+                }
+                let _ = append.3.send(Err(error));
+            }
+        }
+    }
+    rest
+}
+
+/// The number to acknowledge after messages beginning with number `first`: the highest, or less if the session has to
+/// send its names again.
+fn answer(head: &mut Head, session: u64, first: Option<u64>) -> u64 {
+    let Some(session) = head.sessions.get_mut(&session) else { return 0 };
+    match (session.names, first) {
+        (Names::Gone | Names::Asked, Some(first)) => {
+            session.names = Names::Asked;
+            first.min(session.last_sequence)
+        }
+        _ => session.last_sequence,
+    }
+}
+
 /// Makes all of `appends` durable, takes them in, and answers.
 fn commit(shared: &Shared, appends: Vec<Append>) {
+    let appends = turn_away(shared, appends);
+    if appends.is_empty() {
+        return;
+    }
     let began = Instant::now();
     let counters = &shared.counters;
     let is_failing = shared.failing.lock().is_some();
@@ -154,14 +249,13 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
                 let mut fresh = Vec::new();
                 let mut head = partition.head.write();
                 let samples = head.sessions.get(&session).map_or(0, |session| session.samples);
+                let first = messages.first().map(|(_, message)| message.sequence);
                 for (_, message) in messages {
                     counters.messages.fetch_add(1, Ordering::Relaxed);
                     fresh.extend(head.apply(session, message));
                 }
-                let (sequence, now) = head
-                    .sessions
-                    .get(&session)
-                    .map_or((0, 0), |session| (session.last_sequence, session.samples));
+                let sequence = answer(&mut head, session, first);
+                let now = head.sessions.get(&session).map_or(0, |session| session.samples);
                 counters.samples.fetch_add(now - samples, Ordering::Relaxed);
                 drop(head);
                 // A connection that has gone sends its messages again.

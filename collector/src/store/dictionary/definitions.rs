@@ -18,7 +18,15 @@ pub(in super::super) struct PrivateIds {
     stacks: FxHashMap<u64, u32>,
 }
 
+/// Rough memory of an id: its entry in a map that is half full.
+const ID_BYTES: usize = 32;
+
 impl PrivateIds {
+    /// Rough memory.
+    pub(in super::super) fn bytes(&self) -> usize {
+        (self.strings.len() + self.methods.len() + self.frames.len() + self.stacks.len()) * ID_BYTES
+    }
+
     /// Lets the ids mean in `new` what they mean in `old`.
     pub(in super::super) fn renumber(&mut self, new: &mut Dictionary, old: &Dictionary) {
         self.strings.values_mut().for_each(|number| *number = new.adopt_string(old.string(*number)));

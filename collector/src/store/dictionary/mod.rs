@@ -7,7 +7,7 @@
 //! which children follow their parents.
 //! Invariant: rows are only ever appended, hence a number once given means the same for as long as the partition
 //! lives; and no session can change what another one sent. Memory is bounded: beyond [`MOST_BYTES`], what is new is
-//! counted and shown as unknown.
+//! counted and shown as unknown, until the next partition begins, which is at once.
 
 mod blocks;
 mod definitions;
@@ -39,8 +39,9 @@ const MOST_BYTES: usize = 512 << 20;
 /// session or in hundreds, must not take the names of all the others.
 const KEPT_SHARE: usize = 4;
 
-/// What a session may bring when only that is left: the hottest hundreds of methods of a program.
-const LITTLE_BYTES: usize = 128 << 10;
+/// Sessions that may bring a share of it, the names of a program's first minutes, before it is used up: as many as have a
+/// connection at a time, which is more than there can be until the next partition begins.
+const KEPT_FOR: usize = 256;
 
 /// Rough memory of a string beside its text: its row, and what the allocator adds.
 const STRING_BYTES: usize = 32;
@@ -220,7 +221,18 @@ impl Dictionary {
     /// those that have brought little.
     pub(super) fn admit(&mut self, brought: usize) {
         let shared = self.limit - self.limit / KEPT_SHARE;
-        self.admitted = shared.max(self.bytes() + LITTLE_BYTES.saturating_sub(brought));
+        let little = self.limit / KEPT_SHARE / KEPT_FOR;
+        self.admitted = shared.max(self.bytes() + little.saturating_sub(brought));
+    }
+
+    /// Whether only what is kept for sessions that bring little is left: time for the next partition.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.bytes() >= self.limit - self.limit / KEPT_SHARE
+    }
+
+    /// Forgets entries that were refused, for they will be sent again.
+    pub(super) fn forgive(&mut self) {
+        self.refused = 0;
     }
 
     fn is_full(&self) -> bool {

@@ -40,6 +40,11 @@ impl Numbers {
         self.count == 0
     }
 
+    /// Rough memory.
+    pub(in super::super) fn bytes(&self) -> usize {
+        self.count * size_of::<(u32, u32)>()
+    }
+
     fn ends(&self) -> [u32; 4] {
         [self.strings.end(), self.methods.end(), self.frames.end(), self.nodes.end()]
     }

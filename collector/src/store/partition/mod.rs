@@ -391,29 +391,6 @@ impl Partition {
         Ok(())
     }
 
-    /// Starts this new partition with what the sessions of `elder` that are alive at `now_ns` may still refer to.
-    pub(super) fn inherit(&self, elder: &Partition, now_ns: u64) -> Result<(), StoreError> {
-        let old = elder.head.read();
-        let definitions = elder.all_definitions()?;
-        let mut head = self.head.write();
-        let head = &mut *head;
-        for (&id, session) in old.sessions.iter().filter(|(_, session)| session.is_alive(now_ns)) {
-            let mut carried = session.carried();
-            carried.private = session.private.clone();
-            for &stack in definitions.get(&id).into_iter().flatten() {
-                let number = head.dictionary.adopt(&old.dictionary, stack);
-                carried.fresh_definitions.push(number);
-            }
-            if let Some(private) = &mut carried.private {
-                private.renumber(&mut head.dictionary, &old.dictionary);
-            }
-            *carried.numbers = session.numbers.renumbered(&mut head.dictionary, &old.dictionary);
-            head.sessions.insert(id, carried);
-        }
-        head.weigh();
-        Ok(())
-    }
-
     /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one, and nothing is
     /// looked up in its dictionary but by row.
     pub(super) fn close(&self) {
@@ -423,9 +400,20 @@ impl Partition {
             session.private = None;
         }
         head.dictionary.close();
+        head.weigh();
     }
 
-    fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {
+    /// Memory of a closed partition, read from its database.
+    pub(super) fn read_head(&self) -> Result<Head, StoreError> {
+        let database = self.database.read();
+        let database = database.as_ref().ok_or(StoreError::Io(std::io::ErrorKind::BrokenPipe))?;
+        let (mut head, ..) = load(database, 0)?;
+        head.dictionary.close();
+        Ok(head)
+    }
+
+    /// The stacks that sessions have defined by id.
+    pub(super) fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {
         let mut definitions: BTreeMap<u64, Vec<u32>> = Default::default();
         let Some(transaction) = self.begin_read()? else { return Ok(definitions) };
         for entry in transaction.open_table(DEFINITIONS)?.iter()? {

@@ -5,7 +5,7 @@ use proto::v1::Numbered;
 use super::*;
 
 /// Definitions of frames and of a stack of them; every kind is numbered from `first` on.
-fn entries(first: u32, leaf_first: &[&str]) -> Numbered {
+pub(super) fn entries(first: u32, leaf_first: &[&str]) -> Numbered {
     let count = leaf_first.len() as u32;
     let mut string: Vec<String> = leaf_first.iter().rev().map(|&text| text.into()).collect();
     string.push("end_of_stack".into());
@@ -25,12 +25,12 @@ fn entries(first: u32, leaf_first: &[&str]) -> Numbered {
     }
 }
 
-fn define(agent: &mut Agent, numbered: Numbered) -> (u64, Vec<u8>) {
+pub(super) fn define(agent: &mut Agent, numbered: Numbered) -> (u64, Vec<u8>) {
     agent.message(Body::Dictionary(Definitions { numbered: Some(numbered), ..Definitions::default() }))
 }
 
 /// One sample a second of thread 1 on the stack that ends in `node`.
-fn samples(agent: &mut Agent, node: u32, from_s: u64, count: usize) -> (u64, Vec<u8>) {
+pub(super) fn samples(agent: &mut Agent, node: u32, from_s: u64, count: usize) -> (u64, Vec<u8>) {
     agent.message(Body::Samples(SampleBatch {
         first_time_ns: from_s * NS,
         time_delta_us: (0..count).map(|row| if row == 0 { 0 } else { 1_000_000 }).collect(),
@@ -112,6 +112,7 @@ fn sessions_with_other_numbers_share_stacks() {
 fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    hold_partition(&store);
     let mut honest = Agent::new(1);
     let messages =
         [honest.hello(), define(&mut honest, entries(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
@@ -217,6 +218,7 @@ fn definitions_are_folded_before_they_are_too_much_for_a_block() {
 fn whoever_brings_much_leaves_names_for_those_who_bring_little() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
+    hold_partition(&store);
     let limit = 4 << 20;
     store.shared.current().expect("open").head.write().dictionary.limit = limit;
     for session in 1..=10 {

@@ -98,8 +98,9 @@ fn crowd(agent: &mut Agent, count: u32) -> Vec<(u64, Vec<u8>)> {
 fn threads_of_one_session_leave_memory_for_those_of_others() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    hold_partition(&store);
     let limit = 2 << 20;
-    let set_limit = |store: &Store| store.shared.current().expect("open").head.write().thread_limit = limit;
+    let set_limit = |store: &Store| store.shared.current().expect("open").head.write().session_limit = limit;
     set_limit(&store);
     let known = |store: &Store, session: u64| {
         let partition = store.shared.current().expect("open");
@@ -132,6 +133,7 @@ fn threads_of_one_session_leave_memory_for_those_of_others() {
     drop(views);
     store.close().expect("fold");
     let store = Store::open(directory.path(), Retention::default()).expect("a store that can be read");
+    hold_partition(&store);
     set_limit(&store);
     assert_eq!(known(&store, 1).0, threads);
     let mut late = Agent::new(3);

@@ -1,0 +1,96 @@
+//! What a new partition takes over from the one before it.
+//!
+//! Problem: agents send names once, so a session that goes on needs in the next partition what it has sent; and whoever
+//! makes up names must not fill the next dictionary with them before it has begun.
+//! Approach: names go along for sessions that have a connection, those with the fewest first, up to half of the memory;
+//! then for those that were heard of last, up to an eighth. The others go along without names, as far as there is room
+//! for so much: when they come back they are told less than they were told before, upon which an agent sends its names
+//! again, as to a collector that lost its memory (`design/wire-format.md`).
+//! Invariants: what a session has stored is known wherever it goes along, so nothing is stored twice; a new partition
+//! has half of its memory free.
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashSet;
+
+use super::error::StoreError;
+use super::head::Head;
+use super::partition::Partition;
+use super::session::{Names, Session};
+
+/// Share of the memory, one in so many, that what goes along may fill.
+pub(super) const CONNECTED_SHARE: usize = 2;
+/// As [`CONNECTED_SHARE`], for sessions without a connection.
+const OTHERS_SHARE: usize = 8;
+
+/// Starts `next` with what the sessions of `elder` that are alive at `now_ns` may still refer to; `connected` are those
+/// that have a connection.
+pub(super) fn inherit(
+    next: &Partition,
+    elder: &Partition,
+    connected: &FxHashSet<u64>,
+    now_ns: u64,
+) -> Result<(), StoreError> {
+    let old = elder.head.read();
+    let definitions = elder.all_definitions()?;
+    let mut head = next.head.write();
+    let head = &mut *head;
+    head.dictionary.limit = old.dictionary.limit;
+    head.session_limit = old.session_limit;
+    let alive = old.sessions.iter().filter(|(_, session)| session.is_alive(now_ns));
+    let (mut here, mut away): (Vec<_>, Vec<_>) = alive.partition(|(id, _)| connected.contains(id));
+    here.sort_by_key(|(_, session)| session.dictionary_bytes + session.number_bytes());
+    away.sort_by_key(|(_, session)| Reverse((session.heard, session.last_ns)));
+    let all = here.into_iter().zip(std::iter::repeat(CONNECTED_SHARE));
+    for ((&id, session), share) in all.chain(away.into_iter().zip(std::iter::repeat(OTHERS_SHARE))) {
+        let mut carried = session.carried();
+        let room = head.session_limit / share;
+        let is_named = session.names == Names::Kept
+            && !session.lacks_names
+            && head.session_bytes() + carried.bytes() + session.number_bytes() <= room
+            && take_names(head, &mut carried, session, &old, definitions.get(&id), share);
+        if !is_named {
+            carried.names = Names::Gone;
+            if head.session_bytes() + carried.bytes() > room {
+                carried.forget_threads();
+            }
+            if share != CONNECTED_SHARE && head.session_bytes() + carried.bytes() > room {
+                // As one that was silent for too long.
+                continue;
+            }
+        }
+        head.carry(id, carried);
+    }
+    Ok(())
+}
+
+/// Lets `carried` keep the names of `session` if they fit, all of them or none.
+fn take_names(
+    head: &mut Head,
+    carried: &mut Session,
+    session: &Session,
+    old: &Head,
+    definitions: Option<&Vec<u32>>,
+    share: usize,
+) -> bool {
+    let dictionary = &mut head.dictionary;
+    let (limit, before) = (dictionary.limit, dictionary.bytes());
+    dictionary.limit /= share;
+    let mut fresh = Vec::new();
+    for &stack in definitions.into_iter().flatten() {
+        fresh.push(dictionary.adopt(&old.dictionary, stack));
+    }
+    let mut private = session.private.clone();
+    if let Some(private) = &mut private {
+        private.renumber(dictionary, &old.dictionary);
+    }
+    let numbers = session.numbers.renumbered(dictionary, &old.dictionary);
+    let fits = dictionary.refused() == 0;
+    dictionary.forgive();
+    dictionary.limit = limit;
+    if fits {
+        carried.dictionary_bytes = dictionary.bytes() - before;
+        (carried.fresh_definitions, carried.private, *carried.numbers) = (fresh, private, numbers);
+    }
+    fits
+}
