@@ -24,9 +24,9 @@ const PARTITION_S: u64 = 86_400;
 /// A partition is closed at this share of the bytes allowed in all, so that size can be kept by removing files.
 const PARTITION_SHARE: u64 = 10;
 
-/// Memory of closed partitions, roughly, that is kept for questions: three months of 10 MB a day. What the oldest ones
-/// have beyond is read again whenever it is asked for.
-pub(super) const MOST_CLOSED_BYTES: usize = 512 << 20;
+/// Memory of closed partitions, roughly, that is kept for questions: a month and a half of a fleet that fills 10 MB a
+/// day. What the oldest ones have beyond is read again whenever it is asked for.
+pub(super) const MOST_CLOSED_BYTES: usize = 256 << 20;
 
 /// Files of a store. Those that begin early are 100 MB or longer unless somebody takes pains to make them shorter, and
 /// each is an open file.
