@@ -246,6 +246,11 @@ impl Head {
         self.session_bytes = self.sessions.values().map(Session::bytes).sum();
     }
 
+    /// Where the memory of a closed partition is read to.
+    pub(super) fn for_reading() -> Head {
+        Head { dictionary: Dictionary::for_reading(), ..Head::default() }
+    }
+
     /// What is left of `head` when its memory is given back.
     pub(super) fn aside(head: &Head) -> Head {
         let refused_entries = head.refused_entries + head.dictionary.refused();

@@ -37,7 +37,12 @@ pub(super) fn inherit(
     let head = &mut *head;
     head.dictionary.limit = old.dictionary.limit;
     head.session_limit = old.session_limit;
-    let alive = old.sessions.iter().filter(|(_, session)| session.is_alive(now_ns));
+    // Clocks of agents may stand anywhere, so whoever was heard of in this partition is not asked for its own.
+    let is_alive = |id: &u64, session: &Session| {
+        let was_heard = connected.contains(id) || session.heard > 0;
+        session.goodbye.is_none() && (was_heard || session.is_alive(now_ns))
+    };
+    let alive = old.sessions.iter().filter(|(id, session)| is_alive(id, session));
     let (mut here, mut away): (Vec<_>, Vec<_>) = alive.partition(|(id, _)| connected.contains(id));
     here.sort_by_key(|(_, session)| session.dictionary_bytes + session.number_bytes());
     away.sort_by_key(|(_, session)| Reverse((session.heard, session.last_ns)));

@@ -28,7 +28,7 @@ const PARTITION_SHARE: u64 = 10;
 /// day. What the oldest ones have beyond is read again whenever it is asked for.
 pub(super) const MOST_CLOSED_BYTES: usize = 256 << 20;
 
-/// Files of a store. Those that begin early are 100 MB or longer unless somebody takes pains to make them shorter, and
+/// Files of a store. Those that begin early are tens of MB long unless somebody takes pains to make them shorter, and
 /// each is an open file.
 const MOST_PARTITIONS: usize = 512;
 

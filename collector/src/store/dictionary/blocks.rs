@@ -65,20 +65,23 @@ impl Dictionary {
     /// Appends the rows of a block made by [`encode_since`](Self::encode_since) at this dictionary's end.
     pub(in super::super) fn append(&mut self, bytes: &[u8]) -> Result<(), BlockError> {
         let mut block = BlockReader::new(bytes)?;
+        let is_open = !self.is_closed;
         for _ in 0..block.rows()? {
             let text = block.text()?;
             let number = self.strings.len() as u32;
             self.strings.push(text.as_str().into());
             self.string_bytes += text.len() + STRING_BYTES;
-            self.known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
-            self.known.by_text.insert(text.into(), number);
+            if is_open {
+                self.known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+                self.known.by_text.insert(text.into(), number);
+            }
         }
         let rows = block.rows()?;
         let (id, class_name) = (block.column(rows)?, block.narrow(rows)?);
         let (name, signature) = (block.narrow(rows)?, block.narrow(rows)?);
         let (source_file, modifiers) = (block.narrow(rows)?, block.column(rows)?);
         for row in 0..rows {
-            if id[row] != 0 {
+            if is_open && id[row] != 0 {
                 self.known.method_of.insert(id[row], self.methods.len() as u32);
             }
             self.methods.push(MethodRow {
@@ -97,9 +100,9 @@ impl Dictionary {
         let (line, symbol) = (block.narrow(rows)?, block.narrow(rows)?);
         for row in 0..rows {
             let number = self.frames.len() as u32;
-            if id[row] != 0 {
+            if is_open && id[row] != 0 {
                 self.known.frame_of.insert(id[row], number);
-            } else if kind[row] == FrameKind::Marker as u32 {
+            } else if is_open && kind[row] == FrameKind::Marker as u32 {
                 self.known.markers.insert(symbol[row], number);
             }
             self.frames.push(FrameRow {
@@ -117,18 +120,22 @@ impl Dictionary {
             let number = self.nodes.len() as u32;
             // Queries rely on the order, so a damaged parent becomes the root.
             let parent = u32::try_from(parent).ok().filter(|&parent| parent < number).unwrap_or(0);
-            self.known.children.insert((parent, frame), number);
+            if is_open {
+                self.known.children.insert((parent, frame), number);
+            }
             self.nodes.push(Node { parent, frame });
         }
         let rows = block.rows()?;
         let (id, node, stop) = (block.column(rows)?, block.ascending(rows)?, block.narrow(rows)?);
         for row in 0..rows {
             let node = u32::try_from(node[row]).ok().filter(|&node| (node as usize) < self.nodes.len());
-            if id[row] != 0 {
+            if is_open && id[row] != 0 {
                 self.known.stack_of.insert(id[row], self.stacks.len() as u32);
             }
             let (node, stop) = (node.unwrap_or(1), stop[row]);
-            self.known.stack_at.entry((node, stop)).or_insert(self.stacks.len() as u32);
+            if is_open {
+                self.known.stack_at.entry((node, stop)).or_insert(self.stacks.len() as u32);
+            }
             self.stacks.push(StackRow { id: id[row], node, stop });
         }
         Ok(())

@@ -33,7 +33,7 @@ const UNKNOWN_NODE: u32 = 1;
 
 /// Rough memory of a partition's dictionary. Large programs fill 10 to 25 MB a day, so dozens of different ones fit;
 /// names that somebody makes up must not fill the memory of the collector.
-const MOST_BYTES: usize = 512 << 20;
+const MOST_BYTES: usize = 256 << 20;
 
 /// The share of them, one in so many, that is kept for sessions that have brought little: whoever makes up names, in one
 /// session or in hundreds, must not take the names of all the others.
@@ -199,6 +199,11 @@ impl Dictionary {
             + self.stacks.len() * size_of::<StackRow>();
         // Each row of a table has an entry in a map beside it, of about its own size.
         if self.is_closed { rows } else { rows * 2 }
+    }
+
+    /// A dictionary to read rows into that nobody adds to.
+    pub(super) fn for_reading() -> Dictionary {
+        Dictionary { is_closed: true, ..Dictionary::default() }
     }
 
     /// Gives back what is needed only to find rows again that were told before: nothing more comes.

@@ -51,10 +51,13 @@ pub(super) fn write_coverage(transaction: &WriteTransaction, coverage: &Coverage
     Ok(())
 }
 
-/// Reads what is kept in memory. Tables are made here, so that readers need not ask whether they exist.
-pub(super) fn load(database: &Database, now_s: u64) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
+/// Reads what is kept in memory into `head`, a new one. Tables are made here, so that readers need not ask whether they exist.
+pub(super) fn load(
+    mut head: Head,
+    database: &Database,
+    now_s: u64,
+) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
     let transaction = database.begin_write()?;
-    let mut head = Head::default();
     let mut coverage = Coverage { created_s: now_s, ..Coverage::default() };
     let mut fold = 0;
     let mut journal = 0;

@@ -32,7 +32,7 @@ pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) const SCHEMA: u64 = 1;
 
 /// Pages redb keeps in memory, for each open partition. Blocks are read once a query, so more helps little.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 8 << 20;
 
 /// Start in seconds since the epoch, session, number of the fold.
 pub(super) type BlockKey = (u64, u64, u64);
@@ -88,7 +88,7 @@ impl Partition {
     /// Opens the partition at `path`, a new one if there is none, and takes in what its journal holds.
     pub(super) fn open(path: &Path, now_s: u64) -> Result<Partition, StoreError> {
         let database = open_database(path)?;
-        let (head, coverage, persisted, folds, journal) = load(&database, now_s)?;
+        let (head, coverage, persisted, folds, journal) = load(Head::default(), &database, now_s)?;
         Ok(Partition {
             path: path.to_owned(),
             database: RwLock::new(Some(database)),
@@ -407,8 +407,7 @@ impl Partition {
     pub(super) fn read_head(&self) -> Result<Head, StoreError> {
         let database = self.database.read();
         let database = database.as_ref().ok_or(StoreError::Io(std::io::ErrorKind::BrokenPipe))?;
-        let (mut head, ..) = load(database, 0)?;
-        head.dictionary.close();
+        let (head, ..) = load(Head::for_reading(), database, 0)?;
         Ok(head)
     }
 

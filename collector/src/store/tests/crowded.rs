@@ -126,6 +126,25 @@ fn whose_names_are_gone_is_asked_for_them_and_loses_nothing() {
 }
 
 #[test]
+fn an_agent_whose_clock_is_wrong_by_decades_goes_on_in_the_next_partition() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    agent.hello.wall_clock_ns = 0;
+    let messages = [agent.hello(), define(&mut agent, entries(1, &["leaf"])), samples(&mut agent, 2, 100, 3)];
+    append(&store, &agent, &messages).expect("stored");
+    store.flush().expect("fold");
+    upkeep::begin_early(&store.shared, DAY_NS / NS).expect("a partition");
+    let message = samples(&mut agent, 2, 200, 4);
+    append(&store, &agent, &[message]).expect("stored");
+    store.views().last().expect("open").names(|_, sessions| {
+        let session = &sessions[&1];
+        assert_eq!((session.hello.command.as_str(), session.last_sequence), ("shop.jar", 4));
+        assert_eq!((session.samples, session.unknown_samples), (7, 0));
+    });
+}
+
+#[test]
 fn sessions_with_a_connection_that_fill_it_renew_it_once_an_hour() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = small_store(directory.path());
