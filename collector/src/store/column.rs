@@ -7,7 +7,7 @@
 use std::fmt;
 
 /// Longest block before compression; a longer one could not be read back. Folds are forced long before: at most 16
-/// million samples and a commit wait for one, which are 30 bytes each in five columns, a dictionary has 512 MiB, and
+/// million samples and a commit wait for one, which are 30 bytes each in five columns, a dictionary has 256 MiB, and
 /// the numbers of a session are 32 million of 15 bytes. For the rest, the bound is for damaged files.
 const MAX_BLOCK_BYTES: usize = 1 << 30;
 

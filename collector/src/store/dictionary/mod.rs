@@ -206,6 +206,11 @@ impl Dictionary {
         Dictionary { is_closed: true, ..Dictionary::default() }
     }
 
+    /// Whether nothing comes to it any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Gives back what is needed only to find rows again that were told before: nothing more comes.
     pub(super) fn close(&mut self) {
         self.known = Known::default();

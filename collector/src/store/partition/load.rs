@@ -58,6 +58,7 @@ pub(super) fn load(
     now_s: u64,
 ) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
     let transaction = database.begin_write()?;
+    let is_closed = head.dictionary.is_closed();
     let mut coverage = Coverage { created_s: now_s, ..Coverage::default() };
     let mut fold = 0;
     let mut journal = 0;
@@ -101,8 +102,9 @@ pub(super) fn load(
             let (key, block) = entry?;
             let (id, number) = key.value();
             fold = fold.max(number + 1);
-            // One that has ended refers to nothing any more.
-            if let Some(session) = head.sessions.get_mut(&id).filter(|session| session.goodbye.is_none()) {
+            // One that has ended refers to nothing any more, and in a closed partition none does.
+            let goes_on = |session: &&mut Session| session.goodbye.is_none() && !is_closed;
+            if let Some(session) = head.sessions.get_mut(&id).filter(goes_on) {
                 session.numbers.append(block.value(), &head.dictionary)?;
             }
         }
