@@ -11,6 +11,7 @@ use proto::v1::{
 use proto::version::{MAGIC, WIRE_VERSION};
 use xxhash_rust::xxh3::xxh3_64;
 
+mod files;
 mod numbered;
 mod succession;
 
