@@ -34,21 +34,35 @@ pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
 
 /// What is due at `now_s`.
 pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+    let due = advance(shared, now_s).and(tend(shared, now_s));
+    // Whatever has failed: space may be what is missing.
+    remove_oldest(shared, now_s)?;
+    due
+}
+
+/// Sums up hours, and begins a new partition if it is time.
+fn advance(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
     current.roll(Level::Hour, now_s.saturating_sub(GRACE_S))?;
     if is_over(&current, &shared.retention, now_s) {
         begin_next(shared, &current, now_s)?;
     }
+    shared.current()?.shorten_log()
+}
+
+/// Makes one file each of closed partitions, and lowers their resolution as they age. What fails with one of them does
+/// not keep the others.
+fn tend(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let closed: Vec<Arc<Partition>> = {
         let partitions = shared.partitions.read();
         partitions[..partitions.len() - 1].to_vec()
     };
-    shared.current()?.shorten_log()?;
+    let mut tended = Ok(());
     for partition in &closed {
-        partition.settle()?;
-        coarsen(partition, &shared.retention, now_s)?;
+        let one = partition.settle().and_then(|()| coarsen(partition, &shared.retention, now_s));
+        tended = tended.and(one);
     }
-    remove_oldest(shared, now_s)
+    tended
 }
 
 fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
