@@ -1,6 +1,8 @@
 //! The agent compares itself with the VM at start, and does without what it cannot do.
 
-use java_tests::{INTERVAL_NS, Workload, on_every_jdk, stretch_tolerance_ns};
+use std::process::Command;
+
+use java_tests::{INTERVAL_NS, Workload, binaries, on_every_jdk, stretch_tolerance_ns};
 
 on_every_jdk! {
     fn passes(jdk) {
@@ -31,5 +33,23 @@ on_every_jdk! {
         let marked = main.share_where(|stack| stack.has("[self_test_failed]"));
         assert!(marked >= 0.8, "{marked} of the samples are marked");
         assert!(run.tickwalk(&["top"]).contains("self-test failed (names)"));
+    }
+}
+
+on_every_jdk! {
+    /// `tickwalk doctor` starts a JVM and tells what came of it: nothing to be repaired, and an account that closes.
+    fn doctor_tells(jdk) {
+        let mut doctor = Command::new(binaries::tickwalk());
+        doctor.args(["doctor", "--json", "--java"]).arg(&jdk.home);
+        let run = java_tests::run(doctor, |_| {});
+        let findings: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let statuses = |subject: &str| {
+            let all = findings.as_array().expect("a list").iter();
+            let of_subject = all.filter(|finding| finding["subject"] == subject);
+            of_subject.map(|finding| finding["status"].as_str().expect("a status").to_owned()).collect::<Vec<_>>()
+        };
+        for (subject, count) in [("trial run", 1), ("self-test", 4), ("account", 1), ("requests", 1)] {
+            assert_eq!(statuses(subject), vec!["ok"; count], "{subject}: {}", run.stdout);
+        }
     }
 }

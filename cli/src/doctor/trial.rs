@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use collector::profile::Profile;
-use collector::summary::Summary;
+use collector::quantity::duration;
+use collector::summary::{CpuTime, Summary};
 use collector::trust::{Outcome, SelfTest};
 
 use super::Finding;
@@ -65,7 +66,7 @@ fn findings(java: &Path, profile: &Profile, said: &[String]) -> Vec<Finding> {
         Finding::warn(SUBJECT, format!("{run}: {}", said.join("; ")), "see the message")
     });
     findings.extend(summary.self_tests.iter().map(self_test));
-    findings.extend([sampling(&summary), requests(&summary)]);
+    findings.extend([sampling(&summary), account(&summary.cpu_ns), requests(&summary)]);
     let detector = &summary.unloading.detector;
     findings.push(match detector.as_str() {
         "unload counters" => Finding::ok("unloading", "classes that were unloaded are counted by the VM"),
@@ -94,6 +95,24 @@ fn sampling(summary: &Summary) -> Finding {
     Finding::ok(SUBJECT, sampling.sentence())
 }
 
+/// Whether the CPU time of all threads, by the kernel's clocks, is what became of it.
+fn account(cpu: &CpuTime) -> Finding {
+    const SUBJECT: &str = "account";
+    let became = cpu.sampled.saturating_add(cpu.lost_ns()).saturating_add(cpu.unfinished);
+    let found = format!(
+        "{} of CPU time = {} sampled + {} lost + {} unfinished; {} before the timers ran",
+        duration(cpu.kernel),
+        duration(cpu.sampled),
+        duration(cpu.lost_ns()),
+        duration(cpu.unfinished),
+        duration(cpu.before_timer),
+    );
+    match cpu.kernel == became && cpu.kernel > 0 {
+        true => Finding::ok(SUBJECT, found),
+        false => Finding::fail(SUBJECT, found, "report it: the agent's account of CPU time is open"),
+    }
+}
+
 /// Whether every request became a whole stack or failed for a cause.
 fn requests(summary: &Summary) -> Finding {
     const SUBJECT: &str = "requests";
@@ -111,5 +130,27 @@ fn self_test(test: &SelfTest) -> Finding {
         Outcome::Passed => Finding::ok("self-test", format!("{found}, as the VM says")),
         Outcome::NotTried => Finding::ok("self-test", format!("{found} (not tried)")),
         _ => Finding::fail("self-test", found, "report this JVM build; its Java stacks cannot be believed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn an_account_that_is_open_is_a_failure() {
+        let mut cpu = CpuTime::default();
+        assert_eq!(account(&cpu).status, Status::Fail, "nothing ran");
+        (cpu.kernel, cpu.sampled) = (30_000_000, 20_000_000);
+        assert_eq!(account(&cpu).status, Status::Fail);
+        cpu.unfinished = 10_000_000;
+        let closed = account(&cpu);
+        assert_eq!(closed.status, Status::Ok);
+        assert!(
+            closed
+                .found
+                .starts_with("30.0 ms of CPU time = 20.0 ms sampled + 0 ms lost + 10.0 ms unfinished;")
+        );
     }
 }

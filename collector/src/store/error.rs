@@ -91,31 +91,23 @@ impl From<StoreError> for io::Error {
     }
 }
 
-impl From<redb::Error> for StoreError {
-    fn from(error: redb::Error) -> Self {
-        match error {
-            redb::Error::Io(error) => error.into(),
-            // After a failed write redb wants its file opened anew; what failed was told then.
-            redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
-                StoreError::Io(io::ErrorKind::BrokenPipe)
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode;
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::Full,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::InUse,
+            Some(ErrorCode::TooBig) => StoreError::Block(BlockError::TooLong),
+            Some(ErrorCode::OutOfMemory) => StoreError::Io(io::ErrorKind::OutOfMemory),
+            Some(ErrorCode::ReadOnly) => StoreError::Io(io::ErrorKind::ReadOnlyFilesystem),
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+                tracing::debug!(%error, "the database reports");
+                StoreError::Io(io::ErrorKind::Other)
             }
-            redb::Error::DatabaseAlreadyOpen => StoreError::InUse,
-            error => {
+            _ => {
                 tracing::error!(%error, "the database reports");
                 StoreError::Damaged
             }
         }
     }
 }
-
-macro_rules! from_parts_of_redb {
-    ($($part:ident),*) => {
-        $(impl From<redb::$part> for StoreError {
-            fn from(error: redb::$part) -> Self {
-                redb::Error::from(error).into()
-            }
-        })*
-    };
-}
-
-from_parts_of_redb!(StorageError, TableError, TransactionError, CommitError, DatabaseError, CompactionError);

@@ -2,7 +2,7 @@
 //!
 //! Problem: many sessions send at once, none may be told that its samples are safe before they are, disks fill up,
 //! processes are killed, and a year of single samples is neither affordable nor ever looked at.
-//! Approach: one writer thread commits what has arrived as one journal entry of a redb database, then lets the
+//! Approach: one writer thread commits what has arrived as one journal entry of an SQLite database, then lets the
 //! waiting connections acknowledge it; every minute it folds the journal into compressed blocks. Files
 //! (partitions) cover up to a day; older ones lose resolution, and are removed by age and size.
 //! Invariant: [`SessionWriter::append`] returns success only for messages that survive the loss of power, and a
@@ -27,7 +27,7 @@ mod tests;
 mod upkeep;
 mod writer;
 
-use std::fs;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -55,6 +55,9 @@ use writer::{Early, Request, Told};
 
 /// Requests that may wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
+
+/// Name of the file that is locked while a store is open.
+const LOCK: &str = "lock";
 
 /// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,10 +138,17 @@ struct Shared {
     /// Writers of each session that has some.
     connected: Mutex<FxHashMap<u64, usize>>,
     early: Mutex<Early>,
+    /// Keeps other processes out of the directory; `None` for a recording.
+    _lock: Option<File>,
 }
 
 impl Shared {
-    fn new(directory: &Path, retention: Retention, partitions: Vec<Arc<Partition>>) -> Shared {
+    fn new(
+        directory: &Path,
+        retention: Retention,
+        partitions: Vec<Arc<Partition>>,
+        lock: Option<File>,
+    ) -> Shared {
         Shared {
             directory: directory.to_owned(),
             retention,
@@ -149,6 +159,7 @@ impl Shared {
             follower: OnceLock::new(),
             connected: Mutex::new(FxHashMap::default()),
             early: Mutex::new(Early { from: Instant::now(), last: None }),
+            _lock: lock,
         }
     }
 
@@ -174,12 +185,14 @@ impl Store {
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
         fs::create_dir_all(directory)?;
+        upkeep::refuse_first(directory)?;
+        let lock = lock(directory)?;
         upkeep::remove_unfinished(directory)?;
         let mut paths = partition_paths(directory)?;
         if paths.is_empty() {
             paths.push(upkeep::new_path(directory, now_s()));
         }
-        let shared = Arc::new(Shared::new(directory, retention, open_all(&paths)?));
+        let shared = Arc::new(Shared::new(directory, retention, open_all(&paths, false)?, Some(lock)));
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
@@ -193,11 +206,14 @@ impl Store {
     /// # Errors
     /// If there is none, or it is in use.
     pub fn open_for_reading(directory: &Path) -> Result<Store, StoreError> {
+        upkeep::refuse_first(directory)?;
         let paths = partition_paths(directory)?;
         if paths.is_empty() {
             return Err(StoreError::NoStore);
         }
-        let shared = Arc::new(Shared::new(directory, Retention::default(), open_all(&paths)?));
+        let lock = lock(directory)?;
+        let partitions = open_all(&paths, true)?;
+        let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, Some(lock)));
         Ok(Store { shared, requests: None, writer: None, is_recording: false, cut: None })
     }
 
@@ -213,7 +229,7 @@ impl Store {
             head.apply(session_id, message);
         }
         let partitions = vec![Arc::new(Partition::in_memory(head))];
-        let shared = Arc::new(Shared::new(path, Retention::default(), partitions));
+        let shared = Arc::new(Shared::new(path, Retention::default(), partitions, None));
         Ok(Store { shared, requests: None, writer: None, is_recording: true, cut: reader.cut() })
     }
 
@@ -411,6 +427,17 @@ impl SessionWriter {
     }
 }
 
+/// Keeps other processes out of `directory` as long as the file is open.
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
 /// Files of a store, oldest first.
 fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
@@ -421,7 +448,7 @@ fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(paths)
 }
 
-fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
+fn open_all(paths: &[PathBuf], is_read: bool) -> Result<Vec<Arc<Partition>>, StoreError> {
     let now_s = now_s();
     let mut partitions: Vec<Arc<Partition>> = Vec::with_capacity(paths.len());
     for path in paths {
@@ -429,7 +456,7 @@ fn open_all(paths: &[PathBuf]) -> Result<Vec<Arc<Partition>>, StoreError> {
         if let Some(closed) = partitions.last() {
             closed.close();
         }
-        partitions.push(Arc::new(Partition::open(path, now_s)?));
+        partitions.push(Arc::new(Partition::open(path, now_s, is_read)?));
         upkeep::relieve(&partitions, upkeep::MOST_CLOSED_BYTES);
     }
     Ok(partitions)

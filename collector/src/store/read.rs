@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use redb::ReadTransaction;
-
 use super::dictionary::Dictionary;
 use super::error::StoreError;
 use super::head::{Head, MINUTE_S, OpenMinute};
-use super::partition::{self, Coverage, Partition};
+use super::partition::{self, Coverage, Partition, Reading};
 use super::rollup::Level;
 use super::session::Session;
 use crate::profile::Cell;
@@ -113,23 +111,18 @@ impl View {
     /// # Errors
     /// If the store cannot be read.
     pub fn stacks(&self, scope: &Scope<'_>, mut visit: impl FnMut(u64, u32, Cell)) -> Result<(), StoreError> {
-        let (transaction, coverage) = self.begin(|head, coverage| {
+        let (reading, coverage) = self.begin(|head, coverage| {
             for_open(head, scope, |sample| visit(sample.session, sample.stack, cell(&sample)));
             *coverage
         })?;
-        let Some(transaction) = transaction else { return Ok(()) };
+        let Some(reading) = reading else { return Ok(()) };
         let plan = plan(&coverage, &scope.range_ns, Threads::Together);
-        let table = transaction.open_table(partition::STACKS)?;
         for (level, buckets) in plan.buckets {
-            for entry in table.range((level as u8, buckets.start, 0, 0)..(level as u8, buckets.end, 0, 0))? {
-                let (key, block) = entry?;
-                let session = key.value().2;
-                if (scope.sessions)(session) {
-                    partition::read_stacks(block.value(), |stack, cell| visit(session, stack, cell))?;
-                }
-            }
+            reading.sums(&partition::STACKS, level, buckets, scope.sessions, |_, session, block| {
+                partition::read_stacks(block, |stack, cell| visit(session, stack, cell))
+            })?;
         }
-        self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
+        self.cut_minutes(&reading, scope, &plan.cut, |sample| {
             visit(sample.session, sample.stack, cell(&sample));
         })
     }
@@ -150,27 +143,28 @@ impl View {
                 visit(sample.session, sample.thread, sample.stack, cell(&sample));
             }
         };
-        let (transaction, coverage) = self.begin(|head, coverage| {
+        let (reading, coverage) = self.begin(|head, coverage| {
             for_open(head, scope, &mut visit_sample);
             *coverage
         })?;
-        let Some(transaction) = transaction else { return Ok(()) };
+        let Some(reading) = reading else { return Ok(()) };
         let plan = plan(&coverage, &scope.range_ns, Threads::Apart);
-        let table = transaction.open_table(partition::THREAD_STACKS)?;
         for (level, buckets) in plan.buckets {
-            for entry in table.range((level as u8, buckets.start, 0, 0)..(level as u8, buckets.end, 0, 0))? {
-                let (key, block) = entry?;
-                let session = key.value().2;
-                if (scope.sessions)(session) {
+            reading.sums(
+                &partition::THREAD_STACKS,
+                level,
+                buckets,
+                scope.sessions,
+                |_, session, block| {
                     partition::read_thread_stacks(
-                        block.value(),
+                        block,
                         |thread| wants(session, thread),
                         |thread, stack, cell| visit(session, thread, stack, cell),
-                    )?;
-                }
-            }
+                    )
+                },
+            )?;
         }
-        self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
+        self.cut_minutes(&reading, scope, &plan.cut, |sample| {
             if wants(sample.session, sample.thread) {
                 visit(sample.session, sample.thread, sample.stack, cell(&sample));
             }
@@ -188,29 +182,25 @@ impl View {
         threads: Threads,
         mut visit: impl FnMut(u64, u32, Range<u64>, u64),
     ) -> Result<(), StoreError> {
-        let (transaction, coverage) = self.begin(|head, coverage| {
+        let (reading, coverage) = self.begin(|head, coverage| {
             for_open(head, scope, |sample| {
                 let second = sample.time_ns / NS_PER_S;
                 visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
             });
             *coverage
         })?;
-        let Some(transaction) = transaction else { return Ok(()) };
+        let Some(reading) = reading else { return Ok(()) };
         let plan = plan(&coverage, &scope.range_ns, threads);
-        let table = transaction.open_table(partition::TIMES)?;
         for (level, buckets) in plan.buckets {
-            for entry in table.range((level as u8, buckets.start, 0, 0)..(level as u8, buckets.end, 0, 0))? {
-                let (key, block) = entry?;
-                let (_, start_s, session, _) = key.value();
-                if (scope.sessions)(session) {
-                    for (thread, second, cpu_ns) in partition::read_times(block.value())? {
-                        let from_s = start_s + u64::from(second);
-                        visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
-                    }
+            reading.sums(&partition::TIMES, level, buckets, scope.sessions, |start_s, session, block| {
+                for (thread, second, cpu_ns) in partition::read_times(block)? {
+                    let from_s = start_s + u64::from(second);
+                    visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
                 }
-            }
+                Ok(())
+            })?;
         }
-        self.cut_minutes(&transaction, scope, &plan.cut, |sample| {
+        self.cut_minutes(&reading, scope, &plan.cut, |sample| {
             let second = sample.time_ns / NS_PER_S;
             visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
         })
@@ -221,25 +211,14 @@ impl View {
     /// # Errors
     /// If the store cannot be read.
     pub fn samples(&self, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) -> Result<(), StoreError> {
-        let (transaction, ()) = self.begin(|head, _| for_open(head, scope, &mut visit))?;
-        let Some(transaction) = transaction else { return Ok(()) };
+        let (reading, ()) = self.begin(|head, _| for_open(head, scope, &mut visit))?;
+        let Some(reading) = reading else { return Ok(()) };
         let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
         let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
-        let table = transaction.open_table(partition::RAW)?;
-        for entry in table.range((first_s, 0, 0)..(end_s, 0, 0))? {
-            let (key, block) = entry?;
-            let (start_s, session, _) = key.value();
-            if (scope.sessions)(session) {
-                for_minute(
-                    &partition::read_raw(block.value())?,
-                    start_s,
-                    session,
-                    &scope.range_ns,
-                    &mut visit,
-                );
-            }
-        }
-        Ok(())
+        reading.raw(first_s..end_s, scope.sessions, |start_s, session, block| {
+            for_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
+            Ok(())
+        })
     }
 
     /// Tells whether single samples of all its time are still kept.
@@ -251,30 +230,29 @@ impl View {
     fn begin<R>(
         &self,
         read: impl FnOnce(&Head, &Coverage) -> R,
-    ) -> Result<(Option<ReadTransaction>, R), StoreError> {
+    ) -> Result<(Option<Reading<'_>>, R), StoreError> {
         let head = self.partition.head.read();
-        let transaction = self.partition.begin_read()?;
-        let coverage = *self.partition.coverage.read();
-        Ok((transaction, read(&head, &coverage)))
+        let reading = self.partition.begin_read()?;
+        // What roll-ups and retention have done until then, not since.
+        let coverage = match &reading {
+            Some(reading) => reading.coverage()?,
+            None => *self.partition.coverage.read(),
+        };
+        Ok((reading, read(&head, &coverage)))
     }
 
     fn cut_minutes(
         &self,
-        transaction: &ReadTransaction,
+        reading: &Reading<'_>,
         scope: &Scope<'_>,
         minutes: &[u64],
         mut visit: impl FnMut(Sample),
     ) -> Result<(), StoreError> {
-        let table = transaction.open_table(partition::RAW)?;
         for &start_s in minutes {
-            for entry in table.range((start_s, 0, 0)..(start_s + 1, 0, 0))? {
-                let (key, block) = entry?;
-                let session = key.value().1;
-                if (scope.sessions)(session) {
-                    let minute = partition::read_raw(block.value())?;
-                    for_minute(&minute, start_s, session, &scope.range_ns, &mut visit);
-                }
-            }
+            reading.raw(start_s..start_s + 1, scope.sessions, |_, session, block| {
+                for_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
+                Ok(())
+            })?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use proto::version::{MAGIC, WIRE_VERSION};
 use xxhash_rust::xxh3::xxh3_64;
 
 mod crowded;
+mod files;
 mod numbered;
 mod succession;
 
@@ -355,7 +356,7 @@ fn a_session_goes_on_in_a_new_partition_and_age_takes_the_old_one() {
 #[test]
 fn size_is_kept_by_removing_the_oldest() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let retention = Retention { bytes: 1 << 20, ..Retention::default() };
+    let retention = Retention { bytes: 3 << 18, ..Retention::default() };
     let store = Store::open(directory.path(), retention).expect("new store");
     let mut agent = Agent::new(1);
     let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));

@@ -8,15 +8,15 @@ use rustc_hash::FxHashSet;
 
 use super::error::StoreError;
 use super::head::Head;
-use super::partition::Partition;
+use super::partition::{self, Partition, UNFINISHED};
 use super::rollup::Level;
 use super::{Retention, Shared, succession};
 
 /// Extension of partition files.
-pub(super) const EXTENSION: &str = "redb";
+pub(super) const EXTENSION: &str = "sqlite";
 
-/// Extension of a partition that does not have yet what sessions refer to.
-const UNFINISHED: &str = "new";
+/// Extension of the first version's, which were of another database.
+const FIRST_EXTENSION: &str = "redb";
 
 /// A partition is closed after this time, however small.
 const PARTITION_S: u64 = 86_400;
@@ -29,8 +29,8 @@ const PARTITION_SHARE: u64 = 10;
 pub(super) const MOST_CLOSED_BYTES: usize = 256 << 20;
 
 /// Files of a store. Those that begin early are tens of MB long unless somebody takes pains to make them shorter, and
-/// each is an open file.
-const MOST_PARTITIONS: usize = 512;
+/// each is up to three open files.
+const MOST_PARTITIONS: usize = 256;
 
 /// An hour is summed up this long after its end, when what was under way has arrived; later arrivals are added.
 const GRACE_S: u64 = 120;
@@ -45,27 +45,43 @@ pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
 
 /// What is due at `now_s`.
 pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+    let due = advance(shared, now_s).and(tend(shared, now_s));
+    // Whatever has failed: space may be what is missing.
+    remove_oldest(shared, now_s)?;
+    due
+}
+
+/// Sums up hours, and begins a new partition if it is time.
+fn advance(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
     current.roll(Level::Hour, now_s.saturating_sub(GRACE_S))?;
     if is_over(&current, &shared.retention, now_s) {
         begin_next(shared, &current, now_s)?;
     }
     relieve(&shared.partitions.read(), MOST_CLOSED_BYTES);
+    shared.current()?.shorten_log()
+}
+
+/// Makes one file each of closed partitions, and lowers their resolution as they age. What fails with one of them does
+/// not keep the others.
+fn tend(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let closed: Vec<Arc<Partition>> = {
         let partitions = shared.partitions.read();
         partitions[..partitions.len() - 1].to_vec()
     };
+    let mut tended = Ok(());
     for partition in &closed {
-        coarsen(partition, &shared.retention, now_s)?;
+        let one = partition.settle().and_then(|()| coarsen(partition, &shared.retention, now_s));
+        tended = tended.and(one);
     }
-    remove_oldest(shared, now_s)
+    tended
 }
 
 fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
     let coverage = *partition.coverage.read();
     coverage.end_s > 0
         && (now_s >= coverage.created_s + PARTITION_S
-            || partition.bytes() > retention.bytes / PARTITION_SHARE)
+            || partition.length() > retention.bytes / PARTITION_SHARE)
 }
 
 /// Goes on in a new partition although the current one is neither a day old nor long: its memory is all but full, and
@@ -122,7 +138,7 @@ fn successor(
     now_s: u64,
 ) -> Result<Partition, StoreError> {
     let unfinished = path.with_extension(UNFINISHED);
-    let made = Partition::open(&unfinished, now_s).and_then(|mut next| {
+    let made = Partition::open(&unfinished, now_s, false).and_then(|mut next| {
         succession::inherit(&next, current, connected, now_s.saturating_mul(1_000_000_000))?;
         next.fold()?;
         next.rename(path)?;
@@ -130,17 +146,28 @@ fn successor(
     });
     if made.is_err() {
         // Space is what is missing most often. What cannot be removed now is removed by the next start.
-        let _ = fs::remove_file(&unfinished);
+        let _ = partition::remove(&unfinished);
     }
     made
 }
 
-/// Removes partitions that were never finished, because the disk was full or the collector was killed.
+/// Removes partitions that were never finished, because the disk was full or the collector was killed, and what is left
+/// of those that were removed.
 pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+        if partition::is_left_over(&path, EXTENSION) {
             fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a store of the first version.
+pub(super) fn refuse_first(directory: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(directory)? {
+        if entry?.path().extension().is_some_and(|extension| extension == FIRST_EXTENSION) {
+            return Err(StoreError::Version(1));
         }
     }
     Ok(())
@@ -153,7 +180,9 @@ fn coarsen(partition: &Partition, retention: &Retention, now_s: u64) -> Result<(
     let limits = [retention.samples, retention.minutes, retention.hours];
     let levels = limits.iter().take_while(|limit| age_s > limit.as_secs()).count() as u64;
     if levels > coverage.removed {
-        partition.remove_levels(levels)?;
+        if !partition.remove_levels(levels)? {
+            return Ok(());
+        }
         tracing::info!(partition = %partition.path().display(), levels, "resolution lowered");
     }
     Ok(())
@@ -179,8 +208,7 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
             partitions.remove(0);
             oldest
         };
-        // Queries under way keep the file open and end undisturbed.
-        fs::remove_file(oldest.path())?;
+        oldest.remove()?;
         tracing::info!(partition = %oldest.path().display(), "the oldest partition is removed");
     }
 }

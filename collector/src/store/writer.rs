@@ -311,7 +311,7 @@ fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Resul
     }
     drop(head);
     if !groups.is_empty() || is_failing {
-        retried(partition, || partition.journal(&groups))?;
+        partition.journal(&groups)?;
     }
     Ok(if groups.is_empty() { Written::Nothing } else { Written::Messages })
 }
@@ -322,21 +322,10 @@ fn fold(shared: &Shared) -> Result<(), StoreError> {
     if !is_changed {
         return Ok(());
     }
-    let result = retried(&partition, || partition.fold());
+    let result = partition.fold();
     shared.counters.folds.fetch_add(1, Ordering::Relaxed);
     settle(shared, result);
     result
-}
-
-/// Tries once more on a database that had to be opened anew after an earlier failure.
-fn retried(partition: &Partition, write: impl Fn() -> Result<(), StoreError>) -> Result<(), StoreError> {
-    match write() {
-        Err(StoreError::Io(std::io::ErrorKind::BrokenPipe)) => {
-            partition.reopen()?;
-            write()
-        }
-        result => result,
-    }
 }
 
 /// What the log says of writing.

@@ -11,6 +11,8 @@ mod jumped;
 #[cfg(target_arch = "x86_64")]
 mod operands;
 #[cfg(target_arch = "x86_64")]
+mod room;
+#[cfg(target_arch = "x86_64")]
 mod saved_registers;
 #[cfg(target_arch = "x86_64")]
 mod side_entries;
@@ -30,6 +32,8 @@ pub(crate) use entry::{CALL_STUB_REACH, entry_frame, has_raised_sp};
 pub(crate) use jumped::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use operands::{copied, operands};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use room::room;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
 #[cfg(target_arch = "x86_64")]

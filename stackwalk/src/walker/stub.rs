@@ -6,7 +6,7 @@
 use super::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, Unwind, entry_frame, has_raised_sp, is_slot_move,
-    prologue,
+    prologue, room,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -47,8 +47,9 @@ impl<M: Memory> Walk<'_, M> {
         if let Some(jumped) = self.jumped_into(cursor, blob) {
             return Some(jumped);
         }
-        let proven =
-            self.caller_of_entry_barrier(cursor, blob).or_else(|| self.caller_of_runtime_stub(cursor, blob));
+        let proven = self
+            .caller_of_entry_barrier(cursor, blob)
+            .or_else(|| self.caller_of_runtime_stub(cursor, blob, around));
         if proven.is_some() {
             return proven;
         }
@@ -133,8 +134,8 @@ impl<M: Memory> Walk<'_, M> {
     ///
     /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
-    /// jump.
-    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+    /// jump. In room that it has only just made lie addresses of its last call.
+    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob, around: Around<'_>) -> Option<Cursor> {
         let routines = blob.kind == BlobKind::StubRoutines;
         if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
             return None;
@@ -147,7 +148,7 @@ impl<M: Memory> Walk<'_, M> {
             if routines {
                 return None;
             }
-            (0..=MAX_PUSHED_WORDS).find_map(|words| {
+            (room(around.before)..=MAX_PUSHED_WORDS).find_map(|words| {
                 let sp = cursor.sp.checked_add(words * 8)?;
                 self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
             })

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::load::{Table, Transaction};
 
-/// Memory that each engine may use for pages: as in `collector/src/store/partition/mod.rs`.
+/// Memory that each engine may use for pages: what the store gave redb.
 pub const CACHE_BYTES: usize = 64 << 20;
 
 /// An open database.

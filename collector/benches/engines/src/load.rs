@@ -16,7 +16,7 @@ use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Hello};
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use rusqlite::{Connection, Row};
 
 const NS: u64 = 1_000_000_000;
 
@@ -58,7 +58,7 @@ impl Table {
         Table::Times,
     ];
 
-    /// As in `collector/src/store/partition/mod.rs`.
+    /// As in `collector/src/store/partition/tables.rs`.
     pub fn name(self) -> &'static str {
         match self {
             Table::Journal => "journal",
@@ -270,52 +270,52 @@ fn in_order(journal: Vec<Transaction>, folds: Vec<Transaction>) -> Vec<Transacti
 
 /// The transactions that left what is in the store, but for the journal.
 fn folds(directory: &Path) -> Vec<Transaction> {
-    let file = std::fs::read_dir(directory).expect("a folder").next().expect("a partition").expect("a file");
-    let database = Database::open(file.path()).expect("a database");
-    let reading = database.begin_read().expect("a transaction");
+    let files = std::fs::read_dir(directory).expect("a folder").map(|entry| entry.expect("a file").path());
+    let mut files = files.filter(|path| path.extension().is_some_and(|extension| extension == "sqlite"));
+    let database = Connection::open(files.next().expect("a partition")).expect("a database");
     let mut folds: BTreeMap<u64, Transaction> = BTreeMap::new();
-    macro_rules! gather {
-        ($table:expr, $key:ty, $($part:ident),+) => {
-            let definition: TableDefinition<$key, &[u8]> = TableDefinition::new($table.name());
-            for entry in reading.open_table(definition).expect("a table").iter().expect("rows") {
-                let (key, value) = entry.expect("a row");
-                #[allow(unused_parens, reason = "a key of one number is no tuple")]
-                let ($($part),+) = key.value();
-                let parts = [$(u64::from($part)),+];
-                let mut key = [0; 4];
-                key[..parts.len()].copy_from_slice(&parts);
-                let fold = folds.entry(parts[parts.len() - 1]).or_default();
-                fold.empties_journal |= $table == Table::Raw;
-                fold.rows.push(($table, key, value.value().to_vec()));
+    let mut sessions: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for table in Table::ALL.into_iter().filter(|&table| table != Table::Journal) {
+        let arity = table.arity();
+        let columns = ["1", "2", "3", "4"][..arity].join(", ");
+        let text = format!("SELECT * FROM {} ORDER BY {columns}", table.name());
+        let mut statement = database.prepare(&text).expect("a table");
+        let mut rows = statement.query([]).expect("rows");
+        while let Some(row) = rows.next().expect("a row") {
+            let (key, block) = key_and_block(table, row);
+            if table == Table::Sessions {
+                sessions.insert(key[0], block);
+                continue;
             }
-        };
+            let fold = folds.entry(key[arity - 1]).or_default();
+            fold.empties_journal |= table == Table::Raw;
+            fold.rows.push((table, key, block));
+        }
     }
-    gather!(Table::Dictionary, u64, fold);
-    gather!(Table::Threads, (u64, u64), session, fold);
-    gather!(Table::Numbers, (u64, u64), session, fold);
-    gather!(Table::Definitions, (u64, u64), session, fold);
-    gather!(Table::Raw, (u64, u64, u64), minute, session, fold);
-    gather!(Table::Stacks, (u8, u64, u64, u64), level, start, session, fold);
-    gather!(Table::ThreadStacks, (u8, u64, u64, u64), level, start, session, fold);
-    gather!(Table::Times, (u8, u64, u64, u64), level, start, session, fold);
-    let sessions: TableDefinition<u64, &[u8]> = TableDefinition::new("sessions");
-    let sessions = reading.open_table(sessions).expect("a table");
-    let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
-    let meta: Vec<(String, u64)> = reading
-        .open_table(meta)
-        .expect("a table")
-        .iter()
-        .expect("rows")
-        .map(|entry| entry.map(|(name, value)| (name.value().to_owned(), value.value())).expect("a row"))
-        .collect();
+    let mut statement = database.prepare("SELECT name, value FROM meta").expect("a table");
+    let meta = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.cast_unsigned())));
+    let meta: Vec<(String, u64)> = meta.expect("rows").map(|row| row.expect("a row")).collect();
     for fold in folds.values_mut() {
         let written: BTreeSet<u64> =
             fold.rows.iter().filter(|row| row.0 == Table::Raw).map(|row| row.1[1]).collect();
         for id in written {
-            let row = sessions.get(id).expect("a table").expect("a session with samples");
-            fold.rows.push((Table::Sessions, [id, 0, 0, 0], row.value().to_vec()));
+            let row = sessions.get(&id).expect("a session with samples");
+            fold.rows.push((Table::Sessions, [id, 0, 0, 0], row.clone()));
         }
         fold.meta.clone_from(&meta);
     }
     folds.into_values().collect()
+}
+
+/// A row of the store's file, where a session's highest bit is turned (`partition/tables.rs`).
+fn key_and_block(table: Table, row: &Row<'_>) -> (Key, Vec<u8>) {
+    let arity = table.arity();
+    let mut key = [0; 4];
+    for (column, part) in key[..arity].iter_mut().enumerate() {
+        *part = row.get::<_, i64>(column).expect("a number").cast_unsigned();
+    }
+    if table != Table::Dictionary {
+        key[arity.saturating_sub(2)] ^= 1 << 63;
+    }
+    (key, row.get(arity).expect("a block"))
 }

@@ -1,4 +1,4 @@
-//! redb, as `collector/src/store/partition/` uses it.
+//! redb, as the store used it in version 1 of its schema.
 
 use std::ops::Range;
 use std::path::Path;

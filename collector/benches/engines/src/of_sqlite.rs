@@ -1,8 +1,9 @@
 //! SQLite with a write-ahead log that is forced to the disk by each commit, which is as durable as a commit of redb.
 //!
 //! Rows are found by a primary key of the same numbers. Two layouts: rows in a tree of their own beside an index, which
-//! SQLite's documentation advises for long rows, and rows in the tree of the key (`WITHOUT ROWID`). Numbers are stored
-//! as the signed ones of the same bits; ranges are of times and levels only, which are small.
+//! SQLite's documentation advises for long rows and the store has, with long pages; and rows in the tree of the key
+//! (`WITHOUT ROWID`). Numbers are stored as the signed ones of the same bits; ranges are of times and levels only, which
+//! are small.
 
 use std::fmt::Write as _;
 use std::ops::Range;

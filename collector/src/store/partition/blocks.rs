@@ -4,52 +4,40 @@ use std::ops::Range;
 
 use prost::Message as _;
 use proto::v1::{Dictionary as Definitions, Thread};
-use redb::WriteTransaction;
+use rusqlite::Connection;
 
 use super::super::column::{self, BlockReader, BlockWriter};
 use super::super::error::StoreError;
 use super::super::head::{OpenMinute, Sums};
-use super::{STACKS, SumKey, THREAD_STACKS, TIMES};
+use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
 use crate::profile::Cell;
 
-/// The tables of sums, open for writing.
-pub(super) struct SumTables<'t> {
-    stacks: redb::Table<'t, SumKey, &'static [u8]>,
-    thread_stacks: redb::Table<'t, SumKey, &'static [u8]>,
-    times: redb::Table<'t, SumKey, &'static [u8]>,
-}
-
-impl<'t> SumTables<'t> {
-    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, StoreError> {
-        Ok(SumTables {
-            stacks: transaction.open_table(STACKS)?,
-            thread_stacks: transaction.open_table(THREAD_STACKS)?,
-            times: transaction.open_table(TIMES)?,
-        })
-    }
-
-    pub(super) fn insert(&mut self, key: SumKey, sums: &Sums) -> Result<(), StoreError> {
-        let mut block = BlockWriter::default();
-        block.number(sums.stacks.len() as u64);
-        block.ascending(sums.stacks.iter().map(|row| row.0.into()));
-        block.column(sums.stacks.iter().map(|row| row.1.cpu_ns));
-        block.column(sums.stacks.iter().map(|row| row.1.samples));
-        self.stacks.insert(key, block.finish()?.as_slice())?;
-        let mut block = BlockWriter::default();
-        block.number(sums.thread_stacks.len() as u64);
-        block.ascending(sums.thread_stacks.iter().map(|row| row.0.into()));
-        block.ascending(sums.thread_stacks.iter().map(|row| row.1.into()));
-        block.column(sums.thread_stacks.iter().map(|row| row.2.cpu_ns));
-        block.column(sums.thread_stacks.iter().map(|row| row.2.samples));
-        self.thread_stacks.insert(key, block.finish()?.as_slice())?;
-        let mut block = BlockWriter::default();
-        block.number(sums.times.len() as u64);
-        block.ascending(sums.times.iter().map(|row| row.0.into()));
-        block.ascending(sums.times.iter().map(|row| row.1.into()));
-        block.column(sums.times.iter().map(|row| row.2));
-        self.times.insert(key, block.finish()?.as_slice())?;
-        Ok(())
-    }
+/// Writes what is summed up of a session in a bucket of `level` that starts at `start_s`.
+pub(super) fn put_sums(
+    connection: &Connection,
+    (level, start_s, session, fold): (u8, u64, u64, u64),
+    sums: &Sums,
+) -> Result<(), StoreError> {
+    let key = [level.into(), start_s.cast_signed(), session_key(session), fold.cast_signed()];
+    let mut block = BlockWriter::default();
+    block.number(sums.stacks.len() as u64);
+    block.ascending(sums.stacks.iter().map(|row| row.0.into()));
+    block.column(sums.stacks.iter().map(|row| row.1.cpu_ns));
+    block.column(sums.stacks.iter().map(|row| row.1.samples));
+    STACKS.put(connection, &key, &block.finish()?)?;
+    let mut block = BlockWriter::default();
+    block.number(sums.thread_stacks.len() as u64);
+    block.ascending(sums.thread_stacks.iter().map(|row| row.0.into()));
+    block.ascending(sums.thread_stacks.iter().map(|row| row.1.into()));
+    block.column(sums.thread_stacks.iter().map(|row| row.2.cpu_ns));
+    block.column(sums.thread_stacks.iter().map(|row| row.2.samples));
+    THREAD_STACKS.put(connection, &key, &block.finish()?)?;
+    let mut block = BlockWriter::default();
+    block.number(sums.times.len() as u64);
+    block.ascending(sums.times.iter().map(|row| row.0.into()));
+    block.ascending(sums.times.iter().map(|row| row.1.into()));
+    block.column(sums.times.iter().map(|row| row.2));
+    TIMES.put(connection, &key, &block.finish()?)
 }
 
 pub(super) fn threads_block(threads: &[Thread]) -> Result<Vec<u8>, StoreError> {

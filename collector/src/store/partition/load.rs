@@ -1,11 +1,9 @@
 //! Opening a partition: what is kept in memory is read, and the journal applied.
 
-use std::path::Path;
-
 use prost::Message as _;
 use proto::framing::decode_frame;
 use proto::v1::{AgentMessage, Dictionary as Definitions};
-use redb::{Database, ReadableTable as _, WriteTransaction};
+use rusqlite::Connection;
 
 use super::super::column;
 use super::super::dictionary::Mark;
@@ -13,20 +11,10 @@ use super::super::error::StoreError;
 use super::super::head::Head;
 use super::super::rollup::Level;
 use super::super::session::{Session, SessionRow};
-use super::{
-    CACHE_BYTES, Coverage, DEFINITIONS, DICTIONARY, JOURNAL, META, NUMBERS, RAW, SCHEMA, SESSIONS, STACKS,
-    THREAD_STACKS, THREADS, TIMES,
+use super::tables::{
+    DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, STACKS, THREADS, create_all, number, put_number, session_of,
 };
-
-pub(super) fn open_database(path: &Path) -> Result<Database, StoreError> {
-    let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES);
-    #[cfg(test)]
-    if let Some(backend) = super::super::quota::backend(path)? {
-        return Ok(builder.create_with_backend(backend)?);
-    }
-    Ok(builder.create(path)?)
-}
+use super::{Coverage, SCHEMA};
 
 const CREATED: &str = "created_s";
 const FIRST: &str = "first_s";
@@ -35,98 +23,91 @@ const ROLLED: [&str; Level::COUNT] = ["rolled_minute_s", "rolled_hour_s", "rolle
 const REMOVED: &str = "removed";
 const VERSION: &str = "schema";
 
-pub(super) fn write_coverage(transaction: &WriteTransaction, coverage: &Coverage) -> Result<(), StoreError> {
-    let mut meta = transaction.open_table(META)?;
+/// What makes the tables of a new partition, which is empty.
+pub(super) fn create(now_s: u64) -> String {
+    format!("{} INSERT INTO meta VALUES('{VERSION}', {SCHEMA}), ('{CREATED}', {now_s});", create_all())
+}
+
+pub(super) fn write_coverage(connection: &Connection, coverage: &Coverage) -> Result<(), StoreError> {
     let rolled = ROLLED.into_iter().zip(coverage.rolled_s);
     let rest = [
-        (VERSION, SCHEMA),
         (CREATED, coverage.created_s),
         (FIRST, coverage.first_s),
         (END, coverage.end_s),
         (REMOVED, coverage.removed),
     ];
     for (name, value) in rolled.chain(rest) {
-        meta.insert(name, value)?;
+        put_number(connection, name, value)?;
     }
     Ok(())
 }
 
-/// Reads what is kept in memory into `head`, a new one. Tables are made here, so that readers need not ask whether they exist.
+pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreError> {
+    let number = |name| Ok::<u64, StoreError>(number(connection, name)?.unwrap_or(0));
+    let mut rolled_s = [0; Level::COUNT];
+    for (value, name) in rolled_s.iter_mut().zip(ROLLED) {
+        *value = number(name)?;
+    }
+    Ok(Coverage {
+        created_s: number(CREATED)?,
+        first_s: number(FIRST)?,
+        end_s: number(END)?,
+        rolled_s,
+        removed: number(REMOVED)?,
+    })
+}
+
+/// Reads what is kept in memory into `head`, a new one.
 pub(super) fn load(
     mut head: Head,
-    database: &Database,
-    now_s: u64,
+    connection: &Connection,
 ) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
-    let transaction = database.begin_write()?;
-    let is_closed = head.dictionary.is_closed();
-    let mut coverage = Coverage { created_s: now_s, ..Coverage::default() };
-    let mut fold = 0;
-    let mut journal = 0;
-    let mark;
-    {
-        let meta = transaction.open_table(META)?;
-        let number =
-            |name| -> Result<Option<u64>, StoreError> { Ok(meta.get(name)?.map(|value| value.value())) };
-        if let Some(version) = number(VERSION)?.filter(|&version| version != SCHEMA) {
-            return Err(StoreError::Version(version));
-        }
-        coverage.created_s = number(CREATED)?.unwrap_or(now_s);
-        coverage.first_s = number(FIRST)?.unwrap_or(0);
-        coverage.end_s = number(END)?.unwrap_or(0);
-        coverage.removed = number(REMOVED)?.unwrap_or(0);
-        for (value, name) in coverage.rolled_s.iter_mut().zip(ROLLED) {
-            *value = number(name)?.unwrap_or(0);
-        }
-        for entry in transaction.open_table(DICTIONARY)?.iter()? {
-            let (number, block) = entry?;
-            head.dictionary.append(block.value())?;
-            fold = fold.max(number.value() + 1);
-        }
-        mark = head.dictionary.mark();
-        for entry in transaction.open_table(SESSIONS)?.iter()? {
-            let (id, row) = entry?;
-            let row = SessionRow::decode(row.value()).map_err(|_| StoreError::Damaged)?;
-            head.sessions.insert(id.value(), Session::from_row(row));
-        }
-        for entry in transaction.open_table(THREADS)?.iter()? {
-            let (key, block) = entry?;
-            let (id, number) = key.value();
-            fold = fold.max(number + 1);
-            let definitions = Definitions::decode(column::decompress(block.value())?.as_slice());
-            let session = head.sessions.entry(id).or_default();
-            for thread in definitions.map_err(|_| StoreError::Damaged)?.threads {
-                session.restore_thread(thread);
-            }
-        }
-        for entry in transaction.open_table(NUMBERS)?.iter()? {
-            let (key, block) = entry?;
-            let (id, number) = key.value();
-            fold = fold.max(number + 1);
-            // One that has ended refers to nothing any more, and in a closed partition none does.
-            let goes_on = |session: &&mut Session| session.goodbye.is_none() && !is_closed;
-            if let Some(session) = head.sessions.get_mut(&id).filter(goes_on) {
-                session.numbers.append(block.value(), &head.dictionary)?;
-            }
-        }
-        let raw = transaction.open_table(RAW)?;
-        let sums = transaction.open_table(STACKS)?;
-        let folds_of_raw = raw.iter()?.map(|entry| entry.map(|(key, _)| key.value().2));
-        let folds_of_sums = sums.iter()?.map(|entry| entry.map(|(key, _)| key.value().3));
-        for number in folds_of_raw.chain(folds_of_sums) {
-            fold = fold.max(number? + 1);
-        }
-        transaction.open_table(THREAD_STACKS)?;
-        transaction.open_table(TIMES)?;
-        transaction.open_table(DEFINITIONS)?;
-        head.weigh();
-        for entry in transaction.open_table(JOURNAL)?.iter()? {
-            let (number, packed) = entry?;
-            journal = number.value() + 1;
-            replay(&mut head, &column::decompress(packed.value())?)?;
-        }
+    match number(connection, VERSION)? {
+        Some(SCHEMA) => {}
+        Some(version) => return Err(StoreError::Version(version)),
+        None => return Err(StoreError::Damaged),
     }
-    write_coverage(&transaction, &coverage)?;
-    transaction.commit()?;
+    let is_closed = head.dictionary.is_closed();
+    let coverage = read_coverage(connection)?;
+    let mut fold = 0;
+    DICTIONARY.each(connection, |key, block| {
+        fold = fold.max(key[0].cast_unsigned() + 1);
+        Ok(head.dictionary.append(block)?)
+    })?;
+    let mark = head.dictionary.mark();
+    SESSIONS.each(connection, |key, row| {
+        let row = SessionRow::decode(row).map_err(|_| StoreError::Damaged)?;
+        head.sessions.insert(session_of(key[0]), Session::from_row(row));
+        Ok(())
+    })?;
+    THREADS.each(connection, |key, block| {
+        fold = fold.max(key[1].cast_unsigned() + 1);
+        let definitions = Definitions::decode(column::decompress(block)?.as_slice());
+        let session = head.sessions.entry(session_of(key[0])).or_default();
+        for thread in definitions.map_err(|_| StoreError::Damaged)?.threads {
+            session.restore_thread(thread);
+        }
+        Ok(())
+    })?;
+    NUMBERS.each(connection, |key, block| {
+        fold = fold.max(key[1].cast_unsigned() + 1);
+        // One that has ended refers to nothing any more, and in a closed partition none does.
+        let goes_on = |session: &&mut Session| session.goodbye.is_none() && !is_closed;
+        let session = head.sessions.get_mut(&session_of(key[0])).filter(goes_on);
+        if let Some(session) = session {
+            session.numbers.append(block, &head.dictionary)?;
+        }
+        Ok(())
+    })?;
+    for table in [&RAW, &STACKS] {
+        fold = table.last_fold(connection)?.map_or(fold, |last| fold.max(last + 1));
+    }
+    head.weigh();
+    let mut journal = 0;
+    JOURNAL.each(connection, |key, packed| {
+        journal = key[0].cast_unsigned() + 1;
+        replay(&mut head, &column::decompress(packed)?)
+    })?;
     Ok((head, coverage, mark, fold, journal))
 }
 

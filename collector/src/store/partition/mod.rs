@@ -6,50 +6,34 @@
 //! in the journal or in blocks, and never in both.
 
 mod blocks;
+mod database;
 mod load;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use prost::Message as _;
-use redb::{
-    Database, ReadTransaction, ReadableDatabase, ReadableTable as _, TableDefinition, WriteTransaction,
-};
 
 use super::column::{self, BlockReader, BlockWriter};
 use super::dictionary::Mark;
 use super::error::StoreError;
 use super::head::{Head, Sums};
 use super::rollup::Level;
-use blocks::{SumTables, raw_block, threads_block};
-use load::{load, open_database, write_coverage};
+use blocks::{put_sums, raw_block, threads_block};
+use database::Database;
+use load::{create, load, write_coverage};
+use tables::{DEFINITIONS, DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key, session_of};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
+pub(super) use database::{Reading, UNFINISHED, is_left_over, remove};
+pub(super) use tables::{STACKS, THREAD_STACKS, TIMES};
 
-/// Version of tables and columns; a store of another one is refused.
-pub(super) const SCHEMA: u64 = 1;
-
-/// Pages redb keeps in memory, for each open partition. Blocks are read once a query, so more helps little.
-const CACHE_BYTES: usize = 8 << 20;
-
-/// Start in seconds since the epoch, session, number of the fold.
-pub(super) type BlockKey = (u64, u64, u64);
-/// Level, then as [`BlockKey`].
-pub(super) type SumKey = (u8, u64, u64, u64);
-
-const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
-const SESSIONS: TableDefinition<u64, &[u8]> = TableDefinition::new("sessions");
-const JOURNAL: TableDefinition<u64, &[u8]> = TableDefinition::new("journal");
-const DICTIONARY: TableDefinition<u64, &[u8]> = TableDefinition::new("dictionary");
-const THREADS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("threads");
-const NUMBERS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("numbers");
-const DEFINITIONS: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("definitions");
-pub(super) const RAW: TableDefinition<BlockKey, &[u8]> = TableDefinition::new("raw");
-pub(super) const STACKS: TableDefinition<SumKey, &[u8]> = TableDefinition::new("stacks");
-pub(super) const THREAD_STACKS: TableDefinition<SumKey, &[u8]> = TableDefinition::new("thread_stacks");
-pub(super) const TIMES: TableDefinition<SumKey, &[u8]> = TableDefinition::new("times");
+/// Version of tables and columns; a store of another one is refused. The first one was of another database.
+pub(super) const SCHEMA: u64 = 2;
 
 /// What a partition holds, by time and resolution. Seconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,9 +52,10 @@ pub(super) struct Coverage {
 /// A partition.
 #[derive(Debug)]
 pub(super) struct Partition {
-    path: PathBuf,
-    /// `None` while it is opened anew after a failure.
-    database: RwLock<Option<Database>>,
+    /// `None` for a recording.
+    database: Option<Database>,
+    /// Whether the file is longer than what is left in it.
+    is_loose: AtomicBool,
     pub(super) head: RwLock<Head>,
     pub(super) coverage: RwLock<Coverage>,
     persisted: Mutex<Mark>,
@@ -85,13 +70,19 @@ pub(super) struct Journaled<'a> {
 }
 
 impl Partition {
-    /// Opens the partition at `path`, a new one if there is none, and takes in what its journal holds.
-    pub(super) fn open(path: &Path, now_s: u64) -> Result<Partition, StoreError> {
-        let database = open_database(path)?;
-        let (head, coverage, persisted, folds, journal) = load(Head::default(), &database, now_s)?;
+    /// Opens the partition at `path`, a new one if there is none, and takes in what its journal holds. If it `is_read`
+    /// only, nothing of it is changed.
+    pub(super) fn open(path: &Path, now_s: u64, is_read: bool) -> Result<Partition, StoreError> {
+        let database = Database::open(path, &create(now_s))?;
+        let reading = database.begin_read()?;
+        let (head, coverage, persisted, folds, journal) = load(Head::default(), reading.connection()?)?;
+        drop(reading);
+        if !is_read {
+            database.take_over();
+        }
         Ok(Partition {
-            path: path.to_owned(),
-            database: RwLock::new(Some(database)),
+            database: Some(database),
+            is_loose: AtomicBool::new(false),
             head: RwLock::new(head),
             coverage: RwLock::new(coverage),
             persisted: Mutex::new(persisted),
@@ -108,8 +99,8 @@ impl Partition {
             ..Coverage::default()
         };
         let partition = Partition {
-            path: PathBuf::new(),
-            database: RwLock::new(None),
+            database: None,
+            is_loose: AtomicBool::new(false),
             head: RwLock::new(head),
             coverage: RwLock::new(coverage),
             persisted: Mutex::new(Mark::default()),
@@ -120,54 +111,54 @@ impl Partition {
         partition
     }
 
+    fn database(&self) -> Result<&Database, StoreError> {
+        self.database.as_ref().ok_or(StoreError::Closed)
+    }
+
+    /// The file; empty for a recording.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.database.as_ref().map_or(Path::new(""), Database::path)
     }
 
     /// Gives the file another name in its folder, durably.
     pub(super) fn rename(&mut self, path: &Path) -> Result<(), StoreError> {
-        std::fs::rename(&self.path, path)?;
-        self.path = path.to_owned();
-        if let Some(directory) = path.parent() {
-            std::fs::File::open(directory)?.sync_all()?;
-        }
-        Ok(())
+        self.database.as_mut().ok_or(StoreError::Closed)?.rename(path)
+    }
+
+    /// Removes the file; queries under way end undisturbed.
+    pub(super) fn remove(&self) -> Result<(), StoreError> {
+        self.database()?.remove()
+    }
+
+    /// Bytes on the disk, those of what is not copied to the file yet included.
+    pub(super) fn bytes(&self) -> u64 {
+        self.database.as_ref().map_or(0, Database::bytes)
     }
 
     /// Bytes of the file.
-    pub(super) fn bytes(&self) -> u64 {
-        std::fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
+    pub(super) fn length(&self) -> u64 {
+        self.database.as_ref().map_or(0, Database::length)
     }
 
     /// A consistent view of the database, `None` for a recording.
-    pub(super) fn begin_read(&self) -> Result<Option<ReadTransaction>, StoreError> {
-        let database = self.database.read();
-        Ok(database.as_ref().map(Database::begin_read).transpose()?)
+    pub(super) fn begin_read(&self) -> Result<Option<Reading<'_>>, StoreError> {
+        self.database.as_ref().map(Database::begin_read).transpose()
     }
 
-    /// After a failed write, redb refuses everything until its file is opened anew.
-    pub(super) fn reopen(&self) -> Result<(), StoreError> {
-        let mut database = self.database.write();
-        drop(database.take());
-        *database = Some(open_database(&self.path)?);
-        Ok(())
+    /// Keeps short what is not copied to the file yet; for the partition that is written to.
+    pub(super) fn shorten_log(&self) -> Result<(), StoreError> {
+        self.database()?.shorten_log()
     }
 
-    fn write(
-        &self,
-        change: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let database = self.database.read();
-        let database = database.as_ref().ok_or(StoreError::Io(std::io::ErrorKind::BrokenPipe))?;
-        let transaction = database.begin_write()?;
-        match change(&transaction) {
-            Ok(()) => Ok(transaction.commit()?),
-            Err(error) => {
-                // The failure is what counts; a transaction that cannot be aborted is undone at the next opening.
-                let _ = transaction.abort();
-                Err(error)
-            }
+    /// Makes one file of a closed partition, of the length of what it holds. While queries go on, nothing is done.
+    pub(super) fn settle(&self) -> Result<(), StoreError> {
+        let database = self.database()?;
+        database.settle()?;
+        // Relaxed: only the writer asks.
+        if self.is_loose.load(Ordering::Relaxed) && database.compact()?.is_some() {
+            self.is_loose.store(false, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// Makes messages durable: when this returns, they survive the loss of power.
@@ -181,10 +172,8 @@ impl Partition {
         }
         let packed = column::compress(&bytes)?;
         let mut number = self.journal.lock();
-        self.write(|transaction| {
-            transaction.open_table(JOURNAL)?.insert(*number, packed.as_slice())?;
-            Ok(())
-        })?;
+        let key = [number.cast_signed()];
+        self.database()?.write(|connection| JOURNAL.put(connection, &key, &packed))?;
         *number += 1;
         Ok(())
     }
@@ -225,40 +214,36 @@ impl Partition {
             }
         }
         let late: BTreeMap<_, _> = late.into_iter().map(|(key, sums)| (key, sums.settled())).collect();
-        self.write(|transaction| {
+        let number = fold.cast_signed();
+        self.database()?.write(|connection| {
             if let Some(definitions) = &definitions {
-                transaction.open_table(DICTIONARY)?.insert(*fold, definitions.as_slice())?;
+                DICTIONARY.put(connection, &[number], definitions)?;
             }
-            let mut raw = transaction.open_table(RAW)?;
-            let mut tables = SumTables::open(transaction)?;
             for (start_s, session, block, sums) in &blocks {
-                raw.insert((*start_s, *session, *fold), block.as_slice())?;
-                tables.insert((Level::Minute as u8, *start_s, *session, *fold), sums)?;
+                RAW.put(connection, &[start_s.cast_signed(), session_key(*session), number], block)?;
+                put_sums(connection, (Level::Minute as u8, *start_s, *session, *fold), sums)?;
             }
             for (&(level, start_s, session), sums) in &late {
-                tables.insert((level, start_s, session, *fold), sums)?;
+                put_sums(connection, (level, start_s, session, *fold), sums)?;
             }
-            let mut rows = transaction.open_table(SESSIONS)?;
-            let mut threads = transaction.open_table(THREADS)?;
-            let mut defined = transaction.open_table(DEFINITIONS)?;
-            let mut numbers = transaction.open_table(NUMBERS)?;
             for (&id, session) in sessions.iter().filter(|(_, session)| session.is_changed) {
-                rows.insert(id, session.to_row().encode_to_vec().as_slice())?;
+                let id = session_key(id);
+                SESSIONS.put(connection, &[id], &session.to_row().encode_to_vec())?;
                 if !session.fresh_threads.is_empty() {
-                    threads.insert((id, *fold), threads_block(&session.fresh_threads)?.as_slice())?;
+                    THREADS.put(connection, &[id, number], &threads_block(&session.fresh_threads)?)?;
                 }
                 if let Some(block) = session.numbers.encode_fresh()? {
-                    numbers.insert((id, *fold), block.as_slice())?;
+                    NUMBERS.put(connection, &[id, number], &block)?;
                 }
                 if !session.fresh_definitions.is_empty() {
                     let mut block = BlockWriter::default();
                     block.number(session.fresh_definitions.len() as u64);
                     block.ascending(session.fresh_definitions.iter().map(|&stack| stack.into()));
-                    defined.insert((id, *fold), block.finish()?.as_slice())?;
+                    DEFINITIONS.put(connection, &[id, number], &block.finish()?)?;
                 }
             }
-            transaction.open_table(JOURNAL)?.retain(|_, _| false)?;
-            write_coverage(transaction, &coverage)
+            JOURNAL.clear(connection)?;
+            write_coverage(connection, &coverage)
         })?;
         for session in head.sessions.values_mut().filter(|session| session.is_changed) {
             session.is_changed = false;
@@ -303,17 +288,16 @@ impl Partition {
             let mut coverage = *self.coverage.read();
             coverage.rolled_s[level as usize] = end_s;
             let mut fold = self.folds.lock();
-            self.write(|transaction| {
-                let mut tables = SumTables::open(transaction)?;
+            self.database()?.write(|connection| {
                 for (session, sums) in &by_session {
-                    tables.insert((level as u8, bucket_s, *session, *fold), sums)?;
+                    put_sums(connection, (level as u8, bucket_s, *session, *fold), sums)?;
                 }
                 // Groups of threads made for these sums; the next fold writes them again, which changes nothing.
-                let mut threads = transaction.open_table(THREADS)?;
                 for (session, groups) in &groups {
-                    threads.insert((*session, *fold), threads_block(groups)?.as_slice())?;
+                    let key = [session_key(*session), fold.cast_signed()];
+                    THREADS.put(connection, &key, &threads_block(groups)?)?;
                 }
-                write_coverage(transaction, &coverage)
+                write_coverage(connection, &coverage)
             })?;
             *fold += 1;
             *self.coverage.write() = coverage;
@@ -325,70 +309,81 @@ impl Partition {
 
     /// Start of the first bucket in `range` that has something to sum up.
     fn next_filled(&self, level: Level, range: Range<u64>) -> Result<Option<u64>, StoreError> {
-        let Some(transaction) = self.begin_read()? else { return Ok(None) };
+        let Some(reading) = self.begin_read()? else { return Ok(None) };
         let source = level.below() as u8;
-        let table = transaction.open_table(THREAD_STACKS)?;
-        let mut keys = table.range((source, range.start, 0, 0)..(source, range.end, 0, 0))?;
-        let first = keys.next().transpose()?;
-        Ok(first.map(|(key, _)| level.start_of(key.value().1).max(range.start)))
+        let first = THREAD_STACKS.first_start(reading.connection()?, source, range.clone())?;
+        Ok(first.map(|start_s| level.start_of(start_s).max(range.start)))
     }
 
     /// Sums of a bucket by session, merged from the level below.
     fn sums_of(&self, level: Level, range: Range<u64>) -> Result<Vec<(u64, Sums)>, StoreError> {
-        let Some(transaction) = self.begin_read()? else { return Ok(Vec::new()) };
+        let Some(reading) = self.begin_read()? else { return Ok(Vec::new()) };
+        let connection = reading.connection()?;
         let source = level.below();
-        let keys = (source as u8, range.start, 0, 0)..(source as u8, range.end, 0, 0);
         let mut merged: BTreeMap<u64, Sums> = Default::default();
-        let threads = transaction.open_table(THREAD_STACKS)?;
-        let times = transaction.open_table(TIMES)?;
-        for entry in threads.range(keys)? {
-            let (key, block) = entry?;
-            let key = key.value();
-            let (_, start_s, session, _) = key;
-            let mut thread_stacks = Vec::new();
-            read_thread_stacks(
-                block.value(),
-                |_| true,
-                |thread, stack, cell| {
-                    thread_stacks.push((thread, stack, cell));
-                },
-            )?;
-            let sums = Sums {
-                stacks: Vec::new(),
-                thread_stacks,
-                times: match times.get(key)? {
-                    Some(block) => read_times(block.value())?,
+        let everyone = |_| true;
+        THREAD_STACKS.range(
+            connection,
+            Some(source as u8),
+            range,
+            everyone,
+            |[start_s, session, fold], block| {
+                let mut thread_stacks = Vec::new();
+                read_thread_stacks(
+                    block,
+                    |_| true,
+                    |thread, stack, cell| {
+                        thread_stacks.push((thread, stack, cell));
+                    },
+                )?;
+                let key = [
+                    i64::from(source as u8),
+                    start_s.cast_signed(),
+                    session_key(session),
+                    fold.cast_signed(),
+                ];
+                let times = match TIMES.get(connection, &key)? {
+                    Some(block) => read_times(&block)?,
                     None => Vec::new(),
-                },
-            };
-            let mut head = self.head.write();
-            if let Some(state) = head.sessions.get_mut(&session) {
-                let sums = level.coarsen(state, start_s, source, &sums);
-                merged.entry(session).or_default().extend(sums);
-            }
-        }
+                };
+                let sums = Sums { stacks: Vec::new(), thread_stacks, times };
+                let mut head = self.head.write();
+                if let Some(state) = head.sessions.get_mut(&session) {
+                    let sums = level.coarsen(state, start_s, source, &sums);
+                    merged.entry(session).or_default().extend(sums);
+                }
+                Ok(())
+            },
+        )?;
         Ok(merged.into_iter().map(|(session, sums)| (session, sums.settled())).collect())
     }
 
-    /// Removes the `levels` finest levels and gives their space back; queries of this partition wait.
-    pub(super) fn remove_levels(&self, levels: u64) -> Result<(), StoreError> {
+    /// Removes the `levels` finest levels of a settled partition and gives their space back; queries of this partition
+    /// wait. `false` if there are too many of them, and nothing was done.
+    pub(super) fn remove_levels(&self, levels: u64) -> Result<bool, StoreError> {
+        let database = self.database()?;
         let mut coverage = *self.coverage.read();
         coverage.removed = levels;
-        self.write(|transaction| {
-            transaction.open_table(RAW)?.retain(|_, _| false)?;
-            for level in [Level::Minute, Level::Hour].into_iter().take(levels.saturating_sub(1) as usize) {
-                let keys = (level as u8, 0, 0, 0)..(level as u8 + 1, 0, 0, 0);
-                transaction.open_table(STACKS)?.retain_in(keys.clone(), |_, _| false)?;
-                transaction.open_table(THREAD_STACKS)?.retain_in(keys.clone(), |_, _| false)?;
-                transaction.open_table(TIMES)?.retain_in(keys, |_, _| false)?;
-            }
-            write_coverage(transaction, &coverage)
+        let removed = database.alone(|connection| {
+            database::transact(connection, |connection| {
+                RAW.clear(connection)?;
+                for level in [Level::Minute, Level::Hour].into_iter().take(levels.saturating_sub(1) as usize)
+                {
+                    for table in [&STACKS, &THREAD_STACKS, &TIMES] {
+                        table.clear_level(connection, level as u8)?;
+                    }
+                }
+                write_coverage(connection, &coverage)
+            })?;
+            // Before anybody reads again.
+            *self.coverage.write() = coverage;
+            Ok(())
         })?;
-        *self.coverage.write() = coverage;
-        if let Some(database) = self.database.write().as_mut() {
-            database.compact()?;
+        if removed.is_none() {
+            return Ok(false);
         }
-        Ok(())
+        self.is_loose.store(true, Ordering::Relaxed);
+        self.settle().map(|()| true)
     }
 
     /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one, and nothing is
@@ -405,26 +400,23 @@ impl Partition {
 
     /// Memory of a closed partition, read from its database.
     pub(super) fn read_head(&self) -> Result<Head, StoreError> {
-        let database = self.database.read();
-        let database = database.as_ref().ok_or(StoreError::Io(std::io::ErrorKind::BrokenPipe))?;
-        let (head, ..) = load(Head::for_reading(), database, 0)?;
+        let reading = self.database()?.begin_read()?;
+        let (head, ..) = load(Head::for_reading(), reading.connection()?)?;
         Ok(head)
     }
 
     /// The stacks that sessions have defined by id.
     pub(super) fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {
         let mut definitions: BTreeMap<u64, Vec<u32>> = Default::default();
-        let Some(transaction) = self.begin_read()? else { return Ok(definitions) };
-        for entry in transaction.open_table(DEFINITIONS)?.iter()? {
-            let (key, block) = entry?;
-            let mut block = BlockReader::new(block.value())?;
+        let Some(reading) = self.begin_read()? else { return Ok(definitions) };
+        DEFINITIONS.each(reading.connection()?, |key, block| {
+            let mut block = BlockReader::new(block)?;
             let rows = block.rows()?;
             let stacks = block.ascending(rows)?;
-            definitions
-                .entry(key.value().0)
-                .or_default()
-                .extend(stacks.into_iter().map(|stack| stack as u32));
-        }
+            let known = definitions.entry(session_of(key[0])).or_default();
+            known.extend(stacks.into_iter().map(|stack| stack as u32));
+            Ok(())
+        })?;
         for stacks in definitions.values_mut() {
             stacks.sort_unstable();
             stacks.dedup();

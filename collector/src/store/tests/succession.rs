@@ -65,6 +65,25 @@ fn a_partition_that_cannot_be_finished_is_not_gone_on_with() {
 }
 
 #[test]
+fn a_full_disk_does_not_keep_what_is_too_old() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let limit = Arc::new(AtomicU64::new(u64::MAX));
+    quota::set(directory.path(), Arc::clone(&limit));
+    let (store, mut agent, stack) = day_old(directory.path(), 0);
+    let next_s = DAY_NS / NS + 86_400;
+    upkeep::run(&store.shared, next_s).expect("upkeep");
+    let samples = agent.samples(stack, 86_400, 10);
+    append(&store, &agent, &[samples]).expect("stored");
+    store.flush().expect("fold");
+    let oldest = store.shared.partitions.read()[0].path().to_owned();
+    limit.store(0, Ordering::Relaxed);
+    let late_s = next_s + Retention::default().age.as_secs();
+    assert_eq!(upkeep::run(&store.shared, late_s), Err(StoreError::Full));
+    assert!(!oldest.exists() && store.status().partitions == 1, "{:?}", store.status());
+    expect(&store, 0..90_000, &[("leaf", 10)]);
+}
+
+#[test]
 fn a_closed_partition_takes_half_the_memory_and_answers_as_before() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, _, _) = day_old(directory.path(), 1000);

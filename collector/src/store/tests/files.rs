@@ -1,0 +1,218 @@
+//! Files of a store: what is one file, what is refused, what is left alone, and who waits for whom.
+
+use rusqlite::Connection;
+
+use super::*;
+
+/// Names and contents of all files but the one that is locked.
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).expect("a folder").map(|entry| entry.expect("a file").path());
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let files = entries.map(|path| (name(&path), fs::read(&path).expect("a file")));
+    files.filter(|(name, _)| name != LOCK).collect()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    files(directory).into_keys().collect()
+}
+
+/// A store with ten samples of an agent that goes on, and its stack.
+fn ten_samples(directory: &Path) -> (Store, Agent, u64) {
+    let store = Store::open(directory, Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    let samples = agent.samples(stack, 0, 10);
+    append(&store, &agent, &[hello, definitions, samples]).expect("stored");
+    (store, agent, stack)
+}
+
+fn of_current(store: &Store) -> Arc<Partition> {
+    store.shared.current().expect("open")
+}
+
+/// Minutes in the file at the moment `reading` began.
+fn minutes(reading: &partition::Reading<'_>) -> usize {
+    let mut minutes = 0;
+    let everything = 0..u64::MAX;
+    let count = |_, _, _: &[u8]| {
+        minutes += 1;
+        Ok(())
+    };
+    reading.sums(&partition::STACKS, Level::Minute, everything, |_| true, count).expect("readable");
+    minutes
+}
+
+#[test]
+fn a_store_of_the_first_version_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    for name in ["001795219200-000.redb", "001795305600-000.new"] {
+        fs::write(directory.path().join(name), b"redb").expect("a file");
+    }
+    let before = files(directory.path());
+    let refused = Store::open(directory.path(), Retention::default()).err();
+    assert_eq!(refused, Some(StoreError::Version(1)));
+    assert_eq!(Store::open_for_reading(directory.path()).err(), refused);
+    assert_eq!(files(directory.path()), before);
+    assert!(!directory.path().join(LOCK).exists());
+    assert_eq!(refused.expect("refused").to_string(), "the store has schema version 1, this program reads 2");
+}
+
+#[test]
+fn what_is_no_partition_is_refused_and_left_as_it_is() {
+    let other = |path: &Path| {
+        let other = Connection::open(path).expect("a database");
+        other.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES(1)").expect("a table");
+    };
+    let newer = |path: &Path| {
+        let newer = Connection::open(path).expect("a database");
+        let tables = "CREATE TABLE meta(name, value); INSERT INTO meta VALUES('schema', 3)";
+        newer.execute_batch(tables).expect("a table");
+    };
+    let text = |path: &Path| fs::write(path, "no database. ".repeat(5000)).expect("a file");
+    type Make<'m> = &'m dyn Fn(&Path);
+    let cases: [(Make<'_>, StoreError); 3] =
+        [(&text, StoreError::Damaged), (&other, StoreError::Damaged), (&newer, StoreError::Version(3))];
+    for (make, expected) in cases {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        make(&directory.path().join("001795219200-000.sqlite"));
+        let before = files(directory.path());
+        let refused = Store::open(directory.path(), Retention::default()).err();
+        assert_eq!(refused, Some(expected));
+        assert_eq!(Store::open_for_reading(directory.path()).err(), refused);
+        assert!(files(directory.path()) == before, "{expected}");
+    }
+}
+
+#[test]
+fn a_damaged_page_is_an_error_of_those_who_read_it() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (store, ..) = ten_samples(directory.path());
+    let path = of_current(&store).path().to_owned();
+    store.close().expect("fold");
+    let mut bytes = fs::read(&path).expect("a file");
+    // All but the page that says which tables there are.
+    bytes[16 << 10..].fill(0x5a);
+    fs::write(&path, bytes).expect("a file");
+    assert_eq!(Store::open(directory.path(), Retention::default()).err(), Some(StoreError::Damaged));
+    assert_eq!(StoreError::Damaged.to_string(), "the store is damaged");
+}
+
+#[test]
+fn reading_changes_nothing_not_even_the_log_of_a_collector_that_was_killed() {
+    let (directory, killed) =
+        (tempfile::tempdir().expect("directory"), tempfile::tempdir().expect("directory"));
+    let (store, ..) = ten_samples(directory.path());
+    let before = files(directory.path());
+    assert!(before.keys().any(|name| name.ends_with(".sqlite-wal")), "{:?}", before.keys());
+    for (name, bytes) in &before {
+        fs::write(killed.path().join(name), bytes).expect("a file");
+    }
+    drop(store);
+    let store = Store::open_for_reading(killed.path()).expect("a store");
+    assert_eq!(Store::open_for_reading(killed.path()).err(), Some(StoreError::InUse));
+    expect(&store, 0..60, &[("leaf", 10)]);
+    drop(store);
+    assert!(files(killed.path()) == before, "{:?}", names(killed.path()));
+    let store = Store::open(killed.path(), Retention::default()).expect("a store");
+    expect(&store, 0..60, &[("leaf", 10)]);
+    store.close().expect("fold");
+    assert!(names(killed.path()).iter().all(|name| name.ends_with(".sqlite")), "{:?}", names(killed.path()));
+    let before = files(killed.path());
+    let store = Store::open_for_reading(killed.path()).expect("a store");
+    expect(&store, 0..60, &[("leaf", 10)]);
+    drop(store);
+    assert!(files(killed.path()) == before, "{:?}", names(killed.path()));
+}
+
+#[test]
+fn what_is_left_of_others_is_removed_and_nothing_else() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    ten_samples(directory.path()).0.close().expect("fold");
+    let own = names(directory.path());
+    let left = ["1.sqlite-wal", "1.sqlite-journal", "2.new", "2.new-wal", "2.new-journal", "3.trial.new"];
+    for name in left.into_iter().chain(["notes-wal", "notes.txt"]) {
+        fs::write(directory.path().join(name), b"left").expect("a file");
+    }
+    Store::open(directory.path(), Retention::default()).expect("a store").close().expect("fold");
+    let mut expected = own;
+    expected.extend(["notes-wal".into(), "notes.txt".into()]);
+    assert_eq!(names(directory.path()), expected);
+}
+
+#[test]
+fn whoever_reads_keeps_nobody_from_writing() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (store, mut agent, stack) = ten_samples(directory.path());
+    let noise = agent.noise(stack, 1, 20_000);
+    append(&store, &agent, &[noise]).expect("stored");
+    store.flush().expect("fold");
+    let old = of_current(&store);
+    let reading = old.begin_read().expect("readable").expect("a file");
+    assert_eq!(minutes(&reading), 1);
+    for minute in 1..20 {
+        let samples = agent.samples(stack, minute * 60, 10);
+        append(&store, &agent, &[samples]).expect("stored");
+        store.flush().expect("fold");
+    }
+    assert_eq!(minutes(&reading), 1, "the moment it began at");
+    let later = old.begin_read().expect("readable").expect("a file");
+    assert_eq!(minutes(&later), 20);
+    // Nor from going on in the next partition; the closed one is made one file as soon as nobody reads.
+    let next_s = DAY_NS / NS + 86_400;
+    old.coverage.write().created_s = DAY_NS / NS;
+    upkeep::run(&store.shared, next_s).expect("upkeep");
+    assert_eq!(store.status().partitions, 2);
+    let samples = agent.samples(stack, 86_400, 10);
+    append(&store, &agent, &[samples]).expect("stored");
+    assert_eq!((minutes(&reading), minutes(&later)), (1, 20));
+    let log = format!("{}-wal", old.path().display());
+    assert!(Path::new(&log).exists());
+    drop(reading);
+    upkeep::run(&store.shared, next_s).expect("upkeep");
+    assert!(Path::new(&log).exists(), "one more reads");
+    drop(later);
+    upkeep::run(&store.shared, next_s).expect("upkeep");
+    assert!(!Path::new(&log).exists());
+    expect(&store, 0..90_000, &[("leaf", 20_210)]);
+    // Nor from lowering the resolution later, nor from removing the file.
+    let reading = old.begin_read().expect("readable").expect("a file");
+    let lowered_s = next_s + Retention::default().minutes.as_secs();
+    upkeep::run(&store.shared, lowered_s).expect("upkeep");
+    assert_eq!((minutes(&reading), old.coverage.read().removed), (20, 0));
+    drop(reading);
+    let length = old.bytes();
+    upkeep::run(&store.shared, lowered_s).expect("upkeep");
+    assert_eq!(old.coverage.read().removed, 2);
+    assert!(old.bytes() < length, "{} of {length} bytes", old.bytes());
+    expect(&store, 0..86_400, &[("leaf", 20_200)]);
+    let reading = old.begin_read().expect("readable").expect("a file");
+    upkeep::run(&store.shared, next_s + Retention::default().age.as_secs()).expect("upkeep");
+    assert!(!old.path().exists());
+    assert_eq!(reading.coverage().expect("readable").removed, 2);
+    drop(reading);
+    store.close().expect("fold");
+    let left = names(directory.path());
+    assert!(left.len() == 1 && left[0].ends_with(".sqlite"), "{left:?}");
+}
+
+#[test]
+fn sessions_of_any_number_keep_their_order() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let ids = [1, (1 << 63) - 1, 1 << 63, u64::MAX];
+    a_minute_each(&store, &[(ids[3], DAY_NS), (ids[1], DAY_NS), (ids[2], DAY_NS), (ids[0], DAY_NS)]);
+    store.close().expect("fold");
+    let store = Store::open(directory.path(), Retention::default()).expect("a store");
+    let scope = Scope { range_ns: 0..u64::MAX, sessions: &|_| true };
+    let views = store.views();
+    let (mut by_sample, mut by_sum) = (Vec::new(), Vec::new());
+    views[0].samples(&scope, |sample| by_sample.push(sample.session)).expect("readable");
+    views[0].stacks(&scope, |session, _, _| by_sum.push(session)).expect("readable");
+    by_sample.dedup();
+    assert_eq!((by_sample, by_sum), (ids.to_vec(), ids.to_vec()));
+    let one = Scope { range_ns: 0..u64::MAX, sessions: &|session| session == 1 << 63 };
+    let mut found = Vec::new();
+    views[0].samples(&one, |sample| found.push(sample.session)).expect("readable");
+    assert_eq!(found, [1 << 63; 60]);
+    views[0].names(|_, sessions| assert_eq!(sessions.keys().copied().collect::<Vec<_>>(), ids));
+}
