@@ -33,7 +33,7 @@ pub(crate) use jumped::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use operands::{copied, operands};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use room::room;
+pub(crate) use room::{ROOM_REACH, room};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
 #[cfg(target_arch = "x86_64")]

@@ -1,59 +1,72 @@
-//! x86-64: room that a stub without a frame has just made on the stack.
+//! x86-64: room that a stub without a frame has made on the stack.
 //!
 //! The search of the hashed table of secondary supers saves registers that are no temporaries below those the stub has
 //! pushed:
 //!
 //! ```text
 //! push rdi   push rsi   push rcx   push rax   mov rsi, [rsp + 0x30]   mov rax, [rsp + 0x28]
-//! sub rsp, 0x20   mov [rsp], rdx   mov [rsp + 8], r8   mov [rsp + 0x10], r9 ...   add rsp, 0x20 ...
+//! sub rsp, 0x20   mov [rsp], rdx   mov [rsp + 8], r8   mov [rsp + 0x10], r9
+//! ...             mov r9, [rsp + 0x10]   mov r8, [rsp + 8]   mov rdx, [rsp]   lea rsp, [rsp + 0x20]
 //! ```
 //!
-//! Until all of them are stored, the room holds what an earlier call has left there: that call's return address too, which
-//! leads into the same stub.
-//! Source: `MacroAssembler::check_klass_subtype_slow_path_table`, `cpu/x86/macroAssembler_x86.cpp`, and
-//! `Runtime1::generate_code_for` (`slow_subtype_check`), `cpu/x86/c1_Runtime1_x86.cpp`, JDK 25.
+//! The room is a multiple of 16 bytes, so a word of it may stay what an earlier call has left there: that call's return
+//! address, which leads into the same stub.
+//! Source: the code of `slow_subtype_check` as Temurin 25.0.2 prints it (`-XX:+PrintStubCode`), the same on 26 to 28; none on
+//! 11 to 21.
 
-/// Bytes of code behind the subtraction that are looked at: seven stores.
-const REACH: usize = 36;
-/// `sub rsp, imm8`, and `add rsp, imm8`.
+/// Bytes before the pc that are looked at: the stub has 248 bytes, and the room is there for 187 of them.
+pub(crate) const ROOM_REACH: u64 = 256;
+/// `sub rsp, imm8`.
 const SUB: [u8; 3] = [0x48, 0x83, 0xec];
+/// `add rsp, imm8`, and `lea rsp, [rsp + imm8]`, with which it is given back.
 const ADD: [u8; 3] = [0x48, 0x83, 0xc4];
+const LEA: [u8; 4] = [0x48, 0x8d, 0x64, 0x24];
 
-/// Words from sp on that are room made by the code at the end of `before`; 0 for none.
+/// Words from sp on that are room made by the code at the end of `before`, and not given back; 0 for none.
 pub(crate) fn room(before: &[u8]) -> u64 {
-    let near = before.get(before.len().saturating_sub(REACH)..).unwrap_or_default();
-    let Some(at) = near.windows(SUB.len()).rposition(|window| window == SUB) else { return 0 };
-    match near.get(at.saturating_add(SUB.len())..) {
-        Some([bytes @ 8..=0x78, behind @ ..])
-            if bytes % 8 == 0 && !behind.windows(ADD.len()).any(|window| window == ADD) =>
-        {
-            u64::from(bytes / 8)
-        }
-        _ => 0,
-    }
+    let Some(at) = before.windows(SUB.len()).rposition(|window| window == SUB) else { return 0 };
+    let Some([bytes @ 8..=0x78, behind @ ..]) = before.get(at.saturating_add(SUB.len())..) else { return 0 };
+    // With the byte that says how much.
+    let is_given_back = behind.windows(ADD.len().saturating_add(1)).any(|window| window.starts_with(&ADD))
+        || behind.windows(LEA.len().saturating_add(1)).any(|window| window.starts_with(&LEA));
+    if bytes % 8 == 0 && !is_given_back { u64::from(bytes / 8) } else { 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// From Temurin 25.0.2, `slow_subtype_check` from its first push on.
-    const CHECK: [u8; 32] = [
+    /// From Temurin 25.0.2: all of `slow_subtype_check`.
+    const CHECK: [u8; 248] = [
         0x57, 0x56, 0x51, 0x50, 0x48, 0x8b, 0x74, 0x24, 0x30, 0x48, 0x8b, 0x44, 0x24, 0x28, 0x48, 0x83, 0xec,
-        0x20, 0x48, 0x89, 0x14, 0x24, 0x4c, 0x89, 0x44, 0x24, 0x08, 0x4c, 0x89, 0x4c, 0x24, 0x10,
+        0x20, 0x48, 0x89, 0x14, 0x24, 0x4c, 0x89, 0x44, 0x24, 8, 0x4c, 0x89, 0x4c, 0x24, 0x10, 0x48, 0x8b,
+        0xbe, 0xa8, 0, 0, 0, 0x48, 0x8b, 0xd7, 0x8a, 0x88, 0xb0, 0, 0, 0, 0x83, 0xf1, 0x3f, 0x48, 0xd3, 0xe2,
+        0x48, 0x85, 0xd2, 0x0f, 0x89, 0x69, 0, 0, 0, 0xf3, 0x48, 0x0f, 0xb8, 0xd2, 0x4c, 0x8b, 0x4e, 0x28,
+        0x49, 0x3b, 4, 0xd1, 0x74, 0x63, 0x8a, 0x88, 0xb0, 0, 0, 0, 0x48, 0xd3, 0xcf, 0x48, 0x0f, 0xba, 0xe7,
+        1, 0x73, 0x4a, 0x45, 0x8b, 1, 0x49, 0x83, 0xc1, 8, 0x41, 0x83, 0xf8, 0x3e, 0x0f, 0x8f, 0x25, 0, 0, 0,
+        0x33, 0xc9, 0x41, 0x3b, 0xd0, 0x0f, 0x4d, 0xd1, 0x49, 0x3b, 4, 0xd1, 0x0f, 0x84, 0x30, 0, 0, 0, 0x48,
+        0x0f, 0xba, 0xe7, 2, 0x0f, 0x83, 0x1c, 0, 0, 0, 0x48, 0xd1, 0xcf, 0x83, 0xc2, 1, 0xeb, 0xdd, 0x33,
+        0xd2, 0x49, 0x3b, 4, 0xd1, 0x0f, 0x84, 0x11, 0, 0, 0, 0x83, 0xc2, 1, 0x41, 0x3b, 0xd0, 0x7c, 0xee,
+        0x49, 0xc7, 0xc0, 1, 0, 0, 0, 0xeb, 3, 0x4d, 0x33, 0xc0, 0x49, 0x83, 0xf8, 0, 0x4c, 0x8b, 0x4c, 0x24,
+        0x10, 0x4c, 0x8b, 0x44, 0x24, 8, 0x48, 0x8b, 0x14, 0x24, 0x48, 0x8d, 0x64, 0x24, 0x20, 0x48, 0xc7,
+        0xc7, 1, 0, 0, 0, 0x0f, 0x85, 0x0e, 0, 0, 0, 0x48, 0xc7, 0x44, 0x24, 0x30, 1, 0, 0, 0, 0x58, 0x59,
+        0x5e, 0x5f, 0xc3, 0x48, 0xc7, 0x44, 0x24, 0x30, 0, 0, 0, 0, 0x58, 0x59, 0x5e, 0x5f, 0xc3, 0x0f, 0x1f,
+        0x40, 0,
     ];
 
     #[test]
-    fn from_the_subtraction_to_the_addition() {
-        for pc in [0, 4, 14] {
-            assert_eq!(room(&CHECK[..pc]), 0, "{pc}");
+    fn from_the_subtraction_until_it_is_undone() {
+        let (made, undone) = (18, 203);
+        for pc in 0..=CHECK.len() {
+            let expected = if (made..undone).contains(&pc) { 4 } else { 0 };
+            assert_eq!(room(&CHECK[..pc]), expected, "{pc}");
         }
-        for pc in [18, 22, 27, 32] {
-            assert_eq!(room(&CHECK[..pc]), 4, "{pc}");
-        }
-        let mut left = CHECK.to_vec();
-        left.extend([0x48, 0x83, 0xc4, 0x20]);
-        assert_eq!(room(&left), 0);
+    }
+
+    #[test]
+    fn other_ways() {
+        assert_eq!(room(&[0x48, 0x83, 0xec, 0x10, 0x90]), 2);
+        assert_eq!(room(&[0x48, 0x83, 0xec, 0x10, 0x48, 0x83, 0xc4, 0x10]), 0);
         assert_eq!(room(&[0x48, 0x83, 0xec, 0x1c, 0x90]), 0, "not whole words");
     }
 }

@@ -5,8 +5,8 @@
 
 use super::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, Unwind, entry_frame, has_raised_sp, is_slot_move,
-    prologue, room,
+    Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, ROOM_REACH, Unwind, entry_frame, has_raised_sp,
+    is_slot_move, prologue, room,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -47,9 +47,8 @@ impl<M: Memory> Walk<'_, M> {
         if let Some(jumped) = self.jumped_into(cursor, blob) {
             return Some(jumped);
         }
-        let proven = self
-            .caller_of_entry_barrier(cursor, blob)
-            .or_else(|| self.caller_of_runtime_stub(cursor, blob, around));
+        let proven =
+            self.caller_of_entry_barrier(cursor, blob).or_else(|| self.caller_of_runtime_stub(cursor, blob));
         if proven.is_some() {
             return proven;
         }
@@ -134,8 +133,8 @@ impl<M: Memory> Walk<'_, M> {
     ///
     /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
-    /// jump. In room that it has only just made lie addresses of its last call.
-    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob, around: Around<'_>) -> Option<Cursor> {
+    /// jump. In room that it has made and not filled lies the return address of an earlier call.
+    fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let routines = blob.kind == BlobKind::StubRoutines;
         if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
             return None;
@@ -148,12 +147,22 @@ impl<M: Memory> Walk<'_, M> {
             if routines {
                 return None;
             }
-            (room(around.before)..=MAX_PUSHED_WORDS).find_map(|words| {
+            let first = self.room_of_stub(cursor.pc, blob).unwrap_or(0);
+            (first..=MAX_PUSHED_WORDS).find_map(|words| {
                 let sp = cursor.sp.checked_add(words * 8)?;
                 self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
             })
         })?;
         Some(Cursor { doing: Doing::CallingVm, ..found })
+    }
+
+    /// Words that lie above sp because the stub has made room for them.
+    fn room_of_stub(&self, pc: u64, blob: &CodeBlob) -> Option<u64> {
+        let mut bytes = [0; ROOM_REACH as usize];
+        let start = blob.code_begin.max(pc.saturating_sub(ROOM_REACH));
+        let code = bytes.get_mut(..usize::try_from(pc.checked_sub(start)?).ok()?)?;
+        self.memory.read(start, code).ok()?;
+        Some(room(code))
     }
 
     /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
