@@ -2,8 +2,8 @@
 //!
 //! Problem: threads, timers and slots belong to the agent, where `unsafe` may live; this crate has none.
 //! Approach: the agent implements [`Host`], and hands out shared references to the lock-free parts.
-//! Invariant: a slot whose thread ended keeps its queue untouched until [`Host::retire`] gives it back, so the
-//! sampler may drain it at leisure.
+//! Invariant: a slot whose thread ended keeps its queue, and its requests keep their snapshots, until [`Host::retire`]
+//! gives the slot back: whoever empties the queue (sampler, its substitute, the ending thread) may do so at leisure.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;

@@ -99,17 +99,19 @@ impl<H: Host> Intake<H> {
     }
 
     fn collect_all(&self, state: &mut State) {
-        // Before the queues are empty: a pause that finds them so waits for what was in them.
-        self.unloading.holds(true);
-        state.collect(&*self.host);
-        self.unloading.holds(!state.waiting.is_empty());
+        self.holding(state, |state| state.collect(&*self.host));
     }
 
     /// Empties the queue of one slot, ready or not.
     pub(crate) fn collect_slot(&self, slot: u32) {
-        let mut state = self.state.lock();
+        self.holding(&mut self.state.lock(), |state| state.collect_slot(&*self.host, slot));
+    }
+
+    /// Takes requests out of queues while pauses know of it.
+    fn holding(&self, state: &mut State, take: impl FnOnce(&mut State)) {
+        // Before the queues are empty: a pause that finds them so waits for what was in them.
         self.unloading.holds(true);
-        state.collect_slot(&*self.host, slot);
+        take(state);
         self.unloading.holds(!state.waiting.is_empty());
     }
 
@@ -231,11 +233,9 @@ impl<H: Host> LastDrain for Intake<H> {
         }
         let Some(mut state) = self.state.try_lock() else { return };
         if state.phase != Phase::Over && state.waiting.len() < MAX_WAITING {
-            self.unloading.holds(true);
             let before = state.waiting.len();
-            state.collect_slot(&*self.host, slot);
+            self.holding(&mut state, |state| state.collect_slot(&*self.host, slot));
             state.drained_at_exit += (state.waiting.len() - before) as u64;
-            self.unloading.holds(!state.waiting.is_empty());
         }
     }
 }

@@ -108,8 +108,7 @@ impl Sampler {
 
     /// Empties queue `slot`, unless others are emptying queues or enough requests wait; they will come to it.
     ///
-    /// For a thread that ends, after its last request: takes a microsecond and a few more for a full queue, and never
-    /// waits.
+    /// For a thread that ends, after its last request; never waits.
     pub fn leave(&self, slot: u32) {
         self.intake.last_drain(slot);
     }

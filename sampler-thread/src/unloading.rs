@@ -242,7 +242,8 @@ impl Unloading {
         self.exchange().asked
     }
 
-    /// Whether requests wait that were taken from their queues. For whoever takes them, the sampler or its substitute.
+    /// Whether requests wait that were taken from their queues. For whoever takes them: the sampler, its
+    /// substitute, or a thread that ends.
     pub fn holds(&self, anything: bool) {
         self.holding.store(anything, Ordering::Release);
     }

@@ -12,29 +12,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use proto::v1::{self, agent_message::Body};
-use queue::{Request, RequestFlags};
-use stackwalk::{Capture, HotSpot, Memory};
+use stackwalk::{HotSpot, Memory};
 
-use crate::account::{Account, add_lost};
-use crate::batch::{Batch, FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::account::Account;
+use crate::batch::Batch;
 use crate::budget::Spent;
 use crate::clock;
-use crate::host::{Host, ThreadFacts, UnboundedStack};
+use crate::host::{Host, UnboundedStack};
 use crate::intake::{Intake, Waiting};
 use crate::intern::Dictionaries;
 use crate::pace::Pace;
 use crate::probe::Probing;
-use crate::resolve::{Resolved, Resolver};
+use crate::resolve::Resolver;
 use crate::self_test::{CompiledWalks, SelfTest};
 use crate::sink::Destinations;
-use crate::snapshot::Snapshot;
 use crate::stats::{Due, StatisticsDue, Stats};
 use crate::ticks::{Reading, TickClock};
 use crate::tuning::Tuner;
 use crate::unloading::Unloading;
-use crate::virtual_threads::{Seen, VirtualThreads};
+use crate::virtual_threads::VirtualThreads;
 
+mod accounts;
 mod report;
+mod stacks;
 mod tune;
 
 use tune::Tick;
@@ -231,7 +231,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let requests = self.stats.requests - before;
         if requests > 0 {
             self.stats.drains_cpu_ns += clock::own_cpu_nanos().saturating_sub(start_cpu_ns);
-            self.stats.drain_ns.record(elapsed_ns(start));
+            self.stats.drain_ns.record(nanos(start.elapsed()));
             self.stats.drain_requests.record(requests);
         }
         self.pace.after_drain(self.intake.take_fullest());
@@ -258,8 +258,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 self.resolve_java();
                 continue;
             };
-            self.open_account(slot);
-            self.take(slot, &request);
+            self.resolve(slot, request);
             let now = Instant::now();
             if self.unloading.is_asked() {
                 self.resolve_java();
@@ -281,167 +280,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
         if now >= self.next_rotation {
             self.host.rotate_timers();
             self.next_rotation = now + DISCOVER_PERIOD;
-        }
-    }
-
-    /// Empties the queues, walks what Java threads left there and puts the rest aside; a pause goes on after this.
-    fn resolve_java(&mut self) {
-        let asked = self.unloading.drain_begins();
-        if self.intake.collect() > 0 {
-            self.intake.work_begins();
-            let mut taken = std::mem::take(&mut self.taken);
-            self.intake.take(&mut taken);
-            let mut collected = Instant::now();
-            for (slot, request) in taken.drain(..) {
-                if !request.flags.contains(RequestFlags::IN_JAVA_THREAD) {
-                    self.later.push_back((slot, request));
-                    continue;
-                }
-                self.open_account(slot);
-                self.take(slot, &request);
-                let now = Instant::now();
-                if now - collected >= COLLECT_PERIOD {
-                    self.keep_up(now);
-                    collected = now;
-                }
-            }
-            self.taken = taken;
-        }
-        self.unloading.drained(asked);
-    }
-
-    fn take(&mut self, slot: u32, request: &Request) {
-        let start = Instant::now();
-        self.stats.requests += 1;
-        let (resolved, virtual_thread) = self.walk(slot, request);
-        let time_ns = self.clock.nanos(request.ticks);
-        self.stats.walk_ns.record(elapsed_ns(start));
-        self.stats.count_stop(resolved.stop);
-        self.stats.count_unloaded(resolved.unloaded);
-        if resolved.is_late {
-            self.pace.hurry(start);
-        }
-        if let Some(inlined) = resolved.compiled {
-            self.compiled_walks.count(resolved.stop, inlined);
-        }
-        let cpu_ns = request.cpu_ns(self.host.period_ns(request.flags.period()));
-        let Some(account) = self.accounts.get_mut(slot as usize).and_then(Option::as_mut) else {
-            self.stats.count_failed(NO_THREAD);
-            return;
-        };
-        self.stats.samples += 1;
-        match resolved.complete {
-            true => self.stats.resolved += 1,
-            false => self.stats.count_failed(resolved.stop),
-        }
-        account.add_sample(cpu_ns);
-        let mut flags = 0;
-        if request.flags.contains(RequestFlags::TRUNCATED) {
-            flags |= FLAG_TRUNCATED;
-        }
-        if !resolved.complete {
-            flags |= FLAG_INCOMPLETE;
-        }
-        let thread = virtual_thread.unwrap_or(account.facts.id);
-        self.batch.push(Sample { time_ns, thread, stack: resolved.stack, cpu_ns, flags, count: 1 });
-        if self.batch.len() >= BATCH_SAMPLES || self.dictionaries.pending_len() >= PENDING_ENTRIES {
-            self.flush();
-        }
-    }
-
-    /// The stack of a sample, and the number of its virtual thread if it has one.
-    fn walk(&mut self, slot: u32, request: &Request) -> (Resolved, Option<u32>) {
-        let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
-        let view = self.host.pool().view(request.snapshot, request.snapshot_len as usize);
-        let snapshot = view.as_ref().map(|view| view.bytes()).and_then(Snapshot::read);
-        let snapshot = snapshot.unwrap_or_else(|| Snapshot::of_request(request));
-        if snapshot.head.previous_cycles != 0 {
-            self.stats.handler_cycles.record(snapshot.head.previous_cycles);
-            self.stats.handler_ticks += snapshot.head.previous_cycles;
-        }
-        let capture = &snapshot.head.capture;
-        if let Some(thread) = thread
-            && snapshot.is_copy
-            && snapshot.stack.is_empty()
-            && capture.thread == 0
-        {
-            let Capture { sp, stack_high: thread_pointer, .. } = *capture;
-            self.unbounded.push(UnboundedStack { slot, thread: thread.id, sp, thread_pointer });
-        }
-        let resolved = self.resolver.resolve(&snapshot, request.ticks, thread, &mut self.dictionaries);
-        if let Some(probing) = &mut self.probing {
-            self.resolver.probe(probing, &snapshot);
-        }
-        if self.compares_walks && snapshot.head.capture.thread != 0 {
-            let (frames, stop) = self.resolver.frames();
-            self.host.walked(slot, request.ticks, &snapshot, frames, stop);
-        }
-        let virtual_thread = thread.filter(|_| snapshot.head.virtual_thread != 0).map(|carrier| {
-            let (java_id, name) = (snapshot.head.virtual_thread, snapshot.virtual_thread_name());
-            let seen = Seen { java_id, name, carrier };
-            self.virtual_threads.number(seen, &mut self.dictionaries, || self.host.next_thread_id())
-        });
-        (resolved, virtual_thread)
-    }
-
-    /// Makes sure the slot's present owner has an account, and that its description was sent.
-    fn open_account(&mut self, slot: u32) {
-        if self.accounts.get(slot as usize).is_some_and(Option::is_some) {
-            return;
-        }
-        if let Some(facts) = self.host.thread(slot) {
-            self.account_for(&facts);
-        }
-    }
-
-    /// The account of a thread, opened or brought up to date.
-    fn account_for(&mut self, facts: &ThreadFacts) -> &mut Account {
-        let slot = facts.slot as usize;
-        if self.accounts.len() <= slot {
-            self.accounts.resize_with(slot + 1, || None);
-        }
-        let account = self.accounts[slot].get_or_insert_with(|| Account::open(facts.clone()));
-        account.facts.coverage = facts.coverage;
-        account.facts.expired_ns = facts.expired_ns;
-        if account.facts.revision != facts.revision {
-            account.facts = facts.clone();
-        }
-        if account.sent_revision != Some(account.facts.revision) {
-            account.sent_revision = Some(account.facts.revision);
-            self.dictionaries.thread(v1::Thread {
-                id: facts.id,
-                tid: facts.tid.cast_unsigned(),
-                name: facts.name.to_string(),
-                kind: facts.kind.into(),
-                java_id: 0,
-                carrier: 0,
-            });
-        }
-        account
-    }
-
-    /// Closes the accounts of ended threads and gives their slots back.
-    fn retire_ended(&mut self) {
-        for facts in self.host.ended() {
-            let slot = facts.slot;
-            self.account_for(&facts);
-            // The thread pushed its last request before it was listed as ended.
-            self.intake.collect_slot(slot);
-            self.resolve_waiting(Instant::now());
-            self.intake.with_state(|host, state| state.sizes.after_end(host, slot));
-            let Some(mut account) = self.accounts.get_mut(slot as usize).and_then(Option::take) else {
-                continue;
-            };
-            if let Some(clock_ns) = facts.ended_ns {
-                account.read_clock(clock_ns);
-            }
-            let counters = self.host.queue(slot).lost();
-            account.settle(counters);
-            let handed_on_ns = account.unfinished_ns(counters);
-            add_lost(&mut self.stats.lost, &account.lost(counters));
-            self.stats.before_timer_ns += account.facts.before_timer_ns;
-            self.closed.push(account.message(counters, Some(handed_on_ns)));
-            self.host.retire(slot, handed_on_ns);
         }
     }
 
@@ -498,6 +336,6 @@ fn now(host: &impl Host) -> Reading {
     Reading { ticks: host.ticks(), ns: clock::monotonic_nanos() }
 }
 
-fn elapsed_ns(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

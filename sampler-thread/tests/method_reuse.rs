@@ -108,10 +108,28 @@ impl Scene {
         let Thread { capture, stack, .. } = &self.thread;
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
         let resolved = self.resolver.resolve(&snapshot, ticks, None, &mut self.dictionaries);
+        self.take_sent();
+        resolved
+    }
+
+    /// Walks the stack twice, lets the VM collect garbage, and only then names both.
+    fn resolve_group_over_a_collection(&mut self) -> [Resolved; 2] {
+        let Thread { capture, stack, .. } = &self.thread;
+        let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
+        self.resolver.begin_group();
+        let walked = [now(), now()].map(|ticks| (ticks, self.resolver.walk(&snapshot, ticks)));
+        self.process.collect();
+        let resolved = walked.map(|(ticks, walked)| {
+            self.resolver.name(&walked, &snapshot, ticks, None, &mut self.dictionaries)
+        });
+        self.take_sent();
+        resolved
+    }
+
+    fn take_sent(&mut self) {
         if let Some(more) = self.dictionaries.take_pending() {
             assert_eq!(append(&mut self.sent, more), None, "numbers follow each other");
         }
-        resolved
     }
 
     fn resolve_now(&mut self) -> Resolved {
@@ -179,4 +197,31 @@ fn a_method_that_is_replaced_while_its_name_is_read_has_none() {
     let after = scene.resolve_now();
     assert_eq!(after.unloaded, 0, "nothing of the torn reading was kept");
     assert!(scene.root(after).contains('.'));
+}
+
+#[test]
+fn what_was_walked_in_time_and_named_too_late_lacks_names_only() {
+    let mut scene = Scene::new();
+    for late in scene.resolve_group_over_a_collection() {
+        assert_eq!(scene.root(late), "[unloaded]", "no name is guessed");
+        assert!(late.complete && late.is_late, "the walk is whole: {late:?}");
+    }
+    // The whole of it would have been cut, had it been walked after the collection, too.
+    let queued = now();
+    scene.process.collect();
+    let too_late = scene.resolve(queued);
+    assert!(!too_late.complete && too_late.is_late, "{too_late:?}");
+}
+
+#[test]
+fn what_was_walked_in_time_keeps_names_that_were_known_then() {
+    let mut scene = Scene::new();
+    let before = scene.resolve_now();
+    let old_name = scene.root(before);
+    for late in scene.resolve_group_over_a_collection() {
+        assert_eq!(scene.root(late), old_name);
+        assert!(late.complete && late.unloaded == 0, "{late:?}");
+    }
+    let after = scene.resolve_now();
+    assert_ne!(scene.root(after), old_name, "the address means another method now");
 }

@@ -3,8 +3,8 @@
 //! Problem: no table of the VM names them, and they differ between releases and flags.
 //! Approach: `jdk.internal.misc.Unsafe` tells the byte offset of a field by its class and name, and reads the `Klass` of a
 //! class out of its mirror, at the offset that the tables give.
-//! An id that JNI gives for a field holds its offset as well, but how is each release's own business: JDK 28 has a bit
-//! more below it.
+//! An id that JNI gives for a field holds its offset as well, but how is each release's own business: read as on JDK 21
+//! to 27, those of JDK 28 give wrong offsets, and so do those of checked JNI.
 //! A VM without continuations must not initialise these classes: it is not asked.
 //! Sources: `jdk/internal/misc/Unsafe.java`, `classfile/javaClasses.hpp`, JDK 21 to 28; `runtime/jfieldIDWorkaround.hpp`,
 //! JDK 21 and 25.

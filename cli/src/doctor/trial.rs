@@ -107,8 +107,9 @@ fn account(cpu: &CpuTime) -> Finding {
         duration(cpu.unfinished),
         duration(cpu.before_timer),
     );
-    match cpu.kernel == became && cpu.kernel > 0 {
-        true => Finding::ok(SUBJECT, found),
+    match cpu.kernel == became {
+        true if cpu.kernel > 0 => Finding::ok(SUBJECT, found),
+        true => Finding::fail(SUBJECT, found, "report it: the agent saw no CPU time of any thread"),
         false => Finding::fail(SUBJECT, found, "report it: the agent's account of CPU time is open"),
     }
 }

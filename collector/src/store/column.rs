@@ -42,7 +42,7 @@ impl fmt::Display for BlockError {
 impl std::error::Error for BlockError {}
 
 thread_local! {
-    /// What zstd works with: to make it for each block took a sixth of a query's time.
+    /// What zstd works with, made once a thread and not for each block: `design/store.md` has what that saves.
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
