@@ -20,6 +20,8 @@ pub mod self_test;
 pub mod session;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
+#[allow(unsafe_code, reason = "system calls that libraries do not have")]
+mod slice;
 pub mod tasks;
 pub mod threads;
 pub mod tick;

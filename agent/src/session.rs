@@ -36,6 +36,7 @@ use crate::self_test::Subject;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
+use crate::slice;
 use crate::threads::{JavaThread, Registry, SampledProcess};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -452,7 +453,10 @@ fn start_sampler(
     destinations: Destinations,
 ) -> Result<Sampler, StartError> {
     let excluded = Arc::clone(&host.registry);
-    let started = move |tid| excluded.exclude(tid);
+    let started = move |tid| {
+        excluded.exclude(tid);
+        slice::shorten();
+    };
     Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)
 }
 

@@ -36,6 +36,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/timer.rs",
     "agent/src/arena.rs",
     "agent/src/rings.rs",
+    "agent/src/slice.rs",
     "agent/src/jvmti/",
     "agent/src/signal/",
 ];
