@@ -57,6 +57,9 @@ pub unsafe extern "system" fn Agent_OnLoad(
     callbacks::guarded(JNI_OK, || load(vm, &options, Some(at_start)))
 }
 
+/// What an agent that is attached again is told to end its profile.
+const STOP: &str = "stop";
+
 /// Called by the VM when the agent is attached to a running program.
 ///
 /// # Safety
@@ -73,6 +76,9 @@ pub unsafe extern "system" fn Agent_OnAttach(
     // SAFETY: the VM passes a NUL-terminated string or null.
     let options = unsafe { option_text(options) };
     callbacks::guarded(JNI_OK, || {
+        if options == STOP {
+            return stop_attached();
+        }
         let outcome = load(vm, &options, None);
         if outcome == JNI_OK {
             callbacks::attach_now(vm);
@@ -88,7 +94,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
 pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
-    callbacks::guarded((), || callbacks::stop("agent_unload"));
+    callbacks::guarded((), || _ = callbacks::stop("agent_unload"));
 }
 
 /// # Safety
@@ -102,10 +108,22 @@ unsafe fn option_text(options: *const c_char) -> String {
     unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned()
 }
 
+/// Ends the profile, in a program that goes on.
+fn stop_attached() -> jint {
+    if callbacks::stop("stopped") {
+        return JNI_OK;
+    }
+    log::complain("there is no profile to stop");
+    JNI_ERR
+}
+
 fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     let strict = options::is_strict(text);
+    let is_starting = at_start.is_some();
     if !callbacks::claim() {
-        log::complain("this JVM has a Tickwalk agent already; the first one goes on");
+        log::complain(
+            "this JVM has, or had, a Tickwalk agent already, which works once; if it runs, it goes on",
+        );
         return if strict { JNI_ERR } else { JNI_OK };
     }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
@@ -117,8 +135,10 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
         Ok(()) => JNI_OK,
         Err(Refusal(reason)) => {
             callbacks::unclaim();
-            let consequence =
-                if strict { "strict: the JVM does not start" } else { "the program runs unprofiled" };
+            let consequence = match strict && is_starting {
+                true => "strict: the JVM does not start",
+                false => "the program runs unprofiled",
+            };
             log::complain(&format!("{reason}; {consequence}"));
             if strict { JNI_ERR } else { JNI_OK }
         }

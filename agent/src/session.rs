@@ -124,6 +124,8 @@ pub struct Prepared {
     destinations: Destinations,
     collector: Option<Target>,
     hears_pauses: bool,
+    /// Whether the program runs already.
+    is_attached: bool,
 }
 
 impl Prepared {
@@ -133,6 +135,7 @@ impl Prepared {
     /// [`StartError`]; nothing is left behind but an empty recording file.
     pub fn new(options: Options, vm: Vm, at_start: Option<AtStart>) -> Result<Self, StartError> {
         let jvmti = vm.jvmti().map_err(StartError::Jvmti)?;
+        let is_attached = at_start.is_none();
         let unsupported = |reason: String| unsupported(&jvmti, reason);
         let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
         let memory = vm_memory::of_library(&library);
@@ -159,6 +162,7 @@ impl Prepared {
             destinations,
             collector,
             hears_pauses: false,
+            is_attached,
         })
     }
 
@@ -261,6 +265,7 @@ impl Session {
             mut destinations,
             collector,
             hears_pauses,
+            is_attached,
         } = prepared;
         hotspot.start(memory).map_err(|error| unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
@@ -277,6 +282,9 @@ impl Session {
         let (shared, rings) = make_shared(&options, offsets, frozen, signal)?;
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, rings, signal));
+        if is_attached {
+            registry.begin_now();
+        }
         let session = session_facts(&options, &jvmti, &hotspot);
         if let Some(target) = collector {
             let excluded = Arc::clone(&registry);

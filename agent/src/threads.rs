@@ -84,6 +84,8 @@ struct Inner {
     free: Vec<u32>,
     ended: Vec<u32>,
     left: HashMap<i32, Left>,
+    /// CPU time of threads before the agent was attached, in nanoseconds; until they are registered.
+    past: HashMap<i32, u64>,
     own_tids: Vec<i32>,
     next_id: u32,
     looks: u64,
@@ -116,6 +118,12 @@ impl Registry {
     /// Leaves a thread of ours out of the profile.
     pub fn exclude(&self, tid: i32) {
         self.inner.lock().own_tids.push(tid);
+    }
+
+    /// The agent was attached: what threads burnt until now is no part of the profile, and not missing from it.
+    pub fn begin_now(&self) {
+        let clocks = tasks::list().into_iter().filter_map(|tid| Some((tid, thread_cpu_nanos(tid).ok()?)));
+        self.inner.lock().past = clocks.collect();
     }
 
     /// The calling Java thread has started.
@@ -243,6 +251,7 @@ impl Registry {
         let carried_ns = if timer.is_some() { carried_ns } else { 0 };
         inner.carry_ns -= carried_ns;
         inner.next_id += 1;
+        let known_ns = known_ns.max(inner.past.remove(&tid).unwrap_or(0));
         let facts = ThreadFacts {
             slot: index,
             id: inner.next_id,

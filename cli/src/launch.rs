@@ -66,8 +66,17 @@ pub struct AgentOptions<'a> {
 }
 
 impl AgentOptions<'_> {
-    /// The argument for the JVM.
+    /// The argument for a JVM that is started.
     fn argument(&self) -> anyhow::Result<String> {
+        let (library, options) = self.parts()?;
+        Ok(format!("-agentpath:{library}={options}"))
+    }
+
+    /// The library, and what it is told.
+    ///
+    /// # Errors
+    /// If a path cannot be expressed.
+    pub fn parts(&self) -> anyhow::Result<(String, String)> {
         let text = |path: &Path| match path.to_str() {
             Some(text) if !text.contains(',') => Ok(text.to_owned()),
             _ => bail!("the path {} cannot be passed to the agent: no commas, UTF-8 only", path.display()),
@@ -76,17 +85,13 @@ impl AgentOptions<'_> {
         if self.library.as_os_str().as_encoded_bytes().contains(&b'=') {
             bail!("the path {} cannot be passed to the JVM: it contains '='", self.library.display());
         }
-        let mut argument = format!(
-            "-agentpath:{}=mode=cputime,interval={},collector=unix:{}",
-            text(&self.library)?,
-            self.interval,
-            text(&self.socket)?
-        );
+        let mut options =
+            format!("mode=cputime,interval={},collector=unix:{}", self.interval, text(&self.socket)?);
         for option in self.more {
-            argument.push(',');
-            argument.push_str(option);
+            options.push(',');
+            options.push_str(option);
         }
-        Ok(argument)
+        Ok((text(&self.library)?, options))
     }
 }
 

@@ -11,6 +11,7 @@ mod commands;
 mod doctor;
 mod experiment;
 mod forward_options;
+mod jvm_attach;
 mod launch;
 mod output;
 mod signals;

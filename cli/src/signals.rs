@@ -4,6 +4,8 @@
 //! unsafe. They must be blocked before other threads start, since threads inherit what is blocked, and a program
 //! started meanwhile must be given its own mask back.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use anyhow::Context;
 use nix::errno::Errno;
 use nix::libc;
@@ -39,6 +41,11 @@ impl Signals {
     /// The signals that were blocked before, the mask that a program started by this one should have.
     pub fn blocked_before(&self) -> &SigSet {
         &self.before
+    }
+
+    /// Readable when a signal has arrived.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 
     /// Waits for the next signal.

@@ -87,6 +87,14 @@ impl Workload {
         self.finish(command)
     }
 
+    /// As [`run_alone`](Self::run_alone); `on_progress` gets its process id and each amount of CPU time, in nanoseconds,
+    /// that a workload with a process id in its truth tells of.
+    pub fn run_alone_watched(&self, jdk: &Jdk, mut on_progress: impl FnMut(i32, u64)) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(None));
+        run_watched(command, |pid, cpu_ns| on_progress(pid.as_raw(), cpu_ns))
+    }
+
     /// Runs it with the bare agent and this option string.
     pub fn run_with_agent(&self, jdk: &Jdk, options: &str) -> Finished {
         let mut command = Command::new(jdk.java());

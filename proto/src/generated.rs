@@ -310,7 +310,7 @@ pub struct Statistics {
     /// CLOCK_PROCESS_CPUTIME_ID
     #[prost(uint64, tag = "11")]
     pub process_cpu_ns: u64,
-    /// CPU burnt by threads before their timer ran, VM start included
+    /// CPU burnt by threads before their timer ran: VM start included, what came before an attach not
     #[prost(uint64, tag = "12")]
     pub before_timer_ns: u64,
     /// whole process, by cause

@@ -106,12 +106,12 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
     }
 }
 
-/// Ends a running session; the second call finds nothing to do.
-pub fn stop(reason: &'static str) {
+/// Ends a running session; the second call finds nothing to do. Whether there was one.
+pub fn stop(reason: &'static str) -> bool {
     let state = std::mem::replace(&mut *STATE.write(), State::Idle);
-    if let State::Running(session) = state {
-        session.stop(reason);
-    }
+    let State::Running(session) = state else { return false };
+    session.stop(reason);
+    true
 }
 
 /// Starts profiling from Agent_OnAttach, on a thread of the VM's own choice.
@@ -134,7 +134,7 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
 }
 
 unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
-    guard(|| stop("vm_death"));
+    guard(|| _ = stop("vm_death"));
 }
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {

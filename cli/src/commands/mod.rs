@@ -1,11 +1,13 @@
 //! The verbs of the command line.
 
+mod attach;
 mod collect;
 mod diff;
 mod doctor;
 mod experiment;
 mod export;
 mod flamegraph;
+mod profiling;
 mod query;
 mod record;
 mod serve;
@@ -31,6 +33,7 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   tickwalk record -- java -jar app.jar          profile a program, print hot methods, draw a flame graph
+  tickwalk attach --duration 30s PID            the same for a JVM that runs already
   tickwalk top recording.tickwalk               hot methods of a recording
   tickwalk flamegraph recording.tickwalk        flame graph of a recording
   tickwalk doctor                               check what this machine allows";
@@ -39,6 +42,8 @@ Examples:
 enum Verb {
     /// Run a program and record where its CPU time goes
     Record(record::Arguments),
+    /// Profile a JVM that runs already, for a time or to its end
+    Attach(attach::Arguments),
     /// Receive sessions of agents, keep them in files or in a store, and answer questions, until interrupted
     Collect(collect::Arguments),
     /// Show the methods of a recording that used most CPU time
@@ -74,6 +79,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Record(arguments) => record::run(arguments),
+            Verb::Attach(arguments) => attach::run(arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),
             Verb::View(arguments) => view::run(arguments),

@@ -1,0 +1,116 @@
+//! `tickwalk attach`: profiles a JVM that runs already, and reports.
+
+use std::os::unix::fs::chown;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use collector::address::Address;
+use collector::ingest::{Destination, Limits, Server};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::profiling::{Results, Sampling};
+use crate::agent_library;
+use crate::collector_options::Time;
+use crate::jvm_attach::Jvm;
+use crate::launch::AgentOptions;
+use crate::output;
+use crate::signals::Signals;
+
+/// What ends the profile in a JVM that goes on.
+const STOP: &str = "stop";
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tickwalk attach --duration 30s 4321
+  tickwalk attach --interval 1ms -o app.tickwalk $(pgrep -f app.jar)
+
+Without a duration it ends with the program, or when it is interrupted (Ctrl-C); the program goes on in any case.
+A JVM can be profiled once in its life.")]
+pub struct Arguments {
+    #[command(flatten)]
+    sampling: Sampling,
+    #[command(flatten)]
+    results: Results,
+    /// How long to profile, such as 30s or 5m [default: until the program ends or this one is interrupted]
+    #[arg(short, long, value_name = "TIME")]
+    duration: Option<Time>,
+    /// Process id of the JVM
+    #[arg(value_name = "PID")]
+    pid: i32,
+}
+
+/// Why the wait is over.
+enum Ended {
+    Program,
+    Asked,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { sampling, results, duration, pid } = arguments;
+    let library = agent_library::find(sampling.agent.as_deref())?;
+    output::check_directory(&results.output)?;
+    // Blocked before there are threads, so that these signals wait for this one.
+    let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let jvm = Jvm::find(pid)?;
+    let process = Pid::from_raw(pid).context("no process id")?;
+    let process = pidfd_open(process, PidfdFlags::empty()).context("the process cannot be watched")?;
+
+    let directory =
+        tempfile::Builder::new().prefix("tickwalk").tempdir().context("no temporary directory")?;
+    let socket = directory.path().join("collector");
+    let destination = Destination::File(results.output.clone());
+    let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
+        .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))?;
+    if jvm.owner() != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
+        // The superuser may attach to anybody's JVM, which has to reach the socket then.
+        for path in [directory.path(), &socket] {
+            chown(path, Some(jvm.owner().0), Some(jvm.owner().1)).context("cannot hand the socket over")?;
+        }
+    }
+    let mut more = sampling.more();
+    // A refusal is the agent's answer then, and not only a line on the JVM's standard error.
+    more.push("strict".to_owned());
+    let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
+    let (library, options) = options.parts()?;
+    jvm.load(&library, &options)?;
+    match duration {
+        Some(Time(time)) => eprintln!("tickwalk: profiling JVM {pid} for {} s", time.as_secs()),
+        None => eprintln!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
+    }
+    if let Ended::Asked = wait(&signals, &process, duration.map(|Time(time)| time))?
+        && let Err(error) = jvm.load(&library, STOP)
+    {
+        eprintln!("tickwalk: the profile could not be ended in order: {error}");
+    }
+
+    let sessions = server.stop();
+    let Some((first, others)) = sessions.split_first() else {
+        eprintln!(
+            "tickwalk: the agent never connected, so nothing was recorded; look at the standard error of JVM {pid}, \
+             and run 'tickwalk doctor'"
+        );
+        return Ok(ExitCode::FAILURE);
+    };
+    results.report(first, others)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the end of the program, a signal, or the end of the time.
+fn wait(
+    signals: &Signals,
+    process: &rustix::fd::OwnedFd,
+    duration: Option<Duration>,
+) -> anyhow::Result<Ended> {
+    let deadline = duration.map(|duration| Instant::now() + duration);
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).try_into());
+    let left = left.transpose().context("the duration is too long")?;
+    let signal = signals.descriptor();
+    let mut events = [PollFd::new(process, PollFlags::IN), PollFd::new(&signal, PollFlags::IN)];
+    poll(&mut events, left.as_ref()).context("cannot wait")?;
+    Ok(if events[0].revents().is_empty() { Ended::Asked } else { Ended::Program })
+}

@@ -1,0 +1,110 @@
+//! What `record` and `attach` have in common: how is sampled, and what becomes of it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use collector::export::{flamegraph_html, table};
+use collector::ingest::SessionReport;
+use collector::query::top::Order;
+use collector::summary::Summary;
+
+use super::{read_profile, title};
+use crate::launch::Interval;
+use crate::output;
+
+/// How is sampled.
+#[derive(Debug, Args)]
+pub struct Sampling {
+    /// CPU time between two samples of a thread; the kernel's tick is the practical minimum
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    pub interval: Interval,
+    /// Samples per second of the whole machine, such as 500/s, instead of an interval
+    #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
+    pub rate: Option<String>,
+    /// Most CPU time the profiler may take, in percent of the program's, such as 1%; samples become fewer for it
+    #[arg(long, value_name = "PERCENT", value_parser = budget)]
+    pub budget: Option<String>,
+    /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// Further option for the agent, can be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub agent_option: Vec<String>,
+}
+
+impl Sampling {
+    /// What the agent is told beside its interval; of an option that is there twice it takes the later.
+    pub fn more(&self) -> Vec<String> {
+        let mut more = self.agent_option.clone();
+        more.extend(self.rate.iter().map(|rate| format!("rate={rate}")));
+        more.extend(self.budget.iter().map(|budget| format!("budget={budget}")));
+        more
+    }
+}
+
+/// Where results go.
+#[derive(Debug, Args)]
+pub struct Results {
+    /// Recording to write
+    #[arg(short, long, value_name = "FILE", default_value = "recording.tickwalk")]
+    pub output: PathBuf,
+    /// Also write the account of CPU time as JSON
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
+    /// Flame graph to write [default: the recording's name with .html]
+    #[arg(long, value_name = "FILE")]
+    pub flamegraph: Option<PathBuf>,
+    /// Methods shown in each table
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub top: usize,
+}
+
+impl Results {
+    /// Prints hot methods of the first session, and writes its pages.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn report(&self, session: &SessionReport, others: &[SessionReport]) -> anyhow::Result<()> {
+        let profile = read_profile(&session.path)?;
+        let orders = [Order::SelfTime, Order::TotalTime];
+        eprintln!("\ntickwalk: {}", table::report(&profile, &orders, self.top));
+
+        let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
+        output::write_file(&page, |out| flamegraph_html::write(&profile, title(&profile), out))?;
+        eprintln!("recording    {}", session.path.display());
+        eprintln!("flame graph  {}", page.display());
+        if let Some(path) = &self.summary {
+            write_summary(path, &Summary::new(&profile))?;
+            eprintln!("summary      {}", path.display());
+        }
+        for other in others {
+            eprintln!("further JVM  {} (pid {})", other.path.display(), other.hello.pid);
+        }
+        Ok(())
+    }
+}
+
+fn write_summary(path: &Path, summary: &Summary) -> anyhow::Result<()> {
+    output::write_file(path, |mut out| {
+        serde_json::to_writer_pretty(&mut out, summary)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Checks the form; what range makes sense depends on the processors, and is the agent's to say.
+fn rate(text: &str) -> Result<String, &'static str> {
+    let number = text.strip_suffix("/s").and_then(|number| number.parse::<u64>().ok());
+    match number {
+        Some(1..) => Ok(text.to_owned()),
+        _ => Err("write samples per second, for example 500/s"),
+    }
+}
+
+/// Checks the form; the agent knows the details.
+fn budget(text: &str) -> Result<String, &'static str> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    match number {
+        Some(0.1..=50.0) => Ok(text.to_owned()),
+        _ => Err("write a share of CPU time from 0.1% to 50%, for example 1%"),
+    }
+}
