@@ -112,7 +112,8 @@ impl Jvm {
     /// # Errors
     /// If it is no JVM, or one that cannot be attached to from here.
     pub fn find(pid: i32) -> Result<Self, AttachError> {
-        let checked = Pid::from_raw(pid).filter(|_| pid > 0).ok_or(AttachError::NoProcess(pid))?;
+        let positive = Some(pid).filter(|pid| *pid > 0);
+        let checked = positive.and_then(Pid::from_raw).ok_or(AttachError::NoProcess(pid))?;
         let proc = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
         let read = |name: &str| {
             fs::read_to_string(proc(name)).map_err(|error| match error.kind() {
