@@ -14,10 +14,12 @@
 //! `share/runtime/stackChunkFrameStream.inline.hpp`, `share/runtime/continuationFreezeThaw.cpp`, JDK 21 and 25.
 
 use super::{Cursor, Doing, Walk};
-use crate::arch::{INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP};
+use crate::arch::{
+    CODE_AFTER, CODE_BEFORE, INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP, Unwind,
+};
 use crate::frame::Method;
 use crate::frozen::{CHUNK_LINK_BYTES, Frozen};
-use crate::hotspot::code_blob::BlobKind;
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::{Memory, StackCopy};
 use crate::stop::Stop;
 
@@ -85,6 +87,28 @@ impl<M: Memory> Walk<'_, M> {
             Some(method) if self.calls_yield(method) => self.next_chunk(),
             _ => Err(Stop::ContinuationBarrier),
         }
+    }
+
+    /// The same of such a stub stopped at any instruction.
+    ///
+    /// It begins with the entry's sp, or goes there at once, and makes room for frames: what lies at its sp and fp is
+    /// the carrier's or what older frames have left behind. Only at `pop rbp` and `ret`, its last instructions, are
+    /// the frames back and the return address on top that of the newest.
+    /// Source: `generate_cont_thaw` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 21 and 25.
+    pub(super) fn caller_of_interrupted_thaw(
+        &mut self,
+        cursor: Cursor,
+        blob: &CodeBlob,
+    ) -> Result<Cursor, Stop> {
+        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+        let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes)?;
+        let rule = match around.after {
+            [0x5d, 0xc3, ..] => Unwind::Pushed,
+            [0xc3, ..] => Unwind::Return,
+            _ => return self.caller_of_thaw(),
+        };
+        let caller = self.unwind(cursor, 0, rule).filter(|caller| self.is_caller(caller));
+        caller.ok_or(Stop::ContinuationBarrier)
     }
 
     /// The method of the newest frame of the newest chunk.

@@ -21,9 +21,11 @@ impl<M: Memory> Walk<'_, M> {
             return self.interrupted_entry(cursor, built);
         }
         let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        if blob.kind == BlobKind::ContinuationStubs {
+            return Ok(Step { emit, next: self.caller_of_interrupted_thaw(cursor, blob) });
+        }
         let next = match self.caller_of_stub(cursor, blob) {
             Some(next) => Ok(next),
-            None if blob.kind == BlobKind::ContinuationStubs => self.caller_of_thaw(),
             None => self.native_caller_of_stub(cursor).unwrap_or(Err(Stop::BadFrame(cursor.pc))),
         };
         Ok(Step { emit, next })
