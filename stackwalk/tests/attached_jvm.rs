@@ -428,7 +428,7 @@ fn record_fixtures() {
                 let expected = as_text(&hotspot, &recorder, &frames, stop);
                 // Cold again, for what the cache answered; then warm, for what a hit checks.
                 let _ = walk(&hotspot, &recorder, &mut cache, capture, stack);
-                Thread { name: name.clone(), capture: *capture, stack: stack.clone(), expected }
+                Thread::on_stack(name.clone(), *capture, stack.clone(), expected)
             });
             threads.extend(recorded);
         }

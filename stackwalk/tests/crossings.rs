@@ -6,6 +6,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use stackwalk::{Capture, HotSpot, Memory, Pc, ScopeCache};
@@ -115,13 +116,15 @@ fn record_crossings() {
             let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
             if comm.is_ok_and(|comm| comm.trim() == "busy-crossing") {
                 step_through(&hotspot, &memory, thread, tid, STEPS, |Snapshot { capture, stack }| {
-                    let Some(place) = place(&hotspot, &memory, capture) else { return };
+                    let go_on = ControlFlow::Continue(());
+                    let Some(place) = place(&hotspot, &memory, capture) else { return go_on };
                     found.entry(place).or_insert_with(|| {
                         let mut cache = Box::new(ScopeCache::new());
                         let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
                         let expected = as_text(&hotspot, &recorder, &frames, stop);
-                        Thread { name: place.to_owned(), capture: *capture, stack: stack.clone(), expected }
+                        Thread::on_stack(place.to_owned(), *capture, stack.clone(), expected)
                     });
+                    go_on
                 });
             }
         }

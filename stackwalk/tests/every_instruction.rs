@@ -10,6 +10,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use stackwalk::{Frame, HotSpot, Memory, ScopeCache, Stop};
 use support::walks::{Named, walk};
@@ -121,14 +122,14 @@ fn step_one(jvm: &Jvm, wanted: &str, seen: &mut Seen) {
             let (frames, stop) = walk(&hotspot, &memory, &mut cache, &snapshot.capture, &snapshot.stack);
             if !hotspot.is_code(snapshot.capture.pc) {
                 seen.native += 1;
-                return;
+                return ControlFlow::Continue(());
             }
             seen.steps += 1;
             let now = physical(&frames);
             if stop != Stop::EndOfStack {
                 let text = describe(&hotspot, &memory, snapshot, &format!("{} {}", name.trim(), stop.name()));
                 *seen.problems.entry(text).or_default() += 1;
-                return;
+                return ControlFlow::Continue(());
             }
             seen.whole += 1;
             if let Some(before) = before.replace(now.clone())
@@ -139,6 +140,7 @@ fn step_one(jvm: &Jvm, wanted: &str, seen: &mut Seen) {
                 let what = format!("{} jump {} -> {}", name.trim(), short(&before), short(&now));
                 *seen.problems.entry(describe(&hotspot, &memory, snapshot, &what)).or_default() += 1;
             }
+            ControlFlow::Continue(())
         });
     }
 }

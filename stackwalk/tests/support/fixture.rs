@@ -1,11 +1,15 @@
 //! Recorded walks: every byte the walker read, so that a test can repeat them without a JVM.
 //!
-//! A file holds the exported symbols, memory regions and, per thread, capture, stack copy and expected text.
+//! A file holds the exported symbols, memory regions and, per thread, capture, stack copy and expected text; at its end,
+//! if any thread has them, frames frozen in the heap and what native code returns to. Older files end before that.
 //! The VM's tables are reduced to the rows the walker looks for; everything else is as it was in the process.
 
 #![allow(dead_code)]
 
-use stackwalk::{CAPTURE_BYTES, Capture, HotSpot, Memory, Unreadable};
+use stackwalk::{
+    CAPTURE_BYTES, Capture, Frozen, HotSpot, Memory, NativeCode, NativeRegisters, NativeStop, StackCopy,
+    Unreadable,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +22,46 @@ pub struct Thread {
     pub capture: Capture,
     pub stack: Vec<u8>,
     pub expected: String,
+    pub frozen: FrozenCopy,
+    pub native: Option<Returning>,
+}
+
+impl Thread {
+    /// A stop whose frames all lie on the stack.
+    pub fn on_stack(name: String, capture: Capture, stack: Vec<u8>, expected: String) -> Self {
+        Self { name, capture, stack, expected, frozen: FrozenCopy::default(), native: None }
+    }
+}
+
+/// The used part of each `StackChunk`, newest first, as the handler copies them.
+#[derive(Clone, Default, Debug)]
+pub struct FrozenCopy {
+    /// Address of the first byte, two words below the newest frame, and the bytes.
+    pub chunks: Vec<(u64, Vec<u8>)>,
+    /// Whether no older chunk is missing.
+    pub whole: bool,
+}
+
+impl FrozenCopy {
+    pub fn as_frozen(&self) -> Frozen<'_> {
+        Frozen::new(self.chunks.iter().map(|(base, bytes)| StackCopy::new(*base, bytes)), self.whole)
+    }
+}
+
+/// Unwind tables that know one thing: the registers with which the interrupted native code returns to VM code, as they
+/// were when it was called.
+#[derive(Clone, Copy, Debug)]
+pub struct Returning(pub NativeRegisters);
+
+impl NativeCode for Returning {
+    fn caller(
+        &mut self,
+        registers: &NativeRegisters,
+        interrupted: bool,
+        _stack: &StackCopy<'_>,
+    ) -> Result<NativeRegisters, NativeStop> {
+        if interrupted { Ok(self.0) } else { Err(NativeStop::NoRule(registers.pc)) }
+    }
 }
 
 /// Contents of a fixture file.
@@ -52,6 +96,13 @@ pub fn all() -> Vec<PathBuf> {
     folders().into_iter().map(|folder| folder.join("stacks.bin")).collect()
 }
 
+/// Virtual threads with frames in the heap, of each JDK that has them.
+pub fn frozen() -> Vec<PathBuf> {
+    let names = ["frozen-compiled.bin", "frozen-mixed.bin"];
+    let files = folders().into_iter().flat_map(|folder| names.map(|name| folder.join(name)));
+    files.filter(|file| file.exists()).collect()
+}
+
 impl Fixture {
     pub fn hotspot(&self) -> HotSpot {
         let mut hotspot =
@@ -78,8 +129,17 @@ impl Fixture {
                 capture: capture(input.bytes()),
                 stack: input.bytes().to_vec(),
                 expected: input.text(),
+                frozen: FrozenCopy::default(),
+                native: None,
             });
         }
+        if !input.is_empty() {
+            for thread in &mut fixture.threads {
+                thread.frozen = input.frozen();
+                thread.native = input.native();
+            }
+        }
+        assert!(input.is_empty(), "not longer");
         fixture
     }
 
@@ -107,6 +167,22 @@ impl Fixture {
             bytes(&mut output, &capture);
             bytes(&mut output, &thread.stack);
             bytes(&mut output, thread.expected.as_bytes());
+        }
+        if self.threads.iter().any(|thread| !thread.frozen.chunks.is_empty() || thread.native.is_some()) {
+            for thread in &self.threads {
+                number(&mut output, u64::from(thread.frozen.whole));
+                number(&mut output, thread.frozen.chunks.len() as u64);
+                for (base, chunk) in &thread.frozen.chunks {
+                    number(&mut output, *base);
+                    bytes(&mut output, chunk);
+                }
+                let words = thread.native.map_or(Vec::new(), |Returning(registers)| {
+                    let NativeRegisters { pc, sp, fp, rbx, r12_to_r15 } = registers;
+                    [pc, sp, fp, rbx].into_iter().chain(r12_to_r15).collect()
+                });
+                number(&mut output, words.len() as u64);
+                words.iter().for_each(|word| number(&mut output, *word));
+            }
         }
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
         std::fs::write(path, output).expect("writable");
@@ -138,6 +214,23 @@ impl<'a> Input<'a> {
 
     fn text(&mut self) -> String {
         String::from_utf8(self.bytes().to_vec()).expect("text")
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn frozen(&mut self) -> FrozenCopy {
+        let whole = self.number() != 0;
+        let chunks = (0..self.number()).map(|_| (self.number(), self.bytes().to_vec())).collect();
+        FrozenCopy { chunks, whole }
+    }
+
+    fn native(&mut self) -> Option<Returning> {
+        let words: Vec<u64> = (0..self.number()).map(|_| self.number()).collect();
+        let (&[pc, sp, fp, rbx], r12_to_r15) = words.split_first_chunk()?;
+        let r12_to_r15 = r12_to_r15.try_into().expect("four registers");
+        Some(Returning(NativeRegisters { pc, sp, fp, rbx, r12_to_r15 }))
     }
 }
 

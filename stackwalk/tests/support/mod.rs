@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod fixture;
+pub mod frozen;
 pub mod walks;
 
 use nix::sys::ptrace;
@@ -13,6 +14,7 @@ use nix::unistd::Pid;
 use stackwalk::{Capture, HotSpot, Memory, Unreadable};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, IoSliceMut};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -88,6 +90,8 @@ pub fn compile(workload: &str) -> PathBuf {
 pub struct Jvm {
     child: Child,
     pub home: PathBuf,
+    /// What the workload printed before it was ready.
+    pub printed: Vec<String>,
 }
 
 impl Jvm {
@@ -103,10 +107,15 @@ impl Jvm {
             .spawn()
             .expect("java runs");
         let output = child.stdout.take().expect("piped");
-        let mut lines = BufReader::new(output).lines();
-        let ready = lines.any(|line| line.is_ok_and(|line| line == "ready"));
+        let mut ready = false;
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        let printed = lines.take_while(|line| {
+            ready = line == "ready";
+            !ready
+        });
+        let printed = printed.collect();
         assert!(ready, "the workload ended early");
-        Self { child, home: home.to_owned() }
+        Self { child, home: home.to_owned(), printed }
     }
 
     pub fn pid(&self) -> Pid {
@@ -216,7 +225,7 @@ pub fn with_stopped<T>(
 const TRAP_FLAG: u64 = 0x100;
 
 /// Stops one thread, lets it execute one instruction after the other, and shows it after each; signals it gets on the
-/// way are delivered. The JVM is killed afterwards: flags that were saved while
+/// way are delivered. Ends after `steps` of them or when `each` says so. The JVM is killed afterwards: flags that were saved while
 /// stepping may trap at any time.
 pub fn step_through(
     hotspot: &HotSpot,
@@ -224,7 +233,7 @@ pub fn step_through(
     thread: u64,
     tid: u32,
     steps: u32,
-    mut each: impl FnMut(&Snapshot),
+    mut each: impl FnMut(&Snapshot) -> ControlFlow<()>,
 ) {
     let tid = Pid::from_raw(tid as i32);
     if ptrace::seize(tid, ptrace::Options::empty()).is_err() {
@@ -246,8 +255,10 @@ pub fn step_through(
             registers.eflags &= !TRAP_FLAG;
             ptrace::setregs(tid, registers).expect("stopped");
         }
-        if let Some(snapshot) = snapshot(hotspot, memory, thread, tid) {
-            each(&snapshot);
+        if let Some(snapshot) = snapshot(hotspot, memory, thread, tid)
+            && each(&snapshot).is_break()
+        {
+            break;
         }
     }
     nix::sys::signal::kill(memory.0, Signal::SIGKILL).expect("own child");

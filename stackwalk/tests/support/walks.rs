@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use stackwalk::{
-    Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, ScopeCache, Stop, Symbol, Walker,
+    Capture, Frame, Frozen, HotSpot, Limits, Memory, Method, NativeCode, ScopeCache, Stop, Symbol, Walker,
 };
 
 /// A frame with its names.
@@ -44,7 +44,23 @@ pub fn walk(
     capture: &Capture,
     stack: &[u8],
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
-    run(hotspot, memory, Walker::new(hotspot, memory, cache, Limits::default()), capture, stack)
+    run(hotspot, memory, Walker::new(hotspot, memory, cache, Limits::default()), capture, stack, Frozen::NONE)
+}
+
+/// As [`walk`], of a virtual thread with frames in the heap, through native code if its tables are given.
+pub fn walk_mounted(
+    hotspot: &HotSpot,
+    memory: &impl Memory,
+    cache: &mut ScopeCache,
+    native: Option<&mut dyn NativeCode>,
+    (capture, stack): (&Capture, &[u8]),
+    frozen: Frozen<'_>,
+) -> (Vec<(Frame, Option<Named>)>, Stop) {
+    let mut walker = Walker::new(hotspot, memory, cache, Limits::default());
+    if let Some(native) = native {
+        walker = walker.with_native(native);
+    }
+    run(hotspot, memory, walker, capture, stack, frozen)
 }
 
 /// As [`walk`], through native code as well.
@@ -57,7 +73,7 @@ pub fn walk_through(
     stack: &[u8],
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
     let walker = Walker::new(hotspot, memory, cache, Limits::default()).with_native(native);
-    run(hotspot, memory, walker, capture, stack)
+    run(hotspot, memory, walker, capture, stack, Frozen::NONE)
 }
 
 fn run<M: Memory>(
@@ -66,8 +82,9 @@ fn run<M: Memory>(
     mut walker: Walker<'_, M>,
     capture: &Capture,
     stack: &[u8],
+    frozen: Frozen<'_>,
 ) -> (Vec<(Frame, Option<Named>)>, Stop) {
-    let mut frames = walker.frames(capture, stack);
+    let mut frames = walker.frames_with(capture, stack, frozen);
     let found: Vec<Frame> = frames.by_ref().collect();
     let stop = frames.stop();
     let name = |frame: Frame| {

@@ -1,0 +1,252 @@
+//! Virtual threads of real JVMs with their frames on the stack, in the heap and on the way between both, repeated without
+//! a JVM.
+//!
+//! How the fixtures were made: see `tests/record_frozen.rs`. The recursion of the workload is known, so the list of
+//! methods is right for a reason other than that it was recorded.
+
+mod support;
+
+use std::path::PathBuf;
+
+use stackwalk::{Frame, Frozen, HotSpot, Limits, NativeCode, ScopeCache, Stop, Walker};
+use support::fixture::{Fixture, FrozenCopy, Thread, folders};
+use support::frozen::MOMENTS;
+use support::walks::{Named, as_text, walk_mounted};
+
+/// Files of each JDK with virtual threads; depths of the two recursions in each.
+const FILES: [(&str, usize, usize); 2] = [("compiled", 44, 44), ("mixed", 10, 4)];
+
+const JDKS: [&str; 5] =
+    ["jdk21-x86_64", "jdk25-x86_64", "jdk26-sid-x86_64", "jdk27-sid-x86_64", "jdk28-sid-x86_64"];
+
+/// Each recording: its name, the fixture and the depths.
+fn recordings() -> impl Iterator<Item = (String, Fixture, usize, usize)> {
+    let folder = |jdk: &&str| folders().into_iter().find(|folder| folder.ends_with(jdk));
+    let files = JDKS.iter().map(move |jdk| folder(jdk).expect("a folder of this JDK")).flat_map(|folder| {
+        let path = |mode: &str| -> PathBuf { folder.join(format!("frozen-{mode}.bin")) };
+        FILES.map(|(mode, depth, again)| (path(mode), depth, again))
+    });
+    files.map(|(path, depth, again)| (path.display().to_string(), Fixture::load(&path), depth, again))
+}
+
+type Walked = (Vec<(Frame, Option<Named>)>, Stop);
+
+fn walk(hotspot: &HotSpot, fixture: &Fixture, thread: &Thread, frozen: Frozen<'_>, native: bool) -> Walked {
+    let mut cache = Box::new(ScopeCache::new());
+    let mut tables = thread.native.filter(|_| native);
+    let tables = tables.as_mut().map(|tables| tables as &mut dyn NativeCode);
+    walk_mounted(hotspot, fixture, &mut cache, tables, (&thread.capture, &thread.stack), frozen)
+}
+
+/// Java methods, newest first.
+fn methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
+    let named = frames.iter().filter_map(|(_, named)| named.as_ref());
+    named.map(|named| format!("{}.{}", named.class, named.name)).collect()
+}
+
+/// `depth` calls of the recursion, newest first.
+fn recursion(depth: usize) -> Vec<String> {
+    (0..=depth).map(|level| format!("Mounted.{}", if level % 2 == 0 { "even" } else { "odd" })).collect()
+}
+
+/// The methods of the workload below the newest ones: the recursion once, or once more below that.
+fn known(depth: usize, again: usize) -> [Vec<String>; 2] {
+    let bottom = || vec!["Mounted.bottom".to_owned()];
+    let once: Vec<String> =
+        [bottom(), recursion(depth), vec!["Mounted.round".to_owned()]].into_iter().flatten().collect();
+    [once.clone(), [bottom(), recursion(again), once].into_iter().flatten().collect()]
+}
+
+/// Beginnings of what lies above the workload's own frames.
+const NEWER: [&str; 3] = ["java/lang/Thread.", "java/lang/VirtualThread.", CONTINUATION];
+const CONTINUATION: &str = "jdk/internal/vm/Continuation.";
+
+/// Checks a whole stack against the program.
+#[track_caller]
+fn check_whole(what: &str, methods: &[String], depth: usize, again: usize) {
+    let newer = |name: &String| NEWER.iter().any(|newer| name.starts_with(newer));
+    let first = methods.iter().position(|name| !newer(name)).expect("frames of the workload");
+    let root = methods.iter().position(|name| name == "Mounted.round").expect("called by round");
+    let own = &methods[first..=root];
+    let own = own.strip_prefix(&["Mounted.work".to_owned()]).unwrap_or(own);
+    assert!(known(depth, again).iter().any(|list| list == own), "{what}: {methods:#?}");
+    // The lambda's class has a name of its own each time.
+    let [lambda, below @ ..] = &methods[root + 1..] else { panic!("{what}: called by nobody") };
+    assert!(lambda.starts_with("Mounted$$Lambda") && lambda.ends_with(".run"), "{what}: {lambda}");
+    let roots = [
+        "java/lang/Thread.runWith",
+        "java/lang/VirtualThread.run",
+        "java/lang/VirtualThread$VThreadContinuation$1.run",
+        "jdk/internal/vm/Continuation.enter0",
+        "jdk/internal/vm/Continuation.enter",
+    ];
+    assert_eq!(below, roots, "{what}");
+}
+
+#[test]
+fn recorded_walks_are_repeated() {
+    for (file, fixture, depth, again) in recordings() {
+        let hotspot = fixture.hotspot();
+        for thread in &fixture.threads {
+            let what = format!("{file} {}", thread.name);
+            let (frames, stop) = walk(&hotspot, &fixture, thread, thread.frozen.as_frozen(), true);
+            assert_eq!(as_text(&hotspot, &fixture, &frames, stop), thread.expected, "{what}");
+            let (_, expected) = MOMENTS.iter().find(|(name, _)| *name == thread.name).expect("a moment");
+            assert_eq!(stop, *expected, "{what}");
+            let methods = methods(&frames);
+            if stop.is_complete() {
+                check_whole(&what, &methods, depth, again);
+            } else {
+                // Nothing is said of frames on their way, nor of older ones; those of a yield are on the stack as well.
+                let copied = thread.name == "yield, not patched, in C code";
+                assert_eq!(!methods.is_empty(), copied, "{what}: {methods:#?}");
+            }
+        }
+    }
+}
+
+/// A file that loses a case fails.
+#[test]
+fn every_moment_is_recorded_once_on_every_jdk() {
+    for (file, fixture, ..) in recordings() {
+        let mut names: Vec<&str> = fixture.threads.iter().map(|thread| thread.name.as_str()).collect();
+        let mut wanted: Vec<&str> = MOMENTS.iter().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(names, wanted, "{file}");
+        for thread in &fixture.threads {
+            assert_eq!(
+                thread.native.is_some(),
+                thread.name.ends_with(", in C code"),
+                "{file} {}",
+                thread.name
+            );
+            let chunks = thread.frozen.chunks.len();
+            let wanted = match thread.name.as_str() {
+                "running over two chunks" => chunks == 2,
+                "running over one chunk" => chunks == 1,
+                name if name.starts_with("yield, all on the stack") => chunks == 0,
+                _ => chunks > 0,
+            };
+            assert!(wanted, "{file} {}: {chunks} chunks", thread.name);
+        }
+    }
+}
+
+/// Without the copies of chunks the frames on the stack are the same, and the walk says that others are missing.
+#[test]
+fn without_the_frozen_part_walks_end_at_the_barrier() {
+    let mut cut = 0;
+    for (file, fixture, ..) in recordings() {
+        let hotspot = fixture.hotspot();
+        for thread in fixture.threads.iter().filter(|thread| !thread.frozen.chunks.is_empty()) {
+            let (frames, stop) = walk(&hotspot, &fixture, thread, Frozen::NONE, true);
+            assert_eq!(stop, Stop::ContinuationBarrier, "{file} {}", thread.name);
+            let (whole, _) = walk(&hotspot, &fixture, thread, thread.frozen.as_frozen(), true);
+            assert!(methods(&whole).starts_with(&methods(&frames)), "{file} {}", thread.name);
+            cut += 1;
+        }
+    }
+    assert_eq!(cut, JDKS.len() * FILES.len() * (MOMENTS.len() - 2));
+}
+
+/// An older chunk that was not copied cuts the stack there.
+#[test]
+fn a_missing_older_chunk_cuts_the_walk() {
+    for (file, fixture, ..) in recordings() {
+        let hotspot = fixture.hotspot();
+        let thread = fixture.threads.iter().find(|thread| thread.name == "running over two chunks");
+        let thread = thread.expect("recorded");
+        let (whole, _) = walk(&hotspot, &fixture, thread, thread.frozen.as_frozen(), true);
+        let newest = FrozenCopy { chunks: thread.frozen.chunks[..1].to_vec(), whole: false };
+        let (frames, stop) = walk(&hotspot, &fixture, thread, newest.as_frozen(), true);
+        assert_eq!(stop, Stop::ContinuationBarrier, "{file}");
+        let (whole, frames) = (methods(&whole), methods(&frames));
+        assert!(whole.starts_with(&frames) && (10..whole.len()).contains(&(frames.len() + 6)), "{file}");
+    }
+}
+
+/// The copy with `bytes` from `at` on left out or put in a second time.
+fn damaged(frozen: &FrozenCopy, chunk: usize, at: usize, bytes: usize, twice: bool) -> FrozenCopy {
+    let mut damaged = frozen.clone();
+    let (_, copy) = &mut damaged.chunks[chunk];
+    let end = copy.len().min(at + bytes);
+    if twice {
+        let piece = copy[at..end].to_vec();
+        copy.splice(at..at, piece);
+    } else {
+        copy.drain(at..end);
+    }
+    damaged
+}
+
+/// Whether `list` is what is left of `all` without some of it.
+fn is_part_of(list: &[String], all: &[String]) -> bool {
+    let mut rest = all.iter();
+    list.iter().all(|name| rest.any(|other| other == name))
+}
+
+/// Java methods of a walk over a damaged copy, without those that the VM says are none.
+fn methods_of_damaged(
+    hotspot: &HotSpot,
+    fixture: &Fixture,
+    thread: &Thread,
+    frozen: &FrozenCopy,
+) -> (Vec<String>, Stop) {
+    let mut cache = Box::new(ScopeCache::new());
+    let mut tables = thread.native;
+    let mut walker = Walker::new(hotspot, fixture, &mut cache, Limits::default());
+    if let Some(tables) = &mut tables {
+        walker = walker.with_native(tables);
+    }
+    let mut frames = walker.frames_with(&thread.capture, &thread.stack, frozen.as_frozen());
+    let text = |symbol| {
+        let mut bytes = [0; 256];
+        let length = hotspot.read_symbol(fixture, symbol, &mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    };
+    let name = |frame: Frame| {
+        let names = hotspot.method(fixture, frame.method()?).ok()?;
+        Some(format!("{}.{}", text(names.class)?, text(names.name)?))
+    };
+    let methods = frames.by_ref().filter_map(name).collect();
+    (methods, frames.stop())
+}
+
+/// Bytes that are missing from a chunk or are there twice: no method is named that is not there, and none in a place where
+/// it is not.
+///
+/// Only the distances in an interpreter frame tell where it ends, so damage can make one look like the oldest of its
+/// chunk; between compiled frames a walk that says it is whole is.
+#[test]
+fn a_damaged_chunk_names_no_wrong_method() {
+    const DAMAGES: [(usize, bool); 5] = [(8, false), (8, true), (4, false), (24, true), (40, false)];
+    for (file, fixture, ..) in recordings() {
+        let hotspot = fixture.hotspot();
+        let (mut cut, mut whole, mut shortened) = (0, 0, 0);
+        let moments = ["running over two chunks", "yield, copied", "thaw after a yield"];
+        for thread in fixture.threads.iter().filter(|thread| moments.contains(&thread.name.as_str())) {
+            let (all, _) = methods_of_damaged(&hotspot, &fixture, thread, &thread.frozen);
+            for (chunk, (_, copy)) in thread.frozen.chunks.iter().enumerate() {
+                for at in (0..copy.len()).step_by(16) {
+                    let (bytes, twice) = DAMAGES[at / 16 % DAMAGES.len()];
+                    let frozen = damaged(&thread.frozen, chunk, at, bytes, twice);
+                    let (methods, stop) = methods_of_damaged(&hotspot, &fixture, thread, &frozen);
+                    assert!(
+                        is_part_of(&methods, &all),
+                        "{file} {}: {bytes} at {at}, {stop:?} {methods:#?}",
+                        thread.name
+                    );
+                    match (stop.is_complete(), methods == all) {
+                        (false, _) => cut += 1,
+                        (true, true) => whole += 1,
+                        (true, false) => shortened += 1,
+                    }
+                }
+            }
+        }
+        assert!(cut > 100 && cut > 10 * whole, "{file}: {cut} cut, {whole} whole");
+        let few = if file.ends_with("frozen-mixed.bin") { cut / 20 } else { 0 };
+        assert!(shortened <= few, "{file}: {shortened} shortened, {cut} cut");
+    }
+}

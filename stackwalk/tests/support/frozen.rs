@@ -1,0 +1,127 @@
+//! Frames of a stopped virtual thread that wait in the heap, copied from outside its process, and what there is to see of
+//! such threads.
+//!
+//! The workload `Mounted` prints where the fields are; what is read, in which order and within which bounds is as the
+//! agent's handler does it.
+
+use super::fixture::FrozenCopy;
+use super::{Jvm, RemoteMemory};
+use stackwalk::{
+    CHUNK_LINK_BYTES, Capture, ChunkBottom, ChunkClass, FrozenOffsets, HotSpot, MAX_CHUNKS, Memory, Stop,
+};
+
+/// Moments of a virtual thread that the walk tells apart, and how a walk ends there. One sample of each is recorded.
+pub const MOMENTS: [(&str, Stop); 17] = [
+    // Older frames behind the return barrier, in the newest chunk or in that and an older one.
+    ("running over one chunk", Stop::EndOfContinuation),
+    ("running over two chunks", Stop::EndOfContinuation),
+    // `Continuation.doYield` and C code it calls: before its callers are copied, after it, and while the newest chunk
+    // has the barrier in place of a pc.
+    ("yield, all on the stack", Stop::EndOfContinuation),
+    ("yield, all on the stack, in C code", Stop::EndOfContinuation),
+    ("yield, some on the stack", Stop::EndOfContinuation),
+    ("yield, some on the stack, in C code", Stop::EndOfContinuation),
+    ("yield, copied", Stop::EndOfContinuation),
+    ("yield, copied, in C code", Stop::EndOfContinuation),
+    ("yield, not patched, in C code", Stop::ContinuationBarrier),
+    // A stub that brings frames back and C code it calls: while the chunk begins with what has yielded, once frames were
+    // taken out, and at the end, when they are back.
+    ("thaw after a yield", Stop::EndOfContinuation),
+    ("thaw after a yield, in C code", Stop::EndOfContinuation),
+    ("thaw after a yield, taken out", Stop::ContinuationBarrier),
+    ("thaw after a yield, taken out, in C code", Stop::ContinuationBarrier),
+    ("thaw about to return", Stop::EndOfContinuation),
+    // The same because the oldest frame on the stack has returned: the chunk does not tell what is on its way.
+    ("at the return barrier", Stop::ContinuationBarrier),
+    ("thaw after a return", Stop::ContinuationBarrier),
+    ("thaw after a return, in C code", Stop::ContinuationBarrier),
+];
+
+/// The number printed behind these words.
+fn printed(jvm: &Jvm, words: &str) -> Option<i64> {
+    let line = jvm.printed.iter().find_map(|line| line.strip_prefix(words)?.strip_prefix(' '))?;
+    Some(line.parse().expect("a number"))
+}
+
+/// What the workload says of the classes that keep frozen frames.
+fn chunk_class(jvm: &Jvm, hotspot: &HotSpot) -> ChunkClass {
+    let field = |name: &str| printed(jvm, &format!("field {name}")).map(|offset| offset as u32);
+    let known = |name: &str| field(name).unwrap_or_else(|| panic!("no field {name}"));
+    let mirror = hotspot.class_klass_offset(&jvm.memory()).expect("known");
+    ChunkClass {
+        klass: printed(jvm, &format!("mirror {mirror}")).expect("among the words") as u64,
+        parent: known("parent"),
+        size: known("size"),
+        sp: known("sp"),
+        bottom: match field("bottom") {
+            Some(offset) => ChunkBottom::Field(offset),
+            None => ChunkBottom::Arguments(known("argsize")),
+        },
+        tail: known("tail"),
+        thread_id: known("tid"),
+        name: None,
+    }
+}
+
+/// Where a JVM that runs `Mounted` keeps frozen frames.
+pub fn offsets(jvm: &Jvm, hotspot: &HotSpot) -> FrozenOffsets {
+    hotspot.frozen_offsets(&jvm.memory(), chunk_class(jvm, hotspot)).expect("this collector pauses")
+}
+
+/// Copies the chunks of the virtual thread on a stopped carrier. Empty where the handler copies none: in native code,
+/// which a collector does not wait for.
+pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets, in_java: u32) -> FrozenCopy {
+    let state = capture.thread_state;
+    let holds_collectors_off =
+        state == u64::from(in_java) || offsets.in_vm.is_some_and(|in_vm| state == u64::from(in_vm));
+    if !holds_collectors_off || capture.cont_entry <= capture.sp {
+        return FrozenCopy::default();
+    }
+    let continuation =
+        memory.read_u64(capture.cont_entry + u64::from(offsets.continuation)).expect("an entry");
+    let mut chunk = reference(memory, continuation, offsets.class.tail, offsets);
+    let mut found = FrozenCopy::default();
+    while chunk != 0 && found.chunks.len() < MAX_CHUNKS {
+        let word = memory.read_u64(chunk + u64::from(offsets.klass)).expect("an object");
+        assert_eq!(word & offsets.klass_mask, offsets.klass_word, "a chunk");
+        found.chunks.extend(used(memory, chunk, offsets));
+        chunk = reference(memory, chunk, offsets.class.parent, offsets);
+    }
+    found.whole = chunk == 0;
+    found
+}
+
+/// The reference at `offset` of `object`.
+fn reference(memory: &RemoteMemory, object: u64, offset: u32, offsets: &FrozenOffsets) -> u64 {
+    let address = object + u64::from(offset);
+    let target = match offsets.narrow {
+        Some((base, shift)) => match memory.read_u32(address).expect("a field") {
+            0 => 0,
+            narrow => base + (u64::from(narrow) << shift),
+        },
+        None => memory.read_u64(address).expect("a field"),
+    };
+    assert!(target == 0 || (offsets.heap.0..offsets.heap.1).contains(&target), "an object");
+    target
+}
+
+/// The used words of a chunk with the link below them, if there are any.
+fn used(memory: &RemoteMemory, chunk: u64, offsets: &FrozenOffsets) -> Option<(u64, Vec<u8>)> {
+    let class = &offsets.class;
+    let number = |offset: u32| {
+        u64::try_from(memory.read_i32(chunk + u64::from(offset)).expect("a field")).expect("not negative")
+    };
+    let (size, sp) = (number(class.size), number(class.sp));
+    let bottom = match class.bottom {
+        ChunkBottom::Field(offset) => number(offset),
+        ChunkBottom::Arguments(offset) => size - number(offset),
+    };
+    assert!(bottom <= size, "within the chunk");
+    if sp >= bottom {
+        return None;
+    }
+    let from = chunk + u64::from(offsets.words) + sp * 8 - CHUNK_LINK_BYTES;
+    let mut bytes = vec![0; ((bottom - sp) * 8 + CHUNK_LINK_BYTES) as usize];
+    memory.read(from, &mut bytes).expect("in the heap");
+    Some((from, bytes))
+}
