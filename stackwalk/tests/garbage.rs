@@ -5,9 +5,11 @@
 #[path = "support/fixture.rs"]
 mod fixture;
 
-use fixture::{Fixture, Thread};
+use fixture::{Fixture, FrozenCopy, Thread};
 use proptest::prelude::*;
-use stackwalk::{Bci, CAPTURE_BYTES, Capture, HotSpot, Limits, Memory, ScopeCache, Unreadable, Walker};
+use stackwalk::{
+    Bci, CAPTURE_BYTES, Capture, Frozen, HotSpot, Limits, Memory, ScopeCache, Unreadable, Walker,
+};
 
 /// Memory in which about one read in `rarity` returns other bytes or fails.
 struct Damaged<'m> {
@@ -34,6 +36,28 @@ impl Memory for Damaged<'_> {
     }
 }
 
+/// A copy of the heap part with words replaced, cut at any byte, and chunks in any order.
+fn damaged_frozen(
+    frozen: &FrozenCopy,
+    words: &[(prop::sample::Index, u64)],
+    cut: u16,
+    turned: bool,
+) -> FrozenCopy {
+    let mut frozen = frozen.clone();
+    for (_, bytes) in &mut frozen.chunks {
+        let (slots, _) = bytes.as_chunks_mut::<8>();
+        for (slot, value) in words {
+            let at = slot.index(slots.len());
+            slots[at] = value.to_ne_bytes();
+        }
+        bytes.truncate(bytes.len() - usize::from(cut) % (bytes.len() + 1));
+    }
+    if turned {
+        frozen.chunks.reverse();
+    }
+    frozen
+}
+
 const MAX_FRAMES: u32 = 300;
 
 /// Walks, resolves what was found and counts frames.
@@ -44,8 +68,18 @@ fn walk(
     capture: &Capture,
     stack: &[u8],
 ) -> u32 {
-    let mut walker = Walker::new(hotspot, memory, cache, Limits { max_frames: MAX_FRAMES });
-    let mut frames = walker.frames(capture, stack);
+    let walker = Walker::new(hotspot, memory, cache, Limits { max_frames: MAX_FRAMES });
+    count(hotspot, memory, walker, (capture, stack), Frozen::NONE)
+}
+
+fn count<M: Memory>(
+    hotspot: &HotSpot,
+    memory: &M,
+    mut walker: Walker<'_, M>,
+    (capture, stack): (&Capture, &[u8]),
+    frozen: Frozen<'_>,
+) -> u32 {
+    let mut frames = walker.frames_with(capture, stack, frozen);
     let found: Vec<_> = frames.by_ref().collect();
     let _ = frames.stop();
     for frame in &found {
@@ -101,6 +135,44 @@ proptest! {
         let mut cache = Box::new(ScopeCache::new());
         for _ in 0..2 {
             prop_assert!(walk(&hotspot, &memory, &mut cache, &capture, &stack) <= MAX_FRAMES);
+        }
+    }
+
+    #[test]
+    fn every_walk_into_the_heap_ends(
+        file in any::<prop::sample::Index>(),
+        thread in any::<prop::sample::Index>(),
+        seed in any::<u64>(),
+        rarity in prop_oneof![Just(1_u64), 2..64_u64, Just(u64::MAX)],
+        words in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..24),
+        values in prop::collection::vec(any::<u64>(), 8),
+        cut in prop_oneof![Just(0_u16), any::<u16>()],
+        turned in any::<bool>(),
+    ) {
+        let files = fixture::frozen();
+        let fixture = Fixture::load(&files[file.index(files.len())]);
+        let hotspot = fixture.hotspot();
+        let thread = thread.get(&fixture.threads);
+        let mut pool = values;
+        // Addresses and code of the chunks themselves lead further than any number.
+        for (base, bytes) in &thread.frozen.chunks {
+            pool.extend([*base, base + 8, base + 256, base + bytes.len() as u64]);
+            let (slots, _) = bytes.as_chunks::<8>();
+            pool.extend(slots.iter().take(24).map(|word| u64::from_ne_bytes(*word)));
+        }
+        pool.extend([0, 1, u64::MAX, u64::MAX - 7, thread.capture.sp, thread.capture.pc]);
+        let words: Vec<_> = words.iter().map(|(slot, value)| (*slot, *value.get(&pool))).collect();
+        let frozen = damaged_frozen(&thread.frozen, &words, cut, turned);
+        let memory = Damaged { memory: &fixture, seed, rarity };
+        let mut cache = Box::new(ScopeCache::new());
+        for _ in 0..2 {
+            let mut tables = thread.native;
+            let mut walker = Walker::new(&hotspot, &memory, &mut cache, Limits { max_frames: MAX_FRAMES });
+            if let Some(tables) = &mut tables {
+                walker = walker.with_native(tables);
+            }
+            let walked = (&thread.capture, &*thread.stack);
+            prop_assert!(count(&hotspot, &memory, walker, walked, frozen.as_frozen()) <= MAX_FRAMES);
         }
     }
 
