@@ -85,6 +85,11 @@ impl Metrics {
             "Entries that the dictionaries of partitions had no room for",
             status.dictionary_refused,
         )?;
+        count(
+            "tickwalk_dictionaries_read_total",
+            "Dictionaries of old partitions read from their files again, as questions needed them",
+            status.dictionaries_read,
+        )?;
         gauge(
             "tickwalk_ingest_queue_length",
             "Requests that wait for the next commit",
@@ -102,7 +107,11 @@ impl Metrics {
         )?;
         let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
         let mut by_service: BTreeMap<String, u64> = BTreeMap::new();
-        for account in accounts(store, &Selection::default(), now_ns) {
+        let accounts = accounts(store, &Selection::default(), now_ns).unwrap_or_else(|error| {
+            tracing::error!(%error, "sessions cannot be read, metrics go without them");
+            Vec::new()
+        });
+        for account in accounts {
             let sum = by_service.entry(account.process.service).or_default();
             *sum = sum.saturating_add(account.process.samples);
             for (reason, count) in account.lost_samples {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use proto::histogram::quantile;
 use proto::v1::Histogram;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::selection::Selection;
+use super::selection::{QueryError, Selection};
 use crate::quantity;
 use crate::sampling::{self, Sampling};
-use crate::store::{Session, Store};
+use crate::store::{Extent, Session, Store};
 use crate::summary::Timers;
 
 /// A process that was or is profiled.
@@ -95,31 +96,41 @@ impl Distribution {
 const SILENT_NS: u64 = 60_000_000_000;
 
 /// Processes that a selection names, its time included, the latest first.
-pub fn processes(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Process> {
-    accounts(store, selection, now_ns).into_iter().map(|account| account.process).collect()
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn processes(store: &Store, selection: &Selection, now_ns: u64) -> Result<Vec<Process>, QueryError> {
+    Ok(accounts(store, selection, now_ns)?.into_iter().map(|account| account.process).collect())
 }
 
 /// Their accounts.
-pub fn accounts(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Account> {
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn accounts(store: &Store, selection: &Selection, now_ns: u64) -> Result<Vec<Account>, QueryError> {
     let span = selection.span(store, now_ns);
-    let mut found: BTreeMap<u64, Account> = BTreeMap::new();
-    for view in store.views() {
-        view.names(|_, sessions| {
-            for (&id, session) in sessions {
+    let mut found: FxHashMap<u64, Account> = FxHashMap::default();
+    // A session that goes on in a later partition is complete there.
+    for view in store.views().iter().rev() {
+        let mut fresh = Vec::new();
+        view.sessions(
+            Extent::Account,
+            |id| !found.contains_key(&id),
+            |id, session| {
                 let overlaps =
                     !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
                 if overlaps && selection.wants_session(id, session) {
-                    // A session that goes on in a later partition is complete there.
-                    found.insert(id, account(id, session, now_ns));
+                    fresh.push((id, account(id, session, now_ns)));
                 }
-            }
-        });
+            },
+        )?;
+        found.extend(fresh);
     }
     let mut accounts: Vec<Account> = found.into_values().collect();
     accounts.sort_by(|a, b| {
         (b.process.last_ns, &a.process.process).cmp(&(a.process.last_ns, &b.process.process))
     });
-    accounts
+    Ok(accounts)
 }
 
 fn account(id: u64, session: &Session, now_ns: u64) -> Account {

@@ -134,11 +134,11 @@ pub fn answer(
     let selection = &parameters.selection;
     match (question, name) {
         ("processes", None) => {
-            let processes = processes(store, selection, now_ns);
+            let processes = processes(store, selection, now_ns)?;
             json("processes", &json!({ "now_ns": now_ns, "processes": processes }))
         }
         ("statistics", None) => {
-            let accounts = accounts(store, selection, now_ns);
+            let accounts = accounts(store, selection, now_ns)?;
             json("statistics", &json!({ "now_ns": now_ns, "processes": accounts }))
         }
         ("flamegraph", None) => {

@@ -3,9 +3,12 @@
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
 //! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::Wanted;
 use super::selection::{QueryError, Selection, Span};
 use super::top::{MethodCost, Order};
 use crate::profile::Cell;
@@ -49,9 +52,12 @@ impl Tree {
     pub fn of(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Tree, Span), QueryError> {
         let span = selection.span(store, now_ns);
         let mut tree = Tree::empty();
-        for view in store.views() {
-            let sums = sums(&view, selection, &span)?;
-            view.names(|dictionary, _| tree.add(dictionary, selection, &sums));
+        let range_ns = span.from_ns..span.to_ns;
+        for view in store.views().iter().filter(|view| view.overlaps(&range_ns)) {
+            let sums = sums(view, selection, &range_ns)?;
+            if !sums.is_empty() {
+                view.dictionary(|dictionary| tree.add(dictionary, selection, &sums))?;
+            }
         }
         tree.settle();
         Ok((tree, span))
@@ -409,10 +415,10 @@ pub struct Columns<'t> {
 }
 
 /// CPU time by stack number.
-fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, QueryError> {
-    let wanted = super::wanted(view, selection);
-    let is_wanted = |id: u64| wanted.contains_key(&id);
-    let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+fn sums(view: &View, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec<Cell>, QueryError> {
+    let wanted = Wanted::of(view, selection)?;
+    let is_wanted = |id: u64| wanted.has(id);
+    let scope = Scope { range_ns: range_ns.clone(), sessions: &is_wanted };
     let mut sums: Vec<Cell> = Vec::new();
     let mut put = |stack: u32, cell: Cell| {
         let stack = stack as usize;
@@ -422,7 +428,7 @@ fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, Qu
         add(&mut sums[stack], cell);
     };
     if selection.filters_threads() {
-        let wants = |session, thread| super::wants(&wanted, session, thread);
+        let wants = |session, thread| wanted.has_thread(session, thread);
         view.thread_stacks(&scope, wants, |_, _, stack, cell| put(stack, cell))?;
     } else {
         view.stacks(&scope, |_, stack, cell| put(stack, cell))?;

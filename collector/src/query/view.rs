@@ -29,7 +29,7 @@ pub fn view(
     match name {
         "hot-methods" => hot_methods(&mut text, store, selection, Order::TotalTime, limit, now_ns)?,
         "cpu-time-hot-methods" => hot_methods(&mut text, store, selection, Order::SelfTime, limit, now_ns)?,
-        "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns),
+        "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns)?,
         "threads" => {
             let (rows, _) = threads(store, selection, now_ns)?;
             let whole = total(rows.iter().map(|row| row.cpu_ns));
@@ -57,7 +57,7 @@ pub fn view(
                     "process", "state", "pid", "CPU time", "explained"
                 ),
             );
-            for account in accounts(store, selection, now_ns).into_iter().take(limit) {
+            for account in accounts(store, selection, now_ns)?.into_iter().take(limit) {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
                 line(
@@ -94,8 +94,14 @@ fn hot_methods(
     Ok(())
 }
 
-fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limit: usize, now_ns: u64) {
-    for account in accounts(store, selection, now_ns).into_iter().take(limit) {
+fn push_statistics(
+    text: &mut String,
+    store: &Store,
+    selection: &Selection,
+    limit: usize,
+    now_ns: u64,
+) -> Result<(), QueryError> {
+    for account in accounts(store, selection, now_ns)?.into_iter().take(limit) {
         let process = &account.process;
         line(
             text,
@@ -157,6 +163,7 @@ fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limi
             row("messages missing", count(account.missing_messages));
         }
     }
+    Ok(())
 }
 
 /// Methods whose share of self time changed most, as a table.

@@ -268,6 +268,11 @@ impl Head {
         self.session_bytes
     }
 
+    /// Rough memory of the sessions and of the dictionary.
+    pub(super) fn bytes(&self) -> usize {
+        self.dictionary.bytes() + self.session_bytes
+    }
+
     /// Whether there is no room for one more session.
     pub(super) fn is_full_of_sessions(&self) -> bool {
         self.session_bytes >= self.session_limit
