@@ -6,6 +6,7 @@
 
 pub mod drains;
 pub mod flamegraph;
+mod growing;
 pub mod processes;
 pub mod question;
 pub mod selection;

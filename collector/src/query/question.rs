@@ -157,9 +157,7 @@ pub fn answer(
         }
         ("methods", None) => {
             let (tree, span) = Tree::of(store, selection, now_ns)?;
-            let mut methods = tree.methods(parameters.order);
-            let left_out = methods.len().saturating_sub(parameters.limit());
-            methods.truncate(parameters.limit());
+            let (methods, left_out) = tree.dearest_methods(parameters.order, parameters.limit());
             let (total_ns, samples) = (tree.total_ns(), tree.samples());
             json(
                 "methods",

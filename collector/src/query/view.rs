@@ -85,7 +85,7 @@ fn hot_methods(
     let (tree, _) = Tree::of(store, selection, now_ns)?;
     line(text, format_args!("{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns())));
     line(text, format_args!("{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time"));
-    for method in tree.methods(order).iter().take(limit) {
+    for method in tree.dearest_methods(order, limit).0 {
         let own = percent(share(method.self_ns, tree.total_ns()));
         let total = percent(share(method.total_ns, tree.total_ns()));
         let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
