@@ -57,7 +57,7 @@ pub fn view(
                     "process", "state", "pid", "CPU time", "explained"
                 ),
             );
-            for account in accounts(store, selection, now_ns)?.into_iter().take(limit) {
+            for account in accounts(store, selection, limit, now_ns)?.0 {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
                 line(
@@ -101,7 +101,7 @@ fn push_statistics(
     limit: usize,
     now_ns: u64,
 ) -> Result<(), QueryError> {
-    for account in accounts(store, selection, now_ns)?.into_iter().take(limit) {
+    for account in accounts(store, selection, limit, now_ns)?.0 {
         let process = &account.process;
         line(
             text,

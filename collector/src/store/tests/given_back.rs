@@ -98,6 +98,35 @@ fn only_questions_about_stacks_read_dictionaries_again() {
 }
 
 #[test]
+fn a_list_of_processes_has_the_latest_and_says_how_many_more_there_are() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    for number in 0..50u64 {
+        // In no order.
+        let mut agent = Agent::new(1 + number * 7 % 50);
+        agent.hello.wall_clock_ns += agent.hello.session_id * NS;
+        agent.hello.command = "x".repeat(100_000);
+        let messages = [agent.hello()];
+        append(&store, &agent, &messages).expect("stored");
+        if number == 25 {
+            upkeep::begin_early(&store.shared, now_s()).expect("a partition");
+        }
+    }
+    upkeep::relieve(&store.shared.partitions.read(), 0);
+    for (question, limit) in [("processes", 3), ("statistics", 20), ("processes", 50)] {
+        let bytes = ask(&store, question, &[("limit", &limit.to_string())]);
+        let listed: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+        let rows = listed["processes"].as_array().expect("a list");
+        let ids: Vec<String> =
+            rows.iter().map(|row| row["process"].as_str().expect("an id").to_owned()).collect();
+        let latest: Vec<String> = (1..=50).rev().take(limit).map(|id| format!("{id:016x}")).collect();
+        assert_eq!(ids, latest);
+        assert_eq!(listed["rows_left_out"], 50 - limit);
+        assert!(rows[0]["command"].as_str().is_some_and(|text| text.len() < 5000 && text.ends_with("x...")));
+    }
+}
+
+#[test]
 fn a_thread_that_has_ended_keeps_its_name_when_its_session_goes_on() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
