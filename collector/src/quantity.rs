@@ -58,6 +58,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn tables_take_no_more_than_is_said_and_half_of_it_at_least() {
+        type Row = (u32, u32, u32);
+        let mut table: hashbrown::HashTable<Row> = hashbrown::HashTable::new();
+        for number in 0..200_000u32 {
+            let hash = |row: &Row| u64::from(row.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let row = (number, 0, 0);
+            table.insert_unique(hash(&row), row, hash);
+            let (said, real) = (table_bytes::<Row>(table.len()), table.allocation_size());
+            // The first hundred do not matter.
+            if number > 100 {
+                assert!(said + 64 >= real && said <= 2 * real, "{said} for {real} bytes of {number}");
+            }
+        }
+    }
+
+    #[test]
     fn durations() {
         for (ns, text) in [
             (0, "0 ms"),

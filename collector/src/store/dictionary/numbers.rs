@@ -411,6 +411,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_far_apart_count_as_the_lists_they_take() {
+        let (mut apart, mut together) = (Numbers::default(), Numbers::default());
+        for number in 0..1000 {
+            apart.set_node(1 + 10 * number, (1, 1));
+            together.set_node(1 + number, (1, 1));
+        }
+        // A place in the list of runs, and a row of its own that the allocator gives 24 bytes at least.
+        assert!(apart.bytes() >= 1000 * (size_of::<(u32, Vec<(u32, u32)>)>() + 24), "{}", apart.bytes());
+        assert!((8000..18_000).contains(&together.bytes()), "{}", together.bytes());
+    }
+
+    #[test]
     fn a_new_partition_begins_to_count_anew() {
         let mut old = Dictionary::default();
         let mut numbers = Numbers::default();
