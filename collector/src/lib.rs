@@ -39,4 +39,5 @@ pub mod recording;
 pub mod sampling;
 pub mod store;
 pub mod summary;
+mod texts;
 pub mod trust;

@@ -65,6 +65,11 @@ impl<T> Runs<T> {
         all.skip_while(move |(own, _)| *own < number)
     }
 
+    /// Stretches of numbers that follow each other.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Rows known.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|(_, rows)| rows.len()).sum()

@@ -47,9 +47,31 @@ pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// Most memory in bytes of a hash table with `entries` of type `T`: just after it has grown, seven of sixteen places are
+/// taken, and each has a byte beside it. While it grows, the old one is there as well.
+pub(crate) fn table_bytes<T>(entries: usize) -> usize {
+    entries * (size_of::<T>() + 1) * 16 / 7
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_take_no_more_than_is_said_and_half_of_it_at_least() {
+        type Row = (u32, u32, u32);
+        let mut table: hashbrown::HashTable<Row> = hashbrown::HashTable::new();
+        for number in 0..200_000u32 {
+            let hash = |row: &Row| u64::from(row.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let row = (number, 0, 0);
+            table.insert_unique(hash(&row), row, hash);
+            let (said, real) = (table_bytes::<Row>(table.len()), table.allocation_size());
+            // The first hundred do not matter.
+            if number > 100 {
+                assert!(said + 64 >= real && said <= 2 * real, "{said} for {real} bytes of {number}");
+            }
+        }
+    }
 
     #[test]
     fn durations() {

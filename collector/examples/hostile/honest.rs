@@ -10,7 +10,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use collector::store::{Scope, Store};
+use collector::store::{Extent, Scope, Store};
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, FrameKind, Goodbye, Hello, Numbered, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
@@ -188,17 +188,20 @@ pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
             }
         };
         view.thread_stacks(&scope, |_, _| true, visit)?;
-        view.names(|dictionary, sessions| {
-            for (sent, has_ended) in sent.iter().zip(&mut has_ended) {
-                *has_ended |= sessions.get(&sent.session).is_some_and(|session| session.goodbye.is_some());
+        let is_sent = |session| index(session).is_some();
+        view.sessions(Extent::Account, is_sent, |id, session| {
+            if let Some(index) = index(id) {
+                has_ended[index] |= session.goodbye.is_some();
             }
+        })?;
+        view.dictionary(|dictionary| {
             for (index, stack) in stacks {
                 let suffix = format!("OfRelease{}", sent[index].number);
                 let frames = dictionary.frames_of(stack);
                 is_named[index] &=
                     frames.iter().all(|&frame| dictionary.frame_text(frame).ends_with(&suffix));
             }
-        });
+        })?;
     }
     let exact = sent
         .iter()

@@ -255,9 +255,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds = start.elapsed().as_secs_f64();
     server.stop();
     let during = resident_peak_kib();
+    let mut asking_s = 0.0;
     let read = match &store {
         Some(store) => {
+            let began = Instant::now();
             let read = ask_all(store)?;
+            asking_s = began.elapsed().as_secs_f64();
             counts = honest::check(store, &all_sent)?;
             read
         }
@@ -276,7 +279,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(store) = &store {
         let status = store.status();
         println!(
-            "store: {} messages, {} samples, {} bytes, dictionary {} MiB, {} partitions, {} begun early, {} entries refused, {} s after the attack",
+            "store: {} messages, {} samples, {} bytes, dictionary {} MiB, {} partitions, {} begun early, {} entries refused, {} dictionaries read again; {asking_s:.0} s for the questions, {} s after the attack",
             status.messages,
             status.samples,
             status.stored_bytes,
@@ -284,6 +287,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             status.partitions,
             status.early_partitions,
             status.dictionary_refused,
+            status.dictionaries_read,
             start.elapsed().as_secs() - seconds as u64
         );
     }

@@ -13,7 +13,7 @@ use prometheus::{
 
 use super::Probe;
 use crate::forward::{Accounts, Cause};
-use crate::query::processes::accounts;
+use crate::query::processes::each_account;
 use crate::query::question::Answer;
 use crate::query::selection::Selection;
 use crate::store::Store;
@@ -85,6 +85,11 @@ impl Metrics {
             "Entries that the dictionaries of partitions had no room for",
             status.dictionary_refused,
         )?;
+        count(
+            "tickwalk_dictionaries_read_total",
+            "Dictionaries of old partitions read from their files again, as questions needed them",
+            status.dictionaries_read,
+        )?;
         gauge(
             "tickwalk_ingest_queue_length",
             "Requests that wait for the next commit",
@@ -102,13 +107,16 @@ impl Metrics {
         )?;
         let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
         let mut by_service: BTreeMap<String, u64> = BTreeMap::new();
-        for account in accounts(store, &Selection::default(), now_ns) {
+        let summed_up = each_account(store, &Selection::default(), now_ns, |account| {
             let sum = by_service.entry(account.process.service).or_default();
             *sum = sum.saturating_add(account.process.samples);
             for (reason, count) in account.lost_samples {
                 let sum = by_reason.entry(reason).or_default();
                 *sum = sum.saturating_add(count);
             }
+        });
+        if let Err(error) = summed_up {
+            tracing::error!(%error, "sessions cannot be read, metrics go without some of them");
         }
         for (service, count) in by_service {
             samples.with_label_values(&[service.as_str()]).inc_by(count);

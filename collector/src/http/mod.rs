@@ -70,6 +70,8 @@ struct Shared {
     probe: Probe,
     metrics: Metrics,
     questions: Arc<Semaphore>,
+    /// Metrics are asked for one at a time, whatever the questions are.
+    scrapes: Arc<Semaphore>,
     is_loopback: bool,
 }
 
@@ -99,8 +101,8 @@ impl HttpServer {
             tracing::warn!(%address, "HTTP beyond this machine, without encryption or authentication");
         }
         let metrics = Metrics::new().map_err(io::Error::other)?;
-        let questions = Arc::new(Semaphore::new(QUESTIONS));
-        let shared = Arc::new(Shared { store, probe, metrics, questions, is_loopback });
+        let (questions, scrapes) = (Arc::new(Semaphore::new(QUESTIONS)), Arc::new(Semaphore::new(1)));
+        let shared = Arc::new(Shared { store, probe, metrics, questions, scrapes, is_loopback });
         let (stop, stopped) = oneshot::channel();
         let (done, served) = oneshot::channel();
         runtime.spawn(async move {
@@ -196,8 +198,13 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
-    let text =
-        tokio::task::spawn_blocking(move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
+    let Ok(turn) = Arc::clone(&shared.scrapes).acquire_owned().await else {
+        return failure(Failure::Internal);
+    };
+    let text = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        shared.metrics.text(&shared.store, &shared.probe, now_ns())
+    });
     match text.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         _ => failure(Failure::Internal),
@@ -232,7 +239,7 @@ async fn answer(
     let Ok(Query(pairs)) = pairs else {
         return failure(Failure::BadQuery);
     };
-    let Ok(_turn) = Arc::clone(&shared.questions).acquire_owned().await else {
+    let Ok(turn) = Arc::clone(&shared.questions).acquire_owned().await else {
         return failure(Failure::Internal);
     };
     let accepts_gzip = headers
@@ -240,6 +247,8 @@ async fn answer(
         .and_then(|accepted| accepted.to_str().ok())
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
     let work = tokio::task::spawn_blocking(move || {
+        // Whoever asked may go; the question is answered all the same, and the next one waits for that.
+        let _turn = turn;
         let began = Instant::now();
         let answer = question::answer(&shared.store, &question, name.as_deref(), &pairs, now_ns())?;
         shared.metrics.asked(&answer, began.elapsed());

@@ -6,6 +6,7 @@
 
 pub mod drains;
 pub mod flamegraph;
+mod growing;
 pub mod processes;
 pub mod question;
 pub mod selection;
@@ -17,24 +18,39 @@ pub mod view;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::store::View;
-use selection::Selection;
+use crate::store::{Extent, View};
+use selection::{QueryError, Selection};
 
-/// Sessions, each with its threads, `None` for all of them.
-type Wanted = FxHashMap<u64, Option<FxHashSet<u32>>>;
+/// What is wanted of a view: `None` for everything, else sessions, each with its threads, `None` for all of them.
+struct Wanted(Option<FxHashMap<u64, Option<FxHashSet<u32>>>>);
 
-/// Sessions of `view` that are wanted, with the threads that are.
-fn wanted(view: &View, selection: &Selection) -> Wanted {
-    view.names(|_, sessions| {
-        sessions
-            .iter()
-            .filter(|&(&id, session)| selection.wants_session(id, session))
-            .map(|(&id, session)| (id, selection.threads_of(session)))
-            .collect()
-    })
-}
+impl Wanted {
+    /// What `selection` wants of `view`. Sessions are looked at only if it tells them, or their threads, apart.
+    fn of(view: &View, selection: &Selection) -> Result<Wanted, QueryError> {
+        let extent = match (selection.filters_sessions(), selection.filters_threads()) {
+            (false, false) => return Ok(Wanted(None)),
+            (true, false) => Extent::Account,
+            (_, true) => Extent::Threads,
+        };
+        let mut wanted = FxHashMap::default();
+        view.sessions(
+            extent,
+            |_| true,
+            |id, session| {
+                if selection.wants_session(id, session) {
+                    wanted.insert(id, selection.threads_of(session));
+                }
+            },
+        )?;
+        Ok(Wanted(Some(wanted)))
+    }
 
-/// Whether a thread of a session is among them.
-fn wants(wanted: &Wanted, session: u64, thread: u32) -> bool {
-    wanted.get(&session).is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))
+    fn has(&self, session: u64) -> bool {
+        self.0.as_ref().is_none_or(|sessions| sessions.contains_key(&session))
+    }
+
+    fn has_thread(&self, session: u64, thread: u32) -> bool {
+        let Some(sessions) = &self.0 else { return true };
+        sessions.get(&session).is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))
+    }
 }

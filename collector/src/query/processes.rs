@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use proto::histogram::quantile;
 use proto::v1::Histogram;
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use super::selection::Selection;
+use super::selection::{QueryError, Selection};
 use crate::quantity;
 use crate::sampling::{self, Sampling};
-use crate::store::{Session, Store};
+use crate::store::{Extent, Session, Store};
 use crate::summary::Timers;
 
 /// A process that was or is profiled.
@@ -91,35 +92,98 @@ impl Distribution {
     }
 }
 
+/// Longest text of a process that is shown whole, in bytes: a command line can have hundreds of KiB.
+const LONG_TEXT: usize = 4096;
+
 /// An agent sends a heartbeat or a batch far more often than this.
 const SILENT_NS: u64 = 60_000_000_000;
 
-/// Processes that a selection names, its time included, the latest first.
-pub fn processes(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Process> {
-    accounts(store, selection, now_ns).into_iter().map(|account| account.process).collect()
+/// Rows of a list, and how many more there would be.
+pub type Listed<T> = (Vec<T>, usize);
+
+/// Processes that a selection names, its time included, the latest `limit` of them first.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn processes(
+    store: &Store,
+    selection: &Selection,
+    limit: usize,
+    now_ns: u64,
+) -> Result<Listed<Process>, QueryError> {
+    let (accounts, left_out) = accounts(store, selection, limit, now_ns)?;
+    Ok((accounts.into_iter().map(|account| account.process).collect(), left_out))
 }
 
 /// Their accounts.
-pub fn accounts(store: &Store, selection: &Selection, now_ns: u64) -> Vec<Account> {
-    let span = selection.span(store, now_ns);
-    let mut found: BTreeMap<u64, Account> = BTreeMap::new();
-    for view in store.views() {
-        view.names(|_, sessions| {
-            for (&id, session) in sessions {
-                let overlaps =
-                    !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
-                if overlaps && selection.wants_session(id, session) {
-                    // A session that goes on in a later partition is complete there.
-                    found.insert(id, account(id, session, now_ns));
-                }
-            }
-        });
-    }
-    let mut accounts: Vec<Account> = found.into_values().collect();
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn accounts(
+    store: &Store,
+    selection: &Selection,
+    limit: usize,
+    now_ns: u64,
+) -> Result<Listed<Account>, QueryError> {
+    let (mut latest, mut all) = (Vec::new(), 0);
+    each_account(store, selection, now_ns, |account| {
+        all += 1;
+        latest.push(account);
+        // There can be any number of sessions, so the list is cut while it grows.
+        if latest.len() >= limit.saturating_mul(2).max(16) {
+            keep_latest(&mut latest, limit);
+        }
+    })?;
+    keep_latest(&mut latest, limit);
+    let left_out = all - latest.len();
+    Ok((latest, left_out))
+}
+
+fn keep_latest(accounts: &mut Vec<Account>, limit: usize) {
     accounts.sort_by(|a, b| {
         (b.process.last_ns, &a.process.process).cmp(&(a.process.last_ns, &b.process.process))
     });
-    accounts
+    accounts.truncate(limit);
+}
+
+/// Visits the accounts of the processes that a selection names, its time included, one after the other.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn each_account(
+    store: &Store,
+    selection: &Selection,
+    now_ns: u64,
+    mut visit: impl FnMut(Account),
+) -> Result<(), QueryError> {
+    let span = selection.span(store, now_ns);
+    let mut known: FxHashSet<u64> = FxHashSet::default();
+    // A session that goes on in a later partition is complete there.
+    for view in store.views().iter().rev() {
+        let mut fresh = Vec::new();
+        view.sessions(
+            Extent::Account,
+            |id| !known.contains(&id),
+            |id, session| {
+                let overlaps =
+                    !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
+                if overlaps && selection.wants_session(id, session) {
+                    fresh.push(id);
+                    visit(account(id, session, now_ns));
+                }
+            },
+        )?;
+        known.extend(fresh);
+    }
+    Ok(())
+}
+
+/// What is shown of a text that a process says of itself.
+fn shown(text: &str) -> String {
+    if text.len() <= LONG_TEXT {
+        return text.to_owned();
+    }
+    format!("{}...", &text[..text.floor_char_boundary(LONG_TEXT)])
 }
 
 fn account(id: u64, session: &Session, now_ns: u64) -> Account {
@@ -150,13 +214,13 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
     Account {
         process: Process {
             process: format!("{id:016x}"),
-            service: session.service().to_owned(),
-            host: hello.host.clone(),
+            service: shown(session.service()),
+            host: shown(&hello.host),
             pid: hello.pid,
-            command: hello.command.clone(),
-            jvm: hello.jvm_version.clone(),
+            command: shown(&hello.command),
+            jvm: shown(&hello.jvm_version),
             jdk_major: hello.jdk_major,
-            agent_version: hello.agent_version.clone(),
+            agent_version: shown(&hello.agent_version),
             interval_ns: hello.interval_ns,
             first_ns: session.first_ns,
             last_ns: session.last_ns,

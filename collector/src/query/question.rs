@@ -110,6 +110,11 @@ impl Parameters {
         self.limit.unwrap_or(ROWS)
     }
 
+    /// Of lists that are whole unless they are very long.
+    fn most_rows(&self) -> usize {
+        self.limit.unwrap_or(MOST_ROWS)
+    }
+
     fn max_nodes(&self) -> usize {
         self.max_nodes.unwrap_or(NODES)
     }
@@ -134,12 +139,12 @@ pub fn answer(
     let selection = &parameters.selection;
     match (question, name) {
         ("processes", None) => {
-            let processes = processes(store, selection, now_ns);
-            json("processes", &json!({ "now_ns": now_ns, "processes": processes }))
+            let (processes, left_out) = processes(store, selection, parameters.most_rows(), now_ns)?;
+            json("processes", &json!({ "now_ns": now_ns, "processes": processes, "rows_left_out": left_out }))
         }
         ("statistics", None) => {
-            let accounts = accounts(store, selection, now_ns);
-            json("statistics", &json!({ "now_ns": now_ns, "processes": accounts }))
+            let (accounts, left_out) = accounts(store, selection, parameters.most_rows(), now_ns)?;
+            json("statistics", &json!({ "now_ns": now_ns, "processes": accounts, "rows_left_out": left_out }))
         }
         ("flamegraph", None) => {
             let (tree, span) = Tree::of(store, selection, now_ns)?;
@@ -157,9 +162,7 @@ pub fn answer(
         }
         ("methods", None) => {
             let (tree, span) = Tree::of(store, selection, now_ns)?;
-            let mut methods = tree.methods(parameters.order);
-            let left_out = methods.len().saturating_sub(parameters.limit());
-            methods.truncate(parameters.limit());
+            let (methods, left_out) = tree.dearest_methods(parameters.order, parameters.limit());
             let (total_ns, samples) = (tree.total_ns(), tree.samples());
             json(
                 "methods",

@@ -240,6 +240,10 @@ impl Selection {
         Some(session.threads().filter(is_wanted).map(|thread| thread.id).collect())
     }
 
+    pub(super) fn filters_sessions(&self) -> bool {
+        !self.processes.is_empty() || !self.labels.is_empty()
+    }
+
     pub(super) fn filters_threads(&self) -> bool {
         !self.threads.is_empty() || !self.thread_kinds.is_empty()
     }

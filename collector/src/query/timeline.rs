@@ -1,16 +1,18 @@
 //! CPU time over time: by process or by thread, in buckets, for heat maps; and the threads of a selection.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use proto::v1::ThreadKind;
-use rustc_hash::FxHashMap;
+use proto::v1::{Thread, ThreadKind};
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use super::Wanted;
 use super::selection::{QueryError, Selection, Span};
 use super::threads::kind_text;
 use crate::profile::{UNKNOWN, made_up_name, virtual_id};
 use crate::quantity::total;
-use crate::store::{Scope, Session, Store, Threads};
+use crate::store::{Extent, Scope, Session, Store, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -111,16 +113,11 @@ pub fn timeline(
     };
     let mut cells: FxHashMap<Key, BTreeMap<u64, u64>> = FxHashMap::default();
     let mut widest_ns = bucket_ns;
-    let mut titles: FxHashMap<Key, Title> = FxHashMap::default();
-    for view in store.views() {
-        let wanted = super::wanted(&view, selection);
-        let is_wanted = |id: u64| wanted.contains_key(&id);
-        let has_thread = |session: u64, thread: u32| match wanted.get(&session) {
-            Some(Some(threads)) => threads.contains(&thread),
-            Some(None) => true,
-            None => false,
-        };
-        let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+    let range_ns = span.from_ns..span.to_ns;
+    for view in store.views().iter().filter(|view| view.overlaps(&range_ns)) {
+        let wanted = Wanted::of(view, selection)?;
+        let is_wanted = |id: u64| wanted.has(id);
+        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_wanted };
         let mut put = |session, thread, time_ns: u64, cpu_ns: u64| {
             let bucket = time_ns.saturating_sub(span.from_ns) / bucket_ns;
             let cell = cells.entry(key(session, thread)).or_default().entry(bucket).or_default();
@@ -129,12 +126,13 @@ pub fn timeline(
         if bucket_ns < NS_PER_S || selection.filters_stacks() {
             let stacks = selection
                 .filters_stacks()
-                .then(|| view.names(|dictionary, _| selection.wanted_stacks(dictionary)));
+                .then(|| view.dictionary(|dictionary| selection.wanted_stacks(dictionary)))
+                .transpose()?;
             view.samples(&scope, |sample| {
                 let stack = sample.stack as usize;
                 let is_wanted =
                     stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
-                if is_wanted && has_thread(sample.session, sample.thread) {
+                if is_wanted && wanted.has_thread(sample.session, sample.thread) {
                     put(sample.session, sample.thread, sample.time_ns, sample.cpu_ns);
                 }
             })?;
@@ -145,43 +143,31 @@ pub fn timeline(
                 Threads::Together
             };
             view.times(&scope, threads, |session, thread, cell_s, cpu_ns| {
-                if has_thread(session, thread) {
+                if wanted.has_thread(session, thread) {
                     widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
                     put(session, thread, cell_s.start.saturating_mul(NS_PER_S), cpu_ns);
                 }
             })?;
         }
-        view.names(|_, sessions| {
-            for &(session, thread) in cells.keys() {
-                if let Some(state) = sessions.get(&session) {
-                    let title = Title::of(session, state, (by == By::Thread).then_some(thread));
-                    titles.insert((session, thread), title);
-                }
-            }
-        });
     }
+    let mut titles = match by {
+        By::All => FxHashMap::default(),
+        By::Process => cells.keys().map(|&key| (key, Title::of_process(key.0))).collect(),
+        By::Thread => described(store, &range_ns, cells.keys(), |id, _, thread| Title::of(id, thread))?,
+    };
     // Older parts may know the time less well than was asked for.
     let factor = widest_ns.div_ceil(bucket_ns);
     let buckets = buckets.div_ceil(factor) as usize;
-    let mut rows: Vec<(u64, Row)> = whole_threads(cells, &mut titles)
+    let mut rows: Vec<(u64, Title, BTreeMap<u64, u64>)> = whole_threads(cells, &mut titles, by)
         .into_iter()
-        .map(|(title, cells)| {
-            let mut cpu_ns = vec![0u64; buckets];
-            for (bucket, ns) in cells {
-                if let Some(cell) = cpu_ns.get_mut((bucket / factor) as usize) {
-                    *cell = cell.saturating_add(ns);
-                }
-            }
-            let Title { process, thread, kind, java_id } = title;
-            (total(cpu_ns.iter().copied()), Row { process, thread, kind, java_id, cpu_ns })
-        })
+        .map(|(title, cells)| (total(cells.values().copied()), title, cells))
         .collect();
     rows.sort_by(|a, b| {
         b.0.cmp(&a.0).then_with(|| (&a.1.process, &a.1.thread).cmp(&(&b.1.process, &b.1.thread)))
     });
     let rows_left_out = rows.len().saturating_sub(limit);
     rows.truncate(limit);
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let rows = rows.into_iter().map(|(_, title, cells)| title.into_row(&cells, factor, buckets)).collect();
     Ok(Timeline {
         from_ns: span.from_ns,
         to_ns: span.to_ns,
@@ -195,11 +181,15 @@ pub fn timeline(
 fn whole_threads(
     cells: FxHashMap<Key, BTreeMap<u64, u64>>,
     titles: &mut FxHashMap<Key, Title>,
+    by: By,
 ) -> Vec<(Title, BTreeMap<u64, u64>)> {
     let mut rows: Vec<(Title, BTreeMap<u64, u64>)> = Vec::with_capacity(cells.len());
     let mut row_of: FxHashMap<(u64, i64), usize> = FxHashMap::default();
     for (key, cells) in cells {
-        let title = titles.remove(&key).unwrap_or_default();
+        let title = titles.remove(&key).unwrap_or_else(|| match by {
+            By::Thread => Title::of_unknown(key.0),
+            _ => Title::default(),
+        });
         let known = match title.java_id {
             0 => rows.len(),
             java_id => *row_of.entry((key.0, java_id)).or_insert(rows.len()),
@@ -230,11 +220,11 @@ pub fn threads(
 ) -> Result<(Vec<ThreadTime>, Span), QueryError> {
     let span = selection.span(store, now_ns);
     let mut times: FxHashMap<Key, u64> = FxHashMap::default();
-    let mut rows: FxHashMap<Key, ThreadTime> = FxHashMap::default();
-    for view in store.views() {
-        let wanted = super::wanted(&view, selection);
-        let is_wanted = |id: u64| wanted.contains_key(&id);
-        let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+    let range_ns = span.from_ns..span.to_ns;
+    for view in store.views().iter().filter(|view| view.overlaps(&range_ns)) {
+        let wanted = Wanted::of(view, selection)?;
+        let is_wanted = |id: u64| wanted.has(id);
+        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_wanted };
         // What follows each other is mostly of one thread, and is summed up before the thread is looked up.
         let mut run: Option<(Key, u64)> = None;
         let mut put = |session: u64, thread: u32, cpu_ns: u64| match &mut run {
@@ -242,8 +232,8 @@ pub fn threads(
             _ => close(&mut times, &wanted, run.replace(((session, thread), cpu_ns))),
         };
         if selection.filters_stacks() {
-            let stacks = view.names(|dictionary, _| selection.wanted_stacks(dictionary));
-            let wants = |session, thread| super::wants(&wanted, session, thread);
+            let stacks = view.dictionary(|dictionary| selection.wanted_stacks(dictionary))?;
+            let wants = |session, thread| wanted.has_thread(session, thread);
             view.thread_stacks(&scope, wants, |session, thread, stack, cell| {
                 if stacks.get(stack as usize).copied().unwrap_or(false) {
                     put(session, thread, cell.cpu_ns);
@@ -253,25 +243,14 @@ pub fn threads(
             view.times(&scope, Threads::Apart, |session, thread, _, cpu_ns| put(session, thread, cpu_ns))?;
         }
         close(&mut times, &wanted, run);
-        view.names(|_, sessions| {
-            for &(session, thread) in times.keys() {
-                if let Some(state) = sessions.get(&session) {
-                    let Title { process, thread: name, kind, java_id } =
-                        Title::of(session, state, Some(thread));
-                    let known = state.thread(thread);
-                    let tid = known.map_or(0, |thread| thread.tid);
-                    let virtual_thread = known.filter(|thread| thread.kind() == ThreadKind::Virtual);
-                    let carrier = virtual_thread.and_then(|thread| state.thread(thread.carrier));
-                    let carriers = carrier.map(|carrier| carrier.name.clone()).into_iter().collect();
-                    let row = ThreadTime { process, tid, thread: name, kind, java_id, carriers, cpu_ns: 0 };
-                    rows.insert((session, thread), row);
-                }
-            }
-        });
     }
+    let mut known = described(store, &range_ns, times.keys(), ThreadTime::of)?;
     let mut rows: Vec<ThreadTime> = times
         .into_iter()
-        .filter_map(|(key, cpu_ns)| rows.remove(&key).map(|row| ThreadTime { cpu_ns, ..row }))
+        .map(|(key, cpu_ns)| {
+            let row = known.remove(&key).unwrap_or_else(|| ThreadTime::new(Title::of_unknown(key.0)));
+            ThreadTime { cpu_ns, ..row }
+        })
         .collect();
     join_carriers(&mut rows);
     rows.sort_by(|a, b| {
@@ -282,9 +261,42 @@ pub fn threads(
     Ok((rows, span))
 }
 
+/// What `of` makes of threads, as told by the last partition that knows them; threads that none does are left out.
+fn described<'k, T>(
+    store: &Store,
+    range_ns: &Range<u64>,
+    keys: impl Iterator<Item = &'k Key>,
+    of: impl Fn(u64, &Session, &Thread) -> T,
+) -> Result<FxHashMap<Key, T>, QueryError> {
+    let mut missing: FxHashMap<u64, FxHashSet<u32>> = FxHashMap::default();
+    for &(session, thread) in keys {
+        missing.entry(session).or_default().insert(thread);
+    }
+    let mut found = FxHashMap::default();
+    for view in store.views().iter().rev().filter(|view| view.overlaps(range_ns)) {
+        let mut fresh = Vec::new();
+        view.sessions(
+            Extent::Threads,
+            |id| missing.contains_key(&id),
+            |id, session| {
+                let known = missing[&id].iter().filter_map(|&thread| session.thread(thread));
+                fresh.extend(known.map(|thread| ((id, thread.id), of(id, session, thread))));
+            },
+        )?;
+        for ((id, thread), description) in fresh {
+            if let Some(threads) = missing.get_mut(&id) {
+                threads.remove(&thread);
+            }
+            found.insert((id, thread), description);
+        }
+        missing.retain(|_, threads| !threads.is_empty());
+    }
+    Ok(found)
+}
+
 /// Adds the CPU time of a thread, if it is wanted.
-fn close(times: &mut FxHashMap<Key, u64>, wanted: &super::Wanted, run: Option<(Key, u64)>) {
-    if let Some((key, cpu_ns)) = run.filter(|&((session, thread), _)| super::wants(wanted, session, thread)) {
+fn close(times: &mut FxHashMap<Key, u64>, wanted: &Wanted, run: Option<(Key, u64)>) {
+    if let Some((key, cpu_ns)) = run.filter(|&((session, thread), _)| wanted.has_thread(session, thread)) {
         let sum = times.entry(key).or_default();
         *sum = sum.saturating_add(cpu_ns);
     }
@@ -322,16 +334,44 @@ struct Title {
 }
 
 impl Title {
-    fn of(id: u64, session: &Session, thread: Option<u32>) -> Title {
-        let process = format!("{id:016x}");
-        match thread.map(|thread| session.thread(thread)) {
-            None => Title { process, ..Title::default() },
-            Some(None) => Title { process, thread: UNKNOWN.to_owned(), kind: "native", java_id: 0 },
-            Some(Some(thread)) => {
-                let java_id = virtual_id(thread);
-                Title { process, thread: thread.name.clone(), kind: kind_text(thread.kind()), java_id }
+    fn of_process(id: u64) -> Title {
+        Title { process: format!("{id:016x}"), ..Title::default() }
+    }
+
+    fn of(id: u64, thread: &Thread) -> Title {
+        let (kind, java_id) = (kind_text(thread.kind()), virtual_id(thread));
+        Title { thread: thread.name.clone(), kind, java_id, ..Title::of_process(id) }
+    }
+
+    /// Of a thread that was never introduced.
+    fn of_unknown(id: u64) -> Title {
+        Title { thread: UNKNOWN.to_owned(), kind: "native", ..Title::of_process(id) }
+    }
+
+    /// Cells of `factor` buckets each, as many as there are.
+    fn into_row(self, cells: &BTreeMap<u64, u64>, factor: u64, buckets: usize) -> Row {
+        let mut cpu_ns = vec![0u64; buckets];
+        for (bucket, ns) in cells {
+            if let Some(cell) = cpu_ns.get_mut((bucket / factor) as usize) {
+                *cell = cell.saturating_add(*ns);
             }
         }
+        let Title { process, thread, kind, java_id } = self;
+        Row { process, thread, kind, java_id, cpu_ns }
+    }
+}
+
+impl ThreadTime {
+    fn new(title: Title) -> ThreadTime {
+        let Title { process, thread, kind, java_id } = title;
+        ThreadTime { process, tid: 0, thread, kind, java_id, carriers: Vec::new(), cpu_ns: 0 }
+    }
+
+    fn of(id: u64, session: &Session, thread: &Thread) -> ThreadTime {
+        let is_virtual = thread.kind() == ThreadKind::Virtual;
+        let carrier = is_virtual.then(|| session.thread(thread.carrier)).flatten();
+        let carriers = carrier.map(|carrier| carrier.name.clone()).into_iter().collect();
+        ThreadTime { tid: thread.tid, carriers, ..ThreadTime::new(Title::of(id, thread)) }
     }
 }
 

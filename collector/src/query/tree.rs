@@ -1,25 +1,31 @@
 //! The tree of calls of a selection, and what follows from it: methods, callers, callees, differences.
 //!
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
-//! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind.
+//! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind ([`super::growing`]).
 
+use std::ops::Range;
+
+use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::Wanted;
+use super::growing::Bounds;
 use super::selection::{QueryError, Selection, Span};
 use super::top::{MethodCost, Order};
 use crate::profile::Cell;
 use crate::quantity::total;
-use crate::store::{Dictionary, Scope, Store, View};
+use crate::store::{Scope, Store, View};
+use crate::texts::Texts;
 
 /// All stacks of a selection as one tree. Node 0 is the root; parents come before children.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     /// Texts of frames.
-    pub names: Vec<String>,
+    pub(super) names: Texts,
     /// Parent of each node; the root is its own.
     pub parents: Vec<u32>,
-    /// Name of each node, as a position in `names`.
+    /// Name of each node, by number.
     pub name_of: Vec<u32>,
     /// Kind of each node, as in the protocol.
     pub kinds: Vec<u8>,
@@ -27,21 +33,11 @@ pub struct Tree {
     pub own: Vec<Cell>,
     /// CPU time of each node and all below it.
     pub totals: Vec<u64>,
-    by_name: FxHashMap<String, u32>,
-    children: FxHashMap<(u32, u32, u8), u32>,
+    pub(super) children: HashTable<u32>,
+    pub(super) bounds: Bounds,
 }
 
 impl Tree {
-    fn empty() -> Tree {
-        let mut tree = Tree::default();
-        let name = tree.name("all");
-        tree.parents.push(0);
-        tree.name_of.push(name);
-        tree.kinds.push(0);
-        tree.own.push(Cell::default());
-        tree
-    }
-
     /// The tree of `selection` in `store`, and the time it covers.
     ///
     /// # Errors
@@ -49,75 +45,20 @@ impl Tree {
     pub fn of(store: &Store, selection: &Selection, now_ns: u64) -> Result<(Tree, Span), QueryError> {
         let span = selection.span(store, now_ns);
         let mut tree = Tree::empty();
-        for view in store.views() {
-            let sums = sums(&view, selection, &span)?;
-            view.names(|dictionary, _| tree.add(dictionary, selection, &sums));
+        let range_ns = span.from_ns..span.to_ns;
+        for view in store.views().iter().filter(|view| view.overlaps(&range_ns)) {
+            let sums = sums(view, selection, &range_ns)?;
+            if !sums.is_empty() {
+                view.dictionary(|dictionary| tree.grow(dictionary, selection, &sums))?;
+            }
         }
         tree.settle();
         Ok((tree, span))
     }
 
-    fn name(&mut self, text: &str) -> u32 {
-        if let Some(&name) = self.by_name.get(text) {
-            return name;
-        }
-        let name = self.names.len() as u32;
-        self.names.push(text.to_owned());
-        self.by_name.insert(text.to_owned(), name);
-        name
-    }
-
-    fn child(&mut self, parent: u32, name: u32, kind: u8) -> u32 {
-        let next = self.parents.len() as u32;
-        let node = *self.children.entry((parent, name, kind)).or_insert(next);
-        if node == next {
-            self.parents.push(parent);
-            self.name_of.push(name);
-            self.kinds.push(kind);
-            self.own.push(Cell::default());
-        }
-        node
-    }
-
-    fn add(&mut self, dictionary: &Dictionary, selection: &Selection, sums: &[Cell]) {
-        let wanted = selection.filters_stacks().then(|| selection.wanted_stacks(dictionary));
-        let nodes = dictionary.nodes();
-        let mut own = vec![Cell::default(); nodes.len()];
-        let mut is_used = vec![false; nodes.len()];
-        for (stack, cell) in sums.iter().enumerate().filter(|(_, cell)| cell.samples > 0) {
-            if wanted.as_ref().is_none_or(|wanted| wanted.get(stack).copied().unwrap_or(false)) {
-                let node = dictionary.stack(stack as u32).node as usize;
-                add(&mut own[node], *cell);
-                is_used[node] = true;
-            }
-        }
-        for node in (1..nodes.len()).rev().filter(|&node| is_used[node]).collect::<Vec<_>>() {
-            let mut at = nodes[node].parent as usize;
-            while at != 0 && !is_used[at] {
-                is_used[at] = true;
-                at = nodes[at].parent as usize;
-            }
-        }
-        let mut shown = vec![0u32; nodes.len()];
-        let mut names = vec![u32::MAX; dictionary.frame_count()];
-        for (number, node) in nodes.iter().enumerate().skip(1).filter(|&(number, _)| is_used[number]) {
-            let frame = node.frame as usize;
-            if names[frame] == u32::MAX {
-                names[frame] = self.name(&dictionary.frame_text(node.frame));
-            }
-            let kind = dictionary.frame(node.frame).kind;
-            let at = self.child(shown[node.parent as usize], names[frame], kind);
-            add(&mut self.own[at as usize], own[number]);
-            shown[number] = at;
-        }
-    }
-
-    fn settle(&mut self) {
-        self.totals = self.own.iter().map(|cell| cell.cpu_ns).collect();
-        for node in (1..self.parents.len()).rev() {
-            let parent = self.parents[node] as usize;
-            self.totals[parent] = self.totals[parent].saturating_add(self.totals[node]);
-        }
+    /// Text of a name.
+    pub(super) fn text(&self, name: u32) -> &str {
+        self.names.get(name).unwrap_or_default()
     }
 
     /// Number of nodes, root included.
@@ -176,6 +117,11 @@ impl Tree {
 
     /// All methods with their costs, dearest first, then by name.
     pub fn methods(&self, order: Order) -> Vec<MethodCost> {
+        self.dearest_methods(order, usize::MAX).0
+    }
+
+    /// The first `limit` of [`methods`](Self::methods), and how many more there are.
+    pub fn dearest_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
         let outermost = self.outermost();
         let mut costs = vec![(Cell::default(), 0u64); self.names.len()];
         for node in 1..self.len() {
@@ -185,30 +131,38 @@ impl Tree {
                 cost.1 = cost.1.saturating_add(self.totals[node]);
             }
         }
-        let mut methods: Vec<MethodCost> = costs
-            .into_iter()
-            .zip(&self.names)
-            // The mark above a cut stack is no method: nothing runs in it.
-            .filter(|((own, total_ns), name)| *total_ns > 0 && (own.samples > 0 || !name.starts_with('[')))
-            .map(|((own, total_ns), name)| MethodCost {
-                name: name.clone(),
-                self_ns: own.cpu_ns,
-                self_samples: own.samples,
-                total_ns,
-            })
-            .collect();
-        let key = |method: &MethodCost| match order {
-            Order::SelfTime => (method.self_ns, method.total_ns),
-            Order::TotalTime => (method.total_ns, method.self_ns),
+        // The mark above a cut stack is no method: nothing runs in it.
+        let is_method = |&name: &u32| {
+            let (own, total_ns) = costs[name as usize];
+            total_ns > 0 && (own.samples > 0 || !self.text(name).starts_with('['))
         };
-        methods.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name)));
-        methods
+        let mut ranked: Vec<u32> = (0..self.names.len() as u32).filter(is_method).collect();
+        let key = |name: u32| {
+            let (own, total_ns) = costs[name as usize];
+            match order {
+                Order::SelfTime => (own.cpu_ns, total_ns),
+                Order::TotalTime => (total_ns, own.cpu_ns),
+            }
+        };
+        let first = |a: &u32, b: &u32| key(*b).cmp(&key(*a)).then_with(|| self.text(*a).cmp(self.text(*b)));
+        let left_out = ranked.len().saturating_sub(limit);
+        if left_out > 0 {
+            ranked.select_nth_unstable_by(limit, first);
+            ranked.truncate(limit);
+        }
+        ranked.sort_unstable_by(first);
+        let row = |name: u32| {
+            let (own, total_ns) = costs[name as usize];
+            let (self_ns, self_samples) = (own.cpu_ns, own.samples);
+            MethodCost { name: self.text(name).to_owned(), self_ns, self_samples, total_ns }
+        };
+        (ranked.into_iter().map(row).collect(), left_out)
     }
 
     /// Everything below the method `name`, merged; its root stands for the method.
     pub fn callees(&self, name: &str) -> Tree {
         let mut tree = Tree::empty();
-        let Some(&wanted) = self.by_name.get(name) else {
+        let Some(wanted) = self.names.find(name) else {
             tree.settle();
             return tree;
         };
@@ -219,7 +173,7 @@ impl Tree {
             shown[node] = if self.name_of[node] == wanted && outermost[node] {
                 Some(0)
             } else if let Some(above) = above {
-                let name = tree.name(&self.names[self.name_of[node] as usize]);
+                let name = tree.name(self.text(self.name_of[node]));
                 Some(tree.child(above, name, self.kinds[node]))
             } else {
                 None
@@ -236,18 +190,19 @@ impl Tree {
     /// method when called from there.
     pub fn callers(&self, name: &str) -> Tree {
         let mut tree = Tree::empty();
-        if let Some(&wanted) = self.by_name.get(name) {
+        if let Some(wanted) = self.names.find(name) {
             let outermost = self.outermost();
             for node in (1..self.len()).filter(|&node| self.name_of[node] == wanted && outermost[node]) {
                 let mut at = 0;
                 let mut caller = self.parents[node] as usize;
                 while caller != 0 {
-                    let name = tree.name(&self.names[self.name_of[caller] as usize]);
+                    let name = tree.name(self.text(self.name_of[caller]));
                     at = tree.child(at, name, self.kinds[caller]);
                     caller = self.parents[caller] as usize;
                 }
                 // Samples are counted by node, not by subtree: what matters here is time.
                 add(&mut tree.own[at as usize], Cell { cpu_ns: self.totals[node], samples: 0 });
+                tree.keep_small();
             }
         }
         tree.settle();
@@ -269,7 +224,7 @@ impl Tree {
             let next = names.len() as u32;
             let name = *names.entry(self.name_of[node]).or_insert(next);
             if name == next {
-                columns.names.push(&self.names[self.name_of[node] as usize]);
+                columns.names.push(self.text(self.name_of[node]));
             }
             columns.parents.push(at - position[self.parents[node] as usize]);
             columns.frame_names.push(name);
@@ -287,7 +242,7 @@ impl Tree {
         let sides = [before, after].map(|side| {
             let mut shown = vec![0u32; side.len()];
             for node in 1..side.len() {
-                let name = tree.name(&side.names[side.name_of[node] as usize]);
+                let name = tree.name(side.text(side.name_of[node]));
                 shown[node] = tree.child(shown[side.parents[node] as usize], name, side.kinds[node]);
             }
             (side, shown)
@@ -350,7 +305,7 @@ pub struct DifferenceColumns<'t> {
 /// For each node whether it is among the `nodes` heaviest; the root always is.
 ///
 /// A parent weighs at least what its child does, so no child loses its parent.
-fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
+pub(super) fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
     let nodes = nodes.max(1);
     if weights.len() <= nodes {
         return vec![true; weights.len()];
@@ -409,10 +364,10 @@ pub struct Columns<'t> {
 }
 
 /// CPU time by stack number.
-fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, QueryError> {
-    let wanted = super::wanted(view, selection);
-    let is_wanted = |id: u64| wanted.contains_key(&id);
-    let scope = Scope { range_ns: span.from_ns..span.to_ns, sessions: &is_wanted };
+fn sums(view: &View, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec<Cell>, QueryError> {
+    let wanted = Wanted::of(view, selection)?;
+    let is_wanted = |id: u64| wanted.has(id);
+    let scope = Scope { range_ns: range_ns.clone(), sessions: &is_wanted };
     let mut sums: Vec<Cell> = Vec::new();
     let mut put = |stack: u32, cell: Cell| {
         let stack = stack as usize;
@@ -422,7 +377,7 @@ fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, Qu
         add(&mut sums[stack], cell);
     };
     if selection.filters_threads() {
-        let wants = |session, thread| super::wants(&wanted, session, thread);
+        let wants = |session, thread| wanted.has_thread(session, thread);
         view.thread_stacks(&scope, wants, |_, _, stack, cell| put(stack, cell))?;
     } else {
         view.stacks(&scope, |_, stack, cell| put(stack, cell))?;
@@ -430,7 +385,7 @@ fn sums(view: &View, selection: &Selection, span: &Span) -> Result<Vec<Cell>, Qu
     Ok(sums)
 }
 
-fn add(sum: &mut Cell, cell: Cell) {
+pub(super) fn add(sum: &mut Cell, cell: Cell) {
     sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
     sum.samples = sum.samples.saturating_add(cell.samples);
 }

@@ -29,7 +29,7 @@ pub fn view(
     match name {
         "hot-methods" => hot_methods(&mut text, store, selection, Order::TotalTime, limit, now_ns)?,
         "cpu-time-hot-methods" => hot_methods(&mut text, store, selection, Order::SelfTime, limit, now_ns)?,
-        "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns),
+        "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns)?,
         "threads" => {
             let (rows, _) = threads(store, selection, now_ns)?;
             let whole = total(rows.iter().map(|row| row.cpu_ns));
@@ -57,7 +57,7 @@ pub fn view(
                     "process", "state", "pid", "CPU time", "explained"
                 ),
             );
-            for account in accounts(store, selection, now_ns).into_iter().take(limit) {
+            for account in accounts(store, selection, limit, now_ns)?.0 {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
                 line(
@@ -85,7 +85,7 @@ fn hot_methods(
     let (tree, _) = Tree::of(store, selection, now_ns)?;
     line(text, format_args!("{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns())));
     line(text, format_args!("{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time"));
-    for method in tree.methods(order).iter().take(limit) {
+    for method in tree.dearest_methods(order, limit).0 {
         let own = percent(share(method.self_ns, tree.total_ns()));
         let total = percent(share(method.total_ns, tree.total_ns()));
         let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
@@ -94,8 +94,14 @@ fn hot_methods(
     Ok(())
 }
 
-fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limit: usize, now_ns: u64) {
-    for account in accounts(store, selection, now_ns).into_iter().take(limit) {
+fn push_statistics(
+    text: &mut String,
+    store: &Store,
+    selection: &Selection,
+    limit: usize,
+    now_ns: u64,
+) -> Result<(), QueryError> {
+    for account in accounts(store, selection, limit, now_ns)?.0 {
         let process = &account.process;
         line(
             text,
@@ -157,6 +163,7 @@ fn push_statistics(text: &mut String, store: &Store, selection: &Selection, limi
             row("messages missing", count(account.missing_messages));
         }
     }
+    Ok(())
 }
 
 /// Methods whose share of self time changed most, as a table.

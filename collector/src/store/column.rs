@@ -4,6 +4,7 @@
 //! repeats. Which columns a block has is fixed by its table (`design/store.md`), so blocks carry no names.
 //! Invariant: no bytes, however damaged, cause a panic or an allocation beyond [`MAX_BLOCK_BYTES`].
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 
@@ -142,12 +143,12 @@ impl BlockReader {
         Err(BlockError::Truncated)
     }
 
-    pub(super) fn text(&mut self) -> Result<String, BlockError> {
+    pub(super) fn text(&mut self) -> Result<Cow<'_, str>, BlockError> {
         let len = usize::try_from(self.number()?).map_err(|_| BlockError::Truncated)?;
         let end = self.position.checked_add(len).ok_or(BlockError::Truncated)?;
         let bytes = self.bytes.get(self.position..end).ok_or(BlockError::Truncated)?;
         self.position = end;
-        Ok(String::from_utf8_lossy(bytes).into_owned())
+        Ok(String::from_utf8_lossy(bytes))
     }
 
     /// The number of rows, checked against the bytes there are: a row has at least one byte.
@@ -177,15 +178,25 @@ impl BlockReader {
     }
 
     pub(super) fn ascending(&mut self, rows: usize) -> Result<Vec<u64>, BlockError> {
+        let mut values = Vec::with_capacity(rows);
+        self.each_ascending(rows, |value| values.push(value))?;
+        Ok(values)
+    }
+
+    /// A column of differences, without a list of it.
+    pub(super) fn each_ascending(
+        &mut self,
+        rows: usize,
+        mut visit: impl FnMut(u64),
+    ) -> Result<(), BlockError> {
         let mut last = 0u64;
-        (0..rows)
-            .map(|_| {
-                let coded = self.number()?;
-                let delta = (coded >> 1) as i64 ^ -((coded & 1) as i64);
-                last = last.wrapping_add(delta as u64);
-                Ok(last)
-            })
-            .collect()
+        for _ in 0..rows {
+            let coded = self.number()?;
+            let delta = (coded >> 1) as i64 ^ -((coded & 1) as i64);
+            last = last.wrapping_add(delta as u64);
+            visit(last);
+        }
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 
 use super::dictionary::Dictionary;
 use super::head::Taken;
-use super::read::View;
+use super::read::{Extent, View};
 use crate::profile::{Cell, Profile};
 
 /// Is told what has been stored.
@@ -69,18 +69,29 @@ impl View {
     /// A part of a session as a profile: `cells` are thread, number of the stack, and sums. Ids in it are made of
     /// numbers, they mean nothing elsewhere. `None` if the session is not known here.
     pub fn profile(&self, session: u64, cells: &[(u32, u32, Cell)]) -> Option<Profile> {
-        self.names(|dictionary, sessions| {
-            let session = sessions.get(&session)?;
-            let mut definitions = definitions(dictionary, cells.iter().map(|&(_, stack, _)| stack));
-            let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
-            let carriers = threads.iter().filter_map(|&thread| Some(session.thread(thread)?.carrier));
-            let threads: FxHashSet<u32> = carriers.chain(threads.iter().copied()).collect();
-            definitions.threads =
-                threads.into_iter().filter_map(|thread| session.thread(thread)).cloned().collect();
-            let mut profile = Profile::new(session.hello.clone());
-            profile.add(AgentMessage { sequence: 1, body: Some(Body::Dictionary(definitions)) });
-            Some(profile.with_samples(cells.iter().map(|&(thread, stack, cell)| (thread, id(stack), cell))))
-        })
+        let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
+        let mut known = None;
+        let read = self.sessions(
+            Extent::Threads,
+            |id| id == session,
+            |_, session| {
+                let carriers = threads.iter().filter_map(|&thread| Some(session.thread(thread)?.carrier));
+                let threads: FxHashSet<u32> = carriers.chain(threads.iter().copied()).collect();
+                let threads = threads.into_iter().filter_map(|thread| session.thread(thread)).cloned();
+                known = Some((session.hello.clone(), threads.collect()));
+            },
+        );
+        let stacks = cells.iter().map(|&(_, stack, _)| stack);
+        let definitions = read.and_then(|()| self.dictionary(|dictionary| definitions(dictionary, stacks)));
+        let definitions = definitions.unwrap_or_else(|error| {
+            tracing::error!(%error, "names cannot be read, samples go without them");
+            Definitions::default()
+        });
+        let (hello, threads) = known?;
+        let mut profile = Profile::new(hello);
+        let definitions = Definitions { threads, ..definitions };
+        profile.add(AgentMessage { sequence: 1, body: Some(Body::Dictionary(definitions)) });
+        Some(profile.with_samples(cells.iter().map(|&(thread, stack, cell)| (thread, id(stack), cell))))
     }
 }
 

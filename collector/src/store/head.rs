@@ -10,8 +10,8 @@ use proto::rows::{is_even, is_numbered, rows};
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
-use super::dictionary::{Dictionary, Numbers};
-use super::session::{Names, Session, weight};
+use super::dictionary::Dictionary;
+use super::session::{Names, Session, account_weight};
 use super::succession::CONNECTED_SHARE;
 use crate::profile::Cell;
 
@@ -219,21 +219,20 @@ impl Head {
                     (session.thread_bytes(), others + session.bytes() - session.thread_bytes());
                 let given = statistics.threads.len();
                 statistics.threads.retain(|account| {
-                    let bytes = weight(account);
+                    let bytes = account_weight(account);
                     let goes_on = session.account(account.thread).is_some() && bytes <= LONG_ACCOUNT_BYTES;
                     let is_taken = goes_on || has_room(limit, rest + own, own);
                     own += if is_taken && !goes_on { bytes } else { 0 };
                     is_taken
                 });
                 self.refused_entries += (given - statistics.threads.len()) as u64;
-                session.add_statistics(statistics);
+                self.refused_entries += u64::from(!session.add_statistics(statistics));
             }
             Some(Body::Heartbeat(heartbeat)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(heartbeat.time_ns));
             }
             Some(Body::Goodbye(goodbye)) => {
-                session.goodbye = Some(goodbye.reason);
-                *session.numbers = Numbers::default();
+                session.end(goodbye.reason);
             }
             None => {}
         }
@@ -266,6 +265,11 @@ impl Head {
     /// Rough memory of all sessions.
     pub(super) fn session_bytes(&self) -> usize {
         self.session_bytes
+    }
+
+    /// Rough memory of the sessions and of the dictionary.
+    pub(super) fn bytes(&self) -> usize {
+        self.dictionary.bytes() + self.session_bytes
     }
 
     /// Whether there is no room for one more session.

@@ -24,6 +24,7 @@ mod session;
 mod succession;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod upkeep;
 mod writer;
 
@@ -44,13 +45,14 @@ pub use column::BlockError;
 pub use dictionary::{Dictionary, FrameRow, MethodRow, Node, StackRow};
 pub use error::StoreError;
 pub use follow::{Follower, Fresh};
-pub use read::{Sample, Scope, Threads, View};
+pub use read::{Extent, Sample, Scope, Threads, View};
 pub use rollup::Level;
 pub use session::Session;
 
 use crate::recording::{RecordingError, RecordingReader};
 use head::Head;
 use partition::Partition;
+use turns::Turns;
 use writer::{Early, Request, Told};
 
 /// Requests that may wait for the writer; each is at most one read from a connection.
@@ -118,6 +120,7 @@ pub struct Status {
     pub sessions_turned_away: u64,
     pub partitions: u64,
     pub early_partitions: u64,
+    pub dictionaries_read: u64,
     pub failing: Option<StoreError>,
 }
 
@@ -138,6 +141,7 @@ struct Shared {
     /// Writers of each session that has some.
     connected: Mutex<FxHashMap<u64, usize>>,
     early: Mutex<Early>,
+    turns: Arc<Turns>,
     /// Keeps other processes out of the directory; `None` for a recording.
     _lock: Option<File>,
 }
@@ -159,6 +163,7 @@ impl Shared {
             follower: OnceLock::new(),
             connected: Mutex::new(FxHashMap::default()),
             early: Mutex::new(Early { from: Instant::now(), last: None }),
+            turns: Arc::default(),
             _lock: lock,
         }
     }
@@ -192,7 +197,12 @@ impl Store {
         if paths.is_empty() {
             paths.push(upkeep::new_path(directory, now_s()));
         }
-        let shared = Arc::new(Shared::new(directory, retention, open_all(&paths, false)?, Some(lock)));
+        let shared = Arc::new(Shared::new(
+            directory,
+            retention,
+            open_all(&paths, false, upkeep::MOST_CLOSED_BYTES)?,
+            Some(lock),
+        ));
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
@@ -212,7 +222,7 @@ impl Store {
             return Err(StoreError::NoStore);
         }
         let lock = lock(directory)?;
-        let partitions = open_all(&paths, true)?;
+        let partitions = open_all(&paths, true, upkeep::MOST_CLOSED_BYTES)?;
         let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, Some(lock)));
         Ok(Store { shared, requests: None, writer: None, is_recording: false, cut: None })
     }
@@ -250,7 +260,8 @@ impl Store {
 
     /// The parts of the store, oldest first; a range of time can touch several.
     pub fn views(&self) -> Vec<View> {
-        self.shared.partitions.read().iter().map(|partition| View::new(Arc::clone(partition))).collect()
+        let partitions = self.shared.partitions.read();
+        partitions.iter().map(|partition| View::new(Arc::clone(partition), &self.shared.turns)).collect()
     }
 
     /// Where the messages of the session that `hello` introduces go.
@@ -332,6 +343,7 @@ impl Store {
             sessions_turned_away: get(&counters.turned_away),
             early_partitions: get(&counters.early_partitions),
             partitions: partitions.len() as u64,
+            dictionaries_read: self.shared.turns.taken(),
             failing: self.failing(),
         }
     }
@@ -448,17 +460,21 @@ fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(paths)
 }
 
-fn open_all(paths: &[PathBuf], is_read: bool) -> Result<Vec<Arc<Partition>>, StoreError> {
+/// Opens partitions, the last one to be written to; of the others the newest are in memory, up to `limit` bytes.
+fn open_all(paths: &[PathBuf], is_read: bool, limit: usize) -> Result<Vec<Arc<Partition>>, StoreError> {
+    let Some((last, closed)) = paths.split_last() else { return Ok(Vec::new()) };
     let now_s = now_s();
-    let mut partitions: Vec<Arc<Partition>> = Vec::with_capacity(paths.len());
-    for path in paths {
-        // Only the last one is written to.
-        if let Some(closed) = partitions.last() {
-            closed.close();
-        }
-        partitions.push(Arc::new(Partition::open(path, now_s, is_read)?));
-        upkeep::relieve(&partitions, upkeep::MOST_CLOSED_BYTES);
+    let mut bytes = 0;
+    let mut partitions = Vec::with_capacity(paths.len());
+    for path in closed.iter().rev() {
+        let in_memory = bytes <= limit;
+        let partition = Partition::open_closed(path, now_s, is_read, in_memory)?;
+        bytes += partition.head.read().bytes();
+        partitions.push(Arc::new(partition));
     }
+    partitions.reverse();
+    partitions.push(Arc::new(Partition::open(last, now_s, is_read)?));
+    upkeep::relieve(&partitions, limit);
     Ok(partitions)
 }
 

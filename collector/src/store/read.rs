@@ -4,7 +4,6 @@
 //! their sums, the rest by minutes, and the minutes that the range cuts by single samples.
 //! Where retention has removed the fine levels, a bucket belongs to the range if it begins in it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use super::head::{Head, MINUTE_S, OpenMinute};
 use super::partition::{self, Coverage, Partition, Reading};
 use super::rollup::Level;
 use super::session::Session;
+use super::turns::Turns;
 use crate::profile::Cell;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -53,10 +53,20 @@ pub enum Threads {
     Together,
 }
 
+/// How much of a session is asked for; what is in memory anyway has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What it says of itself, and its account of CPU time.
+    Account,
+    /// Its threads as well.
+    Threads,
+}
+
 /// A partition of a store, or a recording, to be read.
 #[derive(Clone, Debug)]
 pub struct View {
     partition: Arc<Partition>,
+    turns: Arc<Turns>,
 }
 
 /// Where the sums of a range are found.
@@ -69,8 +79,8 @@ struct Plan {
 }
 
 impl View {
-    pub(super) fn new(partition: Arc<Partition>) -> View {
-        View { partition }
+    pub(super) fn new(partition: Arc<Partition>, turns: &Arc<Turns>) -> View {
+        View { partition, turns: Arc::clone(turns) }
     }
 
     /// Whether this is a view of the same partition as `other`: numbers of stacks mean the same in both.
@@ -78,20 +88,49 @@ impl View {
         Arc::ptr_eq(&self.partition, &other.partition)
     }
 
-    /// Calls `read` with the names of everything; samples cannot be taken in meanwhile, so it should be quick. Those of an
-    /// old partition may have to be read from its file first.
-    pub fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
+    /// Calls `read` with what samples refer to. Of an old partition it may have to be read from its file first, one at a
+    /// time in all of the store: others wait meanwhile, as samples do where it is in memory, so `read` should be quick,
+    /// and must not ask for another one.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn dictionary<R>(&self, read: impl FnOnce(&Dictionary) -> R) -> Result<R, StoreError> {
         let head = self.partition.head.read();
         if !head.is_aside {
-            return read(&head.dictionary, &head.sessions);
+            return Ok(read(&head.dictionary));
         }
+        // Whoever waits for its turn holds no lock that somebody else needs.
         drop(head);
-        let head = self.partition.read_head().unwrap_or_else(|error| {
-            let partition = self.partition.path().display();
-            tracing::error!(%partition, %error, "names cannot be read, they are shown as unknown");
-            Head::default()
-        });
-        read(&head.dictionary, &head.sessions)
+        self.turns.take(&self.partition, read)
+    }
+
+    /// Calls `visit` with the sessions whose ids `wants` says yes to, in the order of ids. Those of an old partition may
+    /// be read from its file, one after the other; samples cannot be taken in while the others are visited, so `visit`
+    /// should be quick.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn sessions(
+        &self,
+        extent: Extent,
+        wants: impl Fn(u64) -> bool,
+        mut visit: impl FnMut(u64, &Session),
+    ) -> Result<(), StoreError> {
+        let head = self.partition.head.read();
+        if head.is_aside {
+            drop(head);
+            return self.partition.read_sessions(extent, wants, visit);
+        }
+        for (&id, session) in head.sessions.iter().filter(|(id, _)| wants(**id)) {
+            visit(id, session);
+        }
+        Ok(())
+    }
+
+    /// Whether there may be samples in this range of time, in nanoseconds since the epoch.
+    pub fn overlaps(&self, range_ns: &Range<u64>) -> bool {
+        let own = self.range_ns();
+        own.start < range_ns.end && range_ns.start < own.end
     }
 
     /// Time from the first sample to the last, in whole minutes; nanoseconds since the epoch.

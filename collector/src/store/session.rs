@@ -24,6 +24,15 @@ const ENTRY_BYTES: usize = 192;
 /// Rough memory of a session beside what is counted apart: its row, and its places in maps.
 const SESSION_BYTES: usize = 2048;
 
+/// Memory of a cause with its counts, and what the allocator adds to its name.
+const CAUSE_BYTES: usize = 80;
+
+/// Statistics that take more are no agent's, whose histograms have 500 buckets at most and whose causes are a few dozen.
+const LONG_STATISTICS_BYTES: usize = 64 << 10;
+
+/// A reason to end that is longer is cut; agents say a few words.
+const LONG_REASON_BYTES: usize = 1024;
+
 /// Thread numbers from here on stand for groups of threads whose names differ in digits only.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
 
@@ -107,6 +116,8 @@ pub struct Session {
     pub(super) accounts: FxHashMap<u32, ThreadAccount>,
     /// Rough memory of these two.
     thread_bytes: usize,
+    /// Rough memory of the statistics.
+    statistics_bytes: usize,
     /// Rough memory of what this session was first with in the partition's dictionary.
     pub(super) dictionary_bytes: usize,
     pub(super) names: Names,
@@ -184,7 +195,7 @@ impl Session {
     /// Rough memory of all of it, rows of the dictionary aside.
     pub(super) fn bytes(&self) -> usize {
         let hello = self.hello.encoded_len();
-        SESSION_BYTES + hello + self.number_bytes() + self.thread_bytes
+        SESSION_BYTES + hello + self.statistics_bytes + self.number_bytes() + self.thread_bytes
     }
 
     /// Lets go of threads and their accounts.
@@ -195,11 +206,12 @@ impl Session {
         self.thread_bytes = 0;
     }
 
-    pub(super) fn add_statistics(&mut self, mut statistics: Statistics) {
+    /// Takes in statistics that are not too long to be an agent's; otherwise accounts only, and `false`.
+    pub(super) fn add_statistics(&mut self, mut statistics: Statistics) -> bool {
         for account in std::mem::take(&mut statistics.threads) {
-            self.thread_bytes += weight(&account);
+            self.thread_bytes += account_weight(&account);
             if let Some(old) = self.accounts.insert(account.thread, account) {
-                self.thread_bytes -= weight(&old);
+                self.thread_bytes -= account_weight(&old);
             }
         }
         if self.accounts.len() > 2 * ENDED_ACCOUNTS {
@@ -209,7 +221,23 @@ impl Session {
         if let Some(older) = &self.statistics {
             carry_over(older, &mut statistics);
         }
-        self.statistics = Some(statistics);
+        let bytes = statistics_bytes(&statistics);
+        let is_taken = bytes <= LONG_STATISTICS_BYTES;
+        if is_taken {
+            self.statistics_bytes = bytes;
+            self.statistics = Some(statistics);
+        }
+        is_taken
+    }
+
+    /// Takes in why the agent ended.
+    pub(super) fn end(&mut self, mut reason: String) {
+        if reason.len() > LONG_REASON_BYTES {
+            reason.truncate(reason.floor_char_boundary(LONG_REASON_BYTES));
+            reason.shrink_to_fit();
+        }
+        self.goodbye = Some(reason);
+        *self.numbers = Numbers::default();
     }
 
     /// Sums up `count` accounts of ended threads.
@@ -222,7 +250,7 @@ impl Session {
             .take(count)
             .collect();
         for account in ended.into_iter().filter_map(|thread| self.accounts.remove(&thread)) {
-            self.thread_bytes -= weight(&account);
+            self.thread_bytes -= account_weight(&account);
             self.retired_kernel_ns =
                 self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
             self.retired_sampled_ns = self.retired_sampled_ns.saturating_add(account.sampled_ns);
@@ -301,7 +329,7 @@ impl Session {
             lacks_names: false,
             heard: 0,
             is_changed: true,
-            thread_bytes: self.accounts.values().map(weight).sum(),
+            thread_bytes: self.accounts.values().map(account_weight).sum(),
             ..self.clone()
         };
         session.retire(usize::MAX);
@@ -359,8 +387,32 @@ impl Session {
 }
 
 /// Rough memory of an entry: what it says, its row, and its place in a map.
-pub(super) fn weight(entry: &impl prost::Message) -> usize {
+fn weight(entry: &impl prost::Message) -> usize {
     entry.encoded_len() + ENTRY_BYTES
+}
+
+/// The same of an account; what it lost can be said in two bytes each.
+pub(super) fn account_weight(account: &ThreadAccount) -> usize {
+    weight(account) + account.lost.len() * CAUSE_BYTES
+}
+
+/// Rough memory of statistics without accounts.
+fn statistics_bytes(statistics: &Statistics) -> usize {
+    let causes = statistics.stops.len() + statistics.lost.len() + statistics.failed.len();
+    let added = statistics.unloading.as_ref().and_then(|unloading| unloading.pause_added_ns.as_ref());
+    let histograms = [
+        statistics.handler_cycles.as_ref(),
+        statistics.walk_ns.as_ref(),
+        statistics.drain_ns.as_ref(),
+        statistics.drain_requests.as_ref(),
+        added,
+    ];
+    // A number of a histogram is a byte as it is sent, and eight in memory.
+    let numbers = histograms.into_iter().flatten().map(|one| one.bucket.len() + one.bucket_count.len());
+    statistics.encoded_len()
+        + causes * CAUSE_BYTES
+        + statistics.self_tests.len() * 2 * CAUSE_BYTES
+        + numbers.sum::<usize>() * size_of::<u64>()
 }
 
 /// The name without what numbers it: `http-nio-8080-exec-17` becomes `http-nio-#-exec-#`.

@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 mod crowded;
 mod files;
+mod given_back;
 mod numbered;
 mod succession;
 
@@ -110,6 +111,16 @@ impl Agent {
             ..SampleBatch::default()
         };
         self.message(Body::Samples(batch))
+    }
+}
+
+impl View {
+    /// Calls `read` with the names of everything.
+    fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
+        let mut sessions = BTreeMap::new();
+        let visit = |id, session: &Session| drop(sessions.insert(id, session.clone()));
+        self.sessions(Extent::Threads, |_| true, visit).expect("readable");
+        self.dictionary(|dictionary| read(dictionary, &sessions)).expect("readable")
     }
 }
 

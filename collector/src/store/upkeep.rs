@@ -107,8 +107,9 @@ pub(super) fn relieve(partitions: &[Arc<Partition>], limit: usize) {
     let mut bytes = 0;
     for partition in partitions.iter().rev().skip(1) {
         let mut head = partition.head.write();
-        bytes += head.dictionary.bytes() + head.session_bytes();
-        if bytes > limit && !head.is_aside {
+        bytes += head.bytes();
+        // What is open no file has as blocks.
+        if bytes > limit && !head.is_aside && head.open.is_empty() {
             *head = Head::aside(&head);
         }
     }

@@ -261,7 +261,7 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
                 // A connection that has gone sends its messages again.
                 let _ = reply.send(Ok(sequence));
                 if let Some(follower) = shared.follower.get() {
-                    let view = View::new(Arc::clone(&partition));
+                    let view = View::new(Arc::clone(&partition), &shared.turns);
                     fresh.into_iter().for_each(|batch| follower.follow(Fresh::new(&view, session, batch)));
                 }
             }

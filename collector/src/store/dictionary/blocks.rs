@@ -3,7 +3,7 @@
 use proto::v1::FrameKind;
 
 use super::super::column::{BlockError, BlockReader, BlockWriter};
-use super::{Dictionary, FrameRow, MethodRow, Node, STRING_BYTES, StackRow, content_id};
+use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, content_id};
 
 /// How many rows of each table there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Dictionary {
     pub(in super::super) fn encode_since(&self, from: Mark) -> Result<Vec<u8>, BlockError> {
         let [strings, methods, frames, nodes, stacks] = from.rows;
         let mut block = BlockWriter::default();
-        let strings = &self.strings[strings..];
+        let strings = self.strings.since(strings);
         block.number(strings.len() as u64);
         for text in strings {
             block.text(text);
@@ -62,82 +62,100 @@ impl Dictionary {
         block.finish()
     }
 
-    /// Appends the rows of a block made by [`encode_since`](Self::encode_since) at this dictionary's end.
+    /// Appends the rows of a block made by [`encode_since`](Self::encode_since) at this dictionary's end. Columns go to
+    /// rows one by one, so that nothing is in memory twice. After an error the dictionary is of no use.
     pub(in super::super) fn append(&mut self, bytes: &[u8]) -> Result<(), BlockError> {
         let mut block = BlockReader::new(bytes)?;
-        let is_open = !self.is_closed;
+        let [first_string, first_method, first_frame, first_node, first_stack] = self.mark().rows;
         for _ in 0..block.rows()? {
             let text = block.text()?;
-            let number = self.strings.len() as u32;
-            self.strings.push(text.as_str().into());
-            self.string_bytes += text.len() + STRING_BYTES;
-            if is_open {
-                self.known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
-                self.known.by_text.insert(text.into(), number);
+            // A text that is there twice, which no collector writes, is found where it was first.
+            if self.is_closed || self.strings.find(&text).is_some() {
+                self.strings.push(text);
+            } else {
+                self.strings.add(&text);
             }
         }
         let rows = block.rows()?;
-        let (id, class_name) = (block.column(rows)?, block.narrow(rows)?);
-        let (name, signature) = (block.narrow(rows)?, block.narrow(rows)?);
-        let (source_file, modifiers) = (block.narrow(rows)?, block.column(rows)?);
-        for row in 0..rows {
-            if is_open && id[row] != 0 {
-                self.known.method_of.insert(id[row], self.methods.len() as u32);
-            }
-            self.methods.push(MethodRow {
-                id: id[row],
-                class_name: class_name[row],
-                name: name[row],
-                signature: signature[row],
-                source_file: source_file[row],
-                modifiers: (modifiers[row] >> 1) as u32,
-                hidden: modifiers[row] & 1 == 1,
-            });
-        }
+        self.methods.resize(first_method + rows, MethodRow::default());
+        let methods = &mut self.methods[first_method..];
+        fill(&mut block, methods, |row, id| row.id = id)?;
+        fill(&mut block, methods, |row, string| row.class_name = string as u32)?;
+        fill(&mut block, methods, |row, string| row.name = string as u32)?;
+        fill(&mut block, methods, |row, string| row.signature = string as u32)?;
+        fill(&mut block, methods, |row, string| row.source_file = string as u32)?;
+        fill(&mut block, methods, |row, modifiers| {
+            (row.modifiers, row.hidden) = ((modifiers >> 1) as u32, modifiers & 1 == 1);
+        })?;
         let rows = block.rows()?;
-        let (id, kind) = (block.column(rows)?, block.narrow(rows)?);
-        let (method, bci) = (block.narrow(rows)?, block.narrow(rows)?);
-        let (line, symbol) = (block.narrow(rows)?, block.narrow(rows)?);
-        for row in 0..rows {
-            let number = self.frames.len() as u32;
-            if is_open && id[row] != 0 {
-                self.known.frame_of.insert(id[row], number);
-            } else if is_open && kind[row] == FrameKind::Marker as u32 {
-                self.known.markers.insert(symbol[row], number);
-            }
-            self.frames.push(FrameRow {
-                id: id[row],
-                kind: kind[row] as u8,
-                method: method[row],
-                bci: (bci[row] as i32).wrapping_sub(1),
-                line: line[row],
-                symbol: symbol[row],
-            });
-        }
+        self.frames.resize(first_frame + rows, FrameRow::default());
+        let frames = &mut self.frames[first_frame..];
+        fill(&mut block, frames, |row, id| row.id = id)?;
+        fill(&mut block, frames, |row, kind| row.kind = kind as u8)?;
+        fill(&mut block, frames, |row, method| row.method = method as u32)?;
+        fill(&mut block, frames, |row, bci| row.bci = (bci as i32).wrapping_sub(1))?;
+        fill(&mut block, frames, |row, line| row.line = line as u32)?;
+        fill(&mut block, frames, |row, symbol| row.symbol = symbol as u32)?;
         let rows = block.rows()?;
-        let (parent, frame) = (block.ascending(rows)?, block.narrow(rows)?);
-        for (parent, frame) in parent.into_iter().zip(frame) {
-            let number = self.nodes.len() as u32;
+        self.nodes.reserve_exact(rows);
+        let nodes = &mut self.nodes;
+        block.each_ascending(rows, |parent| {
             // Queries rely on the order, so a damaged parent becomes the root.
-            let parent = u32::try_from(parent).ok().filter(|&parent| parent < number).unwrap_or(0);
-            if is_open {
-                self.known.children.insert((parent, frame), number);
-            }
-            self.nodes.push(Node { parent, frame });
-        }
+            let parent = u32::try_from(parent).ok().filter(|&parent| (parent as usize) < nodes.len());
+            nodes.push(Node { parent: parent.unwrap_or(0), frame: 0 });
+        })?;
+        fill(&mut block, &mut self.nodes[first_node..], |row, frame| row.frame = frame as u32)?;
         let rows = block.rows()?;
-        let (id, node, stop) = (block.column(rows)?, block.ascending(rows)?, block.narrow(rows)?);
-        for row in 0..rows {
-            let node = u32::try_from(node[row]).ok().filter(|&node| (node as usize) < self.nodes.len());
-            if is_open && id[row] != 0 {
-                self.known.stack_of.insert(id[row], self.stacks.len() as u32);
-            }
-            let (node, stop) = (node.unwrap_or(1), stop[row]);
-            if is_open {
-                self.known.stack_at.entry((node, stop)).or_insert(self.stacks.len() as u32);
-            }
-            self.stacks.push(StackRow { id: id[row], node, stop });
+        self.stacks.resize(first_stack + rows, StackRow::default());
+        let stacks = &mut self.stacks[first_stack..];
+        fill(&mut block, stacks, |row, id| row.id = id)?;
+        let mut row = 0;
+        let nodes = self.nodes.len();
+        block.each_ascending(rows, |node| {
+            let node = u32::try_from(node).ok().filter(|&node| (node as usize) < nodes);
+            stacks[row].node = node.unwrap_or(1);
+            row += 1;
+        })?;
+        fill(&mut block, stacks, |row, stop| row.stop = stop as u32)?;
+        if !self.is_closed {
+            self.find_again([first_string, first_method, first_frame, first_node, first_stack]);
         }
         Ok(())
     }
+
+    /// Makes the rows from `first` on those that are found when they are told once more.
+    fn find_again(&mut self, first: [usize; 5]) {
+        let [strings, methods, frames, nodes, stacks] = first.map(|first| first as u32);
+        let known = &mut self.known;
+        for (number, text) in (strings..).zip(self.strings.since(first[0])) {
+            known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
+        }
+        for (number, row) in (methods..).zip(&self.methods[first[1]..]).filter(|(_, row)| row.id != 0) {
+            known.method_of.insert(row.id, number);
+        }
+        for (number, row) in (frames..).zip(&self.frames[first[2]..]) {
+            if row.id != 0 {
+                known.frame_of.insert(row.id, number);
+            } else if row.kind == FrameKind::Marker as u8 {
+                known.markers.insert(row.symbol, number);
+            }
+        }
+        for (number, row) in (nodes..).zip(&self.nodes[first[3]..]) {
+            known.children.insert((row.parent, row.frame), number);
+        }
+        for (number, row) in (stacks..).zip(&self.stacks[first[4]..]) {
+            if row.id != 0 {
+                known.stack_of.insert(row.id, number);
+            }
+            known.stack_at.entry((row.node, row.stop)).or_insert(number);
+        }
+    }
+}
+
+/// Reads a column into `rows`.
+fn fill<T>(block: &mut BlockReader, rows: &mut [T], set: impl Fn(&mut T, u64)) -> Result<(), BlockError> {
+    rows.iter_mut().try_for_each(|row| {
+        set(row, block.number()?);
+        Ok(())
+    })
 }

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Dictionary, FrameRow, MethodRow, Node, UNKNOWN_STRING, content_id};
 use crate::profile::END_OF_STACK;
+use crate::quantity::table_bytes;
 
 /// Ids of one session that are not derived from content.
 #[derive(Clone, Debug, Default)]
@@ -18,13 +19,11 @@ pub(in super::super) struct PrivateIds {
     stacks: FxHashMap<u64, u32>,
 }
 
-/// Rough memory of an id: its entry in a map that is half full.
-const ID_BYTES: usize = 32;
-
 impl PrivateIds {
-    /// Rough memory.
+    /// Most memory.
     pub(in super::super) fn bytes(&self) -> usize {
-        (self.strings.len() + self.methods.len() + self.frames.len() + self.stacks.len()) * ID_BYTES
+        let ids = self.strings.len() + self.methods.len() + self.frames.len() + self.stacks.len();
+        table_bytes::<(u64, u32)>(ids)
     }
 
     /// Lets the ids mean in `new` what they mean in `old`.

@@ -20,6 +20,8 @@ use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::profile::{UNKNOWN, WHOLE_STACKS, class_text};
+use crate::quantity::table_bytes;
+use crate::texts::Texts;
 
 pub(super) use blocks::Mark;
 pub(super) use definitions::PrivateIds;
@@ -42,9 +44,6 @@ const KEPT_SHARE: usize = 4;
 /// Sessions that may bring a share of it, the names of a program's first minutes, before it is used up: as many as have a
 /// connection at a time, which is more than there can be until the next partition begins.
 const KEPT_FOR: usize = 256;
-
-/// Rough memory of a string beside its text: its row, and what the allocator adds.
-const STRING_BYTES: usize = 32;
 
 /// A method; strings by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,14 +93,12 @@ pub struct StackRow {
 /// The dictionary of a partition or of a recording.
 #[derive(Clone, Debug)]
 pub struct Dictionary {
-    strings: Vec<Box<str>>,
+    strings: Texts,
     methods: Vec<MethodRow>,
     frames: Vec<FrameRow>,
     nodes: Vec<Node>,
     stacks: Vec<StackRow>,
     known: Known,
-    /// Rough memory of the strings alone, without a map beside them.
-    string_bytes: usize,
     /// Whether nothing comes to it any more.
     is_closed: bool,
     /// What [`bytes`](Self::bytes) may reach: [`MOST_BYTES`], less in tests.
@@ -114,7 +111,6 @@ pub struct Dictionary {
 /// Where rows are that were told before; needed for as long as more comes.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    by_text: FxHashMap<Box<str>, u32>,
     string_of: FxHashMap<u64, u32>,
     method_of: FxHashMap<u64, u32>,
     frame_of: FxHashMap<u64, u32>,
@@ -128,7 +124,7 @@ struct Known {
 impl Default for Dictionary {
     fn default() -> Self {
         let mut dictionary = Dictionary {
-            strings: Vec::new(),
+            strings: Texts::default(),
             methods: vec![MethodRow {
                 class_name: UNKNOWN_STRING,
                 name: UNKNOWN_STRING,
@@ -138,7 +134,6 @@ impl Default for Dictionary {
             nodes: vec![Node::default()],
             stacks: Vec::new(),
             known: Known::default(),
-            string_bytes: 0,
             is_closed: false,
             limit: MOST_BYTES,
             admitted: usize::MAX,
@@ -157,7 +152,7 @@ impl Default for Dictionary {
 impl Dictionary {
     /// Text of a string.
     pub fn string(&self, number: u32) -> &str {
-        self.strings.get(number as usize).map_or(UNKNOWN, |text| text)
+        self.strings.get(number).unwrap_or(UNKNOWN)
     }
 
     /// A method, the unknown one if there is none of this number.
@@ -190,20 +185,26 @@ impl Dictionary {
         self.frames.len()
     }
 
-    /// Memory of the rows in bytes, roughly.
+    /// Most memory of the rows in bytes, room for more aside: exact when it is closed, and else as much as the tables
+    /// take that have just grown.
     pub fn bytes(&self) -> usize {
-        let rows = self.string_bytes
-            + self.methods.len() * size_of::<MethodRow>()
-            + self.frames.len() * size_of::<FrameRow>()
-            + self.nodes.len() * size_of::<Node>()
-            + self.stacks.len() * size_of::<StackRow>();
-        // Each row of a table has an entry in a map beside it, of about its own size.
-        if self.is_closed { rows } else { rows * 2 }
+        let rows = self.strings.bytes()
+            + size_of_val(&*self.methods)
+            + size_of_val(&*self.frames)
+            + size_of_val(&*self.nodes)
+            + size_of_val(&*self.stacks);
+        let Known { string_of, method_of, frame_of, markers, children, stack_of, stack_at } = &self.known;
+        let by_id = string_of.len() + method_of.len() + frame_of.len() + stack_of.len();
+        rows + table_bytes::<(u64, u32)>(by_id)
+            + table_bytes::<(u32, u32)>(markers.len())
+            + table_bytes::<((u32, u32), u32)>(children.len() + stack_at.len())
     }
 
     /// A dictionary to read rows into that nobody adds to.
     pub(super) fn for_reading() -> Dictionary {
-        Dictionary { is_closed: true, ..Dictionary::default() }
+        let mut dictionary = Dictionary::default();
+        dictionary.close();
+        dictionary
     }
 
     /// Whether nothing comes to it any more.
@@ -215,7 +216,7 @@ impl Dictionary {
     pub(super) fn close(&mut self) {
         self.known = Known::default();
         self.is_closed = true;
-        self.strings.shrink_to_fit();
+        self.strings.close();
         self.methods.shrink_to_fit();
         self.frames.shrink_to_fit();
         self.nodes.shrink_to_fit();
@@ -396,17 +397,13 @@ impl Dictionary {
     }
 
     fn intern(&mut self, text: &str) -> u32 {
-        if let Some(&number) = self.known.by_text.get(text) {
+        if let Some(number) = self.strings.find(text) {
             return number;
         }
         if !self.has_room() {
             return UNKNOWN_STRING;
         }
-        let number = self.strings.len() as u32;
-        self.strings.push(text.into());
-        self.known.by_text.insert(text.into(), number);
-        self.string_bytes += text.len() + STRING_BYTES;
-        number
+        self.strings.add(text)
     }
 
     /// The frame that shows a text of ours in brackets.

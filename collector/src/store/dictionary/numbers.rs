@@ -17,6 +17,10 @@ use crate::profile::{END_OF_STACK, WHOLE_STACKS};
 /// one block. Those beyond are not known.
 const MOST_NUMBERS: usize = 32 << 20;
 
+/// Most memory of a run beside its rows: its place in a list that has just grown, and what the allocator adds to a short
+/// list of rows.
+const RUN_BYTES: usize = 2 * size_of::<(u32, Vec<u32>)>() + 32;
+
 /// What the numbers of one session mean: rows of the dictionary.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Numbers {
@@ -27,6 +31,8 @@ pub(in super::super) struct Numbers {
     nodes: Runs<(u32, u32)>,
     /// Entries of all kinds.
     count: usize,
+    /// Those that are nodes, which take twice as much.
+    node_count: usize,
     /// Frames of the stacks this session was first with, and of those that were too deep.
     stack_frames: u64,
     /// Up to which number of each kind the database has them.
@@ -40,9 +46,12 @@ impl Numbers {
         self.count == 0
     }
 
-    /// Rough memory.
+    /// Most memory: lists that have just grown are half empty, and runs of one number each have a list of their own.
     pub(in super::super) fn bytes(&self) -> usize {
-        self.count * size_of::<(u32, u32)>()
+        let runs = self.strings.runs() + self.methods.runs() + self.frames.runs() + self.nodes.runs();
+        let entry = 2 * size_of::<u32>();
+        // All but the bytes that nodes take more.
+        self.count * entry + self.node_count * entry + runs * RUN_BYTES
     }
 
     fn ends(&self) -> [u32; 4] {
@@ -62,7 +71,9 @@ impl Numbers {
     }
 
     fn set_node(&mut self, number: u32, node: (u32, u32)) {
+        let before = self.count;
         push(&mut self.nodes, &mut self.count, number, node);
+        self.node_count += self.count - before;
     }
 
     /// A block of what the database does not have yet, if there is any.
@@ -128,6 +139,7 @@ impl Numbers {
                 (new.adopt_node(old, node, &mut nodes), new.adopt_string(old.string(stop)))
             }),
             count: self.count,
+            node_count: self.node_count,
             // The stacks of a new partition are looked through once more, so that old ones are not counted twice.
             stack_frames: 0,
             stored: [0; 4],
@@ -139,7 +151,7 @@ impl Dictionary {
     /// Takes in definitions of a session.
     pub(in super::super) fn define_numbered(&mut self, entries: &Numbered, own: &mut Numbers) {
         for (number, text) in numbered::strings(entries) {
-            own.set_string(number, self.adopt_string(text));
+            own.set_string(number, self.intern(text));
         }
         for (number, method) in numbered::methods(entries) {
             let row = self.method_row(&method, own);
@@ -375,12 +387,19 @@ mod tests {
         let capacities = |known: &Known| {
             let numbers = known.string_of.capacity() + known.method_of.capacity() + known.frame_of.capacity();
             let rest = known.markers.capacity() + known.children.capacity() + known.stack_of.capacity();
-            known.by_text.capacity() + numbers + rest + known.stack_at.capacity()
+            numbers + rest + known.stack_at.capacity()
         };
         assert!(capacities(&dictionary.known) > 0);
         dictionary.close();
         assert_eq!(capacities(&dictionary.known), 0);
-        assert_eq!((dictionary.frames_of(stack), dictionary.bytes()), (frames, bytes / 2));
+        assert_eq!(dictionary.frames_of(stack), frames);
+        // Letters and ends of the texts, and the rows.
+        let texts = ["", crate::profile::UNKNOWN, "root", "leaf", END_OF_STACK];
+        let letters: usize = texts.iter().map(|text| text.len()).sum();
+        let [strings, methods, rows, nodes, stacks] = [5, 1, 3, 4, 2];
+        let numbers = 8 * strings + 32 * methods + 32 * rows + 8 * nodes + 16 * stacks;
+        assert_eq!(dictionary.bytes(), letters + numbers);
+        assert!(bytes > 2 * dictionary.bytes(), "{bytes} bytes");
         assert_eq!(dictionary.frame_text(2), "leaf");
     }
 
@@ -389,6 +408,18 @@ mod tests {
         let mut numbers = Numbers { count: MOST_NUMBERS - 1, ..Numbers::default() };
         Dictionary::default().define_numbered(&chain(), &mut numbers);
         assert_eq!((numbers.strings.len(), numbers.frames.len(), numbers.nodes.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn numbers_far_apart_count_as_the_lists_they_take() {
+        let (mut apart, mut together) = (Numbers::default(), Numbers::default());
+        for number in 0..1000 {
+            apart.set_node(1 + 10 * number, (1, 1));
+            together.set_node(1 + number, (1, 1));
+        }
+        // A place in the list of runs, and a row of its own that the allocator gives 24 bytes at least.
+        assert!(apart.bytes() >= 1000 * (size_of::<(u32, Vec<(u32, u32)>)>() + 24), "{}", apart.bytes());
+        assert!((8000..18_000).contains(&together.bytes()), "{}", together.bytes());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Opening a partition: what is kept in memory is read, and the journal applied.
+//! Opening a partition: what is kept in memory is read, and the journal applied. Reading a closed one whose memory was
+//! given back: either its dictionary, or its sessions one after the other.
 
 use prost::Message as _;
 use proto::framing::decode_frame;
@@ -6,9 +7,10 @@ use proto::v1::{AgentMessage, Dictionary as Definitions};
 use rusqlite::Connection;
 
 use super::super::column;
-use super::super::dictionary::Mark;
+use super::super::dictionary::{Dictionary, Mark};
 use super::super::error::StoreError;
 use super::super::head::Head;
+use super::super::read::Extent;
 use super::super::rollup::Level;
 use super::super::session::{Session, SessionRow};
 use super::tables::{
@@ -57,16 +59,26 @@ pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreEr
     })
 }
 
+/// Refuses what is no partition of this version.
+pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
+    match number(connection, VERSION)? {
+        Some(SCHEMA) => Ok(()),
+        Some(version) => Err(StoreError::Version(version)),
+        None => Err(StoreError::Damaged),
+    }
+}
+
+/// Whether there are messages that no block has.
+pub(super) fn has_journal(connection: &Connection) -> Result<bool, StoreError> {
+    Ok(!JOURNAL.keys(connection)?.is_empty())
+}
+
 /// Reads what is kept in memory into `head`, a new one.
 pub(super) fn load(
     mut head: Head,
     connection: &Connection,
 ) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
-    match number(connection, VERSION)? {
-        Some(SCHEMA) => {}
-        Some(version) => return Err(StoreError::Version(version)),
-        None => return Err(StoreError::Damaged),
-    }
+    check(connection)?;
     let is_closed = head.dictionary.is_closed();
     let coverage = read_coverage(connection)?;
     let mut fold = 0;
@@ -82,12 +94,7 @@ pub(super) fn load(
     })?;
     THREADS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
-        let definitions = Definitions::decode(column::decompress(block)?.as_slice());
-        let session = head.sessions.entry(session_of(key[0])).or_default();
-        for thread in definitions.map_err(|_| StoreError::Damaged)?.threads {
-            session.restore_thread(thread);
-        }
-        Ok(())
+        restore_threads(head.sessions.entry(session_of(key[0])).or_default(), block)
     })?;
     NUMBERS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
@@ -109,6 +116,40 @@ pub(super) fn load(
         replay(&mut head, &column::decompress(packed)?)
     })?;
     Ok((head, coverage, mark, fold, journal))
+}
+
+/// Rows of the dictionary, to be looked up by number only.
+pub(super) fn load_dictionary(connection: &Connection) -> Result<Dictionary, StoreError> {
+    let mut dictionary = Dictionary::for_reading();
+    DICTIONARY.each(connection, |_, block| Ok(dictionary.append(block)?))?;
+    Ok(dictionary)
+}
+
+/// Visits the sessions that `wants` says yes to; one of them is in memory at a time.
+pub(super) fn load_sessions(
+    connection: &Connection,
+    extent: Extent,
+    wants: impl Fn(u64) -> bool,
+    mut visit: impl FnMut(u64, &Session),
+) -> Result<(), StoreError> {
+    for key in SESSIONS.keys(connection)?.into_iter().filter(|&key| wants(session_of(key))) {
+        let row = SESSIONS.get(connection, &[key])?.ok_or(StoreError::Damaged)?;
+        let row = SessionRow::decode(&*row).map_err(|_| StoreError::Damaged)?;
+        let mut session = Session::from_row(row);
+        if extent == Extent::Threads {
+            THREADS.below(connection, key, |block| restore_threads(&mut session, block))?;
+        }
+        visit(session_of(key), &session);
+    }
+    Ok(())
+}
+
+fn restore_threads(session: &mut Session, block: &[u8]) -> Result<(), StoreError> {
+    let definitions = Definitions::decode(column::decompress(block)?.as_slice());
+    for thread in definitions.map_err(|_| StoreError::Damaged)?.threads {
+        session.restore_thread(thread);
+    }
+    Ok(())
 }
 
 /// Applies the messages of one journal entry.

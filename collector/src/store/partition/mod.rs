@@ -19,13 +19,15 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use prost::Message as _;
 
 use super::column::{self, BlockReader, BlockWriter};
-use super::dictionary::Mark;
+use super::dictionary::{Dictionary, Mark};
 use super::error::StoreError;
 use super::head::{Head, Sums};
+use super::read::Extent;
 use super::rollup::Level;
+use super::session::Session;
 use blocks::{put_sums, raw_block, threads_block};
 use database::Database;
-use load::{create, load, write_coverage};
+use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
 use tables::{DEFINITIONS, DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key, session_of};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
@@ -80,15 +82,50 @@ impl Partition {
         if !is_read {
             database.take_over();
         }
-        Ok(Partition {
-            database: Some(database),
+        let partition = Partition::new(Some(database), head, coverage);
+        *partition.persisted.lock() = persisted;
+        *partition.folds.lock() = folds;
+        *partition.journal.lock() = journal;
+        Ok(partition)
+    }
+
+    /// Opens the partition at `path`, which is followed by others. If it shall not be `in_memory`, sessions and dictionary
+    /// are left in the file, unless some of what they say is in the journal only, which no collector leaves behind.
+    pub(super) fn open_closed(
+        path: &Path,
+        now_s: u64,
+        is_read: bool,
+        in_memory: bool,
+    ) -> Result<Partition, StoreError> {
+        let database = Database::open(path, &create(now_s))?;
+        let reading = database.begin_read()?;
+        let connection = reading.connection()?;
+        check(connection)?;
+        let coverage = read_coverage(connection)?;
+        let head = match (has_journal(connection)?, in_memory) {
+            (true, _) => load(Head::default(), connection)?.0,
+            (false, true) => load(Head::for_reading(), connection)?.0,
+            (false, false) => Head::aside(&Head::default()),
+        };
+        drop(reading);
+        if !is_read {
+            database.take_over();
+        }
+        let partition = Partition::new(Some(database), head, coverage);
+        partition.close();
+        Ok(partition)
+    }
+
+    fn new(database: Option<Database>, head: Head, coverage: Coverage) -> Partition {
+        Partition {
+            database,
             is_loose: AtomicBool::new(false),
             head: RwLock::new(head),
             coverage: RwLock::new(coverage),
-            persisted: Mutex::new(persisted),
-            folds: Mutex::new(folds),
-            journal: Mutex::new(journal),
-        })
+            persisted: Mutex::new(Mark::default()),
+            folds: Mutex::new(0),
+            journal: Mutex::new(0),
+        }
     }
 
     /// A partition in memory only, for a recording.
@@ -98,15 +135,7 @@ impl Partition {
             end_s: head.open.keys().next_back().map_or(0, |key| key.0 + super::head::MINUTE_S),
             ..Coverage::default()
         };
-        let partition = Partition {
-            database: None,
-            is_loose: AtomicBool::new(false),
-            head: RwLock::new(head),
-            coverage: RwLock::new(coverage),
-            persisted: Mutex::new(Mark::default()),
-            folds: Mutex::new(0),
-            journal: Mutex::new(0),
-        };
+        let partition = Partition::new(None, head, coverage);
         partition.close();
         partition
     }
@@ -398,11 +427,19 @@ impl Partition {
         head.weigh();
     }
 
-    /// Memory of a closed partition, read from its database.
-    pub(super) fn read_head(&self) -> Result<Head, StoreError> {
-        let reading = self.database()?.begin_read()?;
-        let (head, ..) = load(Head::for_reading(), reading.connection()?)?;
-        Ok(head)
+    /// The dictionary of a closed partition, from its file.
+    pub(super) fn read_dictionary(&self) -> Result<Dictionary, StoreError> {
+        load_dictionary(self.database()?.begin_read()?.connection()?)
+    }
+
+    /// Sessions of a closed partition, from its file.
+    pub(super) fn read_sessions(
+        &self,
+        extent: Extent,
+        wants: impl Fn(u64) -> bool,
+        visit: impl FnMut(u64, &Session),
+    ) -> Result<(), StoreError> {
+        load_sessions(self.database()?.begin_read()?.connection()?, extent, wants, visit)
     }
 
     /// The stacks that sessions have defined by id.

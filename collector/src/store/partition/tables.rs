@@ -146,6 +146,32 @@ impl Table {
         Ok(())
     }
 
+    /// What the keys of all rows begin with, ascending.
+    pub(super) fn keys(&self, connection: &Connection) -> Result<Vec<i64>, StoreError> {
+        let first = self.key[0];
+        let text = format!("SELECT {first} FROM {} ORDER BY {first}", self.name);
+        let mut statement = connection.prepare_cached(&text)?;
+        let keys = statement.query_map([], |row| row.get(0))?;
+        Ok(keys.collect::<Result<_, _>>()?)
+    }
+
+    /// Visits the rows whose keys begin with `first`, in the order of the rest.
+    pub(super) fn below(
+        &self,
+        connection: &Connection,
+        first: i64,
+        mut visit: impl FnMut(&[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let columns = self.key.join(", ");
+        let text = format!("SELECT block FROM {} WHERE {} = ? ORDER BY {columns}", self.name, self.key[0]);
+        let mut statement = connection.prepare_cached(&text)?;
+        let mut rows = statement.query([first])?;
+        while let Some(row) = rows.next()? {
+            visit(bytes(row.get_ref(0)?)?)?;
+        }
+        Ok(())
+    }
+
     /// The row with `key`.
     pub(super) fn get(&self, connection: &Connection, key: &[i64]) -> Result<Option<Vec<u8>>, StoreError> {
         let wanted = self.key.join(" = ? AND ");

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use proto::framing::FrameReader;
-use proto::v1::CollectorMessage;
 use proto::v1::collector_message::Body as Answer;
+use proto::v1::{CollectorMessage, Counter, Lost, Statistics, ThreadAccount};
 
 use super::numbered::{define, entries, samples};
 use super::*;
@@ -199,6 +199,38 @@ fn sessions_have_a_bound_however_long_their_introductions_are() {
     let mut known = Agent::new(last);
     let messages = [known.hello(), define(&mut known, entries(1, &["leaf"])), samples(&mut known, 2, 0, 3)];
     assert_eq!(append(&store, &known, &messages), Ok(3));
+}
+
+#[test]
+fn statistics_and_reasons_that_no_agent_sends_cost_little_memory() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let mut agent = Agent::new(1);
+    let stops = vec![Counter { name: "end_of_stack".into(), count: 7 }];
+    let honest = Body::Statistics(Statistics { stops, ..Statistics::default() });
+    let messages = [agent.hello(), agent.message(honest)];
+    append(&store, &agent, &messages).expect("stored");
+    let before = store.status();
+    // Two bytes each as they are sent, forty in memory.
+    let lost = vec![Lost::default(); 1 << 20];
+    let account = ThreadAccount { thread: 1, lost: lost.clone(), ..ThreadAccount::default() };
+    let with_account = Body::Statistics(Statistics { threads: vec![account], ..Statistics::default() });
+    let hostile = Body::Statistics(Statistics { lost, requests: 1, ..Statistics::default() });
+    let reason = Body::Goodbye(Goodbye { reason: "ä".repeat(1 << 20) });
+    let messages = [agent.message(hostile), agent.message(reason)];
+    append(&store, &agent, &messages).expect("stored");
+    let after = store.status();
+    assert_eq!(after.dictionary_refused, before.dictionary_refused + 1);
+    assert_eq!(after.session_bytes, before.session_bytes);
+    store.views()[0].names(|_, sessions| {
+        let statistics = sessions[&1].statistics.as_ref().expect("those of before");
+        assert_eq!((statistics.stops[0].count, statistics.lost.len(), statistics.requests), (7, 0, 0));
+        assert_eq!(sessions[&1].goodbye.as_ref().map(String::len), Some(1024));
+    });
+    // What an account says counts as what it takes.
+    let messages = [agent.message(with_account)];
+    append(&store, &agent, &messages).expect("stored");
+    assert!(store.status().session_bytes > before.session_bytes + (40 << 20), "{:?}", store.status());
 }
 
 #[test]

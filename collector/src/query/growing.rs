@@ -1,0 +1,285 @@
+//! How a [`Tree`] grows, and what keeps it from growing without end.
+//!
+//! Problem: stacks of months, or of somebody who makes them up, are more than fit into memory, and an answer shows the
+//! heaviest of them only.
+//! Approach: of each partition the heaviest nodes are taken; when the tree has twice as many, or too many letters, the
+//! lightest of it are put together. What is put together stays in its place, below the caller it had, as one frame
+//! [`LEFT_OUT`] with its CPU time.
+//! Invariant: CPU time and samples of the whole, and of each node that is kept with all below it, are exact.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, BuildHasherDefault};
+
+use proto::v1::FrameKind;
+use rustc_hash::FxHasher;
+
+use super::selection::Selection;
+use super::tree::{Tree, add, heaviest};
+use crate::profile::Cell;
+use crate::store::Dictionary;
+
+/// What is shown in place of nodes that were put together.
+pub const LEFT_OUT: &str = "[left out]";
+
+/// Bounds of a tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Nodes that are taken of a partition, and that are left when there were twice as many. Each takes some 50 bytes, and
+    /// an answer has 200,000 at most.
+    nodes: usize,
+    /// Letters of names, after a partition was added; twice as many at any time.
+    letters: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { nodes: 1 << 20, letters: 128 << 20 }
+    }
+}
+
+/// Longest name in bytes that is shown whole. Those of Java classes and methods have a few hundred at most.
+const LONG_NAME: usize = 2048;
+
+impl Tree {
+    pub(super) fn empty() -> Tree {
+        let mut tree = Tree::default();
+        let name = tree.name("all");
+        tree.parents.push(0);
+        tree.name_of.push(name);
+        tree.kinds.push(0);
+        tree.own.push(Cell::default());
+        tree
+    }
+
+    pub(super) fn name(&mut self, text: &str) -> u32 {
+        let text = shortened(text);
+        if let Some(name) = self.names.find(&text) {
+            return name;
+        }
+        if self.names.letters() > 2 * self.bounds.letters && text != LEFT_OUT {
+            return self.name(LEFT_OUT);
+        }
+        self.names.add(&text)
+    }
+
+    pub(super) fn child(&mut self, parent: u32, name: u32, kind: u8) -> u32 {
+        let next = self.parents.len() as u32;
+        let Tree { parents, name_of, kinds, children, .. } = self;
+        let key = |node: u32| (parents[node as usize], name_of[node as usize], kinds[node as usize]);
+        let hash = |key: (u32, u32, u8)| BuildHasherDefault::<FxHasher>::default().hash_one(key);
+        let wanted = (parent, name, kind);
+        if let Some(&node) = children.find(hash(wanted), |&node| key(node) == wanted) {
+            return node;
+        }
+        children.insert_unique(hash(wanted), next, |&node| hash(key(node)));
+        parents.push(parent);
+        name_of.push(name);
+        kinds.push(kind);
+        self.own.push(Cell::default());
+        next
+    }
+
+    /// The node that stands for what is left out below `parent`.
+    fn left_out(&mut self, parent: u32) -> u32 {
+        let name = self.name(LEFT_OUT);
+        if self.name_of[parent as usize] == name {
+            return parent;
+        }
+        self.child(parent, name, FrameKind::Marker as u8)
+    }
+
+    /// Adds what `sums` has by stack of `dictionary`.
+    pub(super) fn grow(&mut self, dictionary: &Dictionary, selection: &Selection, sums: &[Cell]) {
+        let wanted = selection.filters_stacks().then(|| selection.wanted_stacks(dictionary));
+        let nodes = dictionary.nodes();
+        let mut own = vec![Cell::default(); nodes.len()];
+        let mut is_used = vec![false; nodes.len()];
+        for (stack, cell) in sums.iter().enumerate().filter(|(_, cell)| cell.samples > 0) {
+            if wanted.as_ref().is_none_or(|wanted| wanted.get(stack).copied().unwrap_or(false)) {
+                let node = dictionary.stack(stack as u32).node as usize;
+                add(&mut own[node], *cell);
+                is_used[node] = true;
+            }
+        }
+        for node in (1..nodes.len()).rev() {
+            let parent = nodes[node].parent as usize;
+            is_used[parent] |= is_used[node];
+        }
+        let used = is_used.iter().filter(|&&is_used| is_used).count();
+        let kept = (used > self.bounds.nodes).then(|| {
+            let mut totals: Vec<u64> = own.iter().map(|cell| cell.cpu_ns).collect();
+            sum_up(&mut totals, |node| nodes[node].parent);
+            heaviest(&totals, self.bounds.nodes)
+        });
+        let mut shown = vec![0u32; nodes.len()];
+        let mut names = vec![u32::MAX; dictionary.frame_count()];
+        for (number, node) in nodes.iter().enumerate().skip(1).filter(|&(number, _)| is_used[number]) {
+            let above = shown[node.parent as usize];
+            let at = if kept.as_ref().is_some_and(|kept| !kept[number]) {
+                self.left_out(above)
+            } else {
+                let frame = node.frame as usize;
+                if names[frame] == u32::MAX {
+                    names[frame] = self.name(&dictionary.frame_text(node.frame));
+                }
+                let kind = dictionary.frame(node.frame).kind;
+                self.child(above, names[frame], kind)
+            };
+            add(&mut self.own[at as usize], own[number]);
+            shown[number] = at;
+        }
+        self.keep_small();
+    }
+
+    /// Puts the lightest nodes together if there are too many.
+    pub(super) fn keep_small(&mut self) {
+        let Bounds { nodes, letters } = self.bounds;
+        if self.len() <= 2 * nodes && self.names.letters() <= letters {
+            return;
+        }
+        let mut left = nodes;
+        loop {
+            self.prune(left);
+            if self.names.letters() <= letters || left == 0 {
+                return;
+            }
+            left /= 4;
+        }
+    }
+
+    /// Keeps `nodes` of the nodes.
+    fn prune(&mut self, nodes: usize) {
+        self.settle();
+        let kept = heaviest(&self.totals, nodes);
+        let mut pruned = Tree { bounds: self.bounds, ..Tree::empty() };
+        let mut shown = vec![0u32; self.len()];
+        let mut names = vec![u32::MAX; self.names.len()];
+        add(&mut pruned.own[0], self.own[0]);
+        for node in 1..self.len() {
+            let above = shown[self.parents[node] as usize];
+            let at = if kept[node] {
+                let name = self.name_of[node];
+                if names[name as usize] == u32::MAX {
+                    names[name as usize] = pruned.name(self.text(name));
+                }
+                pruned.child(above, names[name as usize], self.kinds[node])
+            } else {
+                pruned.left_out(above)
+            };
+            add(&mut pruned.own[at as usize], self.own[node]);
+            shown[node] = at;
+        }
+        *self = pruned;
+    }
+
+    pub(super) fn settle(&mut self) {
+        self.totals = self.own.iter().map(|cell| cell.cpu_ns).collect();
+        sum_up(&mut self.totals, |node| self.parents[node]);
+    }
+}
+
+/// Adds to each node what is below it.
+fn sum_up(totals: &mut [u64], parent: impl Fn(usize) -> u32) {
+    for node in (1..totals.len()).rev() {
+        let parent = parent(node) as usize;
+        totals[parent] = totals[parent].saturating_add(totals[node]);
+    }
+}
+
+/// A name without its middle if it is too long.
+fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= LONG_NAME {
+        return Cow::Borrowed(text);
+    }
+    let head = &text[..text.floor_char_boundary(LONG_NAME / 2)];
+    let tail = &text[text.ceil_char_boundary(text.len() - LONG_NAME / 4)..];
+    Cow::Owned(format!("{head}...{tail}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: u8 = FrameKind::Native as u8;
+
+    /// Paths of names, each with the CPU time that its end has.
+    fn tree(bounds: Bounds, paths: &[(&str, u64)]) -> Tree {
+        let mut tree = Tree { bounds, ..Tree::empty() };
+        for (path, cpu_ns) in paths {
+            let node = path.split('/').fold(0, |at, name| {
+                let name = tree.name(name);
+                tree.child(at, name, OTHER)
+            });
+            add(&mut tree.own[node as usize], Cell { cpu_ns: *cpu_ns, samples: 1 });
+        }
+        tree
+    }
+
+    /// Nodes by their path, with what they have themselves.
+    fn paths(tree: &Tree) -> Vec<(String, u64, u64)> {
+        let mut texts = vec![String::new()];
+        (1..tree.len()).for_each(|node| {
+            let above = &texts[tree.parents[node] as usize];
+            texts.push(format!("{above}/{}", tree.text(tree.name_of[node])));
+        });
+        let own = tree.own.iter().map(|cell| (cell.cpu_ns, cell.samples));
+        texts.into_iter().zip(own).map(|(text, (cpu_ns, samples))| (text, cpu_ns, samples)).skip(1).collect()
+    }
+
+    const ALL: [(&str, u64); 6] = [
+        ("main", 1),
+        ("main/hot", 50),
+        ("main/hot/leaf", 30),
+        ("main/cold", 2),
+        ("main/cold/deep", 1),
+        ("other", 3),
+    ];
+
+    #[test]
+    fn what_is_light_is_put_together_below_its_caller() {
+        let small = Bounds { nodes: 4, letters: 1000 };
+        let mut pruned = tree(small, &ALL);
+        pruned.keep_small();
+        assert_eq!(pruned.len(), 7, "not twice as many yet");
+        pruned.prune(4);
+        pruned.settle();
+        let expected = [("/main", 1, 1), ("/main/hot", 50, 1), ("/main/hot/leaf", 30, 1)];
+        let left_out = [("/main/[left out]", 3, 2), ("/[left out]", 3, 1)];
+        let expected: Vec<_> =
+            expected.into_iter().chain(left_out).map(|(a, b, c)| (a.to_owned(), b, c)).collect();
+        assert_eq!(paths(&pruned), expected);
+        assert_eq!((pruned.total_ns(), pruned.samples()), (87, 6));
+        // Once more, and what was put together stays together.
+        pruned.prune(2);
+        pruned.settle();
+        let expected = [("/main", 1, 1), ("/main/[left out]", 83, 4), ("/[left out]", 3, 1)];
+        assert_eq!(paths(&pruned), expected.map(|(a, b, c)| (a.to_owned(), b, c)));
+        assert_eq!((pruned.total_ns(), pruned.samples()), (87, 6));
+    }
+
+    #[test]
+    fn a_tree_with_too_many_nodes_or_letters_is_made_small() {
+        let names: Vec<String> = (0..100).map(|number| format!("main/name{number}")).collect();
+        let all: Vec<(&str, u64)> = names.iter().zip(1..).map(|(name, cpu)| (name.as_str(), cpu)).collect();
+        for bounds in [Bounds { nodes: 20, letters: 10_000 }, Bounds { nodes: 500, letters: 400 }] {
+            let mut small = tree(bounds, &all);
+            small.keep_small();
+            assert!(small.len() <= 2 * bounds.nodes && small.names.letters() <= bounds.letters, "{small:?}");
+            small.settle();
+            assert_eq!((small.total_ns(), small.samples()), (5050, 100));
+            assert!(paths(&small).iter().any(|(path, ..)| path == "/main/name99"), "{small:?}");
+        }
+        // Letters beyond twice the bound have no names at all.
+        let small = tree(Bounds { nodes: 500, letters: 10 }, &all);
+        assert!(small.names.letters() <= 20 + "name99".len() + LEFT_OUT.len());
+        assert!(paths(&small).contains(&("/main/[left out]".into(), (4..=100).sum(), 97)), "{small:?}");
+    }
+
+    #[test]
+    fn endless_names_are_cut_in_the_middle() {
+        let long = "ä".repeat(100_000) + "Class.method";
+        let text = shortened(&long);
+        assert!(text.len() <= LONG_NAME && text.starts_with("ää") && text.ends_with("äClass.method"));
+        assert_eq!(shortened("short"), "short");
+    }
+}

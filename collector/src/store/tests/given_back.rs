@@ -1,0 +1,213 @@
+//! Questions about partitions whose memory was given back: the same answers, with as little of it as they need.
+
+use std::sync::atomic::AtomicUsize;
+
+use proto::v1::{Statistics, ThreadAccount};
+
+use super::*;
+use crate::query::question::answer;
+use crate::query::selection::Selection;
+use crate::query::timeline::threads;
+
+/// Seconds from one partition to the next.
+const STEP_S: u64 = 3600;
+
+/// A store of four partitions, each with samples of one session that goes on and of one of its own.
+fn store_of_four(directory: &Path) -> Store {
+    let store = Store::open(directory, Retention::default()).expect("new store");
+    let mut steady = Agent::new(1);
+    let connection = store.session(&steady.hello).expect("open store");
+    let (hello, (stack, definitions)) = (steady.hello(), steady.stack(&["steady", "root"]));
+    append(&store, &steady, &[hello, definitions]).expect("stored");
+    for number in 0..4 {
+        let from_s = number * STEP_S;
+        let mut own = Agent::new(10 + number);
+        let (hello, (own_stack, definitions)) = (own.hello(), own.stack(&[&format!("own {number}"), "root"]));
+        let messages = [hello, definitions, own.samples(own_stack, from_s, 20)];
+        append(&store, &own, &messages).expect("stored");
+        let mut messages = vec![steady.samples(stack, from_s, 30)];
+        if number == 1 {
+            let account = ThreadAccount { thread: 2, ended: true, ..ThreadAccount::default() };
+            let threads = vec![account];
+            messages.push(steady.message(Body::Statistics(Statistics { threads, ..Statistics::default() })));
+        }
+        append(&store, &steady, &messages).expect("stored");
+        store.flush().expect("fold");
+        if number < 3 {
+            upkeep::begin_early(&store.shared, now_s() + number).expect("a partition");
+        }
+    }
+    drop(connection);
+    assert_eq!(store.status().partitions, 4);
+    store
+}
+
+fn ask(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
+    let (question, name) = match question.split_once('/') {
+        Some((question, name)) => (question, Some(name)),
+        None => (question, None),
+    };
+    let pairs: Vec<(String, String)> =
+        pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+    answer(store, question, name, &pairs, DAY_NS + 86_400 * NS).expect("an answer").bytes
+}
+
+type Question = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// Those that are about sessions, threads and time.
+const WITHOUT_NAMES: [Question; 9] = [
+    ("processes", &[]),
+    ("statistics", &[("process", "shop.jar")]),
+    ("view/processes", &[]),
+    ("threads", &[]),
+    ("threads", &[("thread", "worker-3")]),
+    ("timeline", &[]),
+    ("timeline", &[("by", "process")]),
+    ("timeline", &[("by", "thread"), ("process", "000000000000000b")]),
+    ("timeline", &[("by", "thread"), ("to", "1795219260"), ("bucket", "500")]),
+];
+
+/// Those that are about stacks.
+const WITH_NAMES: [Question; 4] = [
+    ("flamegraph", &[]),
+    ("methods", &[("thread", "worker-3")]),
+    ("threads", &[("frame", "own")]),
+    ("timeline", &[("frame", "own 2")]),
+];
+
+#[test]
+fn only_questions_about_stacks_read_dictionaries_again() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = store_of_four(directory.path());
+    let answers = |questions: &[Question]| -> Vec<Vec<u8>> {
+        questions.iter().map(|(question, pairs)| ask(&store, question, pairs)).collect()
+    };
+    let expected = [answers(&WITHOUT_NAMES), answers(&WITH_NAMES)];
+    assert_eq!(store.status().dictionaries_read, 0, "all are in memory");
+    upkeep::relieve(&store.shared.partitions.read(), 0);
+    assert!(answers(&WITHOUT_NAMES) == expected[0]);
+    assert_eq!(store.status().dictionaries_read, 0);
+    assert!(answers(&WITH_NAMES) == expected[1]);
+    assert_eq!(store.status().dictionaries_read, 3 * WITH_NAMES.len() as u64);
+    // About the time of one of them.
+    let from = (DAY_NS / NS + STEP_S).to_string();
+    let to = (DAY_NS / NS + STEP_S + 60).to_string();
+    let text = String::from_utf8(ask(&store, "methods", &[("from", &from), ("to", &to)])).expect("JSON");
+    assert!(text.contains("own 1") && !text.contains("own 2"), "{text}");
+    assert_eq!(store.status().dictionaries_read, 3 * WITH_NAMES.len() as u64 + 1);
+}
+
+#[test]
+fn a_list_of_processes_has_the_latest_and_says_how_many_more_there_are() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    for number in 0..50u64 {
+        // In no order.
+        let mut agent = Agent::new(1 + number * 7 % 50);
+        agent.hello.wall_clock_ns += agent.hello.session_id * NS;
+        agent.hello.command = "x".repeat(100_000);
+        let messages = [agent.hello()];
+        append(&store, &agent, &messages).expect("stored");
+        if number == 25 {
+            upkeep::begin_early(&store.shared, now_s()).expect("a partition");
+        }
+    }
+    upkeep::relieve(&store.shared.partitions.read(), 0);
+    for (question, limit) in [("processes", 3), ("statistics", 20), ("processes", 50)] {
+        let bytes = ask(&store, question, &[("limit", &limit.to_string())]);
+        let listed: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+        let rows = listed["processes"].as_array().expect("a list");
+        let ids: Vec<String> =
+            rows.iter().map(|row| row["process"].as_str().expect("an id").to_owned()).collect();
+        let latest: Vec<String> = (1..=50).rev().take(limit).map(|id| format!("{id:016x}")).collect();
+        assert_eq!(ids, latest);
+        assert_eq!(listed["rows_left_out"], 50 - limit);
+        assert!(rows[0]["command"].as_str().is_some_and(|text| text.len() < 5000 && text.ends_with("x...")));
+    }
+}
+
+#[test]
+fn a_thread_that_has_ended_keeps_its_name_when_its_session_goes_on() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = store_of_four(directory.path());
+    let last = store.views().pop().expect("four");
+    last.names(|_, sessions| assert!(sessions[&1].thread(2).is_none() && sessions[&1].thread(3).is_some()));
+    let mut selection = Selection::default();
+    selection.set("process", "0000000000000001").expect("a process");
+    selection.set("to", &(DAY_NS / NS + 2 * STEP_S).to_string()).expect("a time");
+    let (rows, _) = threads(&store, &selection, DAY_NS).expect("readable");
+    let mut names: Vec<&str> = rows.iter().map(|row| row.thread.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["worker-1", "worker-2", "worker-3", "worker-4"]);
+}
+
+#[test]
+fn however_many_ask_there_is_one_dictionary_that_was_read_again() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = store_of_four(directory.path());
+    upkeep::relieve(&store.shared.partitions.read(), 0);
+    let (held, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    const ASKING: usize = 4;
+    const ROUNDS: usize = 25;
+    std::thread::scope(|scope| {
+        for _ in 0..ASKING {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    for view in store.views().iter().take(3) {
+                        let read = view.dictionary(|dictionary| {
+                            let now = held.fetch_add(1, Ordering::SeqCst) + 1;
+                            most.fetch_max(now, Ordering::SeqCst);
+                            // Whoever else has one has time to say so.
+                            (0..10).for_each(|_| std::thread::yield_now());
+                            assert_eq!(dictionary.string(0), "");
+                            held.fetch_sub(1, Ordering::SeqCst);
+                        });
+                        read.expect("readable");
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(most.into_inner(), 1);
+    assert_eq!(store.status().dictionaries_read, (3 * ASKING * ROUNDS) as u64);
+}
+
+#[test]
+fn a_start_leaves_old_partitions_in_their_files() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = store_of_four(directory.path());
+    let expected = ask(&store, "flamegraph", &[]);
+    store.close().expect("fold");
+    let paths = partition_paths(directory.path()).expect("a directory");
+    let is_aside = |partitions: &[Arc<Partition>]| -> Vec<bool> {
+        partitions.iter().map(|partition| partition.head.read().is_aside).collect()
+    };
+    assert_eq!(is_aside(&open_all(&paths, true, usize::MAX).expect("a store")), [false; 4]);
+    // The newest closed one is read before it is known how much it takes.
+    let partitions = open_all(&paths, true, 0).expect("a store");
+    assert_eq!(is_aside(&partitions), [true, true, true, false]);
+    let shared = Arc::new(Shared::new(directory.path(), Retention::default(), partitions, None));
+    let store = Store { shared, requests: None, writer: None, is_recording: false, cut: None };
+    assert_eq!(store.status().dictionaries_read, 0);
+    assert!(ask(&store, "flamegraph", &[]) == expected);
+    assert_eq!(store.status().dictionaries_read, 3);
+}
+
+#[test]
+fn what_is_only_in_the_journal_of_an_old_partition_stays_in_memory() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let mut agent = Agent::new(1);
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
+    let messages = [hello, definitions, agent.samples(stack, 0, 10)];
+    append(&store, &agent, &messages).expect("stored");
+    // Dropped without a fold.
+    drop(store);
+    let next = upkeep::new_path(directory.path(), u32::MAX.into());
+    Partition::open(&next, u32::MAX.into(), false).expect("one more");
+    let paths = partition_paths(directory.path()).expect("a directory");
+    let partitions = open_all(&paths, true, 0).expect("a store");
+    let shared = Arc::new(Shared::new(directory.path(), Retention::default(), partitions, None));
+    let store = Store { shared, requests: None, writer: None, is_recording: false, cut: None };
+    expect(&store, 0..3600, &[("leaf", 10)]);
+}

@@ -1,0 +1,41 @@
+//! Dictionaries of partitions whose memory was given back, read again for questions: one at a time.
+//!
+//! Problem: such a dictionary can be a hundred MiB, and any number of questions may want some at the same time.
+//! Approach: a question reads one, uses it, and lets it go before the next; whoever else wants one waits for it, in the
+//! order of asking, so that a question about one partition comes between two of a question about many.
+//! Invariant: there is one at most in all of a store. Nobody waits here who holds a lock or reads a file, nor asks for
+//! a second one while it has the first.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::FairMutex;
+
+use super::dictionary::Dictionary;
+use super::error::StoreError;
+use super::partition::Partition;
+
+/// Who is next to read a dictionary.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    turn: FairMutex<()>,
+    taken: AtomicU64,
+}
+
+impl Turns {
+    /// Calls `read` with the dictionary of `partition`, read from its file.
+    pub(super) fn take<R>(
+        &self,
+        partition: &Partition,
+        read: impl FnOnce(&Dictionary) -> R,
+    ) -> Result<R, StoreError> {
+        let _turn = self.turn.lock();
+        // Relaxed: a counter for people.
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Ok(read(&partition.read_dictionary()?))
+    }
+
+    /// Dictionaries that were read.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,123 @@
+//! Texts, each once, numbered densely in the order they came.
+//!
+//! Problem: whoever may send can make up names, so what a name costs beside its letters is what the collector's memory
+//! goes to; and millions of small allocations are given back to the allocator, but not to the system.
+//! Approach: all texts are one long string and their ends; the table by which a text is found again has numbers only,
+//! and looks into that string. Names come from outside, so their hashes depend on a number that nobody knows.
+//! Invariant: a number once given means the same text for as long as this lives.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::quantity::table_bytes;
+
+/// Texts by number.
+#[derive(Clone, Debug)]
+pub(crate) struct Texts {
+    text: String,
+    ends: Vec<usize>,
+    numbers: HashTable<u32>,
+    seed: u64,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        let seed = RandomState::new().hash_one(0);
+        Texts { text: String::new(), ends: Vec::new(), numbers: HashTable::new(), seed }
+    }
+}
+
+impl Texts {
+    /// The text of this number.
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<&str> {
+        let number = number as usize;
+        let end = *self.ends.get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.text.get(start..end)
+    }
+
+    /// All of them from `number` on.
+    pub(crate) fn since(&self, number: usize) -> impl ExactSizeIterator<Item = &str> {
+        (number..self.len()).map(|number| self.get(number as u32).unwrap_or_default())
+    }
+
+    /// Number of texts.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The number of `text`, if it has one and can be found again.
+    pub(crate) fn find(&self, text: &str) -> Option<u32> {
+        let is_same = |number: &u32| self.get(*number) == Some(text);
+        self.numbers.find(hash(self.seed, text), is_same).copied()
+    }
+
+    /// Adds `text`, which has no number yet, to be found again; its number.
+    pub(crate) fn add(&mut self, text: &str) -> u32 {
+        let number = self.len() as u32;
+        self.push(Cow::Borrowed(text));
+        let (seed, ends, all) = (self.seed, &self.ends, &self.text);
+        let hash_of = |&number: &u32| {
+            let start = (number as usize).checked_sub(1).map_or(0, |before| ends[before]);
+            hash(seed, all.get(start..ends[number as usize]).unwrap_or_default())
+        };
+        self.numbers.insert_unique(hash(seed, text), number, hash_of);
+        number
+    }
+
+    /// Adds `text` to be looked up by number only.
+    pub(crate) fn push(&mut self, text: Cow<'_, str>) {
+        self.text.push_str(&text);
+        self.ends.push(self.text.len());
+    }
+
+    /// From now on texts are looked up by number only.
+    pub(crate) fn close(&mut self) {
+        self.numbers = HashTable::new();
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+    }
+
+    /// Length of all texts together, in bytes.
+    pub(crate) fn letters(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Memory in bytes, room for more aside.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len() + size_of_val(&*self.ends) + table_bytes::<u32>(self.numbers.len())
+    }
+}
+
+fn hash(seed: u64, text: &str) -> u64 {
+    xxh3_64_with_seed(text.as_bytes(), seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_found_until_it_is_closed() {
+        let mut texts = Texts::default();
+        let all: Vec<String> =
+            (0..10_000).map(|number| "ä".repeat(number % 7) + &number.to_string()).collect();
+        for (number, text) in all.iter().enumerate() {
+            assert_eq!(texts.find(text), None);
+            assert_eq!(texts.add(text), number as u32);
+        }
+        assert!(all.iter().enumerate().all(|(number, text)| texts.find(text) == Some(number as u32)));
+        texts.push("more".into());
+        assert_eq!(texts.find("more"), None);
+        let open = texts.bytes();
+        texts.close();
+        assert!(texts.bytes() < open);
+        assert!(texts.since(0).eq(all.iter().map(String::as_str).chain(["more"])));
+        assert_eq!((texts.get(10_000), texts.get(10_001)), (Some("more"), None));
+        assert_eq!(texts.find("0"), None);
+    }
+}
