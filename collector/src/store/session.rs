@@ -6,6 +6,7 @@ use prost::Message as _;
 use proto::statistics::carry_over;
 use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
 use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::dictionary::{Numbers, PrivateIds};
 use crate::profile::{UNKNOWN, accountant, introduced};
@@ -282,8 +283,12 @@ impl Session {
             return group.id;
         }
         let kind = known.map_or(ThreadKind::Unspecified as i32, |thread| thread.kind);
+        // By its name, so that a group has the same number in every partition; the next one where two would share one.
+        let mut id = FIRST_GROUP | xxh3_64(name.as_bytes()) as u32;
+        while self.threads.contains_key(&id) {
+            id = FIRST_GROUP | id.wrapping_add(1);
+        }
         // Groups of virtual threads have no carrier: their members moved from one to the other.
-        let id = FIRST_GROUP + self.groups.len() as u32;
         let group = Thread { id, name: name.clone(), kind, ..Thread::default() };
         self.add_thread(group.clone());
         self.groups.insert(name, group);
@@ -431,6 +436,20 @@ fn group_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_has_the_same_number_in_every_partition() {
+        let groups = |order: [(u32, &str); 3]| {
+            let mut session = Session::default();
+            order.map(|(id, name)| {
+                session.add_thread(Thread { id, name: name.into(), ..Thread::default() });
+                session.group_of(id)
+            })
+        };
+        let [exec, http, main] = groups([(1, "exec-1"), (2, "http-7"), (3, "main")]);
+        assert_eq!(groups([(3, "main"), (9, "http-12"), (8, "exec-44")]), [main, http, exec]);
+        assert!([exec, http, main].iter().all(|&group| group >= FIRST_GROUP));
+    }
 
     #[test]
     fn threads_of_a_pool_are_one_group() {

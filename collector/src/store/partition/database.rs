@@ -110,7 +110,7 @@ impl Database {
             keeps_log: AtomicBool::new(keeps_log),
             has_log: AtomicBool::new(false),
         };
-        let connection = database.connect()?;
+        let connection = database.connect(OpenFlags::SQLITE_OPEN_CREATE)?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         if tables == 0 {
             let begin =
@@ -136,8 +136,13 @@ impl Database {
         &self.path
     }
 
-    fn connect(&self) -> Result<Connection, StoreError> {
-        let connection = connect(&self.path).map_err(|error| match refusal(&self.path) {
+    /// A connection to the file that is there; one that retention, or somebody else, has removed is not made again.
+    fn connect_again(&self) -> Result<Connection, StoreError> {
+        self.connect(OpenFlags::empty())
+    }
+
+    fn connect(&self, create: OpenFlags) -> Result<Connection, StoreError> {
+        let connection = connect(&self.path, create).map_err(|error| match refusal(&self.path, create) {
             Some(refusal) => refusal.into(),
             None => StoreError::from(error),
         })?;
@@ -156,7 +161,7 @@ impl Database {
     pub(super) fn begin_read(&self) -> Result<Reading<'_>, StoreError> {
         let gate = self.gate.read();
         let waiting = self.idle.lock().pop();
-        let connection = waiting.map_or_else(|| self.connect(), Ok)?;
+        let connection = waiting.map_or_else(|| self.connect_again(), Ok)?;
         connection.execute_batch("BEGIN")?;
         // The moment is that of the first look at the file.
         connection.prepare_cached("SELECT count(*) FROM meta")?.query_row([], |_| Ok(()))?;
@@ -187,7 +192,7 @@ impl Database {
     }
 
     fn connect_writer(&self) -> Result<Connection, StoreError> {
-        let connection = self.connect()?;
+        let connection = self.connect_again()?;
         let log_bytes = LOG_PAGES * PAGE_BYTES;
         connection.execute_batch(&format!(
             "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = {LOG_PAGES}; PRAGMA journal_size_limit = {log_bytes}"
@@ -260,7 +265,8 @@ impl Database {
         let mut writer = self.writer.lock();
         self.idle.lock().clear();
         let waiting = writer.take();
-        let result = waiting.map_or_else(|| self.connect(), Ok).and_then(|connection| change(&connection));
+        let result =
+            waiting.map_or_else(|| self.connect_again(), Ok).and_then(|connection| change(&connection));
         result.map(Some).map_err(|error| self.explained(error))
     }
 
@@ -274,7 +280,7 @@ impl Database {
         let copy = || -> Result<(), StoreError> {
             // SQLite wants to make it by itself.
             let _ = fs::remove_file(&shorter);
-            let connection = self.connect()?;
+            let connection = self.connect_again()?;
             let name = ToSqlOutput::Borrowed(ValueRef::Text(shorter.as_os_str().as_encoded_bytes()));
             connection.execute("VACUUM INTO ?", [name])?;
             drop(connection);
@@ -339,9 +345,9 @@ pub(super) fn transact(
     Ok(transaction.commit()?)
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
+fn connect(path: &Path, create: OpenFlags) -> rusqlite::Result<Connection> {
+    let flags = create
+        | OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let connection = Connection::open_with_flags_and_vfs(path, flags, c"unix-excl")?;
@@ -353,10 +359,11 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// Why the system does not let the file be opened; SQLite tells only that it could not.
-fn refusal(path: &Path) -> Option<io::Error> {
+fn refusal(path: &Path, create: OpenFlags) -> Option<io::Error> {
     let flags = AccessFlags::R_OK | AccessFlags::W_OK;
     let folder = path.parent().unwrap_or(path);
-    let asked = if path.exists() { access(path, flags) } else { access(folder, flags) };
+    let is_asked_itself = path.exists() || create.is_empty();
+    let asked = if is_asked_itself { access(path, flags) } else { access(folder, flags) };
     asked.err().map(io::Error::from)
 }
 

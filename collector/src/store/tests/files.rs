@@ -1,5 +1,7 @@
 //! Files of a store: what is one file, what is refused, what is left alone, and who waits for whom.
 
+use std::io;
+
 use rusqlite::Connection;
 
 use super::*;
@@ -193,6 +195,20 @@ fn whoever_reads_keeps_nobody_from_writing() {
     store.close().expect("fold");
     let left = names(directory.path());
     assert!(left.len() == 1 && left[0].ends_with(".sqlite"), "{left:?}");
+}
+
+#[test]
+fn a_file_that_is_gone_is_not_made_again() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (store, ..) = ten_samples(directory.path());
+    let partition = of_current(&store);
+    // The connections there are go on with the file they have; another one finds none.
+    let read = || partition.begin_read().map(|reading| reading.expect("a file"));
+    let readings: Vec<_> = (0..2).map(|_| read().expect("readable")).collect();
+    assert_eq!(readings.iter().map(minutes).sum::<usize>(), 0, "nothing is folded yet");
+    fs::remove_file(partition.path()).expect("removed");
+    assert_eq!(read().err(), Some(StoreError::Io(io::ErrorKind::NotFound)));
+    assert!(!partition.path().exists());
 }
 
 #[test]
