@@ -306,7 +306,7 @@ impl<M: Memory> Walk<'_, M> {
         if self.starts_native() {
             return self.first_native(Below::Unknown);
         }
-        if capture.thread == 0 || !in_java {
+        if (capture.thread == 0 || !in_java) && !self.is_called_by_native() {
             return Err(Stop::NoJavaFrame);
         }
         self.aligned(Cursor { pc: capture.pc, sp: capture.sp, fp: capture.fp, doing: Doing::Interrupted })

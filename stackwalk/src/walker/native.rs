@@ -115,6 +115,16 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
+    /// Whether a thread that runs no Java stands in a routine of the VM's own making, as compiler threads do in
+    /// `flush_icache_stub` when they install code.
+    pub(super) fn is_called_by_native(&self) -> bool {
+        // Blobs of other names, `flush_icache_stub` among them, are runtime stubs to us.
+        let is_routine =
+            |blob: &CodeBlob| matches!(blob.kind, BlobKind::StubRoutines | BlobKind::RuntimeStub);
+        let is_native = self.native.is_some() && self.capture.thread == 0;
+        is_native && matches!(self.code_at(self.capture.pc), Ok(Code::Blob(blob)) if is_routine(&blob))
+    }
+
     /// The C code that called a routine of the VM's own making, such as `flush_icache_stub`.
     ///
     /// Libraries call these through a pointer, so only a call of any kind and a table for it can be asked for; what is

@@ -24,7 +24,9 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind == BlobKind::ContinuationStubs {
             return Ok(Step { emit, next: self.caller_of_interrupted_thaw(cursor, blob) });
         }
-        let next = match self.caller_of_stub(cursor, blob) {
+        // Whoever runs no Java was not called by any.
+        let java = if self.capture.thread == 0 { None } else { self.caller_of_stub(cursor, blob) };
+        let next = match java {
             Some(next) => Ok(next),
             None => self.native_caller_of_stub(cursor).unwrap_or(Err(Stop::BadFrame(cursor.pc))),
         };
