@@ -164,7 +164,7 @@ impl Jvm {
     }
 
     fn connect(&self) -> Result<UnixStream, AttachError> {
-        let directory = PathBuf::from(format!("/proc/{}/root/tmp", self.pid.as_raw_nonzero()));
+        let directory = PathBuf::from(format!("/proc/{}/root", self.pid.as_raw_nonzero())).join("tmp");
         let socket = directory.join(format!(".java_pid{}", self.inner_pid));
         // A file that an ended process left behind refuses connections.
         let open = || UnixStream::connect(&socket).ok();
