@@ -259,20 +259,23 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 continue;
             };
             self.resolve(slot, request);
-            let now = Instant::now();
             if self.unloading.is_asked() {
                 self.resolve_java();
-            } else if now - collected >= COLLECT_PERIOD {
-                self.keep_up(now);
-                collected = now;
+            } else {
+                self.keep_up(&mut collected);
             }
         }
     }
 
-    /// What cannot wait for the end of a long drain: full queues, and threads that wait for their turn with a timer.
-    fn keep_up(&mut self, now: Instant) {
-        self.intake.collect();
-        self.rotate_timers(now);
+    /// What cannot wait for the end of a long drain: full queues, and threads that wait for their turn with a timer; if
+    /// [`COLLECT_PERIOD`] is over since `collected`.
+    fn keep_up(&mut self, collected: &mut Instant) {
+        let now = Instant::now();
+        if now - *collected >= COLLECT_PERIOD {
+            self.intake.collect();
+            self.rotate_timers(now);
+            *collected = now;
+        }
     }
 
     /// Passes timers on where their turns are over, in and between drains.

@@ -11,8 +11,9 @@ use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
 use super::dictionary::Dictionary;
-use super::session::{Names, Session, account_weight};
+use super::session::{Names, Session};
 use super::succession::CONNECTED_SHARE;
+use super::weight::account_weight;
 use crate::profile::Cell;
 
 /// Seconds of a minute, the finest bucket that sums are kept for.

@@ -26,6 +26,7 @@ mod succession;
 mod tests;
 mod turns;
 mod upkeep;
+mod weight;
 mod writer;
 
 use std::fs::{self, File, OpenOptions, TryLockError};

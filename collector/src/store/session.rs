@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::dictionary::{Numbers, PrivateIds};
+use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
 use crate::profile::{UNKNOWN, accountant, introduced};
 
 /// Accounts of ended threads that are kept; a JVM that starts a thread a request would fill the store with them.
@@ -18,15 +19,6 @@ const ENDED_ACCOUNTS: usize = 4096;
 /// Threads that a new partition is told of although no account says that they live: virtual ones, of which an agent
 /// remembers fewer, those that are too new for an account, and those that ended long ago.
 const THREADS_CARRIED: usize = 16_384;
-
-/// Rough memory of a thread or an account beside its texts.
-const ENTRY_BYTES: usize = 192;
-
-/// Rough memory of a session beside what is counted apart: its row, and its places in maps.
-const SESSION_BYTES: usize = 2048;
-
-/// Memory of a cause with its counts, and what the allocator adds to its name.
-const CAUSE_BYTES: usize = 80;
 
 /// Statistics that take more are no agent's, whose histograms have 500 buckets at most and whose causes are a few dozen.
 const LONG_STATISTICS_BYTES: usize = 64 << 10;
@@ -389,35 +381,6 @@ impl Session {
         }
         session
     }
-}
-
-/// Rough memory of an entry: what it says, its row, and its place in a map.
-fn weight(entry: &impl prost::Message) -> usize {
-    entry.encoded_len() + ENTRY_BYTES
-}
-
-/// The same of an account; what it lost can be said in two bytes each.
-pub(super) fn account_weight(account: &ThreadAccount) -> usize {
-    weight(account) + account.lost.len() * CAUSE_BYTES
-}
-
-/// Rough memory of statistics without accounts.
-fn statistics_bytes(statistics: &Statistics) -> usize {
-    let causes = statistics.stops.len() + statistics.lost.len() + statistics.failed.len();
-    let added = statistics.unloading.as_ref().and_then(|unloading| unloading.pause_added_ns.as_ref());
-    let histograms = [
-        statistics.handler_cycles.as_ref(),
-        statistics.walk_ns.as_ref(),
-        statistics.drain_ns.as_ref(),
-        statistics.drain_requests.as_ref(),
-        added,
-    ];
-    // A number of a histogram is a byte as it is sent, and eight in memory.
-    let numbers = histograms.into_iter().flatten().map(|one| one.bucket.len() + one.bucket_count.len());
-    statistics.encoded_len()
-        + causes * CAUSE_BYTES
-        + statistics.self_tests.len() * 2 * CAUSE_BYTES
-        + numbers.sum::<usize>() * size_of::<u64>()
 }
 
 /// The name without what numbers it: `http-nio-8080-exec-17` becomes `http-nio-#-exec-#`.

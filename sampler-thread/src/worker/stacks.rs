@@ -1,8 +1,7 @@
 //! From requests to samples: walk, name, account.
 //!
 //! Problem: a pause that begins waits for a short time only, and may free code and classes that requests refer to. A
-//! stack that is walked too late lacks everything below that code, one that is named too late lacks a name; and naming
-//! takes twice as long as walking where classes are new.
+//! stack that is walked too late lacks everything below that code, one that is named too late lacks a name.
 //! Approach: what waits is walked in groups, and a group is named when all of it is walked.
 //! Invariant: every request that was taken becomes a sample, or is counted as failed.
 
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 use queue::{Request, RequestFlags, SnapshotView};
 use stackwalk::{Capture, Memory};
 
-use super::{BATCH_SAMPLES, COLLECT_PERIOD, NO_THREAD, PENDING_ENTRIES, Worker, nanos};
+use super::{BATCH_SAMPLES, NO_THREAD, PENDING_ENTRIES, Worker, nanos};
 use crate::batch::{FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
 use crate::host::{Host, UnboundedStack};
 use crate::resolve::{Resolved, Walked};
@@ -50,15 +49,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 }
                 group.push(self.walk(&host, slot, request));
                 if group.len() >= GROUP || self.resolver.is_group_full() {
-                    self.name(&mut group);
+                    self.name_group(&mut group, &mut collected);
                 }
-                let now = Instant::now();
-                if now - collected >= COLLECT_PERIOD {
-                    self.keep_up(now);
-                    collected = now;
-                }
+                self.keep_up(&mut collected);
             }
-            self.name(&mut group);
+            self.name_group(&mut group, &mut collected);
             self.taken = taken;
         }
         self.unloading.drained(asked);
@@ -67,8 +62,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Makes a sample of one request.
     pub(super) fn resolve(&mut self, slot: u32, request: Request) {
         let host = Arc::clone(&self.host);
-        let mut group = vec![self.walk(&host, slot, request)];
-        self.name(&mut group);
+        let pending = self.walk(&host, slot, request);
+        self.name(pending);
+        self.resolver.begin_group();
     }
 
     /// Walks the stack of a request, which joins the group.
@@ -95,19 +91,25 @@ impl<H: Host, M: Memory> Worker<H, M> {
         Pending { slot, request, view, walked, took: start.elapsed() }
     }
 
-    /// Names the stacks of a group and makes samples of them; the group is empty then.
-    fn name(&mut self, group: &mut Vec<Pending<'_>>) {
-        for Pending { slot, request, view, walked, took } in group.drain(..) {
-            let start = Instant::now();
-            let snapshot = snapshot_of(view.as_ref(), &request);
-            let (resolved, virtual_thread) = self.name_stack(slot, &request, &snapshot, &walked);
-            self.stats.walk_ns.record(nanos(took + start.elapsed()));
-            if resolved.is_late {
-                self.pace.hurry(start);
-            }
-            self.count(slot, &request, resolved, virtual_thread);
+    /// Makes samples of a group, which is empty then.
+    fn name_group(&mut self, group: &mut Vec<Pending<'_>>, collected: &mut Instant) {
+        for pending in group.drain(..) {
+            self.name(pending);
+            self.keep_up(collected);
         }
         self.resolver.begin_group();
+    }
+
+    /// Names a stack and makes a sample of it.
+    fn name(&mut self, Pending { slot, request, view, walked, took }: Pending<'_>) {
+        let start = Instant::now();
+        let snapshot = snapshot_of(view.as_ref(), &request);
+        let (resolved, virtual_thread) = self.name_stack(slot, &request, &snapshot, &walked);
+        self.stats.walk_ns.record(nanos(took + start.elapsed()));
+        if resolved.is_late {
+            self.pace.hurry(start);
+        }
+        self.count(slot, &request, resolved, virtual_thread);
     }
 
     /// The stack of a sample, and the number of its virtual thread if it has one.
