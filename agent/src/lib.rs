@@ -80,8 +80,8 @@ pub unsafe extern "system" fn Agent_OnAttach(
             return stop_attached();
         }
         let outcome = load(vm, &options, None);
-        if outcome == JNI_OK {
-            callbacks::attach_now(vm);
+        if outcome == JNI_OK && !callbacks::attach_now(vm) && options::is_strict(&options) {
+            return JNI_ERR;
         }
         outcome
     })

@@ -4,7 +4,8 @@
 //! handle it.
 //! Approach: the protocol of the JDK's own attach tools. A JVM that finds `.attach_pidN` when SIGQUIT arrives opens the Unix
 //! socket `/tmp/.java_pidN` and takes commands there, one a connection.
-//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped and handles this signal.
+//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped and handles this signal. `/tmp` is everybody's: a
+//! socket is trusted only if it is the JVM's, and no file or link that is there already is written to.
 //! Sources: `os/posix/attachListener_posix.cpp`, `services/attachListener.cpp`, `prims/jvmtiAgent.cpp` (before 21
 //! `jvmtiExport.cpp`), JDK 11 to 25.
 
@@ -167,7 +168,8 @@ impl Jvm {
         let directory = PathBuf::from(format!("/proc/{}/root", self.pid.as_raw_nonzero())).join("tmp");
         let socket = directory.join(format!(".java_pid{}", self.inner_pid));
         // A file that an ended process left behind refuses connections.
-        let open = || UnixStream::connect(&socket).ok();
+        let is_its = || fs::symlink_metadata(&socket).is_ok_and(|file| file.uid() == self.owner.0);
+        let open = || is_its().then(|| UnixStream::connect(&socket).ok()).flatten();
         if let Some(stream) = open() {
             return Ok(stream);
         }
@@ -199,8 +201,10 @@ impl Jvm {
         let mut error = io::Error::from(io::ErrorKind::NotFound);
         for place in places {
             let path = place.join(&name);
-            match fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path) {
-                Ok(_) => return Ok(Trigger(path)),
+            match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(_) => return Ok(Trigger(Some(path))),
+                // Somebody else attaches as well, or did: it tells the JVM the same.
+                Err(reason) if reason.kind() == io::ErrorKind::AlreadyExists => return Ok(Trigger(None)),
                 Err(reason) => error = reason,
             }
         }
@@ -208,13 +212,15 @@ impl Jvm {
     }
 }
 
-/// A file that is removed again.
-struct Trigger(PathBuf);
+/// A file that is removed again, if it is ours.
+struct Trigger(Option<PathBuf>);
 
 impl Drop for Trigger {
     fn drop(&mut self) {
-        // Whoever removed it first has done the same.
-        let _ = fs::remove_file(&self.0);
+        if let Some(path) = &self.0 {
+            // Whoever removed it first has done the same.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 

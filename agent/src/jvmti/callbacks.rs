@@ -114,12 +114,13 @@ pub fn stop(reason: &'static str) -> bool {
     true
 }
 
-/// Starts profiling from Agent_OnAttach, on a thread of the VM's own choice.
-pub fn attach_now(vm: Vm) {
+/// Starts profiling from Agent_OnAttach, on a thread of the VM's own choice; whether a profile runs now.
+pub fn attach_now(vm: Vm) -> bool {
     match vm.jni() {
         Ok(jni) => start(jni, None),
         Err(error) => log::complain(&format!("{error}; the program runs unprofiled")),
     }
+    matches!(&*STATE.read(), State::Running(_))
 }
 
 // The bindings name the JNI environment by a type of an older jni-sys; to us it is a pointer that `Jni` wraps, so the
