@@ -5,14 +5,17 @@
 //! Approach: all slots lie in one mapping that is never given back; a pointer is good if it points at the start of a
 //! slot inside it.
 //! A slot is reused by another thread only after its former thread cannot be interrupted for it any more.
-//! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends.
+//! A second profile of the same process gets memory of its own, and what the first one took goes back to the kernel: its
+//! pages read as zero from then on, which is idle slots, empty queues and a pool without slabs.
+//! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends, and so do its addresses.
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
+use parking_lot::Mutex;
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
@@ -79,45 +82,61 @@ pub struct Shared {
     pub block: Option<BlockOffset>,
     /// Set when profiling stops: expirations are counted as lost from then on.
     pub stopping: AtomicBool,
+    /// The timers' signal.
+    pub signal: c_int,
     /// What the signal did before us.
     pub previous: libc::sigaction,
+    /// The profile of this process before this one.
+    pub former: Option<&'static Shared>,
 }
 
 // SAFETY: every field is Sync by itself but `previous`, a plain record that is never written after publication.
 unsafe impl Sync for Shared {}
 
-/// Room for the one [`Shared`] of a process, in the library's own data: no pointer to follow on the way to it.
+/// Room for the first [`Shared`] of a process, in the library's own data: no pointer to follow on the way to it.
 struct Published {
     /// Release by [`publish`], Acquire by the handler.
     ready: AtomicBool,
+    /// The latest one if it is not the first, which it is for most processes; Release and Acquire as above.
+    later: AtomicPtr<Shared>,
     value: UnsafeCell<MaybeUninit<Shared>>,
 }
 
 // SAFETY: `value` is written once, before `ready` is set, and only read afterwards.
 unsafe impl Sync for Published {}
 
-static PUBLISHED: Published =
-    Published { ready: AtomicBool::new(false), value: UnsafeCell::new(MaybeUninit::uninit()) };
+static PUBLISHED: Published = Published {
+    ready: AtomicBool::new(false),
+    later: AtomicPtr::new(std::ptr::null_mut()),
+    value: UnsafeCell::new(MaybeUninit::uninit()),
+};
 
 /// Whether [`publish`] was called.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Makes `shared` visible to handlers, for ever; `None` if that happened before in this process.
-pub fn publish(shared: Shared) -> Option<&'static Shared> {
+/// Makes `shared` visible to handlers in place of what was published before; it lives for ever.
+pub fn publish(shared: Shared) -> &'static Shared {
     if TAKEN.swap(true, Ordering::Relaxed) {
-        return None;
+        let shared: &'static Shared = Box::leak(Box::new(shared));
+        PUBLISHED.later.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+        return shared;
     }
     // SAFETY: the swap lets one call through, and readers wait for `ready`.
-    unsafe { PUBLISHED.value.get().write(MaybeUninit::new(shared)) };
+    let shared = unsafe { (*PUBLISHED.value.get()).write(shared) };
     PUBLISHED.ready.store(true, Ordering::Release);
-    self::shared()
+    shared
 }
 
-/// What was published. Signal safe.
+/// What was published last. Signal safe.
 #[inline]
 pub fn shared() -> Option<&'static Shared> {
     if !PUBLISHED.ready.load(Ordering::Acquire) {
         return None;
+    }
+    let later = PUBLISHED.later.load(Ordering::Acquire);
+    if !later.is_null() {
+        // SAFETY: it was leaked before it was stored, and is only read from then on.
+        return Some(unsafe { &*later });
     }
     // SAFETY: nothing writes the cell once `ready` is set.
     let value = unsafe { &*PUBLISHED.value.get() };
@@ -145,16 +164,24 @@ impl Shared {
         exact.then_some((index as u32, slot))
     }
 
+    /// This profile, and those of the process before it. Signal safe.
+    pub fn all(&'static self) -> impl Iterator<Item = &'static Self> {
+        std::iter::successors(Some(self), |shared| shared.former)
+    }
+
     /// Calls the handler that was installed before ours, as the kernel would have. Signal safe.
     ///
     /// # Safety
     /// The arguments are those the kernel passed to our handler.
-    pub unsafe fn forward(&self, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-        let action = self.previous.sa_sigaction;
+    pub unsafe fn forward(&'static self, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+        // An earlier profile may have used another signal, whose handler ours still is.
+        let Some(user) = self.all().find(|shared| shared.signal == signal) else { return };
+        let previous = &user.previous;
+        let action = previous.sa_sigaction;
         if action == libc::SIG_DFL || action == libc::SIG_IGN {
             return;
         }
-        if self.previous.sa_flags & libc::SA_SIGINFO != 0 {
+        if previous.sa_flags & libc::SA_SIGINFO != 0 {
             // SAFETY: SA_SIGINFO says that it takes three arguments.
             let call: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                 unsafe { std::mem::transmute(action) };
@@ -170,6 +197,21 @@ impl Shared {
 /// Size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// Address and bytes of what [`map_forever`] has mapped since [`release_former`].
+static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// Gives the pages of everything that was mapped until now back to the kernel: the profile it was mapped for is over.
+///
+/// The addresses stay mapped. A handler of that profile that runs all the same, kept from the processor since before the
+/// end, finds zeros, and what it writes nobody reads.
+pub fn release_former() {
+    for (address, bytes) in MAPPED.lock().drain(..) {
+        // SAFETY: a private anonymous mapping of ours, which stays mapped. All that is still referred to in it are
+        // atomics, slabs and rings, for all of which zero bytes are valid. A refusal changes nothing.
+        unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_DONTNEED) };
+    }
+}
+
 /// Maps `bytes` zeroed bytes that are never unmapped; pages cost memory once they are touched.
 ///
 /// # Errors
@@ -182,6 +224,7 @@ pub fn map_forever(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    MAPPED.lock().push((address as usize, bytes));
     // SAFETY: the mapping is `bytes` long, writable, used by nobody else and never unmapped.
     Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) })
 }

@@ -30,7 +30,7 @@ pub mod timer;
 
 use std::ffi::{CStr, c_char, c_void};
 
-use jni::sys::{JNI_ERR, JNI_OK, JavaVM, jint};
+use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
 use crate::jvmti::callbacks;
 use crate::jvmti::vm::{AtStart, Vm};
@@ -60,7 +60,8 @@ pub unsafe extern "system" fn Agent_OnLoad(
 /// What an agent that is attached again is told to end its profile.
 const STOP: &str = "stop";
 
-/// Called by the VM when the agent is attached to a running program.
+/// Called by the VM when the agent is attached to a running program; with `strict` the answer is not 0 if no profile
+/// begins, and `JNI_EEXIST` (-5) if one runs already. `stop` answers `JNI_EINVAL` (-6) if none runs.
 ///
 /// # Safety
 /// Called by the VM only.
@@ -94,7 +95,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
 pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
-    callbacks::guarded((), || _ = callbacks::stop("agent_unload"));
+    callbacks::guarded((), || callbacks::stop("agent_unload"));
 }
 
 /// # Safety
@@ -110,21 +111,19 @@ unsafe fn option_text(options: *const c_char) -> String {
 
 /// Ends the profile, in a program that goes on.
 fn stop_attached() -> jint {
-    if callbacks::stop("stopped") {
+    if callbacks::stop_attached() {
         return JNI_OK;
     }
     log::complain("there is no profile to stop");
-    JNI_ERR
+    JNI_EINVAL
 }
 
 fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     let strict = options::is_strict(text);
     let is_starting = at_start.is_some();
-    if !callbacks::claim() {
-        log::complain(
-            "this JVM has, or had, a Tickwalk agent already, which works once; if it runs, it goes on",
-        );
-        return if strict { JNI_ERR } else { JNI_OK };
+    if let Err(claimed) = callbacks::claim() {
+        log::complain(&claimed.to_string());
+        return if strict { JNI_EEXIST } else { JNI_OK };
     }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
         log::install(options.log);

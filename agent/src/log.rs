@@ -8,18 +8,22 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber, span};
 
-struct StandardError {
-    level: LevelFilter,
-}
+struct StandardError;
 
-/// Installs the subscriber for this copy of the agent; a second call changes nothing.
+static LEVEL: Mutex<LevelFilter> = Mutex::new(LevelFilter::WARN);
+
+/// Installs the subscriber for this copy of the agent; a second call changes the level.
 pub fn install(level: LevelFilter) {
+    *LEVEL.lock() = level;
     // A host that embeds us beside another tracing user cannot happen: the agent links its own copy.
-    let _ = tracing::subscriber::set_global_default(StandardError { level });
+    if tracing::subscriber::set_global_default(StandardError).is_err() {
+        tracing::callsite::rebuild_interest_cache();
+    }
 }
 
 /// Writes one line for the user whatever the log level is.
@@ -50,11 +54,11 @@ impl Visit for Line {
 
 impl Subscriber for StandardError {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.level
+        *metadata.level() <= *LEVEL.lock()
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.level)
+        Some(*LEVEL.lock())
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -11,6 +11,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
@@ -82,8 +83,6 @@ pub enum StartError {
     Memory(std::io::Error),
     /// The sampler thread could not be started.
     Thread(std::io::Error),
-    /// This process was profiled before; what handlers touch is made once.
-    AlreadyRunning,
 }
 
 impl std::fmt::Display for StartError {
@@ -102,9 +101,6 @@ impl std::fmt::Display for StartError {
             ),
             Self::Signal(error) => write!(f, "{error}"),
             Self::Memory(error) => write!(f, "cannot map memory: {error}"),
-            Self::AlreadyRunning => {
-                f.write_str("this JVM is, or was, profiled already; that works once per process")
-            }
             Self::Thread(error) => write!(f, "cannot start the sampler thread: {error}"),
         }
     }
@@ -250,6 +246,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// The JVMTI environment.
+    pub fn jvmti(&self) -> Jvmti {
+        self.jvmti
+    }
+
     /// Starts profiling; the VM is initialised and the calling thread, a Java thread, is `thread`.
     ///
     /// # Errors
@@ -383,8 +384,9 @@ impl Session {
         }
     }
 
-    /// Stops: timers first, then handlers in flight, then the sampler with all that is queued.
-    pub fn stop(self, reason: &'static str) {
+    /// Stops: timers first, then handlers in flight, then the sampler with all that is queued. The sampler thread if it
+    /// is not done with that in time.
+    pub fn stop(self, reason: &'static str) -> Option<JoinHandle<()>> {
         pauses::close();
         self.registry.stop();
         self.shared.stopping.store(true, Ordering::Release);
@@ -396,9 +398,11 @@ impl Session {
         }
         #[cfg(feature = "agct")]
         crate::jvmti::agct::report(&self.jvmti);
-        if !self.sampler.stop(reason, STOP_PATIENCE) {
+        let unfinished = self.sampler.stop(reason, STOP_PATIENCE);
+        if unfinished.is_some() {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");
         }
+        unfinished
     }
 }
 
@@ -423,6 +427,9 @@ fn make_shared(
     frozen: Option<&'static FrozenOffsets>,
     signal: i32,
 ) -> Result<(&'static Shared, RingMemory), StartError> {
+    let former = arena::shared();
+    let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
+    arena::release_former();
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let plan = pool_plan(processors, options.debug.slabs);
     let flag_bytes = arena::MAX_THREADS as usize;
@@ -434,7 +441,6 @@ fn make_shared(
     let (rings, slabs) = region.split_at_mut(ring_bytes);
     let pool = SnapshotPool::new(slabs, &plan)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
-    let previous = signal::current_action(signal).map_err(StartError::Signal)?;
     let shared = arena::publish(Shared {
         slots: arena::map_slots().map_err(StartError::Memory)?,
         pool,
@@ -447,10 +453,12 @@ fn make_shared(
         frozen,
         block: block_offset(),
         stopping: AtomicBool::new(false),
+        signal,
         previous,
+        former,
     });
     let rings = RingMemory::new(start, rings).map_err(StartError::Memory)?;
-    Ok((shared.ok_or(StartError::AlreadyRunning)?, rings))
+    Ok((shared, rings))
 }
 
 fn start_sampler(

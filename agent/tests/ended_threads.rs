@@ -28,7 +28,9 @@ fn shared(signal: i32) -> &'static Shared {
         frozen: None,
         block: None,
         stopping: AtomicBool::new(false),
+        signal,
         previous: signal::current_action(signal).expect("a signal"),
+        former: None,
     }))
 }
 

@@ -81,9 +81,10 @@ fn publish(signal: i32) -> &'static Shared {
         frozen: None,
         block: None,
         stopping: AtomicBool::new(false),
+        signal,
         previous: signal::current_action(signal).expect("a signal"),
+        former: None,
     })
-    .expect("published once")
 }
 
 /// Sends the signal to the calling thread with a code and value of the test's choice.

@@ -25,6 +25,12 @@ use rustix::process::{Pid, Signal, kill_process};
 const SOCKET_PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer may take: the agent reads the VM's tables, and ends with its last samples delivered.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// The agent's answer where a profile runs: `JNI_EEXIST`.
+const PROFILED: &str = "-5";
+/// Its answer to [`STOP`] where none does: `JNI_EINVAL`.
+const NOT_PROFILED: &str = "-6";
+/// Tells the agent to end its profile.
+const STOP: &str = "stop";
 /// Longest argument that every release takes.
 const LONGEST_ARGUMENT: usize = 1024;
 
@@ -45,6 +51,10 @@ pub enum AttachError {
     Silent(i32),
     /// Options or paths that the protocol cannot carry.
     TooLong,
+    /// Another profile runs there, or has samples to deliver.
+    Profiled(i32),
+    /// There is no profile to end.
+    NotProfiled(i32),
     /// What the JVM answered.
     Refused(String),
     /// The conversation broke.
@@ -77,6 +87,11 @@ impl fmt::Display for AttachError {
                     "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes, or hold a zero byte"
                 )
             }
+            Self::Profiled(pid) => write!(
+                f,
+                "JVM {pid} is being profiled already; 'tickwalk attach --stop {pid}' ends that profile"
+            ),
+            Self::NotProfiled(pid) => write!(f, "no profile runs in JVM {pid}"),
             Self::Refused(answer) => write!(f, "the JVM refused the agent: {answer}"),
             Self::Io(error) => write!(f, "talking to the JVM failed: {error}"),
         }
@@ -146,6 +161,28 @@ impl Jvm {
         self.owner
     }
 
+    /// Ends the profile of the agent at `library`.
+    ///
+    /// # Errors
+    /// As [`Jvm::load`].
+    pub fn stop(&self, library: &str) -> Result<(), AttachError> {
+        self.load(library, STOP)
+    }
+
+    /// Paths of the libraries called `name` that it has loaded.
+    ///
+    /// # Errors
+    /// If it has ended meanwhile.
+    pub fn libraries(&self, name: &str) -> Result<Vec<String>, AttachError> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid.as_raw_nonzero()))?;
+        let path = |line: &str| line.find('/').and_then(|start| line.get(start..).map(str::to_owned));
+        let mut found: Vec<String> = maps.lines().filter_map(path).collect();
+        found.retain(|path| Path::new(path).file_name().is_some_and(|file| file == name));
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
     /// Has the agent at `library` called with `options`.
     ///
     /// # Errors
@@ -161,7 +198,7 @@ impl Jvm {
         stream.write_all(&request)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        understand(&answer)
+        understand(self.pid.as_raw_nonzero().get(), &answer)
     }
 
     fn connect(&self) -> Result<UnixStream, AttachError> {
@@ -235,11 +272,13 @@ fn handles_quit(status: &str) -> bool {
 }
 
 /// The first line is the VM's code, 0 if the command was understood; the agent's own is in the text.
-fn understand(answer: &str) -> Result<(), AttachError> {
+fn understand(pid: i32, answer: &str) -> Result<(), AttachError> {
     let (code, text) = answer.split_once('\n').unwrap_or((answer, ""));
     let text = text.trim();
     match (code.trim(), text.strip_prefix("return code: ").map(str::trim)) {
         ("0", Some("0")) => Ok(()),
+        ("0", Some(PROFILED)) => Err(AttachError::Profiled(pid)),
+        ("0", Some(NOT_PROFILED)) => Err(AttachError::NotProfiled(pid)),
         ("0", Some(code)) => {
             Err(AttachError::Refused(format!("its own answer is {code}; why is on the JVM's standard error")))
         }
@@ -255,8 +294,10 @@ mod tests {
 
     #[test]
     fn answers() {
-        assert!(understand("0\nreturn code: 0\n").is_ok());
-        let refused = |answer| understand(answer).unwrap_err().to_string();
+        assert!(understand(7, "0\nreturn code: 0\n").is_ok());
+        let refused = |answer| understand(7, answer).unwrap_err().to_string();
+        assert!(refused("0\nreturn code: -5\n").ends_with("'tickwalk attach --stop 7' ends that profile"));
+        assert_eq!(refused("0\nreturn code: -6\n"), "no profile runs in JVM 7");
         assert!(refused("0\nreturn code: -1\n").contains("-1; why"));
         let missing = "0\n/x.so was not loaded.\n/x.so: cannot open shared object file\n";
         assert!(refused(missing).ends_with("/x.so was not loaded.; /x.so: cannot open shared object file"));

@@ -1,15 +1,22 @@
 //! `tickwalk attach`: a JVM that runs already is profiled for a time or to its end, and runs on whatever happens.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use java_tests::collector::summary_of;
-use java_tests::{Finished, Stacks, Summary, Workload, binaries, on_every_jdk, on_jdk, run};
+use java_tests::{Finished, Stacks, Summary, Truth, Workload, binaries, on_every_jdk, on_jdk, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn attach(options: &[&str], folder: &Path, pid: i32) -> Finished {
+    run(attach_command(options, folder, pid), |_| ())
+}
+
+fn attach_command(options: &[&str], folder: &Path, pid: i32) -> Command {
     let mut command = Command::new(binaries::tickwalk());
     command.arg("attach").args(options).arg("-o").arg(folder.join("recording.tickwalk")).arg(pid.to_string());
-    run(command, |_| ())
+    command
 }
 
 fn stacks(recording: &Path) -> Stacks {
@@ -20,14 +27,20 @@ fn stacks(recording: &Path) -> Stacks {
     Stacks::parse_collapsed(&finished.stdout)
 }
 
-/// The account closes, and what burnt is what the program says.
-fn assert_true(recording: &Path, complete: bool) -> Summary {
+/// The account is whole and closes, and what burnt is what the program says.
+fn assert_closes(recording: &Path) -> Summary {
     let summary = summary_of(recording);
-    assert_eq!(summary.complete, complete);
+    assert!(summary.complete);
     summary.assert_sums_close();
     let stacks = stacks(recording);
     let share = stacks.share_where(|stack| stack.has("Killed.burn"));
     assert!(summary.samples > 20 && share > 0.5, "{share} of {} samples", summary.samples);
+    summary
+}
+
+/// As [`assert_closes`], of a profile that began in a program that ran already.
+fn assert_true(recording: &Path) -> Summary {
+    let summary = assert_closes(recording);
     // What ran before the agent came is nobody's loss; reading tables and the self-test take some milliseconds.
     assert!(summary.cpu_ns.before_timer < summary.cpu_ns.kernel / 10, "{:?}", summary.cpu_ns);
     summary
@@ -38,30 +51,97 @@ fn burning(seconds: u32, enough: &Path) -> Workload {
     Workload::new("Killed").argument(seconds).argument(enough.display())
 }
 
+/// Has one line on standard error, which holds `text`.
+fn assert_refused(finished: &Finished, text: &str) {
+    assert_eq!(finished.exit_code(), 1, "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    assert!(finished.stderr.contains(text), "{}", finished.stderr);
+}
+
 on_every_jdk! {
+    /// Again and again, each with an account of its own.
     fn for_a_time(jdk) {
+        let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a folder")).collect();
+        let enough = folders[0].path().join("enough");
+        let mut attached = Vec::new();
+        let program = burning(1, &enough).run_alone_watched(jdk, |pid, _| match folders.get(attached.len()) {
+            Some(folder) => {
+                attached.push(attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid));
+            }
+            None => std::fs::write(&enough, []).expect("a file"),
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        let mut burnt_ns = 0;
+        for (attached, folder) in attached.iter().zip(&folders) {
+            assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
+            assert!(attached.stderr.contains("Killed.burn"), "{}", attached.stderr);
+            let summary = assert_true(&folder.path().join("recording.tickwalk"));
+            burnt_ns += summary.thread("main").kernel_ns;
+        }
+        assert_eq!(attached.len(), 3);
+        assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
+        // What was burnt before or after a profile is no part of it: together they have less than the program.
+        let truth = Truth::parse(&program.stdout).method_cpu_ns("Killed.burn");
+        assert!(burnt_ns.cast_unsigned() < truth, "{burnt_ns} of {truth}");
+    }
+}
+
+on_every_jdk! {
+    /// One at a time; one that nobody waits for is ended by whoever asks.
+    fn of_a_jvm_that_is_profiled(jdk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (enough, first) = (folder.path().join("enough"), folder.path().join("first.tickwalk"));
+        let agent = format!("-agentpath:{}=interval=1ms,file={}", binaries::agent().display(), first.display());
+        let mut outcomes: Vec<Finished> = Vec::new();
+        let program = burning(1, &enough).jvm(&agent).run_alone_watched(jdk, |pid, _| {
+            let attached = match outcomes.len() {
+                0 => attach(&[], folder.path(), pid),
+                // The agent of the start has burnt a while by then.
+                10 | 12 => attach(&["--stop"], folder.path(), pid),
+                11 => attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid),
+                13 => return std::fs::write(&enough, []).expect("a file"),
+                _ => outcomes[0].clone(),
+            };
+            outcomes.push(attached);
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert_refused(&outcomes[0], "is being profiled already; 'tickwalk attach --stop ");
+        assert_eq!(outcomes[10].exit_code(), 0, "{}", outcomes[10].stderr);
+        assert_closes(&first);
+        assert_eq!(outcomes[11].exit_code(), 0, "{}", outcomes[11].stderr);
+        assert_true(&folder.path().join("recording.tickwalk"));
+        assert_refused(&outcomes[12], "no profile runs in JVM ");
+    }
+}
+
+on_every_jdk! {
+    /// Ctrl-C ends the profile, with all that it has, and not the program.
+    fn until_interrupted(jdk) {
         let folder = tempfile::tempdir().expect("a folder");
         let enough = folder.path().join("enough");
-        let mut attached = Vec::new();
+        let (mut attached, mut rounds) = (None, 0);
         let program = burning(1, &enough).run_alone_watched(jdk, |pid, _| {
-            if attached.len() < 3 {
-                attached.push(attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid));
-            } else if !enough.exists() {
+            let attached = attached.get_or_insert_with(|| {
+                let mut command = attach_command(&["--interval", "1ms"], folder.path(), pid);
+                let mut child = command.stderr(Stdio::piped()).spawn().expect("started");
+                let mut told = BufReader::new(child.stderr.take().expect("piped"));
+                let mut line = String::new();
+                told.read_line(&mut line).expect("a line");
+                assert!(line.contains("Ctrl-C ends the profile only"), "{line}");
+                (child, told)
+            });
+            rounds += 1;
+            if rounds == 10 {
+                kill(Pid::from_raw(i32::try_from(attached.0.id()).expect("an id")), Signal::SIGINT).expect("runs");
+                assert!(attached.0.wait().expect("a child").success());
                 std::fs::write(&enough, []).expect("a file");
             }
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
-        let [first, again, third] = &attached[..] else { panic!("three: {attached:?}") };
-        assert_eq!(first.exit_code(), 0, "{}", first.stderr);
-        assert!(first.stderr.contains("Killed.burn"), "{}", first.stderr);
-        assert_true(&folder.path().join("recording.tickwalk"), true);
-        // Once in a JVM's life; the program does not notice.
-        for refused in [again, third] {
-            assert_eq!(refused.exit_code(), 1, "{}", refused.stderr);
-            assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
-            assert!(refused.stderr.contains("the JVM refused the agent"), "{}", refused.stderr);
-        }
-        assert!(program.stderr.contains("has, or had, a Tickwalk agent already"), "{}", program.stderr);
+        let mut report = String::new();
+        attached.expect("attached").1.read_to_string(&mut report).expect("text");
+        assert!(report.contains("Killed.burn"), "{report}");
+        assert_true(&folder.path().join("recording.tickwalk"));
     }
 }
 
@@ -79,7 +159,7 @@ on_every_jdk! {
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let attached = attaching.expect("the program told of progress").join().expect("no panic");
         assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
-        assert_true(&recording, true);
+        assert_true(&recording);
     }
 }
 
@@ -96,9 +176,7 @@ fn what_does_not_listen_is_left_alone() {
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let [refused] = &attached[..] else { panic!("one: {attached:?}") };
-        assert_eq!(refused.exit_code(), 1);
-        assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
-        assert!(refused.stderr.contains("does not handle SIGQUIT"), "{}", refused.stderr);
+        assert_refused(refused, "does not handle SIGQUIT");
     });
     let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("a process");
     let folder = tempfile::tempdir().expect("a folder");

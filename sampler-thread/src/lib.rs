@@ -120,12 +120,13 @@ impl Sampler {
 
     /// Drains everything, sends the last messages and waits at most `patience` for the thread to be done.
     ///
-    /// Returns whether it was done in time; the caller must have stopped all producers before.
-    pub fn stop(self, reason: &'static str, patience: Duration) -> bool {
+    /// Returns the thread if it was not done in time; the caller must have stopped all producers before.
+    pub fn stop(self, reason: &'static str, patience: Duration) -> Option<JoinHandle<()>> {
         let (done, finished) = channel();
-        if self.commands.send(Command::Stop { reason, done }).is_err() {
-            return self.thread.is_finished();
-        }
-        finished.recv_timeout(patience).is_ok()
+        let is_done = match self.commands.send(Command::Stop { reason, done }) {
+            Ok(()) => finished.recv_timeout(patience).is_ok(),
+            Err(_) => self.thread.is_finished(),
+        };
+        (!is_done).then_some(self.thread)
     }
 }

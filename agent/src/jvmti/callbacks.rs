@@ -8,20 +8,23 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::vm::Vm;
 use super::{Jni, JvmtiError, ThreadRef, pauses};
 use crate::log;
 use crate::session::{Prepared, Session};
 
-/// Gives the claim back after a start that failed, so that a later attempt is welcome.
-pub fn unclaim() {
-    CLAIMED.store(false, Ordering::Relaxed);
-}
+/// What a running session hears of beside pauses.
+const EVENTS: [jvmtiEvent; 3] = [
+    jvmtiEvent::JVMTI_EVENT_VM_DEATH,
+    jvmtiEvent::JVMTI_EVENT_THREAD_START,
+    jvmtiEvent::JVMTI_EVENT_THREAD_END,
+];
 
 /// Where the agent stands.
 enum State {
@@ -32,11 +35,60 @@ enum State {
 
 static STATE: RwLock<State> = RwLock::new(State::Idle);
 static DISABLED: AtomicBool = AtomicBool::new(false);
-static CLAIMED: AtomicBool = AtomicBool::new(false);
+static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
 
-/// Claims this process for one agent; false if an earlier one has it, running or ended.
-pub fn claim() -> bool {
-    !CLAIMED.swap(true, Ordering::Relaxed)
+/// Whose the process is.
+enum Claim {
+    Free,
+    /// A profile is prepared or runs.
+    Taken,
+    /// A profile is over, but its thread still delivers samples and looks at the memory that the next one would reuse.
+    Ending(JoinHandle<()>),
+}
+
+/// Why a profile cannot begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claimed {
+    /// Another one runs.
+    Running,
+    /// The last one has samples to deliver.
+    Ending,
+    /// The agent met an error of its own and is off.
+    Disabled,
+}
+
+impl std::fmt::Display for Claimed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Running => "this JVM is being profiled already; that profile goes on, and 'stop' ends it",
+            Self::Ending => "the last profile of this JVM still has samples to deliver; try again later",
+            Self::Disabled => "the agent met an internal error in this JVM and stays off",
+        })
+    }
+}
+
+impl std::error::Error for Claimed {}
+
+/// Claims this process for one profile.
+///
+/// # Errors
+/// [`Claimed`], if it is not free.
+pub fn claim() -> Result<(), Claimed> {
+    if DISABLED.load(Ordering::Relaxed) {
+        return Err(Claimed::Disabled);
+    }
+    let mut claim = CLAIM.lock();
+    match &*claim {
+        Claim::Taken => return Err(Claimed::Running),
+        Claim::Ending(thread) if !thread.is_finished() => return Err(Claimed::Ending),
+        Claim::Free | Claim::Ending(_) => *claim = Claim::Taken,
+    }
+    Ok(())
+}
+
+/// Gives the claim back after a start that failed, so that a later attempt is welcome.
+pub fn unclaim() {
+    *CLAIM.lock() = Claim::Free;
 }
 
 /// Runs a callback's body; a panic disables the agent and is told once.
@@ -102,15 +154,32 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
                 session.adopt_existing(jni);
             }
         }
-        Err(error) => log::complain(&format!("{error}; the program runs unprofiled")),
+        Err(error) => {
+            unclaim();
+            log::complain(&format!("{error}; the program runs unprofiled"));
+        }
     }
 }
 
-/// Ends a running session; the second call finds nothing to do. Whether there was one.
-pub fn stop(reason: &'static str) -> bool {
+/// Ends a running session, in a VM that ends too; the second call finds nothing to do.
+pub fn stop(reason: &'static str) {
+    let state = std::mem::replace(&mut *STATE.write(), State::Idle);
+    if let State::Running(session) = state {
+        session.stop(reason);
+    }
+}
+
+/// Ends a running session in a VM that goes on, which hears of no event of ours any more; whether there was one.
+pub fn stop_attached() -> bool {
     let state = std::mem::replace(&mut *STATE.write(), State::Idle);
     let State::Running(session) = state else { return false };
-    session.stop(reason);
+    let jvmti = session.jvmti();
+    *CLAIM.lock() = session.stop("stopped").map_or(Claim::Free, Claim::Ending);
+    for event in EVENTS.into_iter().chain(pauses::EVENTS) {
+        if let Err(error) = jvmti.disable(event) {
+            tracing::info!("an event goes on for nothing: {error}");
+        }
+    }
     true
 }
 
@@ -135,7 +204,7 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
 }
 
 unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
-    guard(|| _ = stop("vm_death"));
+    guard(|| stop("vm_death"));
 }
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {

@@ -138,7 +138,19 @@ impl Jvmti {
     /// # Errors
     /// As SetEventNotificationMode.
     pub fn enable(&self, event: jvmtiEvent) -> Result<(), JvmtiError> {
-        let mode = jvmtiEventMode::JVMTI_ENABLE as jint;
+        self.notify(event, jvmtiEventMode::JVMTI_ENABLE)
+    }
+
+    /// Switches an event off for all threads.
+    ///
+    /// # Errors
+    /// As SetEventNotificationMode.
+    pub fn disable(&self, event: jvmtiEvent) -> Result<(), JvmtiError> {
+        self.notify(event, jvmtiEventMode::JVMTI_DISABLE)
+    }
+
+    fn notify(&self, event: jvmtiEvent, mode: jvmtiEventMode) -> Result<(), JvmtiError> {
+        let mode = mode as jint;
         let all: jthread = std::ptr::null_mut();
         call!(self, SetEventNotificationMode: fn(jint, jint, jthread), mode, event as jint, all)
     }

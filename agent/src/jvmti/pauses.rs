@@ -4,13 +4,14 @@
 //! Approach: `sampler_thread::unloading`; this file is its end at the VM: the events, and the gate through which they
 //! reach a running session.
 //! Invariant: the callbacks run on the VM's thread at a safepoint. They call no JVMTI or JNI function, take no lock
-//! that a thread of the VM may hold while it is stopped, and wait at most for the budget.
+//! that a thread of the VM may hold while it is stopped, and wait at most for the budget. The gate's lock is taken by
+//! threads in native code only, which no safepoint stops, and the callbacks do not wait for it.
 //! Sources: JVMTI 1.2, GarbageCollectionStart and GarbageCollectionFinish; HotSpot `prims/jvmtiExport.cpp`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
+use parking_lot::RwLock;
 use sampler_thread::Waker;
 use sampler_thread::unloading::Unloading;
 use stackwalk::LiveMemory;
@@ -34,8 +35,11 @@ pub struct Gate {
     pub memory: &'static LiveMemory,
 }
 
-static GATE: OnceLock<Gate> = OnceLock::new();
-static CLOSED: AtomicBool = AtomicBool::new(false);
+/// What a running session hears of.
+pub const EVENTS: [jvmtiEvent; 2] =
+    [jvmtiEvent::JVMTI_EVENT_GARBAGE_COLLECTION_START, jvmtiEvent::JVMTI_EVENT_GARBAGE_COLLECTION_FINISH];
+
+static GATE: RwLock<Option<Gate>> = RwLock::new(None);
 
 /// Adds the callbacks and asks for the capability; without it no pause is ever told.
 ///
@@ -49,38 +53,37 @@ pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(),
     jvmti.add_capabilities(&wanted)
 }
 
-/// Lets pauses through to a session; there is one in the life of a process.
+/// Lets pauses through to a session.
 ///
 /// # Errors
 /// As SetEventNotificationMode.
 pub fn open(jvmti: &Jvmti, gate: Gate) -> Result<(), JvmtiError> {
-    // A second session cannot be started (`StartError::AlreadyRunning`), so the gate is never taken.
-    let _ = GATE.set(gate);
-    jvmti.enable(jvmtiEvent::JVMTI_EVENT_GARBAGE_COLLECTION_FINISH)?;
-    jvmti.enable(jvmtiEvent::JVMTI_EVENT_GARBAGE_COLLECTION_START)
+    *GATE.write() = Some(gate);
+    EVENTS.into_iter().try_for_each(|event| jvmti.enable(event))
 }
 
 /// Nobody answers from here on; pauses are not held up any more.
 pub fn close() {
-    CLOSED.store(true, Ordering::Release);
+    let gate = GATE.write().take();
+    // What it shares may be large; nobody waits for the lock while that is given back.
+    drop(gate);
 }
 
-fn gate() -> Option<&'static Gate> {
-    if CLOSED.load(Ordering::Acquire) { None } else { GATE.get() }
+/// Runs `body` in a callback, if a session is there.
+fn through_gate(body: impl FnOnce(&Gate)) {
+    guard(|| {
+        if let Some(Some(gate)) = GATE.try_read().as_deref() {
+            body(gate);
+        }
+    });
 }
 
 unsafe extern "C" fn garbage_collection_start(_jvmti: *mut jvmtiEnv) {
-    guard(|| {
-        if let Some(gate) = gate() {
-            gate.unloading.pause_begins(|| gate.registry.is_anything_pending(), || gate.waker.wake());
-        }
+    through_gate(|gate| {
+        gate.unloading.pause_begins(|| gate.registry.is_anything_pending(), || gate.waker.wake());
     });
 }
 
 unsafe extern "C" fn garbage_collection_finish(_jvmti: *mut jvmtiEnv) {
-    guard(|| {
-        if let Some(gate) = gate() {
-            gate.unloading.pause_ends(gate.memory);
-        }
-    });
+    through_gate(|gate| gate.unloading.pause_ends(gate.memory));
 }

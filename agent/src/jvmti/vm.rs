@@ -7,6 +7,7 @@
 use std::ffi::c_void;
 
 use jni::sys::{JNIInvokeInterface__1_2, JavaVM, jint};
+use parking_lot::Mutex;
 
 use super::symbols::Library;
 use super::{Jni, Jvmti, JvmtiError};
@@ -59,12 +60,17 @@ impl Vm {
         if code != 0 || env.is_null() { Err(JvmtiError { function: "GetEnv", code }) } else { Ok(env) }
     }
 
-    /// A new JVMTI environment.
+    /// The agent's JVMTI environment, the same for all profiles of a process.
     ///
     /// # Errors
     /// When the VM offers no JVMTI 1.2.
     pub fn jvmti(&self) -> Result<Jvmti, JvmtiError> {
-        Ok(Jvmti { env: self.environment(JVMTI_VERSION_1_2)?.cast() })
+        static MADE: Mutex<Option<Jvmti>> = Mutex::new(None);
+        let mut made = MADE.lock();
+        if made.is_none() {
+            *made = Some(Jvmti { env: self.environment(JVMTI_VERSION_1_2)?.cast() });
+        }
+        made.ok_or(JvmtiError { function: "GetEnv", code: -1 })
     }
 
     /// The JNI environment of the calling thread.

@@ -128,6 +128,16 @@ impl Expiry {
         Some(Self { index, slot, overrun: u32::try_from(overrun).unwrap_or(0), key: Key(key as u8) })
     }
 
+    /// Whether a signal comes from a timer of an earlier profile, whose account is closed. Signal safe.
+    ///
+    /// # Safety
+    /// As [`Expiry::of`].
+    #[cold]
+    pub unsafe fn is_of_former(shared: &'static Shared, info: *const siginfo_t) -> bool {
+        // SAFETY: by the caller's promise.
+        shared.all().skip(1).any(|former| unsafe { Self::of(former, info) }.is_some())
+    }
+
     /// The CPU time it stands for, in nanoseconds; `None` if its timer was replaced meanwhile. Signal safe.
     #[inline(always)]
     pub fn claim(&self, shared: &Shared) -> Option<u64> {

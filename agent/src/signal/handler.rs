@@ -59,6 +59,8 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 // Release: whoever sees the flag clear sees the request.
                 slot.busy.store(false, Ordering::Release);
             }
+            // SAFETY: the kernel passes a valid siginfo.
+            None if unsafe { Expiry::is_of_former(shared, info) } => (),
             // SAFETY: the arguments are those the kernel passed.
             None => unsafe { shared.forward(signal, info, context) },
         }

@@ -9,6 +9,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 
+use crate::arena::Shared;
+
 pub mod expiry;
 pub mod frozen;
 pub mod handler;
@@ -23,6 +25,8 @@ pub mod ucontext;
 pub enum SignalError {
     /// Every real-time signal has a handler already.
     NoFreeSignal,
+    /// An earlier profile used it, and somebody has put a handler over ours since, which may call ours.
+    TakenOver(i32),
     /// The kernel refused.
     Refused(io::Error),
 }
@@ -31,6 +35,10 @@ impl std::fmt::Display for SignalError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoFreeSignal => f.write_str("every real-time signal is taken; choose one with signal="),
+            Self::TakenOver(signal) => write!(
+                f,
+                "signal {signal} got another handler since the last profile; choose another one with signal="
+            ),
             Self::Refused(error) => write!(f, "the signal cannot be used: {error}"),
         }
     }
@@ -41,7 +49,7 @@ impl std::error::Error for SignalError {}
 /// The first real-time signals are used by C libraries and language run-times for thread control.
 const RESERVED_REAL_TIME: i32 = 4;
 
-/// The signal to use: the one asked for, or the first real-time signal that has the default action.
+/// The signal to use: the one asked for, or the first real-time signal that has the default action or is ours already.
 ///
 /// # Errors
 /// [`SignalError`].
@@ -50,7 +58,8 @@ pub fn choose(asked: Option<i32>) -> Result<i32, SignalError> {
         return Ok(signal);
     }
     for signal in libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX() {
-        if current_action(signal)?.sa_sigaction == libc::SIG_DFL {
+        let action = current_action(signal)?.sa_sigaction;
+        if action == libc::SIG_DFL || action == on_tick() {
             return Ok(signal);
         }
     }
@@ -72,6 +81,26 @@ pub fn current_action(signal: i32) -> Result<libc::sigaction, SignalError> {
     Ok(unsafe { action.assume_init() })
 }
 
+/// What a signal did before the first profile that used it.
+///
+/// # Errors
+/// [`SignalError`].
+pub fn previous_action(signal: i32, former: Option<&'static Shared>) -> Result<libc::sigaction, SignalError> {
+    let current = current_action(signal)?;
+    let user = former.and_then(|former| former.all().find(|shared| shared.signal == signal));
+    match user {
+        None => Ok(current),
+        Some(user) if current.sa_sigaction == on_tick() => Ok(user.previous),
+        // Whoever came after us has gone again and put back what was there, or ours was never installed.
+        Some(user) if current.sa_sigaction == user.previous.sa_sigaction => Ok(current),
+        Some(_) => Err(SignalError::TakenOver(signal)),
+    }
+}
+
+fn on_tick() -> usize {
+    handler::on_tick as *const () as usize
+}
+
 /// Installs the tick handler; [`crate::arena::publish`] must have been called.
 ///
 /// # Errors
@@ -79,7 +108,7 @@ pub fn current_action(signal: i32) -> Result<libc::sigaction, SignalError> {
 pub fn install(signal: i32) -> Result<(), SignalError> {
     // SAFETY: all-zero bytes are a valid sigaction.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    action.sa_sigaction = handler::on_tick as *const () as usize;
+    action.sa_sigaction = on_tick();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: `sa_mask` is a valid signal set to write to.
     unsafe { libc::sigemptyset(&raw mut action.sa_mask) };

@@ -15,13 +15,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::profiling::{Results, Sampling};
 use crate::agent_library;
 use crate::collector_options::Time;
-use crate::jvm_attach::Jvm;
+use crate::jvm_attach::{AttachError, Jvm};
 use crate::launch::AgentOptions;
 use crate::output;
 use crate::signals::Signals;
-
-/// What ends the profile in a JVM that goes on.
-const STOP: &str = "stop";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,7 +27,8 @@ Examples:
   tickwalk attach --interval 1ms -o app.tickwalk $(pgrep -f app.jar)
 
 Without a duration it ends with the program, or when it is interrupted (Ctrl-C); the program goes on in any case.
-A JVM can be profiled once in its life.")]
+A JVM can be profiled again and again, one profile at a time. --stop ends one that nobody waits for: of an agent that
+was loaded with -agentpath or jcmd, or of a tickwalk that was killed.")]
 pub struct Arguments {
     #[command(flatten)]
     sampling: Sampling,
@@ -39,6 +37,9 @@ pub struct Arguments {
     /// How long to profile, such as 30s or 5m [default: until the program ends or this one is interrupted]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
+    /// End the profile that runs in the JVM, whoever began it, and do nothing else
+    #[arg(long, conflicts_with = "duration")]
+    stop: bool,
     /// Process id of the JVM
     #[arg(value_name = "PID")]
     pid: i32,
@@ -51,7 +52,10 @@ enum Ended {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { sampling, results, duration, pid } = arguments;
+    let Arguments { sampling, results, duration, stop, pid } = arguments;
+    if stop {
+        return end_profile(pid);
+    }
     let library = agent_library::find(sampling.agent.as_deref())?;
     output::check_directory(&results.output)?;
     // Blocked before there are threads, so that these signals wait for this one.
@@ -83,7 +87,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         None => eprintln!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
     }
     if let Ended::Asked = wait(&signals, &process, duration.map(|Time(time)| time))?
-        && let Err(error) = jvm.load(&library, STOP)
+        && let Err(error) = jvm.stop(&library)
     {
         eprintln!("tickwalk: the profile could not be ended in order: {error}");
     }
@@ -97,6 +101,20 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     results.report(first, others)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends what runs in a JVM, whichever copy of the agent it is.
+fn end_profile(pid: i32) -> anyhow::Result<ExitCode> {
+    let jvm = Jvm::find(pid)?;
+    let agents = jvm.libraries(agent_library::FILE_NAME)?;
+    let outcomes: Vec<_> = agents.iter().map(|library| jvm.stop(library)).collect();
+    if !outcomes.iter().any(Result::is_ok) {
+        let other = |error: &AttachError| !matches!(error, AttachError::NotProfiled(_));
+        let error = outcomes.into_iter().filter_map(Result::err).find(other);
+        return Err(error.unwrap_or(AttachError::NotProfiled(pid)).into());
+    }
+    eprintln!("tickwalk: the profile of JVM {pid} has ended");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,6 +7,7 @@ Each reader returns samples (or None where the format has no count), CPU time in
 to be equal. The flame graph's page shows rounded times, so there the texts have to be.
 """
 
+import base64
 import html.parser
 import json
 import os
@@ -100,6 +101,18 @@ def read_speedscope(file):
     schema = next(pathlib.Path(NODE_MODULES, "speedscope/dist/release").glob("file-format-schema.json"))
     jsonschema.validate(profile, json.loads(schema.read_text()))
     frames = profile["shared"]["frames"]
+    shows = SpeedscopePage.of(profile, 0).threads
+    asked = [(thread["name"], shown_in_speedscope(thread["endValue"])) for thread in profile["profiles"]]
+    assert shows == asked, f"speedscope lists {shows}, the file has {asked}"
+    for index, thread in enumerate(profile["profiles"]):
+        leaves = Counter()
+        for stack, ns in zip(thread["samples"], thread["weights"], strict=True):
+            leaves[frames[stack[-1]]["name"]] += ns
+        wanted = {name: shown_in_speedscope(ns) for name, ns in leaves.items()}
+        page = SpeedscopePage.of(profile, index)
+        got = {name: time for name, time in page.methods.items() if name in leaves}
+        assert got == wanted, f"{thread['name']} in speedscope: {set(got.items()) ^ set(wanted.items())}"
+    print(f"           speedscope: {len(shows)} threads, first {' '.join(shows[0])}; self times of all methods as shown")
     rows = []
     for thread in profile["profiles"]:
         tid = int(re.search(r"\(tid (\d+)\)$", thread["name"])[1])
@@ -107,6 +120,65 @@ def read_speedscope(file):
         for stack, ns in zip(thread["samples"], thread["weights"], strict=True):
             rows.append((0, ns, tid, frames[stack[-1]]["name"]))
     return sums(rows)._replace(samples=None)
+
+
+class SpeedscopePage(html.parser.HTMLParser):
+    """What speedscope shows of a file after importing it: its threads with their times, and the methods of one thread
+    with their self times."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.threads, self.methods, self.row = [], {}, []
+        self.feed(text)
+
+    @classmethod
+    def of(cls, profile, thread):
+        with tempfile.TemporaryDirectory() as directory:
+            text = json.dumps(profile | {"activeProfileIndex": thread})
+            script = pathlib.Path(directory, "profile.js")
+            encoded = base64.b64encode(text.encode()).decode()
+            script.write_text(f'speedscope.loadFileFromBase64("profile.speedscope.json", "{encoded}")')
+            page = f"file://{NODE_MODULES}/speedscope/dist/release/index.html"
+            # High enough for all rows of the table, which are made only where they can be seen.
+            height = 400 + 40 * len(profile["shared"]["frames"])
+            return cls(dom(f"{page}#localProfilePath={script}&view=sandwich", f"--window-size=1400,{height}"))
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.row = []
+        elif tag == "td":
+            self.row.append("")
+
+    def handle_data(self, text):
+        if self.row:
+            self.row[-1] += text
+
+    def handle_endtag(self, tag):
+        if tag != "tr" or len(self.row) != 3:
+            return
+        if self.row[0].isdigit():
+            self.threads.append((self.row[1], self.row[2]))
+        else:
+            self.methods[self.row[2]] = self.row[1].split(" (")[0]
+
+
+def shown_in_speedscope(ns):
+    """A time as speedscope writes it."""
+    seconds = ns / 1e9
+    if seconds >= 60:
+        return f"{int(seconds // 60)}:{int(seconds % 60):02}"
+    if seconds >= 1:
+        return f"{seconds:.2f}s"
+    return f"{ns / 1e6:.2f}ms" if ns >= 1e6 else f"{ns / 1e3:.2f}µs"
+
+
+def dom(page, *options):
+    """A page as Chromium has built it."""
+    browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome", "chrome"])))
+    with tempfile.TemporaryDirectory() as profile:
+        return run(browser, "--headless=old", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+                   "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                   f"--user-data-dir={profile}", "--virtual-time-budget=9000", *options, "--dump-dom", page)
 
 
 def firefox_threads(file):
@@ -193,12 +265,7 @@ def shown(ns):
 
 def read_flamegraph(file):
     """The page as Chromium builds it. What is shown as it has to be is taken for what was recorded."""
-    browser = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome", "chrome"])))
-    with tempfile.TemporaryDirectory() as profile:
-        text = run(browser, "--headless=old", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                   "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                   f"--user-data-dir={profile}", "--virtual-time-budget=9000", "--dump-dom", f"file://{file}")
-    page = Page(text)
+    page = Page(dom(f"file://{file}"))
     expected = EXPECTED
     # Threads are compared by name, for the page tells ids only where names are equal.
     names = Counter()
@@ -273,7 +340,7 @@ def read_parquet(file):
 READERS = [
     ("pprof", "pb.gz", "pprof-format (npm)", read_pprof),
     ("jfr", "jfr", "jfr of JDK 25", read_jfr),
-    ("speedscope", "speedscope.json", "its JSON schema", read_speedscope),
+    ("speedscope", "speedscope.json", "speedscope's page and schema", read_speedscope),
     ("firefox", "firefox.json", "Firefox Profiler (npm profiler-cli)", read_firefox),
     ("otlp", "otlp", "opentelemetry-proto (PyPI)", read_otlp),
     ("parquet", "parquet", "DuckDB and Arrow", read_parquet),
