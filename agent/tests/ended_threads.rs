@@ -1,11 +1,12 @@
 //! A Java thread that ends while another thread is about to register it: the handler must not be told of a `JavaThread`
 //! that is gone.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod support;
 
-use queue::{ReadySet, SlabClass, SnapshotPool};
-use stackwalk::ThreadOffsets;
-use tickwalk::arena::{self, Shared};
+use std::sync::atomic::Ordering;
+
+use queue::SlabClass;
+use tickwalk::arena::Shared;
 use tickwalk::rings::RingMemory;
 use tickwalk::signal;
 use tickwalk::threads::{JavaThread, Registry};
@@ -15,23 +16,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 const ADDRESS: u64 = 0x7f00_0000_1000;
 
 fn shared(signal: i32) -> &'static Shared {
-    let plan = [SlabClass::fixed(512, 2)];
-    let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
-    Box::leak(Box::new(Shared {
-        slots: arena::map_slots().expect("memory"),
-        pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
-        ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
-        periods: std::array::from_fn(|_| AtomicU64::new(HOUR_NS)),
-        max_stack: 4096,
-        // The thread under test is no Java thread, so no offset is ever used.
-        offsets: ThreadOffsets::default(),
-        frozen: None,
-        block: None,
-        stopping: AtomicBool::new(false),
-        signal,
-        previous: signal::current_action(signal).expect("a signal"),
-        former: None,
-    }))
+    Box::leak(Box::new(support::shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None)))
 }
 
 /// `JavaThread`s that handlers know of.

@@ -8,14 +8,16 @@
     reason = "short sequences of system calls on the test's own memory"
 )]
 
+mod support;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use queue::{Capacity, Lost, LostCause, ReadySet, RingEnds, SlabClass, SnapshotPool};
+use queue::{Capacity, Lost, LostCause, RingEnds, SlabClass};
 use sampler_thread::snapshot::{Snapshot, SnapshotHead};
-use stackwalk::ThreadOffsets;
+use support::send;
 use tickwalk::arena::{self, Shared};
 use tickwalk::signal::{self, expiry::Key};
 use tickwalk::timer::Timer;
@@ -69,36 +71,7 @@ const INTERVAL_NS: u64 = 4_000_000;
 
 fn publish(signal: i32) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(256 << 10, 64)];
-    let region = arena::map_forever(SnapshotPool::bytes_needed(&plan)).expect("memory");
-    arena::publish(Shared {
-        slots: arena::map_slots().expect("memory"),
-        pool: SnapshotPool::new(region, &plan).expect("a valid plan"),
-        ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
-        periods: std::array::from_fn(|number| AtomicU64::new((number as u64 + 1) * INTERVAL_NS)),
-        max_stack: 128 << 10,
-        // The thread under test is no Java thread, so no offset is ever used.
-        offsets: ThreadOffsets::default(),
-        frozen: None,
-        block: None,
-        stopping: AtomicBool::new(false),
-        signal,
-        previous: signal::current_action(signal).expect("a signal"),
-        former: None,
-    })
-}
-
-/// Sends the signal to the calling thread with a code and value of the test's choice.
-fn send(signal: i32, code: i32, value: *const libc::c_void) {
-    // Layout of siginfo for the timer case: signo, errno, code, pad, timer id, overrun, value.
-    let mut words = [0_u64; 16];
-    words[0] = u64::from(signal.cast_unsigned());
-    words[1] = u64::from(code.cast_unsigned());
-    words[3] = value as u64;
-    // SAFETY: getpid and gettid have no preconditions; the record is as long as the kernel's siginfo.
-    let outcome = unsafe {
-        libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), libc::gettid(), signal, words.as_ptr())
-    };
-    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
+    arena::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None))
 }
 
 /// Bounds of the calling thread's stack.

@@ -1,0 +1,95 @@
+//! Two profiles of one process, one after the other, with different signals: late ticks of the first mean nothing, and
+//! what is not ours goes to whom each signal belonged to before any profile.
+//!
+//! One test in this file, because it installs process-wide handlers.
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::SI_TIMER;
+use queue::{LostCause, SlabClass};
+use support::send;
+use tickwalk::arena::{self, Shared};
+use tickwalk::signal::{self, SignalError};
+
+/// How often each of two foreign handlers ran.
+static CALLED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+extern "C" fn first_foreign(_signal: i32) {
+    CALLED[0].fetch_add(1, Ordering::Relaxed);
+}
+
+extern "C" fn second_foreign(_signal: i32) {
+    CALLED[1].fetch_add(1, Ordering::Relaxed);
+}
+
+fn called() -> [u64; 2] {
+    CALLED.each_ref().map(|count| count.load(Ordering::Relaxed))
+}
+
+fn install_foreign(signal: i32, handler: extern "C" fn(i32)) {
+    // SAFETY: a handler with one argument.
+    let previous = unsafe { libc::signal(signal, handler as *const () as usize) };
+    assert_ne!(previous, libc::SIG_ERR);
+}
+
+fn publish(signal: i32, former: Option<&'static Shared>) -> &'static Shared {
+    let plan = [SlabClass::fixed(512, 2)];
+    let shared = arena::publish(support::shared(signal, &plan, |_| 1_000_000, former));
+    signal::install(signal).expect("installed");
+    shared
+}
+
+fn slot(shared: &'static Shared) -> *const libc::c_void {
+    std::ptr::from_ref(&shared.slots[1]).cast()
+}
+
+fn ticks(shared: &Shared) -> u64 {
+    let lost = |cause: LostCause| shared.slots[1].queue.lost().snapshot()[cause.index()].count;
+    lost(LostCause::QueueFull) + lost(LostCause::Stopping)
+}
+
+#[test]
+fn each_signal_keeps_its_owner() {
+    let (usual, other) = (signal::choose(None).expect("a free signal"), libc::SIGRTMAX());
+    install_foreign(usual, first_foreign);
+    install_foreign(other, second_foreign);
+
+    let first = publish(usual, None);
+    // A slot without a queue counts every tick as lost.
+    send(usual, SI_TIMER, slot(first));
+    assert_eq!((ticks(first), called()), (1, [0, 0]));
+    first.stopping.store(true, Ordering::Release);
+    send(usual, SI_TIMER, slot(first));
+    assert_eq!((ticks(first), called()), (2, [0, 0]));
+
+    arena::release_former();
+    assert_eq!(ticks(first), 0, "its pages read as zero");
+    let second = publish(other, Some(first));
+    for signal in [usual, other] {
+        send(signal, SI_TIMER, slot(first));
+        send(signal, SI_TIMER, slot(second));
+    }
+    assert_eq!((ticks(first), ticks(second), called()), (0, 2, [0, 0]), "the first one's account is closed");
+    send(usual, libc::SI_QUEUE, std::ptr::null());
+    assert_eq!(called(), [1, 0]);
+    send(other, libc::SI_QUEUE, std::ptr::null());
+    send(other, SI_TIMER, std::ptr::null());
+    assert_eq!(called(), [1, 2]);
+
+    // The third uses the first one's signal again: our own handler there is not what was before.
+    assert_eq!(signal::choose(None).expect("a free signal"), usual, "ours, and thus free");
+    let third = publish(usual, Some(second));
+    send(usual, SI_TIMER, slot(third));
+    send(usual, SI_TIMER, slot(second));
+    send(usual, libc::SI_QUEUE, std::ptr::null());
+    assert_eq!((ticks(third), called()), (1, [2, 2]));
+
+    // Somebody's handler over ours may call ours.
+    install_foreign(other, first_foreign);
+    let refused = signal::previous_action(other, Some(third));
+    assert!(matches!(refused, Err(SignalError::TakenOver(number)) if number == other));
+    install_foreign(other, second_foreign);
+    assert!(signal::previous_action(other, Some(third)).is_ok(), "what was there before is back");
+}

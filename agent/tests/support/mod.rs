@@ -1,0 +1,51 @@
+//! What the tests of the handler share, without a JVM.
+#![allow(dead_code, reason = "each test is a program of its own and uses a part")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use queue::{ReadySet, SlabClass, SnapshotPool};
+use stackwalk::ThreadOffsets;
+use tickwalk::arena::{self, Shared};
+use tickwalk::signal;
+
+/// What handlers see: slots without queues, slabs as planned, and period number N of `period_ns(N)`.
+pub fn shared(
+    signal: i32,
+    plan: &[SlabClass],
+    period_ns: impl Fn(u64) -> u64,
+    former: Option<&'static Shared>,
+) -> Shared {
+    let region = arena::map_forever(SnapshotPool::bytes_needed(plan)).expect("memory");
+    Shared {
+        slots: arena::map_slots().expect("memory"),
+        pool: SnapshotPool::new(region, plan).expect("a valid plan"),
+        ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
+        periods: std::array::from_fn(|number| AtomicU64::new(period_ns(number as u64))),
+        max_stack: 128 << 10,
+        // The thread under test is no Java thread, so no offset is ever used.
+        offsets: ThreadOffsets::default(),
+        frozen: None,
+        block: None,
+        stopping: AtomicBool::new(false),
+        signal,
+        previous: signal::previous_action(signal, former).expect("a signal"),
+        former,
+    }
+}
+
+/// Sends the signal to the calling thread with a code and value of the test's choice.
+pub fn send(signal: i32, code: i32, value: *const libc::c_void) {
+    // Layout of siginfo for the timer case: signo, errno, code, pad, timer id, overrun, value.
+    let mut words = [0_u64; 16];
+    words[0] = u64::from(signal.cast_unsigned());
+    words[1] = u64::from(code.cast_unsigned());
+    words[3] = value as u64;
+    // SAFETY: getpid has no preconditions.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::gettid() };
+    // SAFETY: the record is as long as the kernel's siginfo.
+    let outcome =
+        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, words.as_ptr()) };
+    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
+}
