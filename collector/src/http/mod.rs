@@ -198,13 +198,8 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
-    let Ok(turn) = Arc::clone(&shared.scrapes).acquire_owned().await else {
-        return failure(Failure::Internal);
-    };
-    let text = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        shared.metrics.text(&shared.store, &shared.probe, now_ns())
-    });
+    let turns = Arc::clone(&shared.scrapes);
+    let text = in_turn(turns, move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
     match text.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         _ => failure(Failure::Internal),
@@ -239,16 +234,11 @@ async fn answer(
     let Ok(Query(pairs)) = pairs else {
         return failure(Failure::BadQuery);
     };
-    let Ok(turn) = Arc::clone(&shared.questions).acquire_owned().await else {
-        return failure(Failure::Internal);
-    };
     let accepts_gzip = headers
         .get(header::ACCEPT_ENCODING)
         .and_then(|accepted| accepted.to_str().ok())
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
-    let work = tokio::task::spawn_blocking(move || {
-        // Whoever asked may go; the question is answered all the same, and the next one waits for that.
-        let _turn = turn;
+    let work = in_turn(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
         let answer = question::answer(&shared.store, &question, name.as_deref(), &pairs, now_ns())?;
         shared.metrics.asked(&answer, began.elapsed());
@@ -256,9 +246,23 @@ async fn answer(
     });
     match work.await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) => failure(error),
-        Err(_) => failure(Failure::Internal),
+        Ok(Err(error)) | Err(error) => failure(error),
     }
+}
+
+/// Does `work` on a blocking thread, when it is its turn.
+///
+/// Whoever asked may go; what has begun is done all the same, and others wait for that.
+async fn in_turn<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let turn = turns.acquire_owned().await.map_err(|_| Failure::Internal)?;
+    let work = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    work.await.map_err(|_| Failure::Internal)
 }
 
 fn body(answer: Answer, accepts_gzip: bool) -> Result<Response, Failure> {
@@ -292,6 +296,25 @@ mod tests {
     fn a_store_that_fails_is_not_ready() {
         let response = failure(Failure::NotReady(crate::store::StoreError::Full));
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    /// Clients that ask and hang up cannot have more answered at once than there are turns.
+    #[tokio::test]
+    async fn a_turn_lasts_as_long_as_the_work() {
+        let turns = Arc::new(Semaphore::new(1));
+        let (begun, has_begun) = oneshot::channel();
+        let (finish, may_finish) = std::sync::mpsc::channel::<()>();
+        let first = tokio::spawn(in_turn(Arc::clone(&turns), move || {
+            begun.send(()).expect("waited for");
+            may_finish.recv()
+        }));
+        has_begun.await.expect("begun");
+        first.abort();
+        assert!(first.await.expect_err("gone").is_cancelled());
+        assert_eq!(turns.available_permits(), 0, "the work goes on, and so does its turn");
+        finish.send(()).expect("still at work");
+        assert_eq!(in_turn(Arc::clone(&turns), || 7).await.expect("a turn"), 7);
+        assert_eq!(turns.available_permits(), 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use hashbrown::HashTable;
+use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -237,26 +238,69 @@ impl Tree {
     }
 
     /// Both trees as one, with the CPU time of each node in either.
+    ///
+    /// Frames are the same if their names are, interpreted or compiled; the kind shown is the first one met. Stacks
+    /// that begin with native code and go on in Java are shown from their first Java frame on: how a JVM and the C
+    /// library start a thread differs from one release to the next, and is not what the program does.
     pub fn difference(before: &Tree, after: &Tree) -> Difference {
         let mut tree = Tree::empty();
+        let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let sides = [before, after].map(|side| {
+            let first_java = side.first_java();
+            let rest_ns = side.sums_without(&first_java);
             let mut shown = vec![0u32; side.len()];
-            for node in 1..side.len() {
+            for node in (1..side.len()).filter(|&node| rest_ns[node] > 0) {
+                let above = if first_java[node] { 0 } else { shown[side.parents[node] as usize] };
                 let name = tree.name(side.text(side.name_of[node]));
-                shown[node] = tree.child(shown[side.parents[node] as usize], name, side.kinds[node]);
+                let new = || tree.child(above, name, side.kinds[node]);
+                shown[node] = *known.entry((above, name)).or_insert_with(new);
             }
             (side, shown)
         });
-        let columns = sides.map(|(side, shown)| {
-            let mut totals = vec![0u64; tree.len()];
-            for (node, &at) in shown.iter().enumerate() {
-                totals[at as usize] = totals[at as usize].saturating_add(side.totals[node]);
+        let [before_ns, after_ns] = sides.map(|(side, shown)| {
+            let mut own_ns = vec![0u64; tree.len()];
+            for (&at, own) in shown.iter().zip(&side.own) {
+                own_ns[at as usize] = own_ns[at as usize].saturating_add(own.cpu_ns);
             }
-            totals
+            summed_up(&tree.parents, own_ns, |_| true)
         });
-        let [before_ns, after_ns] = columns;
         Difference { tree, before_ns, after_ns }
     }
+
+    /// For each node whether it is a Java frame with nothing but native code on the way to the root, and some of it.
+    fn first_java(&self) -> Vec<bool> {
+        let mut is_native = vec![true; self.len()];
+        let mut first_java = vec![false; self.len()];
+        for node in 1..self.len() {
+            let parent = self.parents[node] as usize;
+            is_native[node] = is_native[parent] && NATIVE_KINDS.contains(&self.kinds[node]);
+            first_java[node] = parent != 0 && is_native[parent] && JAVA_KINDS.contains(&self.kinds[node]);
+        }
+        first_java
+    }
+
+    /// CPU time of each node and all below it but what hangs on nodes that are `apart`, which have their own.
+    fn sums_without(&self, apart: &[bool]) -> Vec<u64> {
+        summed_up(&self.parents, self.own.iter().map(|cell| cell.cpu_ns).collect(), |node| !apart[node])
+    }
+}
+
+const NATIVE_KINDS: [u8; 3] = [FrameKind::Native as u8, FrameKind::Vm as u8, FrameKind::Stub as u8];
+const JAVA_KINDS: [u8; 5] = [
+    FrameKind::Interpreted as u8,
+    FrameKind::C1 as u8,
+    FrameKind::C2 as u8,
+    FrameKind::Inlined as u8,
+    FrameKind::NativeMethod as u8,
+];
+
+/// Adds what each node has to its parent, from the leaves on, if it `counts` there.
+fn summed_up(parents: &[u32], mut ns: Vec<u64>, counts: impl Fn(usize) -> bool) -> Vec<u64> {
+    for node in (1..ns.len()).rev().filter(|&node| counts(node)) {
+        let parent = parents[node] as usize;
+        ns[parent] = ns[parent].saturating_add(ns[node]);
+    }
+    ns
 }
 
 /// Two selections in one tree.
@@ -388,4 +432,71 @@ fn sums(view: &View, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec
 pub(super) fn add(sum: &mut Cell, cell: Cell) {
     sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
     sum.samples = sum.samples.saturating_add(cell.samples);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths of names with their kinds, each with the CPU time that its end has.
+    fn tree(paths: &[(&[(&str, FrameKind)], u64)]) -> Tree {
+        let mut tree = Tree::empty();
+        for (path, cpu_ns) in paths {
+            let node = path.iter().fold(0, |at, &(name, kind)| {
+                let name = tree.name(name);
+                tree.child(at, name, kind as u8)
+            });
+            add(&mut tree.own[node as usize], Cell { cpu_ns: *cpu_ns, samples: 1 });
+        }
+        tree.settle();
+        tree
+    }
+
+    /// Nodes by their path, with the CPU time of both sides.
+    fn paths(difference: &Difference) -> Vec<(String, u64, u64)> {
+        let (columns, left_out) = difference.columns(100);
+        assert_eq!(left_out, 0);
+        let mut texts: Vec<String> = Vec::new();
+        for (node, &back) in columns.parents.iter().enumerate() {
+            let above = texts.get(node - back as usize).map_or("", String::as_str);
+            texts.push(format!("{above}/{}", columns.names[columns.frame_names[node] as usize]));
+        }
+        let sides = columns.before_ns.iter().zip(&columns.after_ns);
+        texts.into_iter().zip(sides).map(|(text, (&before, &after))| (text, before, after)).collect()
+    }
+
+    #[test]
+    fn java_threads_are_compared_from_their_first_java_frame_on() {
+        use FrameKind::{C1, C2, Inlined, Interpreted, Marker, Native, Vm};
+        let before = tree(&[
+            (&[("start", Native), ("old", Native), ("call", Vm), ("main", Interpreted), ("hot", C1)], 10),
+            (&[("start", Native), ("old", Native)], 1),
+            (&[("[GC]", Marker), ("start", Native), ("mark", Vm)], 3),
+            (&[("[cut]", Marker), ("hot", C2)], 2),
+        ]);
+        let after = tree(&[
+            (&[("start", Native), ("new", Native), ("main", C2), ("hot", Inlined)], 20),
+            (&[("start", Native), ("new", Native), ("main", C2), ("lookup", Vm), ("loaded", Interpreted)], 5),
+            (&[("main", C2)], 4),
+        ]);
+        let difference = Tree::difference(&before, &after);
+        let expected = [
+            ("/all", 16, 29),
+            ("/all/start", 1, 0),
+            ("/all/start/old", 1, 0),
+            ("/all/main", 10, 29),
+            ("/all/main/hot", 10, 20),
+            ("/all/[GC]", 3, 0),
+            ("/all/[GC]/start", 3, 0),
+            ("/all/[GC]/start/mark", 3, 0),
+            ("/all/[cut]", 2, 0),
+            ("/all/[cut]/hot", 2, 0),
+            ("/all/main/lookup", 0, 5),
+            ("/all/main/lookup/loaded", 0, 5),
+        ];
+        assert_eq!(
+            paths(&difference),
+            expected.map(|(text, before, after)| (text.to_owned(), before, after))
+        );
+    }
 }
