@@ -138,7 +138,7 @@ impl Jvm {
             })
         };
         let status = read("status")?;
-        if !read("maps")?.lines().any(|line| line.ends_with("/libjvm.so")) {
+        if !has_libjvm(&read("maps")?) {
             return Err(AttachError::NoJvm(pid));
         }
         if fs::read_link(proc("ns/mnt"))? != fs::read_link("/proc/self/ns/mnt")? {
@@ -154,6 +154,23 @@ impl Jvm {
             inner_pid: inner_pid.unwrap_or(pid),
             owner: (metadata.uid(), metadata.gid()),
         })
+    }
+
+    /// Process ids of the JVMs that could be attached to from here, with their command lines, in ascending order.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read.
+    pub fn all() -> io::Result<Vec<(i32, String)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // What has ended meanwhile or is somebody else's is none that could be attached to.
+            if Self::find(pid).is_ok() {
+                found.push((pid, command_line(pid)));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// User and group that must be able to open what the agent is told to open.
@@ -259,6 +276,17 @@ impl Drop for Trigger {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn has_libjvm(maps: &str) -> bool {
+    maps.lines().any(|line| line.ends_with("/libjvm.so"))
+}
+
+/// Arguments as one line; control characters of theirs do not reach a terminal.
+fn command_line(pid: i32) -> String {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {

@@ -163,6 +163,28 @@ on_every_jdk! {
     }
 }
 
+/// Without a process id those are listed that could be named.
+#[test]
+fn jvms_are_listed() {
+    on_jdk(21, |jdk| {
+        let mut listed = Vec::new();
+        for option in ["-Xmx64m", "-Xrs"] {
+            let program = Workload::new("Killed").argument(1).jvm(option).run_alone_watched(jdk, |pid, _| {
+                if listed.iter().all(|(known, _)| *known != pid) {
+                    let mut command = Command::new(binaries::tickwalk());
+                    command.arg("attach");
+                    let list = run(command, |_| ());
+                    let is_there = |line: &str| line.trim_start().starts_with(&format!("{pid}  "));
+                    listed.push((pid, list.stdout.lines().find(|line| is_there(line)).map(str::to_owned)));
+                }
+            });
+            assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        }
+        let [(_, Some(line)), (_, None)] = &listed[..] else { panic!("the first one alone: {listed:?}") };
+        assert!(line.ends_with("Killed 1"), "{line}");
+    });
+}
+
 /// SIGQUIT would end it.
 #[test]
 fn what_does_not_listen_is_left_alone() {

@@ -23,6 +23,7 @@ use crate::signals::Signals;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  tickwalk attach                                  which JVMs are there
   tickwalk attach --duration 30s 4321
   tickwalk attach --interval 1ms -o app.tickwalk $(pgrep -f app.jar)
 
@@ -40,9 +41,9 @@ pub struct Arguments {
     /// End the profile that runs in the JVM, whoever began it, and do nothing else
     #[arg(long, conflicts_with = "duration")]
     stop: bool,
-    /// Process id of the JVM
-    #[arg(value_name = "PID")]
-    pid: i32,
+    /// Process id of the JVM; without it, those that could be profiled are listed
+    #[arg(value_name = "PID", required_if_eq("stop", "true"))]
+    pid: Option<i32>,
 }
 
 /// Why the wait is over.
@@ -53,6 +54,9 @@ enum Ended {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { sampling, results, duration, stop, pid } = arguments;
+    let Some(pid) = pid else {
+        return list();
+    };
     if stop {
         return end_profile(pid);
     }
@@ -101,6 +105,26 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     results.report(first, others)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Letters of a command line that are shown, from its end, where the program is named.
+const SHOWN_LETTERS: usize = 100;
+
+/// Shows which JVMs there are.
+fn list() -> anyhow::Result<ExitCode> {
+    let jvms = Jvm::all().context("/proc cannot be read")?;
+    if jvms.is_empty() {
+        eprintln!("tickwalk: there is no JVM that could be attached to, as this user and in this container");
+        return Ok(ExitCode::FAILURE);
+    }
+    output::print(|out| {
+        jvms.iter().try_for_each(|(pid, command)| {
+            let cut = command.char_indices().rev().nth(SHOWN_LETTERS).and_then(|(at, _)| command.get(at..));
+            let (dots, shown) = cut.map_or(("", command.as_str()), |end| ("...", end));
+            writeln!(out, "{pid:>7}  {dots}{shown}")
+        })
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
