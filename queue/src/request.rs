@@ -58,7 +58,7 @@ pub struct RequestFlags(u16);
 impl RequestFlags {
     /// Nothing special.
     pub const EMPTY: Self = Self(0);
-    /// The snapshot ends before the stack does: the slab was smaller, or the cap was reached.
+    /// The snapshot ends before the stack does, or has no frozen frames: the slab was too small, or the cap was reached.
     pub const TRUNCATED: Self = Self(1 << 0);
     /// No stack could be copied; only the registers are valid.
     pub const NO_STACK: Self = Self(1 << 1);

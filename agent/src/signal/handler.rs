@@ -113,9 +113,10 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(mounted.bytes());
     // Without a slab the request still says which thread burnt the time, and where.
     if let Some(mut slab) = shared.pool.acquire(needed) {
-        let mounted = mounted.with_room(slab.capacity() >= needed);
+        let is_enough = slab.capacity() >= needed;
+        let mounted = mounted.with_room(is_enough);
         stack_bytes = stack_bytes.min(slab.capacity().saturating_sub(HEAD_BYTES) & !15);
-        if (stack_bytes as u64) < wanted {
+        if (stack_bytes as u64) < wanted || !is_enough {
             request.flags |= RequestFlags::TRUNCATED;
         }
         let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);
