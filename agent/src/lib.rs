@@ -32,7 +32,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
-use crate::jvmti::callbacks;
+use crate::jvmti::callbacks::{self, Claimed};
 use crate::jvmti::vm::{AtStart, Vm};
 use crate::options::Options;
 use crate::session::Prepared;
@@ -123,7 +123,11 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     let is_starting = at_start.is_some();
     if let Err(claimed) = callbacks::claim() {
         log::complain(&claimed.to_string());
-        return if strict { JNI_EEXIST } else { JNI_OK };
+        return match claimed {
+            _ if !strict => JNI_OK,
+            Claimed::Running => JNI_EEXIST,
+            Claimed::Ending | Claimed::Disabled => JNI_ERR,
+        };
     }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
         log::install(options.log);
