@@ -51,7 +51,7 @@ pub enum AttachError {
     Silent(i32),
     /// Options or paths that the protocol cannot carry.
     TooLong,
-    /// Another profile runs there, or has samples to deliver.
+    /// Another profile runs there.
     Profiled(i32),
     /// There is no profile to end.
     NotProfiled(i32),
