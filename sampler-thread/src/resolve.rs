@@ -226,7 +226,7 @@ impl<M: Memory> Resolver<M> {
         thread: Option<&ThreadFacts>,
         dictionaries: &mut Dictionaries,
     ) {
-        let Self { hotspot, memory, names, native, frames, ids, compiled, .. } = self;
+        let Self { hotspot, memory, names, native, frames, ids, compiled, trust, .. } = self;
         let capture = &snapshot.head.capture;
         ids.clear();
         *compiled = None;
@@ -245,7 +245,8 @@ impl<M: Memory> Resolver<M> {
             });
         }
         if let Some(thread) = thread.filter(|_| capture.thread == 0) {
-            if thread.kind == ThreadKind::Compiler {
+            // The label is a name read from the VM's structures, like those of Java frames.
+            if thread.kind == ThreadKind::Compiler && trust.walks {
                 let stack = StackCopy::new(capture.stack_low, snapshot.stack);
                 let method = native.compiling(thread.tid, &stack, hotspot, memory);
                 ids.extend(method.and_then(|method| names.compiling(method, hotspot, memory, dictionaries)));
