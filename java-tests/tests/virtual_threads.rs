@@ -6,10 +6,13 @@ const DEPTH: usize = 150;
 /// Least CPU time of its work, a fixed count that takes two seconds, on a fast machine.
 const LEAST_NS: u64 = 200_000_000;
 
-fn record(jdk: &Jdk, options: &[&str]) -> Run {
+fn record(jdk: &Jdk, options: &[&str], agent: &[&str]) -> Run {
     // What is cut or marked by mistake is rare: five hundred samples tell it from what is not.
     let workload = Workload::new("FrozenStack").argument(2).argument(DEPTH).record_option("--interval=4ms");
-    let run = options.iter().fold(workload, |workload, option| workload.jvm(option)).record(jdk);
+    let workload = options.iter().fold(workload, |workload, option| workload.jvm(option));
+    let with_agent =
+        |workload: Workload, option| workload.record_option("--agent-option").record_option(option);
+    let run = agent.iter().copied().fold(workload, with_agent).record(jdk);
     run.assert_exit_code(0);
     run
 }
@@ -25,7 +28,7 @@ fn is_whole(stack: &Stack) -> bool {
 
 /// Nearly every sample shows all frames from the leaf to the virtual thread's `run`.
 fn check_whole(jdk: &Jdk, options: &[&str]) {
-    let run = record(jdk, options);
+    let run = record(jdk, options, &[]);
     let burn = run.stacks().below("FrozenStack.burn");
     assert!(burn.total_ns() > LEAST_NS, "{options:?}: {} ns in burn", burn.total_ns());
     let whole = burn.share_where(is_whole);
@@ -38,7 +41,7 @@ fn check_whole(jdk: &Jdk, options: &[&str]) {
 
 /// The collector moves objects while Java code runs, or the layout is unknown: the cut is marked, nothing is guessed.
 fn check_marked(jdk: &Jdk, options: &[&str]) {
-    let run = record(jdk, options);
+    let run = record(jdk, options, &[]);
     let burn = run.stacks().below("FrozenStack.burn");
     assert!(burn.total_ns() > LEAST_NS, "{options:?}: {} ns in burn", burn.total_ns());
     let marked = burn.share_where(|stack| stack.stop.as_deref() == Some("continuation_barrier"));
@@ -57,6 +60,24 @@ on_jdks! {
     fn whole_when_interpreted(jdk) { check_whole(jdk, &["-XX:CompileCommand=exclude,FrozenStack::descend"]); }
 }
 on_jdks! { 21, 25; fn cut_with_zgc(jdk) { check_marked(jdk, &["-XX:+UseZGC"]); } }
+
+on_jdks! {
+    21, 25;
+    /// Frozen frames that do not fit are cut like those of a stack: the newest are shown, and that the rest is missing.
+    fn cut_where_room_is_short(jdk) {
+        // The thread's stack comes first: the newest frames and the carrier's.
+        let run = record(jdk, &["-XX:CompileCommand=exclude,FrozenStack::descend"], &["maxstack=12k"]);
+        let burn = run.stacks().below("FrozenStack.burn");
+        assert!(burn.total_ns() > LEAST_NS, "{} ns in burn", burn.total_ns());
+        let is_cut = |stack: &Stack| {
+            stack.stop.as_deref() == Some("copy_end")
+                && (20..DEPTH).contains(&stack.count("FrozenStack.descend"))
+                && !stack.has("FrozenStack.run")
+        };
+        let cut = burn.share_where(is_cut);
+        assert!(cut >= 0.98, "{cut} of the samples in burn are cut: {:#?}", burn.all);
+    }
+}
 
 /// Frames of `ContendedMonitors.descend` on each of its stacks.
 const FIGHT_DEPTH: usize = 30;

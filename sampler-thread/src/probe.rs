@@ -48,6 +48,8 @@ pub(crate) struct Probing {
     walks: u64,
     frames: u64,
     stops: BTreeMap<&'static str, u64>,
+    /// Walks that ended early: why, how far the handler came with frozen frames, and in how many chunks.
+    early: BTreeMap<(&'static str, u8, u16), u64>,
     times: Times,
 }
 
@@ -73,6 +75,7 @@ impl Probing {
             walks: 0,
             frames: 0,
             stops: BTreeMap::new(),
+            early: BTreeMap::new(),
             times: Times::default(),
         })
     }
@@ -97,6 +100,9 @@ impl Probing {
     pub(crate) fn report(&self) {
         if self.walks != 0 {
             tracing::warn!("shifted walks {} frames {} stops {:?}", self.walks, self.frames, self.stops);
+        }
+        for ((stop, extent, chunks), count) in &self.early {
+            tracing::warn!("early stops: {stop}, frozen extent {extent} in {chunks} chunks: {count}");
         }
         if self.probe.times {
             let Times { warm_deep, warm, decoded, cold } = &self.times;
@@ -157,6 +163,7 @@ impl Probing {
         if stop.is_complete() {
             return;
         }
+        *self.early.entry((stop.name(), snapshot.head.frozen_extent, snapshot.head.chunks)).or_default() += 1;
         let place = (stop.name(), found.last().map_or(capture.pc, |frame| frame.place().pc.0));
         if self.places.len() < MAX_PLACES && self.places.insert(place) {
             let text = Description { hotspot, memory, capture, stack }.text(stop, &found);

@@ -27,12 +27,33 @@ pub struct SnapshotHead {
     pub virtual_thread: u64,
     /// Chunks of frozen frames behind the stack bytes.
     pub chunks: u16,
-    /// 1 if the oldest frozen frame is among them.
-    pub chunks_whole: u8,
+    /// How far they go, a [`FrozenExtent`].
+    pub frozen_extent: u8,
     /// Bytes a character of the name less one.
     pub name_coder: u8,
     /// Bytes of the virtual thread's name behind the chunks; 0 if it has none, or if it was left out.
     pub name_bytes: u32,
+}
+
+/// How far the handler came with the frames in the heap.
+#[repr(u8)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FrozenExtent {
+    /// There is no virtual thread, or its heap could not be read.
+    #[default]
+    NotRead = 0,
+    /// To the oldest frozen frame.
+    Whole = 1,
+    /// To the end of the slab or of the stack limit.
+    NoRoom = 2,
+    /// To the last chunk that is looked at.
+    ManyChunks = 3,
+    /// To an object that is no chunk.
+    NoChunk = 4,
+    /// The entry of the continuation is not where it ought to be.
+    NoEntry = 5,
+    /// The entry has no continuation.
+    NoContinuation = 6,
 }
 
 /// What precedes the bytes of each chunk of frozen frames.
@@ -42,7 +63,9 @@ pub struct ChunkHead {
     /// Address of the first byte copied.
     pub address: u64,
     /// Bytes copied, without padding.
-    pub bytes: u64,
+    pub bytes: u32,
+    /// Bytes there were to copy; more than `bytes` in a chunk that is cut, which is the last.
+    pub used: u32,
 }
 
 /// Bytes of [`SnapshotHead`], a whole number of cache lines.
@@ -106,14 +129,14 @@ impl<'a> Snapshot<'a> {
         let previous_cycles = u64::from_ne_bytes(words.next()?);
         let stack_bytes = u64::from_ne_bytes(words.next()?);
         let virtual_thread = u64::from_ne_bytes(words.next()?);
-        let [a, b, chunks_whole, name_coder, e, f, g, h] = words.next()?;
+        let [a, b, frozen_extent, name_coder, e, f, g, h] = words.next()?;
         let head = SnapshotHead {
             capture,
             previous_cycles,
             stack_bytes,
             virtual_thread,
             chunks: u16::from_ne_bytes([a, b]),
-            chunks_whole,
+            frozen_extent,
             name_coder,
             name_bytes: u32::from_ne_bytes([e, f, g, h]),
         };
@@ -121,10 +144,16 @@ impl<'a> Snapshot<'a> {
         let chunks = rest.get(padded(stack.len())..).unwrap_or_default();
         let count = usize::from(head.chunks);
         let (mut first, mut rest) = (chunks, chunks);
-        let found = std::iter::from_fn(|| chunk_copy(&mut rest)).take(count).count();
+        let (mut found, mut end) = (0, 0);
+        for chunk in std::iter::from_fn(|| chunk_copy(&mut rest)).take(count) {
+            (found, end) = (found + 1, chunk.end);
+        }
         let copies = std::iter::from_fn(|| chunk_copy(&mut first)).take(count);
-        let whole = head.chunks_whole != 0 && found == count;
-        let frozen = if count == 0 { Frozen::NONE } else { Frozen::new(copies, whole) };
+        let whole = head.frozen_extent == FrozenExtent::Whole as u8 && found == count;
+        let frozen = match found {
+            0 => Frozen::NONE,
+            _ => Frozen::new(copies.map(|chunk| chunk.copy), whole).ending_at(end),
+        };
         // Behind a chunk that is not there in full stands no name.
         let name = rest.get(..head.name_bytes as usize).filter(|_| found == count).unwrap_or_default();
         Some(Self { head, stack, frozen, name, is_copy: true })
@@ -143,14 +172,24 @@ impl<'a> Snapshot<'a> {
     }
 }
 
+/// A chunk as it was copied.
+struct ChunkCopy<'a> {
+    copy: StackCopy<'a>,
+    /// Where its frames end, copied or not.
+    end: u64,
+}
+
 /// The chunk at the start of `rest`, which goes on behind it.
-fn chunk_copy<'a>(rest: &mut &'a [u8]) -> Option<StackCopy<'a>> {
+fn chunk_copy<'a>(rest: &mut &'a [u8]) -> Option<ChunkCopy<'a>> {
     let (address, after) = rest.split_first_chunk::<8>()?;
-    let (length, after) = after.split_first_chunk::<8>()?;
-    let length = usize::try_from(u64::from_ne_bytes(*length)).ok()?;
+    let (length, after) = after.split_first_chunk::<4>()?;
+    let (used, after) = after.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_ne_bytes(*length)).ok()?;
     let chunk = after.get(..length)?;
     *rest = after.get(padded(length)..).unwrap_or_default();
-    Some(StackCopy::new(u64::from_ne_bytes(*address), chunk))
+    let address = u64::from_ne_bytes(*address);
+    let end = address.saturating_add(u64::from(u32::from_ne_bytes(*used)));
+    Some(ChunkCopy { copy: StackCopy::new(address, chunk), end })
 }
 
 #[cfg(test)]
@@ -163,7 +202,7 @@ mod tests {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }
         bytes.extend_from_slice(&head.chunks.to_ne_bytes());
-        bytes.extend_from_slice(&[head.chunks_whole, head.name_coder]);
+        bytes.extend_from_slice(&[head.frozen_extent, head.name_coder]);
         bytes.extend_from_slice(&head.name_bytes.to_ne_bytes());
         bytes.resize(HEAD_BYTES, 0);
         bytes
@@ -187,7 +226,7 @@ mod tests {
             stack_bytes: 5,
             virtual_thread: 31,
             chunks: 2,
-            chunks_whole: 1,
+            frozen_extent: FrozenExtent::Whole as u8,
             name_coder: 0,
             name_bytes: 5,
         };
@@ -195,7 +234,9 @@ mod tests {
         bytes.extend_from_slice(b"stack-----------");
         for (address, text) in [(0x1000_u64, &b"newest chunk....."[..]), (0x2000, b"older")] {
             bytes.extend_from_slice(&address.to_ne_bytes());
-            bytes.extend_from_slice(&(text.len() as u64).to_ne_bytes());
+            for length in [text.len() as u32, text.len() as u32] {
+                bytes.extend_from_slice(&length.to_ne_bytes());
+            }
             bytes.extend_from_slice(text);
             bytes.resize(padded(bytes.len()), 0);
         }

@@ -18,11 +18,13 @@ pub struct Frozen<'a> {
     chunks: [StackCopy<'a>; MAX_CHUNKS],
     count: usize,
     whole: bool,
+    /// Where the frames of the oldest copied chunk end; not above the end of its copy unless that is cut.
+    end: u64,
 }
 
 impl<'a> Frozen<'a> {
     /// No frozen frame was copied; a stack that has some ends at the return barrier.
-    pub const NONE: Self = Self { chunks: [StackCopy::EMPTY; MAX_CHUNKS], count: 0, whole: false };
+    pub const NONE: Self = Self { chunks: [StackCopy::EMPTY; MAX_CHUNKS], count: 0, whole: false, end: 0 };
 
     /// Copies in the order from the newest chunk to the oldest; `whole` says that no older chunk is missing.
     /// More than [`MAX_CHUNKS`] are cut.
@@ -40,6 +42,22 @@ impl<'a> Frozen<'a> {
             frozen.count += 1;
         }
         frozen
+    }
+
+    /// The same, but the frames of the oldest chunk copied go on to `end`: if that is above its copy, the copy is cut.
+    #[must_use]
+    pub fn ending_at(mut self, end: u64) -> Self {
+        let copied =
+            self.count.checked_sub(1).and_then(|last| self.chunk(last)).map_or(u64::MAX, |last| last.end());
+        self.end = end;
+        self.whole &= end <= copied;
+        self
+    }
+
+    /// Where the frames of the chunk at `index` end, copied or not.
+    pub(crate) fn end_of(&self, index: usize) -> u64 {
+        let copied = self.chunk(index).map_or(0, |chunk| chunk.end());
+        if index.saturating_add(1) == self.count { copied.max(self.end) } else { copied }
     }
 
     /// The copy number `index`, counted from the newest.

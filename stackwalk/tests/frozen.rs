@@ -250,3 +250,34 @@ fn a_damaged_chunk_names_no_wrong_method() {
         assert!(shortened <= few, "{file}: {shortened} shortened, {cut} cut");
     }
 }
+
+/// A chunk that was cut for want of room: what was copied of it is walked as before, and the stack says where it ends.
+#[test]
+fn a_cut_chunk_cuts_the_walk() {
+    for (file, fixture, ..) in recordings() {
+        let hotspot = fixture.hotspot();
+        let mut longest = 0;
+        for thread in fixture.threads.iter().filter(|thread| !thread.frozen.chunks.is_empty()) {
+            let what = format!("{file} {}", thread.name);
+            let (whole, stop) = walk(&hotspot, &fixture, thread, thread.frozen.as_frozen(), true);
+            let (whole, is_complete) = (methods(&whole), stop.is_complete());
+            for (last, (base, bytes)) in thread.frozen.chunks.iter().enumerate() {
+                for length in (256..bytes.len()).step_by(40) {
+                    let mut chunks = thread.frozen.chunks[..=last].to_vec();
+                    chunks[last].1.truncate(length);
+                    let cut = FrozenCopy { chunks, whole: true };
+                    let frozen = cut.as_frozen().ending_at(base + bytes.len() as u64);
+                    assert!(!frozen.is_whole());
+                    let (frames, stop) = walk(&hotspot, &fixture, thread, frozen, true);
+                    let frames = methods(&frames);
+                    assert!(whole.starts_with(&frames), "{what}: {length} bytes, {stop:?}: {frames:#?}");
+                    // Where the heap's part cannot be followed it does not matter how much of it there is.
+                    let reason = if is_complete { Stop::CopyEnd } else { Stop::ContinuationBarrier };
+                    assert_eq!(stop, reason, "{what}: {length} bytes of chunk {last}");
+                    longest = longest.max(frames.len());
+                }
+            }
+        }
+        assert!(longest > 20, "{file}: {longest} frames");
+    }
+}

@@ -5,7 +5,7 @@
 //! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, while it
 //! runs Java code or the VM's, and copy the used part of each chunk behind the copy of the stack.
 //! Invariant: no load here can fault, see [`find`]; the number of chunks and bytes is bounded; every number read is
-//! compared with its bounds before it is used.
+//! compared with its bounds before it is used; where room is short the newest frames are copied.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/stackChunkOop.hpp` of JDK 21 and 25 (`design/hotspot.md`).
 
 #![deny(
@@ -16,7 +16,7 @@
     clippy::panic
 )]
 
-use sampler_thread::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, padded};
+use sampler_thread::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
 use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS};
 
 use super::snapshot::copy_padded;
@@ -25,19 +25,37 @@ use super::ucontext::load;
 /// Bytes of a `ContinuationEntry` that are looked at.
 const ENTRY_BYTES: u64 = 32;
 
+/// Less room than this is not worth a cut chunk: head, link and a few frames.
+const CUT_BYTES: usize = 256;
+
 /// What there is to copy.
 #[derive(Clone, Copy)]
 pub struct FrozenFrames {
-    /// Where things are.
-    offsets: &'static FrozenOffsets,
+    /// Where things are; `None` if there are none.
+    offsets: Option<&'static FrozenOffsets>,
     /// The newest chunk, 0 for none.
     chunk: u64,
     /// Bytes of the copy, heads included.
     pub bytes: usize,
     /// Chunks with frames.
     pub chunks: u32,
-    /// Whether the oldest frozen frame is among them.
-    pub whole: bool,
+    /// How far they go.
+    pub extent: FrozenExtent,
+}
+
+impl FrozenFrames {
+    /// No frames.
+    pub const NONE: Self =
+        Self { offsets: None, chunk: 0, bytes: 0, chunks: 0, extent: FrozenExtent::NotRead };
+
+    /// Where things are, if something was found.
+    pub const fn offsets(&self) -> Option<&'static FrozenOffsets> {
+        self.offsets
+    }
+
+    const fn not_found(extent: FrozenExtent) -> Self {
+        Self { extent, ..Self::NONE }
+    }
 }
 
 /// The used part of one chunk.
@@ -58,41 +76,55 @@ struct Used {
 ///
 /// # Safety
 /// `capture` was taken on the calling thread by this handler run, with the thread in Java code or in the VM.
-pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usize) -> Option<FrozenFrames> {
+pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usize) -> FrozenFrames {
     let entry = capture.cont_entry;
     let entry_end = entry.saturating_add(ENTRY_BYTES);
     let on_stack = capture.stack_low == capture.sp && entry > capture.sp && entry_end <= capture.stack_high;
     if !on_stack || entry & 7 != 0 {
-        return None;
+        return FrozenFrames::not_found(FrozenExtent::NoEntry);
     }
     // SAFETY: the entry is a filled one on this thread's stack, as explained above.
     let continuation: u64 = unsafe { load(entry, frozen.continuation) };
     if !in_heap(continuation, frozen) {
-        return None;
+        return FrozenFrames::not_found(FrozenExtent::NoContinuation);
     }
     // SAFETY: a live Continuation object, which has the field.
     let newest = unsafe { reference(continuation, frozen.class.tail, frozen) };
-    let mut found = FrozenFrames { offsets: frozen, chunk: newest, bytes: 0, chunks: 0, whole: false };
+    let mut found = FrozenFrames {
+        offsets: Some(frozen),
+        chunk: newest,
+        extent: FrozenExtent::ManyChunks,
+        ..FrozenFrames::NONE
+    };
     let mut chunk = newest;
     for _ in 0..MAX_CHUNKS {
         if chunk == 0 {
-            found.whole = true;
+            found.extent = FrozenExtent::Whole;
             break;
         }
         // SAFETY: `chunk` is a reference the VM keeps for this thread.
-        let Some(used) = (unsafe { used(chunk, frozen) }) else { break };
+        let Some(used) = (unsafe { used(chunk, frozen) }) else {
+            found.extent = FrozenExtent::NoChunk;
+            break;
+        };
         if used.bytes > 0 {
-            let needed = CHUNK_HEAD_BYTES.saturating_add(padded(used.bytes));
-            if found.bytes.saturating_add(needed) > room {
+            let left = room.saturating_sub(found.bytes) & !15;
+            let wanted = CHUNK_HEAD_BYTES.saturating_add(padded(used.bytes));
+            if wanted > left && left < CUT_BYTES {
+                found.extent = FrozenExtent::NoRoom;
                 break;
             }
-            found.bytes = found.bytes.saturating_add(needed);
+            found.bytes = found.bytes.saturating_add(wanted.min(left));
             found.chunks = found.chunks.saturating_add(1);
+            if wanted > left {
+                found.extent = FrozenExtent::NoRoom;
+                break;
+            }
         }
         // SAFETY: `used` has seen that it is a chunk.
         chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
     }
-    Some(found)
+    found
 }
 
 /// Copies what [`find`] has found in the same handler run.
@@ -100,19 +132,24 @@ pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usiz
 /// # Safety
 /// As for [`find`]; `to` is writable for `found.bytes` bytes and aligned to 16.
 pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
-    let frozen = found.offsets;
-    let (mut chunk, mut to, mut left) = (found.chunk, to, found.chunks);
+    let Some(frozen) = found.offsets else { return };
+    let (mut chunk, mut to) = (found.chunk, to);
+    let (mut left, mut room) = (found.chunks, found.bytes);
     while left > 0 {
         // SAFETY: nothing has changed since `find` saw it, for the thread that could change it runs this.
         let Some(used) = (unsafe { used(chunk, frozen) }) else { return };
         if used.bytes > 0 {
-            let head = ChunkHead { address: used.from, bytes: used.bytes as u64 };
+            room = room.saturating_sub(CHUNK_HEAD_BYTES);
+            // Only the last can be longer than what is left.
+            let bytes = used.bytes.min(room);
+            let head = ChunkHead { address: used.from, bytes: bytes as u32, used: used.bytes as u32 };
             // SAFETY: `find` has counted this head and these bytes.
             unsafe { to.cast::<ChunkHead>().write(head) };
             to = to.wrapping_add(CHUNK_HEAD_BYTES);
             // SAFETY: as above; `used.from` and `bytes` lie within the chunk.
-            unsafe { copy_padded(used.from as *const u8, to, used.bytes) };
-            to = to.wrapping_add(padded(used.bytes));
+            unsafe { copy_padded(used.from as *const u8, to, bytes) };
+            to = to.wrapping_add(padded(bytes));
+            room = room.saturating_sub(padded(bytes));
             left = left.saturating_sub(1);
         }
         // SAFETY: `used` has seen that it is a chunk.

@@ -113,10 +113,15 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(mounted.bytes());
     // Without a slab the request still says which thread burnt the time, and where.
     if let Some(mut slab) = shared.pool.acquire(needed) {
-        let is_enough = slab.capacity() >= needed;
-        let mounted = mounted.with_room(is_enough);
-        stack_bytes = stack_bytes.min(slab.capacity().saturating_sub(HEAD_BYTES) & !15);
-        if (stack_bytes as u64) < wanted || !is_enough {
+        let room = slab.capacity().saturating_sub(HEAD_BYTES) & !15;
+        stack_bytes = stack_bytes.min(room);
+        let mounted = if slab.capacity() >= needed {
+            mounted
+        } else {
+            // SAFETY: found just above.
+            unsafe { mounted.within(&capture, room.saturating_sub(padded(stack_bytes))) }
+        };
+        if (stack_bytes as u64) < wanted || mounted.is_cut() {
             request.flags |= RequestFlags::TRUNCATED;
         }
         let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);

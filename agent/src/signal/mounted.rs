@@ -18,7 +18,7 @@
 
 use core::sync::atomic::Ordering;
 
-use sampler_thread::snapshot::padded;
+use sampler_thread::snapshot::{FrozenExtent, padded};
 use stackwalk::{Capture, FrozenOffsets, NameOffsets, ThreadOffsets};
 
 use super::frozen::{self, FrozenFrames, class_word, in_heap, reference};
@@ -40,7 +40,7 @@ pub struct Mounted {
     /// Its name, if it was read and is not empty.
     pub name: Option<Name>,
     /// Its frames that wait in the heap.
-    pub frozen: Option<FrozenFrames>,
+    pub frozen: FrozenFrames,
 }
 
 /// Bytes of a `java.lang.String`.
@@ -54,17 +54,28 @@ pub struct Name {
 }
 
 impl Mounted {
-    const NONE: Self = Self { thread_id: 0, name: None, frozen: None };
+    const NONE: Self = Self { thread_id: 0, name: None, frozen: FrozenFrames::NONE };
 
     /// Bytes that [`copy`](Self::copy) writes.
     pub fn bytes(&self) -> usize {
         let name = self.name.map_or(0, |name| padded(name.bytes));
-        self.frozen.map_or(0, |found| found.bytes).saturating_add(name)
+        self.frozen.bytes.saturating_add(name)
     }
 
-    /// All of it, or only what takes no room.
-    pub fn with_room(self, enough: bool) -> Self {
-        if enough { self } else { Self { thread_id: self.thread_id, ..Self::NONE } }
+    /// Whether there was no room for frames that were found.
+    pub fn is_cut(&self) -> bool {
+        self.frozen.extent == FrozenExtent::NoRoom
+    }
+
+    /// The same without the name, and with no more frames than fit into `room` bytes.
+    ///
+    /// # Safety
+    /// It was found by this handler run, for `capture`.
+    #[cold]
+    pub unsafe fn within(self, capture: &Capture, room: usize) -> Self {
+        // SAFETY: the caller's promise; what was found before can be found again.
+        let frozen = self.frozen.offsets().map(|offsets| unsafe { frozen::find(capture, offsets, room) });
+        Self { name: None, frozen: frozen.unwrap_or(self.frozen), ..self }
     }
 
     /// Copies frames and name, and returns how many bytes were written.
@@ -72,12 +83,9 @@ impl Mounted {
     /// # Safety
     /// It was found by this handler run; `to` is writable for `self.bytes()` bytes and aligned to 16.
     pub unsafe fn copy(&self, to: *mut u8) -> usize {
-        let mut at = 0_usize;
-        if let Some(found) = &self.frozen {
-            // SAFETY: the caller's promise.
-            unsafe { frozen::copy(found, to) };
-            at = found.bytes;
-        }
+        // SAFETY: the caller's promise.
+        unsafe { frozen::copy(&self.frozen, to) };
+        let mut at = self.frozen.bytes;
         if let Some(name) = self.name {
             // SAFETY: found in this run: nothing has moved; the caller has room behind the frames.
             unsafe { copy_padded(name.from as *const u8, to.wrapping_add(at), name.bytes) };

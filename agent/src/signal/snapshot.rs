@@ -44,8 +44,8 @@ impl Snapshot {
             previous_cycles,
             stack_bytes: stack_bytes as u64,
             virtual_thread: thread_id,
-            chunks: frozen.map_or(0, |found| found.chunks as u16),
-            chunks_whole: frozen.map_or(0, |found| u8::from(found.whole)),
+            chunks: frozen.chunks as u16,
+            frozen_extent: frozen.extent as u8,
             name_coder: name.map_or(0, |name| name.coder),
             name_bytes: name.map_or(0, |name| name.bytes as u32),
         };

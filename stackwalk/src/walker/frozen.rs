@@ -45,13 +45,18 @@ impl<M: Memory> Walk<'_, M> {
     /// The newest frame of the next chunk; past the last one, the end of the virtual thread's stack.
     pub(super) fn next_chunk(&mut self) -> Result<Cursor, Stop> {
         let Some(chunk) = self.thawing.frozen.chunk(self.thawing.entered) else {
-            let whole = self.thawing.frozen.is_whole();
-            return Err(if whole { Stop::EndOfContinuation } else { Stop::ContinuationBarrier });
+            return Err(if self.thawing.frozen.is_whole() {
+                Stop::EndOfContinuation
+            } else if self.thawing.in_heap() && self.stack.end() < self.high {
+                Stop::CopyEnd
+            } else {
+                Stop::ContinuationBarrier
+            });
         };
+        self.high = self.thawing.frozen.end_of(self.thawing.entered);
         self.thawing.entered += 1;
         self.stack = chunk;
         self.low = chunk.base();
-        self.high = chunk.end();
         let sp = chunk.base().saturating_add(CHUNK_LINK_BYTES);
         let pc = self.word(sp.wrapping_sub(8))?;
         self.aligned(Cursor { pc, sp, fp: self.link(pc, sp.wrapping_sub(16))?, doing: Doing::CallingJava })
@@ -71,7 +76,7 @@ impl<M: Memory> Walk<'_, M> {
         let newest = chunk.word(chunk.base().saturating_add(8));
         if newest.is_some() && newest == self.started.continuation_barrier {
             self.thawing.frozen = Frozen::NONE;
-        } else if newest == Some(caller.pc) && self.is_same_method(&caller, &chunk) {
+        } else if newest == Some(caller.pc) && self.is_same_method(&caller, &chunk)? {
             return self.next_chunk();
         }
         Ok(caller)
@@ -125,12 +130,14 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Whether the newest frame of `chunk`, which has the pc of `caller`, is of the same method: pcs of the interpreter
     /// are those of many.
-    fn is_same_method(&self, caller: &Cursor, chunk: &StackCopy<'_>) -> bool {
+    fn is_same_method(&self, caller: &Cursor, chunk: &StackCopy<'_>) -> Result<bool, Stop> {
         if !self.in_interpreter(caller.pc) {
-            return true;
+            return Ok(true);
         }
-        let frozen = frozen_interpreted(chunk);
-        frozen.is_some() && frozen == interpreted(&self.stack, caller.fp)
+        match frozen_interpreted(chunk) {
+            None if self.thawing.frozen.end_of(0) > chunk.end() => Err(Stop::CopyEnd),
+            frozen => Ok(frozen.is_some() && frozen == interpreted(&self.stack, caller.fp)),
+        }
     }
 
     /// Whether the VM has put the anchor at the entry of the continuation: from there on frames are being moved, and
