@@ -83,6 +83,74 @@ fn every_place_has_all_its_callers() {
     }
 }
 
+/// How the names of the adapter's places end.
+const ADAPTER: &str = "adapter without return address";
+
+/// Bytes before an adapter's last part that hold what it does before: saving and restoring all registers.
+const EARLIER: u64 = 400;
+
+/// Places, from the first behind `and rsp, -16` to `mov rsp, r13`, where an adapter saves all registers, calls the VM to
+/// correct the call that led to it, and restores them; at every byte, of which those between instructions do no harm.
+fn saving_places(memory: &impl Memory, adapter: &Capture) -> Option<std::ops::RangeInclusive<u64>> {
+    let mut code = [0; EARLIER as usize];
+    memory.read(adapter.pc - EARLIER, &mut code).ok()?;
+    let begin = [0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0];
+    let at = |wanted: &[u8]| code.windows(wanted.len()).rposition(|bytes| bytes == wanted);
+    let (begin, end) = (at(&begin)? + begin.len(), at(&[0x49, 0x8b, 0xe5])?);
+    let address = |index: usize| adapter.pc - EARLIER + index as u64;
+    Some(address(begin)..=address(end))
+}
+
+/// The same thread while `saved` words lie below the return address: each of them the return address, as stale ones are.
+fn while_saving(thread: &Thread, pc: u64, saved: u64) -> (Capture, Vec<u8>) {
+    // Behind `pop rax` the return address is in rax and its place is below sp.
+    let adapter = thread.capture;
+    let entry = adapter.sp - 8;
+    let sp = entry - saved * 8;
+    let capture = Capture { pc, sp, stack_low: sp, r13: entry, rax: 0, ..adapter };
+    let words = std::iter::repeat_n(adapter.rax.to_le_bytes(), saved as usize + 1).flatten();
+    (capture, words.chain(thread.stack.iter().copied()).collect())
+}
+
+/// The VM corrects a call once, and stepping does not meet it: the adapter and the thread are real, the moment is made up.
+fn check_saving(hotspot: &HotSpot, memory: &impl Memory, thread: &Thread) -> usize {
+    let mut cache = Box::new(ScopeCache::new());
+    let methods = |capture: &Capture, stack: &[u8], cache: &mut ScopeCache| {
+        let (frames, stop) = walk(hotspot, memory, cache, capture, stack);
+        assert!(stop.is_complete(), "{}: {stop:?} at {:x}", thread.name, capture.pc);
+        frames
+            .into_iter()
+            .map(|(frame, named)| (frame.place().sp, named.map(|named| named.name)))
+            .skip(1)
+            .collect()
+    };
+    let wanted: Vec<_> = methods(&thread.capture, &thread.stack, &mut cache);
+    let places = saving_places(memory, &thread.capture).expect("an adapter with all its parts");
+    let mut seen = 0;
+    for pc in places {
+        // One word of alignment; that, flags and registers; and what belongs to the floating point unit.
+        for saved in [1, 19, 356] {
+            let (capture, stack) = while_saving(thread, pc, saved);
+            let found: Vec<_> = methods(&capture, &stack, &mut cache);
+            assert_eq!(found, wanted, "{} at {pc:x}, {saved} words", thread.name);
+            seen += 1;
+        }
+    }
+    seen
+}
+
+#[test]
+fn an_adapter_that_saves_registers_has_its_callers() {
+    let mut seen = 0;
+    for file in files() {
+        let fixture = Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let adapter = fixture.threads.iter().find(|thread| thread.name.ends_with(ADAPTER));
+        seen += check_saving(&hotspot, &fixture, adapter.expect("recorded on each JDK"));
+    }
+    assert!(seen > 2000, "{seen}");
+}
+
 /// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` anew:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
 #[test]
@@ -122,7 +190,11 @@ fn record_crossings() {
                         let mut cache = Box::new(ScopeCache::new());
                         let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
                         let expected = as_text(&hotspot, &recorder, &frames, stop);
-                        Thread::on_stack(place.to_owned(), *capture, stack.clone(), expected)
+                        let thread = Thread::on_stack(place.to_owned(), *capture, stack.clone(), expected);
+                        if place.ends_with(ADAPTER) {
+                            check_saving(&hotspot, &recorder, &thread);
+                        }
+                        thread
                     });
                     go_on
                 });

@@ -62,6 +62,20 @@ pub(crate) fn has_raised_sp(before: &[u8]) -> bool {
     set.is_some() && jumped < set
 }
 
+/// Bytes before the pc of an adapter that tell whether it has saved all registers: those that it saves and restores in
+/// between, twice.
+pub(crate) const SAVING_REACH: u64 = 512;
+
+/// Whether an adapter, of which these are the last instructions, keeps sp as it was at its entry in r13 while it saves all
+/// registers, calls the VM and restores them.
+///
+/// `mov r13, rsp; mov rax, [rsp]; and rsp, -16` begins it, `mov rsp, r13` ends it.
+pub(crate) fn keeps_sp_of_entry(before: &[u8]) -> bool {
+    const BEGIN: [u8; 11] = [0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0];
+    let begin = last_of(before, &BEGIN);
+    begin.is_some() && last_of(before, &[0x49, 0x8b, 0xe5]) < begin
+}
+
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;
@@ -95,6 +109,18 @@ mod tests {
         }
         assert!((0..code.len()).all(|pc| entry_frame(&code, returns, pc, -5).is_none()), "another slot");
         assert!((0..40).all(|pc| entry_frame(&[0x90; 40], 20, pc, -6).is_none()));
+    }
+
+    #[test]
+    fn adapters_keep_sp_while_registers_are_saved() {
+        // From Temurin 21.0.8: mov r13, rsp; mov rax, [rsp]; and rsp, -16; pushf; ...; popf; mov rsp, r13; lea r13, [rsp+8].
+        let code = [
+            0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0, 0x9c, 0x90, 0x9d, 0x49, 0x8b,
+            0xe5, 0x4c, 0x8d, 0x6c, 0x24, 0x08,
+        ];
+        for end in 0..=code.len() {
+            assert_eq!(keeps_sp_of_entry(&code[..end]), (11..17).contains(&end), "{end}");
+        }
     }
 
     #[test]

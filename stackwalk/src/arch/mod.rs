@@ -27,7 +27,7 @@ mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use deopt::{DeoptPlace, deopt_place, is_on_handlers_stack};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use entry::{CALL_STUB_REACH, entry_frame, has_raised_sp};
+pub(crate) use entry::{CALL_STUB_REACH, SAVING_REACH, entry_frame, has_raised_sp, keeps_sp_of_entry};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use jumped::*;
 #[cfg(target_arch = "x86_64")]

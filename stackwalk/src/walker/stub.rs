@@ -5,8 +5,8 @@
 
 use super::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, ROOM_REACH, Unwind, entry_frame, has_raised_sp,
-    is_slot_move, prologue, room,
+    Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, ROOM_REACH, SAVING_REACH, Unwind, entry_frame,
+    has_raised_sp, is_slot_move, keeps_sp_of_entry, prologue, room,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -51,8 +51,10 @@ impl<M: Memory> Walk<'_, M> {
         if let Some(jumped) = self.jumped_into(cursor, blob) {
             return Some(jumped);
         }
-        let proven =
-            self.caller_of_entry_barrier(cursor, blob).or_else(|| self.caller_of_runtime_stub(cursor, blob));
+        let proven = self
+            .caller_of_entry_barrier(cursor, blob)
+            .or_else(|| self.caller_of_runtime_stub(cursor, blob))
+            .or_else(|| self.caller_of_saving_adapter(cursor, blob));
         if proven.is_some() {
             return proven;
         }
@@ -167,6 +169,26 @@ impl<M: Memory> Walk<'_, M> {
         let code = bytes.get_mut(..usize::try_from(pc.checked_sub(start)?).ok()?)?;
         self.memory.read(start, code).ok()?;
         Some(room(code))
+    }
+
+    /// The caller of an adapter that saves or restores all registers around a call of the VM.
+    ///
+    /// Below the return address lie registers, among them old return addresses; r13 is sp as it was at the entry.
+    /// Source: `patch_callers_callsite` in `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
+    fn caller_of_saving_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        let sp = self.capture.r13;
+        if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
+            return None;
+        }
+        let mut bytes = [0; SAVING_REACH as usize];
+        let start = blob.code_begin.max(cursor.pc.saturating_sub(SAVING_REACH));
+        let code = bytes.get_mut(..usize::try_from(cursor.pc.checked_sub(start)?).ok()?)?;
+        self.memory.read(start, code).ok()?;
+        if !keeps_sp_of_entry(code) {
+            return None;
+        }
+        let caller = self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return)?;
+        self.is_caller(&caller).then_some(caller)
     }
 
     /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
