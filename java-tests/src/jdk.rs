@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Releases that have tests of their own, each with a pinned build of that name.
 const RELEASES: [u32; 4] = [11, 17, 21, 25];
@@ -70,6 +71,22 @@ fn jdk_folder() -> PathBuf {
         Some(folder) => PathBuf::from(folder),
         None => crate_folder().join(".cache/jdk"),
     }
+}
+
+/// Waits until no other test of this program runs a JVM: one that shares its core with another is no steady ground for
+/// figures of CPU time.
+fn alone() -> impl Drop {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// [`on_jdk`] while no other test runs a JVM.
+///
+/// # Panics
+/// As [`on_jdk`].
+pub fn on_jdk_alone(release: u32, check: impl Fn(&Jdk)) {
+    let _turn = alone();
+    on_jdk(release, check);
 }
 
 /// Runs `check` on the pinned JDK of a release, or skips it loudly when that JDK is not there.

@@ -30,7 +30,7 @@ mod tolerance;
 mod truth;
 mod workload;
 
-pub use jdk::{Jdk, on_jdk};
+pub use jdk::{Jdk, on_jdk, on_jdk_alone};
 pub use native_library::native_library;
 pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
@@ -68,8 +68,8 @@ macro_rules! on_jdks {
             $($crate::on_jdks! { @test $feature })+
         }
     };
-    (@test 11) => { #[test] fn jdk11() { $crate::on_jdk(11, check); } };
-    (@test 17) => { #[test] fn jdk17() { $crate::on_jdk(17, check); } };
-    (@test 21) => { #[test] fn jdk21() { $crate::on_jdk(21, check); } };
-    (@test 25) => { #[test] fn jdk25() { $crate::on_jdk(25, check); } };
+    (@test 11) => { #[test] fn jdk11() { $crate::on_jdk_alone(11, check); } };
+    (@test 17) => { #[test] fn jdk17() { $crate::on_jdk_alone(17, check); } };
+    (@test 21) => { #[test] fn jdk21() { $crate::on_jdk_alone(21, check); } };
+    (@test 25) => { #[test] fn jdk25() { $crate::on_jdk_alone(25, check); } };
 }

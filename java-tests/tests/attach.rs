@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use java_tests::collector::summary_of;
-use java_tests::{Finished, Stacks, Summary, Truth, Workload, binaries, on_every_jdk, on_jdk, run};
+use java_tests::{Finished, Stacks, Summary, Truth, Workload, binaries, on_every_jdk, on_jdk_alone, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -166,7 +166,7 @@ on_every_jdk! {
 /// Without a process id those are listed that could be named.
 #[test]
 fn jvms_are_listed() {
-    on_jdk(21, |jdk| {
+    on_jdk_alone(21, |jdk| {
         let mut listed = Vec::new();
         for option in ["-Xmx64m", "-Xrs"] {
             let program = Workload::new("Killed").argument(1).jvm(option).run_alone_watched(jdk, |pid, _| {
@@ -188,7 +188,7 @@ fn jvms_are_listed() {
 /// SIGQUIT would end it.
 #[test]
 fn what_does_not_listen_is_left_alone() {
-    on_jdk(17, |jdk| {
+    on_jdk_alone(17, |jdk| {
         let folder = tempfile::tempdir().expect("a folder");
         let mut attached = Vec::new();
         let program = Workload::new("Killed").argument(1).jvm("-Xrs").run_alone_watched(jdk, |pid, _| {

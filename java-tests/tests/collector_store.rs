@@ -8,7 +8,8 @@ use std::sync::{Barrier, Mutex};
 
 use java_tests::collector::{CollectorProcess, summary_of};
 use java_tests::{
-    Finished, Jdk, TICK_NS, Truth, Workload, binaries, on_every_jdk, on_jdk, on_jdks, stretch_tolerance_ns,
+    Finished, Jdk, TICK_NS, Truth, Workload, binaries, on_every_jdk, on_jdk, on_jdk_alone, on_jdks,
+    stretch_tolerance_ns,
 };
 use serde_json::Value;
 
@@ -86,7 +87,7 @@ on_every_jdk! {
 /// threads has in the store, to the nanosecond, what its own agent's account says, which that agent also wrote to a file.
 #[test]
 fn a_killed_collector_has_each_thread_of_two_jvms_whole() {
-    on_jdk(17, |old: &Jdk| on_jdk(25, |new: &Jdk| whole_threads([old, new])));
+    on_jdk_alone(17, |old: &Jdk| on_jdk(25, |new: &Jdk| whole_threads([old, new])));
 }
 
 fn whole_threads(jdks: [&Jdk; 2]) {
@@ -247,7 +248,7 @@ fn fill(path: &Path) {
 /// five equal stages, which is the greatest change between the two.
 #[test]
 fn a_planted_regression_is_found_between_two_live_jvms() {
-    on_jdk(17, |old: &Jdk| on_jdk(25, |new: &Jdk| find_planted(old, new)));
+    on_jdk_alone(17, |old: &Jdk| on_jdk(25, |new: &Jdk| find_planted(old, new)));
 }
 
 /// Releases of the processes that are live and have samples.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use java_tests::collector::CollectorProcess;
-use java_tests::{Jdk, Workload, binaries, on_every_jdk, on_jdk, python};
+use java_tests::{Jdk, Workload, binaries, on_every_jdk, on_jdk_alone, python};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -160,7 +160,7 @@ fn metrics_are_those_described(metrics: &Value) {
 /// Variables that other programs' exporters read send nothing anywhere, until somebody asks for them.
 #[test]
 fn the_environment_alone_sends_nothing() {
-    on_jdk(17, |jdk: &Jdk| {
+    on_jdk_alone(17, |jdk: &Jdk| {
         for (arguments, is_sent) in [(&[][..], false), (&["--forward", "env"][..], true)] {
             let directory = tempfile::tempdir().expect("a temporary folder");
             let port = free_port();

@@ -19,6 +19,9 @@ use stackwalk::{
 use crate::resolve::MAX_FRAMES;
 use crate::snapshot::Snapshot;
 
+/// A sample that has waited longer is not probed: the probe is what the sampler is late with, and the end of the session
+/// waits for the last sample.
+pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
 /// Places described before the rest is only counted: what a person reads in one go.
 const MAX_PLACES: usize = 200;
 /// Frames of a deep stack.

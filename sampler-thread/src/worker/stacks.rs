@@ -13,7 +13,9 @@ use stackwalk::{Capture, Memory};
 
 use super::{BATCH_SAMPLES, NO_THREAD, PENDING_ENTRIES, Worker, nanos};
 use crate::batch::{FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::clock;
 use crate::host::{Host, UnboundedStack};
+use crate::probe;
 use crate::resolve::{Resolved, Walked};
 use crate::snapshot::Snapshot;
 use crate::virtual_threads::Seen;
@@ -123,7 +125,10 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let thread = self.accounts.get(slot as usize).and_then(Option::as_ref).map(|account| &account.facts);
         let resolved = self.resolver.name(walked, snapshot, request.ticks, thread, &mut self.dictionaries);
         if let Some(probing) = &mut self.probing {
-            self.resolver.probe(probing, snapshot);
+            let waited = clock::monotonic_nanos().saturating_sub(self.clock.nanos(request.ticks));
+            if waited < probe::PATIENCE_NS {
+                self.resolver.probe(probing, snapshot);
+            }
         }
         if self.compares_walks && snapshot.head.capture.thread != 0 {
             let (frames, stop) = self.resolver.frames(walked);

@@ -112,26 +112,29 @@ impl<M: Memory> Walk<'_, M> {
     /// The code whose entry barrier is being looked at.
     ///
     /// The barrier's stub (`generate_method_entry_barrier` in `stubGenerator_x86_64.cpp`, JDK 17 to 25) pushes a word
-    /// of ones above its own frame, in place of which the return address would lie.
+    /// of ones above its own frame, in place of which the return address would lie. The arguments that it saves below
+    /// may be words of ones as well, so only one above which the stub was called from counts.
     pub(super) fn caller_of_entry_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         if blob.kind != BlobKind::StubRoutines {
             return None;
         }
-        let ones = |at| self.stack.word(at) == Some(u64::MAX);
         let above = |at: u64, words: u64| at.checked_add(words * 8);
         // Before `push rbp`, behind it, and with fp as frame pointer.
-        let (at, fp) = if ones(cursor.sp) {
-            (cursor.sp, cursor.fp)
-        } else if ones(above(cursor.sp, 1)?) {
-            (above(cursor.sp, 1)?, self.stack.word(cursor.sp)?)
-        } else if self.on_stack(cursor.fp, cursor.sp) && ones(above(cursor.fp, 1)?) {
-            (above(cursor.fp, 1)?, self.stack.word(cursor.fp)?)
-        } else {
-            return None;
-        };
-        let (pc, sp) = (self.stack.word(above(at, 1)?)?, above(at, 2)?);
-        let caller = Cursor { pc, sp, fp, doing: Doing::CallingVm };
-        (self.is_caller(&caller) && self.calls_into(pc, blob)).then_some(caller)
+        let places = [
+            Some((cursor.sp, Some(cursor.fp))),
+            above(cursor.sp, 1).map(|at| (at, self.stack.word(cursor.sp))),
+            above(cursor.fp, 1)
+                .filter(|_| self.on_stack(cursor.fp, cursor.sp))
+                .map(|at| (at, self.stack.word(cursor.fp))),
+        ];
+        places.into_iter().flatten().find_map(|(at, fp)| {
+            if self.stack.word(at) != Some(u64::MAX) {
+                return None;
+            }
+            let (pc, sp) = (self.stack.word(above(at, 1)?)?, above(at, 2)?);
+            let caller = Cursor { pc, sp, fp: fp?, doing: Doing::CallingVm };
+            (self.is_caller(&caller) && self.calls_into(pc, blob)).then_some(caller)
+        })
     }
 
     /// C1's stubs without fixed frame and the routines of `StubRoutines` are called directly, so the return address
