@@ -14,11 +14,19 @@ use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tabl
 use support::walks::{as_text, walk};
 use support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
 
+const CROSSINGS: &str = "crossings.bin";
+const BARRIERS: &str = "barriers.bin";
+
 /// Steps taken; one round of the workload is a few hundred.
 const STEPS: u32 = 4000;
 
+/// The routine that looks at code before it is entered, saving arguments.
+const BARRIER: &str = "entry barrier";
+/// Words from sp on that it saves them and all other registers to.
+const SAVED_WORDS: usize = 33;
+
 /// Places by what lies before and from the pc on.
-const PLACES: [(&str, &[u8], &[u8]); 7] = [
+const PLACES: [(&str, &[u8], &[u8]); 8] = [
     // nmethod: mov rbx, method; jmp.
     ("static call stub", &[], &[0x48, 0xbb]),
     // Adapter to the interpreter behind pop rax, in both its forms.
@@ -30,6 +38,8 @@ const PLACES: [(&str, &[u8], &[u8]); 7] = [
     ("interpreter restores bytecode pointer", &[0xf0, 0, 0, 0, 0], &[0x4c, 0x8b, 0x6d, 0xc0]),
     // mov rsp, rbx [and a poll]; jmp r13.
     ("interpreter leaves", &[], &[0x41, 0xff, 0xe5]),
+    // vmovdqu [rsp], xmm0; test spl, 15.
+    (BARRIER, &[], &[0xc5, 0xfa, 0x7f, 0x04, 0x24, 0x40, 0xf6, 0xc4, 0x0f]),
 ];
 
 fn place(hotspot: &HotSpot, memory: &impl Memory, capture: &Capture) -> Option<&'static str> {
@@ -45,17 +55,17 @@ fn place(hotspot: &HotSpot, memory: &impl Memory, capture: &Capture) -> Option<&
     Some(found.0)
 }
 
-fn files() -> Vec<PathBuf> {
+fn files(name: &str) -> Vec<PathBuf> {
     support::fixture::folders()
         .into_iter()
-        .map(|folder| folder.join("crossings.bin"))
+        .map(|folder| folder.join(name))
         .filter(|file| file.exists())
         .collect()
 }
 
 #[test]
 fn every_place_has_all_its_callers() {
-    let files = files();
+    let files = files(CROSSINGS);
     assert_eq!(files.len(), 4, "one of each pinned JDK");
     for file in files {
         let fixture = Fixture::load(&file);
@@ -79,6 +89,32 @@ fn every_place_has_all_its_callers() {
                 thread.name
             );
             assert!(stop.is_complete(), "{}: {stop:?}", thread.name);
+        }
+    }
+}
+
+/// Arguments are any numbers, among them the one by which the routine's frame is known.
+#[test]
+fn an_entry_barrier_has_its_callers_whatever_the_arguments() {
+    let files = files(BARRIERS);
+    assert_eq!(files.len(), 2, "JDK 21 and 25; older ones have none with G1");
+    for file in files {
+        let fixture = Fixture::load(&file);
+        let hotspot = fixture.hotspot();
+        let [thread] = &fixture.threads[..] else { panic!("one in {}", file.display()) };
+        assert_eq!(thread.name, BARRIER);
+        for ones in 0..=SAVED_WORDS {
+            let mut cache = Box::new(ScopeCache::new());
+            let mut stack = thread.stack.clone();
+            stack[..ones * 8].fill(0xff);
+            let (frames, stop) = walk(&hotspot, &fixture, &mut cache, &thread.capture, &stack);
+            assert_eq!(as_text(&hotspot, &fixture, &frames, stop), thread.expected, "{ones} words of ones");
+            let methods = frames.iter().filter_map(|(_, named)| Some(named.as_ref()?.name.as_str()));
+            let methods: Vec<&str> = methods.collect();
+            let called = methods.iter().position(|name| *name == "cross").expect("called by cross");
+            let above = ["inner", "middle", "outer"];
+            assert!(!methods[..called].is_empty() && above.ends_with(&methods[..called]), "{methods:?}");
+            assert!(stop.is_complete(), "{stop:?}");
         }
     }
 }
@@ -142,7 +178,7 @@ fn check_saving(hotspot: &HotSpot, memory: &impl Memory, thread: &Thread) -> usi
 #[test]
 fn an_adapter_that_saves_registers_has_its_callers() {
     let mut seen = 0;
-    for file in files() {
+    for file in files(CROSSINGS) {
         let fixture = Fixture::load(&file);
         let hotspot = fixture.hotspot();
         let adapter = fixture.threads.iter().find(|thread| thread.name.ends_with(ADAPTER));
@@ -151,7 +187,7 @@ fn an_adapter_that_saves_registers_has_its_callers() {
     assert!(seen > 2000, "{seen}");
 }
 
-/// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` anew:
+/// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` and, from JDK 21 on, `barriers.bin` anew:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
 #[test]
 fn record_crossings() {
@@ -159,55 +195,64 @@ fn record_crossings() {
         eprintln!("not run: TICKWALK_RECORD is not set");
         return;
     }
-    let classes = compile("Crossings.java");
-    for Jdk { name, home, .. } in jdks() {
-        let flags = [
-            "-XX:+UseSerialGC",
-            "-XX:CompileCommand=exclude,Crossings::middle",
-            "-XX:CompileCommand=dontinline,Crossings::*",
-        ];
-        let jvm = Jvm::start(&home, &flags, &classes, "Crossings");
-        let (memory, symbols) = (jvm.memory(), jvm.symbols());
-        pause(2000);
-        let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
-        let mut fixture = Fixture { symbols, ..Fixture::default() };
-        fixture.regions.insert(tables_address(), image);
-        let live = Overlaid { image: &fixture, process: &memory };
-        let recorder = Recorder { memory: &live, seen: Default::default() };
-        let mut hotspot =
-            HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).expect("complete");
-        hotspot.start(&recorder).expect("started");
-        let mut found: BTreeMap<&str, Thread> = BTreeMap::new();
-        let threads: Vec<u64> = hotspot.java_threads(&memory).collect();
-        for thread in threads {
-            let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
-            let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
-            if comm.is_ok_and(|comm| comm.trim() == "busy-crossing") {
-                step_through(&hotspot, &memory, thread, tid, STEPS, |Snapshot { capture, stack }| {
-                    let go_on = ControlFlow::Continue(());
-                    let Some(place) = place(&hotspot, &memory, capture) else { return go_on };
-                    found.entry(place).or_insert_with(|| {
-                        let mut cache = Box::new(ScopeCache::new());
-                        let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
-                        let expected = as_text(&hotspot, &recorder, &frames, stop);
-                        let thread = Thread::on_stack(place.to_owned(), *capture, stack.clone(), expected);
-                        if place.ends_with(ADAPTER) {
-                            check_saving(&hotspot, &recorder, &thread);
-                        }
-                        thread
-                    });
-                    go_on
-                });
-            }
+    for jdk in jdks() {
+        record(&jdk, CROSSINGS, &["-XX:+UseSerialGC"], STEPS, |place| place != BARRIER);
+        if jdk.major >= 21 {
+            // Each marking has every method looked at again.
+            let flags = ["-XX:+UseG1GC", "-XX:G1PeriodicGCInterval=20"];
+            record(&jdk, BARRIERS, &flags, 100 * STEPS, |place| place == BARRIER);
         }
-        let mut regions = recorder.regions();
-        regions.retain(|address, _| *address > tables_address() + (1 << 20));
-        fixture.regions.extend(regions);
-        for thread in found.values() {
-            println!("JDK {name}: {}\n{}", thread.name, thread.expected);
-        }
-        fixture.threads = found.into_values().collect();
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        fixture.store(&folder.join(format!("jdk{name}-x86_64/crossings.bin")));
     }
+}
+
+/// Records a stop at each of the places that are `wanted` to the file `to`.
+fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, wanted: fn(&str) -> bool) {
+    let (classes, Jdk { name, home, .. }) = (compile("Crossings.java"), jdk);
+    let of_program =
+        ["-XX:CompileCommand=exclude,Crossings::middle", "-XX:CompileCommand=dontinline,Crossings::*"];
+    let flags = [flags, &of_program].concat();
+    let jvm = Jvm::start(home, &flags, &classes, "Crossings");
+    let (memory, symbols) = (jvm.memory(), jvm.symbols());
+    pause(2000);
+    let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
+    let mut fixture = Fixture { symbols, ..Fixture::default() };
+    fixture.regions.insert(tables_address(), image);
+    let live = Overlaid { image: &fixture, process: &memory };
+    let recorder = Recorder { memory: &live, seen: Default::default() };
+    let mut hotspot =
+        HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).expect("complete");
+    hotspot.start(&recorder).expect("started");
+    let mut found: BTreeMap<&str, Thread> = BTreeMap::new();
+    let threads: Vec<u64> = hotspot.java_threads(&memory).collect();
+    for thread in threads {
+        let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
+        let comm = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
+        if comm.is_ok_and(|comm| comm.trim() == "busy-crossing") {
+            step_through(&hotspot, &memory, thread, tid, steps, |Snapshot { capture, stack }| {
+                let go_on = ControlFlow::Continue(());
+                let place = place(&hotspot, &memory, capture);
+                let Some(place) = place.filter(|place| wanted(place)) else { return go_on };
+                found.entry(place).or_insert_with(|| {
+                    let mut cache = Box::new(ScopeCache::new());
+                    let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
+                    let expected = as_text(&hotspot, &recorder, &frames, stop);
+                    let thread = Thread::on_stack(place.to_owned(), *capture, stack.clone(), expected);
+                    if place.ends_with(ADAPTER) {
+                        check_saving(&hotspot, &recorder, &thread);
+                    }
+                    thread
+                });
+                if place == BARRIER { ControlFlow::Break(()) } else { go_on }
+            });
+        }
+    }
+    let mut regions = recorder.regions();
+    regions.retain(|address, _| *address > tables_address() + (1 << 20));
+    fixture.regions.extend(regions);
+    for thread in found.values() {
+        println!("JDK {name}: {}\n{}", thread.name, thread.expected);
+    }
+    fixture.threads = found.into_values().collect();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    fixture.store(&folder.join(format!("jdk{name}-x86_64/{to}")));
 }
