@@ -16,17 +16,20 @@ use support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
 
 const CROSSINGS: &str = "crossings.bin";
 const BARRIERS: &str = "barriers.bin";
+const WRAPPERS: &str = "wrappers.bin";
 
 /// Steps taken; one round of the workload is a few hundred.
 const STEPS: u32 = 4000;
 
+/// A native method's code polls with its frame gone.
+const WRAPPER: &str = "native wrapper polls";
 /// The routine that looks at code before it is entered, saving arguments.
 const BARRIER: &str = "entry barrier";
 /// Words from sp on that it saves them and all other registers to.
 const SAVED_WORDS: usize = 33;
 
 /// Places by what lies before and from the pc on.
-const PLACES: [(&str, &[u8], &[u8]); 8] = [
+const PLACES: [(&str, &[u8], &[u8]); 9] = [
     // nmethod: mov rbx, method; jmp.
     ("static call stub", &[], &[0x48, 0xbb]),
     // Adapter to the interpreter behind pop rax, in both its forms.
@@ -38,6 +41,8 @@ const PLACES: [(&str, &[u8], &[u8]); 8] = [
     ("interpreter restores bytecode pointer", &[0xf0, 0, 0, 0, 0], &[0x4c, 0x8b, 0x6d, 0xc0]),
     // mov rsp, rbx [and a poll]; jmp r13.
     ("interpreter leaves", &[], &[0x41, 0xff, 0xe5]),
+    // leave, before test byte [r15 + disp], 1.
+    (WRAPPER, &[0xc9], &[0x41, 0xf6, 0x47]),
     // vmovdqu [rsp], xmm0; test spl, 15.
     (BARRIER, &[], &[0xc5, 0xfa, 0x7f, 0x04, 0x24, 0x40, 0xf6, 0xc4, 0x0f]),
 ];
@@ -119,6 +124,22 @@ fn an_entry_barrier_has_its_callers_whatever_the_arguments() {
     }
 }
 
+/// From JDK 25 on a native method's code polls after its frame has been taken off the stack.
+#[test]
+fn a_wrapper_that_polls_has_its_callers() {
+    let files = files(WRAPPERS);
+    assert_eq!(files.len(), 1, "JDK 25");
+    let fixture = Fixture::load(&files[0]);
+    let hotspot = fixture.hotspot();
+    let [thread] = &fixture.threads[..] else { panic!("one") };
+    let mut cache = Box::new(ScopeCache::new());
+    let (frames, stop) = walk(&hotspot, &fixture, &mut cache, &thread.capture, &thread.stack);
+    assert_eq!(as_text(&hotspot, &fixture, &frames, stop), thread.expected);
+    let methods = frames.iter().filter_map(|(_, named)| Some(named.as_ref()?.name.as_str()));
+    assert_eq!(methods.take(2).collect::<Vec<_>>(), ["holdsLock", "cross"]);
+    assert!(stop.is_complete(), "{stop:?}");
+}
+
 /// How the names of the adapter's places end.
 const ADAPTER: &str = "adapter without return address";
 
@@ -187,7 +208,7 @@ fn an_adapter_that_saves_registers_has_its_callers() {
     assert!(seen > 2000, "{seen}");
 }
 
-/// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` and, from JDK 21 on, `barriers.bin` anew:
+/// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` and, where there are such, `barriers.bin` and `wrappers.bin` anew:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
 #[test]
 fn record_crossings() {
@@ -196,11 +217,14 @@ fn record_crossings() {
         return;
     }
     for jdk in jdks() {
-        record(&jdk, CROSSINGS, &["-XX:+UseSerialGC"], STEPS, |place| place != BARRIER);
+        record(&jdk, CROSSINGS, &["-XX:+UseSerialGC"], STEPS, |place| place != BARRIER && place != WRAPPER);
         if jdk.major >= 21 {
             // Each marking has every method looked at again.
             let flags = ["-XX:+UseG1GC", "-XX:G1PeriodicGCInterval=20"];
             record(&jdk, BARRIERS, &flags, 100 * STEPS, |place| place == BARRIER);
+        }
+        if jdk.major >= 25 {
+            record(&jdk, WRAPPERS, &["-XX:+UseSerialGC"], 10 * STEPS, |place| place == WRAPPER);
         }
     }
 }
@@ -242,7 +266,7 @@ fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, wanted: fn(&str) -> b
                     }
                     thread
                 });
-                if place == BARRIER { ControlFlow::Break(()) } else { go_on }
+                if [BARRIER, WRAPPER].contains(&place) { ControlFlow::Break(()) } else { go_on }
             });
         }
     }

@@ -7,7 +7,7 @@
 //! entry:   [mov [rsp-N], eax]  push rbp  [mov rbp, rsp]  sub rsp, n     C1, C2, native wrappers
 //! entry:   sub rsp, n   mov [rsp+n-8], rbp                              C2 without stack bang
 //! exit:    add rsp, n   pop rbp   [poll]   ret                          C1, C2
-//! exit:    leave  [cmp pending exception, jcc]  ret                     native wrappers
+//! exit:    leave  [poll]  [cmp pending exception, jcc]  ret             native wrappers
 //! poll:    mov r10, [r15+p]  test [r10], eax                            JDK 11
 //! poll:    cmp rsp, [r15+p]  ja stub                                    JDK 17 and later
 //! exit:    add rsp, n   pop rbp   jmp stub                              C2, exceptions not caught
@@ -180,6 +180,21 @@ pub(crate) fn epilogue(around: Around<'_>, native: bool, saved_exception_pc: Opt
         [0xc9, ..] if native => Some(Unwind::FramePointer),
         after if is_exit_tail(after, native) => Some(Unwind::Return),
         after if is_poll_stub(around.before, after, saved_exception_pc?) => Some(Unwind::Return),
+        after if native && is_poll_stub(&[], behind_poll(after)?, saved_exception_pc?) => {
+            Some(Unwind::Return)
+        }
+        _ => None,
+    }
+}
+
+/// What follows the return poll of a native wrapper, which has no separate part: from JDK 25 on (`generate_native_wrapper`
+/// in `sharedRuntime_x86_64.cpp`, `safepoint_poll` in `macroAssembler_x86.cpp`).
+fn behind_poll(after: &[u8]) -> Option<&[u8]> {
+    match after {
+        // test byte [r15 + disp], 1; je.
+        [0x41, 0xf6, 0x47, _, 0x01, 0x74, _, rest @ ..]
+        | [0x41, 0xf6, 0x87, _, _, _, _, 0x01, 0x74, _, rest @ ..]
+        | [0x74, _, rest @ ..] => Some(rest),
         _ => None,
     }
 }
@@ -342,6 +357,25 @@ mod tests {
             exit(&[0x4c, 0x8d, 0x15, 1, 2, 3, 4, 0x4d, 0x89, 0x97, 0x48, 5, 0, 0]),
             Some(Unwind::Return)
         );
+    }
+
+    #[test]
+    fn exit_of_a_native_wrapper_that_polls() {
+        // From Temurin 25.0.2, from `leave` on.
+        let code = [
+            0xc9, 0x41, 0xf6, 0x47, 0x28, 0x01, 0x74, 0x16, 0x49, 0xba, 0x9e, 0x7f, 0x8c, 0x60, 0x30, 0x7f,
+            0, 0, 0x4d, 0x89, 0x97, 0x38, 5, 0, 0, 0xe9, 0xa5, 0x1b, 0xac, 0xff, 0x49, 0x83, 0x7f, 8, 0,
+            0x0f, 0x85, 1, 0, 0, 0, 0xc3,
+        ];
+        let at = |pc: usize, native| {
+            let around = Around { before: &code[..pc], after: &code[pc..], from_entry: false };
+            epilogue(around, native, Some(0x538))
+        };
+        assert_eq!(at(0, true), Some(Unwind::FramePointer));
+        for pc in [1, 6, 8, 18, 25, 30, 35, 41] {
+            assert_eq!(at(pc, true), Some(Unwind::Return), "{pc}");
+        }
+        assert_eq!([at(1, false), at(6, false)], [None; 2], "compiled code tests and branches all the time");
     }
 
     #[test]

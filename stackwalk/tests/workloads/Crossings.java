@@ -20,6 +20,10 @@ public class Crossings {
     static void cross() {
         while (true) {
             sink = outer(sink);
+            // A native method that no compiler replaces.
+            if (Thread.holdsLock(Crossings.class)) {
+                return;
+            }
         }
     }
 
