@@ -157,6 +157,9 @@ fn is_exit_tail(code: &[u8], native: bool) -> bool {
             // cmp qword [r15 + disp], 0 and jne: exception check of native wrappers.
             [0x49, 0x83, 0x7f, _, 0x00, ..] if native => 5,
             [0x49, 0x83, 0xbf, _, _, _, _, 0x00, ..] if native => 8,
+            // The same with a long zero, up to JDK 17.
+            [0x49, 0x81, 0x7f, _, 0x00, 0x00, 0x00, 0x00, ..] if native => 8,
+            [0x49, 0x81, 0xbf, _, _, _, _, 0x00, 0x00, 0x00, 0x00, ..] if native => 11,
             [0x0f, 0x85, ..] if native => 6,
             [0x75, ..] if native => 2,
             _ => return false,
@@ -197,6 +200,16 @@ fn behind_poll(after: &[u8]) -> Option<&[u8]> {
         | [0x74, _, rest @ ..] => Some(rest),
         _ => None,
     }
+}
+
+/// Whether a stub has taken its frame off the stack and is about to take the return address as well, as those do that look
+/// for the handler of an exception: `[add rsp, n; pop rbp]` or `[mov rbp, [rsp]; add rsp, 8]`, then `pop rdx`.
+///
+/// Source: `generate_exception_blob` in `sharedRuntime_x86_64.cpp`, `RethrowExceptionNode` in `x86_64.ad`.
+pub(crate) fn takes_return_address(around: Around<'_>) -> bool {
+    let left = has_left_frame(around.before)
+        || around.before.ends_with(&[0x48, 0x8b, 0x2c, 0x24, 0x48, 0x83, 0xc4, 0x08]);
+    left && matches!(around.after, [0x5a, ..])
 }
 
 /// Whether the last instructions were `add rsp, n; pop rbp`.
@@ -357,6 +370,30 @@ mod tests {
             exit(&[0x4c, 0x8d, 0x15, 1, 2, 3, 4, 0x4d, 0x89, 0x97, 0x48, 5, 0, 0]),
             Some(Unwind::Return)
         );
+    }
+
+    #[test]
+    fn exit_of_a_native_wrapper() {
+        // From Temurin 17.0.9: leave; cmp qword [r15+8], 0; jne; ret.
+        let code = [0xc9, 0x49, 0x81, 0x7f, 8, 0, 0, 0, 0, 0x0f, 0x85, 1, 0, 0, 0, 0xc3, 0xe9];
+        let at = |pc: usize, native| {
+            epilogue(Around { before: &code[..pc], after: &code[pc..], from_entry: false }, native, None)
+        };
+        assert_eq!(at(0, true), Some(Unwind::FramePointer));
+        assert_eq!([1, 9, 15].map(|pc| at(pc, true)), [Some(Unwind::Return); 3]);
+        assert_eq!(at(1, false), None);
+    }
+
+    #[test]
+    fn return_addresses_taken_by_stubs() {
+        // From Temurin 21.0.8: _rethrow_Java and the ExceptionBlob.
+        let rethrow = [0x48, 0x83, 0xc4, 0x10, 0x5d, 0x5a, 0x41, 0xff, 0xe2];
+        let handler = [0x48, 0x8b, 0x2c, 0x24, 0x48, 0x83, 0xc4, 0x08, 0x5a, 0x4c, 0x8b, 0xc0];
+        let at = |code: &[u8], pc: usize| {
+            takes_return_address(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
+        };
+        assert_eq!((0..=rethrow.len()).filter(|&pc| at(&rethrow, pc)).collect::<Vec<_>>(), [5]);
+        assert_eq!((0..=handler.len()).filter(|&pc| at(&handler, pc)).collect::<Vec<_>>(), [8]);
     }
 
     #[test]

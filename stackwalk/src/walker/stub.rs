@@ -6,7 +6,7 @@
 use super::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, ROOM_REACH, SAVING_REACH, Unwind, entry_frame,
-    has_raised_sp, is_slot_move, keeps_sp_of_entry, prologue, room,
+    has_raised_sp, is_slot_move, keeps_sp_of_entry, prologue, room, takes_return_address,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -41,6 +41,7 @@ impl<M: Memory> Walk<'_, M> {
         let rules = match (around.before.last(), around.after.first()) {
             // Adapters and dispatch stubs have no frame; fp is that of some older one.
             _ if dispatch => [Unwind::Return; 3],
+            _ if takes_return_address(around) => [Unwind::Return; 3],
             // push rbp was the last instruction or pop rbp is the next.
             (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
             _ if blob.frame_bytes == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
