@@ -52,6 +52,16 @@ impl<M: Memory> Walk<'_, M> {
         if let Some(jumped) = self.jumped_into(cursor, blob) {
             return Some(jumped);
         }
+        // `ret` and `leave; ret` say it themselves; the rules below would look where the frame was.
+        let exit = match around.after {
+            [0xc3, ..] => Some(Unwind::Return),
+            [0xc9, 0xc3, ..] => Some(Unwind::FramePointer),
+            _ => None,
+        };
+        let left = exit.and_then(|rule| self.unwind(cursor, 0, rule)).filter(|next| self.is_caller(next));
+        if let Some(next) = left.filter(|_| !dispatch) {
+            return Some(Cursor { doing, ..next });
+        }
         let proven = self
             .caller_of_entry_barrier(cursor, blob)
             .or_else(|| self.caller_of_runtime_stub(cursor, blob))
