@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 /// Releases that have tests of their own, each with a pinned build of that name.
 const RELEASES: [u32; 4] = [11, 17, 21, 25];
@@ -73,19 +73,25 @@ fn jdk_folder() -> PathBuf {
     }
 }
 
-/// Waits until no other test of this program runs a JVM: one that shares its core with another is no steady ground for
-/// figures of CPU time.
-fn alone() -> impl Drop {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Who may run JVMs: one test alone, or several beside each other.
+static TURN: RwLock<()> = RwLock::new(());
 
-/// [`on_jdk`] while no other test runs a JVM.
+/// [`on_jdk`] while no other test of this program runs a JVM: one that shares its core with another is no steady ground
+/// for figures of CPU time.
 ///
 /// # Panics
 /// As [`on_jdk`].
 pub fn on_jdk_alone(release: u32, check: impl Fn(&Jdk)) {
-    let _turn = alone();
+    let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+    on_jdk(release, check);
+}
+
+/// [`on_jdk`] beside other tests, as many as the test runner starts, but never beside [`on_jdk_alone`].
+///
+/// # Panics
+/// As [`on_jdk`].
+pub fn on_jdk_beside(release: u32, check: impl Fn(&Jdk)) {
+    let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
     on_jdk(release, check);
 }
 

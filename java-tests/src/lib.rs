@@ -30,7 +30,7 @@ mod tolerance;
 mod truth;
 mod workload;
 
-pub use jdk::{Jdk, on_jdk, on_jdk_alone};
+pub use jdk::{Jdk, on_jdk, on_jdk_alone, on_jdk_beside};
 pub use native_library::native_library;
 pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
@@ -47,8 +47,13 @@ pub use workload::javac;
 /// Turns a function of a [`Jdk`] into one test per JDK: `name::jdk11`, `name::jdk17`, ...
 ///
 /// `on_jdks!(21, 25; ...)` restricts it to some of them.
+/// With `beside;` (`on_jdks!(beside 21, 25; ...)`) such a test runs beside others: its checks do not depend on who else
+/// needs the processors. All others run alone.
 #[macro_export]
 macro_rules! on_every_jdk {
+    (beside; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $crate::on_jdks! { beside 11, 17, 21, 25; $(#[$attribute])* fn $name($jdk) $body }
+    };
     ($(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
         $crate::on_jdks! { 11, 17, 21, 25; $(#[$attribute])* fn $name($jdk) $body }
     };
@@ -57,7 +62,13 @@ macro_rules! on_every_jdk {
 /// See [`on_every_jdk`].
 #[macro_export]
 macro_rules! on_jdks {
+    (beside $($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $crate::on_jdks! { @module on_jdk_beside; $($feature),+; $(#[$attribute])* fn $name($jdk) $body }
+    };
     ($($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $crate::on_jdks! { @module on_jdk_alone; $($feature),+; $(#[$attribute])* fn $name($jdk) $body }
+    };
+    (@module $turn:ident; $($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
         $(#[$attribute])*
         mod $name {
             #[allow(unused_imports, reason = "the parent's imports serve all tests of a file")]
@@ -65,11 +76,11 @@ macro_rules! on_jdks {
 
             fn check($jdk: &$crate::Jdk) $body
 
-            $($crate::on_jdks! { @test $feature })+
+            $($crate::on_jdks! { @test $turn $feature })+
         }
     };
-    (@test 11) => { #[test] fn jdk11() { $crate::on_jdk_alone(11, check); } };
-    (@test 17) => { #[test] fn jdk17() { $crate::on_jdk_alone(17, check); } };
-    (@test 21) => { #[test] fn jdk21() { $crate::on_jdk_alone(21, check); } };
-    (@test 25) => { #[test] fn jdk25() { $crate::on_jdk_alone(25, check); } };
+    (@test $turn:ident 11) => { #[test] fn jdk11() { $crate::$turn(11, check); } };
+    (@test $turn:ident 17) => { #[test] fn jdk17() { $crate::$turn(17, check); } };
+    (@test $turn:ident 21) => { #[test] fn jdk21() { $crate::$turn(21, check); } };
+    (@test $turn:ident 25) => { #[test] fn jdk25() { $crate::$turn(25, check); } };
 }

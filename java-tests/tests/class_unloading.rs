@@ -40,20 +40,20 @@ fn pauses_wait(jdk: &Jdk, option: &str) -> Run {
     run
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn g1(jdk) {
         let run = pauses_wait(jdk, "-XX:+UseG1GC");
         assert_eq!(run.summary().unloading.detector, "unload counters");
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn serial(jdk) {
         pauses_wait(jdk, "-XX:+UseSerialGC");
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn parallel(jdk) {
         pauses_wait(jdk, "-XX:+UseParallelGC");
     }
@@ -68,7 +68,7 @@ on_jdks! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Without performance counters pauses tell, and no name is guessed.
     fn without_counters(jdk) {
         let (run, _) = churn(jdk, &["-XX:+UseG1GC", "-XX:-UsePerfData"], &[]);
@@ -76,7 +76,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Nothing waits for the sampler: more is lost, nothing is wrong.
     fn without_drain(jdk) {
         let run = Workload::new("ClassChurn")

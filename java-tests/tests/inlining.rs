@@ -2,7 +2,7 @@
 
 use java_tests::{INTERVAL_NS, Workload, binomial_tolerance, on_every_jdk};
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn chain_in_order(jdk) {
         let run = Workload::new("InlinedChain").argument(3).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
@@ -20,7 +20,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Eight receivers at one call site: nothing to inline, itable stubs on top now and then.
     fn megamorphic_calls(jdk) {
         let run = Workload::new("Megamorphic").argument(4).record_option("--interval=4ms").record(jdk);

@@ -17,7 +17,7 @@ fn whole_share(stacks: &Stacks, class: &str) -> f64 {
     java.share_where(|stack| stack.stop.is_none() && stack.has(&main))
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn calls_all_the_time(jdk) {
         let run = Workload::new("Megamorphic").argument(3).jvm("-Xint").record(jdk);
         run.assert_exit_code(0);
@@ -30,7 +30,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn deep_stacks(jdk) {
         let run = Workload::new("DeepRecursion").argument(2).argument(500).jvm("-Xint").record(jdk);
         run.assert_exit_code(0);

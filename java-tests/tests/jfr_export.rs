@@ -28,7 +28,7 @@ fn nanoseconds(duration: &str) -> u64 {
     format!("{whole}{part:0<9}").parse().expect("digits")
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn every_sample_and_all_cpu_time(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);

@@ -2,7 +2,7 @@
 
 use java_tests::{INTERVAL_NS, Workload, on_every_jdk, on_jdks, stretch_tolerance_ns};
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn streams_handles_and_text(jdk) {
         let run = Workload::new("Lambdas").argument(4).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
@@ -14,7 +14,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Stack trace filling, unwinding and their stubs count for the method that throws and catches.
     fn exceptions(jdk) {
         let run = Workload::new("Exceptions").argument(3).record(jdk);

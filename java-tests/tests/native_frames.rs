@@ -20,7 +20,7 @@ fn is_not_copied(stack: &Stack) -> bool {
     matches!(stack.stop.as_deref(), Some("not_copied" | "pool_exhausted"))
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn jni_library(jdk) {
         let (early, late) = (native_library("jniheavy"), native_library("jnilate"));
         let run = Workload::new("JniHeavy").argument(4).argument(early.display()).argument(late.display());
@@ -53,7 +53,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// GC threads are walked to where the C library started them.
     fn gc_threads(jdk) {
         let run = Workload::new("AllocHeavy").argument(2).jvm("-XX:+UseParallelGC").jvm("-Xmx256m").jvm("-Xmn8m");
@@ -76,7 +76,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Compiler threads are walked to their root, and what they compile is a method that exists.
     fn compiler_threads(jdk) {
         let starvation = Starvation::watch();

@@ -36,14 +36,14 @@ fn redefine(jdk: &Jdk, options: &[&str], between_collections: u32) -> (Run, Numb
     (run, seen)
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn with_collections(jdk) {
         let (_, seen) = redefine(jdk, &["-XX:+UseSerialGC"], 3);
         names_return(&seen);
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Redefinition frees old versions by itself.
     fn without_collections(jdk) {
         let (_, seen) = redefine(jdk, &["-XX:+UseG1GC"], 0);
@@ -51,7 +51,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// The VM tells that nothing was redefined, so nothing is doubted where classes are loaded and garbage is collected.
     fn nothing_is_doubted_without_redefinition(jdk) {
         let run = Workload::new("AllocHeavy").argument(2).jvm("-XX:+UseSerialGC").record(jdk);

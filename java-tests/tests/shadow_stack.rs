@@ -96,7 +96,7 @@ fn judge(jdk: &Jdk, run: &Run, least_whole: f64, most_imprecise: f64) {
     assert!(whole >= least_whole, "{whole} of the stacks are whole: {:?}", run.summary().stops);
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn every_sampled_stack_is_one_the_program_had(jdk) {
         // Which inlined call the VM's own tables name at an instruction is up to C2: from none to a third of the
         // samples are off in JDK 11 and 17, and AsyncGetCallTrace names the same methods.
@@ -104,13 +104,13 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn interpreted_too(jdk) {
         judge(jdk, &workload().jvm("-Xint").record(jdk), 0.98, 0.01);
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn compiled_by_c1_too(jdk) {
         judge(jdk, &workload().jvm("-XX:TieredStopAtLevel=1").record(jdk), 0.98, 0.01);
     }

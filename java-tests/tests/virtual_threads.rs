@@ -48,18 +48,18 @@ fn check_marked(jdk: &Jdk, options: &[&str]) {
     assert!(marked >= 0.98, "{options:?}: {marked} of the samples in burn are marked");
 }
 
-on_jdks! { 21, 25; fn whole_with_g1(jdk) { check_whole(jdk, &["-XX:+UseG1GC"]); } }
-on_jdks! { 21, 25; fn whole_with_serial(jdk) { check_whole(jdk, &["-XX:+UseSerialGC"]); } }
-on_jdks! { 21, 25; fn whole_with_parallel(jdk) { check_whole(jdk, &["-XX:+UseParallelGC"]); } }
-on_jdks! { 21, 25; fn whole_with_wide_references(jdk) { check_whole(jdk, &["-XX:-UseCompressedOops"]); } }
-on_jdks! { 25; fn whole_with_compact_headers(jdk) { check_whole(jdk, &["-XX:+UseCompactObjectHeaders"]); } }
-on_jdks! { 21, 25; fn whole_with_checked_jni(jdk) { check_whole(jdk, &["-Xcheck:jni"]); } }
+on_jdks! { beside 21, 25; fn whole_with_g1(jdk) { check_whole(jdk, &["-XX:+UseG1GC"]); } }
+on_jdks! { beside 21, 25; fn whole_with_serial(jdk) { check_whole(jdk, &["-XX:+UseSerialGC"]); } }
+on_jdks! { beside 21, 25; fn whole_with_parallel(jdk) { check_whole(jdk, &["-XX:+UseParallelGC"]); } }
+on_jdks! { beside 21, 25; fn whole_with_wide_references(jdk) { check_whole(jdk, &["-XX:-UseCompressedOops"]); } }
+on_jdks! { beside 25; fn whole_with_compact_headers(jdk) { check_whole(jdk, &["-XX:+UseCompactObjectHeaders"]); } }
+on_jdks! { beside 21, 25; fn whole_with_checked_jni(jdk) { check_whole(jdk, &["-Xcheck:jni"]); } }
 on_jdks! {
     21, 25;
     /// Frozen interpreter frames are linked by distances instead of addresses.
     fn whole_when_interpreted(jdk) { check_whole(jdk, &["-XX:CompileCommand=exclude,FrozenStack::descend"]); }
 }
-on_jdks! { 21, 25; fn cut_with_zgc(jdk) { check_marked(jdk, &["-XX:+UseZGC"]); } }
+on_jdks! { beside 21, 25; fn cut_with_zgc(jdk) { check_marked(jdk, &["-XX:+UseZGC"]); } }
 
 on_jdks! {
     21, 25;

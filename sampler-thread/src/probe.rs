@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use queue::Histogram;
 use stackwalk::{
-    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, Pc, ScopeCache, Stop, Symbol, Walker,
+    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, ScopeCache, Stop, Symbol, Walker,
 };
 
 use crate::resolve::MAX_FRAMES;
@@ -51,8 +51,9 @@ pub(crate) struct Probing {
     walks: u64,
     frames: u64,
     stops: BTreeMap<&'static str, u64>,
-    /// Walks that ended early: why, how far the handler came with frozen frames, and in how many chunks.
-    early: BTreeMap<(&'static str, u8, u16), u64>,
+    /// Walks that ended early: why, how far the handler came with frozen frames, in how many chunks, and whether the newest
+    /// chunk was empty.
+    early: BTreeMap<(&'static str, u8, u8, bool), u64>,
     times: Times,
 }
 
@@ -83,13 +84,19 @@ impl Probing {
         })
     }
 
-    /// Probes one captured stack of a Java thread.
-    pub(crate) fn look<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
+    /// Probes one captured stack of a Java thread; `native` is asked where walks ended early.
+    pub(crate) fn look<M: Memory>(
+        &mut self,
+        hotspot: &HotSpot,
+        memory: &M,
+        native: &mut dyn NativeCode,
+        snapshot: &Snapshot,
+    ) {
         if snapshot.head.capture.thread == 0 {
             return;
         }
         if self.probe.stops {
-            self.describe_early_stop(hotspot, memory, snapshot);
+            self.describe_early_stop(hotspot, memory, native, snapshot);
         }
         for _ in 0..self.probe.shifted_walks {
             self.walk_shifted(hotspot, memory, snapshot);
@@ -104,8 +111,10 @@ impl Probing {
         if self.walks != 0 {
             tracing::warn!("shifted walks {} frames {} stops {:?}", self.walks, self.frames, self.stops);
         }
-        for ((stop, extent, chunks), count) in &self.early {
-            tracing::warn!("early stops: {stop}, frozen extent {extent} in {chunks} chunks: {count}");
+        for ((stop, extent, chunks, emptied), count) in &self.early {
+            tracing::warn!(
+                "early stops: {stop}, frozen extent {extent} in {chunks} chunks, newest empty {emptied}: {count}"
+            );
         }
         if self.probe.times {
             let Times { warm_deep, warm, decoded, cold } = &self.times;
@@ -156,21 +165,32 @@ impl Probing {
         }
     }
 
-    fn describe_early_stop<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
+    fn describe_early_stop<M: Memory>(
+        &mut self,
+        hotspot: &HotSpot,
+        memory: &M,
+        native: &mut dyn NativeCode,
+        snapshot: &Snapshot,
+    ) {
         let (capture, stack) = (&snapshot.head.capture, snapshot.stack);
         let limits = Limits { max_frames: MAX_FRAMES };
-        let mut walker = Walker::new(hotspot, memory, &mut self.cache, limits);
+        let mut walker = Walker::new(hotspot, memory, &mut self.cache, limits).with_native(native);
         let mut frames = walker.frames_with(capture, stack, snapshot.frozen);
         let found: Vec<Frame> = frames.by_ref().collect();
         let stop = frames.stop();
         if stop.is_complete() {
             return;
         }
-        *self.early.entry((stop.name(), snapshot.head.frozen_extent, snapshot.head.chunks)).or_default() += 1;
+        let head = &snapshot.head;
+        let kind = (stop.name(), head.frozen_extent, head.chunks, head.emptied != 0);
+        *self.early.entry(kind).or_default() += 1;
         let place = (stop.name(), found.last().map_or(capture.pc, |frame| frame.place().pc.0));
         if self.places.len() < MAX_PLACES && self.places.insert(place) {
             let text = Description { hotspot, memory, capture, stack }.text(stop, &found);
-            tracing::warn!("early stop {text}");
+            let (_, extent, chunks, emptied) = kind;
+            tracing::warn!(
+                "early stop {text}\n  frozen extent {extent} in {chunks} chunks, newest empty {emptied}"
+            );
         }
     }
 

@@ -240,7 +240,7 @@ impl<M: Memory> Resolver<M> {
                 Frame::Native { place, interrupted } => {
                     Some(native.frame(place, interrupted, memory, dictionaries))
                 }
-                Frame::Gap { .. } => Some(NativeFrames::gap(dictionaries)),
+                Frame::Gap { missing, .. } => Some(NativeFrames::gap(missing, dictionaries)),
                 _ => names.frame(frame, hotspot, &nearby, dictionaries),
             });
         }
@@ -276,8 +276,8 @@ impl<M: Memory> Resolver<M> {
     }
 
     /// Probes a snapshot that was resolved.
-    pub(crate) fn probe(&self, probing: &mut Probing, snapshot: &Snapshot) {
-        probing.look(&self.hotspot, &self.memory, snapshot);
+    pub(crate) fn probe(&mut self, probing: &mut Probing, snapshot: &Snapshot) {
+        probing.look(&self.hotspot, &self.memory, &mut self.native.reading(&self.memory), snapshot);
     }
 
     /// The frames of a walk of this group, without names.

@@ -26,7 +26,9 @@ pub struct SnapshotHead {
     /// `java.lang.Thread.tid` of the mounted virtual thread; 0 for none, or if it could not be read.
     pub virtual_thread: u64,
     /// Chunks of frozen frames behind the stack bytes.
-    pub chunks: u16,
+    pub chunks: u8,
+    /// 1 if the newest chunk has no frames.
+    pub emptied: u8,
     /// How far they go, a [`FrozenExtent`].
     pub frozen_extent: u8,
     /// Bytes a character of the name less one.
@@ -129,13 +131,14 @@ impl<'a> Snapshot<'a> {
         let previous_cycles = u64::from_ne_bytes(words.next()?);
         let stack_bytes = u64::from_ne_bytes(words.next()?);
         let virtual_thread = u64::from_ne_bytes(words.next()?);
-        let [a, b, frozen_extent, name_coder, e, f, g, h] = words.next()?;
+        let [chunks, emptied, frozen_extent, name_coder, e, f, g, h] = words.next()?;
         let head = SnapshotHead {
             capture,
             previous_cycles,
             stack_bytes,
             virtual_thread,
-            chunks: u16::from_ne_bytes([a, b]),
+            chunks,
+            emptied,
             frozen_extent,
             name_coder,
             name_bytes: u32::from_ne_bytes([e, f, g, h]),
@@ -152,7 +155,7 @@ impl<'a> Snapshot<'a> {
         let whole = head.frozen_extent == FrozenExtent::Whole as u8 && found == count;
         let frozen = match found {
             0 => Frozen::NONE,
-            _ => Frozen::new(copies.map(|chunk| chunk.copy), whole).ending_at(end),
+            _ => Frozen::new(copies.map(|chunk| chunk.copy), whole).ending_at(end).emptied(head.emptied != 0),
         };
         // Behind a chunk that is not there in full stands no name.
         let name = rest.get(..head.name_bytes as usize).filter(|_| found == count).unwrap_or_default();
@@ -201,8 +204,7 @@ mod tests {
         for word in [head.previous_cycles, head.stack_bytes, head.virtual_thread] {
             bytes.extend_from_slice(&word.to_ne_bytes());
         }
-        bytes.extend_from_slice(&head.chunks.to_ne_bytes());
-        bytes.extend_from_slice(&[head.frozen_extent, head.name_coder]);
+        bytes.extend_from_slice(&[head.chunks, head.emptied, head.frozen_extent, head.name_coder]);
         bytes.extend_from_slice(&head.name_bytes.to_ne_bytes());
         bytes.resize(HEAD_BYTES, 0);
         bytes
@@ -226,6 +228,7 @@ mod tests {
             stack_bytes: 5,
             virtual_thread: 31,
             chunks: 2,
+            emptied: 1,
             frozen_extent: FrozenExtent::Whole as u8,
             name_coder: 0,
             name_bytes: 5,

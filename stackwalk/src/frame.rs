@@ -92,11 +92,23 @@ pub enum Frame {
         /// Whether the pc is an interrupted instruction rather than a return address.
         interrupted: bool,
     },
-    /// Native frames are missing here: no unwind table covers the code of the frame before.
+    /// Frames are missing here.
     Gap {
-        /// That frame.
+        /// Why.
+        missing: Missing,
+        /// The frame before.
         place: Place,
     },
+}
+
+/// What a [`Frame::Gap`] stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// Native frames: no unwind table covers the code of the frame before.
+    Native,
+    /// The newest Java frames of a virtual thread, at most a few: the frame before is a stub that brings them back from
+    /// the heap, and they may be neither there any more nor on the stack yet.
+    Thawing,
 }
 
 impl Frame {
@@ -133,7 +145,7 @@ impl Frame {
             | Self::NativeMethod { place, .. }
             | Self::Stub { place, .. }
             | Self::Native { place, .. }
-            | Self::Gap { place }
+            | Self::Gap { place, .. }
             | Self::Entry { place } => *place,
         }
     }

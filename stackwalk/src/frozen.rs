@@ -18,13 +18,16 @@ pub struct Frozen<'a> {
     chunks: [StackCopy<'a>; MAX_CHUNKS],
     count: usize,
     whole: bool,
+    /// Whether a chunk without frames comes before the first copied.
+    emptied: bool,
     /// Where the frames of the oldest copied chunk end; not above the end of its copy unless that is cut.
     end: u64,
 }
 
 impl<'a> Frozen<'a> {
     /// No frozen frame was copied; a stack that has some ends at the return barrier.
-    pub const NONE: Self = Self { chunks: [StackCopy::EMPTY; MAX_CHUNKS], count: 0, whole: false, end: 0 };
+    pub const NONE: Self =
+        Self { chunks: [StackCopy::EMPTY; MAX_CHUNKS], count: 0, whole: false, emptied: false, end: 0 };
 
     /// Copies in the order from the newest chunk to the oldest; `whole` says that no older chunk is missing.
     /// More than [`MAX_CHUNKS`] are cut.
@@ -52,6 +55,16 @@ impl<'a> Frozen<'a> {
         self.end = end;
         self.whole &= end <= copied;
         self
+    }
+
+    /// The same, but the thread's newest chunk has no frames: all that it had may be on their way back to the stack.
+    #[must_use]
+    pub fn emptied(self, emptied: bool) -> Self {
+        Self { emptied, ..self }
+    }
+
+    pub(crate) fn is_emptied(&self) -> bool {
+        self.emptied
     }
 
     /// Where the frames of the chunk at `index` end, copied or not.

@@ -51,7 +51,7 @@ mod walker;
 
 pub use cache::{CacheStats, ScopeCache};
 pub use capture::{CAPTURE_BYTES, Capture};
-pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Pc, Place};
+pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Missing, Pc, Place};
 pub use frozen::{CHUNK_LINK_BYTES, Frozen};
 pub use hotspot::class_loader::LoadedBy;
 pub use hotspot::continuation::{ChunkBottom, ChunkClass, FrozenOffsets, NameClass, NameOffsets};

@@ -29,6 +29,8 @@ stops! {
     EndOfStack: Self::EndOfStack => "end_of_stack",
     /// The entry frame of a mounted virtual thread was reached: its stack is whole.
     EndOfContinuation: Self::EndOfContinuation => "end_of_continuation",
+    /// The same, but the newest frames were on their way back from the heap: a gap stands for them.
+    EndPastThaw: Self::EndPastThaw => "end_past_thaw",
     /// The next frames of a virtual thread are frozen in the heap.
     ContinuationBarrier: Self::ContinuationBarrier => "continuation_barrier",
     /// The walk produced as many frames as the caller allows.
@@ -65,10 +67,11 @@ impl Stop {
         Self::NAMES.iter().position(|candidate| *candidate == name).unwrap_or(0)
     }
 
-    /// Whether every frame down to the thread's (or virtual thread's) root was found.
+    /// Whether the thread's (or virtual thread's) root was reached. Frames that are missing above it have a gap in their
+    /// place.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        matches!(self, Self::EndOfStack | Self::EndOfContinuation)
+        matches!(self, Self::EndOfStack | Self::EndOfContinuation | Self::EndPastThaw)
     }
 }
 

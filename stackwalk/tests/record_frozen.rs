@@ -217,7 +217,9 @@ impl Recording<'_> {
     fn note(&mut self, snapshot: &Snapshot) {
         self.past.follow(self.hotspot, snapshot);
         let Snapshot { capture, stack } = snapshot;
-        if capture.cont_entry <= capture.sp || (!self.past.in_code && self.past.returning.is_none()) {
+        if !self.offsets.is_entered(capture.cont_entry, capture.pc, capture.sp)
+            || (!self.past.in_code && self.past.returning.is_none())
+        {
             return;
         }
         let in_java = self.hotspot.thread_offsets().in_java;

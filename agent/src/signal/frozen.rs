@@ -38,7 +38,9 @@ pub struct FrozenFrames {
     /// Bytes of the copy, heads included.
     pub bytes: usize,
     /// Chunks with frames.
-    pub chunks: u32,
+    pub chunks: u8,
+    /// Whether the newest chunk has none.
+    pub emptied: bool,
     /// How far they go.
     pub extent: FrozenExtent,
 }
@@ -46,7 +48,7 @@ pub struct FrozenFrames {
 impl FrozenFrames {
     /// No frames.
     pub const NONE: Self =
-        Self { offsets: None, chunk: 0, bytes: 0, chunks: 0, extent: FrozenExtent::NotRead };
+        Self { offsets: None, chunk: 0, bytes: 0, chunks: 0, emptied: false, extent: FrozenExtent::NotRead };
 
     /// Where things are, if something was found.
     pub const fn offsets(&self) -> Option<&'static FrozenOffsets> {
@@ -68,8 +70,8 @@ struct Used {
 ///
 /// Why no load faults. The thread is in Java code or in the VM, so no collector of those for which `frozen` exists is
 /// moving objects, and every reference that the VM holds for this thread is good.
-/// The entry lies on this thread's own stack, above the interrupted sp: it was filled before anything was called below
-/// it, and is taken out of `_cont_entry` only after everything below it has returned.
+/// The entry lies on this thread's own stack, not below the interrupted sp, and is filled: see
+/// [`FrozenOffsets::is_entered`].
 /// Its continuation, the continuation's tail and a chunk's parent are references the VM keeps current; each must lie in
 /// the heap, and a chunk must have the class of chunks, before its fields are read. A chunk's words are `size` long for
 /// as long as it lives, and what is copied lies between its first and its last.
@@ -79,7 +81,9 @@ struct Used {
 pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usize) -> FrozenFrames {
     let entry = capture.cont_entry;
     let entry_end = entry.saturating_add(ENTRY_BYTES);
-    let on_stack = capture.stack_low == capture.sp && entry > capture.sp && entry_end <= capture.stack_high;
+    let on_stack = capture.stack_low == capture.sp
+        && frozen.is_entered(entry, capture.pc, capture.sp)
+        && entry_end <= capture.stack_high;
     if !on_stack || entry & 7 != 0 {
         return FrozenFrames::not_found(FrozenExtent::NoEntry);
     }
@@ -120,6 +124,8 @@ pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usiz
                 found.extent = FrozenExtent::NoRoom;
                 break;
             }
+        } else if chunk == newest {
+            found.emptied = true;
         }
         // SAFETY: `used` has seen that it is a chunk.
         chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };

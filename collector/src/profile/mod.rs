@@ -30,9 +30,9 @@ pub const UNKNOWN: &str = "[unknown]";
 /// Reason of stacks that were walked to their end; of a stack without a reason, this is assumed.
 pub const END_OF_STACK: &str = "end_of_stack";
 
-/// Reasons of stacks from which nothing is missing: walked to a thread's or a virtual thread's first Java frame,
-/// or of a thread that runs no Java code at all.
-pub const WHOLE_STACKS: [&str; 3] = [END_OF_STACK, "end_of_continuation", "not_java"];
+/// Reasons of stacks that begin at their root: walked to a thread's or a virtual thread's first Java frame, or of a thread
+/// that runs no Java code at all. Frames that are missing further up have a mark in their place.
+pub const WHOLE_STACKS: [&str; 4] = [END_OF_STACK, "end_of_continuation", "end_past_thaw", "not_java"];
 
 /// The number under which the account of `thread` is kept: a virtual thread burns CPU time of its carrier's clock.
 pub fn accountant(thread: &Thread) -> u32 {

@@ -178,8 +178,8 @@ function showTip(node, event) {
   tip.style.top = `${event.clientY + 20 + height > window.innerHeight ? event.clientY - height - 12 : event.clientY + 20}px`;
 }
 
-// As in the collector's profile: nothing is missing from these.
-const WHOLE_STACKS = new Set(["end_of_stack", "end_of_continuation", "not_java"]);
+// As in the collector's profile: these begin at their root.
+const WHOLE_STACKS = new Set(["end_of_stack", "end_of_continuation", "end_past_thaw", "not_java"]);
 
 function showTrust() {
   const cpu = summary.cpu_ns;

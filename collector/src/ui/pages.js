@@ -499,6 +499,7 @@ const MEANINGS = {
   bad_context: "The kernel gave no usable registers",
   end_of_stack: "The whole stack was walked",
   end_of_continuation: "The whole stack of a virtual thread was walked",
+  end_past_thaw: "A virtual thread's stack down to its root; the newest frames were on their way back from the heap",
   not_java: "A thread without Java code, walked to its end",
   depth_limit: "The stack is deeper than what is walked; callers are missing",
   unreadable: "Memory that the walk needed could not be read; callers are missing",

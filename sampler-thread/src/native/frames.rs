@@ -8,7 +8,7 @@ use std::hash::BuildHasherDefault;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{HotSpot, Memory, Method, Place, StackCopy};
+use stackwalk::{HotSpot, Memory, Method, Missing, Place, StackCopy};
 
 use super::{NativeLibraries, NativeView, Owner};
 use crate::intern::Dictionaries;
@@ -19,7 +19,9 @@ type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 const MAX_CACHED: usize = 1 << 16;
 
 /// What stands for native frames that no unwind table covers.
-const GAP: &str = "[native frames missing]";
+const NATIVE_MISSING: &str = "[native frames missing]";
+/// What stands for frames of a virtual thread that were on their way back to its stack.
+const THAWING: &str = "[frames being thawed]";
 
 /// Native code with the ids of its frames.
 #[derive(Debug, Default)]
@@ -84,8 +86,12 @@ impl NativeFrames {
     }
 
     /// Id of the mark for missing frames.
-    pub fn gap(dictionaries: &mut Dictionaries) -> u64 {
-        dictionaries.symbol_frame(FrameKind::Marker, GAP)
+    pub fn gap(missing: Missing, dictionaries: &mut Dictionaries) -> u64 {
+        let text = match missing {
+            Missing::Native => NATIVE_MISSING,
+            Missing::Thawing => THAWING,
+        };
+        dictionaries.symbol_frame(FrameKind::Marker, text)
     }
 
     /// What the compiler thread `tid` was compiling when `stack` was copied.

@@ -39,6 +39,9 @@ const PAUSING_COLLECTORS: [&str; 3] = ["UseSerialGC", "UseParallelGC", "UseG1GC"
 /// Bytes of the blob that holds the barrier: three short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
 
+/// Offset of `push rax` in the return barrier, behind one instruction.
+const BARRIER_PUSH: u64 = 7;
+
 /// Rows of the tables, none of which is needed to walk platform threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContinuationLayout {
@@ -167,6 +170,26 @@ pub struct FrozenOffsets {
     /// Value of the thread state while the VM runs on behalf of Java code; `None` if frames may then be in the heap and
     /// on the stack at once.
     pub in_vm: Option<u32>,
+    /// First instruction of the return barrier.
+    pub barrier: u64,
+}
+
+impl FrozenOffsets {
+    /// Whether the entry at `entry` is a filled one on the stack of a thread stopped at `pc` with this sp.
+    ///
+    /// `_cont_entry` is set before the entry is filled, and that before anything is called; it is taken back before the
+    /// entry is popped. Below it something was called; at it, the return barrier tells that something has returned: its
+    /// first two instructions are `mov rsp, [r15 + cont_entry]` and `push rax`.
+    /// Sources: `gen_continuation_enter` in `sharedRuntime_x86_64.cpp`, `generate_cont_thaw` in
+    /// `stubGenerator_x86_64.cpp`, JDK 21 and 25.
+    #[must_use]
+    pub fn is_entered(&self, entry: u64, pc: u64, sp: u64) -> bool {
+        is_entered(entry, pc, sp, self.barrier)
+    }
+}
+
+fn is_entered(entry: u64, pc: u64, sp: u64, barrier: u64) -> bool {
+    entry > sp || (entry == sp && pc.wrapping_sub(barrier) <= BARRIER_PUSH)
 }
 
 /// The header of an object.
@@ -259,6 +282,7 @@ impl HotSpot {
             klass_mask: header.mask,
             name,
             in_vm: layout.in_vm,
+            barrier: self.started()?.continuation_barrier?,
         };
         let plausible = found.words >= 16 && start != 0;
         (plausible && narrow == found.narrow).then_some(found)
@@ -304,4 +328,19 @@ fn find_stack_switch<M: Memory + ?Sized>(memory: &M, start: u64, size: usize) ->
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_at_the_sp_is_filled_once_something_has_returned() {
+        const BARRIER: u64 = 0x7000;
+        assert!(is_entered(0x1010, 0x10, 0x1000, BARRIER), "something was called below it");
+        assert!(!is_entered(0x0ff0, BARRIER, 0x1000, BARRIER), "popped");
+        let at_sp: Vec<u64> =
+            (BARRIER - 2..BARRIER + 10).filter(|&pc| is_entered(0x1000, pc, 0x1000, BARRIER)).collect();
+        assert_eq!(at_sp, (BARRIER..=BARRIER + 7).collect::<Vec<_>>());
+    }
 }

@@ -38,7 +38,7 @@ impl<M: Memory> Walk<'_, M> {
                 let entry = self.decode(cursor, blob)?;
                 self.step_compiled(cursor, &entry)
             }
-            BlobKind::ContinuationStubs => Ok(Step { emit: Emit::Nothing, next: self.caller_of_thaw() }),
+            BlobKind::ContinuationStubs => Ok(self.step_thaw(cursor, None)),
             BlobKind::Safepoint if blob.frame_bytes >= 16 => {
                 let frame = cursor.sp.wrapping_add(blob.frame_bytes);
                 let fp = self.word(frame.wrapping_sub(16))?;

@@ -13,11 +13,11 @@
 //! Sources: `cpu/x86/{stackChunkFrameStream,continuationFreezeThaw}_x86.inline.hpp`,
 //! `share/runtime/stackChunkFrameStream.inline.hpp`, `share/runtime/continuationFreezeThaw.cpp`, JDK 21 and 25.
 
-use super::{Cursor, Doing, Walk};
+use super::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     CODE_AFTER, CODE_BEFORE, INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP, Unwind,
 };
-use crate::frame::Method;
+use crate::frame::{Frame, Method, Missing};
 use crate::frozen::{CHUNK_LINK_BYTES, Frozen};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::{Memory, StackCopy};
@@ -29,11 +29,13 @@ pub(super) struct Thawing<'w> {
     frozen: Frozen<'w>,
     /// Chunks entered so far; 0 while the walk is on the thread's stack.
     entered: usize,
+    /// Whether a gap stands for frames that were on their way back.
+    gap: bool,
 }
 
 impl<'w> Thawing<'w> {
     pub(super) fn new(frozen: Frozen<'w>) -> Self {
-        Self { frozen, entered: 0 }
+        Self { frozen, entered: 0, gap: false }
     }
 
     pub(super) fn in_heap(&self) -> bool {
@@ -46,7 +48,7 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn next_chunk(&mut self) -> Result<Cursor, Stop> {
         let Some(chunk) = self.thawing.frozen.chunk(self.thawing.entered) else {
             return Err(if self.thawing.frozen.is_whole() {
-                Stop::EndOfContinuation
+                if self.thawing.gap { Stop::EndPastThaw } else { Stop::EndOfContinuation }
             } else if self.thawing.in_heap() && self.stack.end() < self.high {
                 Stop::CopyEnd
             } else {
@@ -82,15 +84,24 @@ impl<M: Memory> Walk<'_, M> {
         Ok(caller)
     }
 
-    /// The frames below a stub that brings some back from the heap.
+    /// The frames below a stub that brings some back from the heap; `stub` is shown above them.
     ///
     /// `Continuation.yield0` is the newest frame of a thread that has yielded, is nowhere else on its stack and comes back
-    /// first: while the chunk begins with it, nothing was taken out. Later it cannot be told what is on its way.
-    /// Source: `thaw_fast`, `finalize_thaw` in `continuationFreezeThaw.cpp`.
-    pub(super) fn caller_of_thaw(&mut self) -> Result<Cursor, Stop> {
+    /// first: while the chunk begins with it, nothing was taken out. Later it cannot be told whether a frame is on its
+    /// way, which a gap says; those still in the chunk are all older. One frame is brought back at a time, two after a
+    /// yield; only short chunks are emptied at once, and of those nothing is left to go on with.
+    /// Source: `thaw_fast`, `thaw_slow`, `finalize_thaw` in `continuationFreezeThaw.cpp`.
+    pub(super) fn step_thaw(&mut self, cursor: Cursor, stub: Option<Frame>) -> Step {
+        let shown = stub.map_or(Emit::Nothing, Emit::One);
         match self.newest_method() {
-            Some(method) if self.calls_yield(method) => self.next_chunk(),
-            _ => Err(Stop::ContinuationBarrier),
+            Some(method) if self.calls_yield(method) => Step { emit: shown, next: self.next_chunk() },
+            Some(_) if !self.thawing.frozen.is_emptied() => {
+                self.thawing.gap = true;
+                let gap = Frame::Gap { missing: Missing::Thawing, place: cursor.place() };
+                let emit = stub.map_or(Emit::One(gap), |stub| Emit::Two(stub, gap));
+                Step { emit, next: self.next_chunk() }
+            }
+            _ => Step { emit: shown, next: Err(Stop::ContinuationBarrier) },
         }
     }
 
@@ -100,20 +111,21 @@ impl<M: Memory> Walk<'_, M> {
     /// the carrier's or what older frames have left behind. Only at `pop rbp` and `ret`, its last instructions, are
     /// the frames back and the return address on top that of the newest.
     /// Source: `generate_cont_thaw` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 21 and 25.
-    pub(super) fn caller_of_interrupted_thaw(
+    pub(super) fn step_interrupted_thaw(
         &mut self,
         cursor: Cursor,
         blob: &CodeBlob,
-    ) -> Result<Cursor, Stop> {
+        stub: Frame,
+    ) -> Result<Step, Stop> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes)?;
         let rule = match around.after {
             [0x5d, 0xc3, ..] => Unwind::Pushed,
             [0xc3, ..] => Unwind::Return,
-            _ => return self.caller_of_thaw(),
+            _ => return Ok(self.step_thaw(cursor, Some(stub))),
         };
         let caller = self.unwind(cursor, 0, rule).filter(|caller| self.is_caller(caller));
-        caller.ok_or(Stop::ContinuationBarrier)
+        Ok(Step { emit: Emit::One(stub), next: caller.ok_or(Stop::ContinuationBarrier) })
     }
 
     /// The method of the newest frame of the newest chunk.

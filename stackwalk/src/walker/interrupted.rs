@@ -33,7 +33,8 @@ impl<M: Memory> Walk<'_, M> {
             Err(stop) => Err(stop),
             Ok(Code::Interpreter) => self.interrupted_interpreter(cursor),
             Ok(Code::CallStub) => self.step_caller(cursor),
-            Ok(Code::ContinuationBarrier) => Err(Stop::ContinuationBarrier),
+            // The first instruction of its stub: nothing was taken out of the chunk.
+            Ok(Code::ContinuationBarrier) => Ok(Step { emit: Emit::Nothing, next: self.next_chunk() }),
             Ok(Code::Blob(blob)) => match blob.kind {
                 BlobKind::Nmethod | BlobKind::NativeWrapper => self.interrupted_nmethod(cursor, &blob),
                 BlobKind::Deoptimization => self.interrupted_deoptimization(cursor, &blob),

@@ -8,7 +8,7 @@
 
 use super::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{CallTarget, Unwind, call_before};
-use crate::frame::{Blob, Frame};
+use crate::frame::{Blob, Frame, Missing};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
@@ -88,7 +88,10 @@ impl<M: Memory> Walk<'_, M> {
         Ok(match next {
             Found::Next(next) => Step { emit: Emit::One(frame), next },
             Found::Behind(stub, next) => Step { emit: Emit::Two(frame, stub), next },
-            Found::Lost(next) => Step { emit: Emit::Two(frame, Frame::Gap { place: cursor.place() }), next },
+            Found::Lost(next) => Step {
+                emit: Emit::Two(frame, Frame::Gap { missing: Missing::Native, place: cursor.place() }),
+                next,
+            },
         })
     }
 

@@ -20,9 +20,9 @@ impl<M: Memory> Walk<'_, M> {
         if let Some(built) = self.in_call_stub(cursor.pc, blob) {
             return self.interrupted_entry(cursor, built);
         }
-        let emit = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
+        let stub = Frame::Stub { blob: Blob(blob.address), place: cursor.place() };
         if blob.kind == BlobKind::ContinuationStubs {
-            return Ok(Step { emit, next: self.caller_of_interrupted_thaw(cursor, blob) });
+            return self.step_interrupted_thaw(cursor, blob, stub);
         }
         // Whoever runs no Java was not called by any.
         let java = if self.capture.thread == 0 { None } else { self.caller_of_stub(cursor, blob) };
@@ -30,7 +30,7 @@ impl<M: Memory> Walk<'_, M> {
             Some(next) => Ok(next),
             None => self.native_caller_of_stub(cursor).unwrap_or(Err(Stop::BadFrame(cursor.pc))),
         };
-        Ok(Step { emit, next })
+        Ok(Step { emit: Emit::One(stub), next })
     }
 
     fn caller_of_stub(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {

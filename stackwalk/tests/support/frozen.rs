@@ -28,13 +28,13 @@ pub const MOMENTS: [(&str, Stop); 17] = [
     // taken out, and at the end, when they are back.
     ("thaw after a yield", Stop::EndOfContinuation),
     ("thaw after a yield, in C code", Stop::EndOfContinuation),
-    ("thaw after a yield, taken out", Stop::ContinuationBarrier),
-    ("thaw after a yield, taken out, in C code", Stop::ContinuationBarrier),
+    ("thaw after a yield, taken out", Stop::EndPastThaw),
+    ("thaw after a yield, taken out, in C code", Stop::EndPastThaw),
     ("thaw about to return", Stop::EndOfContinuation),
     // The same because the oldest frame on the stack has returned: the chunk does not tell what is on its way.
-    ("at the return barrier", Stop::ContinuationBarrier),
-    ("thaw after a return", Stop::ContinuationBarrier),
-    ("thaw after a return, in C code", Stop::ContinuationBarrier),
+    ("at the return barrier", Stop::EndOfContinuation),
+    ("thaw after a return", Stop::EndPastThaw),
+    ("thaw after a return, in C code", Stop::EndPastThaw),
 ];
 
 /// The number printed behind these words.
@@ -74,7 +74,7 @@ pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets, i
     let state = capture.thread_state;
     let holds_collectors_off =
         state == u64::from(in_java) || offsets.in_vm.is_some_and(|in_vm| state == u64::from(in_vm));
-    if !holds_collectors_off || capture.cont_entry <= capture.sp {
+    if !holds_collectors_off || !offsets.is_entered(capture.cont_entry, capture.pc, capture.sp) {
         return FrozenCopy::default();
     }
     let continuation =

@@ -3,7 +3,8 @@
 #![allow(dead_code)]
 
 use stackwalk::{
-    Capture, Frame, Frozen, HotSpot, Limits, Memory, Method, NativeCode, ScopeCache, Stop, Symbol, Walker,
+    Capture, Frame, Frozen, HotSpot, Limits, Memory, Method, Missing, NativeCode, ScopeCache, Stop, Symbol,
+    Walker,
 };
 
 /// A frame with its names.
@@ -122,7 +123,8 @@ pub fn as_text(
             Frame::Stub { .. } => "stub".to_owned(),
             Frame::Entry { .. } => "entry".to_owned(),
             Frame::Native { .. } => "native code".to_owned(),
-            Frame::Gap { .. } => "gap".to_owned(),
+            Frame::Gap { missing: Missing::Native, .. } => "gap".to_owned(),
+            Frame::Gap { missing: Missing::Thawing, .. } => "being thawed".to_owned(),
         };
         let name = match (frame, named) {
             (_, Some(named)) => as_dumped(named),
