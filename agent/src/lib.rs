@@ -20,6 +20,7 @@ pub mod self_test;
 pub mod session;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
+mod slabs;
 #[allow(unsafe_code, reason = "system calls that libraries do not have")]
 mod slice;
 pub mod tasks;

@@ -7,14 +7,13 @@
 //! Invariant: every error leaves the JVM running without us.
 
 use std::hash::{BuildHasher, Hasher};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use queue::{ReadySet, SlabClass, SnapshotPool};
+use queue::{ReadySet, SnapshotPool};
 use sampler_thread::code_freeing::CodeFreeing;
 use sampler_thread::delivery::{Delivery, Target, TlsError};
 use sampler_thread::redefinition::Redefinition;
@@ -37,6 +36,7 @@ use crate::self_test::Subject;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
+use crate::slabs;
 use crate::slice;
 use crate::threads::{JavaThread, Registry, SampledProcess};
 
@@ -203,34 +203,6 @@ fn target(collector: &Collector, options: &Options) -> Result<Target, StartError
         return Err(StartError::Unencrypted { address: target.to_string() });
     }
     Ok(target)
-}
-
-/// Spare slabs at the least, in all classes but the largest: what two busy processors need in half a second at 250 ticks
-/// each, when as many threads as there are keep the sampler waiting for its turn.
-const LEAST_SPARE: usize = 256;
-
-/// Slabs for stack copies.
-///
-/// In flight are at most one sample per processor and tick between two drains; 32 per processor cover a sampler that is
-/// kept from running for an eighth of a second.
-/// Typical stacks are below 16 KiB; classes above exist for deep recursion and the interpreter.
-fn pool_plan(processors: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
-    let processors = processors.clamp(2, 256);
-    // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
-    let class = |bytes, count: usize, least| {
-        if let Some(count) = fixed {
-            return SlabClass::fixed(bytes, count.get());
-        }
-        let spare = (4 * count * processors).max(least);
-        SlabClass { bytes, count: count * processors, spare }
-    };
-    [
-        class(512, 32, LEAST_SPARE),
-        class(8 << 10, 32, LEAST_SPARE),
-        class(32 << 10, 16, LEAST_SPARE),
-        class(160 << 10, 8, LEAST_SPARE),
-        class((1 << 20) + 4096, 2, 0),
-    ]
 }
 
 /// A running profile.
@@ -431,7 +403,7 @@ fn make_shared(
     let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
     arena::release_former();
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let plan = pool_plan(processors, options.debug.slabs);
+    let plan = slabs::plan(processors, options.debug.slabs);
     let flag_bytes = arena::MAX_THREADS as usize;
     let start = options.debug.queues.start;
     let ring_bytes = RingMemory::near_bytes(start);

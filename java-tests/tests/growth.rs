@@ -50,17 +50,17 @@ on_every_jdk! {
     /// A drain that comes seldom: the small queues overflow, the losses are named, the queues grow, and the account
     /// closes on every thread.
     fn queues_grow_from_losses(jdk) {
-        let run = busy(12, &["drain:2s"]).record(jdk);
+        let run = busy(8, &["drain:1s"]).record(jdk);
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
         let summary = run.summary();
         assert!(summary.queue.grown > 0 && summary.queue.largest > 16, "{:?}", summary.queue);
-        let fixed = busy(12, &["drain:2s", "queue:16/fixed"]).record(jdk);
+        let fixed = busy(8, &["drain:1s", "queue:16/fixed"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         let held = fixed.summary();
         assert_eq!((held.queue.grown, held.queue.largest), (0, 16), "{:?}", held.queue);
         let lost = held.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
-        assert!(lost > 0, "16 entries hold what 2 s leave: {:?}", held.cpu_ns);
+        assert!(lost > 0, "16 entries hold what 1 s leaves: {:?}", held.cpu_ns);
         assert!((16..=MOST_FOUND).contains(&held.queue.high_water), "{:?}", held.queue);
     }
 }
@@ -69,7 +69,7 @@ on_every_jdk! {
     /// A sampler that is kept from its work: its helper empties the queues, and the smallest hold what comes between.
     fn a_late_sampler_loses_nothing(jdk) {
         let starvation = Starvation::watch();
-        let run = busy(10, &["stall:700ms", "queue:16/fixed"]).record(jdk);
+        let run = busy(8, &["stall:700ms", "queue:16/fixed"]).record(jdk);
         let starved = starvation.end();
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);
@@ -77,7 +77,7 @@ on_every_jdk! {
         starved.assert_losses(summary);
         assert!(summary.queue.high_water <= MOST_FOUND, "{:?}", summary.queue);
         // Away for so long that 16 ticks come even to a thread that gets a twentieth of a processor.
-        let fixed = busy(10, &["stall:1500ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
+        let fixed = busy(8, &["stall:1500ms", "queue:16/fixed", "drain:25ms"]).record(jdk);
         assert_accounts_match_clocks(&fixed);
         assert!(fixed.summary().cpu_ns.lost_total() > 0, "16 entries hold what 1.5 s leave: {:?}", fixed.summary().queue);
     }
@@ -87,7 +87,7 @@ on_every_jdk! {
     /// Without hooks nothing is lost, and the smallest queues are enough.
     fn accounts_match_clocks(jdk) {
         let starvation = Starvation::watch();
-        let run = busy(10, &[]).record(jdk);
+        let run = busy(8, &[]).record(jdk);
         let starved = starvation.end();
         run.assert_exit_code(0);
         assert_accounts_match_clocks(&run);

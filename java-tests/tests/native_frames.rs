@@ -56,7 +56,7 @@ on_every_jdk! { beside;
 on_every_jdk! { beside;
     /// GC threads are walked to where the C library started them.
     fn gc_threads(jdk) {
-        let run = Workload::new("AllocHeavy").argument(2).jvm("-XX:+UseParallelGC").jvm("-Xmx256m").jvm("-Xmn8m");
+        let run = Workload::new("AllocHeavy").argument(0.5).jvm("-XX:+UseParallelGC").jvm("-Xmx256m").jvm("-Xmn8m");
         let starvation = Starvation::watch();
         let run = run.record(jdk);
         let starved = starvation.end();

@@ -43,7 +43,7 @@ on_every_jdk! {
     fn accounts_match_clocks(jdk) {
         const THREADS: usize = 4;
         // Queues for a second: how late the sampler may be is another test's business.
-        let workload = Workload::new("BusyThreads").argument(10).argument(THREADS);
+        let workload = Workload::new("BusyThreads").argument(8).argument(THREADS);
         let run = retuned(workload).record_option("--agent-option=debug=queue:256..2048").record(jdk);
         run.assert_exit_code(0);
         assert_was_retuned(&run);

@@ -92,7 +92,8 @@ fn check_switches(jdk: &Jdk, options: &[&str], rounds: u32) -> Run {
     let fights = |stack: &Stack| stack.has("ContendedMonitors.fight");
     for stack in stacks.all.iter().filter(|stack| fights(stack) || moves(stack)) {
         let descends = stack.count("ContendedMonitors.descend");
-        let is_right = descends == FIGHT_DEPTH && fights(stack);
+        // The two newest frames at most are on their way: `fight` and what it calls.
+        let is_right = descends == FIGHT_DEPTH && (fights(stack) || stack.has("[frames being thawed]"));
         // A thread that has only begun, or is ending, is on none of the two.
         let is_outside = descends == 0 && !fights(stack) && stack.has("jdk.internal.vm.Continuation.enter");
         let is_right = is_right || is_outside || (stack.stop.is_some() && descends <= FIGHT_DEPTH);

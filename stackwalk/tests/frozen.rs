@@ -116,12 +116,10 @@ fn recorded_walks_are_repeated() {
             let methods = methods(&frames);
             // Of a thread that has returned is not known how often.
             let missing = match thread.name.as_str() {
-                "at the return barrier" | "thaw after a return" | "thaw after a return, in C code" => {
+                name if name.contains("return barrier") || name.starts_with("thaw after a return") => {
                     Missing::Returned
                 }
-                "thaw after a yield, taken out" | "thaw after a yield, taken out, in C code" => {
-                    Missing::Newest
-                }
+                "thaw after a yield, taken out, in C code" => Missing::Newest,
                 _ => Missing::Nothing,
             };
             let thawing = |(frame, _): &(Frame, _)| {
@@ -204,7 +202,7 @@ fn a_chunk_thawed_at_once_cuts_the_walk() {
             }
         }
     }
-    assert_eq!(walked, JDKS.len() * FILES.len() * 4);
+    assert_eq!(walked, JDKS.len() * FILES.len() * 3);
 }
 
 /// An older chunk that was not copied cuts the stack there.
@@ -215,7 +213,7 @@ fn a_missing_older_chunk_cuts_the_walk() {
         let thread = fixture.threads.iter().find(|thread| thread.name == "running over two chunks");
         let thread = thread.expect("recorded");
         let (whole, _) = walk(&hotspot, &fixture, thread, thread.frozen.as_frozen(), true);
-        let newest = FrozenCopy { chunks: thread.frozen.chunks[..1].to_vec(), whole: false };
+        let newest = FrozenCopy { chunks: thread.frozen.chunks[..1].to_vec(), whole: false, emptied: false };
         let (frames, stop) = walk(&hotspot, &fixture, thread, newest.as_frozen(), true);
         assert_eq!(stop, Stop::ContinuationBarrier, "{file}");
         let (whole, frames) = (methods(&whole), methods(&frames));
@@ -322,7 +320,7 @@ fn a_cut_chunk_cuts_the_walk() {
                 for length in (256..bytes.len()).step_by(40) {
                     let mut chunks = thread.frozen.chunks[..=last].to_vec();
                     chunks[last].1.truncate(length);
-                    let cut = FrozenCopy { chunks, whole: true };
+                    let cut = FrozenCopy { chunks, whole: true, emptied: false };
                     let frozen = cut.as_frozen().ending_at(base + bytes.len() as u64);
                     assert!(!frozen.is_whole());
                     let (frames, stop) = walk(&hotspot, &fixture, thread, frozen, true);

@@ -11,7 +11,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use stackwalk::{Frame, Frozen, FrozenOffsets, HotSpot, Memory, NativeCode, NativeRegisters, Pc, ScopeCache};
+use stackwalk::{
+    Capture, Frame, Frozen, FrozenOffsets, HotSpot, Memory, NativeCode, NativeRegisters, Pc, ScopeCache,
+};
 use support::fixture::{
     Fixture, FrozenCopy, Overlaid, Recorder, Returning, Thread, reduced_tables, tables_address,
 };
@@ -76,7 +78,20 @@ struct Past {
     sp: u64,
     /// Where the running C code returns to VM code.
     returning: Option<Returning>,
+    /// Whether the C code was called that takes frames out.
+    took: bool,
     barrier: Option<u64>,
+}
+
+/// Most bytes that a stub saves before it makes room for frames: two registers, and a word to align the stack.
+const MOST_SAVED: u64 = 32;
+
+/// Whether the next instruction is one of those behind the last call at which the newest frame's pc is not known: `add
+/// rsp, 8` and `jmp`, which undo what was done to align the stack for it, and `sub rsp, 16`, below which it lies.
+fn is_between(memory: &RemoteMemory, pc: u64) -> bool {
+    let mut code = [0; 4];
+    let is_read = memory.read(pc, &mut code).is_ok();
+    is_read && matches!(code, [0x48, 0x83, 0xc4, 8] | [0xe9 | 0xeb, ..] | [0x48, 0x83, 0xec, 0x10])
 }
 
 /// Whether the next instructions are `pop rbp; ret`, or the second of them.
@@ -101,6 +116,7 @@ impl Past {
         in_code: false,
         sp: 0,
         returning: None,
+        took: false,
         barrier: None,
     };
 
@@ -123,10 +139,11 @@ impl Past {
         &mut self,
         hotspot: &HotSpot,
         memory: &RemoteMemory,
-        pc: u64,
+        capture: &Capture,
         frames: &Frames,
         frozen: &FrozenCopy,
     ) -> Option<String> {
+        let pc = capture.pc;
         let newest = frames.iter().find_map(|(_, named)| named.as_ref()).map(|named| named.name.as_str());
         let code = if self.in_code { pc } else { self.returning.as_ref()?.0.pc };
         let blob = hotspot.blob_at(memory, Pc(code)).ok()?;
@@ -144,7 +161,7 @@ impl Past {
         }
         let chunk = frozen.chunks.first().map(|(base, _)| *base);
         if doing != self.doing {
-            (self.doing, self.chunk) = (doing, chunk);
+            (self.doing, self.chunk, self.took) = (doing, chunk, false);
         }
         match doing {
             Doing::Java => self.yielded = Some(false),
@@ -152,6 +169,9 @@ impl Past {
             Doing::Thaw => {}
         }
         let moved = chunk != self.chunk;
+        let sp = if self.in_code { self.sp } else { self.returning.as_ref()?.0.sp };
+        let room = sp.saturating_add(MOST_SAVED) < capture.cont_entry;
+        self.took |= doing == Doing::Thaw && !self.in_code && room;
         // Found when the first stub was seen.
         let barrier = self.barrier?;
         let newest_pc = frozen.chunks.first().and_then(|(_, bytes)| bytes.get(8..)?.first_chunk::<8>());
@@ -173,14 +193,17 @@ impl Past {
             },
             Doing::Thaw if pc == barrier => "at the return barrier",
             // Back on the stack after a yield or a return: known of a yield alone how many.
-            Doing::Thaw if self.in_code && is_leaving(memory, pc) => match self.yielded? {
-                true => "thaw about to return",
-                false => return None,
+            Doing::Thaw if self.in_code && (self.took || is_leaving(memory, pc)) => match self.yielded? {
+                true if !is_between(memory, pc) => "thaw about to return",
+                _ => return None,
             },
-            Doing::Thaw => match (self.yielded?, moved) {
-                (true, false) => "thaw after a yield",
-                (true, true) => "thaw after a yield, taken out",
-                (false, _) => "thaw after a return",
+            // Of those that a chunk had which is empty nothing is known.
+            Doing::Thaw if frozen.emptied => return None,
+            Doing::Thaw => match (self.yielded?, moved, room) {
+                (true, false, _) => "thaw after a yield",
+                (true, true, _) => "thaw after a yield, taken out",
+                (false, _, false) => "thaw after a return",
+                (false, _, true) => "thaw after a return, with room",
             },
         };
         // Once a thaw has emptied the chunk there is nothing to be mistaken about.
@@ -234,7 +257,7 @@ impl Recording<'_> {
             (capture, stack),
             frozen.as_frozen(),
         );
-        let Some(name) = self.past.moment(self.hotspot, self.process, capture.pc, &frames, &frozen) else {
+        let Some(name) = self.past.moment(self.hotspot, self.process, capture, &frames, &frozen) else {
             return;
         };
         *self.ends.entry((name.clone(), stop.name())).or_default() += 1;

@@ -23,6 +23,8 @@ mod string_code;
 #[cfg(target_arch = "x86_64")]
 mod subtype_check;
 #[cfg(target_arch = "x86_64")]
+mod thaw;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use deopt::{DeoptPlace, deopt_place, is_on_handlers_stack};
@@ -44,6 +46,8 @@ pub(crate) use slot_move::is_slot_move;
 pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use subtype_check::pushed_words;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use thaw::{ROOM_AHEAD, brought_back, has_to_make_room};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 

@@ -15,8 +15,10 @@
 
 use super::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    CODE_AFTER, CODE_BEFORE, INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP, Unwind,
+    CODE_AFTER, CODE_BEFORE, INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP, ROOM_AHEAD,
+    Unwind, brought_back, has_to_make_room,
 };
+use crate::capture::Capture;
 use crate::frame::{Frame, Method, Missing};
 use crate::frozen::{CHUNK_LINK_BYTES, Frozen};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -86,6 +88,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The frames below a stub that brings some back from the heap; `stub` is shown above them.
     ///
+    /// Until it makes room for them nothing was taken out of the chunk.
     /// `Continuation.yield0` is the newest frame of a thread that has yielded, is nowhere else on its stack and comes back
     /// first: while the chunk begins with it, nothing was taken out. Later it cannot be told whether a frame is on its
     /// way, which a gap says; those still in the chunk are all older. One frame is brought back at a time, two after a
@@ -93,6 +96,9 @@ impl<M: Memory> Walk<'_, M> {
     /// Source: `thaw_fast`, `thaw_slow`, `finalize_thaw` in `continuationFreezeThaw.cpp`.
     pub(super) fn step_thaw(&mut self, cursor: Cursor, stub: Option<Frame>) -> Step {
         let shown = stub.map_or(Emit::Nothing, Emit::One);
+        if self.has_to_make_room(cursor.pc) {
+            return Step { emit: shown, next: self.next_chunk() };
+        }
         match self.newest_method() {
             Some(method) if self.calls_yield(method) => Step { emit: shown, next: self.next_chunk() },
             Some(_) if !self.thawing.frozen.is_emptied() => {
@@ -108,8 +114,8 @@ impl<M: Memory> Walk<'_, M> {
     /// The same of such a stub stopped at any instruction.
     ///
     /// It begins with the entry's sp, or goes there at once, and makes room for frames: what lies at its sp and fp is
-    /// the carrier's or what older frames have left behind. Only at `pop rbp` and `ret`, its last instructions, are
-    /// the frames back and the return address on top that of the newest.
+    /// the carrier's or what older frames have left behind. Only at its last instructions, where it goes to the newest
+    /// frame, are the frames back.
     /// Source: `generate_cont_thaw` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 21 and 25.
     pub(super) fn step_interrupted_thaw(
         &mut self,
@@ -119,13 +125,20 @@ impl<M: Memory> Walk<'_, M> {
     ) -> Result<Step, Stop> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes)?;
-        let rule = match around.after {
-            [0x5d, 0xc3, ..] => Unwind::Pushed,
-            [0xc3, ..] => Unwind::Return,
+        let Capture { rax, rbx, .. } = self.capture;
+        let (sp, rule) = match (around.after, brought_back(around.after, rax, rbx, cursor.sp)) {
+            (_, Some(sp)) => (sp, Unwind::Pushed),
+            ([0xc3, ..], None) => (cursor.sp, Unwind::Return),
             _ => return Ok(self.step_thaw(cursor, Some(stub))),
         };
-        let caller = self.unwind(cursor, 0, rule).filter(|caller| self.is_caller(caller));
+        let caller = self.unwind(Cursor { sp, ..cursor }, 0, rule).filter(|caller| self.is_caller(caller));
         Ok(Step { emit: Emit::One(stub), next: caller.ok_or(Stop::ContinuationBarrier) })
+    }
+
+    /// Whether the stub at `pc` has taken no frame yet.
+    fn has_to_make_room(&self, pc: u64) -> bool {
+        let mut ahead = [0; ROOM_AHEAD];
+        self.memory.read(pc, &mut ahead).is_ok() && has_to_make_room(&ahead)
     }
 
     /// The method of the newest frame of the newest chunk.

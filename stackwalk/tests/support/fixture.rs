@@ -40,11 +40,14 @@ pub struct FrozenCopy {
     pub chunks: Vec<(u64, Vec<u8>)>,
     /// Whether no older chunk is missing.
     pub whole: bool,
+    /// Whether the newest chunk had no frames; of none that is in a file.
+    pub emptied: bool,
 }
 
 impl FrozenCopy {
     pub fn as_frozen(&self) -> Frozen<'_> {
-        Frozen::new(self.chunks.iter().map(|(base, bytes)| StackCopy::new(*base, bytes)), self.whole)
+        let chunks = self.chunks.iter().map(|(base, bytes)| StackCopy::new(*base, bytes));
+        Frozen::new(chunks, self.whole).emptied(self.emptied)
     }
 }
 
@@ -223,7 +226,7 @@ impl<'a> Input<'a> {
     fn frozen(&mut self) -> FrozenCopy {
         let whole = self.number() != 0;
         let chunks = (0..self.number()).map(|_| (self.number(), self.bytes().to_vec())).collect();
-        FrozenCopy { chunks, whole }
+        FrozenCopy { chunks, whole, emptied: false }
     }
 
     fn native(&mut self) -> Option<Returning> {

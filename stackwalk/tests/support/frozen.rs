@@ -11,7 +11,7 @@ use stackwalk::{
 };
 
 /// Moments of a virtual thread that the walk tells apart, and how a walk ends there. One sample of each is recorded.
-pub const MOMENTS: [(&str, Stop); 17] = [
+pub const MOMENTS: [(&str, Stop); 18] = [
     // Older frames behind the return barrier, in the newest chunk or in that and an older one.
     ("running over one chunk", Stop::EndOfContinuation),
     ("running over two chunks", Stop::EndOfContinuation),
@@ -28,13 +28,15 @@ pub const MOMENTS: [(&str, Stop); 17] = [
     // taken out, and at the end, when they are back.
     ("thaw after a yield", Stop::EndOfContinuation),
     ("thaw after a yield, in C code", Stop::EndOfContinuation),
-    ("thaw after a yield, taken out", Stop::EndPastThaw),
     ("thaw after a yield, taken out, in C code", Stop::EndPastThaw),
     ("thaw about to return", Stop::EndOfContinuation),
-    // The same because the oldest frame on the stack has returned: the chunk does not tell what is on its way.
+    // The same because the oldest frame on the stack has returned: once there is room on the stack, the chunk does not
+    // tell what is on its way.
     ("at the return barrier", Stop::EndOfContinuation),
-    ("thaw after a return", Stop::EndPastThaw),
-    ("thaw after a return, in C code", Stop::EndPastThaw),
+    ("thaw after a return", Stop::EndOfContinuation),
+    ("thaw after a return, in C code", Stop::EndOfContinuation),
+    ("thaw after a return, with room", Stop::EndPastThaw),
+    ("thaw after a return, with room, in C code", Stop::EndPastThaw),
 ];
 
 /// The number printed behind these words.
@@ -84,7 +86,9 @@ pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets, i
     while chunk != 0 && found.chunks.len() < MAX_CHUNKS {
         let word = memory.read_u64(chunk + u64::from(offsets.klass)).expect("an object");
         assert_eq!(word & offsets.klass_mask, offsets.klass_word, "a chunk");
-        found.chunks.extend(used(memory, chunk, offsets));
+        let used = used(memory, chunk, offsets);
+        found.emptied |= found.chunks.is_empty() && used.is_none();
+        found.chunks.extend(used);
         chunk = reference(memory, chunk, offsets.class.parent, offsets);
     }
     found.whole = chunk == 0;
