@@ -16,6 +16,8 @@ pub(crate) const ROOM_AHEAD: usize = 96;
 /// `sub rsp, rbx` and `mov rsp, rbx`.
 const MAKE_ROOM: [u8; 3] = [0x48, 0x2b, 0xe3];
 const TO_FRAMES: [u8; 3] = [0x48, 0x8b, 0xe3];
+/// `pop rbp; ret` and `jmp rbx`: ends of the stubs, behind which the next begins.
+const ENDS: [[u8; 2]; 2] = [[0x5d, 0xc3], [0xff, 0xe3]];
 /// What may stand between `mov rbx, rax` and `mov rsp, rbx`: `xor rax, rax`, or xmm0 and rax restored, piece by piece.
 const RESTORING: [&[u8]; 6] = [
     &[0x48, 0x33, 0xc0],
@@ -28,8 +30,8 @@ const RESTORING: [&[u8]; 6] = [
 
 /// Whether the stub has still to make room for frames, before it takes any: `ahead` is the code from the pc on.
 pub(crate) fn has_to_make_room(ahead: &[u8]) -> bool {
-    let next = ahead.windows(3).find(|window| *window == MAKE_ROOM || *window == TO_FRAMES);
-    next == Some(&MAKE_ROOM[..])
+    let ends = |window: &[u8]| window == TO_FRAMES || ENDS.iter().any(|end| window.starts_with(end));
+    ahead.windows(3).find(|window| *window == MAKE_ROOM || ends(window)) == Some(&MAKE_ROOM[..])
 }
 
 /// Where the newest frame's fp and return address lie, if all frames are back and the stub is about to go there.
@@ -51,6 +53,7 @@ pub(crate) fn brought_back(ahead: &[u8], rax: u64, rbx: u64, sp: u64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     /// From Temurin 21.0.9: the stub that goes on with a thread, from its second instruction.
     const GO_ON: [u8; 121] = [
@@ -92,10 +95,14 @@ mod tests {
 
     #[test]
     fn room_is_ahead_until_it_is_made() {
-        for code in [&GO_ON[..], &BARRIER_21, &BARRIER_25] {
+        // The barrier lies behind the other.
+        for (code, behind) in [(&GO_ON[..], &BARRIER_21[..]), (&BARRIER_21, &BARRIER_21), (&BARRIER_25, &[])]
+        {
             let room = offset_of(code, &MAKE_ROOM);
-            for pc in 0..code.len() {
-                let ahead = &code[pc..code.len().min(pc + ROOM_AHEAD)];
+            let all: Vec<u8> = code.iter().chain(behind).copied().collect();
+            // At `ret`, the last byte, the stub is over.
+            for pc in 0..code.len() - 1 {
+                let ahead = &all[pc..all.len().min(pc + ROOM_AHEAD)];
                 assert_eq!(has_to_make_room(ahead), pc <= room, "{pc}");
             }
         }
