@@ -384,8 +384,9 @@ impl Summary {
         let bound = self.process_cpu_ns / 50 + 5 * self.interval_ns + 2 * starts;
         assert!(
             difference <= bound,
-            "threads {of_threads}, sampler {of_sampler}, process {}",
-            self.process_cpu_ns
+            "threads {of_threads}, sampler {of_sampler}, process {}, allowed {bound}: {:#?}",
+            self.process_cpu_ns,
+            self.threads
         );
     }
 }

@@ -79,6 +79,12 @@ on_jdks! {
     }
 }
 
+/// What stands for frames on their way from the heap to the stack.
+const THAWING: &str = "[frames being thawed]";
+
+/// Four samples of threads that return from everything.
+const MOST_RETURNING_NS: u64 = 16_000_000;
+
 /// Frames of `ContendedMonitors.descend` on each of its stacks.
 const FIGHT_DEPTH: usize = 30;
 
@@ -90,15 +96,23 @@ fn check_switches(jdk: &Jdk, options: &[&str], rounds: u32) -> Run {
     run.assert_exit_code(0);
     let stacks = run.stacks();
     let fights = |stack: &Stack| stack.has("ContendedMonitors.fight");
+    let mut returning = 0;
     for stack in stacks.all.iter().filter(|stack| fights(stack) || moves(stack)) {
         let descends = stack.count("ContendedMonitors.descend");
-        // The two newest frames at most are on their way: `fight` and what it calls.
-        let is_right = descends == FIGHT_DEPTH && (fights(stack) || stack.has("[frames being thawed]"));
+        // The two newest frames at most are on their way: `fight` and what it calls. Of a thread that returns from
+        // everything it is any.
+        let is_right = descends == FIGHT_DEPTH && (fights(stack) || stack.has(THAWING));
+        let is_returning = stack.has(THAWING) && descends < FIGHT_DEPTH;
+        returning += if is_returning { stack.ns } else { 0 };
+        let is_right = is_right || is_returning;
         // A thread that has only begun, or is ending, is on none of the two.
         let is_outside = descends == 0 && !fights(stack) && stack.has("jdk.internal.vm.Continuation.enter");
         let is_right = is_right || is_outside || (stack.stop.is_some() && descends <= FIGHT_DEPTH);
         assert!(is_right, "{options:?}: {descends} times descend in {stack:#?}");
     }
+    // Each does that once, and it yields or waits hundreds of times.
+    let moving = stacks.ns_where(moves);
+    assert!(returning <= MOST_RETURNING_NS.max(moving / 20), "{options:?}: {returning} of {moving} ns");
     assert!(stacks.ns_where(fights) > 200_000_000, "{options:?}: {} ns", stacks.ns_where(fights));
     run
 }
