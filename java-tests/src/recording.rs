@@ -317,7 +317,10 @@ impl Run {
         let bound = stretch_tolerance_ns(interval_ns);
         assert!(
             sampled.abs_diff(truth) <= bound,
-            "{method}: sampled {sampled}, true {truth}, tolerance {bound}"
+            "{method}: sampled {sampled}, true {truth}, tolerance {bound}; {:?}, {:?}, elsewhere {:#?}",
+            self.summary().cpu_ns,
+            self.summary().stops,
+            self.stacks().all.iter().filter(|stack| !stack.has(method)).collect::<Vec<_>>()
         );
     }
 
