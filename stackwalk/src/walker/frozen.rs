@@ -138,7 +138,7 @@ impl<M: Memory> Walk<'_, M> {
     /// Whether the stub at `pc` has taken no frame yet.
     fn has_to_make_room(&self, pc: u64) -> bool {
         let mut ahead = [0; ROOM_AHEAD];
-        self.memory.read(pc, &mut ahead).is_ok() && has_to_make_room(&ahead)
+        !self.thawing.in_heap() && self.memory.read(pc, &mut ahead).is_ok() && has_to_make_room(&ahead)
     }
 
     /// The method of the newest frame of the newest chunk.
