@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::Summary;
-use crate::binaries;
-use crate::process;
+use crate::starvation::Starved;
+use crate::{Summary, binaries, process};
 
 /// A running collector; dropping it kills it.
 pub struct CollectorProcess {
@@ -156,14 +155,15 @@ pub fn recordings(directory: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "tickwalk")).collect()
 }
 
-/// A recording in figures.
+/// A recording in figures; `starved` is how the machine kept its program from running.
 ///
 /// # Panics
 /// If it cannot be read.
-pub fn summary_of(recording: &Path) -> Summary {
+pub fn summary_of(recording: &Path, starved: &Starved) -> Summary {
     let mut command = Command::new(binaries::tickwalk());
     command.args(["top", "--json"]).arg(recording);
     let finished = process::run(command, |_| ());
     assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
-    serde_json::from_str(&finished.stdout).expect("a summary as agreed")
+    let summary: Summary = serde_json::from_str(&finished.stdout).expect("a summary as agreed");
+    Summary { starved: starved.clone(), ..summary }
 }

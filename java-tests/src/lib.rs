@@ -36,7 +36,7 @@ pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
 pub use recording::{CARRIER_CLOCK, Run, Workload};
 pub use stacks::{MethodWeight, Stack, Stacks};
-pub use starvation::{Starvation, Starved};
+pub use starvation::Starved;
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
 pub use tolerance::{
     INTERVAL_NS, LATE_NS, TICK_NS, binomial_tolerance, stretch_tolerance_ns, turns_tolerance_ns,

@@ -9,6 +9,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::starvation::{Starvation, Starved};
+
 /// A child still running after this long hangs; the longest workload takes well below 30 s on a machine of its own, and
 /// one that is ten times slower is waited for.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -22,6 +24,8 @@ pub struct Finished {
     pub stdout: String,
     /// All of its standard error.
     pub stderr: String,
+    /// How the machine kept it from running.
+    pub starved: Starved,
 }
 
 impl Finished {
@@ -42,6 +46,7 @@ pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
     }
     // A process group of its own, so that a hanging JVM below `tickwalk record` can be ended with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let starvation = Starvation::watch();
     let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let group = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     let mut stderr_pipe = child.stderr.take().expect("a piped stderr");
@@ -72,8 +77,9 @@ pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
     }
     let status = child.wait().expect("waiting for a child of ours");
     drop(ended);
+    let starved = starvation.end();
     let stderr = errors.join().expect("the stderr reader");
     let hung = watchdog.join().expect("the watchdog");
     assert!(!hung, "{command:?} did not end within {PATIENCE:?}\nstdout:\n{stdout}\nstderr:\n{stderr}");
-    Finished { status, stdout, stderr }
+    Finished { status, stdout, stderr, starved }
 }

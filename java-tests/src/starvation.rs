@@ -2,14 +2,17 @@
 //!
 //! Problem: the sampler loses samples where it gets no processor for longer than queues last, and on a machine that
 //! others use as well it does; that losses are none can only be demanded of a time in which nothing like that happened.
-//! Approach: on each processor a thread sleeps and wakes as the sampler does, and notes how late it was.
+//! Nor are clocks exact there: what a host took from a processor is only told when it gives the processor back, and who
+//! reads the clock of a thread on it before gets the time that was taken as well (`update_rq_clock_task` in the kernel's
+//! `kernel/sched/core.c`, 6.12; `record_steal_time` in `arch/x86/kvm/x86.c`).
+//! Approach: on each processor a thread sleeps and wakes as the sampler does, and notes how late it was; while any
+//! program of a test runs.
 //! Invariant: the threads burn next to nothing, and losses beyond what was too late by their notes are a defect.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::Summary;
 use crate::recording::{allowed_processors, pin_thread};
 
 /// How long the threads sleep.
@@ -31,7 +34,7 @@ pub struct Starvation {
 }
 
 /// What they saw.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub struct Starved {
     /// Each time that a thread woke up too late, by how much.
     delays: Vec<Duration>,
@@ -86,6 +89,17 @@ impl Starved {
         i64::try_from(all.as_nanos()).expect("a time")
     }
 
+    /// The longest time that a processor was away for: by so much a clock that another thread reads may be ahead.
+    pub fn longest_ns(&self) -> u64 {
+        let longest = self.delays.iter().max().map_or(Duration::ZERO, |delay| *delay + NAP);
+        u64::try_from(longest.as_nanos()).expect("a time")
+    }
+
+    /// What all processors may be ahead by.
+    pub fn all_away_ns(&self) -> i64 {
+        i64::try_from(self.longest_ns() * self.processors as u64).expect("a time")
+    }
+
     /// Asserts that CPU time which lacks something, for want of memory until the sampler came, is no more than is excused.
     ///
     /// # Panics
@@ -93,17 +107,5 @@ impl Starved {
     #[track_caller]
     pub fn assert_excuses(&self, ns: u64) {
         assert!(ns <= self.excused_ns().cast_unsigned(), "{ns} ns, {self:?}");
-    }
-
-    /// Asserts that nothing was lost before the end but what queues could not hold while the profiler was kept from running.
-    ///
-    /// # Panics
-    /// If there was.
-    #[track_caller]
-    pub fn assert_losses(&self, summary: &Summary) {
-        let (lost, excused) = (summary.cpu_ns.lost_before_end(), self.excused_ns());
-        assert!(lost <= excused, "{:?}, {:?}, {self:?}", summary.cpu_ns.lost, summary.queue);
-        let full = summary.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
-        assert_eq!(lost, full, "lost by another cause than a full queue: {:?}", summary.cpu_ns.lost);
     }
 }

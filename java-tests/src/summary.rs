@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::starvation::Starved;
 use crate::tolerance::{LATE_NS, TICK_NS};
 
 /// One run in figures.
@@ -53,6 +54,9 @@ pub struct Summary {
     pub unloading: Unloading,
     /// What the agent found out about itself.
     pub self_tests: Vec<SelfTest>,
+    /// How the machine kept it from running, as the tests saw it.
+    #[serde(skip)]
+    pub starved: Starved,
 }
 
 /// How names held against class unloading.
@@ -344,7 +348,8 @@ impl Summary {
         // Less than one interval is open at any time, and an expiration waits for a tick: twice as long as for a single
         // thread, for there are thousands in all tests, and some never run from one tick to the next.
         let late_ns = 2 * LATE_NS.max(LATE_NS / TICK_NS * self.sampling.tick_ns);
-        let bound = self.longest_period_ns() + i64::try_from(late_ns).expect("a time");
+        let bound =
+            self.longest_period_ns() + i64::try_from(late_ns + self.starved.longest_ns()).expect("a time");
         for thread in &self.threads {
             let terms = [
                 thread.kernel_ns,
@@ -367,6 +372,19 @@ impl Summary {
         assert!((0.0..=1.0).contains(&self.explained), "explained is {}", self.explained);
     }
 
+    /// Asserts that nothing was lost before the end but what queues could not hold while the machine kept the profiler from
+    /// running.
+    ///
+    /// # Panics
+    /// If there was.
+    #[track_caller]
+    pub fn assert_losses(&self) {
+        let (lost, excused) = (self.cpu_ns.lost_before_end(), self.starved.excused_ns());
+        assert!(lost <= excused, "{:?}, {:?}, {:?}", self.cpu_ns.lost, self.queue, self.starved);
+        let full = self.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
+        assert_eq!(lost, full, "lost by another cause than a full queue: {:?}", self.cpu_ns.lost);
+    }
+
     /// Asserts that the threads burnt what the kernel's clock of the process, a witness of its own, says.
     ///
     /// It is read right after those of the threads: only where none of them burns at the end do they tell of one moment.
@@ -381,7 +399,9 @@ impl Summary {
         // is up to one and a half of what it burns before its timer runs, on slow machines as on fast.
         let started = self.threads.iter().filter(|thread| thread.kind == "java" && thread.name != "main");
         let starts: i64 = started.map(|thread| thread.before_timer_ns).sum();
-        let bound = self.process_cpu_ns / 50 + 5 * self.interval_ns + 2 * starts;
+        // And each processor may have been away while the clocks were read.
+        let away = self.starved.all_away_ns();
+        let bound = self.process_cpu_ns / 50 + 5 * self.interval_ns + 2 * starts + away;
         assert!(
             difference <= bound,
             "threads {of_threads}, sampler {of_sampler}, process {}, allowed {bound}: {:#?}",

@@ -28,8 +28,8 @@ fn stacks(recording: &Path) -> Stacks {
 }
 
 /// The account is whole and closes, and what burnt is what the program says.
-fn assert_closes(recording: &Path) -> Summary {
-    let summary = summary_of(recording);
+fn assert_closes(recording: &Path, program: &Finished) -> Summary {
+    let summary = summary_of(recording, &program.starved);
     assert!(summary.complete);
     summary.assert_sums_close();
     let stacks = stacks(recording);
@@ -39,8 +39,8 @@ fn assert_closes(recording: &Path) -> Summary {
 }
 
 /// As [`assert_closes`], of a profile that began in a program that ran already.
-fn assert_true(recording: &Path) -> Summary {
-    let summary = assert_closes(recording);
+fn assert_true(recording: &Path, program: &Finished) -> Summary {
+    let summary = assert_closes(recording, program);
     // What ran before the agent came is nobody's loss; reading tables and the self-test take some milliseconds.
     assert!(summary.cpu_ns.before_timer < summary.cpu_ns.kernel / 10, "{:?}", summary.cpu_ns);
     summary
@@ -75,7 +75,7 @@ on_every_jdk! {
         for (attached, folder) in attached.iter().zip(&folders) {
             assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
             assert!(attached.stderr.contains("Killed.burn"), "{}", attached.stderr);
-            let summary = assert_true(&folder.path().join("recording.tickwalk"));
+            let summary = assert_true(&folder.path().join("recording.tickwalk"), &program);
             burnt_ns += summary.thread("main").kernel_ns;
         }
         assert_eq!(attached.len(), 3);
@@ -107,9 +107,9 @@ on_every_jdk! {
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         assert_refused(&outcomes[0], "is being profiled already; 'tickwalk attach --stop ");
         assert_eq!(outcomes[10].exit_code(), 0, "{}", outcomes[10].stderr);
-        assert_closes(&first);
+        assert_closes(&first, &program);
         assert_eq!(outcomes[11].exit_code(), 0, "{}", outcomes[11].stderr);
-        assert_true(&folder.path().join("recording.tickwalk"));
+        assert_true(&folder.path().join("recording.tickwalk"), &program);
         assert_refused(&outcomes[12], "no profile runs in JVM ");
     }
 }
@@ -141,7 +141,7 @@ on_every_jdk! {
         let mut report = String::new();
         attached.expect("attached").1.read_to_string(&mut report).expect("text");
         assert!(report.contains("Killed.burn"), "{report}");
-        assert_true(&folder.path().join("recording.tickwalk"));
+        assert_true(&folder.path().join("recording.tickwalk"), &program);
     }
 }
 
@@ -159,7 +159,7 @@ on_every_jdk! {
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let attached = attaching.expect("the program told of progress").join().expect("no panic");
         assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
-        assert_true(&recording);
+        assert_true(&recording, &program);
     }
 }
 

@@ -46,7 +46,7 @@ on_every_jdk! {
         assert!(run.stderr.contains("lost collector="), "{}", run.stderr);
         collector.expect("restarted").stop();
         let [recording] = &recordings(directory.path())[..] else { panic!("not one recording") };
-        let summary = summary_of(recording);
+        let summary = summary_of(recording, &run.starved);
         assert!(summary.complete);
         assert_eq!(summary.delivery.connections, 2, "{:?}", summary.delivery);
         assert_eq!(summary.cpu_ns.lost_before_end(), 0, "{:?}", summary.cpu_ns);
@@ -77,7 +77,7 @@ on_jdks! { 17;
         assert_eq!(run.stderr.lines().count(), 1, "one line for the outage: {}", run.stderr);
         collector.expect("started").stop();
         let [recording] = &recordings(directory.path())[..] else { panic!("not one recording") };
-        let summary = summary_of(recording);
+        let summary = summary_of(recording, &run.starved);
         assert!(summary.complete);
         assert!(summary.delivery.merged_samples > 100, "{:?}", summary.delivery);
         assert_eq!(summary.delivery.unnamed_ns, 0);
@@ -113,6 +113,6 @@ on_jdks! { 17;
         assert_eq!((admitted.exit_code(), admitted.stderr.as_str()), (0, ""));
         collector.stop();
         let [recording] = &recordings(directory.path())[..] else { panic!("not one recording") };
-        assert!(summary_of(recording).complete);
+        assert!(summary_of(recording, &admitted.starved).complete);
     }
 }

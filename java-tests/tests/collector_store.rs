@@ -146,8 +146,8 @@ fn whole_threads(jdks: [&Jdk; 2]) {
             "{process}"
         );
         let feature = process["jdk_major"].as_u64().expect("a version");
-        let recording = &recordings[usize::from(feature == 25)];
-        let account = summary_of(recording);
+        let newer = usize::from(feature == 25);
+        let account = summary_of(&recordings[newer], &runs[newer].starved);
         assert!(account.complete, "{:?}", account.cpu_ns);
         let id = format!("process={}", process["process"].as_str().expect("an id"));
         let answer = ask(&["query", "threads", &store, "--with", "limit=1000", "--with", &id]);

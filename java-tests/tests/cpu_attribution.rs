@@ -1,8 +1,7 @@
 //! CPU time goes to the method and the thread that burnt it.
 
 use java_tests::{
-    INTERVAL_NS, Run, Starvation, Workload, binomial_tolerance, on_every_jdk, stretch_tolerance_ns,
-    turns_tolerance_ns,
+    INTERVAL_NS, Run, Workload, binomial_tolerance, on_every_jdk, stretch_tolerance_ns, turns_tolerance_ns,
 };
 
 /// The share of `heavy` among the sampled CPU time of `heavy` and `light`, and the same by their own clock.
@@ -19,21 +18,19 @@ fn heavy_shares(run: &Run) -> (f64, f64) {
 on_every_jdk! {
     /// Slices longer than the interval: each boundary is off by less than one interval, so the error is small.
     fn two_methods_three_to_one(jdk) {
-        let starvation = Starvation::watch();
         let run = Workload::new("TwoMethods").argument(6).argument(50_000).record(jdk);
-        let starved = starvation.end();
         run.assert_exit_code(0);
         let (sampled, truth) = heavy_shares(&run);
         assert!(truth > 0.5, "the workload itself burns {truth}");
         let turns = run.truth.number("method", "TwoMethods.heavy", "turns");
         let burnt = run.truth.method_cpu_ns("TwoMethods.heavy") + run.truth.method_cpu_ns("TwoMethods.light");
-        let tolerance = turns_tolerance_ns(turns, INTERVAL_NS) as f64 / burnt as f64;
+        let tolerance = (turns_tolerance_ns(turns, INTERVAL_NS) + run.starved_ns()) as f64 / burnt as f64;
         assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
 
         let summary = run.summary();
         summary.assert_account_closes();
         assert!(summary.complete);
-        starved.assert_losses(summary);
+        summary.assert_losses();
         // What is not explained is the JVM's own start, and a period that each thread has not finished.
         let cpu = &summary.cpu_ns;
         let explained = cpu.sampled as f64 / (cpu.kernel + cpu.before_timer) as f64;
@@ -46,6 +43,7 @@ on_every_jdk! {
         let (burnt, clock) = (run.truth.thread_cpu_ns("main") as i64, main.clock_ns());
         assert!((burnt..=burnt + burnt / 20).contains(&clock), "{main:?}: {clock}, the thread's own clock {burnt}");
         let open_ns = stretch_tolerance_ns(INTERVAL_NS) as i64;
+        let open_ns = open_ns + summary.starved.longest_ns() as i64;
         assert!(main.unfinished_ns <= open_ns, "neither sampled nor lost: {main:?}");
         // The export holds exactly what the account says was sampled.
         assert_eq!(i64::try_from(run.stacks().total_ns()), Ok(summary.cpu_ns.sampled));
@@ -82,7 +80,8 @@ on_every_jdk! {
         let names = names.each_ref().map(String::as_str);
         let truth: u64 = names.iter().map(|name| run.truth.method_cpu_ns(name)).sum();
         let sampled: u64 = names.iter().map(|name| stacks.ns_below(name)).sum();
-        assert!(sampled as f64 >= 0.95 * truth as f64, "sampled {sampled} of {truth}");
+        let starved = run.starved_ns();
+        assert!((sampled + starved) as f64 >= 0.95 * truth as f64, "sampled {sampled} of {truth}, starved {starved}");
         run.assert_shares(&names, 0.01);
     }
 }

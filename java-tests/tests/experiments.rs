@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use java_tests::{
-    Finished, INTERVAL_NS, Jdk, Starvation, Workload, binaries, javac, on_jdks, stretch_tolerance_ns,
-};
+use java_tests::{Finished, INTERVAL_NS, Jdk, Workload, binaries, javac, on_jdks, stretch_tolerance_ns};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
@@ -44,9 +42,7 @@ on_jdks! { 17, 25;
     fn queue_study(jdk) {
         let folder = tempfile::tempdir().expect("temporary directory");
         let output = folder.path().to_str().expect("a plain path");
-        let starvation = Starvation::watch();
         let run = experiment(jdk, &["queue", "--quick", "--only", "Java, depth 1200, 1 ms", "-o", output]);
-        let starved = starvation.end();
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         let csv = std::fs::read_to_string(folder.path().join("cells.csv")).expect("cells.csv");
         let cells = cells(&csv);
@@ -63,7 +59,7 @@ on_jdks! { 17, 25;
             let grown = number("grown");
             match (column(cell, "queues"), column(cell, "drain")) {
                 ("shipped", "shipped") if column(cell, "threads") == fewest => {
-                    assert!(lost.is_empty() || starved.excused_ns() > 0, "{cell:?}, {starved:?}");
+                    assert!(lost.is_empty() || run.starved.excused_ns() > 0, "{cell:?}, {:?}", run.starved);
                 }
                 ("shipped", _) => assert_eq!(lost.contains(&"lost_queue_full"), grown > 0.0, "{cell:?}"),
                 (queues, _) if queues.starts_with("fixed") => assert_eq!(grown, 0.0, "{cell:?}"),

@@ -26,7 +26,8 @@ on_every_jdk! { beside;
         assert!(whole > 0.98, "{whole} of the Java samples reach main: {:?}", run.summary().stops);
         let truth = run.truth.method_cpu_ns("Megamorphic.sum");
         let below_main = stacks.ns_below("Megamorphic.main");
-        assert!(below_main + stretch_tolerance_ns(INTERVAL_NS) + truth / 50 >= truth, "main has {below_main} of {truth}");
+        let tolerance = stretch_tolerance_ns(INTERVAL_NS) + truth / 50 + run.starved_ns();
+        assert!(below_main + tolerance >= truth, "main has {below_main} of {truth}, tolerance {tolerance}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frames of native code stand where they are on the physical stack: above, between and below those of Java.
 
-use java_tests::{Stack, Stacks, Starvation, Workload, native_library, on_every_jdk};
+use java_tests::{Stack, Stacks, Workload, native_library, on_every_jdk};
 
 /// What the profiler shows where native frames could not be found.
 const GAP: &str = "[native frames missing]";
@@ -57,13 +57,11 @@ on_every_jdk! { beside;
     /// GC threads are walked to where the C library started them.
     fn gc_threads(jdk) {
         let run = Workload::new("AllocHeavy").argument(0.5).jvm("-XX:+UseParallelGC").jvm("-Xmx256m").jvm("-Xmn8m");
-        let starvation = Starvation::watch();
         let run = run.record(jdk);
-        let starved = starvation.end();
         run.assert_exit_code(0);
         let gc = run.stacks().below("[GC]");
         assert!(gc.total_ns() > 200_000_000, "GC threads burnt {} ns", gc.total_ns());
-        starved.assert_excuses(gc.ns_where(is_not_copied));
+        run.starved.assert_excuses(gc.ns_where(is_not_copied));
         // SpinPause has no unwind table.
         let spins = |stack: &Stack| stack.has(GAP) && stack.frames.last().is_some_and(|leaf| leaf == "SpinPause");
         let gc = Stacks { all: gc.all.into_iter().filter(|stack| !spins(stack)).collect() };
@@ -79,14 +77,12 @@ on_every_jdk! { beside;
 on_every_jdk! { beside;
     /// Compiler threads are walked to their root, and what they compile is a method that exists.
     fn compiler_threads(jdk) {
-        let starvation = Starvation::watch();
         let run = Workload::new("Lambdas").argument(1).jvm("-Xcomp").record(jdk);
-        let starved = starvation.end();
         run.assert_exit_code(0);
         let jit = run.stacks().below("[JIT compiler]");
         let whole = |stack: &Stack| is_rooted(stack) && stack.has("CompileBroker::compiler_thread_loop");
         assert!(jit.ns_where(whole) > 0, "no sample of a compiler thread is whole: {:?}", jit.all);
-        starved.assert_excuses(jit.ns_where(is_not_copied));
+        run.starved.assert_excuses(jit.ns_where(is_not_copied));
         let share = jit.share_where(whole);
         assert!(share >= 0.99, "{share} of the samples of compiler threads are whole: {:?}", jit.all);
         // Compilations shorter than the sampler's period have ended by the time their samples are read.

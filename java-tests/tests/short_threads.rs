@@ -28,7 +28,8 @@ on_every_jdk! {
         // one interval for each thread alive at once: two short ones, main, the JVM's own (about 25), and a
         // margin for threads that start before their predecessors are accounted for.
         let uncovered = summary.cpu_ns.kernel - summary.cpu_ns.sampled;
-        let bound = 40 * INTERVAL_NS as i64;
+        summary.assert_losses();
+        let bound = 40 * INTERVAL_NS as i64 + summary.cpu_ns.lost_before_end();
         assert!(uncovered <= bound, "{uncovered} ns of CPU time are without a sample, more than {bound}");
 
         assert_short_threads_have_theirs(&run, bound as f64 / 2.0);

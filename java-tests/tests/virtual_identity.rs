@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use java_tests::{
-    CARRIER_CLOCK, INTERVAL_NS, Jdk, Run, Stack, Starvation, VirtualThread, Workload, on_jdks,
-    turns_tolerance_ns,
+    CARRIER_CLOCK, INTERVAL_NS, Jdk, Run, Stack, VirtualThread, Workload, on_jdks, turns_tolerance_ns,
 };
 
 const HEAVY: &str = "heavy-\u{65e5}\u{672c}";
@@ -26,11 +25,9 @@ const UNNAMED_NS: u64 = 30_000_000;
 fn record(jdk: &Jdk, options: &[&str]) -> Run {
     let workload = Workload::new("VirtualIdentity").argument(0.5).jvm(CARRIER_CLOCK);
     let workload = options.iter().fold(workload, |workload, option| workload.jvm(option));
-    let starvation = Starvation::watch();
     let run = workload.record(jdk);
-    let starved = starvation.end();
     run.assert_exit_code(0);
-    starved.assert_losses(run.summary());
+    run.summary().assert_losses();
     run
 }
 
