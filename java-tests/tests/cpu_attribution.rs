@@ -50,7 +50,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Slices far below the interval: every sample is an independent draw of the true shares.
     fn short_slices(jdk) {
         let run = Workload::new("TwoMethods").argument(5).argument(200).record_option("--interval=4ms").record(jdk);
@@ -61,7 +61,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// No safepoint poll in the loop, and still all of its time is its own.
     fn tight_loop(jdk) {
         let run = Workload::new("TightLoop").argument(3).record(jdk);
@@ -70,7 +70,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Intrinsics, stubs and native methods count for the Java method that called them.
     fn native_code_below_java(jdk) {
         let run = Workload::new("NativeHeavy").argument(6).record_option("--interval=4ms").record(jdk);

@@ -2,7 +2,7 @@
 
 use java_tests::{Workload, on_every_jdk};
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn thousand_frames_and_the_root(jdk) {
         let run = Workload::new("DeepRecursion").argument(3).argument(1000).record(jdk);
         run.assert_exit_code(0);

@@ -2,7 +2,7 @@
 
 use java_tests::{INTERVAL_NS, Workload, on_every_jdk, stretch_tolerance_ns};
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// `System.exit(7)` from another thread than main, while others burn.
     fn system_exit(jdk) {
         let run = Workload::new("SystemExit").argument(1).record(jdk);
@@ -23,7 +23,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn uncaught_exception(jdk) {
         let run = Workload::new("UncaughtException").argument(1).record(jdk);
         run.assert_exit_code(1);
@@ -33,7 +33,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// `kill -9`: everything sent before the cut can be read, and the recording says that it was cut.
     fn killed(jdk) {
         let run = Workload::new("Killed").kill_after_cpu_ns(3_000_000_000).record(jdk);

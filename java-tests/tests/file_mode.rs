@@ -2,7 +2,7 @@
 
 use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn recording_without_collector(jdk) {
         let run = Workload::new("TightLoop").argument(2).record_to_file(jdk, "interval=10ms");
         run.assert_exit_code(0);
@@ -11,7 +11,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn killed(jdk) {
         let run = Workload::new("Killed").kill_after_cpu_ns(3_000_000_000).record_to_file(jdk, "");
         run.assert_exit_code(128 + 9);

@@ -2,7 +2,7 @@
 
 use java_tests::{INTERVAL_NS, Workload, on_every_jdk};
 
-on_every_jdk! {
+on_every_jdk! { beside;
     fn no_sample(jdk) {
         let run = Workload::new("IdleThread").argument(2).record(jdk);
         run.assert_exit_code(0);

@@ -59,7 +59,7 @@ on_every_jdk! {
     }
 }
 
-on_every_jdk! {
+on_every_jdk! { beside;
     /// Samples of different weights, and still each method has its share.
     fn shares_stay_true(jdk) {
         let run = retuned(Workload::new("TwoMethods").argument(5).argument(200)).record(jdk);

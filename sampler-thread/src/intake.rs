@@ -1,10 +1,10 @@
 //! Where requests wait between their queues and the walk.
 //!
 //! Problem: queues are small, and what the sampler does between two looks at them may take long: a walk that reads a
-//! symbol table, a file that blocks, a processor that others use.
-//! Approach: emptying queues is kept apart from walking. The sampler does both; while it works, a second thread, which
-//! does nothing else, empties the queues whenever the sampler has not for [`LATE`]. As it sleeps nearly always, a busy
-//! machine's scheduler lets it run at once. It sleeps without a period while there is nothing to walk.
+//! symbol table, a file that blocks, a processor that others use, or that a host has taken away while the sampler slept.
+//! Approach: emptying queues is kept apart from walking. The sampler does both; a second thread, which does nothing else,
+//! empties the queues whenever nobody has for [`LATE`]. As it sleeps nearly always, a busy machine's scheduler lets it run
+//! at once, and it keeps off the sampler's processor. It sleeps without a period while the program is quiet.
 //! A Java thread that ends empties its own queue, if nobody is at the queues in that moment.
 //! Invariant: whoever empties queues holds the lock, and what a queue held is behind everything it held before.
 
@@ -19,6 +19,8 @@ use queue::Request;
 
 use crate::clock;
 use crate::host::Host;
+use crate::pace::LONGEST;
+use crate::placement::{self, Placement};
 use crate::pool_size::PoolSize;
 use crate::sizes::Sizes;
 use crate::unloading::Unloading;
@@ -28,9 +30,13 @@ pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
 /// Stack of the second thread, in bytes: it calls little, and its lists are on the heap.
 const THREAD_STACK: usize = 128 << 10;
 
-/// How long the sampler may leave the queues alone while it works: a third of the time in which a thread that always
-/// runs fills the smallest queue at 250 ticks a second.
-const LATE: Duration = Duration::from_millis(20);
+/// How long the sampler may leave the queues alone: a little longer than it sleeps, and half of the time in which a thread
+/// that always runs fills the smallest queue at 250 ticks a second.
+const LATE: Duration = Duration::from_millis(30);
+const _: () = assert!(LATE.as_millis() > LONGEST.as_millis());
+/// Drains in a row without a request, a fifth of a second, after which the program is quiet: the first requests of its next
+/// burst are the sampler's alone.
+const QUIET: u32 = 8;
 /// Requests that wait at most, 3.5 MB; beyond, they stay in their queues, which grow and then count what is lost.
 const MAX_WAITING: usize = 1 << 16;
 
@@ -59,19 +65,14 @@ pub(crate) struct State {
     /// Requests that threads took out of their own queues as they ended.
     pub(crate) drained_at_exit: u64,
     emptied: Instant,
-    phase: Phase,
+    /// Drains in a row that found nothing.
+    empty_drains: u32,
+    /// Where the sampler ran when it emptied the queues last.
+    sampler_on: Option<usize>,
+    /// Whether the sampler thread has ended.
+    is_over: bool,
     /// Whether the second thread sleeps until it is woken.
-    dozing: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The sampler sleeps until its next drain.
-    Resting,
-    /// It walks, names or sends.
-    Working,
-    /// It has ended.
-    Over,
+    is_dozing: bool,
 }
 
 impl<H: Host> Intake<H> {
@@ -84,17 +85,23 @@ impl<H: Host> Intake<H> {
             fullest: 0,
             drained_at_exit: 0,
             emptied: Instant::now(),
-            phase: Phase::Resting,
-            dozing: false,
+            empty_drains: 0,
+            sampler_on: None,
+            is_over: false,
+            is_dozing: false,
         };
         let (state, unloading) = (Mutex::new(state), host.unloading());
         Self { host, unloading, state, changed: Condvar::new(), cpu_ns: AtomicU64::new(0) }
     }
 
-    /// Empties every queue that has requests; returns how many requests wait now.
+    /// Empties every queue that has requests; returns how many requests wait now. For the sampler thread.
     pub(crate) fn collect(&self) -> usize {
         let mut state = self.state.lock();
         self.collect_all(&mut state);
+        state.sampler_on = placement::processor();
+        if state.empty_drains == 0 && std::mem::take(&mut state.is_dozing) {
+            self.changed.notify_one();
+        }
         state.waiting.len()
     }
 
@@ -146,23 +153,9 @@ impl<H: Host> Intake<H> {
         act(&self.host, &mut self.state.lock())
     }
 
-    /// The sampler begins what may take long.
-    pub(crate) fn work_begins(&self) {
-        let mut state = self.state.lock();
-        state.phase = Phase::Working;
-        if std::mem::take(&mut state.dozing) {
-            self.changed.notify_one();
-        }
-    }
-
-    /// The sampler is about to sleep.
-    pub(crate) fn work_ends(&self) {
-        self.state.lock().phase = Phase::Resting;
-    }
-
     /// The sampler thread is over: the second one ends.
     pub(crate) fn close(&self) {
-        self.state.lock().phase = Phase::Over;
+        self.state.lock().is_over = true;
         self.changed.notify_one();
     }
 
@@ -172,38 +165,37 @@ impl<H: Host> Intake<H> {
     }
 
     /// The second thread: empties queues when the sampler is late, until [`Intake::close`].
-    fn step_in(&self) {
+    fn step_in(&self, mut placement: Placement) {
         let mut state = self.state.lock();
-        loop {
-            match state.phase {
-                Phase::Over => return,
-                Phase::Resting => {
-                    state.dozing = true;
-                    self.changed.wait(&mut state);
-                    state.dozing = false;
+        while !state.is_over {
+            let left = LATE.saturating_sub(state.emptied.elapsed());
+            if left.is_zero() && state.empty_drains < QUIET {
+                self.collect_all(&mut state);
+            } else if state.empty_drains < QUIET {
+                if let Some(processor) = state.sampler_on {
+                    placement.keep_off(processor);
                 }
-                Phase::Working => {
-                    let left = LATE.saturating_sub(state.emptied.elapsed());
-                    if left.is_zero() {
-                        self.collect_all(&mut state);
-                    } else {
-                        self.changed.wait_for(&mut state, left);
-                    }
-                }
+                self.changed.wait_for(&mut state, left);
+            } else {
+                state.is_dozing = true;
+                self.changed.wait(&mut state);
+                state.is_dozing = false;
             }
             self.cpu_ns.store(clock::own_cpu_nanos(), Ordering::Relaxed);
         }
     }
 
     /// Starts the second thread; `started` runs on it first, with its kernel thread id. Without it the sampler is alone.
+    /// For the sampler thread, beside which the other runs.
     pub(crate) fn start(self: &Arc<Self>, started: impl FnOnce(i32) + Send + 'static) {
         let intake = Arc::clone(self);
         let (running, begun) = mpsc::channel::<()>();
+        let placement = Placement::beside_this_thread();
         let builder = std::thread::Builder::new().name(THREAD_NAME.to_owned()).stack_size(THREAD_STACK);
         let thread = builder.spawn(move || {
             started(nix::unistd::gettid().as_raw());
             drop(running);
-            intake.step_in();
+            intake.step_in(placement);
         });
         match thread {
             // Threads are looked for only when this one is known as ours; nothing is ever sent.
@@ -232,7 +224,7 @@ impl<H: Host> LastDrain for Intake<H> {
             return;
         }
         let Some(mut state) = self.state.try_lock() else { return };
-        if state.phase != Phase::Over && state.waiting.len() < MAX_WAITING {
+        if !state.is_over && state.waiting.len() < MAX_WAITING {
             let before = state.waiting.len();
             self.holding(&mut state, |state| state.collect_slot(&*self.host, slot));
             state.drained_at_exit += (state.waiting.len() - before) as u64;
@@ -250,7 +242,9 @@ impl State {
         for slot in host.ready() {
             self.collect_slot(host, slot);
         }
-        self.pool_size.after_drain(host.pool(), (self.waiting.len() - before) as u64);
+        let found = self.waiting.len() - before;
+        self.empty_drains = if found > 0 { 0 } else { self.empty_drains.saturating_add(1) };
+        self.pool_size.after_drain(host.pool(), found as u64);
     }
 
     fn collect_slot(&mut self, host: &impl Host, slot: u32) {

@@ -21,6 +21,7 @@ pub mod intern;
 mod lifetime;
 pub mod native;
 pub mod pace;
+mod placement;
 mod pool_size;
 pub mod probe;
 pub mod redefinition;

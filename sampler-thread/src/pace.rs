@@ -34,7 +34,7 @@ pub struct PaceTuning {
     pub period: Option<Duration>,
     /// Drain for this long, then not at all for as long, and so on.
     pub pause: Option<Duration>,
-    /// Keep the sampler busy with nothing for this long, once a second.
+    /// Let the sampler sleep this much too long, once a second.
     pub stall: Option<Duration>,
 }
 
@@ -73,8 +73,8 @@ impl Pace {
         self.hurried_until = Some(now + HURRY);
     }
 
-    /// Stays away as long as an experiment wants; to be called once a second.
-    pub fn stall(&self) {
+    /// Sleeps on as long as an experiment wants; to be called once a second.
+    pub fn oversleep(&self) {
         if let Some(stall) = self.tuning.stall {
             // The hook's purpose is to be away.
             #[expect(clippy::disallowed_methods)]

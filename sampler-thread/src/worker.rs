@@ -165,9 +165,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         let mut next_hook = self.tuner.hook().map(|period| Instant::now() + period);
         loop {
-            self.intake.work_ends();
             let period = self.pace.period(Instant::now());
             let command = commands.recv_timeout(period);
+            if Instant::now() >= next_statistics {
+                self.pace.oversleep();
+            }
             let is_paused = self.pace.is_paused(period);
             if !is_paused {
                 self.drain();
@@ -200,8 +202,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
             self.rotate_timers(now);
             self.retire_ended();
             if now >= next_statistics {
-                self.intake.work_begins();
-                self.pace.stall();
                 self.virtual_threads.refill();
                 self.shrink_memory();
                 self.tune();

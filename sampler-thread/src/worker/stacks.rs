@@ -38,7 +38,6 @@ impl<H: Host, M: Memory> Worker<H, M> {
     pub(super) fn resolve_java(&mut self) {
         let asked = self.unloading.drain_begins();
         if self.intake.collect() > 0 {
-            self.intake.work_begins();
             let mut taken = std::mem::take(&mut self.taken);
             self.intake.take(&mut taken);
             let host = Arc::clone(&self.host);
