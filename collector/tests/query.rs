@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use collector::http::{HttpServer, Probe};
 use collector::profile::Profile;
+use collector::query::difference::method_differences;
 use collector::query::question::answer;
 use collector::query::selection::{QueryError, Selection};
-use collector::query::tree::{Tree, method_differences};
+use collector::query::tree::Tree;
 use collector::query::{self, top::Order};
 use collector::store::{Retention, Store};
 use proto::framing::encode_frame;
@@ -162,7 +163,7 @@ fn differences_are_of_shares() {
     let part = Tree::of(&both.stored, &half, NOW_NS).expect("tree").0;
     assert!(method_differences(&all, &all).iter().all(|row| row.change == 0.0));
     let rows = method_differences(&all, &part);
-    let total = |share: fn(&query::tree::MethodDifference) -> f64| rows.iter().map(share).sum::<f64>();
+    let total = |share: fn(&query::difference::MethodDifference) -> f64| rows.iter().map(share).sum::<f64>();
     assert!((total(|row| row.before_share) - 1.0).abs() < 1e-9);
     assert!((total(|row| row.after_share) - 1.0).abs() < 1e-9);
     assert!(rows[0].change.abs() >= rows[1].change.abs());

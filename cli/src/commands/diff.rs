@@ -5,8 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use collector::query::difference::method_differences;
 use collector::query::selection::Selection;
-use collector::query::tree::{Tree, method_differences};
+use collector::query::tree::Tree;
 use collector::query::view::differences;
 use collector::store::Store;
 

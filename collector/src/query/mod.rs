@@ -1,9 +1,10 @@
 //! Questions a profile answers.
 //!
-//! [`selection`] says what a question is about; [`tree`], [`timeline`] and [`processes`] answer it from a store or
+//! [`selection`] says what a question is about; [`tree`], [`difference`], [`timeline`] and [`processes`] answer it from a store or
 //! a recording, [`view`] as text. Command line, HTTP API and UI all ask through [`question`].
 //! [`flamegraph`], [`threads`] and [`top`] answer for one whole session in memory.
 
+pub mod difference;
 pub mod drains;
 pub mod flamegraph;
 mod growing;

@@ -3,11 +3,12 @@
 use serde::Serialize;
 use serde_json::json;
 
+use super::difference::{Difference, method_differences};
 use super::processes::{accounts, processes};
 use super::selection::{QueryError, Selection};
 use super::timeline::{By, MOST_ROWS, threads, timeline};
 use super::top::Order;
-use super::tree::{Tree, method_differences};
+use super::tree::Tree;
 use super::view::{differences, view};
 use crate::quantity::total;
 use crate::store::Store;
@@ -213,7 +214,7 @@ fn diff(
     });
     match kind {
         None => {
-            let difference = Tree::difference(&before, &after);
+            let difference = Difference::of(&before, &after);
             let (columns, left_out) = difference.columns(parameters.max_nodes());
             json("diff", &json!({ "spans": spans, "tree": columns, "nodes_left_out": left_out }))
         }

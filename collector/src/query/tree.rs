@@ -1,4 +1,4 @@
-//! The tree of calls of a selection, and what follows from it: methods, callers, callees, differences.
+//! The tree of calls of a selection, and what follows from it: methods, callers, callees.
 //!
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
 //! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind ([`super::growing`]).
@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use hashbrown::HashTable;
-use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -215,7 +214,7 @@ impl Tree {
         self.columns(&heaviest(&self.totals, nodes))
     }
 
-    fn columns(&self, kept: &[bool]) -> (Columns<'_>, usize) {
+    pub(super) fn columns(&self, kept: &[bool]) -> (Columns<'_>, usize) {
         let mut columns = Columns::default();
         let mut position = vec![0u32; self.len()];
         let mut names: FxHashMap<u32, u32> = FxHashMap::default();
@@ -236,114 +235,6 @@ impl Tree {
         let left_out = self.len() - columns.parents.len();
         (columns, left_out)
     }
-
-    /// Both trees as one, with the CPU time of each node in either.
-    ///
-    /// Frames are the same if their names are, interpreted or compiled; the kind shown is the first one met. Stacks
-    /// that begin with native code and go on in Java are shown from their first Java frame on: how a JVM and the C
-    /// library start a thread differs from one release to the next, and is not what the program does.
-    pub fn difference(before: &Tree, after: &Tree) -> Difference {
-        let mut tree = Tree::empty();
-        let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
-        let sides = [before, after].map(|side| {
-            let first_java = side.first_java();
-            let rest_ns = side.sums_without(&first_java);
-            let mut shown = vec![0u32; side.len()];
-            for node in (1..side.len()).filter(|&node| rest_ns[node] > 0) {
-                let above = if first_java[node] { 0 } else { shown[side.parents[node] as usize] };
-                let name = tree.name(side.text(side.name_of[node]));
-                let new = || tree.child(above, name, side.kinds[node]);
-                shown[node] = *known.entry((above, name)).or_insert_with(new);
-            }
-            (side, shown)
-        });
-        let [before_ns, after_ns] = sides.map(|(side, shown)| {
-            let mut own_ns = vec![0u64; tree.len()];
-            for (&at, own) in shown.iter().zip(&side.own) {
-                own_ns[at as usize] = own_ns[at as usize].saturating_add(own.cpu_ns);
-            }
-            summed_up(&tree.parents, own_ns, |_| true)
-        });
-        Difference { tree, before_ns, after_ns }
-    }
-
-    /// For each node whether it is a Java frame with nothing but native code on the way to the root, and some of it.
-    fn first_java(&self) -> Vec<bool> {
-        let mut is_native = vec![true; self.len()];
-        let mut first_java = vec![false; self.len()];
-        for node in 1..self.len() {
-            let parent = self.parents[node] as usize;
-            is_native[node] = is_native[parent] && NATIVE_KINDS.contains(&self.kinds[node]);
-            first_java[node] = parent != 0 && is_native[parent] && JAVA_KINDS.contains(&self.kinds[node]);
-        }
-        first_java
-    }
-
-    /// CPU time of each node and all below it but what hangs on nodes that are `apart`, which have their own.
-    fn sums_without(&self, apart: &[bool]) -> Vec<u64> {
-        summed_up(&self.parents, self.own.iter().map(|cell| cell.cpu_ns).collect(), |node| !apart[node])
-    }
-}
-
-const NATIVE_KINDS: [u8; 3] = [FrameKind::Native as u8, FrameKind::Vm as u8, FrameKind::Stub as u8];
-const JAVA_KINDS: [u8; 5] = [
-    FrameKind::Interpreted as u8,
-    FrameKind::C1 as u8,
-    FrameKind::C2 as u8,
-    FrameKind::Inlined as u8,
-    FrameKind::NativeMethod as u8,
-];
-
-/// Adds what each node has to its parent, from the leaves on, if it `counts` there.
-fn summed_up(parents: &[u32], mut ns: Vec<u64>, counts: impl Fn(usize) -> bool) -> Vec<u64> {
-    for node in (1..ns.len()).rev().filter(|&node| counts(node)) {
-        let parent = parents[node] as usize;
-        ns[parent] = ns[parent].saturating_add(ns[node]);
-    }
-    ns
-}
-
-/// Two selections in one tree.
-#[derive(Clone, Debug)]
-pub struct Difference {
-    /// Nodes of both; its own sums are empty.
-    pub tree: Tree,
-    /// CPU time of each node and all below it, before.
-    pub before_ns: Vec<u64>,
-    /// The same, after.
-    pub after_ns: Vec<u64>,
-}
-
-impl Difference {
-    /// At most `nodes` nodes, those left out that weigh least in both; how many were.
-    pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, usize) {
-        let weights: Vec<u64> = self
-            .before_ns
-            .iter()
-            .zip(&self.after_ns)
-            .map(|(&before, &after)| before.saturating_add(after))
-            .collect();
-        let kept = heaviest(&weights, nodes);
-        let (columns, left_out) = self.tree.columns(&kept);
-        let pick =
-            |column: &[u64]| kept.iter().zip(column).filter(|(kept, _)| **kept).map(|(_, &ns)| ns).collect();
-        let (before_ns, after_ns) = (pick(&self.before_ns), pick(&self.after_ns));
-        let Columns { names, parents, frame_names, kinds, .. } = columns;
-        (DifferenceColumns { names, parents, frame_names, kinds, before_ns, after_ns }, left_out)
-    }
-}
-
-/// A [`Difference`] as it is sent.
-#[derive(Clone, Debug, Default, Serialize)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
-pub struct DifferenceColumns<'t> {
-    pub names: Vec<&'t str>,
-    pub parents: Vec<u32>,
-    pub frame_names: Vec<u32>,
-    pub kinds: Vec<u8>,
-    pub before_ns: Vec<u64>,
-    pub after_ns: Vec<u64>,
 }
 
 /// For each node whether it is among the `nodes` heaviest; the root always is.
@@ -357,41 +248,6 @@ pub(super) fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
     let mut sorted = weights.to_vec();
     let (_, &mut least, _) = sorted.select_nth_unstable_by(nodes, |a, b| b.cmp(a));
     weights.iter().enumerate().map(|(node, &weight)| node == 0 || weight > least).collect()
-}
-
-/// A method in two selections. Shares are of the CPU time of the whole selection, 0 to 1.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
-pub struct MethodDifference {
-    pub name: String,
-    pub before_ns: u64,
-    pub after_ns: u64,
-    pub before_share: f64,
-    pub after_share: f64,
-    pub change: f64,
-}
-
-/// Methods by self time in two selections, normalised by CPU time; the largest changes first.
-pub fn method_differences(before: &Tree, after: &Tree) -> Vec<MethodDifference> {
-    let mut methods: FxHashMap<String, (u64, u64)> = FxHashMap::default();
-    for method in before.methods(Order::SelfTime) {
-        methods.entry(method.name).or_default().0 = method.self_ns;
-    }
-    for method in after.methods(Order::SelfTime) {
-        methods.entry(method.name).or_default().1 = method.self_ns;
-    }
-    let share = |ns, tree: &Tree| crate::quantity::share(ns, tree.total_ns());
-    let mut rows: Vec<MethodDifference> = methods
-        .into_iter()
-        .map(|(name, (before_ns, after_ns))| {
-            let (before_share, after_share) = (share(before_ns, before), share(after_ns, after));
-            let change = after_share - before_share;
-            MethodDifference { name, before_ns, after_ns, before_share, after_share, change }
-        })
-        .collect();
-    rows.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.name.cmp(&b.name)));
-    rows
 }
 
 /// A tree as it is sent: columns, parents as distances back.
@@ -432,71 +288,4 @@ fn sums(view: &View, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec
 pub(super) fn add(sum: &mut Cell, cell: Cell) {
     sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
     sum.samples = sum.samples.saturating_add(cell.samples);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Paths of names with their kinds, each with the CPU time that its end has.
-    fn tree(paths: &[(&[(&str, FrameKind)], u64)]) -> Tree {
-        let mut tree = Tree::empty();
-        for (path, cpu_ns) in paths {
-            let node = path.iter().fold(0, |at, &(name, kind)| {
-                let name = tree.name(name);
-                tree.child(at, name, kind as u8)
-            });
-            add(&mut tree.own[node as usize], Cell { cpu_ns: *cpu_ns, samples: 1 });
-        }
-        tree.settle();
-        tree
-    }
-
-    /// Nodes by their path, with the CPU time of both sides.
-    fn paths(difference: &Difference) -> Vec<(String, u64, u64)> {
-        let (columns, left_out) = difference.columns(100);
-        assert_eq!(left_out, 0);
-        let mut texts: Vec<String> = Vec::new();
-        for (node, &back) in columns.parents.iter().enumerate() {
-            let above = texts.get(node - back as usize).map_or("", String::as_str);
-            texts.push(format!("{above}/{}", columns.names[columns.frame_names[node] as usize]));
-        }
-        let sides = columns.before_ns.iter().zip(&columns.after_ns);
-        texts.into_iter().zip(sides).map(|(text, (&before, &after))| (text, before, after)).collect()
-    }
-
-    #[test]
-    fn java_threads_are_compared_from_their_first_java_frame_on() {
-        use FrameKind::{C1, C2, Inlined, Interpreted, Marker, Native, Vm};
-        let before = tree(&[
-            (&[("start", Native), ("old", Native), ("call", Vm), ("main", Interpreted), ("hot", C1)], 10),
-            (&[("start", Native), ("old", Native)], 1),
-            (&[("[GC]", Marker), ("start", Native), ("mark", Vm)], 3),
-            (&[("[cut]", Marker), ("hot", C2)], 2),
-        ]);
-        let after = tree(&[
-            (&[("start", Native), ("new", Native), ("main", C2), ("hot", Inlined)], 20),
-            (&[("start", Native), ("new", Native), ("main", C2), ("lookup", Vm), ("loaded", Interpreted)], 5),
-            (&[("main", C2)], 4),
-        ]);
-        let difference = Tree::difference(&before, &after);
-        let expected = [
-            ("/all", 16, 29),
-            ("/all/start", 1, 0),
-            ("/all/start/old", 1, 0),
-            ("/all/main", 10, 29),
-            ("/all/main/hot", 10, 20),
-            ("/all/[GC]", 3, 0),
-            ("/all/[GC]/start", 3, 0),
-            ("/all/[GC]/start/mark", 3, 0),
-            ("/all/[cut]", 2, 0),
-            ("/all/[cut]/hot", 2, 0),
-            ("/all/main/lookup", 0, 5),
-            ("/all/main/lookup/loaded", 0, 5),
-        ];
-        assert_eq!(
-            paths(&difference),
-            expected.map(|(text, before, after)| (text.to_owned(), before, after))
-        );
-    }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use super::difference::MethodDifference;
 use super::processes::accounts;
 use super::selection::{QueryError, Selection};
 use super::timeline::threads;
 use super::top::Order;
-use super::tree::{MethodDifference, Tree};
+use super::tree::Tree;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::store::Store;
 

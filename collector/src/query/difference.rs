@@ -1,0 +1,220 @@
+//! Two selections compared: in one tree, and method by method.
+
+use proto::v1::FrameKind;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::top::Order;
+use super::tree::{Columns, Tree, heaviest};
+
+/// Two selections in one tree.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Nodes of both; its own sums are empty.
+    pub tree: Tree,
+    /// CPU time of each node and all below it, before.
+    pub before_ns: Vec<u64>,
+    /// The same, after.
+    pub after_ns: Vec<u64>,
+}
+
+impl Difference {
+    /// Both trees as one, with the CPU time of each node in either.
+    ///
+    /// Frames are the same if their names are, interpreted or compiled; the kind shown is the first one met. Stacks
+    /// that begin with native code and go on in Java are shown from their first Java frame on: how a JVM and the C
+    /// library start a thread differs from one release to the next, and is not what the program does.
+    pub fn of(before: &Tree, after: &Tree) -> Self {
+        let mut tree = Tree::empty();
+        let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
+        let sides = [before, after].map(|side| {
+            let first_java = first_java(side);
+            let rest_ns = sums_without(side, &first_java);
+            let mut shown = vec![0u32; side.len()];
+            for node in (1..side.len()).filter(|&node| rest_ns[node] > 0) {
+                let above = if first_java[node] { 0 } else { shown[side.parents[node] as usize] };
+                let name = tree.name(side.text(side.name_of[node]));
+                let new = || tree.child(above, name, side.kinds[node]);
+                shown[node] = *known.entry((above, name)).or_insert_with(new);
+            }
+            (side, shown)
+        });
+        let [before_ns, after_ns] = sides.map(|(side, shown)| {
+            let mut own_ns = vec![0u64; tree.len()];
+            for (&at, own) in shown.iter().zip(&side.own) {
+                own_ns[at as usize] = own_ns[at as usize].saturating_add(own.cpu_ns);
+            }
+            summed_up(&tree.parents, own_ns, |_| true)
+        });
+        Self { tree, before_ns, after_ns }
+    }
+
+    /// At most `nodes` nodes, those left out that weigh least in both; how many were.
+    pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, usize) {
+        let weights: Vec<u64> = self
+            .before_ns
+            .iter()
+            .zip(&self.after_ns)
+            .map(|(&before, &after)| before.saturating_add(after))
+            .collect();
+        let kept = heaviest(&weights, nodes);
+        let (columns, left_out) = self.tree.columns(&kept);
+        let pick =
+            |column: &[u64]| kept.iter().zip(column).filter(|(kept, _)| **kept).map(|(_, &ns)| ns).collect();
+        let (before_ns, after_ns) = (pick(&self.before_ns), pick(&self.after_ns));
+        let Columns { names, parents, frame_names, kinds, .. } = columns;
+        (DifferenceColumns { names, parents, frame_names, kinds, before_ns, after_ns }, left_out)
+    }
+}
+
+/// A [`Difference`] as it is sent.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct DifferenceColumns<'t> {
+    pub names: Vec<&'t str>,
+    pub parents: Vec<u32>,
+    pub frame_names: Vec<u32>,
+    pub kinds: Vec<u8>,
+    pub before_ns: Vec<u64>,
+    pub after_ns: Vec<u64>,
+}
+
+/// A method in two selections. Shares are of the CPU time of the whole selection, 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+pub struct MethodDifference {
+    pub name: String,
+    pub before_ns: u64,
+    pub after_ns: u64,
+    pub before_share: f64,
+    pub after_share: f64,
+    pub change: f64,
+}
+
+/// Methods by self time in two selections, normalised by CPU time; the largest changes first.
+pub fn method_differences(before: &Tree, after: &Tree) -> Vec<MethodDifference> {
+    let mut methods: FxHashMap<String, (u64, u64)> = FxHashMap::default();
+    for method in before.methods(Order::SelfTime) {
+        methods.entry(method.name).or_default().0 = method.self_ns;
+    }
+    for method in after.methods(Order::SelfTime) {
+        methods.entry(method.name).or_default().1 = method.self_ns;
+    }
+    let share = |ns, tree: &Tree| crate::quantity::share(ns, tree.total_ns());
+    let mut rows: Vec<MethodDifference> = methods
+        .into_iter()
+        .map(|(name, (before_ns, after_ns))| {
+            let (before_share, after_share) = (share(before_ns, before), share(after_ns, after));
+            let change = after_share - before_share;
+            MethodDifference { name, before_ns, after_ns, before_share, after_share, change }
+        })
+        .collect();
+    rows.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.name.cmp(&b.name)));
+    rows
+}
+
+/// For each node whether it is a Java frame with nothing but native code on the way to the root, and some of it.
+fn first_java(tree: &Tree) -> Vec<bool> {
+    let mut is_native = vec![true; tree.len()];
+    let mut first_java = vec![false; tree.len()];
+    for node in 1..tree.len() {
+        let parent = tree.parents[node] as usize;
+        is_native[node] = is_native[parent] && NATIVE_KINDS.contains(&tree.kinds[node]);
+        first_java[node] = parent != 0 && is_native[parent] && JAVA_KINDS.contains(&tree.kinds[node]);
+    }
+    first_java
+}
+
+/// CPU time of each node and all below it but what hangs on nodes that are `apart`, which have their own.
+fn sums_without(tree: &Tree, apart: &[bool]) -> Vec<u64> {
+    summed_up(&tree.parents, tree.own.iter().map(|cell| cell.cpu_ns).collect(), |node| !apart[node])
+}
+
+const NATIVE_KINDS: [u8; 3] = [FrameKind::Native as u8, FrameKind::Vm as u8, FrameKind::Stub as u8];
+const JAVA_KINDS: [u8; 5] = [
+    FrameKind::Interpreted as u8,
+    FrameKind::C1 as u8,
+    FrameKind::C2 as u8,
+    FrameKind::Inlined as u8,
+    FrameKind::NativeMethod as u8,
+];
+
+/// Adds what each node has to its parent, from the leaves on, if it `counts` there.
+fn summed_up(parents: &[u32], mut ns: Vec<u64>, counts: impl Fn(usize) -> bool) -> Vec<u64> {
+    for node in (1..ns.len()).rev().filter(|&node| counts(node)) {
+        let parent = parents[node] as usize;
+        ns[parent] = ns[parent].saturating_add(ns[node]);
+    }
+    ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Cell;
+    use crate::query::tree::add;
+
+    /// Paths of names with their kinds, each with the CPU time that its end has.
+    fn tree(paths: &[(&[(&str, FrameKind)], u64)]) -> Tree {
+        let mut tree = Tree::empty();
+        for (path, cpu_ns) in paths {
+            let node = path.iter().fold(0, |at, &(name, kind)| {
+                let name = tree.name(name);
+                tree.child(at, name, kind as u8)
+            });
+            add(&mut tree.own[node as usize], Cell { cpu_ns: *cpu_ns, samples: 1 });
+        }
+        tree.settle();
+        tree
+    }
+
+    /// Nodes by their path, with the CPU time of both sides.
+    fn paths(difference: &Difference) -> Vec<(String, u64, u64)> {
+        let (columns, left_out) = difference.columns(100);
+        assert_eq!(left_out, 0);
+        let mut texts: Vec<String> = Vec::new();
+        for (node, &back) in columns.parents.iter().enumerate() {
+            let above = texts.get(node - back as usize).map_or("", String::as_str);
+            texts.push(format!("{above}/{}", columns.names[columns.frame_names[node] as usize]));
+        }
+        let sides = columns.before_ns.iter().zip(&columns.after_ns);
+        texts.into_iter().zip(sides).map(|(text, (&before, &after))| (text, before, after)).collect()
+    }
+
+    #[test]
+    fn java_threads_are_compared_from_their_first_java_frame_on() {
+        use FrameKind::{C1, C2, Inlined, Interpreted, Marker, Native, Vm};
+        let before = tree(&[
+            (&[("start", Native), ("old", Native), ("call", Vm), ("main", Interpreted), ("hot", C1)], 10),
+            (&[("start", Native), ("old", Native)], 1),
+            (&[("[GC]", Marker), ("start", Native), ("mark", Vm)], 3),
+            (&[("[cut]", Marker), ("hot", C2)], 2),
+        ]);
+        let after = tree(&[
+            (&[("start", Native), ("new", Native), ("main", C2), ("hot", Inlined)], 20),
+            (&[("start", Native), ("new", Native), ("main", C2), ("lookup", Vm), ("loaded", Interpreted)], 5),
+            (&[("main", C2)], 4),
+        ]);
+        let difference = Difference::of(&before, &after);
+        let expected = [
+            ("/all", 16, 29),
+            ("/all/start", 1, 0),
+            ("/all/start/old", 1, 0),
+            ("/all/main", 10, 29),
+            ("/all/main/hot", 10, 20),
+            ("/all/[GC]", 3, 0),
+            ("/all/[GC]/start", 3, 0),
+            ("/all/[GC]/start/mark", 3, 0),
+            ("/all/[cut]", 2, 0),
+            ("/all/[cut]/hot", 2, 0),
+            ("/all/main/lookup", 0, 5),
+            ("/all/main/lookup/loaded", 0, 5),
+        ];
+        assert_eq!(
+            paths(&difference),
+            expected.map(|(text, before, after)| (text.to_owned(), before, after))
+        );
+    }
+}
