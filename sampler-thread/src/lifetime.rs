@@ -13,7 +13,7 @@ use stackwalk::{LoadedBy, Memory};
 
 use crate::code_freeing::CodeMark;
 use crate::redefinition::Steps;
-use crate::unloading::{Observation, Unloading};
+use crate::unloading::{Detector, Observation, Unloading};
 
 /// What an observation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,11 @@ impl Lifetime {
         }
         (self.mark, self.since) = (mark, ticks);
         if is_replaced { Moved::Replaced } else { Moved::Unloaded }
+    }
+
+    /// Whether marks move only if something was unloaded, and not in every pause.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.unloading.detector(), Detector::Counters(_))
     }
 
     /// Looks up early what is needed once methods may have been replaced.

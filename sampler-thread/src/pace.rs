@@ -7,7 +7,8 @@
 //! Between 2 ms and growing queues (`queue::Sizer`) there is no load that a wake-up from the handler would serve better:
 //! a CPU timer fires once in a tick of 1 to 10 ms, so the smallest queue lasts 16 ms at the least.
 //! A program that unloads classes and frees code again and again takes them from samples that were not walked in time.
-//! Where that happens, the drain comes each 5 ms for a second, so that a pause finds little that is not walked.
+//! Where classes were unloaded, or a sample came too late, the drain comes each 5 ms for a second, so that a pause finds
+//! little that is not walked.
 //! Invariant: the period stays within its bounds, and is fixed where an experiment asked for a fixed one.
 
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ pub const LONGEST: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
 pub const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Longest time between two drains after one that came too late for what the VM has freed.
+/// Longest time between two drains where the VM frees what samples refer to.
 const HURRIED: Duration = Duration::from_millis(5);
 /// For how long.
 const HURRY: Duration = Duration::from_secs(1);
@@ -51,7 +52,7 @@ pub struct Pace {
     tuning: PaceTuning,
     period: Duration,
     running: Duration,
-    /// Until when drains come more often, because one came too late.
+    /// Until when drains come more often.
     hurried_until: Option<Instant>,
 }
 
@@ -68,7 +69,7 @@ impl Pace {
         if is_hurried && !self.tuning.is_exact() { self.period.min(HURRIED) } else { self.period }
     }
 
-    /// Takes note of a stack that lacks what the VM has freed before it was walked.
+    /// Takes note of unloaded classes, or of a stack that lacks what the VM has freed before it was walked.
     pub fn hurry(&mut self, now: Instant) {
         self.hurried_until = Some(now + HURRY);
     }

@@ -117,12 +117,14 @@ impl<M: Memory> Resolver<M> {
         }
     }
 
-    /// Begins a drain: looks whether the VM has unloaded classes, and notes which code is known by now.
-    pub fn begin_drain(&mut self) {
+    /// Begins a drain: looks whether the VM has unloaded classes, and notes which code is known by now. Returns whether its
+    /// counters say that it has since the last time.
+    pub fn begin_drain(&mut self) -> bool {
         let [_, newest] = self.known_code;
         // The time comes before the generation: what is decoded from here on is not proof for samples before.
         self.known_code = [newest, (self.lifetime.now(), self.scopes.next_generation())];
-        self.look_for_unloading();
+        let moved = self.look_for_unloading();
+        self.lifetime.is_counted() && moved != Moved::No
     }
 
     /// Code that was certainly there at `ticks`, if any code may have been freed since.
@@ -134,9 +136,10 @@ impl<M: Memory> Resolver<M> {
         Some(known.map_or(0, |(_, generation)| *generation))
     }
 
-    fn look_for_unloading(&mut self) {
+    fn look_for_unloading(&mut self) -> Moved {
         let moved = self.lifetime.observe(&self.memory);
         self.names.forget(moved);
+        moved
     }
 
     /// Walks one snapshot and interns the result; `ticks` is the time of the sample.

@@ -223,9 +223,12 @@ impl<H: Host, M: Memory> Worker<H, M> {
     /// Empties every queue that has requests, then walks what they held.
     fn drain(&mut self) {
         self.clock.read(now(&*self.host));
-        self.resolver.begin_drain();
+        let unloads = self.resolver.begin_drain();
         self.host.drain_begins();
         let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
+        if unloads {
+            self.pace.hurry(start);
+        }
         let before = self.stats.requests;
         self.resolve_waiting(start);
         let requests = self.stats.requests - before;
