@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use queue::Request;
 
 use crate::clock;
@@ -172,10 +172,13 @@ impl<H: Host> Intake<H> {
             if left.is_zero() && state.empty_drains < QUIET {
                 self.collect_all(&mut state);
             } else if state.empty_drains < QUIET {
-                if let Some(processor) = state.sampler_on {
-                    placement.keep_off(processor);
+                match state.sampler_on {
+                    // Without the lock: where this thread goes it may have to wait.
+                    Some(processor) if !placement.is_off(processor) => {
+                        MutexGuard::unlocked(&mut state, || placement.keep_off(processor));
+                    }
+                    _ => _ = self.changed.wait_for(&mut state, left),
                 }
-                self.changed.wait_for(&mut state, left);
             } else {
                 state.is_dozing = true;
                 self.changed.wait(&mut state);

@@ -29,13 +29,16 @@ impl Placement {
         Self { sampler: gettid(), kept_off: None }
     }
 
+    /// Whether [`keep_off`](Self::keep_off) was called with this one last.
+    pub(crate) fn is_off(&self, processor: usize) -> bool {
+        self.kept_off == Some(processor)
+    }
+
     /// Keeps the calling thread off `processor`, if there is another one that the sampler may use.
     ///
     /// Best effort: a sandbox may refuse it, and then the scheduler decides as ever.
     pub(crate) fn keep_off(&mut self, processor: usize) {
-        if self.kept_off.replace(processor) == Some(processor) {
-            return;
-        }
+        self.kept_off = Some(processor);
         if let Ok(allowed) = sched_getaffinity(self.sampler) {
             let _ = sched_setaffinity(Pid::from_raw(0), &without(allowed, processor));
         }
