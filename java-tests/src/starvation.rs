@@ -20,8 +20,8 @@ const NAP: Duration = Duration::from_millis(5);
 
 /// Lateness that counts.
 ///
-/// The smallest queue holds 16 ticks of 4 ms, and the agent's second thread empties it when the sampler has not for
-/// 20 ms: both must be 44 ms late for a loss. The part of that which falls into a nap goes unnoticed.
+/// The smallest queue holds 16 ticks of 4 ms, and the agent's second thread empties it when nobody has for 30 ms: both
+/// must be 34 ms late for a loss. The part of that which falls into a nap goes unnoticed.
 const LATE: Duration = Duration::from_millis(30);
 
 /// What a delay costs beyond its length: the time until it is noticed, and until the queues are empty again.
