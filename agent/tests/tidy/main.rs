@@ -9,10 +9,15 @@
 
 #![allow(missing_docs)]
 
+mod circles;
+mod source;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::env;
+use std::path::Path;
 use std::process::Command;
-use std::{env, fs};
+
+use source::{code_of, has_token, imports, is_test, read, sources, workspace};
 
 /// Normal and build dependencies among our crates; nothing else is allowed.
 const EDGES: &[(&str, &[&str])] = &[
@@ -294,41 +299,6 @@ fn a_lax_sibling_of_the_handler_is_noticed() {
     assert!(sibling_complaints("a.rs", "fn f() {}").len() == HANDLER_LINTS.len());
 }
 
-/// All paths that the `use` items of `code` import, groups written out.
-fn imports(code: &str) -> Vec<String> {
-    let mut paths = Vec::new();
-    let mut rest = code;
-    while let Some(at) = find_token(rest, "use") {
-        rest = &rest[at + "use".len()..];
-        let tree: String = rest.split(';').next().unwrap_or("").split_whitespace().collect();
-        write_out("", &tree, &mut paths);
-    }
-    paths
-}
-
-fn write_out(prefix: &str, tree: &str, paths: &mut Vec<String>) {
-    let Some((head, group)) = tree.split_once('{') else {
-        let path = format!("{prefix}{tree}");
-        paths.push(path.trim_start_matches("::").trim_end_matches("::self").to_owned());
-        return;
-    };
-    let group = group.strip_suffix('}').unwrap_or(group);
-    let (mut depth, mut start) = (0, 0);
-    for (at, character) in group.char_indices().chain([(group.len(), ',')]) {
-        match character {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                if at > start {
-                    write_out(&format!("{prefix}{head}"), &group[start..at], paths);
-                }
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-}
-
 #[test]
 fn a_handler_that_does_too_much_is_noticed() {
     let check = |text: &str, expect: &str| {
@@ -418,139 +388,4 @@ fn unfinished_and_overlong_files_are_noticed() {
     check("a/src/a.rs", concat!("fn f() { to", "do!() } // FIX", "ME later"), 2);
     check("a/tests/a.rs", concat!("#[", "ignore = \"slow\"] fn f() { unimple", "mented!() }"), 2);
     check("a/src/a.rs", "// One may write todo! in a comment.", 0);
-}
-
-// ---------------------------------------------------------------- reading
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the agent lies in the workspace").to_owned()
-}
-
-fn read(path: &str) -> Option<String> {
-    fs::read_to_string(workspace().join(path)).ok()
-}
-
-/// True for files of which the rules for product code do not speak.
-fn is_test(path: &str) -> bool {
-    let in_folder = |folder: &str| path.split('/').any(|part| part == folder);
-    ["tests", "benches", "fuzz"].into_iter().any(in_folder) || path.ends_with("/tests.rs")
-}
-
-/// All Rust files of our crates: path relative to the workspace, and text.
-fn sources() -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    let mut folders: Vec<PathBuf> = EDGES.iter().map(|(name, _)| workspace().join(name)).collect();
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-        for entry in entries {
-            let path = entry.expect("folders are readable").path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() && name != "target" && !name.starts_with('.') {
-                folders.push(path);
-            } else if name.ends_with(".rs") {
-                let text = fs::read_to_string(&path).expect("sources are UTF-8");
-                let path =
-                    path.strip_prefix(workspace()).expect("found below it").to_string_lossy().into_owned();
-                files.push((path, text));
-            }
-        }
-    }
-    files.sort();
-    files
-}
-
-/// Where `token` occurs in `code` as whole words.
-fn find_token(code: &str, token: &str) -> Option<usize> {
-    let word = |c: char| c.is_alphanumeric() || c == '_';
-    let whole = |&(at, _): &(usize, &str)| {
-        let before = code[..at].chars().next_back().is_some_and(word) && token.starts_with(word);
-        let after = code[at + token.len()..].chars().next().is_some_and(word) && token.ends_with(word);
-        !before && !after
-    };
-    code.match_indices(token).find(whole).map(|(at, _)| at)
-}
-
-fn has_token(code: &str, token: &str) -> bool {
-    find_token(code, token).is_some()
-}
-
-/// `text` without comments and without the contents of strings and characters.
-fn code_of(text: &str) -> String {
-    let mut code = String::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let skipped = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            block_comment(rest)
-        } else if first == '"' {
-            quoted(rest, '"')
-        } else if first == '\'' && is_character(rest) {
-            quoted(rest, '\'')
-        } else if let Some(length) = raw_string(rest).filter(|_| !ends_in_word(&code)) {
-            length
-        } else {
-            code.push(first);
-            rest = &rest[first.len_utf8()..];
-            continue;
-        };
-        code.push(' ');
-        rest = &rest[skipped..];
-    }
-    code
-}
-
-fn ends_in_word(code: &str) -> bool {
-    code.ends_with(|c: char| c.is_alphanumeric() || c == '_')
-}
-
-/// Length of the block comment, nested ones included, that `text` begins with.
-fn block_comment(text: &str) -> usize {
-    let (mut depth, mut at) = (0, 0);
-    while at < text.len() {
-        let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if rest.starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
-            }
-        } else {
-            at += 1;
-        }
-    }
-    text.len()
-}
-
-/// Length of the literal that `text` begins with and the next unescaped `quote` ends.
-fn quoted(text: &str, quote: char) -> usize {
-    let mut escaped = false;
-    for (at, character) in text.char_indices().skip(1) {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if character == quote => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-/// Tells a character literal from a lifetime.
-fn is_character(text: &str) -> bool {
-    let mut characters = text.chars().skip(1);
-    characters.next() == Some('\\') || characters.next() == Some('\'')
-}
-
-/// Length of the raw string, with its prefix, that `text` begins with.
-fn raw_string(text: &str) -> Option<usize> {
-    let prefix = ["r", "br", "cr"].into_iter().find(|prefix| text.starts_with(prefix))?;
-    let body = text[prefix.len()..].trim_start_matches('#');
-    let hashes = text.len() - prefix.len() - body.len();
-    let inner = body.strip_prefix('"')?;
-    let end = format!("\"{}", "#".repeat(hashes));
-    Some(inner.find(&end).map_or(text.len(), |at| prefix.len() + hashes + 1 + at + end.len()))
 }

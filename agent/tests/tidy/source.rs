@@ -1,0 +1,238 @@
+//! Reading the workspace's Rust files as text: which there are, and their code without comments and literals.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::EDGES;
+
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the agent lies in the workspace").to_owned()
+}
+
+pub fn read(path: &str) -> Option<String> {
+    fs::read_to_string(workspace().join(path)).ok()
+}
+
+/// True for files of which the rules for product code do not speak.
+pub fn is_test(path: &str) -> bool {
+    let in_folder = |folder: &str| path.split('/').any(|part| part == folder);
+    ["tests", "benches", "fuzz"].into_iter().any(in_folder) || path.ends_with("/tests.rs")
+}
+
+/// All Rust files of our crates: path relative to the workspace, and text.
+pub fn sources() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let mut folders: Vec<PathBuf> = EDGES.iter().map(|(name, _)| workspace().join(name)).collect();
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for entry in entries {
+            let path = entry.expect("folders are readable").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path).expect("sources are UTF-8");
+                let path =
+                    path.strip_prefix(workspace()).expect("found below it").to_string_lossy().into_owned();
+                files.push((path, text));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Where `token` occurs in `code` as whole words.
+pub fn find_token(code: &str, token: &str) -> Option<usize> {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let whole = |&(at, _): &(usize, &str)| {
+        let before = code[..at].chars().next_back().is_some_and(word) && token.starts_with(word);
+        let after = code[at + token.len()..].chars().next().is_some_and(word) && token.ends_with(word);
+        !before && !after
+    };
+    code.match_indices(token).find(whole).map(|(at, _)| at)
+}
+
+pub fn has_token(code: &str, token: &str) -> bool {
+    find_token(code, token).is_some()
+}
+
+/// `text` without comments and without the contents of strings and characters.
+pub fn code_of(text: &str) -> String {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skipped = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if first == '"' {
+            quoted(rest, '"')
+        } else if first == '\'' && is_character(rest) {
+            quoted(rest, '\'')
+        } else if let Some(length) = raw_string(rest).filter(|_| !ends_in_word(&code)) {
+            length
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        code.push(' ');
+        rest = &rest[skipped..];
+    }
+    code
+}
+
+fn ends_in_word(code: &str) -> bool {
+    code.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+/// Length of the block comment, nested ones included, that `text` begins with.
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < text.len() {
+        let rest = &text.as_bytes()[at..];
+        if rest.starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if rest.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    text.len()
+}
+
+/// Length of the literal that `text` begins with and the next unescaped `quote` ends.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, character) in text.char_indices().skip(1) {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if character == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Tells a character literal from a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut characters = text.chars().skip(1);
+    characters.next() == Some('\\') || characters.next() == Some('\'')
+}
+
+/// Length of the raw string, with its prefix, that `text` begins with.
+fn raw_string(text: &str) -> Option<usize> {
+    let prefix = ["r", "br", "cr"].into_iter().find(|prefix| text.starts_with(prefix))?;
+    let body = text[prefix.len()..].trim_start_matches('#');
+    let hashes = text.len() - prefix.len() - body.len();
+    let inner = body.strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    Some(inner.find(&end).map_or(text.len(), |at| prefix.len() + hashes + 1 + at + end.len()))
+}
+
+/// One `use` item.
+pub struct UseTree {
+    /// Its text from `use` to the semicolon.
+    pub text: String,
+    /// The paths it imports, groups written out and renamings left out.
+    pub paths: Vec<String>,
+    /// Whether it re-exports them to other modules.
+    pub is_public: bool,
+}
+
+/// The `use` items of `code`.
+pub fn use_trees(code: &str) -> Vec<UseTree> {
+    let mut items = Vec::new();
+    let mut rest = code;
+    while let Some(at) = find_token(rest, "use") {
+        let before = rest[..at].trim_end();
+        let visibility = before.rsplit([';', '}', '{', ']']).next().unwrap_or("").trim();
+        let tail = &rest[at + "use".len()..];
+        let tree = tail.split(';').next().unwrap_or("");
+        let mut paths = Vec::new();
+        let renamed = tree.replace('\n', " ");
+        let tree_text: String = without_renaming(&renamed).split_whitespace().collect();
+        write_out("", &tree_text, &mut paths);
+        items.push(UseTree { text: format!("use{tree};"), paths, is_public: visibility.starts_with("pub") });
+        rest = tail;
+    }
+    items
+}
+
+/// All paths that the `use` items of `code` import, groups written out.
+pub fn imports(code: &str) -> Vec<String> {
+    use_trees(code).into_iter().flat_map(|item| item.paths).collect()
+}
+
+/// `a::B as C, d` without ` as C`.
+fn without_renaming(tree: &str) -> String {
+    let mut parts = tree.split(" as ");
+    let mut text = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        text += part.trim_start().trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+    }
+    text
+}
+
+/// `code` without the items that only tests are built with.
+pub fn without_tests(code: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("#[cfg(test)]") {
+        kept += &rest[..at];
+        rest = &rest[at..];
+        let end = rest.find([';', '{']).map_or(rest.len(), |end| match rest.as_bytes()[end] {
+            b'{' => end + block(&rest[end..]),
+            _ => end + 1,
+        });
+        rest = &rest[end..];
+    }
+    kept + rest
+}
+
+/// Length of the block, nested ones included, that `code` begins with.
+fn block(code: &str) -> usize {
+    let mut depth = 0;
+    for (at, character) in code.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    code.len()
+}
+
+fn write_out(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+    let Some((head, group)) = tree.split_once('{') else {
+        let path = format!("{prefix}{tree}");
+        paths.push(path.trim_start_matches("::").trim_end_matches("::self").to_owned());
+        return;
+    };
+    let group = group.strip_suffix('}').unwrap_or(group);
+    let (mut depth, mut start) = (0, 0);
+    for (at, character) in group.char_indices().chain([(group.len(), ',')]) {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if at > start {
+                    write_out(&format!("{prefix}{head}"), &group[start..at], paths);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
