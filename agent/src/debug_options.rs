@@ -2,7 +2,7 @@
 //!
 //! Problem: how many samples a queue of a given size loses can be measured only if size and drain are held still, which
 //! no user should ever do.
-//! Approach: one option that says what it is for; `design/0004-queue-sizes.md` describes it.
+//! Approach: one option that says what it is for; `design/queue-sizes.md` describes it.
 //! Invariant: without `debug=` nothing here has an effect.
 
 use std::num::NonZeroUsize;

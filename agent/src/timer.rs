@@ -5,7 +5,7 @@
 //! Approach: `timer_create` on the thread's CPU clock with `SIGEV_THREAD_ID`, started at an absolute time of that
 //! clock, so that expirations lie on a fixed grid and their sum is exact.
 //! The raw system calls are used instead of nix's `Timer`: its per-thread notification exists for glibc targets only, and
-//! its timers cannot be moved into a slot that outlives the thread (`design/0003-nix-timer.md`).
+//! its timers cannot be moved into a slot that outlives the thread (`design/timers.md`).
 //! Invariant: after [`Timer`] is dropped the kernel queues no further signal for it.
 //! Sources: timer_create(2), timer_settime(2).
 

@@ -4,7 +4,7 @@
 //! what sampling costs is known only later (`budget=`).
 //! Approach: once a round the shortest period is made anew from the rate and the processors there are now; a budget may
 //! lengthen it. The host replaces timers ([`Host::retune_timers`](crate::host::Host::retune_timers)); each request says
-//! which period it was fired with, so that no weight depends on when that happens (`design/0009-retuning.md`).
+//! which period it was fired with, so that no weight depends on when that happens (`design/retuning.md`).
 //! Invariant: without rate, budget and hook the period never changes.
 //! Source: JDK 25.0.3, `jfrCPUTimeThreadSampler.cpp` (period = processors / rate).
 

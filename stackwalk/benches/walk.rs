@@ -3,7 +3,7 @@
 //! Recorded stacks of the fixtures are walked over memory that is found by a binary search, in place of the direct
 //! loads and system calls of an agent. Run with `cargo bench -p stackwalk`; time is noise on a shared machine, so
 //! instructions count: `stackwalk/benches/instructions` has callgrind count those of one walk.
-//! A recorded run is in `design/walker-matrix.md`.
+//! A recorded run is in `design/walker-verification.md`.
 
 #![allow(missing_docs)]
 

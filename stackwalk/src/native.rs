@@ -6,7 +6,7 @@
 //! the reason why there are none.
 //! Invariant: an implementation answers from unwind tables only. Where they say nothing it refuses; the walker then
 //! goes on with what it can prove about Java frames, behind a [`Frame::Gap`](crate::Frame::Gap).
-//! The choice of tables, caches and libraries is told in `design/0005-native-unwinding.md`.
+//! The choice of tables, caches and libraries is told in `design/native-unwinding.md`.
 
 use crate::capture::Capture;
 use crate::memory::StackCopy;

@@ -3,7 +3,7 @@
 //! Problem: the function table is raw, may come from a newer JVM than the bindings know, and every entry may be null.
 //! Approach: one method per call used, each of which tests the entry and turns the answer into a [`JvmtiError`].
 //! `jvmti-sys` declares errors as a Rust enum; a newer JVM could answer with a number outside of it, so answers are
-//! read as plain integers (`design/0002-jvmti-sys.md`).
+//! read as plain integers (`design/jvmti-bindings.md`).
 //! Sources: JVM Tool Interface 1.2 to 25 (`jvmti.xml`), JNI specification.
 
 use std::ffi::{CStr, CString};

@@ -9,7 +9,7 @@
 //! failed.
 //!
 //! These modules are part of the command, not of the collector, because they start JVMs with the agent, which the
-//! collector never does; see `design/queue-experiment.md`.
+//! collector never does; see `design/queue-sizes.md`.
 
 pub mod chart;
 pub mod grid;

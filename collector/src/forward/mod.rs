@@ -8,7 +8,7 @@
 //! Invariant: for each receiver, every sample stored since the start is delivered, waiting, or dropped and counted by
 //! cause ([`Account`]). A request whose answer was lost is sent again under the same profile id.
 //!
-//! What is promised across failures and restarts: `design/scale.md`, "Handing on".
+//! What is promised across failures and restarts: `design/forwarding.md`, "Handing on".
 
 mod gathering;
 mod outbox;

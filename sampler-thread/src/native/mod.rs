@@ -6,7 +6,7 @@
 //! and the walk is made again.
 //! Invariants: [`NativeCode::caller`] allocates nothing; tables are read where they lie and through checked reads, so
 //! that a library that is unloaded cannot make a walk fault; what `prepare` costs is bounded by time shares, not by hope.
-//! The decision is told in `design/0005-native-unwinding.md`.
+//! The decision is told in `design/native-unwinding.md`.
 
 pub mod frames;
 mod image;
