@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use queue::{Capacity, SizeRange};
-use sampler_thread::pace::PaceTuning;
+use sampler_thread::drain::pace::PaceTuning;
 use sampler_thread::probe::Probe;
 
 /// What values look like, for the message to the user.

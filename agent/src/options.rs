@@ -9,8 +9,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sampler_thread::delivery::DEFAULT_WINDOW;
-use sampler_thread::tuning;
+use sampler_thread::period::interval;
+use sampler_thread::send::delivery::DEFAULT_WINDOW;
 
 use crate::debug_options::{self, DebugOptions};
 
@@ -301,7 +301,7 @@ fn parse_size(value: &str) -> Option<u64> {
 fn parse_rate(value: &str, processors: u64) -> Result<(u64, Duration), OptionError> {
     let refuse = || bad("rate", value, RATE_FORM);
     let (rate, unit) = split_number(value).ok_or_else(refuse)?;
-    let nanos = tuning::period_of_rate(rate, processors).filter(|_| unit == "/s").ok_or_else(refuse)?;
+    let nanos = interval::period_of_rate(rate, processors).filter(|_| unit == "/s").ok_or_else(refuse)?;
     let interval = Duration::from_nanos(nanos);
     (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some((rate, interval)).ok_or_else(refuse)
 }

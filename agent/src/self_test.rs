@@ -4,12 +4,12 @@
 //! Approach: threads of the VM's own that are parked in Java (`Reference Handler` and its kin: interpreted frames under
 //! a native method) are walked like a sample and compared, frame by frame, with what JVMTI answers. The start waits for
 //! one small stack trace only: walk and comparison are the sampler thread's first work.
-//! Compiled code hardly exists at start; how walks through it end is watched later (`sampler_thread::self_test`).
+//! Compiled code hardly exists at start; how walks through it end is watched later (`sampler_thread::validity::self_test`).
 //! Invariant: a capability that fails is switched off and told in one line; the program and the account of its CPU time
 //! go on.
 //! Sources: `java.base/share/classes/java/lang/ref/{Reference,Finalizer}.java`, JDK 11 to 25.
 
-use sampler_thread::self_test::{SelfTest, Trust, failed, failures, not_tried, passed};
+use sampler_thread::validity::self_test::{SelfTest, Trust, failed, failures, not_tried, passed};
 use stackwalk::{
     Capture, Frame, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Symbol, ThreadOffsets, Walker,
 };

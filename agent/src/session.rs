@@ -14,13 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use queue::{ReadySet, SnapshotPool};
-use sampler_thread::code_freeing::CodeFreeing;
-use sampler_thread::delivery::{Delivery, Target, TlsError};
-use sampler_thread::redefinition::Redefinition;
-use sampler_thread::sink::{Destinations, FileSink};
-use sampler_thread::tuning::Tuning;
-use sampler_thread::unloading::{Detector, Unloading};
-use sampler_thread::{Sampler, SessionFacts, clock};
+use sampler_thread::account::clock;
+use sampler_thread::period::interval::Tuning;
+use sampler_thread::send::delivery::{Delivery, Target, TlsError};
+use sampler_thread::send::sink::{Destinations, FileSink};
+use sampler_thread::validity::code_freeing::CodeFreeing;
+use sampler_thread::validity::redefinition::Redefinition;
+use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::{Sampler, SessionFacts};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, MountedOffsets, ThreadOffsets};
 
 use crate::arena::{self, Shared};

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use queue::Capacity;
-use sampler_thread::clock::thread_cpu_nanos;
+use sampler_thread::account::clock::thread_cpu_nanos;
 use sampler_thread::host::{Coverage, ThreadFacts, ThreadKind};
 
 use crate::arena::{self, Shared, ThreadSlot};

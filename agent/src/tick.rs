@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use sampler_thread::clock;
+use sampler_thread::account::clock;
 
 use crate::timer::{Timer, take_signal};
 

@@ -13,7 +13,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use sampler_thread::clock::thread_cpu_clock;
+use sampler_thread::account::clock::thread_cpu_clock;
 
 /// A running timer; dropping it deletes it.
 #[derive(Debug)]

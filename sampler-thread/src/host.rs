@@ -12,15 +12,15 @@ use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 
 use stackwalk::{Frame, Stop};
 
+use crate::period::interval::Tuning;
 use crate::probe::Probe;
-use crate::self_test::{SelfTest, Trust};
-use crate::snapshot::Snapshot;
-use crate::tuning::Tuning;
-use crate::unloading::Unloading;
+use crate::validity::self_test::{SelfTest, Trust};
+use crate::validity::unloading::Unloading;
+use crate::walk::snapshot::Snapshot;
 
 pub use proto::v1::ThreadKind;
 
-use crate::pace::PaceTuning;
+use crate::drain::pace::PaceTuning;
 
 /// One profiled thread, as the agent sees it.
 #[derive(Debug, Clone)]

@@ -10,31 +10,14 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
-pub mod batch;
-pub mod budget;
-pub mod clock;
-pub mod code_freeing;
-pub mod delivery;
+pub mod drain;
 pub mod host;
-mod intake;
-pub mod intern;
-mod lifetime;
-pub mod native;
-pub mod pace;
-mod placement;
-mod pool_size;
+pub mod name;
+pub mod period;
 pub mod probe;
-pub mod redefinition;
-pub mod resolve;
-pub mod self_test;
-pub mod sink;
-mod sizes;
-pub mod snapshot;
-mod stats;
-mod ticks;
-pub mod tuning;
-pub mod unloading;
-mod virtual_threads;
+pub mod send;
+pub mod validity;
+pub mod walk;
 mod worker;
 
 use std::io;
@@ -49,9 +32,9 @@ use stackwalk::{HotSpot, Memory};
 pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
 
+use crate::drain::intake::{Intake, LastDrain};
 use crate::host::Host;
-use crate::intake::{Intake, LastDrain};
-use crate::sink::Destinations;
+use crate::send::sink::Destinations;
 use crate::worker::{Command, Worker};
 
 /// Name of the thread, as `ps -T` and `/proc` show it.

@@ -16,8 +16,8 @@ use stackwalk::{
     Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, ScopeCache, Stop, Symbol, Walker,
 };
 
-use crate::resolve::MAX_FRAMES;
-use crate::snapshot::Snapshot;
+use crate::walk::resolve::MAX_FRAMES;
+use crate::walk::snapshot::Snapshot;
 
 /// A sample that has waited longer is not probed: the probe is what the sampler is late with, and the end of the session
 /// waits for the last sample.

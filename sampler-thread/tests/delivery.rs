@@ -12,9 +12,9 @@ use proto::v1::{
     Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Numbered, Reject,
     SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body, collector_message,
 };
-use sampler_thread::batch::{Batch, Sample};
-use sampler_thread::delivery::{Delivery, Target};
-use sampler_thread::sink::{Sink, SinkError};
+use sampler_thread::send::batch::{Batch, Sample};
+use sampler_thread::send::delivery::{Delivery, Target};
+use sampler_thread::send::sink::{Sink, SinkError};
 use tempfile::TempDir;
 
 /// A collector under the test's control; what it received survives its connections.

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use fixture::{Fixture, Thread};
 use proto::v1::Dictionary;
-use sampler_thread::code_freeing::CodeFreeing;
-use sampler_thread::intern::{Dictionaries, append};
-use sampler_thread::resolve::{Resolved, Resolver};
-use sampler_thread::self_test::Trust;
-use sampler_thread::snapshot::Snapshot;
-use sampler_thread::unloading::{Detector, Unloading};
+use sampler_thread::name::dictionaries::{Dictionaries, append};
+use sampler_thread::validity::code_freeing::CodeFreeing;
+use sampler_thread::validity::self_test::Trust;
+use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::walk::resolve::{Resolved, Resolver};
+use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, Limits, Memory, Method, ScopeCache, Unreadable, Walker};
 
 /// Bytes of a `Method` that tell its name: up to and including the pointer to its `ConstMethod`.
@@ -90,7 +90,7 @@ impl Scene {
         let unloading = Arc::new(Unloading::new(
             Detector::Pauses,
             CodeFreeing::default(),
-            sampler_thread::redefinition::Redefinition::default(),
+            sampler_thread::validity::redefinition::Redefinition::default(),
             Duration::ZERO,
             now,
             Vec::new(),

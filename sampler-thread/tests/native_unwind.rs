@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::time::Instant;
 
-use sampler_thread::native::{NativeLibraries, Owner};
+use sampler_thread::walk::native::{NativeLibraries, Owner};
 use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, StackCopy};
 
 thread_local! {

@@ -11,8 +11,8 @@ use proto::v1::{
 };
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use sampler_thread::delivery::{Delivery, Target, TlsError};
-use sampler_thread::sink::Sink;
+use sampler_thread::send::delivery::{Delivery, Target, TlsError};
+use sampler_thread::send::sink::Sink;
 
 /// A certificate for `name`, written to `path`, and the configuration of a server that shows it.
 fn certificate(name: &str, path: &Path) -> Arc<ServerConfig> {

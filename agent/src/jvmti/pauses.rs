@@ -1,7 +1,7 @@
 //! Garbage collection pauses: what is pending is named before anything is freed.
 //!
 //! Problem: a pause may unload the classes that queued samples refer to.
-//! Approach: `sampler_thread::unloading`; this file is its end at the VM: the events, and the gate through which they
+//! Approach: `sampler_thread::validity::unloading`; this file is its end at the VM: the events, and the gate through which they
 //! reach a running session.
 //! Invariant: the callbacks run on the VM's thread at a safepoint. They call no JVMTI or JNI function, take no lock
 //! that a thread of the VM may hold while it is stopped, and wait at most for the budget. The gate's lock is taken by
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
 use sampler_thread::Waker;
-use sampler_thread::unloading::Unloading;
+use sampler_thread::validity::unloading::Unloading;
 use stackwalk::LiveMemory;
 
 use super::callbacks::guard;

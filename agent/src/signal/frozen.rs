@@ -16,7 +16,7 @@
     clippy::panic
 )]
 
-use sampler_thread::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
+use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
 use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS};
 
 use super::snapshot::copy_padded;

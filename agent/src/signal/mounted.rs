@@ -18,7 +18,7 @@
 
 use core::sync::atomic::Ordering;
 
-use sampler_thread::snapshot::{FrozenExtent, padded};
+use sampler_thread::walk::snapshot::{FrozenExtent, padded};
 use stackwalk::{Capture, FrozenOffsets, NameOffsets, ThreadOffsets};
 
 use super::frozen::{self, FrozenFrames, class_word, in_heap, reference};

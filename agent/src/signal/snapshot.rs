@@ -10,13 +10,13 @@
     clippy::panic
 )]
 
-use sampler_thread::snapshot::SnapshotHead;
+use sampler_thread::walk::snapshot::SnapshotHead;
 use stackwalk::Capture;
 
 use super::mounted::Mounted;
 use super::ucontext::copy_stack;
 
-pub use sampler_thread::snapshot::{HEAD_BYTES, padded};
+pub use sampler_thread::walk::snapshot::{HEAD_BYTES, padded};
 
 /// What one handler run leaves.
 pub struct Snapshot {

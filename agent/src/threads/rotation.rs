@@ -14,7 +14,7 @@
 
 use std::cmp::Reverse;
 
-use sampler_thread::clock::thread_cpu_nanos;
+use sampler_thread::account::clock::thread_cpu_nanos;
 use sampler_thread::host::TimerCounts;
 
 use super::{Entry, Inner, Registry};

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
+use sampler_thread::drain::pace::PaceTuning;
 use sampler_thread::host::{Host, QueueBytes, ThreadFacts, TimerCounts, UnboundedStack};
-use sampler_thread::pace::PaceTuning;
+use sampler_thread::period::interval::Tuning;
 use sampler_thread::probe::Probe;
-use sampler_thread::self_test::{SelfTest, Trust};
-use sampler_thread::tuning::Tuning;
-use sampler_thread::unloading::Unloading;
+use sampler_thread::validity::self_test::{SelfTest, Trust};
+use sampler_thread::validity::unloading::Unloading;
 use stackwalk::{HotSpot, LiveMemory};
 
 use super::{Registry, discovery};
@@ -256,7 +256,7 @@ impl Host for SampledProcess {
         &self,
         slot: u32,
         ticks: u64,
-        snapshot: &sampler_thread::snapshot::Snapshot,
+        snapshot: &sampler_thread::walk::snapshot::Snapshot,
         frames: &[stackwalk::Frame],
         stop: stackwalk::Stop,
     ) {

@@ -14,7 +14,7 @@
 use std::io;
 use std::time::Duration;
 
-use sampler_thread::clock::thread_cpu_nanos;
+use sampler_thread::account::clock::thread_cpu_nanos;
 
 use super::{Entry, Inner, Registry};
 use crate::arena::{Shared, ThreadSlot};

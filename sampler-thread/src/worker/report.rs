@@ -7,9 +7,9 @@ use stackwalk::Memory;
 
 use super::Worker;
 use crate::account::add_lost;
-use crate::clock;
+use crate::account::clock;
 use crate::host::Host;
-use crate::stats::histogram_message;
+use crate::send::statistics::histogram_message;
 
 impl<H: Host, M: Memory> Worker<H, M> {
     pub(super) fn send_statistics(&mut self, whole: bool) {

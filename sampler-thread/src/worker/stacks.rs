@@ -12,13 +12,13 @@ use queue::{Request, RequestFlags, SnapshotView};
 use stackwalk::{Capture, Memory};
 
 use super::{BATCH_SAMPLES, NO_THREAD, PENDING_ENTRIES, Worker, nanos};
-use crate::batch::{FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
-use crate::clock;
+use crate::account::clock;
+use crate::account::virtual_threads::Seen;
 use crate::host::{Host, UnboundedStack};
 use crate::probe;
-use crate::resolve::{Resolved, Walked};
-use crate::snapshot::Snapshot;
-use crate::virtual_threads::Seen;
+use crate::send::batch::{FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::walk::resolve::{Resolved, Walked};
+use crate::walk::snapshot::Snapshot;
 
 /// Stacks walked before the first is named: more than wait at the beginning of nearly every pause, and few enough that
 /// their copies can wait with them.

@@ -8,9 +8,9 @@ use proto::v1;
 use stackwalk::Memory;
 
 use super::Worker;
-use crate::budget::{Budget, Spent};
-use crate::clock;
+use crate::account::clock;
 use crate::host::{Host, TimerCounts};
+use crate::period::budget::{Budget, Spent};
 
 /// CPU time of the kernel for one signal, of its timer and of the return from it, which no handler sees.
 const DELIVERY_NS: u64 = 1_500;

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use sampler_thread::snapshot::Snapshot;
+use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Blob, Capture, Frame, HotSpot, LiveMemory, Memory, Method, Pc, StackCopy, Stop, Symbol};
 
 use super::class_files::ClassFiles;

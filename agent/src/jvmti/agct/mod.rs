@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use jni::sys::{jclass, jint, jmethodID, jobject};
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use queue::Histogram;
-use sampler_thread::snapshot::Snapshot;
+use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, HotSpot, LiveMemory, Stop};
 
 use super::{ClassRef, Jvmti, JvmtiError};

@@ -1,0 +1,274 @@
+//! The account of each thread: CPU time by the kernel = sampled + lost by cause + unfinished period.
+//!
+//! Problem: a reader must be able to see that nothing was left out.
+//! Approach: expirations of a thread's timer lie on a fixed grid of its own CPU clock, so every request stands for
+//! whole intervals; the clock itself is read here, off the profiled thread.
+//! A thread that ends leaves an unfinished period; the next new thread takes it over and reaches its first
+//! expiration that much sooner, so that a program of many short threads is sampled as truly as one long thread.
+//! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
+
+pub mod clock;
+pub(crate) mod timestamps;
+pub(crate) mod virtual_threads;
+
+use proto::v1;
+use queue::{LostCause, LostCounters};
+
+use crate::host::ThreadFacts;
+
+/// Running totals of one thread.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Who it is.
+    pub facts: ThreadFacts,
+    /// Samples sent.
+    pub samples: u64,
+    /// CPU time of these samples in nanoseconds.
+    pub sampled_ns: u64,
+    /// Sampler-side losses by cause.
+    lost_late: [(u64, u64); LateLoss::ALL.len()],
+    /// CPU clock of the thread at the last reading, in nanoseconds.
+    clock_ns: u64,
+    /// Whether anything changed since the account was last sent.
+    pub dirty: bool,
+    /// Revision of `facts` that was sent last.
+    pub sent_revision: Option<u32>,
+    /// Samples when the account was sent last.
+    sent_samples: u64,
+}
+
+/// Samples since it was sent last that make it worth to send an account, of some 30 bytes, before its turn.
+const WORTH_SENDING: u64 = 10;
+
+/// Losses that happen after a request was drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LateLoss {
+    /// The thread has no timer: the kernel refused one.
+    NoTimer,
+}
+
+impl LateLoss {
+    /// Every cause, in the order of its index.
+    pub const ALL: [Self; 1] = [Self::NoTimer];
+
+    /// Name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoTimer => "no_timer",
+        }
+    }
+}
+
+impl Account {
+    /// Opens the account of a thread; the counters of its slot began with it.
+    pub fn open(facts: ThreadFacts) -> Self {
+        let clock_ns = facts.armed_ns;
+        Self {
+            facts,
+            samples: 0,
+            sampled_ns: 0,
+            lost_late: [(0, 0); LateLoss::ALL.len()],
+            clock_ns,
+            dirty: true,
+            sent_revision: None,
+            sent_samples: 0,
+        }
+    }
+
+    /// Whether the account has changed and is to be sent: at its turn, or with enough samples. It counts as sent then.
+    pub fn take_due(&mut self, is_turn: bool) -> bool {
+        let due = self.dirty && (is_turn || self.samples >= self.sent_samples + WORTH_SENDING);
+        if due {
+            self.dirty = false;
+            self.sent_samples = self.samples;
+        }
+        due
+    }
+
+    /// Counts one sample.
+    pub fn add_sample(&mut self, cpu_ns: u64) {
+        self.samples += 1;
+        self.sampled_ns = self.sampled_ns.saturating_add(cpu_ns);
+        self.dirty = true;
+    }
+
+    /// Notes a reading of the thread's CPU clock.
+    pub fn read_clock(&mut self, clock_ns: u64) {
+        if clock_ns > self.clock_ns {
+            self.clock_ns = clock_ns;
+            self.dirty = true;
+        }
+        let coverage = &self.facts.coverage;
+        self.lost_late[LateLoss::NoTimer as usize] = (coverage.gaps, coverage.untimed_at(self.clock_ns));
+    }
+
+    /// Makes up for a clock that could not be read at the end: expirations prove the time they stand for.
+    pub fn settle(&mut self, counters: &LostCounters) {
+        let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
+        let proven = self.sampled_ns.saturating_add(lost);
+        self.clock_ns = self.clock_ns.saturating_add(proven.saturating_sub(self.kernel_ns()));
+    }
+
+    /// CPU time since the timer was armed plus the period taken over.
+    pub fn kernel_ns(&self) -> u64 {
+        self.clock_ns.saturating_sub(self.facts.armed_ns).saturating_add(self.facts.carried_ns)
+    }
+
+    /// Losses of this thread by cause: name, count, nanoseconds.
+    pub fn lost(&self, counters: &LostCounters) -> Vec<v1::Lost> {
+        let early = counters.snapshot();
+        let early = early.iter().map(|lost| (lost.cause.name(), lost.count, lost.nanos));
+        let late =
+            LateLoss::ALL.iter().zip(&self.lost_late).map(|(cause, lost)| (cause.name(), lost.0, lost.1));
+        early
+            .chain(late)
+            .filter(|(_, count, ns)| *count > 0 || *ns > 0)
+            .map(|(cause, count, ns)| v1::Lost { cause: cause.to_owned(), count, ns })
+            .collect()
+    }
+
+    /// CPU time that no expiration has covered yet.
+    pub fn unfinished_ns(&self, counters: &LostCounters) -> u64 {
+        let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
+        self.kernel_ns().saturating_sub(self.sampled_ns).saturating_sub(lost)
+    }
+
+    /// The account as a message; `handed_on_ns` is set once the thread has ended.
+    pub fn message(&self, counters: &LostCounters, handed_on_ns: Option<u64>) -> v1::ThreadAccount {
+        v1::ThreadAccount {
+            thread: self.facts.id,
+            kernel_ns: self.kernel_ns(),
+            sampled_ns: self.sampled_ns,
+            lost: self.lost(counters),
+            samples: self.samples,
+            carried_ns: self.facts.carried_ns,
+            handed_on_ns: handed_on_ns.unwrap_or(0),
+            ended: handed_on_ns.is_some(),
+            before_timer_ns: self.facts.before_timer_ns,
+            expired_ns: self.facts.expired_ns,
+        }
+    }
+}
+
+/// Adds `lost` to the totals by cause.
+pub fn add_lost(total: &mut Vec<v1::Lost>, lost: &[v1::Lost]) {
+    for item in lost {
+        match total.iter_mut().find(|t| t.cause == item.cause) {
+            Some(sum) => {
+                sum.count += item.count;
+                sum.ns += item.ns;
+            }
+            None => total.push(item.clone()),
+        }
+    }
+}
+
+/// Name of the loss that happens when nobody takes the samples any more.
+pub const LOST_DELIVERY: &str = "delivery";
+
+/// Every cause a handler can count, for the documentation test.
+pub fn handler_causes() -> Vec<&'static str> {
+    LostCause::ALL.iter().map(|cause| cause.name()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::host::{Coverage, ThreadKind};
+
+    fn facts(armed_ns: u64, carried_ns: u64) -> ThreadFacts {
+        ThreadFacts {
+            slot: 0,
+            id: 1,
+            revision: 0,
+            tid: 42,
+            name: Arc::from("worker"),
+            kind: ThreadKind::Java,
+            armed_ns,
+            carried_ns,
+            before_timer_ns: 0,
+            coverage: Coverage::default(),
+            expired_ns: 0,
+            ended_ns: None,
+        }
+    }
+
+    #[test]
+    fn account_closes_with_losses_and_a_carried_period() {
+        let counters = LostCounters::new();
+        counters.add(LostCause::QueueFull, 500); // of an earlier owner of the slot
+        counters.reset();
+        let mut account = Account::open(facts(1_000, 3));
+        counters.add(LostCause::QueueFull, 20);
+        counters.add(LostCause::Stopping, 10);
+        account.add_sample(10);
+        account.add_sample(20);
+        account.read_clock(1_065);
+        let lost: u64 = account.lost(&counters).iter().map(|l| l.ns).sum();
+        assert_eq!((account.kernel_ns(), account.sampled_ns, lost), (68, 30, 30));
+        assert_eq!(account.unfinished_ns(&counters), 8);
+    }
+
+    #[test]
+    fn without_a_timer_all_time_is_named_lost() {
+        let counters = LostCounters::new();
+        let mut coverage = Coverage::default();
+        coverage.begin_gap(100);
+        let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
+        account.read_clock(700);
+        let lost = account.lost(&counters);
+        assert_eq!((lost[0].cause.as_str(), lost[0].ns), ("no_timer", 600));
+        assert_eq!(account.unfinished_ns(&counters), 0);
+    }
+
+    #[test]
+    fn turns_with_a_timer_and_without_add_up() {
+        let counters = LostCounters::new();
+        let mut coverage = Coverage::default();
+        coverage.begin_gap(100);
+        coverage.end_gap(150);
+        coverage.begin_gap(210);
+        coverage.end_gap(1_000);
+        coverage.begin_gap(1_030);
+        let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
+        account.add_sample(80);
+        account.read_clock(1_100);
+        let lost = account.lost(&counters);
+        assert_eq!((lost[0].count, lost[0].ns), (3, 50 + 790 + 70));
+        assert_eq!((account.kernel_ns(), account.unfinished_ns(&counters)), (1_000, 10));
+    }
+
+    #[test]
+    fn expirations_prove_time_that_no_clock_tells() {
+        let counters = LostCounters::new();
+        let mut account = Account::open(facts(100, 4));
+        account.add_sample(50);
+        counters.add(LostCause::QueueFull, 10);
+        account.settle(&counters);
+        assert_eq!((account.kernel_ns(), account.unfinished_ns(&counters)), (60, 0));
+    }
+
+    #[test]
+    fn an_account_waits_for_its_turn_or_for_samples() {
+        let mut account = Account::open(facts(100, 0));
+        assert!(!account.take_due(false), "no sample yet");
+        assert!(account.take_due(true) && !account.take_due(true));
+        (0..WORTH_SENDING - 1).for_each(|_| account.add_sample(1));
+        assert!(!account.take_due(false));
+        account.add_sample(1);
+        assert!(account.take_due(false) && !account.take_due(false));
+    }
+
+    #[test]
+    fn a_clock_never_goes_back() {
+        let counters = LostCounters::new();
+        let mut account = Account::open(facts(100, 0));
+        account.read_clock(300);
+        account.read_clock(200);
+        assert_eq!(account.kernel_ns(), 200);
+        assert_eq!(account.unfinished_ns(&counters), 200);
+    }
+}

@@ -1,0 +1,7 @@
+//! How requests come from the queues of the threads to the sampler, and how large queues and pool are.
+
+pub(crate) mod intake;
+pub mod pace;
+mod placement;
+mod pool_size;
+mod queue_sizes;

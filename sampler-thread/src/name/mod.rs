@@ -1,0 +1,3 @@
+//! From frames to ids of dictionary entries.
+
+pub mod dictionaries;

@@ -1,0 +1,90 @@
+//! A recording file: the stream as it is, message after message.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use proto::v1::{Hello, agent_message::Body};
+
+use super::{Encoder, Sink, SinkError};
+
+/// A recording file.
+#[derive(Debug)]
+pub struct FileSink {
+    file: File,
+    path: PathBuf,
+    encoder: Encoder,
+}
+
+impl FileSink {
+    /// Creates (or truncates) the file.
+    ///
+    /// # Errors
+    /// As [`File::create`].
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(path)?, path: path.to_owned(), encoder: Encoder::default() })
+    }
+}
+
+impl Sink for FileSink {
+    fn send(&mut self, body: &Body) -> Result<(), SinkError> {
+        let body = match body {
+            // A recording is passed around; the token is not.
+            Body::Hello(hello) => Body::Hello(Hello { token: String::new(), ..hello.clone() }),
+            other => other.clone(),
+        };
+        let mut bytes = Vec::new();
+        self.encoder.encode(body, |_, framed| bytes.extend_from_slice(&framed))?;
+        Ok(self.file.write_all(&bytes)?)
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(self.file.flush()?)
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::framing::FrameReader;
+    use proto::v1::{AgentMessage, Heartbeat};
+
+    use super::*;
+    use crate::send::sink::Destinations;
+
+    #[test]
+    fn a_failing_destination_does_not_take_the_other_with_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("recording");
+        let mut all = Destinations::default();
+        all.add(Box::new(FileSink::create(&path).expect("file")));
+        let full = FileSink {
+            file: File::options().write(true).open("/dev/full").expect("device"),
+            path: "/dev/full".into(),
+            encoder: Encoder::default(),
+        };
+        all.add(Box::new(full));
+        let bodies: Vec<_> = (1..=2).map(|time_ns| Body::Heartbeat(Heartbeat { time_ns })).collect();
+        bodies.iter().for_each(|body| all.send(body));
+        assert!(all.alive());
+        let mut reader = FrameReader::new(File::open(&path).expect("recording"));
+        for (sequence, body) in (1..).zip(bodies) {
+            let message: AgentMessage = reader.next().expect("valid").expect("there");
+            assert_eq!(message, AgentMessage { sequence, body: Some(body) });
+        }
+    }
+
+    #[test]
+    fn the_token_stays_out_of_recordings() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("recording");
+        let mut sink = FileSink::create(&path).expect("file");
+        let hello = Hello { token: "top-secret".to_owned(), ..Hello::default() };
+        sink.send(&Body::Hello(hello)).expect("written");
+        let bytes = std::fs::read(&path).expect("recording");
+        assert!(!bytes.is_empty() && !bytes.windows(10).any(|part| part == b"top-secret"));
+    }
+}

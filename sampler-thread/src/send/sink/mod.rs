@@ -1,0 +1,143 @@
+//! Where messages go: a recording file, a collector, or both.
+//!
+//! Problem: a slow, dead or full destination must not stop the sampler thread, and must be noticed.
+//! Approach: every destination is a [`Sink`] with a numbering of its own; a failing one is given up with one log line,
+//! the others go on. A collector ([`crate::send::delivery`]) never fails: it is reconnected to.
+//! Invariant: a sink gets every message of the session, in order.
+
+mod file;
+mod pieces;
+
+use std::fmt;
+use std::io;
+
+use proto::framing::FramingError;
+use proto::v1::{self, agent_message::Body};
+
+pub use file::FileSink;
+pub use pieces::Encoder;
+
+/// Why a destination was given up.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// Writing failed.
+    Io(io::Error),
+    /// A message could not be encoded.
+    Framing(FramingError),
+    /// The collector has not acknowledged everything; what it lacks, in words.
+    Undelivered(String),
+}
+
+impl fmt::Display for SinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Framing(error) => error.fmt(f),
+            Self::Undelivered(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for SinkError {}
+
+impl From<io::Error> for SinkError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<FramingError> for SinkError {
+    fn from(error: FramingError) -> Self {
+        Self::Framing(error)
+    }
+}
+
+/// A destination of messages.
+pub trait Sink: Send + Sync {
+    /// Takes the next message; the first one is the `Hello`.
+    ///
+    /// # Errors
+    /// Any error means that this destination is lost.
+    fn send(&mut self, body: &Body) -> Result<(), SinkError>;
+
+    /// Makes sure that everything is safe, as far as the destination can tell.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`SinkError::Undelivered`].
+    fn finish(&mut self) -> Result<(), SinkError>;
+
+    /// The destination in words, for log lines.
+    fn name(&self) -> String;
+
+    /// Whether the destination lacks dictionary entries it was given, so that all must be sent again; asked at the end
+    /// of each flush, when nothing waits that refers to earlier entries, and true once for each loss.
+    fn take_forgotten(&mut self) -> bool {
+        false
+    }
+
+    /// How delivery goes, for the statistics.
+    fn delivery(&self) -> Option<v1::Delivery> {
+        None
+    }
+
+    /// CPU time of the sink's own threads, in nanoseconds.
+    fn cpu_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// All destinations of a session; sending succeeds while one is left.
+#[derive(Default)]
+pub struct Destinations {
+    sinks: Vec<Box<dyn Sink>>,
+}
+
+impl Destinations {
+    /// Adds a destination.
+    pub fn add(&mut self, sink: Box<dyn Sink>) {
+        self.sinks.push(sink);
+    }
+
+    /// Whether any destination is left.
+    pub fn alive(&self) -> bool {
+        !self.sinks.is_empty()
+    }
+
+    /// Sends to all; a destination that fails is dropped with one log line.
+    pub fn send(&mut self, body: &Body) {
+        self.each("gave up", |sink| sink.send(body));
+    }
+
+    /// Finishes all.
+    pub fn finish(&mut self) {
+        self.each("could not finish", |sink| sink.finish());
+    }
+
+    /// Whether dictionary entries must be sent again.
+    pub fn take_forgotten(&mut self) -> bool {
+        // Every sink is asked, because each answer is given once.
+        let asked: Vec<bool> = self.sinks.iter_mut().map(|sink| sink.take_forgotten()).collect();
+        asked.contains(&true)
+    }
+
+    /// How delivery to the collector goes, if there is one.
+    pub fn delivery(&self) -> Option<v1::Delivery> {
+        self.sinks.iter().find_map(|sink| sink.delivery())
+    }
+
+    /// CPU time of all sinks' own threads, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.sinks.iter().map(|sink| sink.cpu_ns()).sum()
+    }
+
+    fn each(&mut self, trouble: &str, mut action: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>) {
+        self.sinks.retain_mut(|sink| match action(sink.as_mut()) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!("{trouble} {}: {error}", sink.name());
+                false
+            }
+        });
+    }
+}

@@ -1,0 +1,5 @@
+//! From a snapshot to frames.
+
+pub mod native;
+pub mod resolve;
+pub mod snapshot;
