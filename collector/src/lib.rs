@@ -27,17 +27,11 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod export;
 pub mod forward;
 pub mod http;
 pub mod ingest;
-pub mod numbered;
-pub mod profile;
-pub mod quantity;
 pub mod query;
-pub mod recording;
-pub mod sampling;
 pub mod store;
-pub mod summary;
-mod texts;
-pub mod trust;
+
+pub use ::profile;
+pub use ::profile::{export, numbered, quantity, recording, sampling, summary, texts, trust};

@@ -21,10 +21,11 @@ use source::{code_of, has_token, imports, is_test, read, sources, workspace};
 
 /// Normal and build dependencies among our crates; nothing else is allowed.
 const EDGES: &[(&str, &[&str])] = &[
-    ("agent", &["sampler-thread", "queue", "stackwalk"]),
+    ("agent", &["sampler-thread", "queue", "stackwalk", "profile"]),
     ("sampler-thread", &["queue", "stackwalk", "proto"]),
-    ("cli", &["collector"]),
-    ("collector", &["proto"]),
+    ("cli", &["collector", "profile"]),
+    ("collector", &["profile", "proto"]),
+    ("profile", &["proto"]),
     ("queue", &[]),
     ("stackwalk", &[]),
     ("proto", &[]),
@@ -47,7 +48,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 
 /// Crates that forbid `unsafe` altogether.
-const UNSAFE_FORBIDDEN: &[&str] = &["sampler-thread", "proto", "collector", "cli", "java-tests"];
+const UNSAFE_FORBIDDEN: &[&str] =
+    &["sampler-thread", "proto", "collector", "collector/profile", "cli", "java-tests"];
 
 const HANDLER: &str = "agent/src/signal/handler.rs";
 const HANDLER_LINES: usize = 150;

@@ -19,10 +19,15 @@ pub fn is_test(path: &str) -> bool {
     ["tests", "benches", "fuzz"].into_iter().any(in_folder) || path.ends_with("/tests.rs")
 }
 
+/// The folder of a crate: `profile` lies in the collector's.
+fn folder_of(name: &str) -> PathBuf {
+    workspace().join(if name == "profile" { "collector/profile" } else { name })
+}
+
 /// All Rust files of our crates: path relative to the workspace, and text.
 pub fn sources() -> Vec<(String, String)> {
     let mut files = Vec::new();
-    let mut folders: Vec<PathBuf> = EDGES.iter().map(|(name, _)| workspace().join(name)).collect();
+    let mut folders: Vec<PathBuf> = EDGES.iter().map(|(name, _)| folder_of(name)).collect();
     while let Some(folder) = folders.pop() {
         let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in entries {
@@ -39,6 +44,8 @@ pub fn sources() -> Vec<(String, String)> {
         }
     }
     files.sort();
+    // The files of a nested crate were found twice.
+    files.dedup();
     files
 }
 

@@ -5,17 +5,15 @@
 //! [`flamegraph`], [`threads`] and [`top`] answer for one whole session in memory.
 
 pub mod difference;
-pub mod drains;
-pub mod flamegraph;
 mod growing;
 pub mod processes;
 pub mod question;
 pub mod selection;
-pub mod threads;
 pub mod timeline;
-pub mod top;
 pub mod tree;
 pub mod view;
+
+pub use ::profile::query::{drains, flamegraph, threads, top};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

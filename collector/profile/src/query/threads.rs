@@ -6,7 +6,7 @@ use proto::v1::{Thread, ThreadKind};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::profile::{Cell, Profile, UNKNOWN, accountant, made_up_name};
+use crate::{Cell, Profile, UNKNOWN, accountant, made_up_name};
 
 /// CPU time of one thread. `kernel_ns = sampled_ns + lost_ns + unfinished_ns`, always.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -161,7 +161,8 @@ fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
     }
 }
 
-pub(super) fn kind_text(kind: ThreadKind) -> &'static str {
+/// A thread kind in one word, as in parameters and answers.
+pub fn kind_text(kind: ThreadKind) -> &'static str {
     match kind {
         ThreadKind::Java => "java",
         ThreadKind::Compiler => "compiler",

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::encode::Bytes;
 use super::metadata::Id;
 use crate::export::frames::{FrameParts, Frames, kind_text};
-use crate::profile::{Profile, UNKNOWN};
+use crate::{Profile, UNKNOWN};
 
 /// Access flag `static`: symbols have no receiver.
 const STATIC: u32 = 0x8;

@@ -1,6 +1,6 @@
 //! Profiles in the forms other tools and people read.
 //!
-//! One module for each format. Those that need no more than sums take a [`Profile`](crate::profile::Profile);
+//! One module for each format. Those that need no more than sums take a [`Profile`](crate::Profile);
 //! the others also take the [`samples`] one by one.
 
 pub mod account;

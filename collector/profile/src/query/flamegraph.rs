@@ -7,7 +7,7 @@
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
-use crate::profile::{Cell, NameId, NamedFrame, Naming, Profile};
+use crate::{Cell, NameId, NamedFrame, Naming, Profile};
 
 /// Samples of one thread that ended at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

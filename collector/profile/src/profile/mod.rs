@@ -40,7 +40,7 @@ pub fn accountant(thread: &Thread) -> u32 {
 }
 
 /// A thread as it is shown: most virtual threads have no name of their own.
-pub(crate) fn introduced(mut thread: Thread) -> Thread {
+pub fn introduced(mut thread: Thread) -> Thread {
     if thread.kind() == ThreadKind::Virtual && thread.name.is_empty() {
         thread.name = made_up_name(thread.java_id);
     }
@@ -48,17 +48,17 @@ pub(crate) fn introduced(mut thread: Thread) -> Thread {
 }
 
 /// The name shown for a virtual thread without one of its own, or whose name is not known yet.
-pub(crate) fn made_up_name(java_id: i64) -> String {
+pub fn made_up_name(java_id: i64) -> String {
     format!("virtual thread #{java_id}")
 }
 
 /// What a virtual thread is called in Java, whichever thread carries it; 0 for other threads.
-pub(crate) fn virtual_id(thread: &Thread) -> i64 {
+pub fn virtual_id(thread: &Thread) -> i64 {
     if thread.kind() == ThreadKind::Virtual { thread.java_id } else { 0 }
 }
 
 /// The virtual threads among `threads`, by [`virtual_id`].
-pub(crate) fn virtual_ids<'t>(threads: impl Iterator<Item = &'t Thread>) -> FxHashSet<i64> {
+pub fn virtual_ids<'t>(threads: impl Iterator<Item = &'t Thread>) -> FxHashSet<i64> {
     threads.map(virtual_id).filter(|&id| id != 0).collect()
 }
 

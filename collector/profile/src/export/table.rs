@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::Profile;
+use crate::Profile;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::query::top::{MethodCost, Order, methods};
 use crate::summary::{Delivery, Summary, TRUSTED};

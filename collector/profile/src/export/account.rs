@@ -2,7 +2,7 @@
 
 use super::samples::Sample;
 use super::table::warnings;
-use crate::profile::Profile;
+use crate::Profile;
 use crate::summary::Summary;
 
 /// The time from the first sample to the last, both included.

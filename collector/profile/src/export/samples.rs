@@ -1,6 +1,6 @@
 //! Samples one by one, in the order they were taken, and the choice among them.
 //!
-//! Problem: a [`Profile`](crate::profile::Profile) sums samples up and forgets their times, which formats with a
+//! Problem: a [`Profile`](crate::Profile) sums samples up and forgets their times, which formats with a
 //! time axis need, and a long recording has more samples than should be in memory at once.
 //! Approach: exports read the recording twice, first into a profile for its dictionaries, then as this stream.
 //! Invariant: without a [`Selection`], the stream holds exactly the samples that the profile sums up.
@@ -11,8 +11,8 @@ use proto::rows::rows;
 use proto::v1::{AgentMessage, SampleBatch, Thread, agent_message::Body};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::profile::{Cell, Profile, virtual_id, virtual_ids};
 use crate::recording::RecordingReader;
+use crate::{Cell, Profile, virtual_id, virtual_ids};
 
 /// Bit of [`proto::v1::SampleBatch::flags`]: the stack could not be walked.
 const WALK_FAILED: u32 = 2;

@@ -24,8 +24,8 @@ use super::account::{Span, service_name};
 use super::frames::{FrameParts, Frames};
 use super::samples::{Sample, summed};
 use super::strings::StringTable;
-use crate::profile::{Cell, Profile, UNKNOWN};
 use crate::summary::Summary;
+use crate::{Cell, Profile, UNKNOWN};
 
 /// Writes `samples`, which are those of `profile` or some of them, to `out` as one request, unframed.
 ///

@@ -10,14 +10,15 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::table::warnings;
-use crate::profile::Profile;
+use crate::Profile;
 use crate::query::flamegraph::CallTree;
 use crate::summary::Summary;
 
-const PAGE: &str = include_str!("../ui/flamegraph.html");
-const STYLE: &str = include_str!("../ui/flamegraph.css");
-const MODEL: &str = concat!(include_str!("../ui/model.js"), include_str!("../ui/graph.js"));
-const SCRIPT: &str = include_str!("../ui/flamegraph.js");
+const PAGE: &str = include_str!("../../../src/ui/flamegraph.html");
+const STYLE: &str = include_str!("../../../src/ui/flamegraph.css");
+const MODEL: &str =
+    concat!(include_str!("../../../src/ui/model.js"), include_str!("../../../src/ui/graph.js"));
+const SCRIPT: &str = include_str!("../../../src/ui/flamegraph.js");
 
 /// Data of the page, in columns where there are many rows.
 #[derive(Serialize)]

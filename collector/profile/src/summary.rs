@@ -10,7 +10,7 @@ use proto::histogram::quantile;
 use proto::v1::{Histogram, ThreadAccount};
 use serde::Serialize;
 
-use crate::profile::Profile;
+use crate::Profile;
 use crate::quantity;
 use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
 use crate::sampling::{self, Sampling};
@@ -138,7 +138,6 @@ pub struct Delivery {
 /// Timers and threads; with fewer timers than threads these take turns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Summary")]
-#[non_exhaustive]
 pub struct Timers {
     pub threads: u64,
     pub with_timer: u64,

@@ -21,7 +21,7 @@ use super::account::{Span, comments, service_name};
 use super::frames::{FrameParts, Frames};
 use super::samples::{Sample, summed};
 use super::strings::StringTable;
-use crate::profile::{Profile, UNKNOWN};
+use crate::{Profile, UNKNOWN};
 
 /// Id of the one mapping.
 const PROGRAM: u64 = 1;

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::profile::{Cell, NameId, Naming, Profile};
+use crate::{Cell, NameId, Naming, Profile};
 
 /// What methods are ranked by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,6 @@ pub enum Order {
 
 /// CPU time of one method, or of one function or marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct MethodCost {
     /// Text of the method's frames.
     pub name: String,

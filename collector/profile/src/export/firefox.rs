@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use super::account::service_name;
 use super::frames::{Frames, kind_text};
 use super::samples::Sample;
-use crate::profile::{Profile, UNKNOWN};
+use crate::{Profile, UNKNOWN};
 
 /// Writes `samples`, which are those of `profile` or some of them, to `out`.
 ///

@@ -6,7 +6,7 @@
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
-use crate::profile::{NameId, Naming, Profile, WHOLE_STACKS, class_text};
+use crate::{NameId, Naming, Profile, WHOLE_STACKS, class_text};
 
 /// A frame in parts; texts are empty and numbers 0 where nothing is known or nothing applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl<'p> Frames<'p> {
         FrameParts {
             name,
             // A method without a known class is a Java method nevertheless.
-            class: if class.is_empty() { crate::profile::UNKNOWN.to_owned() } else { class },
+            class: if class.is_empty() { crate::UNKNOWN.to_owned() } else { class },
             method: method_name.to_owned(),
             signature: text(method.signature).to_owned(),
             file,

@@ -49,7 +49,7 @@ pub fn share(part: u64, whole: u64) -> f64 {
 
 /// Most memory in bytes of a hash table with `entries` of type `T`: just after it has grown, seven of sixteen places are
 /// taken, and each has a byte beside it. While it grows, the old one is there as well.
-pub(crate) fn table_bytes<T>(entries: usize) -> usize {
+pub fn table_bytes<T>(entries: usize) -> usize {
     entries * (size_of::<T>() + 1) * 16 / 7
 }
 

@@ -4,7 +4,7 @@ use proto::histogram::quantile;
 use proto::v1::Histogram;
 use serde::Serialize;
 
-use crate::profile::Profile;
+use crate::Profile;
 
 /// A distribution in four points, each known to within 1/16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

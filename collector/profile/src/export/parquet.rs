@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::account::{comments, service_name};
 use super::frames::{FrameParts, Frames, kind_text};
 use super::samples::Sample;
-use crate::profile::{Profile, UNKNOWN};
+use crate::{Profile, UNKNOWN};
 
 /// Rows of a group of samples: about 4 MB while it is made.
 const SAMPLES_A_GROUP: usize = 1 << 16;

@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 use super::account::service_name;
 use super::frames::Frames;
 use super::samples::Sample;
-use crate::profile::{Profile, UNKNOWN};
+use crate::{Profile, UNKNOWN};
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use crate::profile::{Naming, Profile, UNKNOWN};
+use crate::{Naming, Profile, UNKNOWN};
 
 /// What the number at the end of a line counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use self::pools::Pools;
 use super::account::{comments, service_name};
 use super::frames::Frames;
 use super::samples::Sample;
-use crate::profile::Profile;
+use crate::Profile;
 
 /// Bytes of events after which a chunk is written; the JVM's own limit is 12 MB.
 const CHUNK_BYTES: usize = 8 << 20;

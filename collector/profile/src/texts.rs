@@ -16,7 +16,7 @@ use crate::quantity::table_bytes;
 
 /// Texts by number.
 #[derive(Clone, Debug)]
-pub(crate) struct Texts {
+pub struct Texts {
     text: String,
     ends: Vec<usize>,
     numbers: HashTable<u32>,
@@ -33,7 +33,7 @@ impl Default for Texts {
 impl Texts {
     /// The text of this number.
     #[inline]
-    pub(crate) fn get(&self, number: u32) -> Option<&str> {
+    pub fn get(&self, number: u32) -> Option<&str> {
         let number = number as usize;
         let end = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -41,23 +41,23 @@ impl Texts {
     }
 
     /// All of them from `number` on.
-    pub(crate) fn since(&self, number: usize) -> impl ExactSizeIterator<Item = &str> {
+    pub fn since(&self, number: usize) -> impl ExactSizeIterator<Item = &str> {
         (number..self.len()).map(|number| self.get(number as u32).unwrap_or_default())
     }
 
     /// Number of texts.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// The number of `text`, if it has one and can be found again.
-    pub(crate) fn find(&self, text: &str) -> Option<u32> {
+    pub fn find(&self, text: &str) -> Option<u32> {
         let is_same = |number: &u32| self.get(*number) == Some(text);
         self.numbers.find(hash(self.seed, text), is_same).copied()
     }
 
     /// Adds `text`, which has no number yet, to be found again; its number.
-    pub(crate) fn add(&mut self, text: &str) -> u32 {
+    pub fn add(&mut self, text: &str) -> u32 {
         let number = self.len() as u32;
         self.push(Cow::Borrowed(text));
         let (seed, ends, all) = (self.seed, &self.ends, &self.text);
@@ -70,25 +70,25 @@ impl Texts {
     }
 
     /// Adds `text` to be looked up by number only.
-    pub(crate) fn push(&mut self, text: Cow<'_, str>) {
+    pub fn push(&mut self, text: Cow<'_, str>) {
         self.text.push_str(&text);
         self.ends.push(self.text.len());
     }
 
     /// From now on texts are looked up by number only.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.numbers = HashTable::new();
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();
     }
 
     /// Length of all texts together, in bytes.
-    pub(crate) fn letters(&self) -> usize {
+    pub fn letters(&self) -> usize {
         self.text.len()
     }
 
     /// Memory in bytes, room for more aside.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.text.len() + size_of_val(&*self.ends) + table_bytes::<u32>(self.numbers.len())
     }
 }
