@@ -50,6 +50,11 @@ impl Texts {
         self.ends.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// The number of `text`, if it has one and can be found again.
     pub fn find(&self, text: &str) -> Option<u32> {
         let is_same = |number: &u32| self.get(*number) == Some(text);
