@@ -6,8 +6,6 @@
 //! creation.
 //! Invariant: a class always holds exactly [`Capacity::entries`] requests; the ring's spare slot is not counted.
 
-use crate::{Request, RingStorage};
-
 /// Ring sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capacity {
@@ -61,10 +59,5 @@ impl Capacity {
     /// Requests a ring of this class holds.
     pub const fn entries(self) -> usize {
         (16 << self as usize) / MODEL_SHRINK
-    }
-
-    /// Memory a ring of this class takes, spare slot and indices included.
-    pub const fn bytes(self) -> usize {
-        size_of::<RingStorage<2>>() + (self.entries() - 1) * size_of::<Request>()
     }
 }

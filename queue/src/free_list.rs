@@ -18,8 +18,9 @@
     clippy::panic
 )]
 
+use crate::fault::{Fault, is_broken, ordering};
 use crate::slab_head::SlabHead;
-use crate::sync::{AtomicU64, Fault, Ordering, constructor, is_broken, ordering};
+use crate::sync::{AtomicU64, Ordering, constructor};
 
 /// A stack of free slab numbers.
 pub(crate) struct FreeList {

@@ -117,6 +117,7 @@ compile_error!("the pool's tagged heads need 64-bit atomics");
 extern crate std;
 
 mod capacity;
+mod fault;
 mod free_list;
 mod histogram;
 mod lost;
@@ -132,6 +133,8 @@ mod sync;
 mod thread_queue;
 
 pub use capacity::Capacity;
+#[cfg(loom)]
+pub use fault::{Fault, with_fault};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use lost::{Lost, LostCause, LostCounters};
 pub use pool::{Slab, SnapshotPool, SnapshotView};
@@ -142,6 +145,4 @@ pub use request::{Request, RequestFlags};
 pub use ring::{RingEnds, RingStorage};
 pub use sizing::{QUIET_ROUNDS, SizeRange, Sizer};
 pub use slab_head::SnapshotHandle;
-#[cfg(loom)]
-pub use sync::{Fault, model::with_fault};
 pub use thread_queue::{Drain, ThreadQueue};

@@ -29,7 +29,8 @@
     clippy::panic
 )]
 
-use crate::sync::{AtomicU8, Fault, Ordering, is_broken, ordering};
+use crate::fault::{Fault, is_broken, ordering};
+use crate::sync::{AtomicU8, Ordering};
 
 /// Flags looked at together: two vector registers of the x86-64 baseline, so that a run of idle queues costs a few
 /// instructions and one branch.

@@ -7,7 +7,7 @@
 //! Invariant: a `Request` owns nothing. It may be copied, forged or dropped without any effect on memory safety;
 //! [`crate::SnapshotPool::view`] checks the handle.
 
-use crate::SnapshotHandle;
+use crate::slab_head::SnapshotHandle;
 
 /// One sample as the handler saw it.
 #[repr(C)]

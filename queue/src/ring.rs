@@ -23,9 +23,11 @@
     clippy::panic
 )]
 
-use crate::{Request, sync::constructor};
+use crate::capacity::Capacity;
+use crate::request::Request;
+use crate::sync::constructor;
 #[cfg(not(loom))]
-use {crate::Capacity, core::mem::MaybeUninit};
+use core::mem::MaybeUninit;
 
 #[cfg(not(loom))]
 pub(crate) use heapless::spsc::{Consumer, Producer, Queue};
@@ -52,6 +54,14 @@ impl<const N: usize> RingStorage<N> {
     pub fn split(&'static mut self) -> RingEnds {
         let (producer, consumer) = self.queue.as_mut_view().split();
         RingEnds { producer, consumer, place: 0 }
+    }
+}
+
+impl Capacity {
+    /// Bytes of memory a ring of this class takes, spare slot and indices included.
+    pub const fn bytes(self) -> usize {
+        let further = self.entries().saturating_sub(1).saturating_mul(size_of::<Request>());
+        size_of::<RingStorage<2>>().saturating_add(further)
     }
 }
 
@@ -150,7 +160,8 @@ const _: () = {
 /// The ring of `heapless::spsc` over loom's atomics and cells: same interface, same algorithm, same orders.
 #[cfg(loom)]
 mod modelled {
-    use crate::sync::{AtomicU32, Fault, Ordering, UnsafeCell, ordering};
+    use crate::fault::{Fault, ordering};
+    use crate::sync::{AtomicU32, Ordering, UnsafeCell};
     use core::mem::MaybeUninit;
 
     pub(crate) struct Queue<T, const N: usize> {

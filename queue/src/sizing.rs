@@ -19,7 +19,7 @@
     clippy::panic
 )]
 
-use crate::Capacity;
+use crate::capacity::Capacity;
 
 /// Sizes a queue may take; with equal ends it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

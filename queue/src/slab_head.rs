@@ -33,7 +33,8 @@
     clippy::panic
 )]
 
-use crate::sync::{AtomicU32, AtomicU64, Fault, Ordering, constructor, is_broken, ordering};
+use crate::fault::{Fault, is_broken, ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, constructor};
 
 /// Slab numbers take 20 bits of a handle: a million slabs are 2 GB even at 2 KB each.
 const NUMBER_BITS: u32 = 20;

@@ -43,9 +43,12 @@
     clippy::panic
 )]
 
-use crate::ring::{Consumer, Producer};
-use crate::sync::{AtomicBool, AtomicU32, Fault, Ordering, UnsafeCell, constructor, is_broken, ordering};
-use crate::{Capacity, LostCounters, Request, RingEnds};
+use crate::capacity::Capacity;
+use crate::fault::{Fault, is_broken, ordering};
+use crate::lost::LostCounters;
+use crate::request::Request;
+use crate::ring::{Consumer, Producer, RingEnds};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell, constructor};
 use core::mem::MaybeUninit;
 
 /// `state` of a queue without a ring.

@@ -64,7 +64,7 @@ pub use hotspot::vm_structs::VmSymbols;
 pub use hotspot::{HotSpot, LayoutError};
 pub use limits::{Limits, MAX_CHUNKS};
 pub use live_memory::{Access, LiveMemory};
-pub use memory::{Memory, Overlay, StackCopy, Unreadable};
+pub use memory::{Memory, StackCopy, Unreadable};
 pub use native::{NativeCode, NativeRegisters, NativeStop};
 pub use nearby::Nearby;
 pub use stop::Stop;

@@ -128,26 +128,6 @@ impl Memory for StackCopy<'_> {
     }
 }
 
-/// A stack copy laid over the memory it was taken from.
-///
-/// Reads that lie wholly inside the copy are answered from it, everything else from `beneath`.
-#[derive(Clone, Copy, Debug)]
-pub struct Overlay<'a, M: ?Sized> {
-    /// The copied bytes.
-    pub copy: StackCopy<'a>,
-    /// Everything else.
-    pub beneath: &'a M,
-}
-
-impl<M: Memory + ?Sized> Memory for Overlay<'_, M> {
-    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        match self.copy.read(address, into) {
-            Ok(()) => Ok(()),
-            Err(_) => self.beneath.read(address, into),
-        }
-    }
-}
-
 /// Reads within one region in blocks, because a system call per field would dominate a walk.
 #[derive(Clone, Debug)]
 pub(crate) struct Window<const N: usize> {

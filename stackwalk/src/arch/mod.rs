@@ -39,7 +39,7 @@ pub(crate) use room::{ROOM_REACH, room};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use side_entries::{in_static_call_stub, pushed_by_load_barrier};
+pub(crate) use side_entries::in_static_call_stub;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use slot_move::is_slot_move;
 #[cfg(target_arch = "x86_64")]

@@ -7,30 +7,9 @@
 //! Sources: `classfile/classLoaderData.{hpp,cpp}`, `oops/oopHandle.hpp`, JDK 11 to 25.
 
 use super::HotSpot;
-use super::layout::offset;
 use super::method::MethodError;
-use super::rows::FieldTable;
 use crate::frame::Method;
 use crate::memory::Memory;
-
-/// `Klass::_class_loader_data` and `ClassLoaderData`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LoaderLayout {
-    klass_loader_data: u32,
-    loader_handle: u32,
-    /// Whether the data belongs to one hidden class: `_is_anonymous` in JDK 11.
-    own_class: u32,
-}
-
-impl LoaderLayout {
-    pub(super) fn of(fields: &FieldTable) -> Option<Self> {
-        Some(Self {
-            klass_loader_data: offset(fields.klass_loader_data)?,
-            loader_handle: offset(fields.loader_handle)?,
-            own_class: offset(fields.loader_own_class)?,
-        })
-    }
-}
 
 /// Who keeps a class alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

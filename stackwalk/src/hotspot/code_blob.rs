@@ -5,7 +5,6 @@
 //! The names are literals in the VM's sources, not user data.
 //! Sources: `code/codeBlob.{hpp,cpp}`, `code/nmethod.cpp`, JDK 11 to 25.
 
-use super::continuation::is_continuation_stubs;
 use super::layout::{BlobLayout, CodeBounds};
 use crate::memory::{Memory, Unreadable, read_c_string};
 use crate::stop::Stop;
@@ -140,6 +139,11 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
         }
         _ => return None,
     })
+}
+
+/// Whether a blob's name is that of the continuation stubs; JDK 21 writes a space that JDK 25 leaves out.
+pub(crate) fn is_continuation_stubs(name: &[u8]) -> bool {
+    name.starts_with(b"StubRoutines (cont")
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //! Blocks are freed and reused while we look: the caller has to check what it finds.
 //! Sources: `memory/heap.{hpp,cpp}`, `code/codeCache.cpp`, JDK 11 to 25.
 
-use super::LayoutError;
 use super::layout::{CodeHeapLayout, SizedField};
+use super::layout_error::LayoutError;
 use crate::limits::{MAX_CODE_HEAPS, MAX_SEGMENT_HOPS};
 use crate::memory::{Memory, Unreadable};
 use crate::stop::Stop;

@@ -20,13 +20,10 @@
 //! (`continuation_enter_setup`), JDK 21 and 25.
 
 use super::HotSpot;
-use super::layout::{SizedField, offset, sized, variable};
-use super::rows::{ConstantTable, FieldTable};
+use super::code_blob::is_continuation_stubs;
+use super::layout::ContinuationLayout;
 use crate::limits::MAX_CODE_BLOBS;
 use crate::memory::{Memory, read_c_string};
-
-/// First feature release with virtual threads, as a preview.
-pub(crate) const FIRST_WITH_CONTINUATIONS: u32 = 19;
 
 /// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
 /// A wrong value cannot do harm: the other words of an entry are stack addresses, counters and flags, and what is not
@@ -41,48 +38,6 @@ const MAX_STUBS: usize = 16 << 10;
 
 /// Offset of `push rax` in the return barrier, behind one instruction.
 const BARRIER_PUSH: u64 = 7;
-
-/// Rows of the tables, none of which is needed to walk platform threads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ContinuationLayout {
-    block_length: Option<SizedField>,
-    entry_parent: Option<u32>,
-    oop_klass: Option<u32>,
-    layout_helper: Option<u32>,
-    class_klass: Option<u64>,
-    oop_base: Option<u64>,
-    oop_shift: Option<u64>,
-    klass_base: Option<u64>,
-    klass_shift: Option<u64>,
-    heap: Option<u64>,
-    reserved: Option<u32>,
-    region_start: Option<u32>,
-    region_words: Option<u32>,
-    mark_klass_shift: Option<u32>,
-    in_vm: Option<u32>,
-}
-
-impl ContinuationLayout {
-    pub(super) fn resolve(fields: &FieldTable, constants: &ConstantTable) -> Self {
-        Self {
-            block_length: sized(fields.block_length),
-            entry_parent: offset(fields.entry_parent),
-            oop_klass: offset(fields.oop_klass),
-            layout_helper: offset(fields.klass_layout_helper),
-            class_klass: variable(fields.class_klass_offset),
-            oop_base: variable(fields.narrow_oop_base),
-            oop_shift: variable(fields.narrow_oop_shift),
-            klass_base: variable(fields.narrow_klass_base),
-            klass_shift: variable(fields.narrow_klass_shift),
-            heap: variable(fields.heap),
-            reserved: offset(fields.heap_reserved),
-            region_start: offset(fields.region_start),
-            region_words: offset(fields.region_words),
-            mark_klass_shift: constants.mark_klass_shift,
-            in_vm: constants.in_vm.map(i32::cast_unsigned),
-        }
-    }
-}
 
 /// How a `StackChunk` says where its frames end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -305,11 +260,6 @@ impl HotSpot {
         });
         stubs.next()
     }
-}
-
-/// Whether a blob's name is that of the continuation stubs; JDK 21 writes a space that JDK 25 leaves out.
-pub(crate) fn is_continuation_stubs(name: &[u8]) -> bool {
-    name.starts_with(b"StubRoutines (cont")
 }
 
 /// Address and operand of the first `mov rsp, [r15 + disp32]` in `size` bytes from `start` on.

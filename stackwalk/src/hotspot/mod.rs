@@ -13,6 +13,7 @@ pub(crate) mod continuation;
 pub(crate) mod flags;
 pub(crate) mod interpreter;
 mod layout;
+mod layout_error;
 pub(crate) mod method;
 pub(crate) mod mounted;
 pub(crate) mod nmethod;
@@ -29,56 +30,12 @@ use crate::memory::{Memory, Unreadable, Window, read_c_string};
 use crate::stop::Stop;
 use code_blob::CodeBlob;
 use code_cache::CodeCache;
-use continuation::FIRST_WITH_CONTINUATIONS;
 use layout::Layout;
 use pc_desc::{PcMatch, find_scope};
 use unsigned5::Unsigned5;
 use vm_structs::VmSymbols;
 
-/// Why the VM's layout could not be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum LayoutError {
-    /// The library does not export this table symbol: it is no HotSpot.
-    MissingSymbol(&'static str),
-    /// The fields table lacks this field.
-    MissingField(&'static str),
-    /// The types table lacks this type.
-    MissingType(&'static str),
-    /// The constants table lacks this constant.
-    MissingConstant(&'static str),
-    /// Rows of this many bytes make no table.
-    BadStride(u64),
-    /// The table at this address has no end.
-    EndlessTable(u64),
-    /// Memory at this address was needed and could not be read.
-    Unreadable(u64),
-    /// The VM has not yet made its code cache, interpreter or call stub.
-    NotStarted,
-}
-
-impl From<Unreadable> for LayoutError {
-    fn from(Unreadable(address): Unreadable) -> Self {
-        Self::Unreadable(address)
-    }
-}
-
-impl core::fmt::Display for LayoutError {
-    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::MissingSymbol(name) => write!(out, "libjvm exports no symbol {name}"),
-            Self::MissingField(name) => write!(out, "the VM's tables lack the field {name}"),
-            Self::MissingType(name) => write!(out, "the VM's tables lack the type {name}"),
-            Self::MissingConstant(name) => write!(out, "the VM's tables lack the constant {name}"),
-            Self::BadStride(stride) => write!(out, "a VM table has rows of {stride} bytes"),
-            Self::EndlessTable(address) => write!(out, "the VM table at {address:#x} has no end"),
-            Self::Unreadable(address) => write!(out, "memory at {address:#x} cannot be read"),
-            Self::NotStarted => write!(out, "the VM has not started yet"),
-        }
-    }
-}
-
-impl core::error::Error for LayoutError {}
+pub use layout_error::LayoutError;
 
 /// What is known only after the VM has started.
 #[derive(Debug)]
@@ -139,7 +96,7 @@ impl HotSpot {
             call_stub_return,
             continuation_barrier,
         });
-        if self.jdk_major >= FIRST_WITH_CONTINUATIONS
+        if self.has_continuations()
             && let Some((barrier, cont_entry)) = self.find_barrier(memory)
         {
             self.layout.thread.cont_entry.get_or_insert(cont_entry);
@@ -160,6 +117,11 @@ impl HotSpot {
     #[must_use]
     pub fn jdk_major(&self) -> u32 {
         self.jdk_major
+    }
+
+    /// Whether this release has virtual threads, as a preview from JDK 19 on.
+    pub(crate) fn has_continuations(&self) -> bool {
+        self.jdk_major >= 19
     }
 
     /// Memory that is never unmapped while the VM lives: committed code and its segment maps, as (start, end).

@@ -7,8 +7,6 @@
 //! Sources: `runtime/{perfMemory,perfData}.{hpp,cpp}`, `services/classLoadingService.cpp`, JDK 11 to 25.
 
 use super::HotSpot;
-use super::layout::{offset, variable};
-use super::rows::FieldTable;
 use crate::limits::MAX_PERF_ENTRIES;
 use crate::memory::{Memory, Unreadable, read_c_string};
 
@@ -20,38 +18,6 @@ const LONG: u8 = b'J';
 
 /// Longest counter name that is compared; those of the VM have up to 60 characters.
 const NAME_BYTES: usize = 96;
-
-/// `PerfMemory`, `PerfDataPrologue`, `PerfDataEntry`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PerfLayout {
-    start: u64,
-    initialized: u64,
-    magic: u32,
-    first_entry: u32,
-    entries: u32,
-    entry_length: u32,
-    entry_name: u32,
-    entry_vector: u32,
-    entry_type: u32,
-    entry_data: u32,
-}
-
-impl PerfLayout {
-    pub(super) fn of(fields: &FieldTable) -> Option<Self> {
-        Some(Self {
-            start: variable(fields.perf_start)?,
-            initialized: variable(fields.perf_initialized)?,
-            magic: offset(fields.perf_magic)?,
-            first_entry: offset(fields.perf_first_entry)?,
-            entries: offset(fields.perf_entries)?,
-            entry_length: offset(fields.perf_entry_length)?,
-            entry_name: offset(fields.perf_entry_name)?,
-            entry_vector: offset(fields.perf_entry_vector)?,
-            entry_type: offset(fields.perf_entry_type)?,
-            entry_data: offset(fields.perf_entry_data)?,
-        })
-    }
-}
 
 /// Address of an eight-byte counter of the VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

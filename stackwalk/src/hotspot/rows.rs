@@ -1,9 +1,9 @@
 //! The rows of the VM's tables that are used, and nothing else of them.
 //!
-//! Each field is named once, with the aliases it has in other JDKs; whether it is needed is decided in `layout`.
+//! Each field is named once, with the names it has in other JDKs; `layout` decides which are needed.
 //! Source: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
-use super::LayoutError;
+use super::layout_error::LayoutError;
 use super::vm_structs::{FieldRow, VmSymbols, visit_fields, visit_ints, visit_longs, visit_types};
 use crate::memory::Memory;
 
@@ -27,8 +27,6 @@ macro_rules! fields {
 fields! {
     // Code cache.
     heaps = ("CodeCache", "_heaps");
-    low_bound = ("CodeCache", "_low_bound");
-    high_bound = ("CodeCache", "_high_bound");
     growable_length = ("GenericGrowableArray", "_len") | ("GrowableArrayBase", "_len");
     growable_data = ("GrowableArray<int>", "_data");
     heap_memory = ("CodeHeap", "_memory");
@@ -124,7 +122,7 @@ fields! {
     compiler_env = ("CompilerThread", "_env");
     compiler_env_task = ("ciEnv", "_task");
     compiler_task_method = ("CompileTask", "_method");
-    thread_list_head = ("Threads", "_thread_list");
+    first_thread = ("Threads", "_thread_list");
     threads_list = ("ThreadsSMRSupport", "_java_thread_list");
     threads_length = ("ThreadsList", "_length");
     threads_array = ("ThreadsList", "_threads");
@@ -229,42 +227,41 @@ impl ConstantTable {
     }
 }
 
-impl FieldTable {
-    pub(super) fn read<M: Memory + ?Sized>(symbols: &VmSymbols, memory: &M) -> Result<Self, LayoutError> {
-        let mut table = Self::default();
-        visit_fields(symbols, memory, |type_name, field_name, row| table.put(type_name, field_name, row))?;
-        Ok(table)
-    }
-}
-
 impl TypeTable {
-    pub(super) fn read<M: Memory + ?Sized>(symbols: &VmSymbols, memory: &M) -> Result<Self, LayoutError> {
-        let mut table = Self::default();
-        visit_types(symbols, memory, |name, size| {
-            let slot = match name {
-                "HeapBlock" => &mut table.heap_block,
-                "ConstMethod" => &mut table.const_method,
-                "ConstantPool" => &mut table.constant_pool,
-                "AccessFlags" => &mut table.access_flags,
-                "JVMFlag" => &mut table.jvm_flag,
-                "PcDesc" => &mut table.pc_desc,
-                _ => return,
-            };
-            *slot = Some(size);
-        })?;
-        Ok(table)
+    fn put(&mut self, name: &str, size: u64) {
+        let slot = match name {
+            "HeapBlock" => &mut self.heap_block,
+            "ConstMethod" => &mut self.const_method,
+            "ConstantPool" => &mut self.constant_pool,
+            "AccessFlags" => &mut self.access_flags,
+            "JVMFlag" => &mut self.jvm_flag,
+            "PcDesc" => &mut self.pc_desc,
+            _ => return,
+        };
+        *slot = Some(size);
     }
 }
 
-impl ConstantTable {
+/// The rows of all tables.
+#[derive(Default)]
+pub(super) struct Tables {
+    pub(super) fields: FieldTable,
+    pub(super) types: TypeTable,
+    pub(super) constants: ConstantTable,
+}
+
+impl Tables {
     pub(super) fn read<M: Memory + ?Sized>(symbols: &VmSymbols, memory: &M) -> Result<Self, LayoutError> {
-        let mut table = Self::default();
-        visit_ints(symbols, memory, |name, value| table.put(name, value))?;
+        let mut tables = Self::default();
+        let Self { fields, types, constants } = &mut tables;
+        visit_fields(symbols, memory, |type_name, field_name, row| fields.put(type_name, field_name, row))?;
+        visit_types(symbols, memory, |name, size| types.put(name, size))?;
+        visit_ints(symbols, memory, |name, value| constants.put(name, value))?;
         visit_longs(symbols, memory, |name, value| {
             if name == "markWord::klass_shift" {
-                table.mark_klass_shift = u32::try_from(value).ok();
+                constants.mark_klass_shift = u32::try_from(value).ok();
             }
         })?;
-        Ok(table)
+        Ok(tables)
     }
 }

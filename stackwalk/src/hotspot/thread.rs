@@ -89,8 +89,8 @@ impl HotSpot {
     /// The list changes while it is read: an address may be stale, so every read from it has to be checked.
     pub fn java_threads<'m, M: Memory + ?Sized>(&self, memory: &'m M) -> JavaThreads<'m, M> {
         let (list, position) = match self.layout.thread.list {
-            ThreadListLayout::Chain { head, next } => {
-                (List::Chain { next }, memory.read_u64(head).unwrap_or(0))
+            ThreadListLayout::Chain { first, next } => {
+                (List::Chain { next }, memory.read_u64(first).unwrap_or(0))
             }
             ThreadListLayout::List { list, length, array } => {
                 let object = memory.read_u64(list).unwrap_or(0);

@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 
-use super::LayoutError;
+use super::layout_error::LayoutError;
 use crate::limits::MAX_TABLE_ROWS;
 use crate::memory::{Memory, field, read_c_string};
 

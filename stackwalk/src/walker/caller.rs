@@ -1,7 +1,6 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
-use super::native::Below;
-use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use super::walk::{Below, Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{INTERPRETER_BCP, INTERPRETER_METHOD};
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::anchor::Anchor;
@@ -57,7 +56,6 @@ impl<M: Memory> Walk<'_, M> {
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self
                     .caller_of_entry_barrier(cursor, blob)
-                    .or_else(|| self.caller_of_load_barrier(cursor, blob))
                     .or_else(|| self.caller_of_calling_stub(cursor))
                     .ok_or(Stop::BadFrame(cursor.pc));
                 Ok(Step { emit: stub, next })

@@ -1,11 +1,10 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
-use super::{Cursor, Doing, Emit, Scopes, Step, Walk};
+use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{CODE_AFTER, CODE_BEFORE, Unwind, copied, popped_after_call};
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
-use crate::hotspot::continuation::FIRST_WITH_CONTINUATIONS;
 use crate::hotspot::method::Symbol;
 use crate::hotspot::nmethod::Identity;
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
@@ -69,7 +68,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     fn native_kind(&self, method: Method) -> CompiledKind {
-        if self.hotspot.jdk_major() < FIRST_WITH_CONTINUATIONS {
+        if !self.hotspot.has_continuations() {
             return CompiledKind::Native;
         }
         match self.hotspot.method(self.memory, method) {

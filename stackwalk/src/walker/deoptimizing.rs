@@ -18,7 +18,7 @@
 //! `generate_uncommon_trap_blob` in `cpu/x86/sharedRuntime_x86_64.cpp` and `runtime_x86_64.cpp`,
 //! `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
 
-use super::{Cursor, Doing, Emit, Step, Walk};
+use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{CODE_AFTER, CODE_BEFORE, DeoptPlace, Unwind, deopt_place, is_on_handlers_stack};
 use crate::cache::CompiledPc;
 use crate::frame::{Blob, Frame};

@@ -13,7 +13,7 @@
 //! Sources: `cpu/x86/{stackChunkFrameStream,continuationFreezeThaw}_x86.inline.hpp`,
 //! `share/runtime/stackChunkFrameStream.inline.hpp`, `share/runtime/continuationFreezeThaw.cpp`, JDK 21 and 25.
 
-use super::{Cursor, Doing, Emit, Step, Walk};
+use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     CODE_AFTER, CODE_BEFORE, INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP, ROOM_AHEAD,
     Unwind, brought_back, has_to_make_room,
@@ -24,26 +24,6 @@ use crate::frozen::{CHUNK_LINK_BYTES, Frozen};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::{Memory, StackCopy};
 use crate::stop::Stop;
-
-/// How far a walk has come through the places its frames lie in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Thawing<'w> {
-    frozen: Frozen<'w>,
-    /// Chunks entered so far; 0 while the walk is on the thread's stack.
-    entered: usize,
-    /// Whether a gap stands for frames that were on their way back.
-    gap: bool,
-}
-
-impl<'w> Thawing<'w> {
-    pub(super) fn new(frozen: Frozen<'w>) -> Self {
-        Self { frozen, entered: 0, gap: false }
-    }
-
-    pub(super) fn in_heap(&self) -> bool {
-        self.entered > 0
-    }
-}
 
 impl<M: Memory> Walk<'_, M> {
     /// The newest frame of the next chunk; past the last one, the end of the virtual thread's stack.

@@ -3,7 +3,7 @@
 //! The code around the pc proposes where the return address lies; what is found there must be a return address
 //! (the instruction before it calls, the caller's frame is where it must be) or the walk stops.
 
-use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use super::walk::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD,
     SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return,

@@ -14,7 +14,7 @@
 //! Sources: `generate_handler_blob` in `cpu/x86/sharedRuntime_x86_64.cpp`, `generate_exception_blob` in
 //! `cpu/x86/{runtime,sharedRuntime}_x86_64.cpp`, `c2_safepointPollStubTable_x86.cpp`, JDK 11 to 25.
 
-use super::{Cursor, Doing, Step, Walk};
+use super::walk::{Cursor, Doing, Step, Walk};
 use crate::arch::{
     CODE_AFTER, CODE_BEFORE, EXCEPTION_TAIL, HandlerPlace, POLL_BLOB_START, PollFrame, Unwind, epilogue,
     handler_place, has_popped_throwing_pc, is_loop_poll_blob, leaving_poll_blob, poll_frame,

@@ -6,7 +6,7 @@
 //! Invariant: the anchor decides where Java goes on, the tables only fill in what is above it; where both disagree
 //! or the tables end, a [`Frame::Gap`] stands for what is missing and no Java frame is lost.
 
-use super::{Code, Cursor, Doing, Emit, Step, Walk};
+use super::walk::{Below, Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{CallTarget, Unwind, call_before};
 use crate::frame::{Blob, Frame, Missing};
 use crate::hotspot::anchor::Anchor;
@@ -26,17 +26,6 @@ const ASSEMBLER_REACH: u64 = 1024;
 
 /// Bytes of `call` with a distance, the only call between functions of one library.
 const DIRECT_CALL_BYTES: usize = 5;
-
-/// What a native stretch leads to, towards the root.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Below {
-    /// Java code that called without leaving an anchor, or nothing known.
-    Unknown,
-    /// The frame of this anchor.
-    Anchor(Anchor),
-    /// No Java frame: the thread's native root.
-    Root,
-}
 
 impl<M: Memory> Walk<'_, M> {
     /// Whether a native stretch can begin at the interrupted instruction.

@@ -4,10 +4,10 @@
 //! proves nothing by itself. A candidate counts only where a rule says a return address must be, and for calls
 //! out of Java only if the call instruction's target lies outside the code cache.
 
-use super::{Code, Cursor, Doing, Walk};
+use super::walk::{Code, Cursor, Doing, Walk};
 use crate::arch::{
     CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, Unwind, call_before,
-    in_static_call_stub, pushed_by_load_barrier,
+    in_static_call_stub,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_NATIVE_HOPS;
@@ -74,18 +74,6 @@ impl<M: Memory> Walk<'_, M> {
         let caller = self.unwind(cursor, 0, Unwind::Return)?;
         let called = self.call_target(caller.pc, blob) == Some(CallTarget::Known(start));
         (called && self.is_caller(&caller)).then_some(caller)
-    }
-
-    /// The code that called a load barrier of JDK 11's ZGC, which is calling the VM.
-    pub(super) fn caller_of_load_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let mut bytes = [0; CODE_AFTER as usize];
-        let length = usize::try_from(blob.code_end.checked_sub(cursor.pc)?).ok()?.min(bytes.len());
-        let after = bytes.get_mut(..length)?;
-        self.memory.read(cursor.pc, after).ok()?;
-        let sp = cursor.sp.checked_add(pushed_by_load_barrier(after)?.checked_mul(8)?)?;
-        let caller = self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return)?;
-        let caller = Cursor { doing: Doing::CallingVm, ..caller };
-        (self.is_caller(&caller) && self.calls_into(caller.pc, blob)).then_some(caller)
     }
 
     /// Whether a call precedes the return address `pc` in a library.

@@ -3,7 +3,7 @@
 //! Each kind has its own shapes; which of them applies is read from the code around the pc and proven by what lies at
 //! the place it names.
 
-use super::{Cursor, Doing, Emit, Step, Walk};
+use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, ROOM_REACH, SAVING_REACH, Unwind, entry_frame,
     has_raised_sp, is_slot_move, keeps_sp_of_entry, prologue, room, takes_return_address,

@@ -1,0 +1,280 @@
+//! State of one walk, and the steps it takes.
+
+use crate::cache::ScopeCache;
+use crate::capture::Capture;
+use crate::frame::{CompileLevel, Frame, Pc, Place};
+use crate::frozen::Frozen;
+use crate::hotspot::anchor::Anchor;
+use crate::hotspot::code_blob::CodeBlob;
+use crate::hotspot::pc_desc::PcMatch;
+use crate::hotspot::{HotSpot, Started};
+use crate::memory::{Memory, StackCopy};
+use crate::native::{NativeCode, NativeRegisters};
+use crate::stop::Stop;
+
+/// What the frame at a cursor was doing when the walk looked at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Doing {
+    /// Stopped at an arbitrary instruction.
+    Interrupted,
+    /// Calling Java: the pc is a return address with debug information.
+    CallingJava,
+    /// Calling VM code, which may have been entered without debug information.
+    CallingVm,
+    /// Stopped at a poll of a loop: the frame is whole, and no call leads on.
+    Polling,
+    /// Stopped at the poll of its return: the frame is gone, sp points at the return address.
+    Returning,
+    /// Running native code; its registers are `Walk::registers`.
+    Native {
+        /// Stopped at an arbitrary instruction.
+        interrupted: bool,
+    },
+}
+
+/// Position of the walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cursor {
+    pub(super) pc: u64,
+    pub(super) sp: u64,
+    pub(super) fp: u64,
+    pub(super) doing: Doing,
+}
+
+impl Cursor {
+    /// A frame that is calling the VM.
+    pub(super) fn calling(pc: u64, sp: u64, fp: u64) -> Self {
+        Self { pc, sp, fp, doing: Doing::CallingVm }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place { pc: Pc(self.pc), sp: self.sp, fp: self.fp }
+    }
+
+    pub(super) fn matched(&self) -> PcMatch {
+        match self.doing {
+            Doing::Interrupted => PcMatch::Next,
+            Doing::CallingJava | Doing::Native { .. } => PcMatch::Exact,
+            Doing::CallingVm | Doing::Polling | Doing::Returning => PcMatch::ExactOrNext,
+        }
+    }
+}
+
+/// Frames of one physical frame, still to be yielded.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Emit {
+    Nothing,
+    One(Frame),
+    /// The first, then the second.
+    Two(Frame, Frame),
+    Scopes(Scopes),
+}
+
+/// Scopes in the cache's arena that share a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scopes {
+    pub(super) first: u32,
+    pub(super) count: u16,
+    pub(super) level: CompileLevel,
+    pub(super) place: Place,
+}
+
+/// Result of looking at one physical frame: its frames are good even if there is no way on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) emit: Emit,
+    pub(super) next: Result<Cursor, Stop>,
+}
+
+/// What kind of code a pc lies in.
+pub(super) enum Code {
+    CallStub,
+    Interpreter,
+    ContinuationBarrier,
+    Blob(CodeBlob),
+}
+
+/// What a native stretch leads to, towards the root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Below {
+    /// Java code that called without leaving an anchor, or nothing known.
+    Unknown,
+    /// The frame of this anchor.
+    Anchor(Anchor),
+    /// No Java frame: the thread's native root.
+    Root,
+}
+
+/// How far a walk has come through the places its frames lie in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thawing<'w> {
+    pub(super) frozen: Frozen<'w>,
+    /// Chunks entered so far; 0 while the walk is on the thread's stack.
+    pub(super) entered: usize,
+    /// Whether a gap stands for frames that were on their way back.
+    pub(super) gap: bool,
+}
+
+impl<'w> Thawing<'w> {
+    pub(super) fn new(frozen: Frozen<'w>) -> Self {
+        Self { frozen, entered: 0, gap: false }
+    }
+
+    pub(super) fn in_heap(&self) -> bool {
+        self.entered > 0
+    }
+}
+
+/// State of one walk.
+#[derive(Debug)]
+pub(super) struct Walk<'w, M> {
+    pub(super) hotspot: &'w HotSpot,
+    pub(super) started: &'w Started,
+    pub(super) memory: &'w M,
+    pub(super) cache: &'w mut ScopeCache,
+    /// Where the frames being walked lie: the thread's stack, then one chunk after the other.
+    pub(super) stack: StackCopy<'w>,
+    /// The sp last looked at in `stack`: the next one lies above.
+    pub(super) low: u64,
+    /// End of the frames in `stack`.
+    pub(super) high: u64,
+    /// Whether the walk has followed a jump; only the newest frame is left by one.
+    pub(super) jumped: bool,
+    /// Whether the frame just looked at had been taken off the stack before its last instruction.
+    pub(super) may_stay: bool,
+    pub(super) thawing: Thawing<'w>,
+    pub(super) capture: Capture,
+    pub(super) native: Option<&'w mut dyn NativeCode>,
+    /// Registers of the native frame the cursor is at.
+    pub(super) registers: NativeRegisters,
+    /// What the present native stretch leads to.
+    pub(super) below: Below,
+}
+
+impl<M: Memory> Walk<'_, M> {
+    /// Where the walk begins: native code that runs, the anchor if one is set, else interrupted Java code.
+    pub(super) fn first(&mut self) -> Result<Cursor, Stop> {
+        let capture = self.capture;
+        if self.is_replacing() && capture.anchor_sp == 0 && !self.hotspot.is_code(capture.pc) {
+            let stub = self.at_unpacking().ok_or(Stop::Deoptimizing)?;
+            if self.starts_native() {
+                return self.first_native(Below::Anchor(Anchor { sp: stub.sp, pc: stub.pc, fp: stub.fp }));
+            }
+            return Ok(stub);
+        }
+        // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
+        // clears it a few after: while that word is not live, the interrupted instruction is known better.
+        let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);
+        let pc_not_live = capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(8) < capture.sp;
+        // The stub that yields runs on for a few instructions with the anchor at the entry.
+        let yields = self.is_at_entry(capture.anchor_sp) && self.hotspot.is_code(capture.pc);
+        if capture.anchor_sp != 0 && !(in_java && pc_not_live) && !yields {
+            let anchor = Anchor { sp: capture.anchor_sp, pc: capture.anchor_pc, fp: capture.anchor_fp };
+            // On an alternate stack the native frames were not copied.
+            let copied = capture.stack_low == capture.sp;
+            if self.starts_native() && copied {
+                return self.first_native(Below::Anchor(anchor));
+            }
+            return self.at_anchor(&anchor);
+        }
+        if self.starts_native() {
+            return self.first_native(Below::Unknown);
+        }
+        if (capture.thread == 0 || !in_java) && !self.is_called_by_native() {
+            return Err(Stop::NoJavaFrame);
+        }
+        self.aligned(Cursor { pc: capture.pc, sp: capture.sp, fp: capture.fp, doing: Doing::Interrupted })
+    }
+
+    /// The frame an anchor describes.
+    pub(super) fn at_anchor(&self, anchor: &Anchor) -> Result<Cursor, Stop> {
+        if self.is_at_entry(anchor.sp) {
+            return Err(Stop::ContinuationBarrier);
+        }
+        let pc = match anchor.effective_pc(&self.stack) {
+            Some(pc) => pc,
+            None => self.word(anchor.sp.wrapping_sub(8))?,
+        };
+        self.aligned(Cursor { pc, sp: anchor.sp, fp: anchor.fp, doing: Doing::CallingVm })
+    }
+
+    pub(super) fn aligned(&self, cursor: Cursor) -> Result<Cursor, Stop> {
+        if !cursor.sp.is_multiple_of(8) || cursor.sp > self.high {
+            return Err(Stop::NotProgressing(cursor.sp));
+        }
+        Ok(cursor)
+    }
+
+    /// The only place where a walk moves on.
+    pub(super) fn advance(&mut self, next: Cursor) -> Result<Cursor, Stop> {
+        if self.leaves_chunk(next.sp) {
+            return self.next_chunk();
+        }
+        // A poll is left by a jump, and so is the interpreter: its code may stand at the same sp as what was entered
+        // from it, once.
+        let stays =
+            core::mem::take(&mut self.may_stay) || matches!(next.doing, Doing::Polling | Doing::Returning);
+        let jumped = stays && !self.jumped;
+        self.jumped |= jumped;
+        if next.sp < self.low || (next.sp == self.low && !jumped) {
+            return Err(Stop::NotProgressing(self.low));
+        }
+        self.aligned(next)
+    }
+
+    pub(super) fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        self.low = cursor.sp;
+        match cursor.doing {
+            Doing::Interrupted => self.step_interrupted(cursor),
+            Doing::Native { interrupted } => self.step_native(cursor, interrupted),
+            Doing::CallingJava | Doing::CallingVm | Doing::Polling => self.step_caller(cursor),
+            Doing::Returning => self.step_returning(cursor),
+        }
+    }
+
+    /// A word of the copied stack.
+    pub(super) fn word(&self, address: u64) -> Result<u64, Stop> {
+        self.stack.word(address).ok_or_else(|| self.unreadable(address))
+    }
+
+    pub(super) fn unreadable(&self, address: u64) -> Stop {
+        if address >= self.stack.base() && address < self.high {
+            Stop::CopyEnd
+        } else {
+            Stop::Unreadable(address)
+        }
+    }
+
+    /// A fixed slot of the frame at `fp`, counted in words.
+    pub(super) fn slot(&self, fp: u64, words: i64) -> Result<u64, Stop> {
+        self.word(fp.wrapping_add_signed(words.wrapping_mul(8)))
+    }
+
+    pub(super) fn in_interpreter(&self, pc: u64) -> bool {
+        pc >= self.started.interpreter.0 && pc < self.started.interpreter.1
+    }
+
+    /// Whether `address` lies on the captured thread's stack at or above `low`.
+    pub(super) fn on_stack(&self, address: u64, low: u64) -> bool {
+        address >= low && address < self.high && address.is_multiple_of(8)
+    }
+
+    pub(super) fn code_at(&self, pc: u64) -> Result<Code, Stop> {
+        if pc == self.started.call_stub_return {
+            return Ok(Code::CallStub);
+        }
+        if self.in_interpreter(pc) {
+            return Ok(Code::Interpreter);
+        }
+        if self.started.continuation_barrier == Some(pc) {
+            return Ok(Code::ContinuationBarrier);
+        }
+        self.blob_at(pc).map(Code::Blob)
+    }
+
+    pub(super) fn blob_at(&self, pc: u64) -> Result<CodeBlob, Stop> {
+        let layout = &self.hotspot.layout;
+        let address = self.started.code_cache.find_blob(&layout.code_heap, self.memory, pc)?;
+        CodeBlob::read(&layout.blob, self.memory, address, pc)
+    }
+}
