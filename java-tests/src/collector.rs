@@ -1,4 +1,4 @@
-//! A `tickwalk collect` process that tests start, kill and start again.
+//! Starts, stops and kills `tickwalk collect` processes.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,38 +8,40 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::starvation::Starved;
-use crate::{Summary, binaries, process};
+use crate::starvation::Starvation;
+use crate::summary::Summary;
+use crate::{binaries, process};
 
-/// A running collector; dropping it kills it.
+/// A running collector; it is killed when dropped.
 pub struct CollectorProcess {
     child: Child,
-    said: Arc<Mutex<String>>,
+    log: Arc<Mutex<String>>,
 }
 
 impl CollectorProcess {
-    /// Starts one that listens on `address` and records into `directory`, and waits until it is ready.
+    /// Starts a collector that listens on `address` and writes recordings into `directory`; returns when it is ready.
     ///
     /// # Panics
-    /// If it does not become ready; shows what it said.
+    /// If it does not become ready; the message holds its log.
     pub fn start(address: &str, directory: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(binaries::tickwalk());
         command.args(["collect", "--listen", address, "--dir"]).arg(directory).args(more);
-        Self::ready(command).0
+        Self::spawn(command).0
     }
 
-    /// Starts one that listens on `address` and stores into `directory`; also the address of its HTTP server.
+    /// Starts a collector that listens on `address` and stores into `directory`; returns it and the address of its HTTP
+    /// server.
     ///
     /// # Panics
-    /// If it does not become ready; shows what it said.
+    /// As [`start`](Self::start).
     pub fn start_store(address: &str, directory: &Path) -> (Self, String) {
         Self::start_store_with(address, directory, &[], &[])
     }
 
-    /// The same with further arguments and environment variables.
+    /// As [`start_store`](Self::start_store), with further arguments and environment variables.
     ///
     /// # Panics
-    /// If it does not become ready; shows what it said.
+    /// As [`start`](Self::start).
     pub fn start_store_with(
         address: &str,
         directory: &Path,
@@ -48,14 +50,14 @@ impl CollectorProcess {
     ) -> (Self, String) {
         let mut command = Command::new(binaries::tickwalk());
         command.envs(variables.iter().copied());
-        Self::run_store(command, address, directory, more)
+        Self::spawn_store(command, address, directory, more)
     }
 
-    /// As [`start_store`](Self::start_store), on a file system of its own of `bytes`, which is mounted on `disk` and
-    /// holds the store. `None` if processes here may not have mounts of their own.
+    /// As [`start_store`](Self::start_store), with the store on a file system of `bytes` that only the collector sees,
+    /// mounted on `disk`. Returns `None` if mount namespaces are not permitted on this machine.
     ///
     /// # Panics
-    /// As [`start_store`](Self::start_store).
+    /// As [`start`](Self::start).
     pub fn start_store_on_small_disk(address: &str, disk: &Path, bytes: u64) -> Option<(Self, String)> {
         let mut trial = Command::new("unshare");
         trial.args(["-Urm", "true"]).stderr(Stdio::null());
@@ -66,104 +68,106 @@ impl CollectorProcess {
         let script = r#"mount -t tmpfs -o size="$1" small "$2" && shift 2 && exec "$@""#;
         command.args(["-Urm", "sh", "-c", script, "sh"]).arg(bytes.to_string()).arg(disk);
         command.arg(binaries::tickwalk());
-        Some(Self::run_store(command, address, &disk.join("store"), &[]))
+        Some(Self::spawn_store(command, address, &disk.join("store"), &[]))
     }
 
-    fn run_store(mut command: Command, address: &str, directory: &Path, more: &[&str]) -> (Self, String) {
+    fn spawn_store(mut command: Command, address: &str, directory: &Path, more: &[&str]) -> (Self, String) {
         command.args(["collect", "--listen", address, "--http", "127.0.0.1:0", "--store"]).arg(directory);
         command.args(more).env("NO_COLOR", "1");
-        let (collector, said) = Self::ready(command);
-        let http = said.split("http=127.0.0.1:").nth(1).expect("the address of the HTTP server");
+        let (collector, log) = Self::spawn(command);
+        let http =
+            log.split("http=127.0.0.1:").nth(1).expect("the collector logs the address of its HTTP server");
         let port: String = http.chars().take_while(char::is_ascii_digit).collect();
         (collector, format!("http://127.0.0.1:{port}"))
     }
 
-    fn ready(mut command: Command) -> (Self, String) {
+    /// Starts the collector and returns it with the log lines up to the one that reports readiness.
+    fn spawn(mut command: Command) -> (Self, String) {
         command.env("TICKWALK_LOG", "info").stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the collector starts");
-        let mut said = String::new();
+        let mut start = String::new();
         let mut lines = BufReader::new(child.stderr.take().expect("a piped stderr"));
-        while !said.contains("collector is ready") {
-            let length = lines.read_line(&mut said).expect("text");
-            assert!(length > 0, "the collector ended: {said}");
+        while !start.contains("collector is ready") {
+            let length = lines.read_line(&mut start).expect("text");
+            assert!(length > 0, "the collector ended: {start}");
         }
-        // Whoever writes to a pipe nobody reads would stop one day.
-        let later = Arc::new(Mutex::new(String::new()));
-        let collected = Arc::clone(&later);
+        // The collector would block when the pipe is full, so a thread reads it to the end.
+        let log = Arc::new(Mutex::new(String::new()));
+        let writer = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
-                let mut said = collected.lock().expect("nobody panics with it");
-                said.push_str(&line);
-                said.push('\n');
+                let mut log = writer.lock().expect("no thread panics with the lock");
+                log.push_str(&line);
+                log.push('\n');
             }
         });
-        (Self { child, said: later }, said)
+        (Self { child, log }, start)
     }
 
-    /// What it has said since it was ready.
+    /// Returns what the collector has logged since it was ready.
     ///
     /// # Panics
-    /// If a thread that held it panicked.
-    pub fn said(&self) -> String {
-        self.said.lock().expect("nobody panics with it").clone()
+    /// If a thread panicked while it held the log.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("no thread panics with the lock").clone()
     }
 
-    /// How many sessions it has begun, or found again, since it was ready.
+    /// Returns how many sessions the collector has begun or resumed since it was ready.
     ///
     /// # Panics
-    /// As [`said`](Self::said).
+    /// As [`log`](Self::log).
     pub fn sessions(&self) -> usize {
-        self.said().matches("session began").count()
+        self.log().matches("session began").count()
     }
 
-    /// `path` as the collector sees it, which may have mounts of its own.
-    pub fn sees(&self, path: &Path) -> PathBuf {
+    /// Returns the path by which this process reaches `path` of the collector's mount namespace.
+    pub fn path_in_namespace(&self, path: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
         root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Ends it as a crash would: with SIGKILL.
+    /// Kills the collector with SIGKILL.
     pub fn crash(mut self) {
-        self.child.kill().expect("it still runs");
-        self.child.wait().expect("a child of ours");
+        self.child.kill().expect("the collector is running");
+        self.child.wait().expect("wait for the collector");
     }
 
-    /// Ends it in order.
+    /// Stops the collector with SIGTERM.
     ///
     /// # Panics
-    /// If it fails.
+    /// If it does not end successfully.
     pub fn stop(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
-        kill(pid, Signal::SIGTERM).expect("it still runs");
-        let status = self.child.wait().expect("a child of ours");
+        kill(pid, Signal::SIGTERM).expect("the collector is running");
+        let status = self.child.wait().expect("wait for the collector");
         assert!(status.success(), "the collector ended with {status}");
     }
 }
 
 impl Drop for CollectorProcess {
     fn drop(&mut self) {
-        // It may have ended already, and then both fail.
+        // Both fail if the collector has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The recordings in a collector's directory.
+/// Returns the recordings in a collector's directory.
 pub fn recordings(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("the collector's directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "tickwalk")).collect()
 }
 
-/// A recording in figures; `starved` is how the machine kept its program from running.
+/// Returns the summary of a recording whose program ran with the delays in `starvation`.
 ///
 /// # Panics
-/// If it cannot be read.
-pub fn summary_of(recording: &Path, starved: &Starved) -> Summary {
+/// If the recording cannot be read.
+pub fn summary_of(recording: &Path, starvation: &Starvation) -> Summary {
     let mut command = Command::new(binaries::tickwalk());
     command.args(["top", "--json"]).arg(recording);
     let finished = process::run(command, |_| ());
     assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
-    let summary: Summary = serde_json::from_str(&finished.stdout).expect("a summary as agreed");
-    Summary { starved: starved.clone(), ..summary }
+    let summary: Summary = serde_json::from_str(&finished.stdout).expect("a summary in the expected form");
+    Summary { starvation: starvation.clone(), ..summary }
 }

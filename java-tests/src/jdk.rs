@@ -1,30 +1,30 @@
-//! The Java runtimes the tests run on, as `java-tests/fetch` leaves them.
+//! Finds the Java runtimes that `java-tests/fetch` downloaded, and runs tests on them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-/// Releases that have tests of their own, each with a pinned build of that name.
+/// Releases with tests; each has a pinned build of that name.
 const RELEASES: [u32; 4] = [11, 17, 21, 25];
 
-/// One Java runtime.
+/// A Java runtime.
 #[derive(Debug, Clone)]
 pub struct Jdk {
-    /// Its folder's name: `25`, or, after `java-tests/fetch --more-jdks`, `25-trixie`.
+    /// Name of its folder: `25`, or for example `25-trixie` after `java-tests/fetch --more-jdks`.
     pub name: String,
-    /// Feature release: the number its name begins with.
+    /// Feature release: the number at the beginning of the name.
     pub feature: u32,
     /// Its JAVA_HOME.
     pub home: PathBuf,
 }
 
 impl Jdk {
-    /// The pinned runtime of this feature release, if it has been fetched.
+    /// Returns the pinned runtime of this feature release, if it has been fetched.
     pub fn find(feature: u32) -> Option<Self> {
         Self::named(&feature.to_string())
     }
 
-    /// The runtime of this name, if it has been fetched.
+    /// Returns the runtime of this name, if it has been fetched.
     pub fn named(name: &str) -> Option<Self> {
         let digits = name.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(name.len());
         let feature = name[..digits].parse().ok()?;
@@ -32,19 +32,19 @@ impl Jdk {
         home.join("bin/java").is_file().then(|| Self { name: name.to_owned(), feature, home })
     }
 
-    /// The `java` launcher.
+    /// Returns the path of the `java` launcher.
     pub fn java(&self) -> PathBuf {
         self.home.join("bin/java")
     }
 
-    /// The release whose tests this runtime takes: its own, else the newest older one.
-    fn tested_as(&self) -> Option<u32> {
+    /// Returns the release whose tests run on this runtime: its own, else the newest older one.
+    fn tests_of_release(&self) -> Option<u32> {
         RELEASES.into_iter().rfind(|&release| release <= self.feature)
     }
 }
 
-/// The runtimes that take the tests of a release: the pinned one, unless TICKWALK_JDK names others.
-fn chosen(release: u32) -> Vec<Jdk> {
+/// Returns the runtimes on which the tests of a release run: the pinned one, unless TICKWALK_JDK names others.
+fn selected_jdks(release: u32) -> Vec<Jdk> {
     let Ok(names) = std::env::var("TICKWALK_JDK") else {
         return Jdk::find(release).into_iter().collect();
     };
@@ -56,12 +56,13 @@ fn chosen(release: u32) -> Vec<Jdk> {
         names => names.split(',').map(str::to_owned).collect(),
     };
     let found = names.iter().map(|name| {
-        Jdk::named(name).unwrap_or_else(|| panic!("no JDK {name} in {}", jdk_folder().display()))
+        Jdk::named(name)
+            .unwrap_or_else(|| panic!("no JDK {name} in {} (check TICKWALK_JDK)", jdk_folder().display()))
     });
-    found.filter(|jdk| jdk.tested_as() == Some(release)).collect()
+    found.filter(|jdk| jdk.tests_of_release() == Some(release)).collect()
 }
 
-/// Folder of this crate, where `.cache` and `workloads` are.
+/// Returns the folder of this crate, which holds `.cache` and `workloads`.
 pub(crate) fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -73,37 +74,36 @@ fn jdk_folder() -> PathBuf {
     }
 }
 
-/// Who may run JVMs: one test alone, or several beside each other.
-static TURN: RwLock<()> = RwLock::new(());
+/// Held for writing by a test that runs exclusively, for reading by tests that run concurrently.
+static RUNNING: RwLock<()> = RwLock::new(());
 
-/// [`on_jdk`] while no other test of this program runs a JVM: one that shares its core with another is no steady ground
-/// for figures of CPU time.
+/// Calls [`on_jdk`] while no other test of this program runs a JVM: JVMs that share a core disturb each other's CPU times.
 ///
 /// # Panics
 /// As [`on_jdk`].
-pub fn on_jdk_alone(release: u32, check: impl Fn(&Jdk)) {
-    let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+pub fn on_jdk_exclusively(release: u32, check: impl Fn(&Jdk)) {
+    let _running = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
     on_jdk(release, check);
 }
 
-/// [`on_jdk`] beside other tests, as many as the test runner starts, but never beside [`on_jdk_alone`].
+/// Calls [`on_jdk`] concurrently with other such tests, but never with one that runs in [`on_jdk_exclusively`].
 ///
 /// # Panics
 /// As [`on_jdk`].
-pub fn on_jdk_beside(release: u32, check: impl Fn(&Jdk)) {
-    let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+pub fn on_jdk_concurrently(release: u32, check: impl Fn(&Jdk)) {
+    let _running = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
     on_jdk(release, check);
 }
 
-/// Runs `check` on the pinned JDK of a release, or skips it loudly when that JDK is not there.
+/// Runs `check` on the pinned JDK of a release; if it is missing, prints a line and skips the check.
 ///
-/// With `TICKWALK_JDK=NAME,...` (or `all`) it runs on those instead: on each that is of this release, or of a
-/// later one that has no tests of its own.
+/// With `TICKWALK_JDK=NAME,...` (or `all`) the check runs instead on each named JDK of this release, or of a later release
+/// that has no tests of its own.
 ///
 /// # Panics
-/// When the JDK is missing and `TICKWALK_REQUIRE_JDKS=1`; whatever `check` panics with.
+/// If the JDK is missing and `TICKWALK_REQUIRE_JDKS=1`, or if `check` panics.
 pub fn on_jdk(release: u32, check: impl Fn(&Jdk)) {
-    let jdks = chosen(release);
+    let jdks = selected_jdks(release);
     for jdk in &jdks {
         check(jdk);
     }
@@ -111,12 +111,12 @@ pub fn on_jdk(release: u32, check: impl Fn(&Jdk)) {
         return;
     }
     let text = match std::env::var("TICKWALK_JDK") {
-        Ok(names) => format!("no JDK for it among TICKWALK_JDK={names}"),
+        Ok(names) => format!("TICKWALK_JDK={names} names no JDK for release {release}"),
         Err(_) => format!("no JDK {release} in {} (run java-tests/fetch)", jdk_folder().display()),
     };
     let required = std::env::var_os("TICKWALK_REQUIRE_JDKS").is_some_and(|value| value == "1");
     assert!(!required, "{text}");
     let test = std::thread::current().name().unwrap_or("?").to_owned();
-    // Straight to the file descriptor: the test runner hides what a passing test prints.
+    // Written to the file descriptor, because the test runner captures `eprintln!` of passing tests.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {text}");
 }

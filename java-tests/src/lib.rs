@@ -1,28 +1,33 @@
-//! Runs Java workloads whose profile is known under the agent, on every supported JDK.
+//! Test support: runs Java workloads with known profiles under the agent, on every supported JDK.
 //!
-//! Problem: whether a profile is true can only be judged where the truth is known.
-//! Approach: each file in `workloads/` burns CPU time in one shape and prints what it did as `truth` lines;
-//! this crate compiles them once, runs one under `tickwalk record` (or under the bare agent), and hands back a
-//! typed [`Run`] to compare.
-//! Invariants: the agent and the binary are only ever started as processes, never linked; assertions are on
-//! counts, identities and ratios, never on elapsed time; nothing here waits by the clock.
+//! Problem: a profile can only be judged where the true CPU times are known.
+//! Approach: each file in `workloads/` burns CPU time in one pattern and prints what it did as `truth` lines. This crate
+//! compiles the workloads once, runs one under `tickwalk record` or with the agent alone, and returns a [`Run`] that tests
+//! compare with the truth.
+//! Invariants: the agent and the command are started as processes and never linked; assertions compare counts, identities
+//! and ratios, never elapsed time; no test waits for a fixed time.
 //!
-//! What a test needs: `java-tests/fetch` once (JDKs and compiler), `cargo build` before (agent and binary).
-//! Environment: `TICKWALK_JDKS` (folder of JAVA_HOMEs named by version), `TICKWALK_JDK` (names of some of them, or
-//! `all`, in place of the pinned four), `TICKWALK_BIN_DIR` (folder with `tickwalk` and `libtickwalk.so`),
-//! `TICKWALK_REQUIRE_JDKS=1` (a missing JDK fails instead of skipping).
+//! Prerequisites: `java-tests/fetch` (JDKs and compiler) and `cargo build` (agent and command).
 //!
-//! This is test support: what cannot be found or parsed is a panic with the remedy in its text.
+//! Environment variables:
+//! - `TICKWALK_JDKS`: folder of JAVA_HOMEs that are named by version.
+//! - `TICKWALK_JDK`: names of JDKs in that folder, separated by commas, or `all`; replaces the four pinned ones.
+//! - `TICKWALK_BIN_DIR`: folder with `tickwalk` and `libtickwalk.so`.
+//! - `TICKWALK_REQUIRE_JDKS=1`: a missing JDK fails the test instead of skipping it.
+//!
+//! Functions panic on anything that is missing or malformed; the message names the remedy.
 #![forbid(unsafe_code)]
 
 pub mod binaries;
 pub mod collector;
+mod generated_classes;
+mod java_classes;
 mod jdk;
 mod native_library;
-mod numbered;
 mod process;
+mod processors;
 pub mod python;
-mod recording;
+mod run;
 mod stacks;
 mod starvation;
 mod summary;
@@ -30,29 +35,30 @@ mod tolerance;
 mod truth;
 mod workload;
 
-pub use jdk::{Jdk, on_jdk, on_jdk_alone, on_jdk_beside};
+pub use generated_classes::GeneratedClasses;
+pub use java_classes::javac;
+pub use jdk::{Jdk, on_jdk, on_jdk_concurrently, on_jdk_exclusively};
 pub use native_library::native_library;
-pub use numbered::NumberedClasses;
 pub use process::{Finished, run};
-pub use recording::{CARRIER_CLOCK, Run, Workload};
+pub use run::Run;
 pub use stacks::{MethodWeight, Stack, Stacks};
-pub use starvation::Starved;
+pub use starvation::Starvation;
 pub use summary::{CpuTime, Percentiles, Sampling, Summary, ThreadAccount, VirtualThread};
 pub use tolerance::{
-    INTERVAL_NS, LATE_NS, TICK_NS, binomial_tolerance, stretch_tolerance_ns, turns_tolerance_ns,
+    INTERVAL_NS, MAX_TICK_DELAY_NS, TICK_NS, binomial_tolerance, span_tolerance_ns, spans_tolerance_ns,
 };
 pub use truth::Truth;
-pub use workload::javac;
+pub use workload::{CARRIER_CLOCK_OPTION, Workload};
 
-/// Turns a function of a [`Jdk`] into one test per JDK: `name::jdk11`, `name::jdk17`, ...
+/// Makes one test per JDK from a function of a [`Jdk`]: `name::jdk11`, `name::jdk17`, ...
 ///
-/// `on_jdks!(21, 25; ...)` restricts it to some of them.
-/// With `beside;` (`on_jdks!(beside 21, 25; ...)`) such a test runs beside others: its checks do not depend on who else
-/// needs the processors. All others run alone.
+/// `on_jdks!(21, 25; ...)` restricts it to some JDKs.
+/// A test runs exclusively, while no other test of the program runs a JVM. With `concurrent;`
+/// (`on_jdks!(concurrent 21, 25; ...)`) it runs concurrently with others; its checks must not depend on the load.
 #[macro_export]
 macro_rules! on_every_jdk {
-    (beside; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
-        $crate::on_jdks! { beside 11, 17, 21, 25; $(#[$attribute])* fn $name($jdk) $body }
+    (concurrent; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $crate::on_jdks! { concurrent 11, 17, 21, 25; $(#[$attribute])* fn $name($jdk) $body }
     };
     ($(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
         $crate::on_jdks! { 11, 17, 21, 25; $(#[$attribute])* fn $name($jdk) $body }
@@ -62,13 +68,13 @@ macro_rules! on_every_jdk {
 /// See [`on_every_jdk`].
 #[macro_export]
 macro_rules! on_jdks {
-    (beside $($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
-        $crate::on_jdks! { @module on_jdk_beside; $($feature),+; $(#[$attribute])* fn $name($jdk) $body }
+    (concurrent $($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+        $crate::on_jdks! { @module on_jdk_concurrently; $($feature),+; $(#[$attribute])* fn $name($jdk) $body }
     };
     ($($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
-        $crate::on_jdks! { @module on_jdk_alone; $($feature),+; $(#[$attribute])* fn $name($jdk) $body }
+        $crate::on_jdks! { @module on_jdk_exclusively; $($feature),+; $(#[$attribute])* fn $name($jdk) $body }
     };
-    (@module $turn:ident; $($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
+    (@module $run:ident; $($feature:tt),+; $(#[$attribute:meta])* fn $name:ident($jdk:ident) $body:block) => {
         $(#[$attribute])*
         mod $name {
             #[allow(unused_imports, reason = "the parent's imports serve all tests of a file")]
@@ -76,11 +82,11 @@ macro_rules! on_jdks {
 
             fn check($jdk: &$crate::Jdk) $body
 
-            $($crate::on_jdks! { @test $turn $feature })+
+            $($crate::on_jdks! { @test $run $feature })+
         }
     };
-    (@test $turn:ident 11) => { #[test] fn jdk11() { $crate::$turn(11, check); } };
-    (@test $turn:ident 17) => { #[test] fn jdk17() { $crate::$turn(17, check); } };
-    (@test $turn:ident 21) => { #[test] fn jdk21() { $crate::$turn(21, check); } };
-    (@test $turn:ident 25) => { #[test] fn jdk25() { $crate::$turn(25, check); } };
+    (@test $run:ident 11) => { #[test] fn jdk11() { $crate::$run(11, check); } };
+    (@test $run:ident 17) => { #[test] fn jdk17() { $crate::$run(17, check); } };
+    (@test $run:ident 21) => { #[test] fn jdk21() { $crate::$run(21, check); } };
+    (@test $run:ident 25) => { #[test] fn jdk25() { $crate::$run(25, check); } };
 }

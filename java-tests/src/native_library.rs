@@ -1,4 +1,4 @@
-//! Compiles `workloads/native/*.c` once for all tests, as `workload` does with the Java sources.
+//! Compiles `workloads/native/*.c` once for all tests.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::jdk::crate_folder;
 
-/// Optimised and without frame pointers: the code that profilers find hardest to unwind.
+/// Optimised and without frame pointers, which is the hardest code to unwind.
 const OPTIONS: [&str; 6] =
     ["-O2", "-fPIC", "-shared", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall"];
 
-/// The shared library made of `workloads/native/NAME.c`, compiled now if need be.
+/// Returns the path of the shared library built from `workloads/native/NAME.c`; compiles it if it does not exist.
 ///
 /// # Panics
 /// If there is no C compiler, or the source does not compile.
@@ -31,11 +31,11 @@ pub fn native_library(name: &str) -> PathBuf {
 }
 
 fn compile(source: &Path, folder: &Path, library: &Path) {
-    std::fs::create_dir_all(folder).expect("a writable java-tests/.cache");
-    let scratch = tempfile::NamedTempFile::new_in(folder).expect("a writable java-tests/.cache/native");
+    std::fs::create_dir_all(folder).expect("java-tests/.cache is writable");
+    let scratch = tempfile::NamedTempFile::new_in(folder).expect("java-tests/.cache/native is writable");
     let output = Command::new("cc").args(OPTIONS).arg("-o").arg(scratch.path()).arg(source).output();
-    let output = output.expect("a C compiler named cc");
+    let output = output.expect("a C compiler named cc is installed");
     assert!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
-    // Readers see nothing or all of it; whoever comes second replaces it by the same.
-    scratch.persist(library).expect("the library appears by a rename");
+    // The rename is atomic; a concurrent test process replaces the library by an equal one.
+    scratch.persist(library).expect("the compiled library is renamed");
 }

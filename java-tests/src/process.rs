@@ -1,4 +1,4 @@
-//! Runs a child process to its end with its output collected and a bound on how long it may take.
+//! Runs a child process to its end, collects its output, and limits its running time.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -9,54 +9,54 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::starvation::{Starvation, Starved};
+use crate::starvation::{Starvation, StarvationMonitor};
 
-/// A child still running after this long hangs; the longest workload takes well below 30 s on a machine of its own, and
-/// one that is ten times slower is waited for.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// A child that runs for longer than this hangs: the longest workload takes well below 30 s on an idle machine, and a
+/// machine may be ten times slower.
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// A process that has ended.
 #[derive(Debug, Clone)]
 pub struct Finished {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// All of its standard output.
+    /// Complete standard output.
     pub stdout: String,
-    /// All of its standard error.
+    /// Complete standard error.
     pub stderr: String,
-    /// How the machine kept it from running.
-    pub starved: Starved,
+    /// Scheduling delays of the machine while it ran.
+    pub starvation: Starvation,
 }
 
 impl Finished {
-    /// Exit code as a shell would see it: 128 + N after death by signal N.
+    /// Returns the exit code as a shell reports it: 128 + N after death by signal N.
     pub fn exit_code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 }
 
-/// Runs `command` to its end; `on_line` sees each line of its standard output at once.
+/// Runs `command` to its end and calls `on_line` with each line of its standard output as it arrives.
 ///
 /// # Panics
-/// If the command cannot be started, or does not end in [`PATIENCE`] (it is killed then).
+/// If the command cannot be started, or runs for longer than [`TIMEOUT`]; it is killed then.
 pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
-    // JVM options from outside would change what is measured and print lines of their own.
+    // Inherited JVM options would change what is measured and print lines of their own.
     for variable in ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "TICKWALK_LOG"] {
         command.env_remove(variable);
     }
-    // A process group of its own, so that a hanging JVM below `tickwalk record` can be ended with it.
+    // The process group allows killing a hanging JVM below `tickwalk record` together with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let starvation = Starvation::watch();
+    let monitor = StarvationMonitor::start();
     let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let group = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     let mut stderr_pipe = child.stderr.take().expect("a piped stderr");
     let stdout_pipe = child.stdout.take().expect("a piped stdout");
 
-    let (ended, watch) = channel::<()>();
+    let (end, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
-        let hangs = matches!(watch.recv_timeout(PATIENCE), Err(RecvTimeoutError::Timeout));
+        let hangs = matches!(ended.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Timeout));
         if hangs {
-            // It may have ended just now; then there is nothing to kill.
+            // The child may have ended in the meantime; the error is then expected.
             let _ = killpg(group, Signal::SIGKILL);
         }
         hangs
@@ -75,11 +75,11 @@ pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
         stdout.push_str(&line);
         stdout.push('\n');
     }
-    let status = child.wait().expect("waiting for a child of ours");
-    drop(ended);
-    let starved = starvation.end();
-    let stderr = errors.join().expect("the stderr reader");
-    let hung = watchdog.join().expect("the watchdog");
-    assert!(!hung, "{command:?} did not end within {PATIENCE:?}\nstdout:\n{stdout}\nstderr:\n{stderr}");
-    Finished { status, stdout, stderr, starved }
+    let status = child.wait().expect("wait for the child");
+    drop(end);
+    let starvation = monitor.stop();
+    let stderr = errors.join().expect("the stderr reader does not panic");
+    let hung = watchdog.join().expect("the watchdog does not panic");
+    assert!(!hung, "{command:?} did not end within {TIMEOUT:?}\nstdout:\n{stdout}\nstderr:\n{stderr}");
+    Finished { status, stdout, stderr, starvation }
 }

@@ -1,26 +1,27 @@
-//! Programs in Python, with readers that others wrote (`java-tests/fetch`), in `java-tests/readers/`.
+//! Runs the Python programs in `readers/`, which use third-party parsers that `java-tests/fetch` downloads.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The command that runs `readers/NAME.py`; arguments are to be added.
+use crate::jdk::crate_folder;
+
+/// Returns the command that runs `readers/NAME.py`; the caller adds the arguments.
 ///
 /// # Panics
-/// If the readers were not fetched.
+/// If the Python packages have not been fetched.
 pub fn reader(name: &str) -> Command {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = crate_folder();
     let packages = here.join(".cache/python");
-    assert!(packages.is_dir(), "{} is not there: run java-tests/fetch", packages.display());
+    assert!(packages.is_dir(), "{} does not exist: run java-tests/fetch", packages.display());
     let mut command = Command::new("python3");
     command.arg(here.join("readers").join(name).with_extension("py"));
     command.env("PYTHONPATH", packages).stdin(Stdio::null());
     command
 }
 
-/// What a reader prints as JSON.
+/// Runs a reader and parses its standard output as JSON.
 ///
 /// # Panics
-/// If it fails; shows what it said.
+/// If the reader fails; the message holds its standard error.
 pub fn read(name: &str, arguments: &[&str]) -> serde_json::Value {
     let output = reader(name).args(arguments).output().expect("python3 starts");
     assert!(output.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,30 +1,30 @@
-//! A profile as weighted stacks, read from `tickwalk export --format collapsed --unit ns`.
+//! Parses the weighted stacks of `tickwalk export --format collapsed --unit ns`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One stack with the CPU time sampled in it.
+/// A stack and the CPU time sampled in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
-    /// Frame names, root first; without the stop mark.
+    /// Frame names, root first, without the stop reason.
     pub frames: Vec<String>,
-    /// Why the walk ended, if it did not end at a true root.
+    /// Stop reason of the walk, if it did not end at the root.
     pub stop: Option<String>,
-    /// Sampled CPU time.
+    /// Sampled CPU time in nanoseconds.
     pub ns: u64,
 }
 
 impl Stack {
-    /// Number of frames of this name.
+    /// Returns the number of frames of this name.
     pub fn count(&self, frame: &str) -> usize {
         self.frames.iter().filter(|name| *name == frame).count()
     }
 
-    /// Whether a frame of this name is on the stack.
+    /// Returns whether a frame of this name is on the stack.
     pub fn has(&self, frame: &str) -> bool {
         self.count(frame) > 0
     }
 
-    /// Whether `chain` stands on the stack, in this order and without other frames in between.
+    /// Returns whether the frames of `chain` are adjacent on the stack, in this order.
     pub fn has_chain(&self, chain: &[&str]) -> bool {
         self.frames
             .windows(chain.len())
@@ -32,26 +32,26 @@ impl Stack {
     }
 }
 
-/// CPU time of one method.
+/// CPU time of a method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MethodWeight {
-    /// `package.Class.method`, or the symbol of native code.
+    /// `package.Class.method`, or the symbol of a native function.
     pub name: String,
-    /// Sampled while it was the leaf.
+    /// Sampled while it was the leaf, in nanoseconds.
     pub self_ns: u64,
-    /// Sampled while it was anywhere on the stack.
+    /// Sampled while it was anywhere on the stack, in nanoseconds.
     pub total_ns: u64,
 }
 
 /// All stacks of a profile.
 #[derive(Debug, Clone, Default)]
 pub struct Stacks {
-    /// In the order of the export.
+    /// The stacks in the order of the export.
     pub all: Vec<Stack>,
 }
 
 impl Stacks {
-    /// Parses collapsed lines: `[stop];root;...;leaf WEIGHT`, where the mark in brackets may be missing.
+    /// Parses collapsed lines `[stop];root;...;leaf WEIGHT`; the stop reason in brackets is optional.
     ///
     /// # Panics
     /// On a line without a weight.
@@ -59,32 +59,32 @@ impl Stacks {
         Self { all: text.lines().filter(|line| !line.trim().is_empty()).map(parse_line).collect() }
     }
 
-    /// Sum over all stacks.
+    /// Returns the CPU time of all stacks.
     pub fn total_ns(&self) -> u64 {
         self.all.iter().map(|stack| stack.ns).sum()
     }
 
-    /// Sum over the stacks that `choose` wants.
-    pub fn ns_where(&self, choose: impl Fn(&Stack) -> bool) -> u64 {
-        self.all.iter().filter(|stack| choose(stack)).map(|stack| stack.ns).sum()
+    /// Returns the CPU time of the stacks that match.
+    pub fn ns_where(&self, matches: impl Fn(&Stack) -> bool) -> u64 {
+        self.all.iter().filter(|stack| matches(stack)).map(|stack| stack.ns).sum()
     }
 
-    /// Sum over the stacks with a frame of this name.
+    /// Returns the CPU time of the stacks with a frame of this name.
     pub fn ns_below(&self, frame: &str) -> u64 {
         self.ns_where(|stack| stack.has(frame))
     }
 
-    /// The stacks with a frame of this name.
+    /// Returns the stacks with a frame of this name.
     pub fn below(&self, frame: &str) -> Self {
         Self { all: self.all.iter().filter(|stack| stack.has(frame)).cloned().collect() }
     }
 
-    /// Share of the CPU time that lies in stacks `choose` wants, 0 to 1; 0 for an empty profile.
-    pub fn share_where(&self, choose: impl Fn(&Stack) -> bool) -> f64 {
-        self.ns_where(choose) as f64 / (self.total_ns().max(1) as f64)
+    /// Returns the share of the CPU time in stacks that match, 0 to 1; 0 for an empty profile.
+    pub fn share_where(&self, matches: impl Fn(&Stack) -> bool) -> f64 {
+        self.ns_where(matches) as f64 / (self.total_ns().max(1) as f64)
     }
 
-    /// Methods by CPU time in themselves, most first.
+    /// Returns the methods, ordered by falling self time.
     pub fn hot_methods(&self) -> Vec<MethodWeight> {
         let mut methods: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for stack in &self.all {
@@ -112,13 +112,13 @@ fn parse_line(line: &str) -> Stack {
         line.rsplit_once(' ').unwrap_or_else(|| panic!("no weight in collapsed line {line:?}"));
     let ns = weight.parse().unwrap_or_else(|_| panic!("no weight in collapsed line {line:?}"));
     let mut frames: Vec<String> = path.split(';').map(str::to_owned).collect();
-    // Kinds of threads that run no Java stand at the root in brackets as well, and are frames.
+    // The kind of a thread without Java is in brackets as well, but is a frame.
     let first = frames.first().filter(|first| !THREAD_KINDS.contains(&first.as_str()));
-    let mark = first.and_then(|first| first.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned);
-    if mark.is_some() {
+    let stop = first.and_then(|first| first.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned);
+    if stop.is_some() {
         frames.remove(0);
     }
-    Stack { frames, stop: mark, ns }
+    Stack { frames, stop, ns }
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn collapsed_lines() {
+    fn parses_collapsed_lines() {
         let stacks = Stacks::parse_collapsed("main;A.a;A.b 30\n[unreadable_memory];f(int, char);A.b 10\n");
         assert_eq!(stacks.total_ns(), 40);
         assert_eq!(stacks.all[0].stop, None);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn recursion_counts_once_in_totals() {
+    fn totals_count_recursive_methods_once() {
         let stacks = Stacks::parse_collapsed("r;r;r 5\nr;s 2\n");
         let methods = stacks.hot_methods();
         assert_eq!(methods[0], MethodWeight { name: "r".to_owned(), self_ns: 5, total_ns: 7 });

@@ -1,42 +1,42 @@
-//! The JSON that `tickwalk record --summary` writes, typed.
+//! Parses the JSON that `tickwalk record --summary` writes, and checks its accounts.
 //!
-//! Times are signed here although none may be negative: a test that finds one must be able to say so.
+//! Times are signed so that tests can report a negative time, which would be a defect.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::starvation::Starved;
-use crate::tolerance::{LATE_NS, TICK_NS};
+use crate::starvation::Starvation;
+use crate::tolerance::{MAX_TICK_DELAY_NS, TICK_NS};
 
-/// One run in figures.
+/// The summary of one run.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Summary {
     /// Samples in the recording.
     pub samples: u64,
-    /// Requests the handlers left and the sampler thread drained.
+    /// Requests that the handlers wrote and the sampler thread drained.
     pub requests: u64,
     /// Requests walked to their roots.
     pub resolved: u64,
-    /// The others, by cause.
+    /// Requests that were not walked to their roots, by cause.
     pub failed: BTreeMap<String, u64>,
     /// The account of the whole process.
     pub cpu_ns: CpuTime,
-    /// Share of the kernel's CPU time that samples stand for, 0 to 1.
+    /// Share of the kernel's CPU time that samples represent, 0 to 1.
     pub explained: f64,
-    /// Walks by the reason they ended for.
+    /// Number of walks by stop reason.
     pub stops: BTreeMap<String, u64>,
     /// The account of each thread.
     pub threads: Vec<ThreadAccount>,
     /// Samples of each virtual thread.
     pub virtual_threads: Vec<VirtualThread>,
-    /// Time stamp counter cycles inside the signal handler.
+    /// Cycles of the time stamp counter spent in the signal handler.
     pub handler_cycles: Percentiles,
-    /// The sampler thread's own cost.
+    /// Cost of the sampler thread.
     pub sampler: Sampler,
     /// The request queues.
     pub queue: Queue,
-    /// How the samples came to their collector.
+    /// Delivery of samples to the collector.
     pub delivery: Delivery,
     /// Timers and threads.
     pub timers: Timers,
@@ -46,74 +46,74 @@ pub struct Summary {
     pub jvm: Jvm,
     /// CPU time between two expirations of a thread's timer.
     pub interval_ns: i64,
-    /// CPU time of the whole process by its own clock, measured apart from the threads' accounts.
+    /// CPU time of the process by its own clock, independent of the threads' accounts.
     pub process_cpu_ns: i64,
-    /// Whether the recording has its orderly end.
+    /// Whether the recording ends with its end message.
     pub complete: bool,
     /// Class unloading and names.
     pub unloading: Unloading,
-    /// What the agent found out about itself.
+    /// Results of the agent's self-tests.
     pub self_tests: Vec<SelfTest>,
-    /// How the machine kept it from running, as the tests saw it.
+    /// Scheduling delays of the machine during the run; set by the tests.
     #[serde(skip)]
-    pub starved: Starved,
+    pub starvation: Starvation,
 }
 
-/// How names held against class unloading.
+/// Class unloading and its effect on names.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Unloading {
-    /// What tells that classes were unloaded.
+    /// How the agent detects that classes were unloaded.
     pub detector: String,
-    /// Samples with a frame that may have been unloaded.
+    /// Samples with a frame whose class may have been unloaded.
     pub samples: u64,
-    /// By how much pauses were prolonged.
+    /// By how much the agent prolonged garbage collection pauses.
     pub pause_added_ns: Percentiles,
 }
 
-/// One comparison of the agent with the VM.
+/// One self-test: a comparison of the agent's results with the VM's.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SelfTest {
-    /// What was tried.
+    /// The capability that is tested.
     pub capability: String,
     /// `passed`, `failed` or `not_tried`.
     pub outcome: String,
-    /// For people.
+    /// Explanation for users.
     pub detail: String,
 }
 
-/// CPU time of the process, by what became of it.
+/// CPU time of the process by its place in the account, in nanoseconds.
 #[derive(Debug, Clone, Deserialize)]
 pub struct CpuTime {
-    /// By the kernel.
+    /// CPU time by the kernel's clocks.
     pub kernel: i64,
-    /// Samples stand for it.
+    /// Represented by samples.
     pub sampled: i64,
     /// Expirations without a sample, by cause.
     pub lost: BTreeMap<String, i64>,
-    /// No expiration has covered it yet.
+    /// Not yet covered by an expiration.
     pub unfinished: i64,
-    /// Burnt by threads before their timer ran.
+    /// Burnt by threads before their timers were armed.
     pub before_timer: i64,
 }
 
 impl CpuTime {
-    /// Sum over the causes.
+    /// Returns the lost time of all causes.
     pub fn lost_total(&self) -> i64 {
         self.lost.values().sum()
     }
 
-    /// Lost because the thread's handler began as the session ended; any thread may lose one sample so.
+    /// Returns the time of handlers that began while the session ended; each thread may lose one sample this way.
     pub fn lost_at_end(&self) -> i64 {
         self.lost.get("stopping").copied().unwrap_or(0)
     }
 
-    /// Lost while the session ran.
+    /// Returns the time lost while the session ran.
     pub fn lost_before_end(&self) -> i64 {
         self.lost_total() - self.lost_at_end()
     }
 }
 
-/// The account of one thread.
+/// The account of a thread.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ThreadAccount {
     /// Kernel thread id.
@@ -124,17 +124,17 @@ pub struct ThreadAccount {
     pub kind: String,
     /// CPU time by the kernel since its timer was armed, plus the period it took over.
     pub kernel_ns: i64,
-    /// Samples stand for it.
+    /// Represented by samples.
     pub sampled_ns: i64,
     /// Expirations without a sample.
     pub lost_ns: i64,
-    /// No expiration has covered it.
+    /// Not covered by an expiration.
     pub unfinished_ns: i64,
-    /// Burnt before its timer ran.
+    /// Burnt before its timer was armed.
     pub before_timer_ns: i64,
-    /// Burnt by an ended thread whose unfinished period it took over.
+    /// Unfinished period taken over from a thread that ended.
     pub carried_ns: i64,
-    /// Left to another thread at its end.
+    /// Unfinished period handed on to another thread at its end.
     pub handed_on_ns: i64,
     /// Covered by expirations as the handlers counted them.
     pub expired_ns: i64,
@@ -143,87 +143,87 @@ pub struct ThreadAccount {
 }
 
 impl ThreadAccount {
-    /// What the thread's own clock reads by the account.
+    /// Returns the reading of the thread's CPU clock that follows from the account.
     pub fn clock_ns(&self) -> i64 {
         self.kernel_ns - self.carried_ns + self.handed_on_ns + self.before_timer_ns
     }
 
-    /// What the account misses: 0 when it closes.
+    /// Returns the time that the account does not explain; 0 if the account closes.
     pub fn gap_ns(&self) -> i64 {
         self.kernel_ns - self.sampled_ns - self.lost_ns - self.unfinished_ns
     }
 }
 
-/// Samples of one virtual thread; its CPU time is in the accounts of its carriers.
+/// A virtual thread; its CPU time is in the accounts of its carriers.
 #[derive(Debug, Clone, Deserialize)]
 pub struct VirtualThread {
-    /// Its number in Java.
+    /// Thread id in Java.
     pub java_id: u64,
     /// Thread name.
     pub name: String,
-    /// Names of the threads it ran on.
+    /// Names of its carrier threads.
     pub carriers: Vec<String>,
-    /// Samples stand for it.
+    /// Represented by samples.
     pub sampled_ns: u64,
 }
 
 /// A distribution.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Percentiles {
-    /// Number of values; absent where it equals the samples.
+    /// Number of values; absent where it equals the number of samples.
     #[serde(default)]
     pub count: u64,
     /// Median.
     pub p50: u64,
     /// 99th percentile.
     pub p99: u64,
-    /// Largest.
+    /// Maximum.
     pub max: u64,
-    /// Pauses that went on before all was named; absent in other distributions.
+    /// Pauses that continued before all samples were named; absent in other distributions.
     #[serde(default)]
     pub cut_short: u64,
 }
 
-/// How samples came to their collector.
+/// Delivery of samples to the collector.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Delivery {
     /// Connections made.
     pub connections: u64,
-    /// Messages sent again.
+    /// Messages that were sent again.
     pub resent: u64,
-    /// Samples that gave up their own time.
+    /// Samples that were merged and lost their timestamps.
     pub merged_samples: u64,
-    /// CPU time whose stacks were given up.
+    /// CPU time whose stacks were dropped.
     pub unnamed_ns: u64,
 }
 
-/// The sampler thread's own cost.
+/// Cost of the sampler thread.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Sampler {
-    /// Its CPU time.
+    /// Its CPU time in nanoseconds.
     pub cpu_ns: u64,
-    /// Per walked and named sample.
+    /// Time to walk and name a sample.
     pub walk_ns: Percentiles,
 }
 
 /// The request queues.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Queue {
-    /// Allocated at the end.
+    /// Allocated bytes at the end.
     pub capacity_bytes: u64,
     /// How often a queue grew.
     pub grown: u64,
     /// How often one shrank.
     pub shrunk: u64,
-    /// Entries of the largest queue there was.
+    /// Entries of the largest queue of the run.
     pub largest: u64,
-    /// Most requests found in one queue at one drain.
+    /// Most requests in one queue at one drain.
     pub high_water: u64,
     /// Slabs added to the snapshot pool.
     pub pool_grown: u64,
-    /// Slabs taken out again.
+    /// Slabs removed from the snapshot pool.
     pub pool_shrunk: u64,
-    /// Requests that threads took out of their own queues as they ended.
+    /// Requests that ending threads drained from their own queues.
     pub drained_at_exit: u64,
 }
 
@@ -232,9 +232,9 @@ pub struct Queue {
 pub struct Timers {
     /// Threads at the end.
     pub threads: u64,
-    /// How many of them had a timer.
+    /// Threads with a timer at the end.
     pub with_timer: u64,
-    /// How often a timer passed on.
+    /// How often a timer was passed to another thread.
     pub turns: u64,
 }
 
@@ -243,19 +243,19 @@ pub struct Timers {
 pub struct Sampling {
     /// CPU time between two expirations, at the end.
     pub period_ns: u64,
-    /// The shortest it may be, as configured or as rate and processors make it.
+    /// Shortest allowed period, from the interval option or from rate and processors.
     pub shortest_ns: u64,
-    /// How often it changed.
+    /// How often the period changed.
     pub changes: u64,
-    /// Timers replaced for that.
+    /// Timers that were replaced because of it.
     pub replaced: u64,
-    /// The kernel's tick, 0 if it was not found out.
+    /// The kernel's tick; 0 if unknown.
     pub tick_ns: u64,
-    /// Processors that share a rate.
+    /// Processors among which the rate is divided.
     pub processors: u64,
-    /// Most that the profiler may take, 0 to 1.
+    /// Largest allowed cost of the profiler, 0 to 1.
     pub budget: f64,
-    /// What it took while the budget was watched.
+    /// Measured cost while the budget was checked, 0 to 1.
     pub cost: f64,
 }
 
@@ -269,15 +269,15 @@ pub struct Jvm {
 }
 
 impl Summary {
-    /// The accounts of threads of this name.
+    /// Returns the accounts of the threads of this name.
     pub fn threads_named(&self, name: &str) -> Vec<&ThreadAccount> {
         self.threads.iter().filter(|thread| thread.name == name).collect()
     }
 
-    /// The account of the only thread of this name.
+    /// Returns the account of the thread of this name.
     ///
     /// # Panics
-    /// If there is none or more than one.
+    /// If there is not exactly one.
     pub fn thread(&self, name: &str) -> &ThreadAccount {
         match self.threads_named(name)[..] {
             [thread] => thread,
@@ -285,71 +285,72 @@ impl Summary {
         }
     }
 
-    /// The longest period timers can have had.
+    /// Returns the longest period that timers can have had.
     fn longest_period_ns(&self) -> i64 {
         let changed = self.sampling.changes > 0;
         if changed { self.interval_ns.max(1_000_000_000) } else { self.interval_ns }
     }
 
-    /// Asserts that every request became a whole stack or failed for a cause, and that what the handlers counted is what
-    /// was sampled or lost.
+    /// Asserts that every request was resolved or failed for a counted cause, and that the time which handlers counted
+    /// equals the time that was sampled or lost.
     ///
     /// # Panics
-    /// If not.
+    /// If the counts differ.
     #[track_caller]
     pub fn assert_requests_are_explained(&self) {
         let failed: u64 = self.failed.values().sum();
         assert_eq!(
             self.requests,
             self.resolved + failed,
-            "requests and what became of them: {:?}",
+            "requests, and requests resolved or failed: {:?}",
             self.failed
         );
-        assert_eq!(self.failed.get("no_thread"), None, "requests of threads that nobody knows");
+        assert_eq!(self.failed.get("no_thread"), None, "requests of unknown threads");
         if !self.complete || self.delivery.unnamed_ns > 0 {
             return;
         }
-        assert_eq!(self.requests, self.samples, "every request is a sample, whole or not");
-        let late = ["no_timer", "not_received"].iter().filter_map(|cause| self.cpu_ns.lost.get(*cause));
+        assert_eq!(self.requests, self.samples, "every request is a sample, complete or cut");
+        let without_request =
+            ["no_timer", "not_received"].iter().filter_map(|cause| self.cpu_ns.lost.get(*cause));
         let expired: i64 = self.threads.iter().map(|thread| thread.expired_ns).sum();
         assert_eq!(
             expired,
-            self.cpu_ns.sampled + self.cpu_ns.lost_total() - late.sum::<i64>(),
-            "what the handlers counted, and what was sampled or lost with a request: {:?}",
+            self.cpu_ns.sampled + self.cpu_ns.lost_total() - without_request.sum::<i64>(),
+            "time counted by handlers, and time sampled or lost with a request: {:?}",
             self.cpu_ns
         );
     }
 
-    /// Asserts that the account of the process and of every thread closes, holds nothing negative, and holds what the
-    /// process burnt.
+    /// Asserts that the account of the process and of every thread closes, has no negative term, and agrees with the CPU
+    /// clock of the process.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one of these does not hold.
     #[track_caller]
     pub fn assert_account_closes(&self) {
         self.assert_sums_close();
         self.assert_process_clock_agrees();
     }
 
-    /// Asserts all of that but what the process burnt.
+    /// Asserts the same as [`assert_account_closes`](Self::assert_account_closes) except for the clock of the process.
     ///
     /// # Panics
-    /// If it does not.
+    /// If one of these does not hold.
     #[track_caller]
     pub fn assert_sums_close(&self) {
         let cpu = &self.cpu_ns;
         let terms = [cpu.kernel, cpu.sampled, cpu.unfinished, cpu.before_timer];
-        assert!(terms.iter().chain(cpu.lost.values()).all(|ns| *ns >= 0), "a negative time in {cpu:?}");
+        assert!(terms.iter().chain(cpu.lost.values()).all(|ns| *ns >= 0), "negative time in {cpu:?}");
         assert_eq!(
             cpu.kernel,
             cpu.sampled + cpu.lost_total() + cpu.unfinished,
-            "the process account is open: {cpu:?}"
+            "the account of the process does not close: {cpu:?}"
         );
-        // Less than one interval is open at any time, and an expiration waits for a tick: twice as long as for a single
-        // thread, for there are thousands in all tests, and some never run from one tick to the next.
-        let late_ns = 2 * LATE_NS.max(LATE_NS / TICK_NS * self.sampling.tick_ns);
-        let bound =
-            self.longest_period_ns() + i64::try_from(late_ns + self.starved.longest_ns()).expect("a time");
+        // Less than one period is unfinished at any time, and an expiration waits for a tick. The wait is bounded by twice
+        // the limit for one thread: all tests together have thousands of threads, and some never run for a whole tick.
+        let delay_ns = 2 * MAX_TICK_DELAY_NS.max(MAX_TICK_DELAY_NS / TICK_NS * self.sampling.tick_ns);
+        let bound = self.longest_period_ns()
+            + i64::try_from(delay_ns + self.starvation.longest_delay_ns()).expect("nanoseconds fit");
         for thread in &self.threads {
             let terms = [
                 thread.kernel_ns,
@@ -359,49 +360,48 @@ impl Summary {
                 thread.before_timer_ns,
             ];
             assert!(terms.iter().all(|ns| *ns >= 0), "a negative time in {thread:?}");
-            assert_eq!(thread.gap_ns(), 0, "the account of a thread is open: {thread:?}");
+            assert_eq!(thread.gap_ns(), 0, "the account of a thread does not close: {thread:?}");
             assert!(thread.unfinished_ns <= bound, "more than an unfinished period in {thread:?}");
         }
         let one_each = bound * i64::try_from(self.threads.len()).expect("a number of threads");
-        assert!(cpu.lost_at_end() <= one_each, "more than a sample a thread: {cpu:?}");
+        assert!(cpu.lost_at_end() <= one_each, "more than one sample per thread lost at the end: {cpu:?}");
         let samples: u64 = self.threads.iter().map(|thread| thread.samples).sum();
-        assert_eq!(samples, self.samples, "samples of the threads and of the process");
+        assert_eq!(samples, self.samples, "samples of the threads, and of the process");
         let walks: u64 = self.stops.values().sum();
         self.assert_requests_are_explained();
-        assert_eq!(walks, self.samples, "every sample's walk ended for one counted reason: {:?}", self.stops);
+        assert_eq!(walks, self.samples, "walks by stop reason, and samples: {:?}", self.stops);
         assert!((0.0..=1.0).contains(&self.explained), "explained is {}", self.explained);
     }
 
-    /// Asserts that nothing was lost before the end but what queues could not hold while the machine kept the profiler from
-    /// running.
+    /// Asserts that only full queues lost samples before the end, and no more than the measured delays explain.
     ///
     /// # Panics
-    /// If there was.
+    /// If more was lost, or by another cause.
     #[track_caller]
     pub fn assert_losses(&self) {
-        let (lost, excused) = (self.cpu_ns.lost_before_end(), self.starved.excused_ns());
-        assert!(lost <= excused, "{:?}, {:?}, {:?}", self.cpu_ns.lost, self.queue, self.starved);
+        let (lost, allowed) = (self.cpu_ns.lost_before_end(), self.starvation.allowed_loss_ns());
+        assert!(lost <= allowed, "{:?}, {:?}, {:?}", self.cpu_ns.lost, self.queue, self.starvation);
         let full = self.cpu_ns.lost.get("queue_full").copied().unwrap_or(0);
         assert_eq!(lost, full, "lost by another cause than a full queue: {:?}", self.cpu_ns.lost);
     }
 
-    /// Asserts that the threads burnt what the kernel's clock of the process, a witness of its own, says.
+    /// Asserts that the CPU times of the threads add up to the kernel's CPU clock of the process.
     ///
-    /// It is read right after those of the threads: only where none of them burns at the end do they tell of one moment.
+    /// The clocks are read one after the other, so this holds only if no thread burns CPU time at the end.
     #[track_caller]
     fn assert_process_clock_agrees(&self) {
-        // What no thread's account holds is at most the last moments of threads that ended, and the JVM's teardown.
+        // No account holds the last moments of threads that ended, nor the shutdown of the JVM.
         let cpu = &self.cpu_ns;
         let of_threads = cpu.kernel + cpu.before_timer;
         let of_sampler = i64::try_from(self.sampler.cpu_ns).expect("a CPU time");
         let difference = (self.process_cpu_ns - of_threads - of_sampler).abs();
-        // Nor is the end of a thread after its last event in any account: its stack is unmapped, its timer deleted. That
-        // is up to one and a half of what it burns before its timer runs, on slow machines as on fast.
+        // No account holds the end of a thread after its last event, when its stack is unmapped and its timer deleted. This
+        // takes up to one and a half times the CPU time before its timer, on slow and on fast machines.
         let started = self.threads.iter().filter(|thread| thread.kind == "java" && thread.name != "main");
         let starts: i64 = started.map(|thread| thread.before_timer_ns).sum();
-        // And each processor may have been away while the clocks were read.
-        let away = self.starved.all_away_ns();
-        let bound = self.process_cpu_ns / 50 + 5 * self.interval_ns + 2 * starts + away;
+        // Time stolen from a processor may be in a clock that was read during a delay.
+        let clock_error = self.starvation.clock_error_ns();
+        let bound = self.process_cpu_ns / 50 + 5 * self.interval_ns + 2 * starts + clock_error;
         assert!(
             difference <= bound,
             "threads {of_threads}, sampler {of_sampler}, process {}, allowed {bound}: {:#?}",

@@ -1,4 +1,4 @@
-//! What a workload says it did: its `truth key=value ...` lines.
+//! Parses the known answer that a workload prints: its `truth key=value ...` lines.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Picks the truth lines out of a workload's standard output.
+    /// Parses the truth lines in the standard output of a workload.
     pub fn parse(stdout: &str) -> Self {
         Self { lines: stdout.lines().filter_map(parse_line).collect() }
     }
 
-    /// CPU time of `method` and what it called.
+    /// Returns the CPU time of `method` and its callees, in nanoseconds.
     ///
     /// # Panics
-    /// If the workload said nothing about it.
+    /// If the workload did not print it.
     pub fn method_cpu_ns(&self, method: &str) -> u64 {
         self.number("method", method, "cpu_ns")
     }
 
-    /// CPU time of the thread of this name at its end.
+    /// Returns the CPU time of the thread of this name at its end, in nanoseconds.
     ///
     /// # Panics
-    /// If the workload said nothing about it.
+    /// If the workload did not print it.
     pub fn thread_cpu_ns(&self, thread: &str) -> u64 {
         self.number("thread", thread, "cpu_ns")
     }
 
-    /// Field `field` of the last line in which `key` is `value`.
+    /// Returns `field` of the last line in which `key` has this value.
     ///
     /// # Panics
-    /// If there is none, or it is no number.
+    /// If there is no such line, or the field is not a number.
     pub fn number(&self, key: &str, value: &str, field: &str) -> u64 {
         self.lines
             .iter()
@@ -47,7 +47,7 @@ impl Truth {
     }
 }
 
-/// The fields of one `truth` line.
+/// Parses one line; returns `None` if it is not a truth line.
 pub(crate) fn parse_line(line: &str) -> Option<BTreeMap<String, String>> {
     let fields = line.strip_prefix("truth ")?;
     Some(
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_truth_lines_count_and_the_last_one_wins() {
+    fn the_last_truth_line_is_used() {
         let truth = Truth::parse(
             "hello\ntruth method=A.b cpu_ns=1\nnot truth method=A.b cpu_ns=9\ntruth method=A.b cpu_ns=2 depth=7\n",
         );

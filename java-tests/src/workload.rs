@@ -1,65 +1,193 @@
-//! Compiles `workloads/*.java` once for all tests.
-//!
-//! The classes lie in `.cache/classes/HASH`, where HASH covers every source; they appear there by a rename, so
-//! test processes that race all see either nothing or everything.
+//! Configures a workload and runs it with or without the profiler.
 
 use std::ffi::OsString;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-use crate::jdk::crate_folder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
 
-/// Folder of the compiled workloads, compiled now if need be.
-pub fn classes() -> &'static Path {
-    static CLASSES: OnceLock<PathBuf> = OnceLock::new();
-    CLASSES.get_or_init(compile)
+use crate::jdk::Jdk;
+use crate::process::{self, Finished};
+use crate::processors::{pending_signals, pin_process};
+use crate::run::Run;
+use crate::{binaries, java_classes, truth};
+
+/// JVM option that lets a virtual thread read the CPU clock of its carrier.
+pub const CARRIER_CLOCK_OPTION: &str = "--add-opens=java.management/sun.management=ALL-UNNAMED";
+
+/// A workload with its arguments and the options of the JVM and the profiler.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    class: &'static str,
+    arguments: Vec<String>,
+    jvm_options: Vec<String>,
+    record_options: Vec<String>,
+    kill_after_cpu_ns: Option<u64>,
+    pin_after_cpu_ns: Option<u64>,
+    more_pending_signals: Option<u64>,
 }
 
-fn compile() -> PathBuf {
-    let sources = sources();
-    let mut hasher = DefaultHasher::new();
-    for source in &sources {
-        source.file_name().hash(&mut hasher);
-        std::fs::read(source).expect("a workload source").hash(&mut hasher);
+impl Workload {
+    /// Creates the workload `workloads/CLASS.java`.
+    pub fn new(class: &'static str) -> Self {
+        Self {
+            class,
+            arguments: Vec::new(),
+            jvm_options: Vec::new(),
+            record_options: Vec::new(),
+            kill_after_cpu_ns: None,
+            pin_after_cpu_ns: None,
+            more_pending_signals: None,
+        }
     }
-    let all = crate_folder().join(".cache/classes");
-    let classes = all.join(format!("{:016x}", hasher.finish()));
-    if classes.is_dir() {
-        return classes;
+
+    /// Adds an argument of the workload; by convention the first is its CPU time in seconds.
+    pub fn argument(mut self, argument: impl ToString) -> Self {
+        self.arguments.push(argument.to_string());
+        self
     }
-    std::fs::create_dir_all(&all).expect("a writable java-tests/.cache");
-    let scratch = tempfile::tempdir_in(&all).expect("a writable java-tests/.cache/classes");
-    // The oldest supported release, so that the same classes run on every JDK.
-    let output = Command::new(javac())
-        .args(["--release", "11", "-d"])
-        .arg(scratch.path())
-        .args(&sources)
-        .output()
-        .expect("javac starts (run java-tests/fetch)");
-    assert!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
-    match std::fs::rename(scratch.path(), &classes) {
-        // The folder is the result now, no longer ours to remove.
-        Ok(()) => drop(scratch.keep()),
-        Err(error) => assert!(classes.is_dir(), "cannot place the compiled workloads: {error}"),
+
+    /// Adds an option of the JVM.
+    pub fn jvm_option(mut self, option: &str) -> Self {
+        self.jvm_options.push(option.to_owned());
+        self
     }
-    classes
+
+    /// Adds an option of `tickwalk record`.
+    pub fn record_option(mut self, option: &str) -> Self {
+        self.record_options.push(option.to_owned());
+        self
+    }
+
+    /// Kills the JVM with SIGKILL when the workload reports this much burnt CPU time.
+    pub fn kill_after_cpu_ns(mut self, nanos: u64) -> Self {
+        self.kill_after_cpu_ns = Some(nanos);
+        self
+    }
+
+    /// Restricts the JVM to one processor when the workload reports this much burnt CPU time.
+    pub fn pin_after_cpu_ns(mut self, nanos: u64) -> Self {
+        self.pin_after_cpu_ns = Some(nanos);
+        self
+    }
+
+    /// Limits pending signals, and thereby timers, to this many more than the user's processes hold at the start.
+    pub fn limit_pending_signals(mut self, more: u64) -> Self {
+        self.more_pending_signals = Some(more);
+        self
+    }
+
+    /// Runs the workload without the profiler.
+    pub fn run_unprofiled(&self, jdk: &Jdk) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(None));
+        self.finish(command)
+    }
+
+    /// Runs the workload without the profiler and calls `on_progress` with its process id and the CPU time in nanoseconds
+    /// each time that it reports a CPU time. Works for workloads that report their process id.
+    pub fn run_unprofiled_watched(&self, jdk: &Jdk, mut on_progress: impl FnMut(i32, u64)) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(None));
+        run_watched(command, |pid, cpu_ns| on_progress(pid.as_raw(), cpu_ns))
+    }
+
+    /// Runs the workload with the agent alone (`-agentpath`) and this option string.
+    pub fn run_with_agent(&self, jdk: &Jdk, options: &str) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(Some(options)));
+        self.finish(command)
+    }
+
+    /// As [`run_with_agent`](Self::run_with_agent); calls `on_progress` with each CPU time in nanoseconds that a workload
+    /// reports which also reports its process id.
+    pub fn run_with_agent_watched(
+        &self,
+        jdk: &Jdk,
+        options: &str,
+        mut on_progress: impl FnMut(u64),
+    ) -> Finished {
+        let mut command = Command::new(jdk.java());
+        command.args(self.java_arguments(Some(options)));
+        run_watched(command, |_, cpu_ns| on_progress(cpu_ns))
+    }
+
+    /// Runs the workload under `tickwalk record`.
+    pub fn record(&self, jdk: &Jdk) -> Run {
+        let folder = scratch();
+        let recording = folder.path().join("recording.tickwalk");
+        let summary = folder.path().join("summary.json");
+        let mut command = match self.more_pending_signals {
+            None => Command::new(binaries::tickwalk()),
+            Some(more) => {
+                let limit = pending_signals() + more;
+                let mut command = Command::new("prlimit");
+                command.arg(format!("--sigpending={limit}")).arg(binaries::tickwalk());
+                command
+            }
+        };
+        command.arg("record").arg("--summary").arg(&summary).arg("-o").arg(&recording);
+        command.arg("--flamegraph").arg(folder.path().join("flamegraph.html"));
+        command.args(&self.record_options);
+        command.arg("--").arg(jdk.java()).args(self.java_arguments(None));
+        let finished = self.finish(command);
+        Run::new(finished, recording, Some(&summary), folder)
+    }
+
+    /// Runs the workload with the agent alone, which writes a recording file.
+    pub fn record_to_file(&self, jdk: &Jdk, more_options: &str) -> Run {
+        let folder = scratch();
+        let recording = folder.path().join("recording.tickwalk");
+        let separator = if more_options.is_empty() { "" } else { "," };
+        let options = format!("mode=cputime,file={}{separator}{more_options}", recording.display());
+        let finished = self.run_with_agent(jdk, &options);
+        Run::new(finished, recording, None, folder)
+    }
+
+    fn java_arguments(&self, agent_options: Option<&str>) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        if let Some(options) = agent_options {
+            arguments.push(format!("-agentpath:{}={options}", binaries::agent().display()).into());
+        }
+        arguments.extend(self.jvm_options.iter().map(OsString::from));
+        arguments.push("-cp".into());
+        arguments.push(java_classes::classes().into());
+        arguments.push(self.class.into());
+        arguments.extend(self.arguments.iter().map(OsString::from));
+        arguments
+    }
+
+    fn finish(&self, command: Command) -> Finished {
+        let (mut killed, mut pinned) = (false, false);
+        run_watched(command, |pid, cpu_ns| {
+            if self.pin_after_cpu_ns.is_some_and(|limit| cpu_ns >= limit) && !pinned {
+                pin_process(pid);
+                pinned = true;
+            }
+            if self.kill_after_cpu_ns.is_some_and(|limit| cpu_ns >= limit) && !killed {
+                kill(pid, Signal::SIGKILL).expect("the JVM is running");
+                killed = true;
+            }
+        })
+    }
 }
 
-fn sources() -> Vec<PathBuf> {
-    let folder = crate_folder().join("workloads");
-    let mut sources: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .expect("java-tests/workloads")
-        .map(|entry| entry.expect("java-tests/workloads").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "java"))
-        .collect();
-    sources.sort();
-    sources
+/// Runs a workload and calls `on_progress` with its process id and each CPU time that it reports.
+fn run_watched(command: Command, mut on_progress: impl FnMut(Pid, u64)) -> Finished {
+    let mut pid = None;
+    process::run(command, |line| {
+        let Some(fields) = truth::parse_line(line) else {
+            return;
+        };
+        let number = |key: &str| fields.get(key).and_then(|text| text.parse::<u64>().ok());
+        pid = pid.or_else(|| number("pid"));
+        if let (Some(pid), Some(cpu_ns)) = (pid, number("cpu_ns")) {
+            on_progress(Pid::from_raw(i32::try_from(pid).expect("a process id")), cpu_ns);
+        }
+    })
 }
 
-/// The Java compiler: the fetched one, or the one on the search path.
-pub fn javac() -> OsString {
-    let fetched = crate_folder().join(".cache/javac/bin/javac");
-    if fetched.is_file() { fetched.into_os_string() } else { OsString::from("javac") }
+fn scratch() -> TempDir {
+    tempfile::Builder::new().prefix("tickwalk-java-").tempdir().expect("a writable temporary folder")
 }

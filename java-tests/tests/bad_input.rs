@@ -1,22 +1,24 @@
-//! A mistake in the profiler's options costs one clear line, never the program; with `strict` it costs the start.
+//! A mistake in the agent's options causes one line on standard error and the program runs unprofiled; with `strict` the JVM
+//! does not start.
 
 use java_tests::{INTERVAL_NS, Jdk, Workload, on_every_jdk};
 
-/// Runs `Hello` with a bad option string: one line that contains `named`, and otherwise the program as it is alone.
+/// Runs `Hello` with a bad option string and asserts one line that contains `expected`, and otherwise the same output and
+/// exit code as without the agent.
 #[track_caller]
-fn check(jdk: &Jdk, options: &str, named: &str) {
+fn check(jdk: &Jdk, options: &str, expected: &str) {
     let hello = Workload::new("Hello");
-    let alone = hello.run_alone(jdk);
+    let unprofiled = hello.run_unprofiled(jdk);
     let profiled = hello.run_with_agent(jdk, options);
-    assert_eq!(profiled.stdout, alone.stdout, "{options}");
-    assert_eq!(profiled.exit_code(), alone.exit_code(), "{options}: {}", profiled.stderr);
+    assert_eq!(profiled.stdout, unprofiled.stdout, "{options}");
+    assert_eq!(profiled.exit_code(), unprofiled.exit_code(), "{options}: {}", profiled.stderr);
     let lines: Vec<&str> = profiled.stderr.lines().collect();
     let [line] = lines[..] else { panic!("{options}: not exactly one line on stderr: {lines:?}") };
     assert!(line.starts_with("tickwalk: "), "{options}: {line}");
-    assert!(line.contains(named), "{options}: '{named}' is not named in: {line}");
+    assert!(line.contains(expected), "{options}: '{expected}' is not in: {line}");
 }
 
-/// A path no user can create a file at, root included: a folder below a regular file.
+/// Returns a path at which nobody, root included, can create a file: below a regular file.
 fn impossible_path() -> String {
     format!("{}/below/recording.tickwalk", std::env::current_exe().expect("this test's path").display())
 }
@@ -41,7 +43,7 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
-    fn debug_hook_that_is_none(jdk) {
+    fn bad_debug_hook(jdk) {
         super::check(jdk, "mode=cputime,file=unused.tickwalk,debug=queue:64..16", "queue:64..16");
     }
 }
@@ -54,7 +56,7 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
-    /// Port 1 of this machine: nobody listens there, the connection is refused at once.
+    /// Nothing listens on port 1, so the connection is refused at once.
     fn unreachable_collector(jdk) {
         super::check(jdk, "mode=cputime,collector=127.0.0.1:1", "127.0.0.1:1");
     }
@@ -65,25 +67,25 @@ on_every_jdk! {
         let profiled = Workload::new("Hello").run_with_agent(jdk, "mode=cputime,strict,colour=red");
         assert_ne!(profiled.exit_code(), 0);
         assert!(!profiled.stdout.contains("hello"), "the program ran: {}", profiled.stdout);
-        let ours: Vec<&str> = profiled.stderr.lines().filter(|line| line.starts_with("tickwalk: ")).collect();
-        assert_eq!(ours.len(), 1, "{}", profiled.stderr);
-        assert!(ours[0].contains("colour"), "{}", ours[0]);
+        let warnings: Vec<&str> = profiled.stderr.lines().filter(|line| line.starts_with("tickwalk: ")).collect();
+        assert_eq!(warnings.len(), 1, "{}", profiled.stderr);
+        assert!(warnings[0].contains("colour"), "{}", warnings[0]);
     }
 }
 
 on_every_jdk! {
-    /// A second agent in the same JVM says so in one line, touches nothing, and the first one's profile is whole.
-    fn second_agent_leaves_the_first_alone(jdk) {
+    /// A second agent in the same JVM prints one line and does nothing; the profile of the first is complete.
+    fn second_agent_does_not_disturb_the_first(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let second = directory.path().join("second.tickwalk");
         let agent = java_tests::binaries::agent();
         let option = format!("-agentpath:{}=file={}", agent.display(), second.display());
-        let run = Workload::new("TightLoop").argument(1).jvm(&option).record(jdk);
+        let run = Workload::new("TightLoop").argument(1).jvm_option(&option).record(jdk);
         run.assert_exit_code(0);
-        let told = run.stderr.lines().filter(|line| line.contains("already")).count();
-        assert_eq!(told, 1, "{}", run.stderr);
+        let lines = run.stderr.lines().filter(|line| line.contains("already")).count();
+        assert_eq!(lines, 1, "{}", run.stderr);
         assert!(!second.exists(), "the second agent wrote a file");
         assert!(run.summary().complete, "{:?}", run.summary());
-        run.assert_stretch("TightLoop.spin", INTERVAL_NS);
+        run.assert_method_time("TightLoop.spin", INTERVAL_NS);
     }
 }

@@ -1,4 +1,4 @@
-//! A collector with a store: several JVMs at once, a change that is found, a crash survived.
+//! A collector with a store: several JVMs at once, crashes, a full disk, and a regression found by a comparison.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,8 +8,8 @@ use std::sync::{Barrier, Mutex};
 
 use java_tests::collector::{CollectorProcess, summary_of};
 use java_tests::{
-    Finished, Jdk, TICK_NS, Truth, Workload, binaries, on_every_jdk, on_jdk, on_jdk_alone, on_jdks,
-    stretch_tolerance_ns,
+    Finished, Jdk, TICK_NS, Truth, Workload, binaries, on_every_jdk, on_jdk, on_jdk_exclusively, on_jdks,
+    span_tolerance_ns,
 };
 use serde_json::Value;
 
@@ -27,16 +27,16 @@ fn rows<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
     answer[name].as_array().expect("rows")
 }
 
-/// Asserts that what the workload burnt until it ended is among `told_ns`.
+/// Asserts that `stored_ns` hold all CPU time that the workload burnt.
 #[track_caller]
-fn assert_all_is_told(run: &Finished, told_ns: u64) {
-    let truth = Truth::parse(&run.stdout).method_cpu_ns("Killed.burn");
-    assert!(told_ns + stretch_tolerance_ns(TICK_NS) >= truth, "{told_ns} of {truth}");
+fn assert_all_is_stored(run: &Finished, stored_ns: u64) {
+    let truth = Truth::parse(&run.stdout).method_cpu_ns("Burner.burn");
+    assert!(stored_ns + span_tolerance_ns(TICK_NS) >= truth, "{stored_ns} of {truth}");
 }
 
 /// Lets a workload end that waits for this file.
-fn create(enough: &Path) {
-    std::fs::write(enough, "").expect("a writable folder");
+fn create(end_file: &Path) {
+    std::fs::write(end_file, "").expect("a writable folder");
 }
 
 fn address(directory: &Path) -> String {
@@ -44,18 +44,18 @@ fn address(directory: &Path) -> String {
 }
 
 on_every_jdk! {
-    /// Killed with SIGKILL in the middle of a run and started anew on the same store: the agent repeats what was not
-    /// acknowledged, and in the end the store has all that the agent's account says, once. The program goes on until the
-    /// agent is back; queues are for seconds, for how late the sampler may be is another test's business.
-    fn killed_and_restarted(jdk) {
+    /// The collector is killed with SIGKILL during a run and restarted on the same store: the agent resends what was not
+    /// acknowledged, and the store holds everything in the agent's account exactly once. The program runs until the agent
+    /// has reconnected. Queues that last for seconds exclude other losses.
+    fn stores_everything_once_after_a_restart(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = address(directory.path());
         let store = directory.path().join("store");
         let mut collector = Some(CollectorProcess::start_store(&address, &store).0);
-        let enough = directory.path().join("enough");
+        let end_file = directory.path().join("end-file");
         let mut outage_began = None;
         let options = format!("collector={address},interval=1ms,debug=queue:2048");
-        let workload = Workload::new("Killed").argument(4).argument(enough.display());
+        let workload = Workload::new("Burner").argument(4).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
                 collector.take().expect("running").crash();
@@ -64,7 +64,7 @@ on_every_jdk! {
             (None, Some(began)) if cpu_ns > began + SECOND => {
                 collector = Some(CollectorProcess::start_store(&address, &store).0);
             }
-            (Some(second), Some(_)) if second.sessions() > 0 => create(&enough),
+            (Some(second), Some(_)) if second.sessions() > 0 => create(&end_file),
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
@@ -76,56 +76,56 @@ on_every_jdk! {
         assert_eq!((&process["missing_messages"], &process["unknown_samples"]), (&0.into(), &0.into()), "{process}");
         let number = |name: &str| process[name].as_u64().expect("a number");
         assert_eq!(number("kernel_ns"), number("sampled_ns") + number("unfinished_ns"), "{process}");
-        assert_all_is_told(&run, number("sampled_ns"));
+        assert_all_is_stored(&run, number("sampled_ns"));
         let threads = ask(&["query", "threads", &store, "--with", "limit=1000"]);
         let sum: u64 = rows(&threads, "threads").iter().filter_map(|row| row["cpu_ns"].as_u64()).sum();
         assert_eq!(sum, number("sampled_ns"));
     }
 }
 
-/// Two JVMs of different versions, one collector killed with SIGKILL under both of them. In the end each of their
-/// threads has in the store, to the nanosecond, what its own agent's account says, which that agent also wrote to a file.
+/// Two JVMs of different versions send to one collector, which is killed with SIGKILL and restarted. The store then has for
+/// each thread, to the nanosecond, the CPU time in the account that its agent also wrote to a file.
 #[test]
-fn a_killed_collector_has_each_thread_of_two_jvms_whole() {
-    on_jdk_alone(17, |old: &Jdk| on_jdk(25, |new: &Jdk| whole_threads([old, new])));
+fn stores_each_thread_of_two_jvms_after_a_restart() {
+    on_jdk_exclusively(17, |old: &Jdk| on_jdk(25, |new: &Jdk| check_two_jvms([old, new])));
 }
 
-fn whole_threads(jdks: [&Jdk; 2]) {
+fn check_two_jvms(jdks: [&Jdk; 2]) {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let address = address(directory.path());
     let store = directory.path().join("store");
     let recordings = &[17, 25].map(|feature| directory.path().join(format!("{feature}.tickwalk")));
     let collector = Mutex::new(Some(CollectorProcess::start_store(&address, &store).0));
-    let enough = directory.path().join("enough");
-    // Both are connected and past their first second before the collector dies, go on for a second before it is back,
-    // and until they are back as well.
-    let (deaths, births) = (Barrier::new(2), Barrier::new(2));
+    let end_file = directory.path().join("end-file");
+    // The collector is killed when both are connected and have burnt one second, and restarted when both have burnt another.
+    // Both end when they have reconnected.
+    let (crash, restart) = (Barrier::new(2), Barrier::new(2));
     let are_connected =
         || collector.lock().expect("no panic").as_ref().is_some_and(|now| now.sessions() == 2);
     let run = |jdk: &Jdk, recording: &Path| {
-        let (mut outage_began, mut saw_birth) = (None, false);
+        let (mut outage_began, mut is_restarted) = (None, false);
         let options =
             format!("collector={address},file={},interval=1ms,debug=queue:2048", recording.display());
-        let workload = Workload::new("Killed").argument(4).argument(enough.display());
+        let workload = Workload::new("Burner").argument(4).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match outage_began {
             None if cpu_ns > SECOND && are_connected() => {
                 outage_began = Some(cpu_ns);
-                if deaths.wait().is_leader() {
+                if crash.wait().is_leader() {
                     collector.lock().expect("no panic").take().expect("running").crash();
                 }
             }
-            Some(began) if cpu_ns > began + SECOND && !saw_birth => {
-                saw_birth = true;
-                if births.wait().is_leader() {
+            Some(began) if cpu_ns > began + SECOND && !is_restarted => {
+                is_restarted = true;
+                if restart.wait().is_leader() {
                     let started = CollectorProcess::start_store(&address, &store).0;
                     *collector.lock().expect("no panic") = Some(started);
                 }
             }
-            Some(_) if saw_birth && are_connected() => create(&enough),
+            Some(_) if is_restarted && are_connected() => create(&end_file),
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        assert!(saw_birth);
+        assert!(is_restarted);
         run
     };
     let run = &run;
@@ -147,7 +147,7 @@ fn whole_threads(jdks: [&Jdk; 2]) {
         );
         let feature = process["jdk_major"].as_u64().expect("a version");
         let newer = usize::from(feature == 25);
-        let account = summary_of(&recordings[newer], &runs[newer].starved);
+        let account = summary_of(&recordings[newer], &runs[newer].starvation);
         assert!(account.complete, "{:?}", account.cpu_ns);
         let id = format!("process={}", process["process"].as_str().expect("an id"));
         let answer = ask(&["query", "threads", &store, "--with", "limit=1000", "--with", &id]);
@@ -165,39 +165,39 @@ fn whole_threads(jdks: [&Jdk; 2]) {
         stored.sort_unstable();
         accounted.sort_unstable();
         assert_eq!(stored, accounted, "JDK {feature}");
-        assert!(accounted.len() > 1, "main and at least one thread of the VM: {accounted:?}");
+        assert!(accounted.len() > 1, "main and at least one thread of the VM are expected: {accounted:?}");
         let lost: i64 = account.threads.iter().map(|thread| thread.lost_ns).sum();
         let sampled: i64 = accounted.iter().map(|(_, cpu_ns)| cpu_ns).sum();
-        assert_all_is_told(&runs[usize::from(feature == 25)], (sampled + lost).cast_unsigned());
+        assert_all_is_stored(&runs[usize::from(feature == 25)], (sampled + lost).cast_unsigned());
     }
 }
 
 on_jdks! { 17, 25;
-    /// The disk of the store fills up in the middle of a run and has space again before its end: the collector says so
-    /// in one line, the agent merges what waits, and in the end nothing is missing.
-    fn full_disk(jdk) {
+    /// The disk of the store fills up during a run and has space again before its end: the collector logs one line, the agent
+    /// merges the waiting samples, and nothing is missing in the end.
+    fn survives_a_full_disk(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = address(directory.path());
         let disk = directory.path().join("disk");
         std::fs::create_dir(&disk).expect("a folder to mount on");
         let small = CollectorProcess::start_store_on_small_disk(&address, &disk, 16 << 20);
         let Some((collector, http)) = small else {
-            eprintln!("skipped: no mounts in a namespace of its own here");
+            eprintln!("skipped: mount namespaces are not permitted on this machine");
             return;
         };
-        let filler = collector.sees(&disk).join("filler");
+        let filler = collector.path_in_namespace(&disk).join("filler");
         let (mut filled, mut emptied) = (false, false);
         let options = format!("collector={address},interval=1ms,window=16k");
         let full_lines = || {
-            let said = collector.said();
-            let lines = said.lines().filter(|line| line.contains("the disk of the store is full"));
+            let log = collector.log();
+            let lines = log.lines().filter(|line| line.contains("the disk of the store is full"));
             lines.filter(|line| line.contains("agents keep their data")).count()
         };
-        let is_writable_again = || collector.said().contains("the store can be written again");
-        let enough = directory.path().join("enough");
-        // The store's file has pages to spare, so its end is met some time after the disk's; and the agent comes back some
-        // time after there is room again. The program goes on for as long.
-        let workload = Workload::new("Killed").argument(5).argument(enough.display());
+        let is_writable_again = || collector.log().contains("the store can be written again");
+        let end_file = directory.path().join("end-file");
+        // The store's file has free pages, so the store fails some time after the disk is full, and the agent reconnects some
+        // time after there is space again. The program runs until then.
+        let workload = Workload::new("Burner").argument(5).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && !filled && collector.sessions() > 0 {
                 filled = true;
@@ -205,37 +205,37 @@ on_jdks! { 17, 25;
             }
             if cpu_ns > 4 * SECOND && !emptied && full_lines() > 0 {
                 emptied = true;
-                std::fs::remove_file(&filler).expect("it was there");
+                std::fs::remove_file(&filler).expect("the filler exists");
             }
             if emptied && is_writable_again() {
-                create(&enough);
+                create(&end_file);
             }
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        assert!(filled && emptied, "{}", collector.said());
-        assert_eq!(full_lines(), 1, "one clear line: {}", collector.said());
+        assert!(filled && emptied, "{}", collector.log());
+        assert_eq!(full_lines(), 1, "exactly one line is expected: {}", collector.log());
         assert!(run.stderr.contains("samples are kept"), "{}", run.stderr);
-        assert!(is_writable_again(), "{}", collector.said());
+        assert!(is_writable_again(), "{}", collector.log());
         let answer = ask(&["query", "statistics", &http]);
         let [process] = rows(&answer, "processes") else { panic!("not one process: {answer}") };
         assert_eq!(process["state"], "ended", "{process}");
         assert_eq!((&process["missing_messages"], &process["unknown_samples"]), (&0.into(), &0.into()), "{process}");
         let number = |name: &str| process[name].as_u64().expect("a number");
-        // Where the sampler thread gets no processor, queues may fill; what was sampled must all have arrived.
+        // Queues may overflow if the sampler thread is delayed, but everything that was sampled must be stored.
         let lost: u64 = process["lost_ns"].as_object().expect("causes").values().filter_map(Value::as_u64).sum();
-        let told = number("sampled_ns") + lost;
-        assert_eq!(number("kernel_ns"), told + number("unfinished_ns"), "{process}");
+        let stored_ns = number("sampled_ns") + lost;
+        assert_eq!(number("kernel_ns"), stored_ns + number("unfinished_ns"), "{process}");
         assert_eq!(number("requests"), number("samples"), "{process}");
-        assert_all_is_told(&run, told);
+        assert_all_is_stored(&run, stored_ns);
         collector.stop();
     }
 }
 
-/// Takes all the space there is.
+/// Fills the file system of `path`.
 fn fill(path: &Path) {
     let mut file = File::create(path).expect("a file on the small disk");
     let mut block = vec![0; 1 << 20];
-    // The last bytes go one page at a time.
+    // The last blocks are written page by page.
     while !block.is_empty() {
         if let Err(error) = file.write_all(&block) {
             assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
@@ -244,15 +244,15 @@ fn fill(path: &Path) {
     }
 }
 
-/// Two JVMs of different versions stream at once, and both are live. The second has a planted regression in one of
-/// five equal stages, which is the greatest change between the two.
+/// Two JVMs of different versions stream at once. In the second, one of five equal stages is slower, and a comparison reports
+/// it as the largest change.
 #[test]
-fn a_planted_regression_is_found_between_two_live_jvms() {
-    on_jdk_alone(17, |old: &Jdk| on_jdk(25, |new: &Jdk| find_planted(old, new)));
+fn finds_a_regression_between_two_live_jvms() {
+    on_jdk_exclusively(17, |old: &Jdk| on_jdk(25, |new: &Jdk| check_regression(old, new)));
 }
 
-/// Releases of the processes that are live and have samples.
-fn live(http: &str) -> Vec<u64> {
+/// Returns the JDK releases of the live processes that have samples.
+fn live_releases(http: &str) -> Vec<u64> {
     let answer = ask(&["query", "processes", http]);
     let processes = rows(&answer, "processes").iter();
     let live =
@@ -262,26 +262,26 @@ fn live(http: &str) -> Vec<u64> {
     live
 }
 
-fn find_planted(old: &Jdk, new: &Jdk) {
+fn check_regression(old: &Jdk, new: &Jdk) {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let address = address(directory.path());
     let store = directory.path().join("store");
     let (collector, http) = CollectorProcess::start_store(&address, &store);
     let options = format!("collector={address},interval=1ms");
-    // Neither ends before one of them has seen both live, and both burn the same.
-    let enough = directory.path().join("enough");
-    let run = |jdk: &Jdk, factor: u64, asks: bool| {
-        let mut is_seen = false;
+    // Neither ends before both were live at the same time, and both burn the same CPU time.
+    let end_file = directory.path().join("end-file");
+    let run = |jdk: &Jdk, factor: u64, observes: bool| {
+        let mut are_both_live = false;
         let workload =
-            Workload::new("PlantedRegression").argument(4).argument(factor).argument(enough.display());
+            Workload::new("PlantedRegression").argument(4).argument(factor).argument(end_file.display());
         let finished = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
-            if cpu_ns > SECOND && asks && !is_seen && live(&http) == [17, 25] {
-                is_seen = true;
-                create(&enough);
+            if cpu_ns > SECOND && observes && !are_both_live && live_releases(&http) == [17, 25] {
+                are_both_live = true;
+                create(&end_file);
             }
         });
         assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
-        assert!(is_seen || !asks);
+        assert!(are_both_live || !observes);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| run(old, 1, true));

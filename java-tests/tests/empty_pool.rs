@@ -1,8 +1,8 @@
-//! More requests than there is memory for copies of stacks: CPU time, thread and newest frame are kept all the same.
+//! An exhausted snapshot pool: samples keep their CPU time, thread and newest frame.
 
 use java_tests::{Stack, Workload, on_every_jdk};
 
-/// Busy threads, among which the few slabs are shared out.
+/// Busy threads that share a few slabs.
 const THREADS: usize = 4;
 
 fn is_without_stack(stack: &Stack) -> bool {
@@ -10,9 +10,9 @@ fn is_without_stack(stack: &Stack) -> bool {
 }
 
 on_every_jdk! {
-    fn nothing_is_lost_with_the_stack(jdk) {
+    fn samples_without_a_stack_keep_their_time(jdk) {
         let workload = Workload::new("BusyThreads").argument(8).argument(THREADS).record_option("--interval=4ms");
-        // Five slabs in all, and a quarter of a second between two drains.
+        // Five slabs in total, and 250 ms between two drains.
         let hooks = ["debug=slabs:1", "debug=drain:250ms", "debug=queue:2048/fixed"];
         let run = hooks
             .iter()
@@ -25,14 +25,14 @@ on_every_jdk! {
         assert_eq!(summary.cpu_ns.lost_before_end(), 0, "{:?}", summary.cpu_ns.lost);
         let without = summary.failed.get("pool_exhausted").copied().unwrap_or(0);
         assert!(without > summary.requests / 2, "{without} of {}", summary.requests);
-        // The newest frame of the busy threads is that of their loop, but where they read their clock.
+        // The newest frame of a busy thread is that of its loop, except while it reads its clock.
         let stacks = run.stacks_by_thread();
         let is_busy = |stack: &Stack| stack.frames[0].starts_with("busy-");
-        let bare = stacks.ns_where(|stack| is_busy(stack) && is_without_stack(stack));
+        let without_stack = stacks.ns_where(|stack| is_busy(stack) && is_without_stack(stack));
         let burns = |stack: &Stack| stack.frames.last().is_some_and(|frame| frame == "BusyThreads.burn");
         let named = stacks.ns_where(|stack| is_busy(stack) && is_without_stack(stack) && burns(stack));
-        assert!(bare > 0 && named >= bare / 10 * 8, "{named} of {bare} ns: {:#?}", stacks.all);
-        // Nothing below it is guessed.
+        assert!(without_stack > 0 && named >= without_stack / 10 * 8, "{named} of {without_stack} ns: {:#?}", stacks.all);
+        // No frame below it is guessed.
         let is_deep = |stack: &Stack| is_without_stack(stack) && stack.has("BusyThreads.lambda$main$1");
         assert_eq!(stacks.ns_where(is_deep), 0, "{:#?}", stacks.all);
     }

@@ -1,9 +1,9 @@
-//! `tickwalk experiment` works on JVMs without a compiler, and shows what it should.
+//! `tickwalk experiment` runs on JVMs without a compiler and reports the expected results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use java_tests::{Finished, INTERVAL_NS, Jdk, Workload, binaries, javac, on_jdks, stretch_tolerance_ns};
+use java_tests::{Finished, INTERVAL_NS, Jdk, Workload, binaries, javac, on_jdks, span_tolerance_ns};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
@@ -14,21 +14,21 @@ fn experiment(jdk: &Jdk, arguments: &[&str]) -> Finished {
     java_tests::run(command, |_| {})
 }
 
-/// CPU time of all processes that this one has started and waited for.
+/// Returns the CPU time of all ended child processes in milliseconds.
 fn children_cpu_ms() -> f64 {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("what Linux always tells");
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("getrusage");
     [usage.user_time(), usage.system_time()].iter().map(|time| time.num_microseconds() as f64 / 1000.0).sum()
 }
 
-/// Lines of a CSV file as pairs of column name and value.
+/// Parses the lines of a CSV file into pairs of column name and value.
 fn cells(csv: &str) -> Vec<Vec<(&str, &str)>> {
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().expect("a header");
     lines.map(|line| header.iter().copied().zip(line).collect()).collect()
 }
 
-/// Columns that begin like a cause's: a share, a part of `lost_queue_full`, and what handlers met that began as the
-/// session ended, which tells nothing about queues.
+/// Columns with the prefix of a cause that are none: a share, a part of `lost_queue_full`, and losses of handlers that began
+/// while the session ended.
 const NOT_LOST_WHILE_RUNNING: [&str; 3] = ["lost_share", "lost_after_growth", "lost_stopping"];
 
 fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
@@ -36,10 +36,10 @@ fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
 }
 
 on_jdks! { 17, 25;
-    /// A corner of the grid, every setting: at the shipped settings, with a thread per processor, nothing is lost; where
-    /// a late drain made queues lose, they grew, unless they were told not to. Where no processor was to be had, all drains
-    /// are late.
-    fn queue_study(jdk) {
+    /// One corner of the grid with every setting. With the default settings and one thread per processor nothing is lost. Queues
+    /// that lost samples to late drains have grown, unless their size is fixed. Scheduling delays of the machine make drains
+    /// late as well.
+    fn queue_experiment(jdk) {
         let folder = tempfile::tempdir().expect("temporary directory");
         let output = folder.path().to_str().expect("a plain path");
         let run = experiment(jdk, &["queue", "--quick", "--only", "Java, depth 1200, 1 ms", "-o", output]);
@@ -51,7 +51,7 @@ on_jdks! { 17, 25;
         for cell in &cells {
             let number = |name| column(cell, name).parse::<f64>().expect(name);
             assert!(number("samples") > 0.0 && number("drain_requests_count") > 0.0, "{cell:?}");
-            // There is a column for each cause that any cell had.
+            // The table has a column for each cause that occurred in any cell.
             let lost = cell.iter().filter(|(name, count)| {
                 name.starts_with("lost_") && !NOT_LOST_WHILE_RUNNING.contains(name) && *count != "0"
             });
@@ -59,7 +59,7 @@ on_jdks! { 17, 25;
             let grown = number("grown");
             match (column(cell, "queues"), column(cell, "drain")) {
                 ("shipped", "shipped") if column(cell, "threads") == fewest => {
-                    assert!(lost.is_empty() || run.starved.excused_ns() > 0, "{cell:?}, {:?}", run.starved);
+                    assert!(lost.is_empty() || run.starvation.allowed_loss_ns() > 0, "{cell:?}, {:?}", run.starvation);
                 }
                 ("shipped", _) => assert_eq!(lost.contains(&"lost_queue_full"), grown > 0.0, "{cell:?}"),
                 (queues, _) if queues.starts_with("fixed") => assert_eq!(grown, 0.0, "{cell:?}"),
@@ -74,9 +74,9 @@ on_jdks! { 17, 25;
 }
 
 on_jdks! { 17, 25;
-    /// Where one thread does one thing, the profile is off by the interval at either end; the account of the JVM is what
-    /// the kernel told its parent, but for the time before the agent and after it.
-    fn waste(jdk) {
+    /// A thread that does one thing has a profile that is off by at most an interval at either end. The account of the JVM equals
+    /// the CPU time that the kernel reports to its parent, except for the time before the agent starts and after it ends.
+    fn waste_experiment(jdk) {
         let run = experiment(jdk, &["waste", "--milliseconds", "1000"]);
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         let error = |way: &str| {
@@ -85,7 +85,7 @@ on_jdks! { 17, 25;
             words[words.len() - 2].parse::<f64>().expect("an error in percent")
         };
         for way in ["spin", "allocate", "compress", "system", "naps", "throwing"] {
-            let percent = stretch_tolerance_ns(INTERVAL_NS) as f64 / 1e9 * 100.0;
+            let percent = span_tolerance_ns(INTERVAL_NS) as f64 / 1e9 * 100.0;
             assert!(error(way).abs() <= percent, "{way}:\n{}", run.stdout);
         }
         let account = run.stdout.lines().last().expect("the whole JVM");
@@ -93,18 +93,18 @@ on_jdks! { 17, 25;
         let share: f64 = share.expect(account).0.parse().expect(account);
         let whole = account.split_once("whole JVM: ").and_then(|(_, rest)| rest.split_once(" ms by getrusage"));
         let whole_ms: f64 = whole.expect(account).0.parse().expect(account);
-        // What is before the agent and after it is part of what a program costs that does nothing.
+        // The time before and after the agent is part of the CPU time of a program that does nothing.
         let begun_ms = children_cpu_ms();
-        assert_eq!(Workload::new("Hello").run_alone(jdk).exit_code(), 0);
-        let nothing_ms = children_cpu_ms() - begun_ms;
+        assert_eq!(Workload::new("Hello").run_unprofiled(jdk).exit_code(), 0);
+        let empty_ms = children_cpu_ms() - begun_ms;
         let missing_ms = share.abs() / 100.0 * whole_ms;
-        assert!(missing_ms <= 2.0 * nothing_ms + whole_ms / 100.0, "{account}; nothing takes {nothing_ms} ms");
+        assert!(missing_ms <= 2.0 * empty_ms + whole_ms / 100.0, "{account}; an empty program takes {empty_ms} ms");
     }
 }
 
-/// The class file that is embedded is what the compiler makes of the source beside it.
+/// The embedded class file is the compiled form of the source beside it.
 #[test]
-fn the_embedded_class_is_its_source() {
+fn the_embedded_class_is_up_to_date() {
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/src/experiment/workload");
     let scratch = tempfile::tempdir().expect("temporary directory");
     let options = ["--release", "11", "-g:source,lines", "-d"];

@@ -1,8 +1,8 @@
-//! Interpreted code (`-Xint`): walks get through interpreter frames to the root.
+//! Walks through interpreted frames (`-Xint`) reach the root.
 
-use java_tests::{INTERVAL_NS, Stacks, Workload, on_every_jdk, stretch_tolerance_ns};
+use java_tests::{INTERVAL_NS, Stacks, Workload, on_every_jdk, span_tolerance_ns};
 
-/// Share of the CPU time in stacks with a frame of the workload whose walk ended at a true root.
+/// Returns the share of stacks that are complete, among those with a frame of the workload.
 fn whole_share(stacks: &Stacks, class: &str) -> f64 {
     let prefix = format!("{class}.");
     let java = Stacks {
@@ -17,26 +17,26 @@ fn whole_share(stacks: &Stacks, class: &str) -> f64 {
     java.share_where(|stack| stack.stop.is_none() && stack.has(&main))
 }
 
-on_every_jdk! { beside;
-    fn calls_all_the_time(jdk) {
-        let run = Workload::new("Megamorphic").argument(3).jvm("-Xint").record(jdk);
+on_every_jdk! { concurrent;
+    fn frequent_calls(jdk) {
+        let run = Workload::new("Megamorphic").argument(3).jvm_option("-Xint").record(jdk);
         run.assert_exit_code(0);
         let stacks = run.stacks();
         let whole = whole_share(&stacks, "Megamorphic");
         assert!(whole > 0.98, "{whole} of the Java samples reach main: {:?}", run.summary().stops);
         let truth = run.truth.method_cpu_ns("Megamorphic.sum");
         let below_main = stacks.ns_below("Megamorphic.main");
-        let tolerance = stretch_tolerance_ns(INTERVAL_NS) + truth / 50 + run.starved_ns();
+        let tolerance = span_tolerance_ns(INTERVAL_NS) + truth / 50 + run.starvation_loss_ns();
         assert!(below_main + tolerance >= truth, "main has {below_main} of {truth}, tolerance {tolerance}");
     }
 }
 
-on_every_jdk! { beside;
+on_every_jdk! { concurrent;
     fn deep_stacks(jdk) {
-        let run = Workload::new("DeepRecursion").argument(2).argument(500).jvm("-Xint").record(jdk);
+        let run = Workload::new("DeepRecursion").argument(2).argument(500).jvm_option("-Xint").record(jdk);
         run.assert_exit_code(0);
-        let burner = run.stacks().below("DeepRecursion.burn");
-        let whole = burner.share_where(|stack| {
+        let burn = run.stacks().below("DeepRecursion.burn");
+        let whole = burn.share_where(|stack| {
             stack.stop.is_none() && stack.count("DeepRecursion.recurse") == 500 && stack.has("DeepRecursion.main")
         });
         assert!(whole > 0.98, "{whole} of the samples in the burner have all frames: {:?}", run.summary().stops);

@@ -1,35 +1,35 @@
-//! A JDK's own `jfr` reads what `tickwalk export` writes, and sees every sample and all of the CPU time.
+//! The JDK's `jfr` tool reads what `tickwalk export` writes, with every sample and all CPU time.
 
 use std::path::Path;
 use std::process::Command;
 
-use java_tests::{CARRIER_CLOCK, Jdk, Workload, on_every_jdk, on_jdks};
+use java_tests::{CARRIER_CLOCK_OPTION, Jdk, Workload, on_every_jdk, on_jdks};
 
-/// Standard output of the JDK's `jfr`.
+/// Runs the JDK's `jfr` and returns its standard output.
 fn jfr(jdk: &Jdk, arguments: &[&str], file: &Path) -> String {
     let tool = jdk.java().with_file_name("jfr");
-    let output = Command::new(&tool).args(arguments).arg(file).output().expect("the tool runs");
+    let output = Command::new(&tool).args(arguments).arg(file).output().expect("jfr starts");
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", tool.display());
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The number after `label` in `text`.
+/// Returns the number after `label` in `text`.
 fn number_after(text: &str, label: &str) -> u64 {
     let (_, rest) = text.split_once(label).unwrap_or_else(|| panic!("no {label} in {text}"));
     let digits: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
     digits.replace(',', "").parse().unwrap_or_else(|error| panic!("{label}{rest}: {error}"))
 }
 
-/// Nanoseconds of a duration such as `PT0.012S`; no sample stands for a minute.
+/// Parses a duration such as `PT0.012S` to nanoseconds; sampling periods are below a minute.
 fn nanoseconds(duration: &str) -> u64 {
     let seconds = duration.strip_prefix("PT").and_then(|text| text.strip_suffix('S')).expect("seconds");
     let (whole, part) = seconds.split_once('.').unwrap_or((seconds, ""));
     format!("{whole}{part:0<9}").parse().expect("digits")
 }
 
-on_every_jdk! { beside;
-    fn every_sample_and_all_cpu_time(jdk) {
+on_every_jdk! { concurrent;
+    fn exports_every_sample_and_all_cpu_time(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
@@ -44,7 +44,7 @@ on_every_jdk! { beside;
         let periods = events.iter().map(|event| nanoseconds(&text(&event["values"]["samplingPeriod"])));
         assert_eq!(periods.sum::<u64>() as i64, summary.cpu_ns.sampled);
 
-        // A method's time is that of the samples it is on top of; what is no method has no class to compare.
+        // Only names with a dot are Java methods, whose class can be compared.
         let hottest = run.stacks().hot_methods().into_iter().find(|method| method.name.contains('.'));
         let hottest = hottest.expect("methods");
         let own_ns: u64 = events
@@ -63,9 +63,9 @@ on_every_jdk! { beside;
 
 on_jdks! {
     21, 25;
-    /// A virtual thread is shown as one, under its own name and number.
+    /// Events of virtual threads have the thread's name, id and kind.
     fn virtual_threads(jdk) {
-        let run = Workload::new("VirtualIdentity").argument(0.5).jvm(CARRIER_CLOCK).record(jdk);
+        let run = Workload::new("VirtualIdentity").argument(0.5).jvm_option(CARRIER_CLOCK_OPTION).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
         run.tickwalk(&["export", "-f", file.to_str().expect("text")]);
@@ -90,7 +90,7 @@ on_jdks! {
 
 on_jdks! {
     25;
-    /// The views of JDK 25 that are made for CPU-time samples.
+    /// The views of JDK 25 for CPU-time samples.
     fn views_for_cpu_time(jdk) {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);

@@ -1,26 +1,26 @@
-//! Frames of native code stand where they are on the physical stack: above, between and below those of Java.
+//! Native frames appear in their place on the stack: above, between and below Java frames.
 
 use java_tests::{Stack, Stacks, Workload, native_library, on_every_jdk};
 
-/// What the profiler shows where native frames could not be found.
-const GAP: &str = "[native frames missing]";
+/// Frame that marks missing native frames.
+const MISSING: &str = "[native frames missing]";
 
-/// Positions of `names` on the stack, in this order and possibly with other frames in between.
-fn in_order(stack: &Stack, names: &[&str]) -> bool {
+/// Returns whether the frames of `names` are on the stack in this order, possibly with others in between.
+fn has_in_order(stack: &Stack, names: &[&str]) -> bool {
     let mut frames = stack.frames.iter();
     names.iter().all(|name| frames.any(|frame| frame == name))
 }
 
 fn is_rooted(stack: &Stack) -> bool {
-    stack.stop.is_none() && stack.has("start_thread") && !stack.has(GAP)
+    stack.stop.is_none() && stack.has("start_thread") && !stack.has(MISSING)
 }
 
-/// A thread's first sample is copied like all others, and there is memory for it unless the sampler is kept from running.
+/// Returns whether the stack was not copied, which happens only if the sampler thread is delayed and the pool is exhausted.
 fn is_not_copied(stack: &Stack) -> bool {
     matches!(stack.stop.as_deref(), Some("not_copied" | "pool_exhausted"))
 }
 
-on_every_jdk! { beside;
+on_every_jdk! { concurrent;
     fn jni_library(jdk) {
         let (early, late) = (native_library("jniheavy"), native_library("jnilate"));
         let run = Workload::new("JniHeavy").argument(4).argument(early.display()).argument(late.display());
@@ -36,16 +36,16 @@ on_every_jdk! { beside;
         assert!(spin.total_ns() as f64 >= 0.95 * stacks.ns_below("JniHeavy.spin") as f64);
 
         let work = stacks.below("JniHeavy.work");
-        let back = ["JniHeavy.main", "JniHeavy.callBack", "Java_JniHeavy_callBack", "call_java", "jni_CallStaticLongMethod"];
+        let callback = ["JniHeavy.main", "JniHeavy.callBack", "Java_JniHeavy_callBack", "call_java", "jni_CallStaticLongMethod"];
         let whole = work.share_where(|stack| {
-            stack.has_chain(&back)
-                && in_order(stack, &["jni_CallStaticLongMethod", "JavaCalls::call_helper", "JniHeavy.work"])
+            stack.has_chain(&callback)
+                && has_in_order(stack, &["jni_CallStaticLongMethod", "JavaCalls::call_helper", "JniHeavy.work"])
                 && is_rooted(stack)
         });
-        assert!(whole >= 0.98, "{whole} of the samples in the call back: {:?}", work.all);
+        assert!(whole >= 0.98, "{whole} of the samples in the callback: {:?}", work.all);
 
-        // The library that came late is found within a tenth of a second, of three in which it is called now and then; a
-        // sampler that waits for a processor may take longer.
+        // The library that is loaded late is found within 0.1 s of the 3 s in which it is called, or later if the sampler thread
+        // is delayed.
         let late = stacks.below("JniHeavy.late");
         let chain = ["JniHeavy.main", "JniHeavy.late", "Java_JniHeavy_late", "late_spin"];
         let whole = late.share_where(|stack| stack.has_chain(&chain) && is_rooted(stack));
@@ -53,45 +53,45 @@ on_every_jdk! { beside;
     }
 }
 
-on_every_jdk! { beside;
-    /// GC threads are walked to where the C library started them.
+on_every_jdk! { concurrent;
+    /// Stacks of GC threads reach the start function of the C library.
     fn gc_threads(jdk) {
-        let run = Workload::new("AllocHeavy").argument(0.5).jvm("-XX:+UseParallelGC").jvm("-Xmx256m").jvm("-Xmn8m");
+        let run = Workload::new("AllocHeavy").argument(0.5).jvm_option("-XX:+UseParallelGC").jvm_option("-Xmx256m").jvm_option("-Xmn8m");
         let run = run.record(jdk);
         run.assert_exit_code(0);
         let gc = run.stacks().below("[GC]");
         assert!(gc.total_ns() > 200_000_000, "GC threads burnt {} ns", gc.total_ns());
-        run.starved.assert_excuses(gc.ns_where(is_not_copied));
-        // SpinPause has no unwind table.
-        let spins = |stack: &Stack| stack.has(GAP) && stack.frames.last().is_some_and(|leaf| leaf == "SpinPause");
+        run.starvation.assert_explains_loss(gc.ns_where(is_not_copied));
+        // The assembler routine SpinPause has no unwind table.
+        let spins = |stack: &Stack| stack.has(MISSING) && stack.frames.last().is_some_and(|leaf| leaf == "SpinPause");
         let gc = Stacks { all: gc.all.into_iter().filter(|stack| !spins(stack)).collect() };
         let rooted = gc.share_where(is_rooted);
         assert!(rooted >= 0.98, "{rooted} of the samples of GC threads are whole: {:?}", gc.all);
-        let working = gc.share_where(|stack| {
+        let in_loop = gc.share_where(|stack| {
             stack.frames.iter().any(|name| ["GCTaskThread::run", "GangWorker::", "WorkerThread::run"].iter().any(|run| name.starts_with(run)))
         });
-        assert!(working >= 0.98, "{working} of the samples of GC threads are below their loop: {:?}", gc.all);
+        assert!(in_loop >= 0.98, "{in_loop} of the samples of GC threads are below their loop: {:?}", gc.all);
     }
 }
 
-on_every_jdk! { beside;
-    /// Compiler threads are walked to their root, and what they compile is a method that exists.
+on_every_jdk! { concurrent;
+    /// Stacks of compiler threads are complete, and the method that is compiled has a valid name.
     fn compiler_threads(jdk) {
-        let run = Workload::new("Lambdas").argument(1).jvm("-Xcomp").record(jdk);
+        let run = Workload::new("Lambdas").argument(1).jvm_option("-Xcomp").record(jdk);
         run.assert_exit_code(0);
         let jit = run.stacks().below("[JIT compiler]");
         let whole = |stack: &Stack| is_rooted(stack) && stack.has("CompileBroker::compiler_thread_loop");
         assert!(jit.ns_where(whole) > 0, "no sample of a compiler thread is whole: {:?}", jit.all);
-        run.starved.assert_excuses(jit.ns_where(is_not_copied));
+        run.starvation.assert_explains_loss(jit.ns_where(is_not_copied));
         let share = jit.share_where(whole);
         assert!(share >= 0.99, "{share} of the samples of compiler threads are whole: {:?}", jit.all);
-        // Compilations shorter than the sampler's period have ended by the time their samples are read.
+        // A compilation that is shorter than the time between drains has ended when its sample is read.
         let labels = |stack: &Stack| {
             stack.frames.iter().filter_map(|name| name.strip_prefix("[compiling] ")).map(str::to_owned).collect::<Vec<_>>()
         };
         for label in jit.all.iter().flat_map(labels) {
             let plain = label.chars().all(|c| c.is_alphanumeric() || "._$<>/+-".contains(c));
-            assert!(plain && label.contains('.'), "{label:?} is no method");
+            assert!(plain && label.contains('.'), "{label:?} is not a method name");
         }
     }
 }

@@ -1,60 +1,61 @@
-//! Classes that are redefined while they run, as Java agents and debugging tools do: a name is right or `[unloaded]`.
+//! Classes are redefined while they run, as Java agents and debuggers do: each frame has the right name or `[unloaded]`.
 
-use java_tests::{Jdk, NumberedClasses, Run, Workload, on_every_jdk};
+use java_tests::{GeneratedClasses, Jdk, Run, Workload, on_every_jdk};
 
-/// CPU time that is burnt after the last redefinition, in nanoseconds; the first samples of it may be doubted.
-const CALM_NS: u64 = 400_000_000;
+/// CPU time that the workload burns after the last redefinition; the first samples of it may be `[unloaded]`.
+const FINAL_NS: u64 = 400_000_000;
 
-/// With a redefinition every few milliseconds hardly a sample is walked before the next; afterwards all are named.
-fn names_return(seen: &NumberedClasses) {
-    assert!(seen.named >= CALM_NS / 4 * 3, "{seen:?}");
-    assert!(seen.unloaded > 0, "{seen:?}");
+/// Asserts that names are certain after the last redefinition. Before it, redefinitions follow every few milliseconds and few
+/// samples are walked before the next.
+fn check_names_return(classes: &GeneratedClasses) {
+    assert!(classes.named_ns >= FINAL_NS / 4 * 3, "{classes:?}");
+    assert!(classes.unloaded_ns > 0, "{classes:?}");
 }
 
-/// Each class runs on threads of its own, so a frame of another class did not run at the sample's time.
-fn examine(run: &Run) -> NumberedClasses {
-    let is_foreign = |frame: &str| frame.starts_with("Redefined.main");
-    // What the main thread runs of them is left out.
-    let is_elsewhere = |thread: &str, _: &str| !thread.starts_with("red-");
-    NumberedClasses::of(run.stacks_by_thread().all, ("Red", "red-"), is_elsewhere, is_foreign)
+/// Checks the names in a profile. Each class runs on threads of its own, so a frame of another class on them is wrong.
+fn check_names(run: &Run) -> GeneratedClasses {
+    let is_foreign = |frame: &str| frame.starts_with("Redefinition.main");
+    // The main thread runs constructors of all classes.
+    let is_shared = |thread: &str, _: &str| !thread.starts_with("red-");
+    GeneratedClasses::of(run.stacks_by_thread().all, ("Red", "red-"), is_shared, is_foreign)
 }
 
-fn redefine(jdk: &Jdk, options: &[&str], between_collections: u32) -> (Run, NumberedClasses) {
-    let mut workload = Workload::new("Redefined")
+fn redefine(jdk: &Jdk, options: &[&str], between_collections: u32) -> (Run, GeneratedClasses) {
+    let mut workload = Workload::new("Redefinition")
         .argument(3)
         .argument(12)
         .argument(between_collections)
-        .jvm("-Djdk.attach.allowAttachSelf=true");
+        .jvm_option("-Djdk.attach.allowAttachSelf=true");
     for option in options {
-        workload = workload.jvm(option);
+        workload = workload.jvm_option(option);
     }
     let run = workload.record(jdk);
     run.assert_exit_code(0);
-    let seen = examine(&run);
-    assert!(seen.wrong.is_empty(), "{options:?}: {:#?}", seen.wrong);
-    assert!(seen.all > 0, "no sample of any class");
-    (run, seen)
+    let classes = check_names(&run);
+    assert!(classes.wrong.is_empty(), "{options:?}: {:#?}", classes.wrong);
+    assert!(classes.total_ns > 0, "no sample of any class");
+    (run, classes)
 }
 
-on_every_jdk! { beside;
+on_every_jdk! { concurrent;
     fn with_collections(jdk) {
-        let (_, seen) = redefine(jdk, &["-XX:+UseSerialGC"], 3);
-        names_return(&seen);
+        let (_, classes) = redefine(jdk, &["-XX:+UseSerialGC"], 3);
+        check_names_return(&classes);
     }
 }
 
-on_every_jdk! { beside;
-    /// Redefinition frees old versions by itself.
+on_every_jdk! { concurrent;
+    /// Redefinition frees old versions of methods without a collection.
     fn without_collections(jdk) {
-        let (_, seen) = redefine(jdk, &["-XX:+UseG1GC"], 0);
-        names_return(&seen);
+        let (_, classes) = redefine(jdk, &["-XX:+UseG1GC"], 0);
+        check_names_return(&classes);
     }
 }
 
-on_every_jdk! { beside;
-    /// The VM tells that nothing was redefined, so nothing is doubted where classes are loaded and garbage is collected.
-    fn nothing_is_doubted_without_redefinition(jdk) {
-        let run = Workload::new("AllocHeavy").argument(2).jvm("-XX:+UseSerialGC").record(jdk);
+on_every_jdk! { concurrent;
+    /// Without redefinitions, names stay certain while classes are loaded and garbage is collected.
+    fn names_are_certain_without_redefinition(jdk) {
+        let run = Workload::new("AllocHeavy").argument(2).jvm_option("-XX:+UseSerialGC").record(jdk);
         run.assert_exit_code(0);
         let stacks = run.stacks_by_thread().all;
         let unloaded: u64 = stacks.iter().filter(|stack| stack.has("[unloaded]")).map(|stack| stack.ns).sum();

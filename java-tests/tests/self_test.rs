@@ -1,12 +1,12 @@
-//! The agent compares itself with the VM at start, and does without what it cannot do.
+//! The agent compares its results with the VM's at start, and turns off the capabilities that fail.
 
 use std::process::Command;
 
-use java_tests::{INTERVAL_NS, Workload, binaries, on_every_jdk, stretch_tolerance_ns};
+use java_tests::{INTERVAL_NS, Workload, binaries, on_every_jdk, span_tolerance_ns};
 
 on_every_jdk! {
-    fn passes(jdk) {
-        // Walks through compiled code are judged by the first hundred of them, of five hundred.
+    fn passes_on_every_jdk(jdk) {
+        // The test of compiled code needs a hundred such walks; the run has about five hundred.
         let run = Workload::new("InlinedChain").argument(2).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let tests = &run.summary().self_tests;
@@ -18,21 +18,21 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
-    /// Names read from a wrong place are noticed before the first sample; the account goes on without stacks.
-    fn notices_a_wrong_layout(jdk) {
+    /// A wrong layout is detected before the first sample, and the accounts continue without stacks.
+    fn detects_a_wrong_layout(jdk) {
         let run = Workload::new("TightLoop").argument(1).record_to_file(jdk, "debug=broken-layout");
         run.assert_exit_code(0);
         let warnings: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("tickwalk: ")).collect();
         let [warning] = warnings[..] else { panic!("one line is expected: {warnings:?}") };
         assert!(warning.contains("self-test failed (names: java/lang/ref/Reference."), "{warning}");
-        // Neither frames nor what a compiler thread compiles: both would be named from the wrong place.
+        // Neither frames nor the methods of compiler threads may have names, which would come from wrong addresses.
         for wrong in ["TightLoop", "[compiling]"] {
             let named = run.stacks().share_where(|stack| stack.frames.iter().any(|frame| frame.contains(wrong)));
             assert!(named == 0.0, "{wrong} in {named} of the samples");
         }
-        // Of the threads that run Java; compilers burn as they like.
+        // Only the main thread burns a known CPU time.
         let main = run.stacks_by_thread().below("main");
-        let tolerance = stretch_tolerance_ns(INTERVAL_NS) + run.starved_ns();
+        let tolerance = span_tolerance_ns(INTERVAL_NS) + run.starvation_loss_ns();
         assert!(main.total_ns() + tolerance >= run.truth.method_cpu_ns("TightLoop.spin"));
         let marked = main.share_where(|stack| stack.has("[self_test_failed]"));
         assert!(marked >= 0.8, "{marked} of the samples are marked");
@@ -41,8 +41,8 @@ on_every_jdk! {
 }
 
 on_every_jdk! {
-    /// `tickwalk doctor` starts a JVM and tells what came of it: nothing to be repaired, and an account that closes.
-    fn doctor_tells(jdk) {
+    /// `tickwalk doctor --java` starts a JVM and reports that everything works and the account closes.
+    fn doctor_reports_the_self_test(jdk) {
         let mut doctor = Command::new(binaries::tickwalk());
         doctor.args(["doctor", "--json", "--java"]).arg(&jdk.home);
         let run = java_tests::run(doctor, |_| {});

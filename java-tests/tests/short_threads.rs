@@ -1,11 +1,11 @@
-//! Threads that end before their first interval is over still have their CPU time counted.
+//! The CPU time of threads that end before their first interval is over is counted.
 
 use java_tests::{INTERVAL_NS, Run, Stack, Workload, binomial_tolerance, on_every_jdk};
 
-/// Which thread of a chain gets a period's sample is chance: the sum over all short threads is right within the
-/// deviation of as many independent draws as there are samples, and `uncovered_ns`.
+/// Asserts that the sampled time of all short threads is right. Which thread gets the sample of a handed-on period is chance, so
+/// the sum may differ by the deviation of that many independent draws, and by `uncovered_ns`.
 #[track_caller]
-fn assert_short_threads_have_theirs(run: &Run, uncovered_ns: f64) {
+fn assert_short_threads_are_sampled(run: &Run, uncovered_ns: f64) {
     let summary = run.summary();
     let truth = run.truth.number("method", "ManyShortThreads.burn", "cpu_ns") as f64;
     let sampled = run.stacks().ns_below("ManyShortThreads.burn") as f64;
@@ -21,26 +21,25 @@ on_every_jdk! {
         let summary = run.summary();
         summary.assert_account_closes();
         assert!(summary.complete);
-        // Hundreds of threads end with a sample in their queues, most of them while nobody else drains.
+        // Hundreds of threads end with a sample in their queues, mostly while no other thread drains.
         assert!(summary.queue.drained_at_exit > 0, "{:?}", summary.queue);
 
-        // A thread that ends hands its unfinished period to the next new one, so what stays uncovered is at most
-        // one interval for each thread alive at once: two short ones, main, the JVM's own (about 25), and a
-        // margin for threads that start before their predecessors are accounted for.
+        // A thread that ends hands on its unfinished period to the next new thread, so at most one interval of each thread alive
+        // at once is without a sample: two short threads, main, about 25 of the JVM, and a margin for threads that start before
+        // the period of their predecessor is handed on.
         let uncovered = summary.cpu_ns.kernel - summary.cpu_ns.sampled;
         summary.assert_losses();
         let bound = 40 * INTERVAL_NS as i64 + summary.cpu_ns.lost_before_end();
-        assert!(uncovered <= bound, "{uncovered} ns of CPU time are without a sample, more than {bound}");
+        assert!(uncovered <= bound, "{uncovered} ns of CPU time have no sample, more than {bound}");
 
-        assert_short_threads_have_theirs(&run, bound as f64 / 2.0);
+        assert_short_threads_are_sampled(&run, bound as f64 / 2.0);
     }
 }
 
 on_every_jdk! {
-    /// Threads live 1 to 5 ms, and nobody looks at their requests for 100 ms: these outlive their threads, and lose
-    /// nothing by it.
+    /// Threads live for 1 to 5 ms and their requests are drained every 100 ms: no request is lost when its thread ends.
     fn requests_outlive_their_threads(jdk) {
-        // 512 entries, because main, which starts them, may run all the time, and the drain may come two seconds late.
+        // 512 entries, because main, which starts the threads, may run all the time and a drain may be two seconds late.
         let hooks = ["--agent-option=debug=drain:100ms", "--agent-option=debug=queue:512..2048"];
         let workload = Workload::new("ManyShortThreads").argument(4).record_option("--interval=2ms");
         let run = hooks.into_iter().fold(workload, Workload::record_option).record(jdk);
@@ -48,8 +47,8 @@ on_every_jdk! {
         let summary = run.summary();
         summary.assert_account_closes();
         assert_eq!(summary.cpu_ns.lost_before_end(), 0, "{:?}", summary.cpu_ns);
-        // Of threads as short as a tick many are over before it comes, so what they burnt is no measure here: what was
-        // sampled in them is shown in them, and where they burnt it.
+        // Many threads of the length of a tick end before it, so the burnt time is no reference here. The sampled time must be in
+        // the right threads and in the method that burns.
         let short = summary.threads.iter().filter(|thread| thread.name.starts_with("short-"));
         let of_short: i64 = short.map(|thread| thread.sampled_ns).sum();
         let truth = run.truth.number("method", "ManyShortThreads.burn", "cpu_ns") as i64;

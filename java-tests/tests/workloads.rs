@@ -1,16 +1,16 @@
-//! The workloads themselves, without a profiler: they do what the other tests take for granted.
+//! The workloads without the profiler do what the other tests rely on.
 
 use java_tests::{Truth, Workload, on_every_jdk};
 
 on_every_jdk! {
-    fn tell_the_truth(jdk) {
-        let finished = Workload::new("TwoMethods").argument(1).argument(20_000).run_alone(jdk);
+    fn truth_is_consistent(jdk) {
+        let finished = Workload::new("TwoMethods").argument(1).argument(20_000).run_unprofiled(jdk);
         assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
         let truth = Truth::parse(&finished.stdout);
         let heavy = truth.method_cpu_ns("TwoMethods.heavy") as f64;
         let light = truth.method_cpu_ns("TwoMethods.light") as f64;
         assert!(heavy > light && heavy + light >= 1e9, "heavy {heavy}, light {light}");
-        // Only what came before and the harness's own lines are missing.
+        // Only the start and the workload's own bookkeeping are missing.
         let (main, begun) = (truth.thread_cpu_ns("main") as f64, truth.number("thread", "main", "begun_ns") as f64);
         let between = main - begun;
         assert!(heavy + light <= between && heavy + light >= 0.7 * between, "{heavy} + {light} of {between}");
@@ -19,8 +19,8 @@ on_every_jdk! {
 
 on_every_jdk! {
     fn exit_codes(jdk) {
-        assert_eq!(Workload::new("SystemExit").argument(0.1).run_alone(jdk).exit_code(), 7);
-        assert_eq!(Workload::new("UncaughtException").argument(0.1).run_alone(jdk).exit_code(), 1);
-        assert_eq!(Workload::new("Killed").kill_after_cpu_ns(100_000_000).run_alone(jdk).exit_code(), 128 + 9);
+        assert_eq!(Workload::new("SystemExit").argument(0.1).run_unprofiled(jdk).exit_code(), 7);
+        assert_eq!(Workload::new("UncaughtException").argument(0.1).run_unprofiled(jdk).exit_code(), 1);
+        assert_eq!(Workload::new("Burner").kill_after_cpu_ns(100_000_000).run_unprofiled(jdk).exit_code(), 128 + 9);
     }
 }

@@ -1,10 +1,9 @@
 import java.util.ArrayDeque;
 
 /**
- * Allocates trees of small objects and keeps some of them for a while: young and old collections, GC
- * threads at work beside main.
+ * Allocates trees of small objects and keeps some of them for a while, which causes young and old collections.
  *
- * <p>Arguments: seconds of CPU time of main.
+ * <p>Arguments: seconds of CPU time of the main thread.
  */
 public final class AllocHeavy {
     private static volatile long sink;

@@ -2,9 +2,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Many threads that burn at once, each the same CPU time by its own clock.
+ * Many threads burn at the same time, each the same CPU time by its own clock.
  *
- * <p>Arguments: seconds of CPU time of all threads together, number of threads; number of threads that park beside them.
+ * <p>Arguments: seconds of CPU time of all threads together; number of threads; number of additional threads that park.
  */
 public final class BusyThreads {
     private static volatile long sink;
@@ -21,7 +21,7 @@ public final class BusyThreads {
         sink = x;
     }
 
-    /** Reads the clock and parks; to print the reading, or to end, would burn CPU time after it. */
+    /** Reads the clock and parks, because printing or ending would burn CPU time after the reading. */
     private static void finish(long[] burnt, int number, CountDownLatch latch, long nanos) {
         burnt[number] = ThreadCpu.nanos();
         latch.countDown();
@@ -53,7 +53,7 @@ public final class BusyThreads {
         for (int i = 0; i < count; i++) {
             int number = i;
             threads[i] = new Thread(() -> {
-                // What it does after its last reading, done before: code that runs for the first time is dear.
+                // A rehearsal of the end, because code is slow when it runs for the first time.
                 finish(burnt, number, warm, 1);
                 burn(each);
                 finish(burnt, number, running, Long.MAX_VALUE);

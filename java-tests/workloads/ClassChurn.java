@@ -7,14 +7,14 @@ import java.lang.reflect.Field;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Generations of classes that live for a few samples: generation N is the class GenN, whose method workN burns CPU on
- * the thread gen-N; then everything about it is dropped, and every few generations garbage is collected. All
- * generations have the same shape, so that the VM puts a new one where an old one was.
+ * Loads and unloads generations of classes that live for a few samples. Generation N is the class GenN, whose method workN
+ * burns CPU time on the thread gen-N; afterwards all references to it are dropped. Every few generations garbage is
+ * collected. All generations have the same size, so that the VM reuses their addresses.
  *
- * <p>Every second generation is a hidden class (an anonymous one on JDK 11), the others have a loader each.
+ * <p>Every second generation is a hidden class (an anonymous class on JDK 11); each of the others has its own loader.
  *
- * <p>Arguments: seconds of CPU time of all generations together, CPU milliseconds of one, generations between two
- * collections (0: never).
+ * <p>Arguments: seconds of CPU time of all generations together; CPU milliseconds of one generation; generations between
+ * two collections (0: none).
  */
 public final class ClassChurn {
     private static volatile long sink;
@@ -46,7 +46,7 @@ public final class ClassChurn {
                     .getMethod("defineHiddenClass", byte[].class, boolean.class, none.getClass())
                     .invoke(MethodHandles.lookup(), bytes, true, none);
             return ((MethodHandles.Lookup) lookup).lookupClass();
-        } catch (ClassNotFoundException beforeHiddenClasses) {
+        } catch (ClassNotFoundException noHiddenClasses) {
             Class<?> unsafe = Class.forName("sun.misc.Unsafe");
             Field instance = unsafe.getDeclaredField("theUnsafe");
             instance.setAccessible(true);
@@ -56,7 +56,7 @@ public final class ClassChurn {
     }
 
     private static Thread start(byte[] template, int number, long nanos) throws Exception {
-        Class<?> generation = define(Numbered.of(template, number), number % 2 == 1);
+        Class<?> generation = define(GeneratedClass.of(template, number), number % 2 == 1);
         Constructor<?> constructor = generation.getDeclaredConstructor(long.class);
         constructor.setAccessible(true);
         Runnable work = (Runnable) constructor.newInstance(nanos);
@@ -68,23 +68,23 @@ public final class ClassChurn {
     public static void main(String[] arguments) throws Exception {
         long budget = ThreadCpu.budget(arguments, 4);
         long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
-        int between = ThreadCpu.argument(arguments, 2, 4);
+        int collectionPeriod = ThreadCpu.argument(arguments, 2, 4);
         byte[] template = template();
         int number = 1;
-        Thread before = null;
+        Thread previous = null;
         while (TOTAL.get() < budget) {
             Thread thread = start(template, number, nanos);
             // Two generations overlap, so that one runs while garbage is collected.
-            if (before != null) {
-                before.join();
+            if (previous != null) {
+                previous.join();
             }
-            before = thread;
-            if (between > 0 && number % between == 0) {
+            previous = thread;
+            if (collectionPeriod > 0 && number % collectionPeriod == 0) {
                 System.gc();
             }
             number++;
         }
-        before.join();
+        previous.join();
         ThreadCpu.truth("method=generations cpu_ns=" + TOTAL.get() + " count=" + (number - 1));
         ThreadCpu.truthThread();
     }

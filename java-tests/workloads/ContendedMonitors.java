@@ -2,11 +2,11 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Virtual threads (JDK 21 and newer) that descend to a known depth and fight for one monitor there, compiled code on
- * some and the interpreter on others. From JDK 24 on a thread that waits for a monitor leaves its carrier inside the
- * VM, and its frames are on the stack and in the heap for a while. Reflection keeps the source at Java 11.
+ * Virtual threads (JDK 21 and newer) descend to a known depth and contend for one monitor there, in compiled and in
+ * interpreted code. From JDK 24 on, a thread that waits for a monitor unmounts inside the VM, and its frames are on the
+ * stack and in the heap for a while. Reflection keeps the source at Java 11.
  *
- * <p>Arguments: rounds of each thread, threads.
+ * <p>Arguments: rounds of each thread; number of threads.
  */
 public final class ContendedMonitors {
     private static final int DEPTH = 30;

@@ -1,8 +1,8 @@
 /**
- * 1,000 frames of {@code recurse}, then {@code burn} at the bottom, again and again, so that the
- * frames are interpreted first and compiled (and inlined into each other) later.
+ * Recurses to a given depth and burns there, repeatedly, so that the frames are first interpreted and later compiled and
+ * inlined into each other.
  *
- * <p>Arguments: seconds of CPU time; depth.
+ * <p>Arguments: seconds of CPU time; depth (1,000 by default).
  */
 public final class DeepRecursion {
     private static volatile long sink;

@@ -1,25 +1,25 @@
 import java.io.InputStream;
 
 /**
- * Compiled code that is thrown away again and again. Each round defines fresh classes, runs them until they are
- * compiled, and then breaks what the compiler relied on: a second receiver class and a null where none was seen
- * (uncommon traps of the newest frame), and a subclass loaded at the bottom of a recursion (its callers, all compiled,
- * are replaced by interpreter frames one by one as they are returned to).
+ * Deoptimises compiled code all the time. Each round defines new classes, runs them until they are compiled, and then
+ * breaks the assumptions of the compiler: a second receiver class and a null (uncommon traps of the newest frame), and a
+ * subclass that is loaded at the bottom of a recursion (its compiled callers are replaced by interpreter frames one by
+ * one when they are returned to).
  *
  * <p>Arguments: seconds of CPU time.
  */
 public final class DeoptStorm {
-    /** Public, because a class of another loader is in another package. */
+    /** Public, because a class of another loader is in another runtime package. */
     public static volatile long sink;
 
-    /** Work that the compiler binds statically as long as no subclass is loaded. */
+    /** A call that the compiler binds statically while no subclass is loaded. */
     public static class Step {
         public long apply(long x) {
             return x * 6364136223846793005L + 1442695040888963407L;
         }
     }
 
-    /** Loaded in the middle of a recursion. */
+    /** Loaded during a recursion. */
     public static final class OtherStep extends Step {
         @Override
         public long apply(long x) {
@@ -27,7 +27,7 @@ public final class DeoptStorm {
         }
     }
 
-    /** One round; a fresh class each time, so that it has neither profile nor code. */
+    /** One round; a new class each time, so that it has neither a profile nor compiled code. */
     public static final class Round implements Runnable {
         @Override
         public void run() {
@@ -76,9 +76,9 @@ public final class DeoptStorm {
         }
     }
 
-    /** Defines the three classes above anew and asks its parent for the rest. */
-    private static final class Fresh extends ClassLoader {
-        Fresh() {
+    /** Defines the three classes above itself and delegates all others to its parent. */
+    private static final class RoundLoader extends ClassLoader {
+        RoundLoader() {
             super(DeoptStorm.class.getClassLoader());
         }
 
@@ -105,7 +105,7 @@ public final class DeoptStorm {
         long start = ThreadCpu.nanos();
         long rounds = 0;
         while (ThreadCpu.nanos() - start < budget) {
-            Runnable round = (Runnable) new Fresh().loadClass("DeoptStorm$Round").getConstructor().newInstance();
+            Runnable round = (Runnable) new RoundLoader().loadClass("DeoptStorm$Round").getConstructor().newInstance();
             round.run();
             rounds++;
         }

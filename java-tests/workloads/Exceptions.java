@@ -1,6 +1,6 @@
 /**
- * Exceptions thrown from 50 frames deep, with stack traces, and caught at the top: the time goes into
- * filling in stack traces and unwinding, that is into libjvm and its stubs.
+ * Throws exceptions with stack traces at a depth of 50 frames and catches them at the top. The time is spent in libjvm and
+ * its stubs, which fill stack traces and unwind.
  *
  * <p>Arguments: seconds of CPU time.
  */

@@ -1,13 +1,13 @@
 /**
- * Four threads of equal, fixed work below 40 frames: for measuring what a profiler costs, so the amount
- * of work is a count and never depends on a clock.
+ * Four threads do equal, fixed work below 40 frames, to measure the cost of a profiler. The amount of work is a count and
+ * does not depend on a clock.
  *
  * <p>Arguments: nominal seconds of CPU time of all threads together.
  */
 public final class FourThreads {
     private static final int THREADS = 4;
     private static final int DEPTH = 40;
-    /** About what a 2.6 GHz core does. */
+    /** Approximate rate of a 2.6 GHz core. */
     private static final long ITERATIONS_PER_SECOND = 680_000_000L;
     private static final int ITERATIONS_PER_CALL = 100_000;
 

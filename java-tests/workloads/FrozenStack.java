@@ -1,10 +1,10 @@
 import java.util.concurrent.TimeUnit;
 
 /**
- * A virtual thread (JDK 21 and newer) that descends deep, sleeps there and burns: after the sleep all but its newest
- * frames stay in the heap. Reflection keeps the source at Java 11.
+ * A virtual thread (JDK 21 and newer) descends deep, sleeps there and burns: after the sleep all but its newest frames
+ * remain in the heap. Reflection keeps the source at Java 11.
  *
- * <p>Arguments: seconds of the carrier's CPU time to burn, depth, number of sleeps.
+ * <p>Arguments: seconds of the carrier's CPU time; depth; number of sleeps.
  */
 public final class FrozenStack implements Runnable {
     static volatile long sink;
@@ -53,7 +53,7 @@ public final class FrozenStack implements Runnable {
         return x;
     }
 
-    /** About a microsecond. */
+    /** Takes about a microsecond. */
     private static long step(long x) {
         for (int i = 0; i < 600; i++) {
             x = x * 6364136223846793005L + 1442695040888963407L;

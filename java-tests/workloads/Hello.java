@@ -1,4 +1,4 @@
-/** Starts and ends: for measuring what a profiler adds to the JVM's start. */
+/** Prints a line and ends, to measure what a profiler adds to the start of the JVM. */
 public final class Hello {
     private Hello() {}
 

@@ -1,12 +1,13 @@
 import java.util.Random;
 
 /**
- * Time in a JNI library: a chain of C functions, a C function that calls back into Java, and a library that is loaded
- * only after a while.
+ * Burns in JNI libraries: in a chain of C functions, in a C function that calls back into Java, and in a library that is
+ * loaded later.
  *
- * <p>What runs next is drawn by lot: in turns, slices of a few milliseconds run in step with the scheduler's ticks.
+ * <p>The calls are in random order, because calls of a few milliseconds in a fixed order would be in phase with the
+ * scheduler's ticks.
  *
- * <p>Arguments: seconds of CPU time, path of libjniheavy.so, path of libjnilate.so.
+ * <p>Arguments: seconds of CPU time; path of libjniheavy.so; path of libjnilate.so.
  */
 public final class JniHeavy {
     private static volatile long sink;

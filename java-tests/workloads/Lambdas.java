@@ -6,8 +6,8 @@ import java.util.function.LongUnaryOperator;
 import java.util.stream.LongStream;
 
 /**
- * Streams, capturing lambdas, method references and method handles: hidden classes, LambdaForms and
- * string-concat bootstraps on the stack between {@code main} and {@code step}, where the time goes.
+ * Uses streams, capturing lambdas, method references and method handles: the stack between {@code main} and {@code step},
+ * where the time is spent, has hidden classes, LambdaForms and string concatenation.
  *
  * <p>Arguments: seconds of CPU time.
  */
@@ -47,12 +47,12 @@ public final class Lambdas {
     public static void main(String[] arguments) throws Throwable {
         MethodHandle handle = MethodHandles.lookup()
                 .findStatic(Lambdas.class, "step", MethodType.methodType(long.class, long.class));
-        // A bound chain, so that invokeExact goes through LambdaForms rather than straight to the target.
+        // A combined handle, so that invokeExact passes through LambdaForms instead of calling the target directly.
         handle = MethodHandles.filterReturnValue(handle, handle);
         long budget = ThreadCpu.budget(arguments, 3);
         long start = ThreadCpu.nanos();
         long now = start;
-        // Drawn by lot, so that nothing runs in step with the scheduler's ticks.
+        // The order is random, so that no call is in phase with the scheduler's ticks.
         Random random = new Random(1);
         String[] names = {"stream", "handle", "text"};
         long[] spent = new long[names.length];

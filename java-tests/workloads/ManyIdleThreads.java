@@ -5,8 +5,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Starts many threads that park for the whole run and says how much memory the process then takes: what a profiler adds
- * for each thread that never runs.
+ * Starts many threads that park for the whole run and prints the resident memory of the process, to measure what a
+ * profiler adds per idle thread.
  *
  * <p>Arguments: number of threads.
  */
@@ -34,7 +34,7 @@ public final class ManyIdleThreads {
             idle.start();
         }
         started.await();
-        // Time for whoever looks through all threads to have seen them.
+        // A profiler that scans all threads has found them after this time.
         Thread.sleep(3_000);
         ThreadCpu.truth("resident_bytes=" + residentBytes() + " threads=" + count);
     }

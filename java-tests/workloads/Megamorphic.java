@@ -1,8 +1,8 @@
 import java.util.Random;
 
 /**
- * One call site with eight receiver classes of the same work: an itable stub on every call, and no
- * inlining. Each class gets about an eighth of the time.
+ * One call site has eight receiver classes that do equal work: every call passes through an itable stub and nothing is
+ * inlined. Each class takes about an eighth of the time.
  *
  * <p>Arguments: seconds of CPU time.
  */

@@ -1,11 +1,10 @@
 import java.io.File;
 
 /**
- * Five stages of equal work, of which one can be made slower: for finding it by comparing two profiles
- * by self time, so each has a loop of its own.
+ * Five stages do equal work, and one can be made slower, so that a comparison of two profiles by self time finds it.
  *
- * <p>Arguments: seconds of CPU time; how many times the work of the others {@code stageC} does (1 by default); path of a
- * file before which it does not end.
+ * <p>Arguments: seconds of CPU time; factor of the work of {@code stageC} (1 by default); path of a file that must exist
+ * before it ends.
  */
 public final class PlantedRegression {
     private static volatile long sink;
@@ -61,8 +60,8 @@ public final class PlantedRegression {
         ThreadCpu.truth("pid=" + ProcessHandle.current().pid());
         System.out.flush();
         long start = ThreadCpu.nanos();
-        File enough = arguments.length > 2 ? new File(arguments[2]) : null;
-        while (ThreadCpu.nanos() - start < budget || (enough != null && !enough.exists())) {
+        File endFile = arguments.length > 2 ? new File(arguments[2]) : null;
+        while (ThreadCpu.nanos() - start < budget || (endFile != null && !endFile.exists())) {
             for (int round = 0; round < 20; round++) {
                 sink = stageA(200_000) + stageB(200_000) + stageC(200_000, factor) + stageD(200_000) + stageE(200_000);
             }

@@ -6,10 +6,9 @@ import java.util.function.LongUnaryOperator;
 import java.util.stream.IntStream;
 
 /**
- * A program that knows its own stack: every method notes itself in a tree while it runs, and at the end the program
- * prints the tree, that is every stack it ever had. The calls are plain, recursive, through an interface with many
- * receivers, through lambdas, streams and reflection, and left by exceptions; receivers change over time, so that
- * compiled code is thrown away.
+ * Records its own stacks: every method adds itself to a tree while it runs, and at the end the program prints the tree,
+ * which holds every stack it had. Calls are plain, recursive, through an interface with several receivers, through lambdas,
+ * streams and reflection, and some end by exceptions. Receivers change over time, so that compiled code is deoptimised.
  *
  * <p>Arguments: seconds of CPU time. Prints {@code shadow NODE PARENT METHOD}, the root first.
  */
@@ -18,7 +17,7 @@ public final class ShadowStack {
     private static final int DEPTH = 9;
     private static volatile long sink;
 
-    // The tree: nodes are numbered in the order of their making; single-threaded.
+    // The tree; a node's number is its index. Only the main thread uses it.
     private static int[] parents = new int[1 << 12];
     private static String[] names = new String[1 << 12];
     private static int[][] children = new int[1 << 12][];
@@ -161,7 +160,7 @@ public final class ShadowStack {
         try {
             long result = next(random, depth - 2);
             if (random.nextBoolean()) {
-                throw new IllegalStateException("as planned");
+                throw new IllegalStateException("on purpose");
             }
             return result;
         } finally {
@@ -202,7 +201,7 @@ public final class ShadowStack {
         long budget = ThreadCpu.budget(arguments, 3);
         long start = ThreadCpu.nanos();
         while (ThreadCpu.nanos() - start < budget) {
-            // One receiver at first, then two, then three: what was compiled for one is thrown away.
+            // One receiver at first, then two, then three, so that code compiled for fewer receivers is deoptimised.
             shapes = (int) Math.min(SHAPES.length, 1 + 4 * (ThreadCpu.nanos() - start) / budget);
             for (int seed = 0; seed < SEEDS; seed++) {
                 sink = next(new Random(seed), DEPTH);

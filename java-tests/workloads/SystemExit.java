@@ -1,6 +1,5 @@
 /**
- * Three threads burn; one of them, not main, then calls {@code System.exit(7)} while the others still
- * burn and main waits for them.
+ * Three threads burn. One of them, not main, then calls {@code System.exit(7)} while the other two burn and main waits.
  *
  * <p>Arguments: seconds of CPU time of the exiting thread.
  */
@@ -30,7 +29,7 @@ public final class SystemExit {
         }, "exiting");
         exiting.start();
         for (int i = 0; i < 2; i++) {
-            // Bounded, so that a lost exit call fails the test instead of hanging it.
+            // Bounded, so that the test fails instead of hanging if the exit call has no effect.
             new Thread(() -> burn(30 * budget), "burning-" + i).start();
         }
         exiting.join();

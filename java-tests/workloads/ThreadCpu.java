@@ -1,23 +1,23 @@
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 
-/** The calling thread's own CPU clock, and the truth lines every workload prints for the harness. */
+/** Reads CPU clocks of threads, and prints the truth lines that the test harness parses. */
 final class ThreadCpu {
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     private ThreadCpu() {}
 
-    /** CPU time of the calling platform thread since it started, in nanoseconds. One call costs about 1 us. */
+    /** Returns the CPU time of the calling platform thread since its start, in nanoseconds. A call takes about 1 us. */
     static long nanos() {
         return THREADS.getCurrentThreadCpuTime();
     }
 
-    /** CPU time of another platform thread that is alive. */
+    /** Returns the CPU time of another live platform thread, in nanoseconds. */
     static long nanosOf(Thread thread) {
         return THREADS.getThreadCpuTime(thread.getId());
     }
 
-    /** The workload's first argument, seconds of CPU time, as nanoseconds. */
+    /** Returns the workload's first argument, seconds of CPU time, in nanoseconds. */
     static long budget(String[] arguments, double defaultSeconds) {
         double seconds = arguments.length > 0 ? Double.parseDouble(arguments[0]) : defaultSeconds;
         return (long) (seconds * 1e9);
@@ -27,22 +27,22 @@ final class ThreadCpu {
         return arguments.length > index ? Integer.parseInt(arguments[index]) : defaultValue;
     }
 
-    /** {@code truth method=NAME cpu_ns=N}: CPU time spent in NAME and what it called. */
+    /** Prints {@code truth method=NAME cpu_ns=N}: the CPU time of a method and its callees. */
     static void truthMethod(String name, long nanos) {
         truth("method=" + name + " cpu_ns=" + nanos);
     }
 
-    /** {@code truth thread=NAME cpu_ns=N}: all CPU time of the calling thread so far. */
+    /** Prints {@code truth thread=NAME cpu_ns=N}: the CPU time of the calling thread until now. */
     static void truthThread() {
         truthThread(Thread.currentThread(), nanos());
     }
 
-    /** The same of any thread, as it read its clock. */
+    /** Prints the CPU time of any thread. */
     static void truthThread(Thread thread, long nanos) {
         truth("thread=" + thread.getName() + " cpu_ns=" + nanos);
     }
 
-    /** One line, flushed, so that it is seen even if the process is killed right after. */
+    /** Prints one line and flushes it, so that it is received even if the process is killed right after. */
     static void truth(String fields) {
         synchronized (System.out) {
             System.out.println("truth " + fields);

@@ -1,6 +1,6 @@
 /**
- * One counted loop without calls: no safepoint poll inside, so only a sampler that does not wait for
- * safepoints sees it. The interpreter, C1 and C2 each run it for a while (through OSR).
+ * Runs one counted loop without calls or safepoint polls, which a sampler that waits for safepoints does not see. The
+ * interpreter, C1 and C2 run it one after the other (by OSR).
  *
  * <p>Arguments: seconds of CPU time.
  */

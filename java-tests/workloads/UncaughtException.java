@@ -1,5 +1,5 @@
 /**
- * Burns, then main dies of an exception nobody catches: exit code 1, a stack trace on stderr.
+ * Burns, then main ends by an uncaught exception: exit code 1, and a stack trace on standard error.
  *
  * <p>Arguments: seconds of CPU time.
  */

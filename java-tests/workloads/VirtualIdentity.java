@@ -5,36 +5,36 @@ import java.util.function.LongSupplier;
 import java.util.zip.Deflater;
 
 /**
- * Virtual threads (JDK 21 and newer) with known shares of work, each in a method of its own: two with names (3 : 1),
- * one without, one that burns in native code, and many short ones that follow each other on the same carriers. All
- * let go of their carrier after each turn. What a turn burnt is read from the carrier's clock, of which nobody else
- * has a part meanwhile. Reflection keeps the source at Java 11.
+ * Virtual threads (JDK 21 and newer) do known shares of work, each in a method of its own: two with names (3 : 1), one
+ * without, one that burns in native code, and many short ones that follow each other on the same carriers. All unmount
+ * after each span of work. The CPU time of a span is read from the carrier's clock, which no other thread uses during the
+ * span. Reflection keeps the source at Java 11.
  *
  * <p>Arguments: seconds of CPU time of the smallest share.
  *
- * <p>Needs {@code --add-opens=java.management/sun.management=ALL-UNNAMED}: the public way to that clock is closed to
- * virtual threads.
+ * <p>Needs {@code --add-opens=java.management/sun.management=ALL-UNNAMED}, because virtual threads cannot read that clock
+ * by the public interface.
  */
 public final class VirtualIdentity {
-    private static final int TURNS = 10;
+    private static final int SPANS = 10;
     private static final int SHORT_THREADS = 40;
-    /** Longer than a sampling interval and a tick, so that each is met. */
+    /** Longer than a sampling interval and a tick, so that each thread has a sample. */
     private static final long SHORT_NANOS = 16_000_000L;
 
     private static final Method CLOCK = clock();
 
     static volatile long sink;
 
-    private final long turn;
+    private final long span;
 
     private VirtualIdentity(long nanos) {
-        this.turn = nanos / TURNS;
+        this.span = nanos / SPANS;
     }
 
     private long heavy() {
         long burnt = 0;
-        for (int i = 0; i < 3 * TURNS; i++) {
-            burnt += burn(turn);
+        for (int i = 0; i < 3 * SPANS; i++) {
+            burnt += burn(span);
             Thread.yield();
         }
         return burnt;
@@ -42,8 +42,8 @@ public final class VirtualIdentity {
 
     private long light() {
         long burnt = 0;
-        for (int i = 0; i < TURNS; i++) {
-            burnt += burn(turn);
+        for (int i = 0; i < SPANS; i++) {
+            burnt += burn(span);
             Thread.yield();
         }
         return burnt;
@@ -51,8 +51,8 @@ public final class VirtualIdentity {
 
     private long unnamed() {
         long burnt = 0;
-        for (int i = 0; i < TURNS; i++) {
-            burnt += burn(turn);
+        for (int i = 0; i < SPANS; i++) {
+            burnt += burn(span);
             Thread.yield();
         }
         return burnt;
@@ -62,9 +62,9 @@ public final class VirtualIdentity {
         return burn(SHORT_NANOS);
     }
 
-    /** Native code for most of the time: the heap must not be looked at, which is where the name is. */
+    /** Mostly in native code, where the agent must not read the heap, which holds the name. */
     private long pack() {
-        long burnt = burn(turn);
+        long burnt = burn(span);
         Thread.yield();
         byte[] input = new byte[1 << 18];
         byte[] output = new byte[input.length];
@@ -74,14 +74,14 @@ public final class VirtualIdentity {
             input[i] = (byte) (seed >>> 60);
         }
         Deflater deflater = new Deflater();
-        for (int i = 1; i < TURNS; i++) {
+        for (int i = 1; i < SPANS; i++) {
             long start = nanos();
             do {
                 deflater.reset();
                 deflater.setInput(input);
                 deflater.finish();
                 sink += deflater.deflate(output);
-            } while (nanos() - start < turn);
+            } while (nanos() - start < span);
             burnt += nanos() - start;
             Thread.yield();
         }
@@ -89,7 +89,7 @@ public final class VirtualIdentity {
         return burnt;
     }
 
-    /** Burns that much of the carrier's CPU time and returns how much it was. */
+    /** Burns CPU time of the carrier and returns how much it burnt. */
     private static long burn(long nanos) {
         long start = nanos();
         long x = start;
@@ -102,7 +102,7 @@ public final class VirtualIdentity {
         return nanos() - start;
     }
 
-    /** About a microsecond. */
+    /** Takes about a microsecond. */
     private static long step(long x) {
         for (int i = 0; i < 600; i++) {
             x = x * 6364136223846793005L + 1442695040888963407L;
@@ -122,7 +122,7 @@ public final class VirtualIdentity {
         }
     }
 
-    /** CPU time of the calling thread, or of what carries it. */
+    /** Returns the CPU time of the calling thread or, for a virtual thread, of its carrier. */
     private static long nanos() {
         try {
             return (long) CLOCK.invoke(null, 0L);
@@ -140,7 +140,7 @@ public final class VirtualIdentity {
         return (Thread) type.getMethod("unstarted", Runnable.class).invoke(builder, task);
     }
 
-    /** A thread that says what it burnt. */
+    /** Creates a thread that prints the CPU time it burnt. */
     private static Thread virtual(String name, String method, LongSupplier task) throws ReflectiveOperationException {
         return virtual(name, () -> {
             long burnt = task.getAsLong();
@@ -151,8 +151,8 @@ public final class VirtualIdentity {
 
     public static void main(String[] arguments) throws Exception {
         VirtualIdentity work = new VirtualIdentity(ThreadCpu.budget(arguments, 1));
-        // The first calls by reflection load classes under locks: a virtual thread that waits there leaves its carrier, and
-        // the callers of its burn() stay in the heap.
+        // The first reflective calls load classes under locks. A virtual thread that waited for such a lock would unmount, and
+        // the callers of its burn() would remain in the heap.
         burn(SHORT_NANOS);
         List<Thread> threads = new ArrayList<>();
         try {

@@ -6,10 +6,10 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Virtual threads (JDK 21 and newer) that descend 30 frames, yield there, and burn at the bottom: after
- * the yield most of their frames are frozen in the heap. Reflection keeps the source at Java 11.
+ * Virtual threads (JDK 21 and newer) descend 30 frames, yield there, and burn: after the yield most of their frames are
+ * frozen in the heap. Reflection keeps the source at Java 11.
  *
- * <p>Arguments: nominal seconds of CPU time. The work is a fixed count: a virtual thread has no CPU clock.
+ * <p>Arguments: nominal seconds of CPU time. The amount of work is fixed, because a virtual thread has no CPU clock.
  */
 public final class VirtualThreads {
     private static final long ITERATIONS_PER_SECOND = 680_000_000L;
@@ -26,7 +26,7 @@ public final class VirtualThreads {
     static long burn(long iterations) {
         long x = iterations;
         for (int round = 0; round < 4; round++) {
-            // Unmounts and mounts again: the callers come back lazily, when they are returned to.
+            // Unmounts and mounts again; the callers are thawed when they are returned to.
             Thread.yield();
             for (long i = 0; i < iterations / 4; i++) {
                 x = x * 6364136223846793005L + 1442695040888963407L;

@@ -1,11 +1,11 @@
-/* The little of JNI that the workloads use, so that they need no JDK headers: an environment is a pointer to a table of
- * functions whose positions the JNI specification fixes (chapter 4). */
+/* The part of JNI that the workloads use, so that they need no JDK headers. An environment is a pointer to a table of
+ * functions; the JNI specification (chapter 4) defines their indices. */
 typedef long jlong;
 typedef void **JNIEnv_table;
 typedef JNIEnv_table JNIEnv;
 
 #define JNIEXPORT __attribute__((visibility("default")))
-/* A function that has a frame of its own whatever the optimiser thinks. */
+/* Prevents inlining, so that the function has a frame of its own. */
 #define KEPT __attribute__((noinline, noclone))
 
 typedef void *(*GetStaticMethodID_type)(JNIEnv *, void *, const char *, const char *);

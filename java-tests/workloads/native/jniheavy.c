@@ -1,4 +1,4 @@
-/* Native methods of JniHeavy: a chain of functions none of which keeps a frame pointer, and a call back into Java. */
+/* Native methods of JniHeavy: a chain of functions without frame pointers, and a call back into Java. */
 #include "jni_functions.h"
 
 KEPT static long innermost(long rounds) {

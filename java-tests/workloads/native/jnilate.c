@@ -1,4 +1,4 @@
-/* The native method of JniHeavy that is loaded late. */
+/* The native method of JniHeavy in the library that is loaded later. */
 #include "jni_functions.h"
 
 KEPT static long late_spin(long rounds) {

@@ -13,17 +13,17 @@ import java.util.jar.JarOutputStream;
 import java.util.jar.Manifest;
 
 /**
- * Classes of the system loader that are redefined while they run and after: class RedN runs on threads red-N only. All
- * have the same shape, so that the VM puts the methods of one where old methods of another were, and garbage is
- * collected every few rounds, which frees old methods as well. At the end one runs for 400 ms of CPU time undisturbed.
+ * Redefines classes of the system loader while they run and afterwards. Class RedN runs only on threads named red-N. All
+ * classes have the same size, so that the VM reuses the addresses of old methods. Garbage is collected every few rounds,
+ * which frees old methods as well. At the end one class runs for 400 ms of CPU time without a redefinition.
  *
- * <p>Arguments: seconds of CPU time of all rounds together, CPU milliseconds of one, rounds between two collections
- * (0: never), classes.
+ * <p>Arguments: seconds of CPU time of all rounds together; CPU milliseconds of one round; rounds between two collections
+ * (0: none); number of classes.
  *
- * <p>Needs {@code -Djdk.attach.allowAttachSelf=true}: it is its own Java agent.
+ * <p>Needs {@code -Djdk.attach.allowAttachSelf=true}, because it attaches itself as a Java agent.
  */
-public final class Redefined {
-    private static final long CALM_NANOS = 400_000_000L;
+public final class Redefinition {
+    private static final long FINAL_NANOS = 400_000_000L;
 
     private static volatile Instrumentation instrumentation;
     private static volatile long sink;
@@ -40,12 +40,12 @@ public final class Redefined {
         instrumentation = given;
     }
 
-    private static void becomeAgent() throws Exception {
+    private static void attachItself() throws Exception {
         Path jar = Files.createTempFile("redefined", ".jar");
         Manifest manifest = new Manifest();
         Attributes entries = manifest.getMainAttributes();
         entries.put(Attributes.Name.MANIFEST_VERSION, "1.0");
-        entries.put(new Attributes.Name("Agent-Class"), Redefined.class.getName());
+        entries.put(new Attributes.Name("Agent-Class"), Redefinition.class.getName());
         entries.put(new Attributes.Name("Can-Redefine-Classes"), "true");
         try (OutputStream file = Files.newOutputStream(jar)) {
             new JarOutputStream(file, manifest).close();
@@ -59,17 +59,17 @@ public final class Redefined {
     public static void main(String[] arguments) throws Exception {
         long budget = ThreadCpu.budget(arguments, 4);
         long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
-        int between = ThreadCpu.argument(arguments, 2, 4);
+        int collectionPeriod = ThreadCpu.argument(arguments, 2, 4);
         int count = ThreadCpu.argument(arguments, 3, 8);
-        becomeAgent();
+        attachItself();
         byte[] template;
-        try (InputStream file = Redefined.class.getResourceAsStream("Red00000.class")) {
+        try (InputStream file = Redefinition.class.getResourceAsStream("Red00000.class")) {
             template = file.readAllBytes();
         }
         byte[][] bytes = new byte[count][];
         Class<?>[] classes = new Class<?>[count];
         for (int number = 0; number < count; number++) {
-            bytes[number] = Numbered.of(template, number + 1);
+            bytes[number] = GeneratedClass.of(template, number + 1);
             classes[number] = MethodHandles.lookup().defineClass(bytes[number]);
         }
         long rounds = budget / nanos;
@@ -79,25 +79,25 @@ public final class Redefined {
             constructor.setAccessible(true);
             Thread thread = new Thread((Runnable) constructor.newInstance(nanos), "red-" + (number + 1));
             thread.start();
-            // What runs is kept as an old version, and freed when the class is redefined after that.
+            // A running method is kept as an old version and freed by a later redefinition of its class.
             for (int k = 0; k < 3 && thread.isAlive(); k++) {
                 redefine(classes[number], bytes[number]);
                 thread.join(nanos / 3_000_000);
             }
             thread.join();
             redefine(classes[number], bytes[number]);
-            if (between > 0 && round % between == 0) {
+            if (collectionPeriod > 0 && round % collectionPeriod == 0) {
                 System.gc();
             }
             int next = (number + 1) % count;
             redefine(classes[next], bytes[next]);
         }
-        // Nothing is redefined any more: names are certain again.
+        // Without further redefinitions names are certain.
         Constructor<?> constructor = classes[0].getDeclaredConstructor(long.class);
         constructor.setAccessible(true);
-        Thread calm = new Thread((Runnable) constructor.newInstance(CALM_NANOS), "red-1");
-        calm.start();
-        calm.join();
+        Thread last = new Thread((Runnable) constructor.newInstance(FINAL_NANOS), "red-1");
+        last.start();
+        last.join();
         ThreadCpu.truth("method=rounds cpu_ns=" + rounds * nanos + " count=" + rounds);
         ThreadCpu.truthThread();
     }
@@ -124,8 +124,8 @@ final class Red00000 implements Runnable {
         long x = nanos;
         do {
             x = spin00000(x);
-        } while (!Redefined.isDone(nanos));
-        Redefined.done(x);
+        } while (!Redefinition.isDone(nanos));
+        Redefinition.done(x);
     }
 
     private static long spin00000(long x) {

@@ -1,14 +1,12 @@
 import java.io.File;
 
 /**
- * Burns until the harness kills it with SIGKILL. Prints its process id, then {@code ready}, then how
- * much it has burned, so that the harness can kill it after a known amount of CPU time without waiting
- * by the clock.
+ * Burns CPU time until the harness kills it or lets it end. Prints its process id, {@code ready}, and its CPU time every
+ * 100 ms, so that the harness can act after a known amount of CPU time.
  *
- * <p>Arguments: seconds of CPU time after which it ends by itself, should nobody kill it; path of a file that must be
- * there as well, which the harness makes once it has seen what it waits for.
+ * <p>Arguments: seconds of CPU time after which it ends; path of a file that must exist before it ends.
  */
-public final class Killed {
+public final class Burner {
     private static volatile long sink;
 
     static void burn(long nanos) {
@@ -28,13 +26,13 @@ public final class Killed {
         ThreadCpu.truth("pid=" + ProcessHandle.current().pid());
         System.out.println("ready");
         System.out.flush();
-        File enough = arguments.length > 1 ? new File(arguments[1]) : null;
+        File endFile = arguments.length > 1 ? new File(arguments[1]) : null;
         long burnt = 0;
-        while (burnt < budget || (enough != null && !enough.exists())) {
+        while (burnt < budget || (endFile != null && !endFile.exists())) {
             long start = ThreadCpu.nanos();
             burn(100_000_000);
             burnt += ThreadCpu.nanos() - start;
-            ThreadCpu.truthMethod("Killed.burn", burnt);
+            ThreadCpu.truthMethod("Burner.burn", burnt);
         }
     }
 }

@@ -1,10 +1,10 @@
-/** Classes of one shape that differ in a number of five digits: their template is compiled with the number 00000. */
-final class Numbered {
+/** Generates classes that differ in a number of five digits from a template that is compiled with the number 00000. */
+final class GeneratedClass {
     private static final int DIGITS = 5;
 
-    private Numbered() {}
+    private GeneratedClass() {}
 
-    /** The template with its number replaced; both have five digits, so nothing else changes. */
+    /** Returns the template with its number replaced; both numbers have five digits, so nothing else changes. */
     static byte[] of(byte[] template, int number) {
         byte[] digits = String.format("%05d", number).getBytes();
         byte[] bytes = template.clone();
