@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
-use crate::signal::expiry::{Grid, PERIODS};
+use crate::signal::grid::{Grid, KEY_MASK, Key, PERIODS};
 use crate::signal::own_stack::BlockOffset;
 
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
@@ -50,7 +50,15 @@ pub struct ThreadSlot {
     pub busy: AtomicBool,
 }
 
+const _: () = assert!(align_of::<ThreadSlot>() as u64 > KEY_MASK, "a key fits below a slot's address");
+
 impl ThreadSlot {
+    /// Returns the value for the signals of a timer: the address of the slot, and the key in its low bits.
+    pub fn signal_value(&'static self, key: Key) -> *mut c_void {
+        let slot: *const Self = self;
+        slot.cast_mut().cast::<c_void>().wrapping_byte_add(usize::from(key.bits()))
+    }
+
     /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which knows
     /// that no handler of the slot can run any more.
     pub(crate) fn adopt_ring(&self) {

@@ -10,6 +10,9 @@
 #[allow(unsafe_code, reason = "memory that signal handlers touch")]
 pub mod arena;
 pub mod debug_options;
+#[cfg(feature = "hooks")]
+#[allow(unsafe_code, reason = "called by the signal handler")]
+pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
 mod log;
@@ -34,6 +37,7 @@ use std::ffi::{CStr, c_char, c_void};
 use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
 use crate::jvmti::callbacks::{self, Claimed};
+use crate::jvmti::guard;
 use crate::jvmti::vm::{AtStart, Vm};
 use crate::options::Options;
 use crate::session::Prepared;
@@ -55,7 +59,7 @@ pub unsafe extern "system" fn Agent_OnLoad(
     let options = unsafe { option_text(options) };
     // SAFETY: this is Agent_OnLoad.
     let at_start = unsafe { AtStart::new() };
-    callbacks::guarded(JNI_OK, || load(vm, &options, Some(at_start)))
+    guard::entry_point(JNI_OK, || load(vm, &options, Some(at_start)))
 }
 
 /// What an agent that is attached again is told to end its profile.
@@ -77,7 +81,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
     let vm = unsafe { Vm::new(vm) };
     // SAFETY: the VM passes a NUL-terminated string or null.
     let options = unsafe { option_text(options) };
-    callbacks::guarded(JNI_OK, || {
+    guard::entry_point(JNI_OK, || {
         if options == STOP {
             return stop_attached();
         }
@@ -96,7 +100,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "entry point")]
 pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
-    callbacks::guarded((), || callbacks::stop("agent_unload"));
+    guard::entry_point((), || callbacks::stop("agent_unload"));
 }
 
 /// # Safety

@@ -15,7 +15,8 @@ use stackwalk::{
 };
 
 use crate::jvmti::stack_trace::ToldFrame;
-use crate::jvmti::{Jni, Jvmti, ThreadRef};
+use crate::jvmti::jni_calls::Jni;
+use crate::jvmti::{Jvmti, ThreadRef};
 use crate::log;
 
 /// Threads that every VM has and that wait nearly always, most certain first.
@@ -73,7 +74,7 @@ impl Subject<'_> {
     }
 
     fn evidence_of(&self, thread: ThreadRef, name: &'static str) -> Option<Evidence> {
-        let address = self.jni.java_thread(thread).filter(|&address| address != 0)?;
+        let address = self.jni.java_thread(thread)?;
         let capture = self.capture(address)?;
         let bytes = usize::try_from(capture.stack_high.checked_sub(capture.stack_low)?).ok()?;
         let mut stack = vec![0; bytes];

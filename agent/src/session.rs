@@ -29,7 +29,8 @@ use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags::{self, DebugNonSafepoints};
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
-use crate::jvmti::{Jni, Jvmti, JvmtiError, ThreadRef, vm_memory};
+use crate::jvmti::jni_calls::Jni;
+use crate::jvmti::{Jvmti, JvmtiError, ThreadRef, vm_memory};
 use crate::log;
 use crate::options::{Collector, Options};
 use crate::rings::RingMemory;
@@ -307,8 +308,11 @@ impl Session {
         {
             session.env_offset = Some(jni.address().wrapping_sub(address));
         }
-        #[cfg(feature = "agct")]
-        crate::jvmti::agct::start(&session.jvmti, session.env_offset.unwrap_or(0), hotspot, memory);
+        #[cfg(feature = "hooks")]
+        if let Some(observer) = crate::hooks::observer() {
+            let env_offset = session.env_offset.unwrap_or(0);
+            (observer.started)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
+        }
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(session)
     }
@@ -369,8 +373,10 @@ impl Session {
         while self.registry.any_busy() && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        #[cfg(feature = "agct")]
-        crate::jvmti::agct::report(&self.jvmti);
+        #[cfg(feature = "hooks")]
+        if let Some(observer) = crate::hooks::observer() {
+            (observer.ending)(&self.jvmti);
+        }
         let unfinished = self.sampler.stop(reason, STOP_PATIENCE);
         if unfinished.is_some() {
             tracing::warn!("the last samples were not delivered within {STOP_PATIENCE:?}");

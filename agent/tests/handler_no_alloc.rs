@@ -19,7 +19,7 @@ use queue::{Capacity, Lost, LostCause, RingEnds, SlabClass};
 use sampler_thread::walk::snapshot::{Snapshot, SnapshotHead};
 use support::send;
 use tickwalk::arena::{self, Shared};
-use tickwalk::signal::{self, expiry::Key};
+use tickwalk::signal::{self, grid::Key};
 use tickwalk::timer::Timer;
 
 static IN_HANDLER_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -206,7 +206,7 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     let before = seen.requests;
     send(signal, libc::SI_TIMER, slot_address);
     assert_eq!(lost(LostCause::Overtaken), Lost { cause: LostCause::Overtaken, count: 1, nanos: 0 });
-    send(signal, libc::SI_TIMER, next.signal_value(slot));
+    send(signal, libc::SI_TIMER, slot.signal_value(next));
     drain(shared, marker[0], &mut seen);
     assert_eq!((seen.requests, seen.period), (before + 1, 2), "the request says which period it is");
 
@@ -220,7 +220,7 @@ fn real_ticks_neither_allocate_nor_get_lost() {
 
     // After the end, a late signal is counted and captures nothing.
     shared.stopping.store(true, Ordering::Release);
-    send(signal, libc::SI_TIMER, next.signal_value(slot));
+    send(signal, libc::SI_TIMER, slot.signal_value(next));
     assert_eq!(lost(LostCause::Stopping).count, 1);
 
     assert_eq!(shared.pool.stats().in_use(), 0, "every slab came back");

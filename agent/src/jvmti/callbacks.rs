@@ -6,8 +6,6 @@
 //! writing.
 //! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use jni::sys::jobject;
@@ -15,7 +13,8 @@ use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::{Mutex, RwLock};
 
 use super::vm::Vm;
-use super::{Jni, JvmtiError, ThreadRef, pauses};
+use super::jni_calls::Jni;
+use super::{JvmtiError, ThreadRef, guard, pauses};
 use crate::log;
 use crate::session::{Prepared, Session};
 
@@ -34,7 +33,6 @@ enum State {
 }
 
 static STATE: RwLock<State> = RwLock::new(State::Idle);
-static DISABLED: AtomicBool = AtomicBool::new(false);
 static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
 
 /// Whose the process is.
@@ -74,7 +72,7 @@ impl std::error::Error for Claimed {}
 /// # Errors
 /// [`Claimed`], if it is not free.
 pub fn claim() -> Result<(), Claimed> {
-    if DISABLED.load(Ordering::Relaxed) {
+    if guard::is_disabled() {
         return Err(Claimed::Disabled);
     }
     let mut claim = CLAIM.lock();
@@ -89,24 +87,6 @@ pub fn claim() -> Result<(), Claimed> {
 /// Gives the claim back after a start that failed, so that a later attempt is welcome.
 pub fn unclaim() {
     *CLAIM.lock() = Claim::Free;
-}
-
-/// Runs a callback's body; a panic disables the agent and is told once.
-pub(super) fn guard(body: impl FnOnce()) {
-    if DISABLED.load(Ordering::Relaxed) {
-        return;
-    }
-    if catch_unwind(AssertUnwindSafe(body)).is_err() && !DISABLED.swap(true, Ordering::Relaxed) {
-        log::complain("internal error, profiling is off; the program goes on");
-    }
-}
-
-/// Runs the body of an entry point; a panic is told and answered with `fallback`.
-pub fn guarded<T>(fallback: T, body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        log::complain("internal error, profiling is off; the program goes on");
-        fallback
-    })
 }
 
 /// Registers the callbacks and keeps `prepared` until the VM is initialised.
@@ -126,8 +106,10 @@ pub fn arm(mut prepared: Prepared) -> Result<(), JvmtiError> {
         Ok(()) => prepared.hears_pauses(),
         Err(error) => log::complain(&format!("garbage collection pauses are not seen: {error}")),
     }
-    #[cfg(feature = "agct")]
-    super::agct::prepare(&jvmti, &mut callbacks)?;
+    #[cfg(feature = "hooks")]
+    if let Some(observer) = crate::hooks::observer() {
+        (observer.prepare)(&jvmti, &mut callbacks)?;
+    }
     jvmti.set_callbacks(&callbacks)?;
     *STATE.write() = State::Prepared(Box::new(prepared));
     jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?;
@@ -200,11 +182,11 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
     let jni = unsafe { Jni::new(env.cast()) };
     // SAFETY: and a reference to it.
     let thread = unsafe { ThreadRef::new(thread) };
-    guard(|| start(jni, Some(thread)));
+    guard::callback(|| start(jni, Some(thread)));
 }
 
 unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
-    guard(|| stop("vm_death"));
+    guard::callback(|| stop("vm_death"));
 }
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
@@ -212,7 +194,7 @@ unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thr
     let jni = unsafe { Jni::new(env.cast()) };
     // SAFETY: and a reference to it.
     let thread = unsafe { ThreadRef::new(thread) };
-    guard(|| {
+    guard::callback(|| {
         if let State::Running(session) = &*STATE.read() {
             session.thread_started(jni, thread);
         }
@@ -220,7 +202,7 @@ unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thr
 }
 
 unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject) {
-    guard(|| {
+    guard::callback(|| {
         if let State::Running(session) = &*STATE.read() {
             session.thread_ended();
         }

@@ -16,8 +16,7 @@ use sampler_thread::Waker;
 use sampler_thread::validity::unloading::Unloading;
 use stackwalk::LiveMemory;
 
-use super::callbacks::guard;
-use super::{Jvmti, JvmtiError};
+use super::{Jvmti, JvmtiError, guard};
 use crate::threads::Registry;
 
 /// `can_generate_garbage_collection_events`: the last of the 32 capabilities in the first word (`jvmti.h`).
@@ -71,7 +70,7 @@ pub fn close() {
 
 /// Runs `body` in a callback, if a session is there.
 fn through_gate(body: impl FnOnce(&Gate)) {
-    guard(|| {
+    guard::callback(|| {
         if let Some(Some(gate)) = GATE.try_read().as_deref() {
             body(gate);
         }

@@ -31,7 +31,7 @@ impl Jvmti {
     pub fn stack_trace(&self, thread: ThreadRef) -> Result<Vec<ToldFrame>, JvmtiError> {
         let mut frames = [jvmtiFrameInfo::default(); MAX_FRAMES];
         let mut count: jint = 0;
-        call!(
+        jvmti_call!(
             self,
             GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
             thread.0, 0, MAX_FRAMES as jint, frames.as_mut_ptr(), &raw mut count
@@ -47,21 +47,23 @@ impl Jvmti {
         let method: jmethodID = frame.method.cast();
         let mut name: *mut c_char = std::ptr::null_mut();
         let none: *mut *mut c_char = std::ptr::null_mut();
-        call!(
+        jvmti_call!(
             self,
             GetMethodName: fn(jmethodID, *mut *mut c_char, *mut *mut c_char, *mut *mut c_char),
             method, &raw mut name, none, none
         )?;
-        let name = self.take_string(name).unwrap_or_default();
+        // SAFETY: the VM returned this string.
+        let name = unsafe { self.take_string(name) }.unwrap_or_default();
         let mut class: jclass = std::ptr::null_mut();
-        call!(self, GetMethodDeclaringClass: fn(jmethodID, *mut jclass), method, &raw mut class)?;
+        jvmti_call!(self, GetMethodDeclaringClass: fn(jmethodID, *mut jclass), method, &raw mut class)?;
         let mut signature: *mut c_char = std::ptr::null_mut();
-        call!(
+        jvmti_call!(
             self,
             GetClassSignature: fn(jclass, *mut *mut c_char, *mut *mut c_char),
             class, &raw mut signature, none
         )?;
-        let signature = self.take_string(signature).unwrap_or_default();
+        // SAFETY: the VM returned this string.
+        let signature = unsafe { self.take_string(signature) }.unwrap_or_default();
         // `Ljava/lang/Object;`
         let class = signature.strip_prefix('L').and_then(|class| class.strip_suffix(';')).unwrap_or("");
         Ok(ToldFrame { class: class.to_owned(), method: name, bci: frame.location })

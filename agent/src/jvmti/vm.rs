@@ -10,7 +10,8 @@ use jni::sys::{JNIInvokeInterface__1_2, JavaVM, jint};
 use parking_lot::Mutex;
 
 use super::symbols::Library;
-use super::{Jni, Jvmti, JvmtiError};
+use super::jni_calls::Jni;
+use super::{Jvmti, JvmtiError};
 
 /// JVMTI 1.2, the oldest version all supported JVMs offer.
 const JVMTI_VERSION_1_2: jint = 0x3001_0200;
@@ -78,7 +79,9 @@ impl Vm {
     /// # Errors
     /// When the thread is not attached to the VM.
     pub fn jni(&self) -> Result<Jni, JvmtiError> {
-        Ok(Jni { env: self.environment(jni::sys::JNI_VERSION_1_6)?.cast() })
+        let env = self.environment(jni::sys::JNI_VERSION_1_6)?;
+        // SAFETY: GetEnv returned the environment of the calling thread.
+        Ok(unsafe { Jni::new(env.cast()) })
     }
 
     /// The library the VM's own functions lie in.

@@ -19,8 +19,7 @@
 use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
 use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS};
 
-use super::snapshot::copy_padded;
-use super::ucontext::load;
+use super::ucontext::{copy_padded, load};
 
 /// Bytes of a `ContinuationEntry` that are looked at.
 const ENTRY_BYTES: u64 = 32;

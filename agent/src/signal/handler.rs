@@ -51,10 +51,11 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 unsafe { tick(shared, &expiry, start, context) };
                 let cycles = ucontext::cycles().wrapping_sub(start);
                 slot.last_cycles.store(cycles, Ordering::Relaxed);
-                #[cfg(feature = "agct")]
-                // SAFETY: the running thread's own JavaThread, and the kernel's context.
+                #[cfg(feature = "hooks")]
+                // SAFETY: the running thread's slot, and the kernel's context.
                 unsafe {
-                    crate::jvmti::agct::compare(expiry.index, slot, start, cycles, context)
+                    let index = expiry.index;
+                    crate::hooks::captured(&crate::hooks::Captured { index, slot, ticks: start, cycles, context });
                 };
                 // Release: whoever sees the flag clear sees the request.
                 slot.busy.store(false, Ordering::Release);

@@ -13,6 +13,7 @@ use crate::arena::Shared;
 
 pub mod expiry;
 pub mod frozen;
+pub mod grid;
 pub mod handler;
 pub mod mounted;
 pub mod own_stack;

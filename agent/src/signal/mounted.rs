@@ -22,8 +22,7 @@ use sampler_thread::walk::snapshot::{FrozenExtent, padded};
 use stackwalk::{Capture, FrozenOffsets, NameOffsets, ThreadOffsets};
 
 use super::frozen::{self, FrozenFrames, class_word, in_heap, reference};
-use super::snapshot::copy_padded;
-use super::ucontext::load;
+use super::ucontext::{copy_padded, load};
 use crate::arena::{Shared, ThreadSlot};
 
 /// Bytes of a name that are copied; what is longer is cut.

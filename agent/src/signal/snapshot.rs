@@ -14,7 +14,7 @@ use sampler_thread::walk::snapshot::SnapshotHead;
 use stackwalk::Capture;
 
 use super::mounted::Mounted;
-use super::ucontext::copy_stack;
+use super::ucontext::copy_padded;
 
 pub use sampler_thread::walk::snapshot::{HEAD_BYTES, padded};
 
@@ -59,18 +59,4 @@ impl Snapshot {
         // SAFETY: the caller has room for what was found, and found it in this run.
         length.saturating_add(unsafe { mounted.copy(to.wrapping_add(length)) })
     }
-}
-
-/// Copies `bytes` bytes and clears the padding behind them.
-///
-/// # Safety
-/// `from` is readable for `bytes` bytes, `to` is aligned to 16 and writable for `padded(bytes)`.
-pub(super) unsafe fn copy_padded(from: *const u8, to: *mut u8, bytes: usize) {
-    if bytes & 15 != 0 {
-        let last = to.wrapping_add(bytes & !15).cast::<u128>();
-        // SAFETY: the last 16 of the padded bytes, at a multiple of 16.
-        unsafe { last.write(0) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { copy_stack(from, to, bytes) };
 }

@@ -127,7 +127,7 @@ pub fn prefetch(address: *const libc::c_void, lines: usize) {
 /// # Safety
 /// `from` is readable and `to` writable for `bytes` bytes, they do not overlap, and `to` is aligned to 16.
 #[inline(always)]
-pub unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     let words = bytes.checked_div(size_of::<__m128i>()).unwrap_or(0);
     for word in 0..words {
@@ -151,4 +151,18 @@ pub unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
     };
     // SAFETY: every x86-64 processor has it; it makes the streamed bytes visible before the request is.
     unsafe { _mm_sfence() };
+}
+
+/// Copies `bytes` bytes and clears the padding behind them.
+///
+/// # Safety
+/// `from` is readable for `bytes` bytes, `to` is aligned to 16 and writable for `padded(bytes)`.
+pub(super) unsafe fn copy_padded(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes & 15 != 0 {
+        let last = to.wrapping_add(bytes & !15).cast::<u128>();
+        // SAFETY: the last 16 of the padded bytes, at a multiple of 16.
+        unsafe { last.write(0) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_stack(from, to, bytes) };
 }

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::signal::expiry::PERIODS;
+use crate::signal::grid::PERIODS;
 
 /// Rounds a number stays untouched after its last thread: each is a complete drain.
 const QUARANTINE: u64 = 3;

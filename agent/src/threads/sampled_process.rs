@@ -246,12 +246,12 @@ impl Host for SampledProcess {
         self.debug.probe
     }
 
-    #[cfg(feature = "agct")]
+    #[cfg(feature = "hooks")]
     fn compares_walks(&self) -> bool {
-        true
+        crate::hooks::observer().is_some()
     }
 
-    #[cfg(feature = "agct")]
+    #[cfg(feature = "hooks")]
     fn walked(
         &self,
         slot: u32,
@@ -260,6 +260,8 @@ impl Host for SampledProcess {
         frames: &[stackwalk::Frame],
         stop: stackwalk::Stop,
     ) {
-        crate::jvmti::agct::walked(slot, ticks, snapshot, frames, stop);
+        if let Some(observer) = crate::hooks::observer() {
+            (observer.walked)(slot, ticks, snapshot, frames, stop);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Problem: the period changes while threads run (`budget=`, `rate=`), and every nanosecond of CPU time must be sampled
 //! once, with its own weight.
 //! Approach: a thread's timer is replaced, never set anew, so that its signals say which one they come from. The new
-//! timer is made before the old one is deleted; then [`Grid::switch`](crate::signal::expiry::Grid::switch) tells to the
+//! timer is made before the old one is deleted; then [`Grid::switch`](crate::signal::grid::Grid::switch) tells to the
 //! last period what the old one has covered, and the rest of the thread's clock, its unfinished part, brings the first
 //! expiration of the new timer forward.
 //! A thread whose unfinished part does not fit the new period keeps its timer until it has expired once more: an
@@ -18,7 +18,7 @@ use sampler_thread::account::clock::thread_cpu_nanos;
 
 use super::{Entry, Inner, Registry};
 use crate::arena::{Shared, ThreadSlot};
-use crate::signal::expiry::Key;
+use crate::signal::grid::Key;
 use crate::timer::Timer;
 
 /// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
@@ -52,7 +52,7 @@ impl Registry {
         slot: &'static ThreadSlot,
         unfinished: impl Fn(u64) -> i64,
     ) -> io::Result<(Timer, u64)> {
-        let timer = Timer::create(tid, self.signal, slot.grid.key().signal_value(slot))?;
+        let timer = Timer::create(tid, self.signal, slot.signal_value(slot.grid.key()))?;
         let armed_ns = self.start(&timer, tid, slot, unfinished)?;
         Ok((timer, armed_ns))
     }
@@ -116,7 +116,7 @@ impl Registry {
             entry.held_back = Some(periods);
             return false;
         }
-        let timer = match Timer::create(tid, self.signal, key.signal_value(slot)) {
+        let timer = match Timer::create(tid, self.signal, slot.signal_value(key)) {
             Ok(timer) => timer,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                 // Not one timer more than there are: the thread gives its own one up for it, and takes turns if

@@ -30,7 +30,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("stackwalk", &[]),
     ("proto", &[]),
     ("java-tests", &[]),
+    ("agct", &["agent", "sampler-thread", "queue", "stackwalk"]),
 ];
+
+/// Crates whose folder is not named like them.
+const FOLDERS: &[(&str, &str)] = &[("agct", "java-tests/agct")];
 
 /// Files, and folders ending in a slash, that may contain `unsafe`; changed only by a decision in `design/`.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -43,8 +47,10 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/arena.rs",
     "agent/src/rings.rs",
     "agent/src/slice.rs",
+    "agent/src/hooks.rs",
     "agent/src/jvmti/",
     "agent/src/signal/",
+    "java-tests/agct/src/",
 ];
 
 /// Crates that forbid `unsafe` altogether.
@@ -67,6 +73,7 @@ const HANDLER_IMPORTS: &[&str] = &[
 /// What the handler calls of its own folder: bound by the same bans.
 const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/expiry.rs",
+    "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/frozen.rs",
     "agent/src/signal/mounted.rs",

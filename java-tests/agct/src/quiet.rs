@@ -1,21 +1,26 @@
 //! Our walk and JVMTI's GetStackTrace at a quiet point: inside the callback that a class was prepared.
 //!
-//! Problem: at an arbitrary instruction there is no answer that is certain; while a thread is in the VM there is one.
+//! Problem: at an arbitrary instruction no walk is certain to be right; while a thread is in the VM, GetStackTrace is.
 //! Approach: classes are prepared on all kinds of stacks, by the thread that needs them. Its frames are walked from
-//! its anchor, over its own stack as it is, and compared with what the VM says.
+//! its anchor, over its own stack, and compared with GetStackTrace.
 //! Invariant: the thread compares its own stack, so nothing moves meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use jni::sys::jint;
+use jvmti_sys::{jthread, jvmtiFrameInfo};
 use parking_lot::Mutex;
 use stackwalk::{Capture, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Walker};
+use tickwalk::jvmti::Jvmti;
+use tickwalk::jvmti_call;
+use tickwalk::signal::ucontext;
 
-use super::DEPTH;
-use super::differences::{list, places, resolved, shape};
-use crate::jvmti::Jvmti;
-use crate::log;
-use crate::signal::ucontext;
+use crate::differences::{list, places, resolved, shape};
+use crate::print;
+
+/// Most frames of a stack.
+const DEPTH: usize = 2048;
 
 static VM: OnceLock<(Arc<HotSpot>, &'static LiveMemory)> = OnceLock::new();
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -26,16 +31,16 @@ struct State {
     examples: Vec<String>,
 }
 
-pub(super) fn start(hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
+pub fn start(hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
     *STATE.lock() =
         Some(State { cache: Box::new(ScopeCache::new()), shapes: BTreeMap::new(), examples: Vec::new() });
     let _ = VM.set((hotspot, memory));
 }
 
 /// Compares the stack of the calling Java thread, which is in a callback.
-pub(super) fn compare(jvmti: &Jvmti, thread: u64) {
+pub fn compare(jvmti: &Jvmti, thread: u64) {
     let Some((hotspot, memory)) = VM.get() else { return };
-    let theirs = resolved(memory, jvmti.own_stack_trace(DEPTH).into_iter());
+    let theirs = resolved(memory, own_stack_trace(jvmti).into_iter());
     let offsets = hotspot.thread_offsets();
     let mut capture = Capture::default();
     // SAFETY: the calling thread's own JavaThread.
@@ -69,12 +74,27 @@ pub(super) fn compare(jvmti: &Jvmti, thread: u64) {
     *state.shapes.entry(shape).or_default() += 1;
 }
 
-/// Counts by shape.
-pub(super) fn report() {
+/// Returns the calling thread's stack, newest frame first: jmethodID and bytecode index, -1 in native methods.
+fn own_stack_trace(jvmti: &Jvmti) -> Vec<(u64, i32)> {
+    let mut frames: Vec<jvmtiFrameInfo> = vec![jvmtiFrameInfo::default(); DEPTH];
+    let mut count: jint = 0;
+    let current: jthread = std::ptr::null_mut();
+    let outcome = jvmti_call!(
+        jvmti,
+        GetStackTrace: fn(jthread, jint, jint, *mut jvmtiFrameInfo, *mut jint),
+        current, 0, DEPTH as jint, frames.as_mut_ptr(), &raw mut count
+    );
+    let count = if outcome.is_ok() { usize::try_from(count).unwrap_or(0) } else { 0 };
+    let pair = |frame: &jvmtiFrameInfo| (frame.method as u64, i32::try_from(frame.location).unwrap_or(-1));
+    frames.iter().take(count).map(pair).collect()
+}
+
+/// Prints the counts by shape, and examples.
+pub fn report() {
     if let Some(state) = STATE.lock().as_ref() {
         for (shape, count) in &state.shapes {
-            log::complain(&format!("quiet difference: {count} x {shape}"));
+            print(&format!("quiet difference: {count} x {shape}"));
         }
-        state.examples.iter().for_each(|example| log::complain(&format!("quiet example: {example}")));
+        state.examples.iter().for_each(|example| print(&format!("quiet example: {example}")));
     }
 }

@@ -11,43 +11,43 @@
 
 use std::collections::BTreeMap;
 
-use super::class_files::{ClassFiles, Link};
+use crate::class_files::{ClassFiles, Link};
 
 /// A frame of ours that has a method.
 #[derive(Debug, Clone)]
-pub(super) struct Activation {
+pub struct Activation {
     /// jmethodID, 0 if there is none.
-    pub(super) id: u64,
+    pub id: u64,
     /// Bytecode index or -1.
-    pub(super) bci: i32,
+    pub bci: i32,
     /// The VM or native code lies between this frame and the next older one.
-    pub(super) called_from_outside: bool,
+    pub called_from_outside: bool,
     /// Its return address, or that into its code's deoptimisation handler, lies at or above sp, or the thread was
     /// stopped in its code.
-    pub(super) is_there: bool,
+    pub is_there: bool,
     /// Its return address is one that the compiled code lists as that of a call.
-    pub(super) is_listed: bool,
+    pub is_listed: bool,
 }
 
 /// One difference, or one list that is the same.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
-    pub(super) ours: Vec<Activation>,
+pub struct Case {
+    pub ours: Vec<Activation>,
     /// jmethodID and bytecode index.
-    pub(super) theirs: Vec<(u64, i32)>,
+    pub theirs: Vec<(u64, i32)>,
     /// Name of the reason why ours ends, if not at the thread's first frame.
-    pub(super) cut: Option<&'static str>,
+    pub cut: Option<&'static str>,
     /// The newest method is compiled, and sp is where it is without a frame: before it is built, or after.
-    pub(super) no_frame: bool,
+    pub no_frame: bool,
     /// What the thread was running.
-    pub(super) top: String,
+    pub top: String,
     /// Both lists, for people.
-    pub(super) text: String,
+    pub text: String,
 }
 
 /// Who is right, and the rule that says so.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone)]
-pub(super) enum Verdict {
+pub enum Verdict {
     Ours(String),
     Theirs(String),
     Undecided(String),
@@ -55,17 +55,17 @@ pub(super) enum Verdict {
 
 /// What the control found.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub struct Control {
     /// Neighbours in lists that are the same, by link.
-    pub(super) links: BTreeMap<&'static str, u64>,
+    pub links: BTreeMap<&'static str, u64>,
     /// Lists from which a frame was taken, and how many of those were found out.
-    pub(super) removed: (u64, u64),
+    pub removed: (u64, u64),
     /// Lists with a contradiction.
-    pub(super) texts: Vec<String>,
+    pub texts: Vec<String>,
 }
 
 /// Decides a difference.
-pub(super) fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+pub fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
     let ours: Vec<u64> = case.ours.iter().map(|frame| frame.id).collect();
     let theirs: Vec<u64> = case.theirs.iter().map(|frame| frame.0).collect();
     if let Some(newer) = place_in(&ours, &theirs) {
@@ -184,7 +184,7 @@ fn we_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -
 }
 
 /// Counts the links of a list that is the same, and whether taking one of its frames out is noticed.
-pub(super) fn control(
+pub fn control(
     case: &Case,
     number: usize,
     found: &mut Control,
@@ -221,7 +221,7 @@ pub(super) fn control(
 }
 
 /// Verdicts of all cases with their counts, and the texts of those not decided for ours.
-pub(super) fn judge_all(cases: &[Case], files: &mut ClassFiles) -> (BTreeMap<Verdict, u64>, Vec<String>) {
+pub fn judge_all(cases: &[Case], files: &mut ClassFiles) -> (BTreeMap<Verdict, u64>, Vec<String>) {
     let (mut counts, mut texts) = (BTreeMap::new(), Vec::new());
     for case in cases {
         let verdict = judge(case, &mut |caller, bci, callee| files.link(caller, bci, callee));

@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Blob, Capture, Frame, HotSpot, LiveMemory, Memory, Method, Pc, StackCopy, Stop, Symbol};
+use tickwalk::jvmti::Jvmti;
 
-use super::class_files::ClassFiles;
-use super::judge::{self, Activation, Case, Control, Verdict};
-use crate::jvmti::Jvmti;
-use crate::log;
+use crate::class_files::ClassFiles;
+use crate::judge::{self, Activation, Case, Control, Verdict};
+use crate::print;
 
 /// Examples kept of each shape.
 const EXAMPLES: usize = 2;
@@ -48,12 +48,12 @@ struct Counts {
     control: Vec<Case>,
 }
 
-pub(super) fn start(hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
+pub fn start(hotspot: Arc<HotSpot>, memory: &'static LiveMemory) {
     let _ = VM.set((hotspot, memory));
 }
 
-/// Notes jmethodIDs.
-pub(super) fn learn(ids: Vec<u64>) {
+/// Adds jmethodIDs to those that are known.
+pub fn add_methods(ids: Vec<u64>) {
     let Some((_, memory)) = VM.get() else { return };
     let mut known = IDS.lock();
     let known = known.get_or_insert_with(HashMap::new);
@@ -61,7 +61,7 @@ pub(super) fn learn(ids: Vec<u64>) {
 }
 
 /// A sample whose trace was overwritten or never made.
-pub(super) fn count_missing() {
+pub fn count_missing() {
     COUNTS.lock().missing += 1;
 }
 
@@ -69,7 +69,7 @@ pub(super) fn count_missing() {
 type Place = (u64, Option<i32>);
 
 /// Our frames as the VM's own interfaces list them.
-pub(super) fn places(frames: &[Frame]) -> Vec<Place> {
+pub fn places(frames: &[Frame]) -> Vec<Place> {
     // -1 is the moment before the first bytecode; to the others it is the same as none.
     let place =
         |frame: &Frame| Some((frame.method()?.0, frame.bci().map(|bci| bci.0).filter(|bci| *bci >= 0)));
@@ -77,13 +77,13 @@ pub(super) fn places(frames: &[Frame]) -> Vec<Place> {
 }
 
 /// A trace with its jmethodIDs resolved: up to JDK 25 each is the address of a word that holds the `Method*`.
-pub(super) fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i32)>) -> Vec<Place> {
+pub fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i32)>) -> Vec<Place> {
     let place = |(id, bci): (u64, i32)| (memory.read_u64(id).unwrap_or(0), (bci >= 0).then_some(bci));
     trace.map(place).collect()
 }
 
 /// Compares one sample; `count` is what the trace says of itself.
-pub(super) fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) {
+pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) {
     let Some((hotspot, memory)) = VM.get() else { return };
     let theirs = resolved(memory, trace.iter().copied());
     let ours = places(frames);
@@ -216,7 +216,7 @@ fn blob_name(blob: Blob) -> String {
 }
 
 /// Names the relation of two lists.
-pub(super) fn shape(ours: &[Place], theirs: &[Place], frames: &[Frame], stop: Stop) -> String {
+pub fn shape(ours: &[Place], theirs: &[Place], frames: &[Frame], stop: Stop) -> String {
     let methods = |list: &[Place]| list.iter().map(|(method, _)| *method).collect::<Vec<_>>();
     let (our_methods, their_methods) = (methods(ours), methods(theirs));
     let top = match frames.first() {
@@ -257,7 +257,7 @@ pub(super) fn shape(ours: &[Place], theirs: &[Place], frames: &[Frame], stop: St
 }
 
 /// The methods of `list` down to where it is the same as `other`, and two more.
-pub(super) fn list(hotspot: &HotSpot, memory: &LiveMemory, list: &[Place], other: &[Place]) -> String {
+pub fn list(hotspot: &HotSpot, memory: &LiveMemory, list: &[Place], other: &[Place]) -> String {
     let same = list.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
     let mut text = format!("{} frames:", list.len());
     for (method, bci) in list.iter().take((list.len() - same + 2).min(8)) {
@@ -279,17 +279,17 @@ fn symbol(hotspot: &HotSpot, memory: &LiveMemory, symbol: Symbol) -> String {
 }
 
 /// Counts by shape, most first, with examples, and verdicts.
-pub(super) fn report(jvmti: &Jvmti) {
+pub fn report(jvmti: &Jvmti) {
     let counts = std::mem::take(&mut *COUNTS.lock());
     let mut shapes: Vec<_> = counts.shapes.iter().collect();
     shapes.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
     for (shape, (count, examples)) in shapes {
-        log::complain(&format!("agct difference: {count} x {shape}"));
+        print(&format!("agct difference: {count} x {shape}"));
         if !shape.starts_with("same methods, same") {
-            examples.iter().for_each(|example| log::complain(&format!("agct example: {example}")));
+            examples.iter().for_each(|example| print(&format!("agct example: {example}")));
         }
     }
-    log::complain(&format!("agct difference: {} x not compared", counts.missing));
+    print(&format!("agct difference: {} x not compared", counts.missing));
     let mut files = ClassFiles::new(*jvmti);
     let (verdicts, texts) = judge::judge_all(&counts.differing, &mut files);
     for (verdict, count) in verdicts {
@@ -298,9 +298,9 @@ pub(super) fn report(jvmti: &Jvmti) {
             Verdict::Theirs(rule) => ("theirs", rule),
             Verdict::Undecided(rule) => ("undecided", rule),
         };
-        log::complain(&format!("agct judged: {count} x {who}: {rule}"));
+        print(&format!("agct judged: {count} x {who}: {rule}"));
     }
-    texts.iter().for_each(|text| log::complain(&format!("agct example: {text}")));
+    texts.iter().for_each(|text| print(&format!("agct example: {text}")));
     let mut found = Control::default();
     for (number, case) in counts.control.iter().enumerate() {
         let link = &mut |caller, bci, callee| files.link(caller, bci, callee);
@@ -310,10 +310,10 @@ pub(super) fn report(jvmti: &Jvmti) {
         .texts
         .iter()
         .take(2 * EXAMPLES)
-        .for_each(|text| log::complain(&format!("agct example: control {text}")));
+        .for_each(|text| print(&format!("agct example: control {text}")));
     for (link, count) in found.links {
-        log::complain(&format!("agct control: {count} x {link}"));
+        print(&format!("agct control: {count} x {link}"));
     }
-    log::complain(&format!("agct control: {} x frame taken out", found.removed.0));
-    log::complain(&format!("agct control: {} x noticed", found.removed.1));
+    print(&format!("agct control: {} x frame taken out", found.removed.0));
+    print(&format!("agct control: {} x noticed", found.removed.1));
 }

@@ -1,9 +1,9 @@
-//! What a method calls at a bytecode index, as its class file says.
+//! The calls in the bytecodes of methods, as read from their class files.
 //!
-//! Problem: who is right about a stack must be decided by something that neither of the two walks used.
-//! Approach: JVMTI gives the bytecodes and constant pool of any method as they were loaded. An `invoke` there names the
+//! Problem: which of two walks is right must be decided by something that neither of them used.
+//! Approach: JVMTI returns the bytecodes and the constant pool of any method as they were loaded. An `invoke` names the
 //! method that may be on top of its frame; overriding changes the class, never name and descriptor.
-//! Invariant: a method that is gone, or a pool that does not parse, is [`Link::Unknown`], never a contradiction.
+//! Invariant: a method that was unloaded, or a pool that cannot be parsed, is [`Link::Unknown`], never a contradiction.
 //! Sources: JVM specification, chapters 4.4 and 6.5; JVM Tool Interface, GetBytecodes and GetConstantPool.
 
 use std::collections::HashMap;
@@ -11,21 +11,22 @@ use std::rc::Rc;
 
 use jni::sys::{jclass, jint, jmethodID};
 
-use crate::jvmti::{Jvmti, JvmtiError};
+use tickwalk::jvmti::{Jvmti, JvmtiError};
+use tickwalk::jvmti_call;
 
-/// A method, with what can be asked about it.
+/// A method and its bytecodes.
 #[derive(Debug)]
-pub(super) struct Code {
-    pub(super) name: String,
+pub struct Code {
+    pub name: String,
     descriptor: String,
     native: bool,
     bytecodes: Vec<u8>,
     pool: Rc<Pool>,
 }
 
-/// Whether a frame can be called by the next older one.
+/// The relation of a frame to the next older one, its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Link {
+pub enum Link {
     /// The bytecode is a call of a method with this name and descriptor.
     Named,
     /// The bytecode is linked at run time (`invokedynamic`, `MethodHandle.invoke`, `linkToStatic`): it can call anything.
@@ -34,36 +35,36 @@ pub(super) enum Link {
     Outside,
     /// The bytecode calls something else, or nothing.
     Contradicts,
-    /// A method is gone, or its bytecode index unknown.
+    /// A method was unloaded, or its bytecode index is unknown.
     Unknown,
 }
 
 impl Link {
-    /// Whether the older frame is a possible caller.
-    pub(super) fn holds(self) -> bool {
+    /// Returns whether the older frame is a possible caller.
+    pub fn holds(self) -> bool {
         matches!(self, Self::Named | Self::Linked | Self::Outside)
     }
 }
 
-/// Methods met so far, by jmethodID.
-pub(super) struct ClassFiles {
+/// Methods read so far, by jmethodID.
+pub struct ClassFiles {
     jvmti: Jvmti,
     methods: HashMap<u64, Option<Rc<Code>>>,
 }
 
 impl ClassFiles {
-    /// To be used on a thread of the VM while it is alive.
-    pub(super) fn new(jvmti: Jvmti) -> Self {
+    /// Use it on a thread of the VM only.
+    pub fn new(jvmti: Jvmti) -> Self {
         Self { jvmti, methods: HashMap::new() }
     }
 
-    pub(super) fn method(&mut self, id: u64) -> Option<Rc<Code>> {
+    pub fn method(&mut self, id: u64) -> Option<Rc<Code>> {
         let jvmti = self.jvmti;
         self.methods.entry(id).or_insert_with(|| read_method(&jvmti, id).map(Rc::new)).clone()
     }
 
-    /// How `callee` comes to stand above `caller`, which is at bytecode `bci`.
-    pub(super) fn link(&mut self, caller: u64, bci: i32, callee: u64) -> Link {
+    /// Returns the relation of `callee` to `caller`, which is at bytecode `bci`.
+    pub fn link(&mut self, caller: u64, bci: i32, callee: u64) -> Link {
         let (Some(caller), Some(callee)) = (self.method(caller), self.method(callee)) else {
             return Link::Unknown;
         };
@@ -97,7 +98,7 @@ fn link(caller: &Code, bci: i32, callee: &Code) -> Link {
     }
 }
 
-/// A constant pool, as far as calls need it.
+/// A constant pool, reduced to what calls need.
 #[derive(Debug, Default)]
 struct Pool {
     entries: Vec<Entry>,
@@ -146,7 +147,7 @@ impl Pool {
     }
 }
 
-/// The entry at the start of `bytes`, whether it takes two numbers, and what follows it.
+/// Returns the entry at the start of `bytes`, whether it takes two indices, and the bytes after it.
 fn parse_entry(bytes: &[u8]) -> Option<(Entry, bool, &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let word = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
@@ -173,15 +174,18 @@ fn read_method(jvmti: &Jvmti, id: u64) -> Option<Code> {
         return None;
     }
     let (mut name, mut descriptor) = (std::ptr::null_mut(), std::ptr::null_mut());
-    call!(
+    jvmti_call!(
         jvmti,
         GetMethodName: fn(jmethodID, *mut *mut std::ffi::c_char, *mut *mut std::ffi::c_char, *mut *mut std::ffi::c_char),
         method, &raw mut name, &raw mut descriptor, std::ptr::null_mut()
     )
     .ok()?;
-    let (name, descriptor) = (jvmti.take_string(name), jvmti.take_string(descriptor));
+    // SAFETY: the VM returned this string.
+    let name = unsafe { jvmti.take_string(name) };
+    // SAFETY: as above.
+    let descriptor = unsafe { jvmti.take_string(descriptor) };
     let mut native = 0;
-    call!(jvmti, IsMethodNative: fn(jmethodID, *mut u8), method, &raw mut native).ok()?;
+    jvmti_call!(jvmti, IsMethodNative: fn(jmethodID, *mut u8), method, &raw mut native).ok()?;
     let native = native != 0;
     let (bytecodes, pool) =
         if native { (Vec::new(), Pool::default()) } else { read_code(jvmti, method).ok()? };
@@ -190,17 +194,20 @@ fn read_method(jvmti: &Jvmti, id: u64) -> Option<Code> {
 
 fn read_code(jvmti: &Jvmti, method: jmethodID) -> Result<(Vec<u8>, Pool), JvmtiError> {
     let (mut length, mut bytes) = (0, std::ptr::null_mut());
-    call!(jvmti, GetBytecodes: fn(jmethodID, *mut jint, *mut *mut u8), method, &raw mut length, &raw mut bytes)?;
-    let bytecodes = jvmti.take_bytes(bytes, length);
+    jvmti_call!(jvmti, GetBytecodes: fn(jmethodID, *mut jint, *mut *mut u8), method, &raw mut length, &raw mut bytes)?;
+    // SAFETY: the VM allocated `length` bytes.
+    let bytecodes = unsafe { jvmti.take_array(bytes, length) };
     let mut class: jclass = std::ptr::null_mut();
-    call!(jvmti, GetMethodDeclaringClass: fn(jmethodID, *mut jclass), method, &raw mut class)?;
+    jvmti_call!(jvmti, GetMethodDeclaringClass: fn(jmethodID, *mut jclass), method, &raw mut class)?;
     let (mut count, mut length, mut bytes) = (0, 0, std::ptr::null_mut());
-    call!(
+    jvmti_call!(
         jvmti,
         GetConstantPool: fn(jclass, *mut jint, *mut jint, *mut *mut u8),
         class, &raw mut count, &raw mut length, &raw mut bytes
     )?;
-    Ok((bytecodes, Pool::parse(&jvmti.take_bytes(bytes, length))))
+    // SAFETY: as above.
+    let pool = unsafe { jvmti.take_array(bytes, length) };
+    Ok((bytecodes, Pool::parse(&pool)))
 }
 
 #[cfg(test)]
@@ -228,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_links_to_its_name_only() {
+    fn a_call_matches_its_name_only() {
         let caller = caller();
         let link = |bci, callee: &Code| super::link(&caller, bci, callee);
         assert_eq!(link(0, &method("go")), Link::Named);

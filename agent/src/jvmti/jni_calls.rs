@@ -1,0 +1,151 @@
+//! The JNI calls of the agent, checked.
+//!
+//! Problem: a look-up that fails returns null and leaves an exception pending, which must not stay in a callback.
+//! Approach: one method for each kind of look-up and call; each clears the exception and returns `None`.
+//! Source: JNI specification.
+
+use std::ffi::{CStr, c_char};
+
+use jni::sys::{JNIEnv, JNINativeInterface__1_1, jclass, jmethodID, jobject, jvalue};
+
+use super::ThreadRef;
+
+/// The JNI environment of the calling thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Jni {
+    env: *mut JNIEnv,
+}
+
+/// A function that finds a field or a method of a class by name and signature.
+type LookUp<T> = unsafe extern "system" fn(*mut JNIEnv, jclass, *const c_char, *const c_char) -> *mut T;
+
+impl Jni {
+    /// Wraps the pointer a callback received.
+    ///
+    /// # Safety
+    /// `env` is the JNI environment of the calling thread.
+    pub unsafe fn new(env: *mut JNIEnv) -> Self {
+        Self { env }
+    }
+
+    /// Address of the environment, which lies inside the thread's `JavaThread`.
+    pub fn address(&self) -> u64 {
+        self.env as u64
+    }
+
+    /// Returns `java.lang.Thread.eetop` of a thread: the address of its `JavaThread`; `None` if it is not alive.
+    pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
+        let class = self.class(c"java/lang/Thread")?;
+        let field = self.look_up(self.functions().GetFieldID, class, c"eetop", c"J")?;
+        // SAFETY: `thread` is a java.lang.Thread and the field one of its long fields.
+        let value = unsafe { (self.functions().GetLongField)(self.env, thread.0, field) };
+        self.release(class);
+        Some(value.cast_unsigned()).filter(|&address| address != 0)
+    }
+
+    /// Returns a class by name, as a local reference.
+    pub(super) fn class(&self, name: &CStr) -> Option<jclass> {
+        // SAFETY: the name is NUL-terminated.
+        self.found(unsafe { (self.functions().FindClass)(self.env, name.as_ptr()) })
+    }
+
+    /// Returns an instance method of a class.
+    pub(super) fn method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
+        self.look_up(self.functions().GetMethodID, class, name, signature)
+    }
+
+    /// Calls an instance method that returns a long; `None` if it threw.
+    ///
+    /// # Safety
+    /// `method` is a method of the object's class that takes `arguments`.
+    pub(super) unsafe fn call_long(
+        &self,
+        object: jobject,
+        method: jmethodID,
+        arguments: &[jvalue],
+    ) -> Option<i64> {
+        // SAFETY: by the caller's promise.
+        let value =
+            unsafe { (self.functions().CallLongMethodA)(self.env, object, method, arguments.as_ptr()) };
+        // SAFETY: always allowed.
+        let thrown = unsafe { (self.functions().ExceptionOccurred)(self.env) };
+        self.clear_unless(thrown.is_null())?;
+        Some(value)
+    }
+
+    /// Calls a static method without parameters, whose signature says that it returns an object; returns a local
+    /// reference.
+    pub(super) fn call_getter(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jobject> {
+        let method = self.look_up(self.functions().GetStaticMethodID, class, name, signature)?;
+        // SAFETY: a static method of this class that takes no arguments and returns an object.
+        self.found(unsafe {
+            (self.functions().CallStaticObjectMethodA)(self.env, class, method, std::ptr::null())
+        })
+    }
+
+    /// Reads a static int field.
+    pub(super) fn static_int(&self, class: jclass, name: &CStr) -> Option<i32> {
+        let field = self.look_up(self.functions().GetStaticFieldID, class, name, c"I")?;
+        // SAFETY: a static int field of this class.
+        Some(unsafe { (self.functions().GetStaticIntField)(self.env, class, field) })
+    }
+
+    /// Reads a static long field.
+    pub(super) fn static_long(&self, class: jclass, name: &CStr) -> Option<i64> {
+        let field = self.look_up(self.functions().GetStaticFieldID, class, name, c"J")?;
+        // SAFETY: a static long field of this class.
+        Some(unsafe { (self.functions().GetStaticLongField)(self.env, class, field) })
+    }
+
+    /// Makes a `java.lang.String`, as a local reference.
+    pub(super) fn string(&self, text: &CStr) -> Option<jobject> {
+        // SAFETY: the text is NUL-terminated.
+        self.found(unsafe { (self.functions().NewStringUTF)(self.env, text.as_ptr()) })
+    }
+
+    /// Makes a global reference, which lives until the VM ends.
+    pub(super) fn keep(&self, reference: jobject) -> Option<jobject> {
+        // SAFETY: a live reference.
+        self.found(unsafe { (self.functions().NewGlobalRef)(self.env, reference) })
+    }
+
+    /// Deletes a local reference, which must not be used again.
+    pub(super) fn release(&self, reference: jobject) {
+        // SAFETY: a local reference of this thread, by the caller's promise the last use.
+        unsafe { (self.functions().DeleteLocalRef)(self.env, reference) };
+    }
+
+    fn look_up<T>(
+        &self,
+        function: LookUp<T>,
+        class: jclass,
+        name: &CStr,
+        signature: &CStr,
+    ) -> Option<*mut T> {
+        // SAFETY: a function of this environment, a live reference and NUL-terminated names.
+        self.found(unsafe { function(self.env, class, name.as_ptr(), signature.as_ptr()) })
+    }
+
+    fn found<T>(&self, pointer: *mut T) -> Option<*mut T> {
+        self.clear_unless(!pointer.is_null())?;
+        Some(pointer)
+    }
+
+    /// Clears the exception that a failed call leaves.
+    fn clear_unless(&self, succeeded: bool) -> Option<()> {
+        if !succeeded {
+            // SAFETY: always allowed.
+            unsafe { (self.functions().ExceptionClear)(self.env) };
+        }
+        succeeded.then_some(())
+    }
+
+    fn functions(&self) -> &JNINativeInterface__1_1 {
+        // SAFETY: the environment points at its function table.
+        let table = unsafe { *self.env };
+        // SAFETY: the table lives as long as the VM.
+        let table = unsafe { &*table };
+        // SAFETY: the table holds at least the functions of JNI 1.1.
+        unsafe { &table.v1_1 }
+    }
+}

@@ -1,0 +1,61 @@
+//! `libtickwalk_agct.so`: the agent with AsyncGetCallTrace beside its own capture; for measurements, never for users.
+//!
+//! Problem: a claim about cost and correctness of the capture needs the VM's own walk on the same samples.
+//! Approach: this library links the agent with its developers' hooks and registers an observer when it is loaded.
+//! [`call_trace`] calls AsyncGetCallTrace after each capture, [`differences`] compares the two walks of a sample, [`quiet`]
+//! compares our walk with GetStackTrace where a class is prepared, and [`judge`] decides which of two lists is right.
+//! At the end of the profile a few lines report costs and differences; `java-tests/differential` reads them.
+//! Sources: HotSpot `prims/forte.cpp` (JDK 11 to 25): CLASS_LOAD events must be on and jmethodIDs made beforehand.
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code, reason = "AsyncGetCallTrace runs in the signal handler and fills memory shared with the sampler")]
+mod call_trace;
+#[allow(unsafe_code, reason = "raw function table of the VM")]
+mod class_files;
+mod differences;
+#[allow(unsafe_code, reason = "raw function table of the VM")]
+mod jvmti_events;
+mod judge;
+#[allow(unsafe_code, reason = "the fields of the calling thread's JavaThread")]
+mod quiet;
+
+use std::sync::Arc;
+
+use tickwalk::hooks::{self, ObservedVm, Observer};
+use tickwalk::jvmti::Jvmti;
+
+/// Runs [`register`] when the library is loaded.
+#[used]
+#[allow(unsafe_code, reason = "a constructor is named by its section")]
+// SAFETY: the section holds pointers to functions without parameters.
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = register;
+
+extern "C" fn register() {
+    hooks::register(Observer {
+        prepare: jvmti_events::prepare,
+        started,
+        captured: call_trace::captured,
+        walked: call_trace::walked,
+        ending: report,
+    });
+}
+
+fn started(vm: &ObservedVm) {
+    differences::start(Arc::clone(&vm.hotspot), vm.memory);
+    quiet::start(Arc::clone(&vm.hotspot), vm.memory);
+    jvmti_events::start(&vm.jvmti, vm.env_offset);
+    call_trace::start(vm.env_offset);
+}
+
+/// Reports costs, differences and verdicts; called on a thread of the VM.
+fn report(jvmti: &Jvmti) {
+    call_trace::report();
+    differences::report(jvmti);
+    quiet::report();
+}
+
+/// Writes one line to standard error, in the agent's form.
+fn print(line: &str) {
+    eprintln!("tickwalk: {line}");
+}
