@@ -15,18 +15,18 @@ pub mod debug_options;
 pub mod hooks;
 #[allow(unsafe_code, reason = "raw function tables of the VM")]
 pub mod jvmti;
+pub mod kernel_threads;
 mod log;
 pub mod options;
 #[allow(unsafe_code, reason = "memory of rings, given back to the kernel")]
 pub mod rings;
+#[allow(unsafe_code, reason = "system calls that libraries do not have")]
+mod scheduling;
 pub mod self_test;
 pub mod session;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
 mod slabs;
-#[allow(unsafe_code, reason = "system calls that libraries do not have")]
-mod slice;
-pub mod tasks;
 pub mod threads;
 pub mod tick;
 #[allow(unsafe_code, reason = "raw timer system calls")]

@@ -14,8 +14,8 @@ use stackwalk::{
     Capture, Frame, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Symbol, ThreadOffsets, Walker,
 };
 
-use crate::jvmti::stack_trace::ToldFrame;
 use crate::jvmti::jni_calls::Jni;
+use crate::jvmti::stack_trace::ToldFrame;
 use crate::jvmti::{Jvmti, ThreadRef};
 use crate::log;
 

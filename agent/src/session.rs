@@ -27,19 +27,19 @@ use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, Memory, MountedOffsets, Thre
 use crate::arena::{self, Shared};
 use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags::{self, DebugNonSafepoints};
+use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
-use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::{Jvmti, JvmtiError, ThreadRef, vm_memory};
 use crate::log;
 use crate::options::{Collector, Options};
 use crate::rings::RingMemory;
+use crate::scheduling;
 use crate::self_test::Subject;
 use crate::signal::own_stack::{self, BlockOffset};
 use crate::signal::ucontext::cycles;
 use crate::signal::{self, SignalError};
 use crate::slabs;
-use crate::slice;
 use crate::threads::{JavaThread, Registry, SampledProcess};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -450,7 +450,7 @@ fn start_sampler(
     let excluded = Arc::clone(&host.registry);
     let started = move |tid| {
         excluded.exclude(tid);
-        slice::shorten();
+        scheduling::shorten_time_slices();
     };
     Sampler::start(host, hotspot, memory, session, destinations, started).map_err(StartError::Thread)
 }

@@ -12,8 +12,8 @@ use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::{Mutex, RwLock};
 
-use super::vm::Vm;
 use super::jni_calls::Jni;
+use super::vm::Vm;
 use super::{JvmtiError, ThreadRef, guard, pauses};
 use crate::log;
 use crate::session::{Prepared, Session};

@@ -165,8 +165,7 @@ impl Jvmti {
     /// Returns all live platform threads.
     pub fn all_threads(&self) -> Vec<ThreadRef> {
         let (mut count, mut threads) = (0, std::ptr::null_mut());
-        let outcome =
-            jvmti_call!(self, GetAllThreads: fn(*mut jint, *mut *mut jthread), &raw mut count, &raw mut threads);
+        let outcome = jvmti_call!(self, GetAllThreads: fn(*mut jint, *mut *mut jthread), &raw mut count, &raw mut threads);
         if outcome.is_err() {
             return Vec::new();
         }
@@ -184,8 +183,7 @@ impl Jvmti {
             return Vec::new();
         }
         // SAFETY: by the caller's promise.
-        let copy =
-            unsafe { std::slice::from_raw_parts(array, usize::try_from(count).unwrap_or(0)) }.to_vec();
+        let copy = unsafe { std::slice::from_raw_parts(array, usize::try_from(count).unwrap_or(0)) }.to_vec();
         self.deallocate(array.cast());
         copy
     }

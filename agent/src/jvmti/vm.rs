@@ -9,8 +9,8 @@ use std::ffi::c_void;
 use jni::sys::{JNIInvokeInterface__1_2, JavaVM, jint};
 use parking_lot::Mutex;
 
-use super::symbols::Library;
 use super::jni_calls::Jni;
+use super::symbols::Library;
 use super::{Jvmti, JvmtiError};
 
 /// JVMTI 1.2, the oldest version all supported JVMs offer.

@@ -55,7 +55,13 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 // SAFETY: the running thread's slot, and the kernel's context.
                 unsafe {
                     let index = expiry.index;
-                    crate::hooks::captured(&crate::hooks::Captured { index, slot, ticks: start, cycles, context });
+                    crate::hooks::captured(&crate::hooks::Captured {
+                        index,
+                        slot,
+                        ticks: start,
+                        cycles,
+                        context,
+                    });
                 };
                 // Release: whoever sees the flag clear sees the request.
                 slot.busy.store(false, Ordering::Release);

@@ -1,47 +1,48 @@
-//! When all threads of the process are listed.
+//! Deciding when to list the threads of the process.
 //!
-//! Problem: threads of the VM and of native libraries appear without a word, and the kernel's list of them costs a
-//! microsecond a thread: with ten thousand threads a look every 100 ms would be a tenth of a processor.
-//! Approach: the number of threads is cheap to read. While it stays the same, a look is due rarely; where it has
-//! changed, as soon as looks take no more than a small share of the time.
-//! Invariant: a look is due at the latest a second or two hundred times its cost after the last one, whichever is longer.
+//! Problem: threads of the VM and of native libraries start without an event, and the kernel's list of them costs a
+//! microsecond a thread: with ten thousand threads a listing every 100 ms would take a tenth of a processor.
+//! Approach: the number of threads is cheap to read. While it stays the same, a listing is due rarely; when it has
+//! changed, as soon as listings take no more than a small share of the time.
+//! Invariant: a listing is due at the latest a second or two hundred times its cost after the last one, whichever is
+//! longer.
 //!
 //! Source: `/proc/self/task` has a link for each thread (Linux `fs/proc/base.c`, `proc_task_getattr`).
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// Longest time between two looks where a look is cheap.
+/// Longest time between two listings that are cheap.
 const UNCHANGED: Duration = Duration::from_secs(1);
-/// How many times its own cost a look waits while the number of threads stays the same, and where it has changed.
+/// Multiple of its own cost that a listing waits while the number of threads stays the same, and after it has changed.
 const UNCHANGED_COSTS: u32 = 200;
 const CHANGED_COSTS: u32 = 20;
 
-/// Links of `/proc/self/task`: the number of threads and a constant; 0 if it cannot be read.
+/// Returns the links of `/proc/self/task`: the number of threads and a constant; 0 if it cannot be read.
 pub fn links() -> u64 {
     std::fs::metadata("/proc/self/task").map_or(0, |directory| directory.nlink())
 }
 
-/// What the last look found.
+/// A listing that was made.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct Listing {
     ended: Instant,
     cost: Duration,
     links: u64,
 }
 
-/// Decides about looks.
+/// Decides when a listing is due.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    last: Option<Look>,
+    last: Option<Listing>,
 }
 
 impl Discovery {
-    /// Whether to look now, where the task directory has `links`; `unsettled` counts as a change.
+    /// Returns whether a listing is due, when the directory has `links`; `unsettled` counts as a change.
     pub fn is_due(&self, now: Instant, links: u64, unsettled: bool) -> bool {
         let Some(last) = self.last else { return true };
         let waited = now.saturating_duration_since(last.ended);
-        // A directory that cannot be read tells nothing: as if it had changed.
+        // A directory that cannot be read counts as changed.
         if unsettled || links == 0 || links != last.links {
             waited >= last.cost * CHANGED_COSTS
         } else {
@@ -49,9 +50,9 @@ impl Discovery {
         }
     }
 
-    /// Takes note of a look from `begun` to `ended`, before which the directory had `links`.
-    pub fn looked(&mut self, begun: Instant, ended: Instant, links: u64) {
-        self.last = Some(Look { ended, cost: ended.saturating_duration_since(begun), links });
+    /// Records a listing from `begun` to `ended`, before which the directory had `links`.
+    pub fn listed(&mut self, begun: Instant, ended: Instant, links: u64) {
+        self.last = Some(Listing { ended, cost: ended.saturating_duration_since(begun), links });
     }
 }
 
@@ -62,11 +63,11 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn looks_are_as_rare_as_they_are_expensive() {
+    fn expensive_listings_are_rare() {
         let start = Instant::now();
         let mut discovery = Discovery::default();
         assert!(discovery.is_due(start, 5, false), "the first");
-        discovery.looked(start, start + MS, 5);
+        discovery.listed(start, start + MS, 5);
         let due = |discovery: &Discovery, ms: u32, links, unsettled| {
             discovery.is_due(start + MS + ms * MS, links, unsettled)
         };
@@ -76,7 +77,7 @@ mod tests {
             assert!(!due(&discovery, 19, links, unsettled));
             assert!(due(&discovery, 20, links, unsettled));
         }
-        discovery.looked(start, start + 10 * MS, 5);
+        discovery.listed(start, start + 10 * MS, 5);
         assert!(!due(&discovery, 2008, 5, false));
         assert!(due(&discovery, 2009, 5, false));
     }
@@ -93,9 +94,10 @@ mod tests {
             }
             ready.wait();
             // Other tests start and end threads meanwhile: a listing counts where nothing changed around it.
-            let (links, listed) = std::iter::repeat_with(|| (links(), crate::tasks::list().len(), links()))
-                .find_map(|(before, listed, after)| (before == after).then_some((before, listed as u64)))
-                .unwrap_or_default();
+            let (links, listed) =
+                std::iter::repeat_with(|| (links(), crate::kernel_threads::list().len(), links()))
+                    .find_map(|(before, listed, after)| (before == after).then_some((before, listed as u64)))
+                    .unwrap_or_default();
             go.wait();
             assert!(listed > 8);
             assert_eq!(links, listed + 2);

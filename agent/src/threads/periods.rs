@@ -1,93 +1,103 @@
-//! The timer periods in use, by number.
+//! The timer periods in use, by index.
 //!
 //! Problem: the period may change at any time, but threads get their new timers one by one, and requests of the old
 //! period are still in queues.
-//! Approach: sixteen numbered periods in the memory that handlers read. Timers carry the number; a number's period is
-//! changed only when no thread has used it for some rounds of draining. When all numbers are taken, the period stays.
-//! Invariant: while a request with a number may be anywhere, the number means the same period.
+//! Approach: a table of sixteen periods in the memory that handlers read. Timers carry the index; the period at an index
+//! changes only when no thread has used it for some drains. While all are in use, the period of new timers stays.
+//! Invariant: while a request with an index may exist, the index stands for the same period.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::signal::grid::PERIODS;
 
-/// Rounds a number stays untouched after its last thread: each is a complete drain.
+/// Complete drains during which an index keeps its period after its last thread.
 const QUARANTINE: u64 = 3;
 
-/// Who uses which number.
+/// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
+///
+/// A timer that has expired when it is armed fires inside ThreadStart, and would charge every short thread's time to the
+/// start of threads; the thread runs its own code 20 to 60 us after arming (JDK 17, 2.6 GHz).
+const SOONEST_FIRST_NS: u64 = 100_000;
+
+/// Returns the largest unfinished part that fits a period.
+pub(super) fn largest_unfinished(period_ns: u64) -> u64 {
+    period_ns - (period_ns / 2).min(SOONEST_FIRST_NS)
+}
+
+/// The users of each index.
 #[derive(Debug, Default)]
 pub(super) struct Periods {
-    numbers: [Number; PERIODS],
-    /// Number of the period that new timers get.
+    users: [Users; PERIODS],
+    /// Index of the period that new timers get.
     target: u8,
-    round: u64,
+    /// Drains that have begun.
+    drains: u64,
     /// How often the target changed.
     pub(super) changes: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Number {
-    users: u32,
-    /// Round in which the last user left.
-    left: u64,
+struct Users {
+    threads: u32,
+    /// Value of `Periods::drains` when the last thread left.
+    left_at: u64,
 }
 
 impl Periods {
-    /// Number of the period that new timers get.
+    /// Index of the period that new timers get.
     pub(super) fn target(&self) -> u8 {
         self.target
     }
 
-    /// One more thread's requests carry the number.
-    pub(super) fn enter(&mut self, number: u8) {
-        if let Some(entry) = self.numbers.get_mut(usize::from(number)) {
-            entry.users += 1;
+    /// Adds a thread whose requests carry the index.
+    pub(super) fn enter(&mut self, index: u8) {
+        if let Some(users) = self.users.get_mut(usize::from(index)) {
+            users.threads += 1;
         }
     }
 
-    /// One thread's requests carry it no more, once those in its queue are drained.
-    pub(super) fn leave(&mut self, number: u8) {
-        let round = self.round;
-        if let Some(entry) = self.numbers.get_mut(usize::from(number)) {
-            entry.users = entry.users.saturating_sub(1);
-            entry.left = round;
+    /// Removes a thread whose requests carried the index; some may still be in its queue.
+    pub(super) fn leave(&mut self, index: u8) {
+        if let Some(users) = self.users.get_mut(usize::from(index)) {
+            users.threads = users.threads.saturating_sub(1);
+            users.left_at = self.drains;
         }
     }
 
-    /// Threads whose timers have another period than new ones get.
+    /// Returns the number of threads whose timers have another period than new ones get.
     pub(super) fn stragglers(&self) -> u64 {
-        let others =
-            self.numbers.iter().enumerate().filter(|(number, _)| *number != usize::from(self.target));
-        others.map(|(_, entry)| u64::from(entry.users)).sum()
+        let others = self.users.iter().enumerate().filter(|(index, _)| *index != usize::from(self.target));
+        others.map(|(_, users)| u64::from(users.threads)).sum()
     }
 
-    /// A drain of every queue with requests begins.
+    /// Counts a drain of every queue with requests, which begins.
     pub(super) fn drain_begins(&mut self) {
-        self.round += 1;
+        self.drains += 1;
     }
 
-    /// Gives new timers this period; false if that is not possible now.
+    /// Gives new timers this period; returns false if no index for it is free now.
     pub(super) fn aim(&mut self, table: &[AtomicU64; PERIODS], period_ns: u64) -> bool {
-        // Relaxed throughout: only this side writes, and the system call that makes the first timer with a number
-        // comes after the number's period was written.
-        let rows = || (0_u8..).zip(table).zip(&self.numbers);
+        // Relaxed throughout: only this side writes, and the system call that makes the first timer with an index
+        // comes after the index's period was written.
+        let rows = || (0_u8..).zip(table).zip(&self.users);
         let known = rows().find(|((_, period), _)| period.load(Ordering::Relaxed) == period_ns);
-        let over = |entry: &Number| entry.users == 0 && entry.left + QUARANTINE <= self.round;
-        let is_free = |number: u8, period: &AtomicU64, entry: &Number| {
-            number != self.target && (period.load(Ordering::Relaxed) == 0 || over(entry))
+        let is_unused = |users: &Users| users.threads == 0 && users.left_at + QUARANTINE <= self.drains;
+        let is_free = |index: u8, period: &AtomicU64, users: &Users| {
+            index != self.target && (period.load(Ordering::Relaxed) == 0 || is_unused(users))
         };
-        let number = match known {
-            Some(((number, _), _)) => number,
+        let index = match known {
+            Some(((index, _), _)) => index,
             None => {
-                let free = rows().filter(|((number, period), entry)| is_free(*number, period, entry));
-                let Some(((number, period), _)) = free.min_by_key(|(_, entry)| entry.left) else {
+                let free = rows().filter(|((index, period), users)| is_free(*index, period, users));
+                let Some(((index, period), _)) = free.min_by_key(|(_, users)| users.left_at) else {
                     return false;
                 };
                 period.store(period_ns, Ordering::Relaxed);
-                number
+                index
             }
         };
-        self.changes += u64::from(number != self.target);
-        self.target = number;
+        self.changes += u64::from(index != self.target);
+        self.target = index;
         true
     }
 }
@@ -97,15 +107,15 @@ mod tests {
     use super::*;
 
     fn table(first_ns: u64) -> [AtomicU64; PERIODS] {
-        std::array::from_fn(|number| AtomicU64::new(if number == 0 { first_ns } else { 0 }))
+        std::array::from_fn(|index| AtomicU64::new(if index == 0 { first_ns } else { 0 }))
     }
 
     #[test]
-    fn a_period_keeps_its_number() {
+    fn a_period_keeps_its_index() {
         let table = table(100);
         let mut periods = Periods::default();
         assert!(periods.aim(&table, 100));
-        assert_eq!((periods.target(), periods.changes), (0, 0), "that is what it begins with");
+        assert_eq!((periods.target(), periods.changes), (0, 0), "the first period");
         assert!(periods.aim(&table, 200));
         let second = periods.target();
         assert!(periods.aim(&table, 100) && periods.target() == 0);
@@ -114,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_use_or_just_left_keeps_its_period() {
+    fn an_index_in_use_or_just_left_keeps_its_period() {
         let table = table(1);
         let mut periods = Periods::default();
         for period_ns in 1..=PERIODS as u64 {
@@ -122,10 +132,10 @@ mod tests {
             periods.enter(periods.target());
         }
         assert_eq!(periods.stragglers(), PERIODS as u64 - 1);
-        assert!(!periods.aim(&table, 99), "every number is in use");
+        assert!(!periods.aim(&table, 99), "every index is in use");
         periods.leave(4);
         for _ in 0..QUARANTINE {
-            assert!(!periods.aim(&table, 99), "its requests may not be drained");
+            assert!(!periods.aim(&table, 99), "its requests may still be queued");
             periods.drain_begins();
         }
         assert!(periods.aim(&table, 99));

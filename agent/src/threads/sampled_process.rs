@@ -22,10 +22,10 @@ use super::{Registry, discovery};
 use crate::arena;
 use crate::debug_options::DebugOptions;
 use crate::jvmti::vm_memory;
+use crate::kernel_threads;
 use crate::options;
 use crate::self_test::{self, Evidence};
 use crate::signal::ucontext::cycles;
-use crate::tasks;
 use crate::tick;
 
 /// How often the bounds of a thread's stack are looked for: on stacks of coroutines it would be at every tick.
@@ -51,11 +51,11 @@ pub struct SampledProcess {
 
 impl Host for SampledProcess {
     fn drain_begins(&self) {
-        self.registry.inner.lock().periods.drain_begins();
+        self.registry.table.lock().periods.drain_begins();
     }
 
     fn ready(&self) -> Vec<u32> {
-        let used = u32::try_from(self.registry.inner.lock().entries.len()).unwrap_or(u32::MAX);
+        let used = u32::try_from(self.registry.table.lock().entries.len()).unwrap_or(u32::MAX);
         self.registry.shared.ready.take(used).collect()
     }
 
@@ -77,34 +77,34 @@ impl Host for SampledProcess {
         vm_memory::add_code_heaps(self.memory, &self.hotspot);
         let (begun, links) = (Instant::now(), discovery::links());
         let look = {
-            let mut inner = self.registry.inner.lock();
-            let unsettled = !inner.left.is_empty();
-            if inner.stopped || !inner.discovery.is_due(begun, links, unsettled) {
+            let mut table = self.registry.table.lock();
+            let unsettled = !table.detached.is_empty();
+            if table.stopped || !table.discovery.is_due(begun, links, unsettled) {
                 return;
             }
-            inner.looks += 1;
-            inner.looks
+            table.listings += 1;
+            table.listings
         };
         // Listed without the lock: a directory of thousands of threads must not hold up a starting one.
-        let alive = tasks::list();
+        let alive = kernel_threads::list();
         if alive.is_empty() {
             return;
         }
-        let mut inner = self.registry.inner.lock();
-        if !inner.stopped {
-            self.registry.close_vanished(&mut inner, &alive, look);
-            self.registry.open_found(&mut inner, &alive);
+        let mut table = self.registry.table.lock();
+        if !table.stopped {
+            self.registry.close_vanished(&mut table, &alive, look);
+            self.registry.open_found(&mut table, &alive);
         }
-        inner.discovery.looked(begun, Instant::now(), links);
+        table.discovery.listed(begun, Instant::now(), links);
     }
 
     fn bound_stacks(&self, stacks: &[UnboundedStack]) {
         let wanted: Vec<UnboundedStack> = {
-            let mut inner = self.registry.inner.lock();
+            let mut table = self.registry.table.lock();
             let mut wants = |stack: &UnboundedStack| {
-                let entry = inner.entries.get_mut(stack.slot as usize).and_then(Option::as_mut)?;
-                let wants = entry.facts.id == stack.thread && entry.stack_looks < STACK_LOOKS;
-                entry.stack_looks += u8::from(wants);
+                let entry = table.entries.get_mut(stack.slot as usize).and_then(Option::as_mut)?;
+                let wants = entry.facts.id == stack.thread && entry.bounds_lookups < STACK_LOOKS;
+                entry.bounds_lookups += u8::from(wants);
                 wants.then_some(*stack)
             };
             stacks.iter().filter_map(&mut wants).collect()
@@ -113,11 +113,11 @@ impl Host for SampledProcess {
             return;
         }
         let places: Vec<(u64, u64)> = wanted.iter().map(|stack| (stack.sp, stack.thread_pointer)).collect();
-        let bounds = tasks::stacks_at(&places);
+        let bounds = kernel_threads::stacks_at(&places);
         // Held while the slots are written: a thread that ends or becomes a Java thread waits.
-        let inner = self.registry.inner.lock();
+        let table = self.registry.table.lock();
         for (stack, bounds) in wanted.iter().zip(bounds) {
-            let entry = inner.entries.get(stack.slot as usize).and_then(Option::as_ref);
+            let entry = table.entries.get(stack.slot as usize).and_then(Option::as_ref);
             let still =
                 entry.is_some_and(|entry| entry.facts.id == stack.thread && entry.facts.ended_ns.is_none());
             if let (true, Some((low, high)), Some(slot)) = (still, bounds, self.registry.slot(stack.slot))
@@ -131,40 +131,40 @@ impl Host for SampledProcess {
     }
 
     fn thread(&self, slot: u32) -> Option<ThreadFacts> {
-        let inner = self.registry.inner.lock();
-        Some(self.registry.facts(inner.entries.get(slot as usize)?.as_ref()?))
+        let table = self.registry.table.lock();
+        Some(self.registry.facts(table.entries.get(slot as usize)?.as_ref()?))
     }
 
     fn threads(&self) -> Vec<ThreadFacts> {
-        let inner = self.registry.inner.lock();
-        inner.entries.iter().flatten().map(|entry| self.registry.facts(entry)).collect()
+        let table = self.registry.table.lock();
+        table.entries.iter().flatten().map(|entry| self.registry.facts(entry)).collect()
     }
 
     fn next_thread_id(&self) -> u32 {
-        let mut inner = self.registry.inner.lock();
-        inner.next_id += 1;
-        inner.next_id
+        let mut table = self.registry.table.lock();
+        table.next_id += 1;
+        table.next_id
     }
 
     fn ended(&self) -> Vec<ThreadFacts> {
-        let mut inner = self.registry.inner.lock();
-        let ended = std::mem::take(&mut inner.ended);
+        let mut table = self.registry.table.lock();
+        let ended = std::mem::take(&mut table.ended);
         ended
             .iter()
-            .filter_map(|slot| Some(self.registry.facts(inner.entries.get(*slot as usize)?.as_ref()?)))
+            .filter_map(|slot| Some(self.registry.facts(table.entries.get(*slot as usize)?.as_ref()?)))
             .collect()
     }
 
     fn retire(&self, slot: u32, handed_on_ns: u64) {
-        let mut inner = self.registry.inner.lock();
-        if let Some(place) = inner.entries.get_mut(slot as usize) {
+        let mut table = self.registry.table.lock();
+        if let Some(place) = table.entries.get_mut(slot as usize) {
             *place = None;
         }
         if let Some(slot) = self.registry.slot(slot) {
-            inner.periods.leave(slot.grid.key().period());
+            table.periods.leave(slot.grid.key().period());
         }
-        inner.free.push(slot);
-        inner.carry_ns = inner.carry_ns.saturating_add(handed_on_ns);
+        table.free.push(slot);
+        table.carry_ns = table.carry_ns.saturating_add(handed_on_ns);
     }
 
     fn unloading(&self) -> Arc<Unloading> {
@@ -176,7 +176,7 @@ impl Host for SampledProcess {
     }
 
     fn queue_bytes(&self) -> QueueBytes {
-        let rings = &self.registry.inner.lock().rings;
+        let rings = &self.registry.table.lock().rings;
         QueueBytes { used: rings.used_bytes(), most: rings.most_bytes() }
     }
 
@@ -189,11 +189,11 @@ impl Host for SampledProcess {
     }
 
     fn take_ring(&self, size: Capacity) -> Option<RingEnds> {
-        self.registry.inner.lock().rings.take(size)
+        self.registry.table.lock().rings.take(size)
     }
 
     fn give_back_ring(&self, ring: RingEnds) {
-        self.registry.inner.lock().rings.give_back(ring);
+        self.registry.table.lock().rings.give_back(ring);
     }
 
     fn rotate_timers(&self) {
@@ -233,8 +233,8 @@ impl Host for SampledProcess {
     }
 
     fn adopt_ring(&self, slot: u32) {
-        let inner = self.registry.inner.lock();
-        let entry = inner.entries.get(slot as usize).and_then(Option::as_ref);
+        let table = self.registry.table.lock();
+        let entry = table.entries.get(slot as usize).and_then(Option::as_ref);
         // An ended thread has no timer, and has told us so itself or is gone: no handler of the slot can run.
         let has_ended = entry.is_some_and(|entry| entry.timer.is_none() && entry.facts.ended_ns.is_some());
         if has_ended && let Some(slot) = self.registry.slot(slot) {

@@ -33,8 +33,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("agct", &["agent", "sampler-thread", "queue", "stackwalk"]),
 ];
 
-/// Crates whose folder is not named like them.
-const FOLDERS: &[(&str, &str)] = &[("agct", "java-tests/agct")];
+/// Crates inside the folder of another one.
+const NESTED: &[&str] = &["profile", "agct"];
 
 /// Files, and folders ending in a slash, that may contain `unsafe`; changed only by a decision in `design/`.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -46,7 +46,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/timer.rs",
     "agent/src/arena.rs",
     "agent/src/rings.rs",
-    "agent/src/slice.rs",
+    "agent/src/scheduling.rs",
     "agent/src/hooks.rs",
     "agent/src/jvmti/",
     "agent/src/signal/",

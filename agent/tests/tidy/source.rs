@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::EDGES;
+use crate::{EDGES, NESTED};
 
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the agent lies in the workspace").to_owned()
@@ -19,15 +19,11 @@ pub fn is_test(path: &str) -> bool {
     ["tests", "benches", "fuzz"].into_iter().any(in_folder) || path.ends_with("/tests.rs")
 }
 
-/// The folder of a crate: `profile` lies in the collector's.
-fn folder_of(name: &str) -> PathBuf {
-    workspace().join(if name == "profile" { "collector/profile" } else { name })
-}
-
 /// All Rust files of our crates: path relative to the workspace, and text.
 pub fn sources() -> Vec<(String, String)> {
     let mut files = Vec::new();
-    let mut folders: Vec<PathBuf> = EDGES.iter().map(|(name, _)| folder_of(name)).collect();
+    let crates = EDGES.iter().map(|(name, _)| name).filter(|name| !NESTED.contains(name));
+    let mut folders: Vec<PathBuf> = crates.map(|name| workspace().join(name)).collect();
     while let Some(folder) = folders.pop() {
         let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in entries {

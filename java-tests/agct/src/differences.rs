@@ -306,11 +306,7 @@ pub fn report(jvmti: &Jvmti) {
         let link = &mut |caller, bci, callee| files.link(caller, bci, callee);
         judge::control(case, number, &mut found, link);
     }
-    found
-        .texts
-        .iter()
-        .take(2 * EXAMPLES)
-        .for_each(|text| print(&format!("agct example: control {text}")));
+    found.texts.iter().take(2 * EXAMPLES).for_each(|text| print(&format!("agct example: control {text}")));
     for (link, count) in found.links {
         print(&format!("agct control: {count} x {link}"));
     }

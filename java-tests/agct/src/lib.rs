@@ -8,14 +8,17 @@
 //! Sources: HotSpot `prims/forte.cpp` (JDK 11 to 25): CLASS_LOAD events must be on and jmethodIDs made beforehand.
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code, reason = "AsyncGetCallTrace runs in the signal handler and fills memory shared with the sampler")]
+#[allow(
+    unsafe_code,
+    reason = "AsyncGetCallTrace runs in the signal handler and fills memory shared with the sampler"
+)]
 mod call_trace;
 #[allow(unsafe_code, reason = "raw function table of the VM")]
 mod class_files;
 mod differences;
+mod judge;
 #[allow(unsafe_code, reason = "raw function table of the VM")]
 mod jvmti_events;
-mod judge;
 #[allow(unsafe_code, reason = "the fields of the calling thread's JavaThread")]
 mod quiet;
 

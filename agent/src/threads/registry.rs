@@ -1,0 +1,306 @@
+//! Registering and unregistering threads.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use queue::Capacity;
+use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::host::{Coverage, ThreadFacts, ThreadKind};
+
+use super::periods::largest_unfinished;
+use super::table::{Detached, Entry, JavaThread, Newcomer, Table};
+use crate::arena::{self, Shared, ThreadSlot};
+use crate::kernel_threads;
+use crate::rings::RingMemory;
+
+/// All profiled threads.
+pub struct Registry {
+    pub(super) shared: &'static Shared,
+    pub(super) signal: i32,
+    pub(super) table: Mutex<Table>,
+}
+
+impl Registry {
+    /// Returns an empty registry, whose timers send `signal`.
+    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32) -> Self {
+        let table = Mutex::new(Table { rings, ..Table::default() });
+        Self { shared, signal, table }
+    }
+
+    /// Excludes one of the agent's own threads from the profile.
+    pub fn exclude(&self, tid: i32) {
+        self.table.lock().excluded.push(tid);
+    }
+
+    /// Makes the profile begin now, in a program that runs already: CPU time that threads have used is not part of it.
+    pub fn begin_now(&self) {
+        let clocks =
+            kernel_threads::list().into_iter().filter_map(|tid| Some((tid, thread_cpu_nanos(tid).ok()?)));
+        self.table.lock().clocks_at_attach = clocks.collect();
+    }
+
+    /// Registers the calling Java thread, which has started.
+    pub fn java_started(&self, tid: i32, thread: &JavaThread) {
+        self.begin_java(&mut self.table.lock(), tid, thread);
+    }
+
+    /// Registers a Java thread that another thread found running, unless it has ended meanwhile and its `JavaThread` is
+    /// freed.
+    pub fn java_found(&self, tid: i32, thread: &JavaThread) {
+        let mut table = self.table.lock();
+        if !table.detached.contains_key(&tid) {
+            self.begin_java(&mut table, tid, thread);
+        }
+    }
+
+    fn begin_java(&self, table: &mut Table, tid: i32, thread: &JavaThread) {
+        if table.stopped {
+            return;
+        }
+        // A thread that detached and comes back (the launcher's main thread, as DestroyJavaVM) was profiled before.
+        let known_ns = table.detached.remove(&tid).map_or(0, |detached| detached.clock_ns);
+        let name = Arc::from(thread.name.as_str());
+        match table.by_tid.get(&tid).copied() {
+            None => {
+                let newcomer = Newcomer { tid, name, kind: ThreadKind::Java, known_ns, java: Some(thread) };
+                self.open(table, newcomer);
+            }
+            Some(slot) => {
+                if let Some(entry) = table.entry_mut(slot) {
+                    entry.facts.name = name;
+                    entry.facts.kind = ThreadKind::Java;
+                    entry.facts.revision += 1;
+                }
+                if let Some(slot) = self.slot(slot) {
+                    announce(slot, thread);
+                }
+            }
+        }
+    }
+
+    /// Unregisters the calling Java thread, which is about to end or to detach from the VM; returns its slot if its queue
+    /// holds requests.
+    pub fn java_ended(&self, tid: i32) -> Option<u32> {
+        let mut table = self.table.lock();
+        let Some(slot) = table.by_tid.remove(&tid) else {
+            // It was never profiled; a thread that is about to register it must find that it has ended.
+            table.detached.insert(tid, Detached { clock_ns: 0, listings: 0 });
+            return None;
+        };
+        if let Some(slot) = self.slot(slot) {
+            slot.java_thread.store(0, Ordering::Release);
+        }
+        self.close(&mut table, slot, None);
+        let clock_ns = thread_cpu_nanos(tid).unwrap_or(0);
+        table.detached.insert(tid, Detached { clock_ns, listings: 0 });
+        if let Some(entry) = table.entry_mut(slot) {
+            entry.facts.ended_ns = Some(clock_ns);
+        }
+        self.shared.ready.is_marked(slot).then_some(slot)
+    }
+
+    /// Returns whether a handler runs on any thread, as far as its stores are visible.
+    pub fn any_busy(&self) -> bool {
+        let used = self.table.lock().entries.len();
+        self.shared.slots.iter().take(used).any(|slot| slot.busy.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a queue holds requests; true if that is unknown without waiting.
+    pub fn is_anything_pending(&self) -> bool {
+        self.table.try_lock().is_none_or(|table| {
+            self.shared.ready.is_any_marked(u32::try_from(table.entries.len()).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// Deletes every timer; threads that start from now on are not profiled.
+    pub fn stop(&self) {
+        let mut table = self.table.lock();
+        table.stopped = true;
+        for entry in table.entries.iter_mut().flatten() {
+            entry.timer = None;
+            // The account of a thread that runs on ends here.
+            if entry.facts.ended_ns.is_none() {
+                entry.facts.ended_ns = thread_cpu_nanos(entry.facts.tid).ok();
+            }
+        }
+    }
+
+    /// Returns the facts of a thread at this moment.
+    pub(super) fn facts(&self, entry: &Entry) -> ThreadFacts {
+        let expired_ns = self.slot(entry.facts.slot).map(|slot| entry.expired_ns(self.shared, slot));
+        ThreadFacts { expired_ns: expired_ns.unwrap_or(0), ..entry.facts.clone() }
+    }
+
+    pub(super) fn slot(&self, slot: u32) -> Option<&'static ThreadSlot> {
+        self.shared.slots.get(slot as usize)
+    }
+
+    /// Makes an entry with a running timer; returns its slot, `None` if the thread has ended or no slot is left.
+    fn open(&self, table: &mut Table, newcomer: Newcomer<'_>) -> Option<u32> {
+        let Newcomer { tid, name, kind, known_ns, java } = newcomer;
+        let index = self.take_slot(table)?;
+        let slot = self.slot(index)?;
+        if let Some(java) = java {
+            announce(slot, java);
+        }
+        let period = table.periods.target();
+        let carried_ns = table.carry_ns.min(largest_unfinished(self.shared.period_ns(period)));
+        // The periods of a former owner's timer are not this thread's.
+        slot.grid.switch(slot.grid.key().next(period));
+        let armed = self.arm(tid, slot, |_| carried_ns.cast_signed());
+        let (timer, armed_ns) = match armed {
+            Ok((timer, armed_ns)) => (Some(timer), armed_ns),
+            Err(error) => {
+                let Ok(armed_ns) = thread_cpu_nanos(tid) else {
+                    table.free.push(index);
+                    return None;
+                };
+                self.warn_once(table, &error);
+                (None, armed_ns)
+            }
+        };
+        let mut coverage = Coverage::default();
+        if timer.is_none() {
+            coverage.begin_gap(armed_ns);
+        }
+        let carried_ns = if timer.is_some() { carried_ns } else { 0 };
+        table.carry_ns -= carried_ns;
+        table.next_id += 1;
+        let known_ns = known_ns.max(table.clocks_at_attach.remove(&tid).unwrap_or(0));
+        let facts = ThreadFacts {
+            slot: index,
+            id: table.next_id,
+            revision: 0,
+            tid,
+            name,
+            kind,
+            armed_ns,
+            carried_ns,
+            before_timer_ns: armed_ns.saturating_sub(known_ns),
+            coverage,
+            expired_ns: 0,
+            ended_ns: None,
+        };
+        let entry = Entry {
+            facts,
+            timer,
+            timer_since: 0,
+            expired_ns: 0,
+            deferred_at: None,
+            bounds_lookups: 0,
+            made_at: table.listings,
+        };
+        if let Some(place) = table.entries.get_mut(index as usize) {
+            *place = Some(entry);
+        }
+        table.periods.enter(period);
+        table.by_tid.insert(tid, index);
+        Some(index)
+    }
+
+    fn take_slot(&self, table: &mut Table) -> Option<u32> {
+        let index = match table.free.pop() {
+            Some(index) => index,
+            None if table.entries.len() >= arena::MAX_THREADS as usize => {
+                table.rotation.without_slot += 1;
+                if table.rotation.without_slot == 1 {
+                    let most = arena::MAX_THREADS;
+                    tracing::warn!("more than {most} threads run at once: those beyond are not profiled");
+                }
+                return None;
+            }
+            None => {
+                table.entries.push(None);
+                u32::try_from(table.entries.len() - 1).ok()?
+            }
+        };
+        let slot = self.slot(index)?;
+        slot.java_thread.store(0, Ordering::Relaxed);
+        slot.stack_low.store(0, Ordering::Relaxed);
+        slot.stack_high.store(0, Ordering::Relaxed);
+        slot.last_cycles.store(0, Ordering::Relaxed);
+        slot.virtual_thread.store(0, Ordering::Relaxed);
+        slot.queue.lost().reset();
+        if !slot.queue.is_installed() {
+            // Both outcomes leave a usable slot: without a queue every request is counted as lost.
+            if let Some(ring) = table.rings.first() {
+                let capacity = Capacity::at_least(ring.entries());
+                let _already_installed = slot.queue.install(ring, capacity);
+            }
+        }
+        Some(index)
+    }
+
+    pub(super) fn warn_once(&self, table: &mut Table, error: &io::Error) {
+        table.lacks_timers = true;
+        if !std::mem::replace(&mut table.has_warned, true) {
+            tracing::warn!(
+                "fewer timers than threads ({error}): threads share timers, and CPU time without one is reported as \
+                 lost.no_timer; raise `ulimit -i` to profile all threads"
+            );
+        }
+    }
+
+    /// Ends an entry: deletes its timer and lists it for the sampler.
+    fn close(&self, table: &mut Table, slot: u32, ended_ns: Option<u64>) {
+        if let Some(entry) = table.entry_mut(slot) {
+            entry.timer = None;
+            entry.facts.ended_ns = ended_ns;
+        }
+        table.ended.push(slot);
+    }
+
+    /// Closes the entries of threads that are not in `alive`, which is listing number `listing`.
+    pub(super) fn close_vanished(&self, table: &mut Table, alive: &[i32], listing: u64) {
+        let gone: Vec<(i32, u32)> = table
+            .by_tid
+            .iter()
+            .filter(|(tid, slot)| {
+                let entry = table.entry(**slot);
+                alive.binary_search(tid).is_err() && entry.is_some_and(|entry| entry.made_at < listing)
+            })
+            .map(|(tid, slot)| (*tid, *slot))
+            .collect();
+        for (tid, slot) in gone {
+            table.by_tid.remove(&tid);
+            if let Some(slot) = self.slot(slot) {
+                slot.java_thread.store(0, Ordering::Release);
+            }
+            // Its clock has ended with it; the sampler keeps the last reading and the time of its expirations.
+            self.close(table, slot, Some(0));
+        }
+        table.detached.retain(|tid, _| alive.binary_search(tid).is_ok());
+    }
+
+    /// Registers the threads in `alive` that have no entry.
+    pub(super) fn open_found(&self, table: &mut Table, alive: &[i32]) {
+        for &tid in alive {
+            if table.by_tid.contains_key(&tid) || table.excluded.contains(&tid) {
+                continue;
+            }
+            let mut known_ns = 0;
+            if let Some(detached) = table.detached.get_mut(&tid) {
+                detached.listings += 1;
+                // A thread that detaches from the VM usually ends at once; one that stays is a native thread.
+                if detached.listings < 3 {
+                    continue;
+                }
+                known_ns = detached.clock_ns;
+                table.detached.remove(&tid);
+            }
+            let Some(name) = kernel_threads::name_of(tid) else { continue };
+            let kind = kernel_threads::kind_of(&name);
+            self.open(table, Newcomer { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None });
+        }
+    }
+}
+
+/// Publishes the state of a Java thread to the handler.
+fn announce(slot: &ThreadSlot, thread: &JavaThread) {
+    slot.stack_low.store(thread.stack_low, Ordering::Relaxed);
+    slot.stack_high.store(thread.stack_high, Ordering::Relaxed);
+    // Release: the handler that sees the thread sees its stack bounds.
+    slot.java_thread.store(thread.address, Ordering::Release);
+}

@@ -1,0 +1,134 @@
+//! The data of the registry: an entry for each thread, and what all threads share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sampler_thread::host::{ThreadFacts, ThreadKind};
+
+use super::discovery::Discovery;
+use super::periods::Periods;
+use crate::arena::{Shared, ThreadSlot};
+use crate::rings::RingMemory;
+use crate::timer::Timer;
+
+/// A Java thread as the VM describes it.
+#[derive(Debug, Clone)]
+pub struct JavaThread {
+    /// Address of the VM's JavaThread.
+    pub address: u64,
+    /// Lowest address of its stack.
+    pub stack_low: u64,
+    /// One past the highest address of its stack.
+    pub stack_high: u64,
+    /// Its name at this moment.
+    pub name: String,
+}
+
+/// A thread that is or was profiled, until the sampler retires it.
+pub(super) struct Entry {
+    pub(super) facts: ThreadFacts,
+    pub(super) timer: Option<Timer>,
+    /// Rotation round in which the thread got its timer, or lost it.
+    pub(super) timer_since: u64,
+    /// CPU time that the expirations of former timers have covered.
+    pub(super) expired_ns: u64,
+    /// Periods that had expired when the replacement of the timer was deferred, because the thread's unfinished part
+    /// was too large for the new period.
+    pub(super) deferred_at: Option<u64>,
+    /// How often the bounds of its stack were looked up.
+    pub(super) bounds_lookups: u8,
+    /// Value of `Table::listings` when the entry was made; an older listing may lack the thread.
+    pub(super) made_at: u64,
+}
+
+impl Entry {
+    /// CPU time that expirations have covered: sampled, or lost with a request.
+    pub(super) fn expired_ns(&self, shared: &Shared, slot: &ThreadSlot) -> u64 {
+        let current = slot.grid.periods().saturating_mul(shared.period_ns(slot.grid.key().period()));
+        self.expired_ns.saturating_add(current)
+    }
+
+    /// Of the CPU time until the thread's clock reads `clock_ns`, the part that no expiration and no gap without a timer
+    /// has covered.
+    pub(super) fn unfinished_at(&self, clock_ns: u64, shared: &Shared, slot: &ThreadSlot) -> i64 {
+        let facts = &self.facts;
+        let known = clock_ns.saturating_sub(facts.armed_ns).saturating_add(facts.carried_ns);
+        let covered = known.saturating_sub(facts.coverage.untimed_at(clock_ns));
+        covered.cast_signed().saturating_sub_unsigned(self.expired_ns(shared, slot))
+    }
+}
+
+/// A thread about to be profiled.
+pub(super) struct Newcomer<'a> {
+    pub(super) tid: i32,
+    pub(super) name: Arc<str>,
+    pub(super) kind: ThreadKind,
+    /// CPU time of it that was profiled already, when it was another kind of thread.
+    pub(super) known_ns: u64,
+    pub(super) java: Option<&'a JavaThread>,
+}
+
+/// A thread that ended as a Java thread but may live on as a native one.
+pub(super) struct Detached {
+    pub(super) clock_ns: u64,
+    /// Listings that have shown it since.
+    pub(super) listings: u32,
+}
+
+/// All threads of a process; everything the registry's lock protects.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) rings: RingMemory,
+    pub(super) by_tid: HashMap<i32, u32>,
+    pub(super) entries: Vec<Option<Entry>>,
+    /// Slots without an owner.
+    pub(super) free: Vec<u32>,
+    /// Slots whose thread has ended, for the sampler.
+    pub(super) ended: Vec<u32>,
+    pub(super) detached: HashMap<i32, Detached>,
+    /// Clocks of threads when the agent was attached, in nanoseconds; until they are registered.
+    pub(super) clocks_at_attach: HashMap<i32, u64>,
+    /// The agent's own threads, which are not profiled.
+    pub(super) excluded: Vec<i32>,
+    pub(super) next_id: u32,
+    /// Listings of the process's threads that have begun.
+    pub(super) listings: u64,
+    pub(super) discovery: Discovery,
+    /// Unfinished CPU time of threads that ended, for the next new ones.
+    pub(super) carry_ns: u64,
+    pub(super) rotation: Rotation,
+    pub(super) periods: Periods,
+    /// Timers replaced by one with another period.
+    pub(super) replaced: u64,
+    pub(super) stopped: bool,
+    /// Whether the kernel has refused a timer, so that threads share the granted ones.
+    pub(super) lacks_timers: bool,
+    pub(super) has_warned: bool,
+}
+
+/// State of the rotation of timers.
+#[derive(Default)]
+pub(super) struct Rotation {
+    /// Number of the current round.
+    pub(super) round: u64,
+    /// How often a timer passed from one thread to another.
+    pub(super) passed_on: u64,
+    /// Threads that found no slot.
+    pub(super) without_slot: u64,
+}
+
+impl Table {
+    pub(super) fn entry(&self, slot: u32) -> Option<&Entry> {
+        self.entries.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    pub(super) fn entry_mut(&mut self, slot: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    pub(super) fn add_expired(&mut self, slot: u32, expired_ns: u64) {
+        if let Some(entry) = self.entry_mut(slot) {
+            entry.expired_ns = entry.expired_ns.saturating_add(expired_ns);
+        }
+    }
+}
