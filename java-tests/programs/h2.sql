@@ -1,5 +1,5 @@
--- A shop's tables in memory and the reports one would run on them: joins, aggregation, a window
--- function, a correlated subquery and a recursive query. About 20 s of CPU time.
+-- Tables of a shop in memory and typical reports: joins, aggregation, a window function, a correlated subquery and a
+-- recursive query. Takes about 20 s of CPU time.
 -- Run with: java -cp h2.jar org.h2.tools.RunScript -url jdbc:h2:mem:demo -user sa -script h2.sql -showResults
 SET @SALES = 600000;
 

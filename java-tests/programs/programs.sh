@@ -1,9 +1,8 @@
-# Sourced by ./demo and java-tests/matrix: how to run the real programs that java-tests/fetch brings.
-# All paths are relative to the folder java-tests.
+# Defines how to run the real programs that java-tests/fetch downloads. Sourced by ./demo and java-tests/harness.py.
 
 program_names=(h2 clojure closure)
 
-# The oldest JDK a program runs on.
+# Prints the oldest JDK that a program runs on.
 program_needs_jdk() {
     case "$1" in
         closure) echo 21 ;;
@@ -11,9 +10,9 @@ program_needs_jdk() {
     esac
 }
 
-# Sets the array `program_command` to what follows `java` and the JVM options.
+# Sets the array `program_command` to the arguments after `java` and the JVM options.
 # usage: program_arguments NAME full|short SCRATCH-FOLDER
-# `short` is about a twentieth of the work, for slow JVM modes.
+# `short` does about a twentieth of the work.
 program_arguments() {
     local name=$1 size=$2 scratch=$3 here jars
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -37,7 +36,7 @@ program_arguments() {
         closure)
             local input=$cache/closure/input.js
             if [ "$size" = short ]; then
-                # A smaller program of the same kind: our own few lines, many times.
+                # A smaller input of the same kind: one small function, many times.
                 input=$scratch/input.js
                 local i
                 for i in $(seq 1 2000); do

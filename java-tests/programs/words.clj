@@ -1,6 +1,6 @@
-;; Builds a text from a small grammar, counts words and word pairs, sorts them, and solves the nine
-;; queens with lazy sequences: persistent maps, lazy seqs, dynamic calls and deep stacks.
-;; About 20 s of CPU time. Run with: java -cp '<clojure jars>' clojure.main words.clj [rounds]
+;; Builds a text from a small grammar, counts and sorts words and word pairs, and solves the nine queens with lazy
+;; sequences: persistent maps, lazy sequences, dynamic calls and deep stacks.
+;; Takes about 20 s of CPU time. Run with: java -cp '<clojure jars>' clojure.main words.clj [rounds]
 (ns words
   (:require [clojure.string :as string]))
 

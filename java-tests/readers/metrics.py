@@ -1,8 +1,8 @@
-"""Reads Prometheus text from an address with the Prometheus project's own parser, and prints it as JSON.
+"""Reads metrics from an address with the parser of the Prometheus project, and prints them as JSON.
 
 usage: metrics.py URL
 
-The result has each metric's type, help and samples: {"NAME": {"type", "help", "samples": [[name, labels, value]]}}.
+The result has type, help and samples of each metric: {"NAME": {"type", "help", "samples": [[name, labels, value]]}}.
 """
 
 import json
@@ -16,7 +16,7 @@ with urllib.request.urlopen(sys.argv[1]) as answer:
     kind = answer.headers["Content-Type"]
 families = {}
 for family in text_string_to_metric_families(text):
-    assert family.name not in families, f"{family.name} is there twice"
+    assert family.name not in families, f"{family.name} occurs twice"
     assert family.type != "unknown" and family.documentation, f"{family.name} has no type or help"
     families[family.name] = {
         "type": family.type,

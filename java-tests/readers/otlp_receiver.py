@@ -1,10 +1,9 @@
-"""A receiver of OTLP profiles over gRPC, made of OpenTelemetry's own definitions and Google's gRPC.
+"""Receives OTLP profiles over gRPC, with OpenTelemetry's message definitions and Google's gRPC library.
 
 usage: otlp_receiver.py PORT [CERTIFICATE KEY]
 
-Listens on 127.0.0.1, says "ready" once it does, and at the end of its standard input prints what it has got as one
-JSON object: CPU time by thread and by the method on top of the stack, requests, profiles that came twice, headers.
-Port 0 is any; the line is then "ready PORT".
+Listens on 127.0.0.1 and prints "ready PORT"; port 0 chooses a free port. At the end of its standard input it prints what
+it received as one JSON object: CPU time by service, thread and leaf method, requests, repeated profiles, and headers.
 """
 
 import json
@@ -59,14 +58,14 @@ class Receiver(profiles_service_pb2_grpc.ProfilesServiceServicer):
 
 
 def main():
-    port, secret = sys.argv[1], sys.argv[2:]
+    port, identity = sys.argv[1], sys.argv[2:]
     receiver = Receiver()
     options = [("grpc.max_receive_message_length", 4 * MEGABYTE), ("grpc.so_reuseport", 0)]
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=1), options=options)
     profiles_service_pb2_grpc.add_ProfilesServiceServicer_to_server(receiver, server)
     address = f"127.0.0.1:{port}"
-    if secret:
-        certificate, key = (open(path, "rb").read() for path in secret)
+    if identity:
+        certificate, key = (open(path, "rb").read() for path in identity)
         bound = server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
     else:
         bound = server.add_insecure_port(address)
