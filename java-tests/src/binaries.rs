@@ -30,6 +30,6 @@ fn find(name: &str) -> PathBuf {
         }
     };
     let path = folder.join(name);
-    assert!(path.is_file(), "{} does not exist: run `cargo build` first", path.display());
+    assert!(path.is_file(), "{} does not exist: run `cargo build --workspace` first", path.display());
     path
 }

@@ -7,7 +7,7 @@
 //! Invariants: the agent and the command are started as processes and never linked; assertions compare counts, identities
 //! and ratios, never elapsed time; no test waits for a fixed time.
 //!
-//! Prerequisites: `java-tests/fetch` (JDKs and compiler) and `cargo build` (agent and command).
+//! Prerequisites: `java-tests/fetch` (JDKs and compiler) and `cargo build --workspace` (agent with developers' hooks, command).
 //!
 //! Environment variables:
 //! - `TICKWALK_JDKS`: folder of JAVA_HOMEs that are named by version.
