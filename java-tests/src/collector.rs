@@ -171,3 +171,15 @@ pub fn summary_of(recording: &Path, starvation: &Starvation) -> Summary {
     let summary: Summary = serde_json::from_str(&finished.stdout).expect("a summary in the expected form");
     Summary { starvation: starvation.clone(), ..summary }
 }
+
+/// Runs `tickwalk ARGUMENTS...` and parses its standard output as JSON.
+///
+/// # Panics
+/// If the command fails; the message holds its standard error.
+#[track_caller]
+pub fn tickwalk_json(arguments: &[&str]) -> serde_json::Value {
+    let output = Command::new(binaries::tickwalk()).args(arguments).output().expect("tickwalk starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tickwalk {arguments:?}: {errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}

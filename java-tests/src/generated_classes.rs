@@ -20,7 +20,8 @@ impl GeneratedClasses {
     /// Checks stacks whose first frame is the thread's name.
     ///
     /// The classes are named `CLASS` and five digits, their threads `THREAD` and the number. `is_shared` selects the
-    /// frames of generated classes that other threads run as well, `is_foreign` the frames that their threads never run.
+    /// frames of generated classes that other threads run as well, `is_foreign` the frames that their threads never
+    /// run.
     pub fn of(
         stacks: Vec<Stack>,
         (class, thread): (&str, &str),

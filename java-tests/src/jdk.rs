@@ -77,7 +77,8 @@ fn jdk_folder() -> PathBuf {
 /// Held for writing by a test that runs exclusively, for reading by tests that run concurrently.
 static RUNNING: RwLock<()> = RwLock::new(());
 
-/// Calls [`on_jdk`] while no other test of this program runs a JVM: JVMs that share a core disturb each other's CPU times.
+/// Calls [`on_jdk`] while no other test of this program runs a JVM: JVMs that share a core disturb each other's CPU
+/// times.
 ///
 /// # Panics
 /// As [`on_jdk`].
@@ -97,8 +98,8 @@ pub fn on_jdk_concurrently(release: u32, check: impl Fn(&Jdk)) {
 
 /// Runs `check` on the pinned JDK of a release; if it is missing, prints a line and skips the check.
 ///
-/// With `TICKWALK_JDK=NAME,...` (or `all`) the check runs instead on each named JDK of this release, or of a later release
-/// that has no tests of its own.
+/// With `TICKWALK_JDK=NAME,...` (or `all`) the check runs instead on each named JDK of this release, or of a later
+/// release that has no tests of its own.
 ///
 /// # Panics
 /// If the JDK is missing and `TICKWALK_REQUIRE_JDKS=1`, or if `check` panics.

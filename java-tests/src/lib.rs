@@ -1,13 +1,14 @@
 //! Test support: runs Java workloads with known profiles under the agent, on every supported JDK.
 //!
 //! Problem: a profile can only be judged where the true CPU times are known.
-//! Approach: each file in `workloads/` burns CPU time in one pattern and prints what it did as `truth` lines. This crate
-//! compiles the workloads once, runs one under `tickwalk record` or with the agent alone, and returns a [`Run`] that tests
-//! compare with the truth.
-//! Invariants: the agent and the command are started as processes and never linked; assertions compare counts, identities
-//! and ratios, never elapsed time; no test waits for a fixed time.
+//! Approach: each file in `workloads/` burns CPU time in one pattern and prints what it did as `truth` lines. This
+//! crate compiles the workloads once, runs one under `tickwalk record` or with the agent alone, and returns a [`Run`]
+//! that tests compare with the truth.
+//! Invariants: the agent and the command are started as processes and never linked; assertions compare counts,
+//! identities and ratios, never elapsed time; no test waits for a fixed time.
 //!
-//! Prerequisites: `java-tests/fetch` (JDKs and compiler) and `cargo build --workspace` (agent with developers' hooks, command).
+//! Prerequisites: `java-tests/fetch` (JDKs and compiler) and `cargo build --workspace` (agent with developers' hooks,
+//! command).
 //!
 //! Environment variables:
 //! - `TICKWALK_JDKS`: folder of JAVA_HOMEs that are named by version.
@@ -48,7 +49,7 @@ pub use tolerance::{
     INTERVAL_NS, MAX_TICK_DELAY_NS, TICK_NS, binomial_tolerance, span_tolerance_ns, spans_tolerance_ns,
 };
 pub use truth::Truth;
-pub use workload::{CARRIER_CLOCK_OPTION, Workload};
+pub use workload::{CARRIER_CLOCK_OPTION, Workload, create_end_file};
 
 /// Makes one test per JDK from a function of a [`Jdk`]: `name::jdk11`, `name::jdk17`, ...
 ///

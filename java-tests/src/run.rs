@@ -102,8 +102,8 @@ impl Run {
         assert_eq!(self.exit_code, expected, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
     }
 
-    /// Returns the CPU time that has no stack because the sampler thread was delayed and queues or the snapshot pool were
-    /// full; 0 on a machine without delays.
+    /// Returns the CPU time that has no stack because the sampler thread was delayed and queues or the snapshot pool
+    /// were full; 0 on a machine without delays.
     ///
     /// # Panics
     /// If it is more than the measured delays explain.

@@ -20,8 +20,8 @@ const SLEEP: Duration = Duration::from_millis(5);
 
 /// Shortest delay that is recorded.
 ///
-/// The smallest queue holds 16 ticks of 4 ms, and the agent's second thread drains it when it was not drained for 30 ms:
-/// a loss takes a delay of 34 ms of both. The part of a delay that falls into a sleep is not measured.
+/// The smallest queue holds 16 ticks of 4 ms, and the agent's second thread drains it when it was not drained for 30
+/// ms: a loss takes a delay of 34 ms of both. The part of a delay that falls into a sleep is not measured.
 const RECORDED_DELAY: Duration = Duration::from_millis(30);
 
 /// Effect of a delay beyond its length: the time until it begins to be measured, and until the queues are drained.

@@ -321,8 +321,8 @@ impl Summary {
         );
     }
 
-    /// Asserts that the account of the process and of every thread closes, has no negative term, and agrees with the CPU
-    /// clock of the process.
+    /// Asserts that the account of the process and of every thread closes, has no negative term, and agrees with the
+    /// CPU clock of the process.
     ///
     /// # Panics
     /// If one of these does not hold.
@@ -346,8 +346,9 @@ impl Summary {
             cpu.sampled + cpu.lost_total() + cpu.unfinished,
             "the account of the process does not close: {cpu:?}"
         );
-        // Less than one period is unfinished at any time, and an expiration waits for a tick. The wait is bounded by twice
-        // the limit for one thread: all tests together have thousands of threads, and some never run for a whole tick.
+        // Less than one period is unfinished at any time, and an expiration waits for a tick. The wait is bounded by
+        // twice the limit for one thread: all tests together have thousands of threads, and some never run for a whole
+        // tick.
         let delay_ns = 2 * MAX_TICK_DELAY_NS.max(MAX_TICK_DELAY_NS / TICK_NS * self.sampling.tick_ns);
         let bound = self.longest_period_ns()
             + i64::try_from(delay_ns + self.starvation.longest_delay_ns()).expect("nanoseconds fit");
@@ -395,8 +396,8 @@ impl Summary {
         let of_threads = cpu.kernel + cpu.before_timer;
         let of_sampler = i64::try_from(self.sampler.cpu_ns).expect("a CPU time");
         let difference = (self.process_cpu_ns - of_threads - of_sampler).abs();
-        // No account holds the end of a thread after its last event, when its stack is unmapped and its timer deleted. This
-        // takes up to one and a half times the CPU time before its timer, on slow and on fast machines.
+        // No account holds the end of a thread after its last event, when its stack is unmapped and its timer deleted.
+        // This takes up to one and a half times the CPU time before its timer, on slow and on fast machines.
         let started = self.threads.iter().filter(|thread| thread.kind == "java" && thread.name != "main");
         let starts: i64 = started.map(|thread| thread.before_timer_ns).sum();
         // Time stolen from a processor may be in a clock that was read during a delay.

@@ -2,10 +2,11 @@
 //!
 //! Problem: a bound that a correct profiler sometimes breaks makes every failure worthless, and a bound that nothing
 //! breaks proves nothing.
-//! Approach: tests compare with the CPU time that the workload measured on its thread's clock, and the bound follows from
-//! the sampling error: that of independent draws, of the two ends of one span, or of the ends of many spans.
+//! Approach: tests compare with the CPU time that the workload measured on its thread's clock, and the bound follows
+//! from the sampling error: that of independent draws, of the two ends of one span, or of the ends of many spans.
 //! Invariant: a correct profiler fails a comparison at most once in ten million, so a full run of some two hundred
-//! comparisons fails once in 50,000. This holds on slow and busy machines too, because no bound depends on elapsed time.
+//! comparisons fails once in 50,000. This holds on slow and busy machines too, because no bound depends on elapsed
+//! time.
 
 /// The default sampling interval: the weight of one expiration.
 pub const INTERVAL_NS: u64 = 10_000_000;
@@ -41,8 +42,8 @@ pub fn span_tolerance_ns(interval_ns: u64) -> u64 {
 /// Returns the largest plausible difference between the CPU time of `spans` separate spans and what was sampled in them
 /// every `interval_ns`.
 ///
-/// A span contains as many expirations as intervals fit into it, or one more. Which of the two is chance, with a variance
-/// of at most a quarter of the squared interval.
+/// A span contains as many expirations as intervals fit into it, or one more. Which of the two is chance, with a
+/// variance of at most a quarter of the squared interval.
 pub fn spans_tolerance_ns(spans: u64, interval_ns: u64) -> u64 {
     (DEVIATIONS * (interval_ns as f64 / 2.0) * (spans.max(1) as f64).sqrt()) as u64
 }

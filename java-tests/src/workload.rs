@@ -1,6 +1,7 @@
 //! Configures a workload and runs it with or without the profiler.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
@@ -85,8 +86,8 @@ impl Workload {
         self.finish(command)
     }
 
-    /// Runs the workload without the profiler and calls `on_progress` with its process id and the CPU time in nanoseconds
-    /// each time that it reports a CPU time. Works for workloads that report their process id.
+    /// Runs the workload without the profiler and calls `on_progress` with its process id and the CPU time in
+    /// nanoseconds each time that it reports a CPU time. Works for workloads that report their process id.
     pub fn run_unprofiled_watched(&self, jdk: &Jdk, mut on_progress: impl FnMut(i32, u64)) -> Finished {
         let mut command = Command::new(jdk.java());
         command.args(self.java_arguments(None));
@@ -100,8 +101,8 @@ impl Workload {
         self.finish(command)
     }
 
-    /// As [`run_with_agent`](Self::run_with_agent); calls `on_progress` with each CPU time in nanoseconds that a workload
-    /// reports which also reports its process id.
+    /// As [`run_with_agent`](Self::run_with_agent); calls `on_progress` with each CPU time in nanoseconds that a
+    /// workload reports which also reports its process id.
     pub fn run_with_agent_watched(
         &self,
         jdk: &Jdk,
@@ -190,4 +191,12 @@ fn run_watched(command: Command, mut on_progress: impl FnMut(Pid, u64)) -> Finis
 
 fn scratch() -> TempDir {
     tempfile::Builder::new().prefix("tickwalk-java-").tempdir().expect("a writable temporary folder")
+}
+
+/// Creates the file that a workload such as `Burner` waits for before it ends.
+///
+/// # Panics
+/// If the file cannot be created.
+pub fn create_end_file(path: &Path) {
+    std::fs::write(path, "").expect("a writable folder");
 }

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use java_tests::collector::summary_of;
 use java_tests::{
-    Finished, Stacks, Summary, Truth, Workload, binaries, on_every_jdk, on_jdk_exclusively, run,
+    Finished, Stacks, Summary, Truth, Workload, binaries, create_end_file, on_every_jdk, on_jdk_exclusively,
+    run,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -70,7 +71,7 @@ on_every_jdk! {
             Some(folder) => {
                 attached.push(attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid));
             }
-            None => std::fs::write(&end_file, []).expect("a file"),
+            None => create_end_file(&end_file),
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         let mut burnt_ns = 0;
@@ -101,7 +102,7 @@ on_every_jdk! {
                 // By then the agent loaded at the start has recorded for a while.
                 10 | 12 => attach(&["--stop"], folder.path(), pid),
                 11 => attach(&["--duration", "2s", "--interval", "1ms"], folder.path(), pid),
-                13 => return std::fs::write(&end_file, []).expect("a file"),
+                13 => return create_end_file(&end_file),
                 _ => outcomes[0].clone(),
             };
             outcomes.push(attached);
@@ -136,7 +137,7 @@ on_every_jdk! {
             if rounds == 10 {
                 kill(Pid::from_raw(i32::try_from(attached.0.id()).expect("an id")), Signal::SIGINT).expect("tickwalk is running");
                 assert!(attached.0.wait().expect("a child").success());
-                std::fs::write(&end_file, []).expect("a file");
+                create_end_file(&end_file);
             }
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);

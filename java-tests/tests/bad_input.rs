@@ -1,10 +1,10 @@
-//! A mistake in the agent's options causes one line on standard error and the program runs unprofiled; with `strict` the JVM
-//! does not start.
+//! A mistake in the agent's options causes one line on standard error and the program runs unprofiled; with `strict`
+//! the JVM does not start.
 
 use java_tests::{INTERVAL_NS, Jdk, Workload, on_every_jdk};
 
-/// Runs `Hello` with a bad option string and asserts one line that contains `expected`, and otherwise the same output and
-/// exit code as without the agent.
+/// Runs `Hello` with a bad option string and asserts one line that contains `expected`, and otherwise the same output
+/// and exit code as without the agent.
 #[track_caller]
 fn check(jdk: &Jdk, options: &str, expected: &str) {
     let hello = Workload::new("Hello");

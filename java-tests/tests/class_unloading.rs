@@ -1,9 +1,10 @@
-//! Classes are unloaded all the time and new ones appear at the same addresses: each frame has the right name or `[unloaded]`.
+//! Classes are unloaded all the time and new ones appear at the same addresses: each frame has the right name or
+//! `[unloaded]`.
 
 use java_tests::{GeneratedClasses, Jdk, Run, Workload, on_every_jdk, on_jdks};
 
-/// Checks the names in a profile. Each generation runs on a thread of its own, so a frame of another generation on that thread
-/// is wrong. Only the constructors run on the main thread.
+/// Checks the names in a profile. Each generation runs on a thread of its own, so a frame of another generation on that
+/// thread is wrong. Only the constructors run on the main thread.
 fn check_names(run: &Run) -> GeneratedClasses {
     let is_constructor = |thread: &str, frame: &str| thread == "main" && frame.ends_with(".<init>");
     GeneratedClasses::of(run.stacks_by_thread().all, ("Gen", "gen-"), is_constructor, |_| false)
@@ -28,8 +29,8 @@ fn churn(jdk: &Jdk, options: &[&str], record_options: &[&str]) -> (Run, Generate
 /// A limit for pauses that is long enough on a loaded machine.
 const LONG_GC_DRAIN: &str = "--agent-option=gcdrain=100ms";
 
-/// Asserts that few names are lost if pauses wait for the sampler. The default limit is not tested, because the result would
-/// depend on the load of the machine.
+/// Asserts that few names are lost if pauses wait for the sampler. The default limit is not tested, because the result
+/// would depend on the load of the machine.
 fn check_pauses_wait(jdk: &Jdk, option: &str) -> Run {
     let (run, classes) = churn(jdk, &[option], &[LONG_GC_DRAIN]);
     let unloading = &run.summary().unloading;

@@ -1,9 +1,9 @@
 //! The collector is killed, restarted, started late or protected by a token: no CPU time is lost or counted twice.
 
-use std::path::Path;
-
 use java_tests::collector::{CollectorProcess, recordings, summary_of};
-use java_tests::{Finished, TICK_NS, Truth, Workload, on_every_jdk, on_jdks, span_tolerance_ns};
+use java_tests::{
+    Finished, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdks, span_tolerance_ns,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -12,11 +12,6 @@ const SECOND: u64 = 1_000_000_000;
 fn assert_all_is_sampled(run: &Finished, sampled: i64) {
     let truth = Truth::parse(&run.stdout).method_cpu_ns("Burner.burn");
     assert!(sampled.cast_unsigned() + span_tolerance_ns(TICK_NS) >= truth, "sampled {sampled} of {truth}");
-}
-
-/// Lets a workload end that waits for this file.
-fn create(end_file: &Path) {
-    std::fs::write(end_file, "").expect("a writable folder");
 }
 
 on_every_jdk! {
@@ -38,7 +33,7 @@ on_every_jdk! {
                 outage_began = Some(cpu_ns);
             }
             (None, Some(began)) if cpu_ns > began + SECOND => collector = Some(start()),
-            (Some(second), Some(_)) if second.sessions() > 0 => create(&end_file),
+            (Some(second), Some(_)) if second.sessions() > 0 => create_end_file(&end_file),
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
@@ -69,7 +64,7 @@ on_jdks! { 17;
             None if cpu_ns > 5 * SECOND => {
                 collector = Some(CollectorProcess::start(&address, directory.path(), &[]));
             }
-            Some(late) if late.sessions() > 0 => create(&end_file),
+            Some(late) if late.sessions() > 0 => create_end_file(&end_file),
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
@@ -100,7 +95,7 @@ on_jdks! { 17;
             let workload = Workload::new("Burner").argument(1).argument(end_file.display());
             workload.run_with_agent_watched(jdk, &format!("collector={address}{options}"), |_| {
                 if collector.log().contains(answer) {
-                    create(&end_file);
+                    create_end_file(&end_file);
                 }
             })
         };

@@ -3,25 +3,16 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Barrier, Mutex};
 
-use java_tests::collector::{CollectorProcess, summary_of};
+use java_tests::collector::{CollectorProcess, summary_of, tickwalk_json};
 use java_tests::{
-    Finished, Jdk, TICK_NS, Truth, Workload, binaries, on_every_jdk, on_jdk, on_jdk_exclusively, on_jdks,
-    span_tolerance_ns,
+    Finished, Jdk, TICK_NS, Truth, Workload, create_end_file, on_every_jdk, on_jdk, on_jdk_exclusively,
+    on_jdks, span_tolerance_ns,
 };
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
-
-/// What `tickwalk` prints as JSON.
-fn ask(arguments: &[&str]) -> Value {
-    let output = Command::new(binaries::tickwalk()).args(arguments).output().expect("tickwalk starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tickwalk {arguments:?}: {errors}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 fn rows<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
     answer[name].as_array().expect("rows")
@@ -34,19 +25,14 @@ fn assert_all_is_stored(run: &Finished, stored_ns: u64) {
     assert!(stored_ns + span_tolerance_ns(TICK_NS) >= truth, "{stored_ns} of {truth}");
 }
 
-/// Lets a workload end that waits for this file.
-fn create(end_file: &Path) {
-    std::fs::write(end_file, "").expect("a writable folder");
-}
-
 fn address(directory: &Path) -> String {
     format!("unix:{}", directory.join("socket").display())
 }
 
 on_every_jdk! {
-    /// The collector is killed with SIGKILL during a run and restarted on the same store: the agent resends what was not
-    /// acknowledged, and the store holds everything in the agent's account exactly once. The program runs until the agent
-    /// has reconnected. Queues that last for seconds exclude other losses.
+    /// The collector is killed with SIGKILL during a run and restarted on the same store: the agent resends what was
+    /// not acknowledged, and the store holds everything in the agent's account exactly once. The program runs until the
+    /// agent has reconnected. Queues that last for seconds exclude other losses.
     fn stores_everything_once_after_a_restart(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = address(directory.path());
@@ -64,27 +50,27 @@ on_every_jdk! {
             (None, Some(began)) if cpu_ns > began + SECOND => {
                 collector = Some(CollectorProcess::start_store(&address, &store).0);
             }
-            (Some(second), Some(_)) if second.sessions() > 0 => create(&end_file),
+            (Some(second), Some(_)) if second.sessions() > 0 => create_end_file(&end_file),
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         collector.expect("restarted").stop();
         let store = store.display().to_string();
-        let answer = ask(&["query", "statistics", &store]);
+        let answer = tickwalk_json(&["query", "statistics", &store]);
         let [process] = rows(&answer, "processes") else { panic!("not one process: {answer}") };
         assert_eq!(process["state"], "ended", "{process}");
         assert_eq!((&process["missing_messages"], &process["unknown_samples"]), (&0.into(), &0.into()), "{process}");
         let number = |name: &str| process[name].as_u64().expect("a number");
         assert_eq!(number("kernel_ns"), number("sampled_ns") + number("unfinished_ns"), "{process}");
         assert_all_is_stored(&run, number("sampled_ns"));
-        let threads = ask(&["query", "threads", &store, "--with", "limit=1000"]);
+        let threads = tickwalk_json(&["query", "threads", &store, "--with", "limit=1000"]);
         let sum: u64 = rows(&threads, "threads").iter().filter_map(|row| row["cpu_ns"].as_u64()).sum();
         assert_eq!(sum, number("sampled_ns"));
     }
 }
 
-/// Two JVMs of different versions send to one collector, which is killed with SIGKILL and restarted. The store then has for
-/// each thread, to the nanosecond, the CPU time in the account that its agent also wrote to a file.
+/// Two JVMs of different versions send to one collector, which is killed with SIGKILL and restarted. The store then has
+/// for each thread, to the nanosecond, the CPU time in the account that its agent also wrote to a file.
 #[test]
 fn stores_each_thread_of_two_jvms_after_a_restart() {
     on_jdk_exclusively(17, |old: &Jdk| on_jdk(25, |new: &Jdk| check_two_jvms([old, new])));
@@ -97,8 +83,8 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
     let recordings = &[17, 25].map(|feature| directory.path().join(format!("{feature}.tickwalk")));
     let collector = Mutex::new(Some(CollectorProcess::start_store(&address, &store).0));
     let end_file = directory.path().join("end-file");
-    // The collector is killed when both are connected and have burnt one second, and restarted when both have burnt another.
-    // Both end when they have reconnected.
+    // The collector is killed when both are connected and have burnt one second, and restarted when both have burnt
+    // another. Both end when they have reconnected.
     let (crash, restart) = (Barrier::new(2), Barrier::new(2));
     let are_connected =
         || collector.lock().expect("no panic").as_ref().is_some_and(|now| now.sessions() == 2);
@@ -121,7 +107,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
                     *collector.lock().expect("no panic") = Some(started);
                 }
             }
-            Some(_) if is_restarted && are_connected() => create(&end_file),
+            Some(_) if is_restarted && are_connected() => create_end_file(&end_file),
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
@@ -135,7 +121,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
     });
     collector.into_inner().expect("no panic").expect("restarted").stop();
     let store = store.display().to_string();
-    let answer = ask(&["query", "statistics", &store]);
+    let answer = tickwalk_json(&["query", "statistics", &store]);
     let processes = rows(&answer, "processes");
     assert_eq!(processes.len(), 2, "{answer}");
     for process in processes {
@@ -150,7 +136,7 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
         let account = summary_of(&recordings[newer], &runs[newer].starvation);
         assert!(account.complete, "{:?}", account.cpu_ns);
         let id = format!("process={}", process["process"].as_str().expect("an id"));
-        let answer = ask(&["query", "threads", &store, "--with", "limit=1000", "--with", &id]);
+        let answer = tickwalk_json(&["query", "threads", &store, "--with", "limit=1000", "--with", &id]);
         let number = |row: &Value, name: &str| row[name].as_i64().expect("a number");
         let mut stored: Vec<(i64, i64)> =
             rows(&answer, "threads").iter().map(|row| (number(row, "tid"), number(row, "cpu_ns"))).collect();
@@ -173,8 +159,8 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
 }
 
 on_jdks! { 17, 25;
-    /// The disk of the store fills up during a run and has space again before its end: the collector logs one line, the agent
-    /// merges the waiting samples, and nothing is missing in the end.
+    /// The disk of the store fills up during a run and has space again before its end: the collector logs one line, the
+    /// agent merges the waiting samples, and nothing is missing in the end.
     fn survives_a_full_disk(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let address = address(directory.path());
@@ -195,8 +181,8 @@ on_jdks! { 17, 25;
         };
         let is_writable_again = || collector.log().contains("the store can be written again");
         let end_file = directory.path().join("end-file");
-        // The store's file has free pages, so the store fails some time after the disk is full, and the agent reconnects some
-        // time after there is space again. The program runs until then.
+        // The store's file has free pages, so the store fails some time after the disk is full, and the agent
+        // reconnects some time after there is space again. The program runs until then.
         let workload = Workload::new("Burner").argument(5).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && !filled && collector.sessions() > 0 {
@@ -208,7 +194,7 @@ on_jdks! { 17, 25;
                 std::fs::remove_file(&filler).expect("the filler exists");
             }
             if emptied && is_writable_again() {
-                create(&end_file);
+                create_end_file(&end_file);
             }
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
@@ -216,7 +202,7 @@ on_jdks! { 17, 25;
         assert_eq!(full_lines(), 1, "exactly one line is expected: {}", collector.log());
         assert!(run.stderr.contains("samples are kept"), "{}", run.stderr);
         assert!(is_writable_again(), "{}", collector.log());
-        let answer = ask(&["query", "statistics", &http]);
+        let answer = tickwalk_json(&["query", "statistics", &http]);
         let [process] = rows(&answer, "processes") else { panic!("not one process: {answer}") };
         assert_eq!(process["state"], "ended", "{process}");
         assert_eq!((&process["missing_messages"], &process["unknown_samples"]), (&0.into(), &0.into()), "{process}");
@@ -244,8 +230,8 @@ fn fill(path: &Path) {
     }
 }
 
-/// Two JVMs of different versions stream at once. In the second, one of five equal stages is slower, and a comparison reports
-/// it as the largest change.
+/// Two JVMs of different versions stream at once. In the second, one of five equal stages is slower, and a comparison
+/// reports it as the largest change.
 #[test]
 fn finds_a_regression_between_two_live_jvms() {
     on_jdk_exclusively(17, |old: &Jdk| on_jdk(25, |new: &Jdk| check_regression(old, new)));
@@ -253,7 +239,7 @@ fn finds_a_regression_between_two_live_jvms() {
 
 /// Returns the JDK releases of the live processes that have samples.
 fn live_releases(http: &str) -> Vec<u64> {
-    let answer = ask(&["query", "processes", http]);
+    let answer = tickwalk_json(&["query", "processes", http]);
     let processes = rows(&answer, "processes").iter();
     let live =
         processes.filter(|process| process["state"] == "live" && process["samples"].as_u64() > Some(0));
@@ -277,7 +263,7 @@ fn check_regression(old: &Jdk, new: &Jdk) {
         let finished = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && observes && !are_both_live && live_releases(&http) == [17, 25] {
                 are_both_live = true;
-                create(&end_file);
+                create_end_file(&end_file);
             }
         });
         assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
@@ -289,13 +275,13 @@ fn check_regression(old: &Jdk, new: &Jdk) {
     });
     collector.stop();
     let store = store.display().to_string();
-    let processes = ask(&["query", "processes", &store]);
+    let processes = tickwalk_json(&["query", "processes", &store]);
     let process_of = |major: u64| {
         let process = rows(&processes, "processes").iter().find(|process| process["jdk_major"] == major);
         process.expect("stored")["process"].as_str().expect("an id").to_owned()
     };
     let (before, after) = (format!("process={}", process_of(17)), format!("process={}", process_of(25)));
-    let answer = ask(&["diff", &store, "--before", &before, "--after", &after, "--json"]);
+    let answer = tickwalk_json(&["diff", &store, "--before", &before, "--after", &after, "--json"]);
     let first = &rows(&answer, "methods")[0];
     assert_eq!(first["name"], "PlantedRegression.stageC", "{answer}");
 }

@@ -16,7 +16,8 @@ fn heavy_shares(run: &Run) -> (f64, f64) {
 }
 
 on_every_jdk! {
-    /// The methods run for longer than the interval: each end of a span is off by less than one interval, so the error is small.
+    /// The methods run for longer than the interval: each end of a span is off by less than one interval, so the error
+    /// is small.
     fn long_spans(jdk) {
         let run = Workload::new("TwoMethods").argument(6).argument(50_000).record(jdk);
         run.assert_exit_code(0);

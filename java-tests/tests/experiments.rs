@@ -27,8 +27,8 @@ fn cells(csv: &str) -> Vec<Vec<(&str, &str)>> {
     lines.map(|line| header.iter().copied().zip(line).collect()).collect()
 }
 
-/// Columns with the prefix of a cause that are none: a share, a part of `lost_queue_full`, and losses of handlers that began
-/// while the session ended.
+/// Columns with the prefix of a cause that are none: a share, a part of `lost_queue_full`, and losses of handlers that
+/// began while the session ended.
 const NOT_LOST_WHILE_RUNNING: [&str; 3] = ["lost_share", "lost_after_growth", "lost_stopping"];
 
 fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
@@ -36,9 +36,9 @@ fn column<'a>(cell: &[(&str, &'a str)], name: &str) -> &'a str {
 }
 
 on_jdks! { 17, 25;
-    /// One corner of the grid with every setting. With the default settings and one thread per processor nothing is lost. Queues
-    /// that lost samples to late drains have grown, unless their size is fixed. Scheduling delays of the machine make drains
-    /// late as well.
+    /// One corner of the grid with every setting. With the default settings and one thread per processor nothing is
+    /// lost. Queues that lost samples to late drains have grown, unless their size is fixed. Scheduling delays of the
+    /// machine make drains late as well.
     fn queue_experiment(jdk) {
         let folder = tempfile::tempdir().expect("temporary directory");
         let output = folder.path().to_str().expect("a plain path");
@@ -74,8 +74,9 @@ on_jdks! { 17, 25;
 }
 
 on_jdks! { 17, 25;
-    /// A thread that does one thing has a profile that is off by at most an interval at either end. The account of the JVM equals
-    /// the CPU time that the kernel reports to its parent, except for the time before the agent starts and after it ends.
+    /// A thread that does one thing has a profile that is off by at most an interval at either end. The account of the
+    /// JVM equals the CPU time that the kernel reports to its parent, except for the time before the agent starts and
+    /// after it ends.
     fn waste_experiment(jdk) {
         let run = experiment(jdk, &["waste", "--milliseconds", "1000"]);
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);

@@ -1,13 +1,14 @@
-//! A collector forwards profiles to an independent receiver in Python, made of OpenTelemetry's definitions and Google's gRPC.
+//! A collector forwards profiles to an independent receiver in Python, made of OpenTelemetry's definitions and Google's
+//! gRPC.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
-use java_tests::collector::CollectorProcess;
-use java_tests::{Jdk, Workload, binaries, on_every_jdk, on_jdk_exclusively, python};
+use java_tests::collector::{CollectorProcess, tickwalk_json};
+use java_tests::{Jdk, Workload, create_end_file, on_every_jdk, on_jdk_exclusively, python};
 use serde_json::Value;
 
 const SECOND: u64 = 1_000_000_000;
@@ -54,15 +55,9 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-fn ask(arguments: &[&str]) -> Value {
-    let output = Command::new(binaries::tickwalk()).args(arguments).output().expect("tickwalk starts");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
 /// Returns the CPU time by name that the store reports.
 fn stored(store: &str, question: &str, name: &str, column: &str) -> BTreeMap<String, u64> {
-    let answer = ask(&["query", question, store, "--with", "limit=10000"]);
+    let answer = tickwalk_json(&["query", question, store, "--with", "limit=10000"]);
     let mut sums = BTreeMap::new();
     for row in answer[question].as_array().expect("rows") {
         let ns = row[column].as_u64().expect("a number");
@@ -86,8 +81,9 @@ fn metric(metrics: &Value, family: &str, name: &str) -> f64 {
 }
 
 on_every_jdk! {
-    /// Over TLS, to a receiver that is down at first: in the end it has the same CPU times as the store, to the nanosecond, and
-    /// nothing twice. The collector is stopped as soon as the JVM has ended, so it must flush what it holds.
+    /// Over TLS, to a receiver that is down at first: in the end it has the same CPU times as the store, to the
+    /// nanosecond, and nothing twice. The collector is stopped as soon as the JVM has ended, so it must flush what it
+    /// holds.
     fn forwards_everything_once_over_tls(jdk) {
         let directory = tempfile::tempdir().expect("a temporary folder");
         let generated = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
@@ -113,7 +109,7 @@ on_every_jdk! {
                 receiver = Some(Receiver::start(port, &[&certificate, &key]));
             }
             if receiver.is_some() && !end_file.exists() && counter("tickwalk_forwarded_requests") > 0.0 {
-                std::fs::write(&end_file, "").expect("a writable folder");
+                create_end_file(&end_file);
             }
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);

@@ -6,8 +6,8 @@ use java_tests::{MAX_TICK_DELAY_NS, Run, Workload, on_every_jdk, on_jdks};
 const ACCOUNT_ERROR: f64 = 0.005;
 /// Sampling interval of the tests that count queues.
 const INTERVAL_NS: u64 = 4_000_000;
-/// Most requests that one drain takes from a queue of 16: as many again may arrive if the sampler thread is preempted while
-/// it drains the queue.
+/// Most requests that one drain takes from a queue of 16: as many again may arrive if the sampler thread is preempted
+/// while it drains the queue.
 const MAX_DRAINED: u64 = 2 * 16;
 /// Threads of `BusyThreads`.
 const THREADS: usize = 4;
@@ -53,7 +53,8 @@ fn assert_accounts_match_clocks(run: &Run) {
 }
 
 on_every_jdk! {
-    /// With rare drains the small queues overflow, the losses are counted, the queues grow, and every thread's account closes.
+    /// With rare drains the small queues overflow, the losses are counted, the queues grow, and every thread's account
+    /// closes.
     fn queues_grow_after_losses(jdk) {
         let run = busy_threads(8, &["drain:1s"]).record(jdk);
         run.assert_exit_code(0);
@@ -98,8 +99,8 @@ on_every_jdk! {
 }
 
 on_jdks! { 17, 25;
-    /// Two hundred busy threads share sixty timers: each thread has a timer for some time, the rest of its time is counted as
-    /// lost, and the account closes.
+    /// Two hundred busy threads share sixty timers: each thread has a timer for some time, the rest of its time is
+    /// counted as lost, and the account closes.
     fn threads_share_timers(jdk) {
         let run = Workload::new("BusyThreads").argument(40).argument(200).limit_pending_signals(60).record(jdk);
         run.assert_exit_code(0);

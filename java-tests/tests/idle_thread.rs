@@ -8,8 +8,8 @@ on_every_jdk! { concurrent;
         run.assert_exit_code(0);
         let summary = run.summary();
         summary.assert_account_closes();
-        // The thread's start takes CPU time, and it may have taken over an almost finished period. It must have no sample as long
-        // as both together are less than an interval.
+        // The thread's start takes CPU time, and it may have taken over an almost finished period. It must have no
+        // sample as long as both together are less than an interval.
         let truth = run.truth.thread_cpu_ns("idle") as i64;
         assert!(truth < 1_000_000_000, "idle burnt {truth} ns");
         let mut carried = 0;

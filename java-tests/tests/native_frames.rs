@@ -15,7 +15,8 @@ fn is_rooted(stack: &Stack) -> bool {
     stack.stop.is_none() && stack.has("start_thread") && !stack.has(MISSING)
 }
 
-/// Returns whether the stack was not copied, which happens only if the sampler thread is delayed and the pool is exhausted.
+/// Returns whether the stack was not copied, which happens only if the sampler thread is delayed and the pool is
+/// exhausted.
 fn is_not_copied(stack: &Stack) -> bool {
     matches!(stack.stop.as_deref(), Some("not_copied" | "pool_exhausted"))
 }
@@ -44,8 +45,8 @@ on_every_jdk! { concurrent;
         });
         assert!(whole >= 0.98, "{whole} of the samples in the callback: {:?}", work.all);
 
-        // The library that is loaded late is found within 0.1 s of the 3 s in which it is called, or later if the sampler thread
-        // is delayed.
+        // The library that is loaded late is found within 0.1 s of the 3 s in which it is called, or later if the
+        // sampler thread is delayed.
         let late = stacks.below("JniHeavy.late");
         let chain = ["JniHeavy.main", "JniHeavy.late", "Java_JniHeavy_late", "late_spin"];
         let whole = late.share_where(|stack| stack.has_chain(&chain) && is_rooted(stack));

@@ -1,12 +1,13 @@
-//! Classes are redefined while they run, as Java agents and debuggers do: each frame has the right name or `[unloaded]`.
+//! Classes are redefined while they run, as Java agents and debuggers do: each frame has the right name or
+//! `[unloaded]`.
 
 use java_tests::{GeneratedClasses, Jdk, Run, Workload, on_every_jdk};
 
 /// CPU time that the workload burns after the last redefinition; the first samples of it may be `[unloaded]`.
 const FINAL_NS: u64 = 400_000_000;
 
-/// Asserts that names are certain after the last redefinition. Before it, redefinitions follow every few milliseconds and few
-/// samples are walked before the next.
+/// Asserts that names are certain after the last redefinition. Before it, redefinitions follow every few milliseconds
+/// and few samples are walked before the next.
 fn check_names_return(classes: &GeneratedClasses) {
     assert!(classes.named_ns >= FINAL_NS / 4 * 3, "{classes:?}");
     assert!(classes.unloaded_ns > 0, "{classes:?}");

@@ -17,7 +17,8 @@ fn with_retuning(workload: Workload) -> Workload {
     workload.record_option("--interval=4ms").record_option("--agent-option=debug=retune:50ms")
 }
 
-/// Asserts that the account of a thread agrees with the thread's own clock, and that all but the last period is sampled.
+/// Asserts that the account of a thread agrees with the thread's own clock, and that all but the last period is
+/// sampled.
 ///
 /// The account may exceed the clock by the share `most_after`, which the thread burnt after its last reading.
 #[track_caller]
@@ -77,7 +78,8 @@ on_every_jdk! { concurrent;
         let share = |heavy: u64, light: u64| heavy as f64 / (heavy + light) as f64;
         let sampled = share(stacks.ns_below("TwoMethods.heavy"), stacks.ns_below("TwoMethods.light"));
         let truth = share(truth.method_cpu_ns("TwoMethods.heavy"), truth.method_cpu_ns("TwoMethods.light"));
-        // n samples with weights 1 to 5, each weight for the same time, have the variance of 0.73 n samples of equal weight.
+        // n samples with weights 1 to 5, each weight for the same time, have the variance of 0.73 n samples of equal
+        // weight.
         let tolerance = binomial_tolerance(truth, run.summary().thread("main").samples * 73 / 100);
         assert!((sampled - truth).abs() <= tolerance, "sampled {sampled}, true {truth}, tolerance {tolerance}");
     }
@@ -109,8 +111,8 @@ on_every_jdk! {
         summary.assert_account_closes();
         let sampling = &summary.sampling;
         assert_eq!((sampling.budget, sampling.shortest_ns), (0.01, 1_000_000), "{sampling:?}");
-        // The cost covers all checked rounds, and a slow machine exceeds the budget in the first ones. Then the period must have
-        // grown to at least half of the one at which the cost equals the budget.
+        // The cost covers all checked rounds, and a slow machine exceeds the budget in the first ones. Then the period
+        // must have grown to at least half of the one at which the cost equals the budget.
         let needed_ns = sampling.tick_ns.max(sampling.shortest_ns) as f64 * sampling.cost / sampling.budget;
         let is_kept = sampling.cost < 2.0 * sampling.budget || sampling.period_ns as f64 >= needed_ns / 2.0;
         assert!(sampling.cost > 0.0 && is_kept, "{sampling:?}");

@@ -39,12 +39,12 @@ impl RecordedStacks {
         recorded
     }
 
-    /// Returns how many of the newest frames must be removed from `stack` to get a recorded stack; fails with a pair of frames
-    /// that never called each other.
+    /// Returns how many of the newest frames must be removed from `stack` to get a recorded stack; fails with a pair of
+    /// frames that never called each other.
     ///
-    /// The VM's debug information has entries for some instructions only, and an instruction between two entries gets the later
-    /// one. That entry may be in an inlined call that was not made this time, so the stack has additional newest frames. Each of
-    /// them is still called by the one below it somewhere in the program.
+    /// The VM's debug information has entries for some instructions only, and an instruction between two entries gets
+    /// the later one. That entry may be in an inlined call that was not made this time, so the stack has additional
+    /// newest frames. Each of them is still called by the one below it somewhere in the program.
     fn additional_frames(&self, stack: &str) -> Result<usize, (String, String)> {
         let (mut rest, mut additional) = (stack, 0);
         while !self.stacks.contains(rest) {
@@ -100,8 +100,8 @@ fn check_stacks(jdk: &Jdk, run: &Run, least_whole: f64, most_imprecise: f64) {
 
 on_every_jdk! { concurrent;
     fn compiled_stacks_are_real(jdk) {
-        // C2 decides which inlined call the debug information names at an instruction: in JDK 11 and 17 up to a third of the
-        // samples have additional frames, and AsyncGetCallTrace reports the same ones.
+        // C2 decides which inlined call the debug information names at an instruction: in JDK 11 and 17 up to a third
+        // of the samples have additional frames, and AsyncGetCallTrace reports the same ones.
         check_stacks(jdk, &workload().record(jdk), 0.98, 1.0);
     }
 }

@@ -39,8 +39,8 @@ fn check_complete(jdk: &Jdk, options: &[&str]) {
     );
 }
 
-/// Asserts that stacks are cut and marked where the frames in the heap cannot be read, because the collector moves objects
-/// while Java code runs or the layout is unknown.
+/// Asserts that stacks are cut and marked where the frames in the heap cannot be read, because the collector moves
+/// objects while Java code runs or the layout is unknown.
 fn check_marked(jdk: &Jdk, options: &[&str]) {
     let run = record(jdk, options, &[]);
     let burn = run.stacks().below("FrozenStack.burn");
@@ -89,8 +89,8 @@ const MAX_RETURNING_NS: u64 = 16_000_000;
 /// Frames of `ContendedMonitors.descend` on each of its stacks.
 const FIGHT_DEPTH: usize = 30;
 
-/// Threads unmount all the time: a stack that is sampled while frames move between stack and heap is complete or marked, and no
-/// frame is duplicated or missing without a mark.
+/// Threads unmount all the time: a stack that is sampled while frames move between stack and heap is complete or
+/// marked, and no frame is duplicated or missing without a mark.
 fn check_switches(jdk: &Jdk, options: &[&str], rounds: u32) -> Run {
     let workload = Workload::new("ContendedMonitors").argument(rounds).record_option("--interval=4ms");
     let run = options.iter().fold(workload, |workload, option| workload.jvm_option(option)).record(jdk);
@@ -100,8 +100,8 @@ fn check_switches(jdk: &Jdk, options: &[&str], rounds: u32) -> Run {
     let mut returning = 0;
     for stack in stacks.all.iter().filter(|stack| fights(stack) || moves(stack)) {
         let descends = stack.count("ContendedMonitors.descend");
-        // At most the two newest frames are being moved: `fight` and its callee. In a thread that returns from all frames it may
-        // be any frame.
+        // At most the two newest frames are being moved: `fight` and its callee. In a thread that returns from all
+        // frames it may be any frame.
         let is_right = descends == FIGHT_DEPTH && (fights(stack) || stack.has(THAWING));
         let is_returning = stack.has(THAWING) && descends < FIGHT_DEPTH;
         returning += if is_returning { stack.ns } else { 0 };

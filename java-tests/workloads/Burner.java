@@ -1,8 +1,8 @@
 import java.io.File;
 
 /**
- * Burns CPU time until the harness kills it or lets it end. Prints its process id, {@code ready}, and its CPU time every
- * 100 ms, so that the harness can act after a known amount of CPU time.
+ * Burns CPU time until the harness kills it or lets it end. Prints its process id, {@code ready}, and its CPU time
+ * every 100 ms, so that the harness can act after a known amount of CPU time.
  *
  * <p>Arguments: seconds of CPU time after which it ends; path of a file that must exist before it ends.
  */

@@ -7,14 +7,14 @@ import java.lang.reflect.Field;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Loads and unloads generations of classes that live for a few samples. Generation N is the class GenN, whose method workN
- * burns CPU time on the thread gen-N; afterwards all references to it are dropped. Every few generations garbage is
- * collected. All generations have the same size, so that the VM reuses their addresses.
+ * Loads and unloads generations of classes that live for a few samples. Generation N is the class GenN, whose method
+ * workN burns CPU time on the thread gen-N; afterwards all references to it are dropped. Every few generations garbage
+ * is collected. All generations have the same size, so that the VM reuses their addresses.
  *
  * <p>Every second generation is a hidden class (an anonymous class on JDK 11); each of the others has its own loader.
  *
- * <p>Arguments: seconds of CPU time of all generations together; CPU milliseconds of one generation; generations between
- * two collections (0: none).
+ * <p>Arguments: seconds of CPU time of all generations together; CPU milliseconds of one generation; generations
+ * between two collections (0: none).
  */
 public final class ClassChurn {
     private static volatile long sink;

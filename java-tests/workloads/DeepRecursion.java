@@ -1,6 +1,6 @@
 /**
- * Recurses to a given depth and burns there, repeatedly, so that the frames are first interpreted and later compiled and
- * inlined into each other.
+ * Recurses to a given depth and burns there, repeatedly, so that the frames are first interpreted and later compiled
+ * and inlined into each other.
  *
  * <p>Arguments: seconds of CPU time; depth (1,000 by default).
  */

@@ -2,9 +2,9 @@ import java.io.InputStream;
 
 /**
  * Deoptimises compiled code all the time. Each round defines new classes, runs them until they are compiled, and then
- * breaks the assumptions of the compiler: a second receiver class and a null (uncommon traps of the newest frame), and a
- * subclass that is loaded at the bottom of a recursion (its compiled callers are replaced by interpreter frames one by
- * one when they are returned to).
+ * breaks the assumptions of the compiler: a second receiver class and a null (uncommon traps of the newest frame), and
+ * a subclass that is loaded at the bottom of a recursion (its compiled callers are replaced by interpreter frames one
+ * by one when they are returned to).
  *
  * <p>Arguments: seconds of CPU time.
  */

@@ -1,6 +1,6 @@
 /**
- * Throws exceptions with stack traces at a depth of 50 frames and catches them at the top. The time is spent in libjvm and
- * its stubs, which fill stack traces and unwind.
+ * Throws exceptions with stack traces at a depth of 50 frames and catches them at the top. The time is spent in libjvm
+ * and its stubs, which fill stack traces and unwind.
  *
  * <p>Arguments: seconds of CPU time.
  */

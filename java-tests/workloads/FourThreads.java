@@ -1,6 +1,6 @@
 /**
- * Four threads do equal, fixed work below 40 frames, to measure the cost of a profiler. The amount of work is a count and
- * does not depend on a clock.
+ * Four threads do equal, fixed work below 40 frames, to measure the cost of a profiler. The amount of work is a count
+ * and does not depend on a clock.
  *
  * <p>Arguments: nominal seconds of CPU time of all threads together.
  */

@@ -1,8 +1,8 @@
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * The thread {@code idle} parks for the whole run while {@code main} burns. A CPU profile must have no sample of the idle
- * thread.
+ * The thread {@code idle} parks for the whole run while {@code main} burns. A CPU profile must have no sample of the
+ * idle thread.
  *
  * <p>Arguments: seconds of CPU time.
  */

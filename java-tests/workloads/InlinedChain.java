@@ -1,6 +1,6 @@
 /**
- * Small methods {@code a -> b -> c -> d}, which C2 inlines into {@code run}; the time is spent in {@code d}. A profile must
- * have a frame of each method, in this order.
+ * Small methods {@code a -> b -> c -> d}, which C2 inlines into {@code run}; the time is spent in {@code d}. A profile
+ * must have a frame of each method, in this order.
  *
  * <p>Arguments: seconds of CPU time.
  */

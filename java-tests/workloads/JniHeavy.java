@@ -1,8 +1,8 @@
 import java.util.Random;
 
 /**
- * Burns in JNI libraries: in a chain of C functions, in a C function that calls back into Java, and in a library that is
- * loaded later.
+ * Burns in JNI libraries: in a chain of C functions, in a C function that calls back into Java, and in a library that
+ * is loaded later.
  *
  * <p>The calls are in random order, because calls of a few milliseconds in a fixed order would be in phase with the
  * scheduler's ticks.

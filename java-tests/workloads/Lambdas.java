@@ -6,8 +6,8 @@ import java.util.function.LongUnaryOperator;
 import java.util.stream.LongStream;
 
 /**
- * Uses streams, capturing lambdas, method references and method handles: the stack between {@code main} and {@code step},
- * where the time is spent, has hidden classes, LambdaForms and string concatenation.
+ * Uses streams, capturing lambdas, method references and method handles: the stack between {@code main} and {@code
+ * step}, where the time is spent, has hidden classes, LambdaForms and string concatenation.
  *
  * <p>Arguments: seconds of CPU time.
  */

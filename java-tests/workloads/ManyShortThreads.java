@@ -2,8 +2,8 @@ import java.util.Random;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Thousands of threads, two at a time, burn 1 to 5 ms each and end. Most of them end before the first sampling interval,
- * so the account closes only if unfinished periods are counted.
+ * Thousands of threads, two at a time, burn 1 to 5 ms each and end. Most of them end before the first sampling
+ * interval, so the account closes only if unfinished periods are counted.
  *
  * <p>Arguments: seconds of CPU time of all threads together.
  */

@@ -3,8 +3,8 @@ import java.util.zip.CRC32;
 import java.util.zip.Deflater;
 
 /**
- * Burns in intrinsics, stubs and JNI: array copies, CRC32, zlib, trigonometry, string operations and clock reads, each in a
- * method whose CPU time is measured. The order is random, so that no call is in phase with the scheduler's ticks.
+ * Burns in intrinsics, stubs and JNI: array copies, CRC32, zlib, trigonometry, string operations and clock reads, each
+ * in a method whose CPU time is measured. The order is random, so that no call is in phase with the scheduler's ticks.
  *
  * <p>Arguments: seconds of CPU time.
  */

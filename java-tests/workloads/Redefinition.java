@@ -13,12 +13,12 @@ import java.util.jar.JarOutputStream;
 import java.util.jar.Manifest;
 
 /**
- * Redefines classes of the system loader while they run and afterwards. Class RedN runs only on threads named red-N. All
- * classes have the same size, so that the VM reuses the addresses of old methods. Garbage is collected every few rounds,
- * which frees old methods as well. At the end one class runs for 400 ms of CPU time without a redefinition.
+ * Redefines classes of the system loader while they run and afterwards. Class RedN runs only on threads named red-N.
+ * All classes have the same size, so that the VM reuses the addresses of old methods. Garbage is collected every few
+ * rounds, which frees old methods as well. At the end one class runs for 400 ms of CPU time without a redefinition.
  *
- * <p>Arguments: seconds of CPU time of all rounds together; CPU milliseconds of one round; rounds between two collections
- * (0: none); number of classes.
+ * <p>Arguments: seconds of CPU time of all rounds together; CPU milliseconds of one round; rounds between two
+ * collections (0: none); number of classes.
  *
  * <p>Needs {@code -Djdk.attach.allowAttachSelf=true}, because it attaches itself as a Java agent.
  */

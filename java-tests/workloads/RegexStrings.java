@@ -5,8 +5,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Uses regular expressions that backtrack recursively, and the string methods that HotSpot replaces by hand-written code:
- * compareTo, equals, indexOf, hashCode, copies, inflation and deflation, in both encodings.
+ * Uses regular expressions that backtrack recursively, and the string methods that HotSpot replaces by hand-written
+ * code: compareTo, equals, indexOf, hashCode, copies, inflation and deflation, in both encodings.
  *
  * <p>Arguments: seconds of CPU time.
  */

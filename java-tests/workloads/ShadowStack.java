@@ -7,8 +7,9 @@ import java.util.stream.IntStream;
 
 /**
  * Records its own stacks: every method adds itself to a tree while it runs, and at the end the program prints the tree,
- * which holds every stack it had. Calls are plain, recursive, through an interface with several receivers, through lambdas,
- * streams and reflection, and some end by exceptions. Receivers change over time, so that compiled code is deoptimised.
+ * which holds every stack it had. Calls are plain, recursive, through an interface with several receivers, through
+ * lambdas, streams and reflection, and some end by exceptions. Receivers change over time, so that compiled code is
+ * deoptimised.
  *
  * <p>Arguments: seconds of CPU time. Prints {@code shadow NODE PARENT METHOD}, the root first.
  */

@@ -7,13 +7,13 @@ import java.util.zip.Deflater;
 /**
  * Virtual threads (JDK 21 and newer) do known shares of work, each in a method of its own: two with names (3 : 1), one
  * without, one that burns in native code, and many short ones that follow each other on the same carriers. All unmount
- * after each span of work. The CPU time of a span is read from the carrier's clock, which no other thread uses during the
- * span. Reflection keeps the source at Java 11.
+ * after each span of work. The CPU time of a span is read from the carrier's clock, which no other thread uses during
+ * the span. Reflection keeps the source at Java 11.
  *
  * <p>Arguments: seconds of CPU time of the smallest share.
  *
- * <p>Needs {@code --add-opens=java.management/sun.management=ALL-UNNAMED}, because virtual threads cannot read that clock
- * by the public interface.
+ * <p>Needs {@code --add-opens=java.management/sun.management=ALL-UNNAMED}, because virtual threads cannot read that
+ * clock by the public interface.
  */
 public final class VirtualIdentity {
     private static final int SPANS = 10;
@@ -151,8 +151,8 @@ public final class VirtualIdentity {
 
     public static void main(String[] arguments) throws Exception {
         VirtualIdentity work = new VirtualIdentity(ThreadCpu.budget(arguments, 1));
-        // The first reflective calls load classes under locks. A virtual thread that waited for such a lock would unmount, and
-        // the callers of its burn() would remain in the heap.
+        // The first reflective calls load classes under locks. A virtual thread that waited for such a lock would
+        // unmount, and the callers of its burn() would remain in the heap.
         burn(SHORT_NANOS);
         List<Thread> threads = new ArrayList<>();
         try {
