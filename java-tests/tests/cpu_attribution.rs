@@ -38,8 +38,8 @@ on_every_jdk! {
         assert!((summary.explained - explained).abs() < 1e-6, "explained {}, {explained}", summary.explained);
 
         let main = summary.thread("main");
-        let begun = run.truth.number("thread", "main", "begun_ns") as i64;
-        assert!(main.before_timer_ns <= begun, "its timer was armed late: {main:?}, main() began at {begun}");
+        let start = run.truth.number("thread", "main", "start_ns") as i64;
+        assert!(main.before_timer_ns <= start, "its timer was armed late: {main:?}, main() began at {start}");
         // The last reading follows the return of main(), and the shutdown of the JVM burns some time on this thread.
         let (burnt, clock) = (run.truth.thread_cpu_ns("main") as i64, main.clock_ns());
         assert!((burnt..=burnt + burnt / 20).contains(&clock), "{main:?}: {clock} by the account, {burnt} by the thread's clock");

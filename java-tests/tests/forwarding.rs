@@ -69,8 +69,8 @@ fn stored(store: &str, question: &str, name: &str, column: &str) -> BTreeMap<Str
 }
 
 /// Returns the CPU time by name that the receiver reports.
-fn received(got: &Value, table: &str) -> BTreeMap<String, u64> {
-    let rows = got[table].as_object().expect("a table");
+fn received(report: &Value, table: &str) -> BTreeMap<String, u64> {
+    let rows = report[table].as_object().expect("a table");
     rows.iter().map(|(name, ns)| (name.clone(), ns.as_u64().expect("a number"))).collect()
 }
 
@@ -115,15 +115,15 @@ on_every_jdk! {
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
         let metrics = read_metrics();
         collector.stop();
-        let got = receiver.expect("started").stop();
+        let report = receiver.expect("started").stop();
         let store = store.display().to_string();
         let threads = stored(&store, "threads", "thread", "cpu_ns");
-        assert_eq!(received(&got, "threads"), threads);
-        assert_eq!(received(&got, "leaves"), stored(&store, "methods", "name", "self_ns"));
-        assert!(got["cpu_ns"].as_u64().is_some_and(|ns| ns > 3 * SECOND), "{got}");
-        assert_eq!(got["repeated"], 0);
-        assert_eq!(got["headers"]["tenant"], "7");
-        assert_eq!(received(&got, "services").into_keys().collect::<Vec<_>>(), ["Burner"]);
+        assert_eq!(received(&report, "threads"), threads);
+        assert_eq!(received(&report, "leaves"), stored(&store, "methods", "name", "self_ns"));
+        assert!(report["cpu_ns"].as_u64().is_some_and(|ns| ns > 3 * SECOND), "{report}");
+        assert_eq!(report["repeated"], 0);
+        assert_eq!(report["headers"]["tenant"], "7");
+        assert_eq!(received(&report, "services").into_keys().collect::<Vec<_>>(), ["Burner"]);
         assert_metrics_are_documented(&metrics);
     }
 }
@@ -175,12 +175,12 @@ fn ignores_the_environment_by_default() {
             let run = Workload::new("Burner").argument(1).run_with_agent_watched(jdk, &options, |_| ());
             assert_eq!(run.exit_code(), 0, "{}", run.stderr);
             collector.stop();
-            let got = receiver.stop();
-            assert_eq!(got["requests"].as_u64().is_some_and(|requests| requests > 0), is_sent, "{got}");
+            let report = receiver.stop();
+            assert_eq!(report["requests"].as_u64().is_some_and(|requests| requests > 0), is_sent, "{report}");
             if is_sent {
                 let store = store.display().to_string();
-                assert_eq!(received(&got, "threads"), stored(&store, "threads", "thread", "cpu_ns"));
-                assert_eq!(got["headers"]["tenant"], "of env");
+                assert_eq!(received(&report, "threads"), stored(&store, "threads", "thread", "cpu_ns"));
+                assert_eq!(report["headers"]["tenant"], "of env");
             }
         }
     });

@@ -11,8 +11,8 @@ on_every_jdk! {
         let light = truth.method_cpu_ns("TwoMethods.light") as f64;
         assert!(heavy > light && heavy + light >= 1e9, "heavy {heavy}, light {light}");
         // Only the start and the workload's own bookkeeping are missing.
-        let (main, begun) = (truth.thread_cpu_ns("main") as f64, truth.number("thread", "main", "begun_ns") as f64);
-        let between = main - begun;
+        let (main, start) = (truth.thread_cpu_ns("main") as f64, truth.number("thread", "main", "start_ns") as f64);
+        let between = main - start;
         assert!(heavy + light <= between && heavy + light >= 0.7 * between, "{heavy} + {light} of {between}");
     }
 }

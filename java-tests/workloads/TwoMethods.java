@@ -31,7 +31,7 @@ public final class TwoMethods {
         long budget = ThreadCpu.budget(arguments, 5);
         long spanNanos = 1000L * ThreadCpu.argument(arguments, 1, 50_000);
         java.util.Random random = new java.util.Random(1);
-        long begun = ThreadCpu.nanos();
+        long mainStart = ThreadCpu.nanos();
         long spans = 0;
         long heavyNanos = 0;
         long lightNanos = 0;
@@ -53,6 +53,6 @@ public final class TwoMethods {
         }
         ThreadCpu.truth("method=TwoMethods.heavy cpu_ns=" + heavyNanos + " spans=" + spans);
         ThreadCpu.truth("method=TwoMethods.light cpu_ns=" + lightNanos + " spans=" + spans);
-        ThreadCpu.truth("thread=main cpu_ns=" + ThreadCpu.nanos() + " begun_ns=" + begun);
+        ThreadCpu.truth("thread=main cpu_ns=" + ThreadCpu.nanos() + " start_ns=" + mainStart);
     }
 }
