@@ -1,8 +1,8 @@
-//! Hooks for experiments: `debug=NAME:VALUE`, which can be given several times.
+//! Options for experiments: `debug=NAME:VALUE`, which can be given several times.
 //!
-//! Problem: how many samples a queue of a given size loses can be measured only if size and drain are held still, which
-//! no user should ever do.
-//! Approach: one option that says what it is for; `design/queue-sizes.md` describes it.
+//! Problem: the loss of a queue of a given size can be measured only if size and drain are fixed, which no user needs.
+//! Approach: one option for all of it, described in `design/queue-sizes.md`. Sizes and drains serve `tickwalk experiment`;
+//! everything else is a developers' hook and exists with the cargo feature `hooks` only.
 //! Invariant: without `debug=` nothing here has an effect.
 
 use std::num::NonZeroUsize;
@@ -10,123 +10,198 @@ use std::time::Duration;
 
 use queue::{Capacity, SizeRange};
 use sampler_thread::drain::pace::PaceTuning;
+#[cfg(feature = "hooks")]
 use sampler_thread::probe::Probe;
 
-/// What values look like, for the message to the user.
+/// The form of values, for the message to the user.
+#[cfg(not(feature = "hooks"))]
+pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drain:1s";
+/// The form of values, for the message to the user.
+#[cfg(feature = "hooks")]
 pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
                         stops, walk-times, shift:N or broken-layout";
 
-/// What experiments hold still.
+/// Names of the developers' hooks.
+const HOOKS: [&str; 7] = ["stall", "slabs", "retune", "stops", "walk-times", "shift", "broken-layout"];
+
+/// What experiments fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DebugOptions {
     /// Sizes of request queues.
     pub queues: SizeRange,
-    /// When the sampler drains.
+    /// Times of drains.
     pub pace: PaceTuning,
-    /// So many stack copies of each size and no more.
+    /// Developers' hooks.
+    #[cfg(feature = "hooks")]
+    pub hooks: Hooks,
+}
+
+/// Developers' hooks.
+#[cfg(feature = "hooks")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hooks {
+    /// Number of stack copies of each size.
     pub slabs: Option<NonZeroUsize>,
-    /// How often the timers' period changes for no reason.
+    /// Time between two changes of the timers' period.
     pub retune: Option<Duration>,
-    /// What the sampler does with each walk besides its sample.
+    /// Extra walks of each sampled stack.
     pub probe: Probe,
-    /// Names are read from a wrong place, to see that the self-test notices.
+    /// Names are read from a wrong place, to show that the self-test notices.
     pub broken_layout: bool,
+}
+
+/// Why a value was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugError {
+    /// It has none of the forms of [`FORM`].
+    Malformed,
+    /// It is a developers' hook, which this build does not have.
+    NoHooks,
 }
 
 impl Default for DebugOptions {
     fn default() -> Self {
-        let queues = SizeRange { start: Capacity::Entries16, most: Capacity::Entries2048 };
-        let (pace, probe) = (PaceTuning::default(), Probe::default());
-        Self { queues, pace, slabs: None, retune: None, probe, broken_layout: false }
+        Self {
+            queues: SizeRange { start: Capacity::Entries16, most: Capacity::Entries2048 },
+            pace: PaceTuning::default(),
+            #[cfg(feature = "hooks")]
+            hooks: Hooks::default(),
+        }
     }
 }
 
 impl DebugOptions {
-    /// Sets one hook; `parse_time` reads times as the other options have them. `None` if `text` is none of [`FORM`].
-    pub fn set(&mut self, text: &str, parse_time: impl Fn(&str) -> Option<Duration>) -> Option<()> {
+    /// Sets one of them; `parse_time` reads times as the other options have them.
+    ///
+    /// # Errors
+    /// [`DebugError`].
+    pub fn set(
+        &mut self,
+        text: &str,
+        parse_time: impl Fn(&str) -> Option<Duration>,
+    ) -> Result<(), DebugError> {
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let time = || parse_time(value).filter(|time| (MIN_TIME..=MAX_TIME).contains(time));
+        if HOOKS.contains(&name) && !cfg!(feature = "hooks") {
+            return Err(DebugError::NoHooks);
+        }
+        self.set_value(name, value, time).ok_or(DebugError::Malformed)
+    }
+
+    /// Number of stack copies of each size, if a hook fixes it.
+    pub fn slabs(&self) -> Option<NonZeroUsize> {
+        #[cfg(feature = "hooks")]
+        let slabs = self.hooks.slabs;
+        #[cfg(not(feature = "hooks"))]
+        let slabs = None;
+        slabs
+    }
+
+    /// Time between two changes of the timers' period, if a hook changes it.
+    pub fn retune(&self) -> Option<Duration> {
+        #[cfg(feature = "hooks")]
+        let retune = self.hooks.retune;
+        #[cfg(not(feature = "hooks"))]
+        let retune = None;
+        retune
+    }
+
+    fn set_value(&mut self, name: &str, value: &str, time: impl Fn() -> Option<Duration>) -> Option<()> {
         match name {
             "queue" => self.queues = sizes(value)?,
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
+            #[cfg(feature = "hooks")]
             "stall" => self.pace.stall = Some(time()?),
-            "slabs" => self.slabs = Some(value.parse().ok().filter(|slabs| *slabs <= MAX_SLABS)?),
-            "retune" => self.retune = Some(time()?),
-            "shift" => self.probe.shifted_walks = value.parse().ok()?,
-            "stops" if value.is_empty() => self.probe.stops = true,
-            "walk-times" if value.is_empty() => self.probe.times = true,
-            "broken-layout" if value.is_empty() => self.broken_layout = true,
+            #[cfg(feature = "hooks")]
+            "slabs" => self.hooks.slabs = Some(value.parse().ok().filter(|slabs| *slabs <= MAX_SLABS)?),
+            #[cfg(feature = "hooks")]
+            "retune" => self.hooks.retune = Some(time()?),
+            #[cfg(feature = "hooks")]
+            "shift" => self.hooks.probe.shifted_walks = value.parse().ok()?,
+            #[cfg(feature = "hooks")]
+            "stops" if value.is_empty() => self.hooks.probe.stops = true,
+            #[cfg(feature = "hooks")]
+            "walk-times" if value.is_empty() => self.hooks.probe.times = true,
+            #[cfg(feature = "hooks")]
+            "broken-layout" if value.is_empty() => self.hooks.broken_layout = true,
             _ => return None,
         }
         Some(())
     }
 }
 
-/// More of each size would not fit into what they are numbered with.
+/// Most slabs of a size; their indices have ten bits to spare.
+#[cfg(feature = "hooks")]
 const MAX_SLABS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 const MIN_TIME: Duration = Duration::from_millis(1);
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// `START..MOST`, or `SIZE/fixed`, or `START..MOST/fixed`, which is START for ever; each is rounded up to a class.
+/// Reads `START..MOST`, or `SIZE/fixed`; `START..MOST/fixed` is START for ever. Each is rounded up to a capacity.
 fn sizes(value: &str) -> Option<SizeRange> {
-    let (sizes, fixed) = match value.strip_suffix("/fixed") {
+    let (sizes, is_fixed) = match value.strip_suffix("/fixed") {
         Some(sizes) => (sizes, true),
         None => (value, false),
     };
     let (start, most) = sizes.split_once("..").unwrap_or((sizes, sizes));
-    let class = |text: &str| {
+    let capacity = |text: &str| {
         let entries: usize = text.parse().ok()?;
         (1..=Capacity::Entries2048.entries()).contains(&entries).then(|| Capacity::at_least(entries))
     };
-    let (start, most) = (class(start)?, class(most)?);
-    (start <= most).then_some(SizeRange { start, most: if fixed { start } else { most } })
+    let (start, most) = (capacity(start)?, capacity(most)?);
+    (start <= most).then_some(SizeRange { start, most: if is_fixed { start } else { most } })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn set(text: &str) -> Option<DebugOptions> {
+    fn set(text: &str) -> Result<DebugOptions, DebugError> {
         let mut options = DebugOptions::default();
         options.set(text, |text| text.strip_suffix("ms")?.parse().ok().map(Duration::from_millis))?;
-        Some(options)
+        Ok(options)
     }
 
     #[test]
-    fn hooks() {
+    fn sizes_and_drains() {
         let queues =
             |text| set(text).map(|options| (options.queues.start.entries(), options.queues.most.entries()));
-        assert_eq!(queues("queue:16..2048"), Some((16, 2048)));
-        assert_eq!(queues("queue:20..2000"), Some((32, 2048)), "rounded up");
-        assert_eq!(queues("queue:64/fixed"), Some((64, 64)));
-        assert_eq!(queues("queue:16..2048/fixed"), Some((16, 16)));
-        assert_eq!(set("drain:5ms").and_then(|options| options.pace.period), Some(Duration::from_millis(5)));
-        assert_eq!(set("stall:5ms").and_then(|options| options.pace.stall), Some(Duration::from_millis(5)));
-        assert_eq!(set("slabs:3").and_then(|options| options.slabs), NonZeroUsize::new(3));
-        assert_eq!(set("retune:50ms").and_then(|options| options.retune), Some(Duration::from_millis(50)));
-        assert_eq!(
-            set("pause-drain:9ms").and_then(|options| options.pace.pause),
-            Some(Duration::from_millis(9))
-        );
+        assert_eq!(queues("queue:16..2048"), Ok((16, 2048)));
+        assert_eq!(queues("queue:20..2000"), Ok((32, 2048)), "rounded up");
+        assert_eq!(queues("queue:64/fixed"), Ok((64, 64)));
+        assert_eq!(queues("queue:16..2048/fixed"), Ok((16, 16)));
+        let pace = |text| set(text).map(|options| options.pace);
+        assert_eq!(pace("drain:5ms").map(|pace| pace.period), Ok(Some(Duration::from_millis(5))));
+        assert_eq!(pace("pause-drain:9ms").map(|pace| pace.pause), Ok(Some(Duration::from_millis(9))));
+    }
+
+    #[test]
+    #[cfg(feature = "hooks")]
+    fn developers_hooks() {
+        let hooks = |text| set(text).map(|options| options.hooks);
+        assert_eq!(hooks("slabs:3").map(|hooks| hooks.slabs), Ok(NonZeroUsize::new(3)));
+        assert_eq!(hooks("retune:50ms").map(|hooks| hooks.retune), Ok(Some(Duration::from_millis(50))));
+        assert_eq!(hooks("shift:7").map(|hooks| hooks.probe.shifted_walks), Ok(7));
+        assert_eq!(hooks("broken-layout").map(|hooks| hooks.broken_layout), Ok(true));
+        for text in ["slabs:0", "slabs:1025", "retune:", "shift:", "shift:x", "shift", "stops:1"] {
+            assert_eq!(set(text), Err(DebugError::Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    #[cfg(not(feature = "hooks"))]
+    fn developers_hooks_are_not_in_this_build() {
+        for text in HOOKS {
+            assert_eq!(set(text), Err(DebugError::NoHooks), "{text}");
+        }
     }
 
     #[test]
     fn mistakes() {
-        for text in [
-            "queue",
-            "queue:",
-            "queue:0",
-            "queue:4096",
-            "queue:64..32",
-            "drain:0ms",
-            "drain:5",
-            "sleep:5ms",
-            "slabs:0",
-            "slabs:1025",
-            "retune:",
-        ] {
-            assert_eq!(set(text), None, "{text}");
+        for text in
+            ["queue", "queue:", "queue:0", "queue:4096", "queue:64..32", "drain:0ms", "drain:5", "sleep:5ms"]
+        {
+            assert_eq!(set(text), Err(DebugError::Malformed), "{text}");
         }
     }
 }

@@ -1,13 +1,14 @@
-//! What the kernel says about the threads of this process.
+//! The kernel's view of the threads of this process: ids, names, kinds, stacks.
 //!
-//! Problem: GC, compiler and native threads never announce themselves to an agent.
-//! Approach: `/proc/self/task` lists all threads, and their names tell what most of them are.
-//! Invariant: text from `/proc` is parsed fallibly; a thread that ends meanwhile is simply not there.
+//! Problem: no event announces GC, compiler and native threads to an agent.
+//! Approach: `/proc/self/task` lists all threads, and their names give away their kind.
+//! Invariant: text from `/proc` is parsed fallibly; a thread that ends meanwhile is left out.
 //! Source: proc(5).
 
 use sampler_thread::host::ThreadKind;
+use sampler_thread::walk::native::maps;
 
-/// All kernel thread ids of this process, sorted.
+/// Returns all kernel thread ids of this process, sorted.
 pub fn list() -> Vec<i32> {
     let Ok(listing) = std::fs::read_dir("/proc/self/task") else {
         return Vec::new();
@@ -18,11 +19,11 @@ pub fn list() -> Vec<i32> {
     tids
 }
 
-/// The kernel's name of a thread, with what it cuts off put back where the VM's own names are known.
+/// Returns the kernel's name of a thread; a name of the VM's own that the kernel cuts is completed.
 pub fn name_of(tid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name).trim_end().to_owned();
-    if let Some(whole) = lengthened(&name) {
+    if let Some(whole) = completed(&name) {
         return Some(whole);
     }
     let whole = CUT_NAMES
@@ -31,27 +32,28 @@ pub fn name_of(tid: i32) -> Option<String> {
     Some(whole.map_or(name, |whole| (*whole).to_owned()))
 }
 
-/// Beginning of a name whose middle the VM left out: JDK 26 and later keep 7 bytes and the last 6, because the
-/// kernel keeps 15 (`os::Linux::set_native_thread_name`, seen on 26 to 28).
+/// Returns beginning and end of a name whose middle the VM left out: JDK 26 and later keep the first 7 bytes and the
+/// last 6, because the kernel keeps 15 (`os::Linux::set_native_thread_name`, JDK 26 to 28).
 fn shortened(name: &str) -> Option<(&str, &str)> {
     name.split_at_checked(7).and_then(|(begin, rest)| Some((begin, rest.strip_prefix("..")?)))
 }
 
-/// The whole of a shortened name of the VM's own, with its number.
-fn lengthened(name: &str) -> Option<String> {
+/// Returns the whole of a shortened name of the VM's own, with the number at its end.
+fn completed(name: &str) -> Option<String> {
     let (begin, end) = shortened(name)?;
     let letters = end.trim_end_matches(|last: char| last.is_ascii_digit());
     let whole = CUT_NAMES.iter().find(|whole| whole.starts_with(begin) && whole.ends_with(letters))?;
     Some(format!("{whole}{}", &end[letters.len()..]))
 }
 
-/// Lowest and one past the highest address of the stacks at these (sp, thread pointer) pairs, where they are known.
+/// Returns the lowest and one past the highest address of the stacks at these (sp, thread pointer) pairs; `None` where
+/// they are unknown.
 ///
 /// The C library puts its description of a thread at the high end of the stack it makes, inside the same mapping, so
-/// all memory from sp to there stays mapped while the thread lives. A mapping alone would not do: the kernel joins
-/// neighbours in its list, and what lies above a stack may be unmapped at any time.
-/// The first thread has its stack from the kernel; that one never shrinks.
-/// A stack that is neither (a coroutine's, an alternate one) stays unknown.
+/// all memory from sp to there stays mapped while the thread lives. The mapping is not enough: the kernel joins
+/// neighbours in its list, and the part above a stack may be unmapped at any time.
+/// The stack of the first thread comes from the kernel and never shrinks.
+/// Other stacks (of coroutines, alternate ones) stay unknown.
 /// Sources: proc_pid_maps(5), glibc `nptl/allocatestack.c`, musl `pthread_create.c`.
 pub fn stacks_at(places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
     let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
@@ -60,30 +62,23 @@ pub fn stacks_at(places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
 
 fn stacks_in(maps: &str, places: &[(u64, u64)]) -> Vec<Option<(u64, u64)>> {
     let mut found = vec![None; places.len()];
-    for line in maps.lines() {
-        let mut fields = line.split_ascii_whitespace();
-        let range = fields.next().and_then(|range| range.split_once('-'));
-        let Some((low, high)) = range else { continue };
-        let (Ok(low), Ok(high)) = (u64::from_str_radix(low, 16), u64::from_str_radix(high, 16)) else {
-            continue;
-        };
-        let writable = fields.next().is_some_and(|access| access.starts_with("rw"));
-        let is_first = fields.last() == Some("[stack]");
-        for (place, &(sp, thread_pointer)) in found.iter_mut().zip(places) {
-            if !writable || !(low..high).contains(&sp) {
+    for mapping in maps::parse(maps).filter(|mapping| mapping.writable) {
+        let is_first = mapping.path == "[stack]";
+        for (bounds, &(sp, thread_pointer)) in found.iter_mut().zip(places) {
+            if !(mapping.start..mapping.end).contains(&sp) {
                 continue;
             }
             if is_first {
-                *place = Some((low, high));
-            } else if (sp..high).contains(&thread_pointer) {
-                *place = Some((low, thread_pointer & !7));
+                *bounds = Some((mapping.start, mapping.end));
+            } else if (sp..mapping.end).contains(&thread_pointer) {
+                *bounds = Some((mapping.start, thread_pointer & !7));
             }
         }
     }
     found
 }
 
-/// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that was cut off stays unknown.
+/// Names of VM threads that the kernel cuts to 15 bytes, JDK 11 to 25; a number that is cut off stays unknown.
 const CUT_NAMES: [&str; 7] = [
     "C1 CompilerThread",
     "C2 CompilerThread",
@@ -94,7 +89,7 @@ const CUT_NAMES: [&str; 7] = [
     "Shenandoah Control Thread",
 ];
 
-/// Kind of a thread of the VM, by the name the VM gave it (the kernel keeps 15 bytes of it).
+/// Returns the kind of a thread, by its name, of which the kernel keeps 15 bytes.
 ///
 /// Names: JDK 11 to 25, `gcId`-less `WorkGang`/`WorkerThreads` names, `compileBroker.cpp`, `vmThread.cpp`.
 pub fn kind_of(name: &str) -> ThreadKind {
@@ -156,7 +151,7 @@ mod tests {
         let local = 0_u8;
         let sp = std::ptr::from_ref(&local) as u64;
         let found = stacks_at(&[(sp, crate::signal::ucontext::thread_pointer())]);
-        let (low, high) = found[0].expect("a thread of the test harness has a stack of the C library's");
+        let (low, high) = found[0].expect("a thread of the test harness has a stack from the C library");
         assert!((low..high).contains(&sp));
     }
 
@@ -181,10 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn shortened_names_are_whole_again() {
-        assert_eq!(lengthened("C2 Comp..hread0").as_deref(), Some("C2 CompilerThread0"));
-        assert_eq!(lengthened("VM Peri..Thread").as_deref(), Some("VM Periodic Task Thread"));
-        assert_eq!(lengthened("ForkJoi..rker-1"), None);
-        assert_eq!(lengthened("VM Thread"), None);
+    fn shortened_names_are_completed() {
+        assert_eq!(completed("C2 Comp..hread0").as_deref(), Some("C2 CompilerThread0"));
+        assert_eq!(completed("VM Peri..Thread").as_deref(), Some("VM Periodic Task Thread"));
+        assert_eq!(completed("ForkJoi..rker-1"), None);
+        assert_eq!(completed("VM Thread"), None);
     }
 }

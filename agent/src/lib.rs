@@ -10,6 +10,8 @@
 #[allow(unsafe_code, reason = "memory that signal handlers touch")]
 pub mod arena;
 pub mod debug_options;
+mod destinations;
+mod handler_memory;
 #[cfg(feature = "hooks")]
 #[allow(unsafe_code, reason = "called by the signal handler")]
 pub mod hooks;
@@ -24,9 +26,10 @@ pub mod rings;
 mod scheduling;
 pub mod self_test;
 pub mod session;
+mod session_facts;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
-mod slabs;
+pub mod start_error;
 pub mod threads;
 pub mod tick;
 #[allow(unsafe_code, reason = "raw timer system calls")]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use sampler_thread::period::interval;
 use sampler_thread::send::delivery::DEFAULT_WINDOW;
 
-use crate::debug_options::{self, DebugOptions};
+use crate::debug_options::{self, DebugError, DebugOptions};
 
 /// Shortest accepted sampling interval.
 ///
@@ -144,6 +144,8 @@ pub enum OptionError {
         /// What would fit, in words.
         expected: &'static str,
     },
+    /// The hook is not part of this build.
+    NoHooks(String),
     /// Neither `file` nor `collector` was given, so samples would go nowhere.
     NoDestination,
     /// The file with the token cannot be read.
@@ -163,6 +165,11 @@ impl fmt::Display for OptionError {
             Self::BadValue { option, value, expected } => {
                 write!(f, "option '{option}': '{value}' is not {expected}")
             }
+            Self::NoHooks(hook) => write!(
+                f,
+                "option 'debug': '{hook}' is a developers' hook, which this agent was built without; build one with \
+                 cargo build --release -p agent --features hooks"
+            ),
             Self::NoDestination => {
                 write!(f, "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")
             }
@@ -186,6 +193,11 @@ pub fn is_strict(text: &str) -> bool {
 }
 
 impl Options {
+    /// The interval in nanoseconds.
+    pub fn interval_ns(&self) -> u64 {
+        u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Parses the option string; empty parts are skipped.
     ///
     /// # Errors
@@ -231,7 +243,10 @@ impl Options {
             "log" => self.log = parse_level(need("log")?)?,
             "debug" => {
                 let text = need("debug")?;
-                self.debug.set(text, parse_time).ok_or_else(|| bad("debug", text, debug_options::FORM))?;
+                self.debug.set(text, parse_time).map_err(|error| match error {
+                    DebugError::Malformed => bad("debug", text, debug_options::FORM),
+                    DebugError::NoHooks => OptionError::NoHooks(text.to_owned()),
+                })?;
             }
             "gcdrain" => self.pause_budget = parse_pause_budget(need("gcdrain")?)?,
             "strict" if value.is_none() => self.strict = true,

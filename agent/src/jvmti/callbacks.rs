@@ -102,10 +102,7 @@ pub fn arm(mut prepared: Prepared) -> Result<(), JvmtiError> {
         ThreadEnd: Some(thread_end),
         ..jvmtiEventCallbacks::default()
     };
-    match pauses::prepare(&jvmti, &mut callbacks) {
-        Ok(()) => prepared.hears_pauses(),
-        Err(error) => log::complain(&format!("garbage collection pauses are not seen: {error}")),
-    }
+    prepared.set_has_pause_events(pauses::prepare(&jvmti, &mut callbacks));
     #[cfg(feature = "hooks")]
     if let Some(observer) = crate::hooks::observer() {
         (observer.prepare)(&jvmti, &mut callbacks)?;
@@ -133,7 +130,7 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
             }
             // Threads that started between the listing and the events.
             if let State::Running(session) = &*STATE.read() {
-                session.adopt_existing(jni);
+                session.java_threads().register_existing(jni);
             }
         }
         Err(error) => {
@@ -196,7 +193,7 @@ unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thr
     let thread = unsafe { ThreadRef::new(thread) };
     guard::callback(|| {
         if let State::Running(session) = &*STATE.read() {
-            session.thread_started(jni, thread);
+            session.java_threads().started(jni, thread);
         }
     });
 }

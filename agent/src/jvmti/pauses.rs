@@ -1,8 +1,8 @@
-//! Garbage collection pauses: what is pending is named before anything is freed.
+//! The events of garbage collection pauses, in which queued samples are named before anything is freed.
 //!
 //! Problem: a pause may unload the classes that queued samples refer to.
-//! Approach: `sampler_thread::validity::unloading`; this file is its end at the VM: the events, and the gate through which they
-//! reach a running session.
+//! Approach: `sampler_thread::validity::unloading`; this file has the VM's callbacks, and the gate through which they reach
+//! a running session.
 //! Invariant: the callbacks run on the VM's thread at a safepoint. They call no JVMTI or JNI function, take no lock
 //! that a thread of the VM may hold while it is stopped, and wait at most for the budget. The gate's lock is taken by
 //! threads in native code only, which no safepoint stops, and the callbacks do not wait for it.
@@ -17,58 +17,63 @@ use sampler_thread::validity::unloading::Unloading;
 use stackwalk::LiveMemory;
 
 use super::{Jvmti, JvmtiError, guard};
+use crate::log;
 use crate::threads::Registry;
 
 /// `can_generate_garbage_collection_events`: the last of the 32 capabilities in the first word (`jvmti.h`).
 const GARBAGE_COLLECTION_EVENTS: u32 = 1 << 31;
 
-/// What a callback needs of the running session.
+/// The parts of a running session that the callbacks need.
 pub struct Gate {
     /// Shared with the sampler thread.
     pub unloading: Arc<Unloading>,
-    /// Wakes it.
+    /// Wakes the sampler thread.
     pub waker: Waker,
-    /// Who may have something queued.
+    /// The threads, whose queues may hold requests.
     pub registry: Arc<Registry>,
     /// The VM's memory.
     pub memory: &'static LiveMemory,
 }
 
-/// What a running session hears of.
+/// The events of a running session.
 pub const EVENTS: [jvmtiEvent; 2] =
     [jvmtiEvent::JVMTI_EVENT_GARBAGE_COLLECTION_START, jvmtiEvent::JVMTI_EVENT_GARBAGE_COLLECTION_FINISH];
 
 static GATE: RwLock<Option<Gate>> = RwLock::new(None);
 
-/// Adds the callbacks and asks for the capability; without it no pause is ever told.
-///
-/// # Errors
-/// As AddCapabilities.
-pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> Result<(), JvmtiError> {
+/// Adds the callbacks and acquires the capability; returns whether the VM granted it.
+pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> bool {
     callbacks.GarbageCollectionStart = Some(garbage_collection_start);
     callbacks.GarbageCollectionFinish = Some(garbage_collection_finish);
-    let wanted =
+    let capabilities =
         jvmtiCapabilities { _bindgen_bitfield_1_: GARBAGE_COLLECTION_EVENTS, ..jvmtiCapabilities::default() };
-    jvmti.add_capabilities(&wanted)
+    warn(jvmti.add_capabilities(&capabilities))
 }
 
-/// Lets pauses through to a session.
-///
-/// # Errors
-/// As SetEventNotificationMode.
-pub fn open(jvmti: &Jvmti, gate: Gate) -> Result<(), JvmtiError> {
+/// Opens the gate to a session and enables the events.
+pub fn open(jvmti: &Jvmti, gate: Gate) {
     *GATE.write() = Some(gate);
-    EVENTS.into_iter().try_for_each(|event| jvmti.enable(event))
+    warn(EVENTS.into_iter().try_for_each(|event| jvmti.enable(event)));
 }
 
-/// Nobody answers from here on; pauses are not held up any more.
+/// Closes the gate; later pauses go on at once.
 pub fn close() {
     let gate = GATE.write().take();
-    // What it shares may be large; nobody waits for the lock while that is given back.
+    // Freed outside of the lock: the session's memory may be large.
     drop(gate);
 }
 
-/// Runs `body` in a callback, if a session is there.
+/// Warns if the events are not available; returns whether they are.
+fn warn(outcome: Result<(), JvmtiError>) -> bool {
+    if let Err(error) = outcome {
+        log::complain(&format!(
+            "garbage collection pauses are not reported ({error}): some names of unloaded classes will be missing"
+        ));
+    }
+    outcome.is_ok()
+}
+
+/// Runs `body` in a callback, if the gate is open.
 fn through_gate(body: impl FnOnce(&Gate)) {
     guard::callback(|| {
         if let Some(Some(gate)) = GATE.try_read().as_deref() {

@@ -1,5 +1,6 @@
 //! Every option, and what is said about mistakes.
 
+#[cfg(feature = "hooks")]
 use sampler_thread::probe::Probe;
 
 use super::*;
@@ -115,10 +116,18 @@ fn a_collector_beyond_this_machine() {
 }
 
 #[test]
+#[cfg(not(feature = "hooks"))]
+fn a_hook_that_was_not_built_is_named() {
+    let error = Options::parse("file=x,debug=stops").expect_err("a hook").to_string();
+    assert!(error.contains("'stops' is a developers' hook") && error.contains("--features hooks"), "{error}");
+}
+
+#[test]
+#[cfg(feature = "hooks")]
 fn hooks_add_up() {
     let options = Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
-    assert_eq!(options.debug.probe, Probe { stops: true, shifted_walks: 100, times: false });
-    assert!(options.debug.broken_layout);
+    assert_eq!(options.debug.hooks.probe, Probe { stops: true, shifted_walks: 100, times: false });
+    assert!(options.debug.hooks.broken_layout);
     let form = debug_options::FORM;
     for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {
         let expected = format!("option 'debug': '{text}' is not {form}");

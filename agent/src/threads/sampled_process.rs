@@ -13,6 +13,7 @@ use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use sampler_thread::drain::pace::PaceTuning;
 use sampler_thread::host::{Host, QueueBytes, ThreadFacts, TimerCounts, UnboundedStack};
 use sampler_thread::period::interval::Tuning;
+#[cfg(feature = "hooks")]
 use sampler_thread::probe::Probe;
 use sampler_thread::validity::self_test::{SelfTest, Trust};
 use sampler_thread::validity::unloading::Unloading;
@@ -242,8 +243,9 @@ impl Host for SampledProcess {
         }
     }
 
+    #[cfg(feature = "hooks")]
     fn probe(&self) -> Probe {
-        self.debug.probe
+        self.debug.hooks.probe
     }
 
     #[cfg(feature = "hooks")]

@@ -10,6 +10,8 @@ pub struct Mapping<'t> {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
+    /// Whether it can be read and written.
+    pub writable: bool,
     /// Whether it can be executed.
     pub executable: bool,
     /// Position of `start` in the mapped file.
@@ -33,12 +35,13 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
         field
     };
     let (start, end) = field().split_once('-')?;
-    let executable = field().contains('x');
+    let access = field();
+    let (writable, executable) = (access.starts_with("rw"), access.contains('x'));
     let offset = u64::from_str_radix(field(), 16).ok()?;
     let _device = field();
     let inode = field().parse().ok()?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    Some(Mapping { start, end, executable, offset, inode, path: rest })
+    Some(Mapping { start, end, writable, executable, offset, inode, path: rest })
 }
 
 #[cfg(test)]
@@ -56,6 +59,7 @@ mod tests {
         let first = Mapping {
             start: 0x7f00_0000_1000,
             end: 0x7f00_0000_3000,
+            writable: false,
             executable: true,
             offset: 0x2000,
             inode: 1234,
@@ -63,5 +67,6 @@ mod tests {
         };
         assert_eq!(found[0], first);
         assert_eq!((found[1].path, found[1].executable, found[2].path), ("[stack]", false, ""));
+        assert!(found[1].writable);
     }
 }

@@ -10,7 +10,7 @@
 
 pub mod frames;
 mod image;
-mod maps;
+pub mod maps;
 mod names;
 mod rules;
 mod symbols;

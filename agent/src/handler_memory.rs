@@ -1,0 +1,94 @@
+//! The memory that handlers use: flags, queues of the first threads, slabs for stack copies.
+//!
+//! Approach: one stretch of memory that begins with what every tick touches.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use queue::{ReadySet, SlabClass, SnapshotPool};
+use stackwalk::{FrozenOffsets, ThreadOffsets};
+
+use crate::arena::{self, Shared};
+use crate::options::Options;
+use crate::rings::RingMemory;
+use crate::signal;
+use crate::signal::own_stack::{self, BlockOffset};
+use crate::start_error::StartError;
+
+/// Maps the memory and publishes it to handlers.
+///
+/// # Errors
+/// [`StartError::Signal`], [`StartError::Memory`].
+pub fn publish(
+    options: &Options,
+    offsets: ThreadOffsets,
+    frozen: Option<&'static FrozenOffsets>,
+    signal: i32,
+) -> Result<(&'static Shared, RingMemory), StartError> {
+    let former = arena::shared();
+    let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
+    arena::release_former();
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let classes = slab_classes(processors, options.debug.slabs());
+    let flag_bytes = arena::MAX_THREADS as usize;
+    let start = options.debug.queues.start;
+    let ring_bytes = RingMemory::near_bytes(start);
+    let bytes = flag_bytes + ring_bytes + SnapshotPool::bytes_needed(&classes);
+    let region = arena::map_forever_hot(bytes).map_err(StartError::Memory)?;
+    let (flags, region) = region.split_at_mut(flag_bytes);
+    let (rings, slabs) = region.split_at_mut(ring_bytes);
+    let pool = SnapshotPool::new(slabs, &classes)
+        .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
+    let shared = arena::publish(Shared {
+        slots: arena::map_slots().map_err(StartError::Memory)?,
+        pool,
+        ready: ReadySet::new(arena::flags_in(flags)),
+        periods: std::array::from_fn(|index| {
+            AtomicU64::new(if index == 0 { options.interval_ns() } else { 0 })
+        }),
+        max_stack: options.max_stack as u64,
+        offsets,
+        frozen,
+        block: block_offset(),
+        stopping: AtomicBool::new(false),
+        signal,
+        previous,
+        former,
+    });
+    let rings = RingMemory::new(start, rings).map_err(StartError::Memory)?;
+    Ok((shared, rings))
+}
+
+/// Finds the offset on a thread that the C library makes; the calling one may be the process's first.
+fn block_offset() -> Option<BlockOffset> {
+    let thread = std::thread::Builder::new().spawn(own_stack::find).ok()?;
+    thread.join().ok().flatten()
+}
+
+/// Minimum of spare slabs in all classes but the largest: enough for half a second of two busy processors at 250 ticks
+/// each, if many busy threads keep the sampler waiting.
+const MIN_SPARE: usize = 256;
+
+/// Returns the classes of slabs for so many processors; `fixed` is their number in each class, without spare ones.
+///
+/// At most one sample per processor and tick is in flight between two drains; 32 per processor cover a sampler that is
+/// kept from running for an eighth of a second.
+/// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter.
+fn slab_classes(processors: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
+    let processors = processors.clamp(2, 256);
+    // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
+    let class = |bytes, count: usize, min_spare| {
+        if let Some(count) = fixed {
+            return SlabClass::fixed(bytes, count.get());
+        }
+        let spare = (4 * count * processors).max(min_spare);
+        SlabClass { bytes, count: count * processors, spare }
+    };
+    [
+        class(512, 32, MIN_SPARE),
+        class(8 << 10, 32, MIN_SPARE),
+        class(32 << 10, 16, MIN_SPARE),
+        class(160 << 10, 8, MIN_SPARE),
+        class((1 << 20) + 4096, 2, 0),
+    ]
+}
