@@ -1,12 +1,12 @@
 //! Memory that signal handlers may touch: one slot per profiled thread, and what all slots share.
 //!
-//! Problem: a timer signal carries a pointer, may arrive late, and anybody may forge one; the handler must know that
-//! the pointer is good before it follows it.
-//! Approach: all slots lie in one mapping that is never given back; a pointer is good if it points at the start of a
-//! slot inside it.
-//! A slot is reused by another thread only after its former thread cannot be interrupted for it any more.
-//! A second profile of the same process gets memory of its own, and what the first one took goes back to the kernel: its
-//! pages read as zero from then on, which is idle slots, empty queues and a pool without slabs.
+//! Problem: a timer signal carries a pointer, may arrive late, and can be forged; the handler must check the pointer
+//! before it follows it.
+//! Approach: all slots lie in one mapping that is never unmapped; a pointer is valid if it points at the start of a slot
+//! inside it.
+//! A slot is reused by another thread only when its former thread can no more be interrupted for it.
+//! A second profile of the same process gets memory of its own, and the pages of the first go back to the kernel: they
+//! read as zero, which means idle slots, empty queues and a pool without slabs.
 //! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends, and so do its addresses.
 
 use std::cell::UnsafeCell;
@@ -25,7 +25,7 @@ use crate::signal::own_stack::BlockOffset;
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
 pub const MAX_THREADS: u32 = 1 << 16;
 
-/// One profiled thread, as the handler sees it. All-zero bytes are a valid idle slot.
+/// The handler's data of one profiled thread. All-zero bytes are a valid idle slot.
 #[derive(Default)]
 pub struct ThreadSlot {
     /// Requests of this thread.
@@ -39,14 +39,14 @@ pub struct ThreadSlot {
     pub stack_high: AtomicU64,
     /// Cycles of the thread's last handler run; only the thread itself touches it.
     pub last_cycles: AtomicU64,
-    /// Which timer of the thread is the present one, and what has expired under it.
+    /// The current timer of the thread, and the periods that have expired under it.
     pub grid: Grid,
-    /// Number of the virtual thread whose name was left last; only the thread itself touches it.
+    /// Id of the virtual thread sampled last; only the thread itself touches it.
     pub virtual_thread: AtomicU64,
-    /// Samples of it since; only the thread itself touches it.
+    /// Samples of that virtual thread in a row; only the thread itself touches it.
     pub virtual_samples: AtomicU64,
-    /// Whether the handler runs on the thread now. Plain stores, so that they cost nothing; only the completeness of the
-    /// last drain leans on it (`crate::session`).
+    /// Whether the handler runs on the thread now. Plain stores, which cost nothing; only the completeness of the last
+    /// drain depends on it (`crate::session`).
     pub busy: AtomicBool,
 }
 
@@ -59,40 +59,40 @@ impl ThreadSlot {
         slot.cast_mut().cast::<c_void>().wrapping_byte_add(usize::from(key.bits()))
     }
 
-    /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which knows
-    /// that no handler of the slot can run any more.
+    /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which ensures
+    /// that no handler of the slot can run.
     pub(crate) fn adopt_ring(&self) {
-        // SAFETY: the caller's knowledge: nobody pushes, and the registry's lock orders this before the next owner.
+        // SAFETY: by the caller's check no handler pushes, and the registry's lock orders this before the next owner.
         unsafe { self.queue.adopt() };
     }
 
-    /// Cache lines a slot takes.
+    /// Size of a slot in cache lines.
     pub const LINES: usize = size_of::<Self>().div_ceil(64);
 }
 
-/// What the handlers of all threads share.
+/// The data that the handlers of all threads share.
 pub struct Shared {
     /// All slots.
     pub slots: &'static [ThreadSlot],
-    /// Where stack copies go.
+    /// Memory for stack copies.
     pub pool: SnapshotPool<'static>,
-    /// Which queues have requests.
+    /// Flags of the queues that have requests.
     pub ready: ReadySet<'static>,
-    /// Timer periods in nanoseconds, by number; entries that are in use do not change.
+    /// Timer periods in nanoseconds, by index; entries that are in use do not change.
     pub periods: [AtomicU64; PERIODS],
     /// Most stack bytes copied.
     pub max_stack: u64,
-    /// Where a `JavaThread` keeps what the walker needs.
+    /// Offsets in a `JavaThread`.
     pub offsets: ThreadOffsets,
-    /// Where frozen frames of virtual threads are; `None` where they cannot be followed.
+    /// Offsets for frozen frames of virtual threads; `None` where they cannot be followed.
     pub frozen: Option<&'static FrozenOffsets>,
-    /// Where the C library's description of a thread tells of its stack, if that is known.
+    /// Offset of the stack's bounds in the C library's description of a thread, if it is known.
     pub block: Option<BlockOffset>,
-    /// Set when profiling stops: expirations are counted as lost from then on.
+    /// Set when profiling stops: later expirations count as lost.
     pub stopping: AtomicBool,
     /// The timers' signal.
     pub signal: c_int,
-    /// What the signal did before us.
+    /// The signal's action before the agent's.
     pub previous: libc::sigaction,
     /// The profile of this process before this one.
     pub former: Option<&'static Shared>,
@@ -101,11 +101,11 @@ pub struct Shared {
 // SAFETY: every field is Sync by itself but `previous`, a plain record that is never written after publication.
 unsafe impl Sync for Shared {}
 
-/// Room for the first [`Shared`] of a process, in the library's own data: no pointer to follow on the way to it.
+/// The first [`Shared`] of a process, in the library's own data, so that the handler follows no pointer to it.
 struct Published {
     /// Release by [`publish`], Acquire by the handler.
     ready: AtomicBool,
-    /// The latest one if it is not the first, which it is for most processes; Release and Acquire as above.
+    /// The latest one if it is not the first, null in most processes; Release and Acquire as above.
     later: AtomicPtr<Shared>,
     value: UnsafeCell<MaybeUninit<Shared>>,
 }
@@ -120,11 +120,11 @@ static PUBLISHED: Published = Published {
 };
 
 /// Whether [`publish`] was called.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static IS_PUBLISHED: AtomicBool = AtomicBool::new(false);
 
-/// Makes `shared` visible to handlers in place of what was published before; it lives for ever.
+/// Makes `shared` visible to handlers in place of the one before; it lives for ever.
 pub fn publish(shared: Shared) -> &'static Shared {
-    if TAKEN.swap(true, Ordering::Relaxed) {
+    if IS_PUBLISHED.swap(true, Ordering::Relaxed) {
         let shared: &'static Shared = Box::leak(Box::new(shared));
         PUBLISHED.later.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
         return shared;
@@ -135,7 +135,7 @@ pub fn publish(shared: Shared) -> &'static Shared {
     shared
 }
 
-/// What was published last. Signal safe.
+/// Returns the one published last. Signal safe.
 #[inline]
 pub fn shared() -> Option<&'static Shared> {
     if !PUBLISHED.ready.load(Ordering::Acquire) {
@@ -143,7 +143,7 @@ pub fn shared() -> Option<&'static Shared> {
     }
     let later = PUBLISHED.later.load(Ordering::Acquire);
     if !later.is_null() {
-        // SAFETY: it was leaked before it was stored, and is only read from then on.
+        // SAFETY: it was leaked before it was stored, and is only read afterwards.
         return Some(unsafe { &*later });
     }
     // SAFETY: nothing writes the cell once `ready` is set.
@@ -153,17 +153,17 @@ pub fn shared() -> Option<&'static Shared> {
 }
 
 impl Shared {
-    /// Cache lines it takes.
+    /// Size in cache lines.
     pub const LINES: usize = size_of::<Self>().div_ceil(64);
 
-    /// Timer period of this number, in nanoseconds. Signal safe.
+    /// Returns the timer period with this index, in nanoseconds. Signal safe.
     #[inline]
-    pub fn period_ns(&self, number: u8) -> u64 {
-        // Relaxed: written before the first timer with this number was made.
-        self.periods.get(usize::from(number)).map_or(0, |period| period.load(Ordering::Relaxed))
+    pub fn period_ns(&self, index: u8) -> u64 {
+        // Relaxed: written before the first timer with this index was made.
+        self.periods.get(usize::from(index)).map_or(0, |period| period.load(Ordering::Relaxed))
     }
 
-    /// The slot a signal's value points at, if it is one of ours. Signal safe.
+    /// Returns the slot at `pointer` with its index; `None` if none begins there. Signal safe.
     pub fn slot_at(&self, pointer: *const c_void) -> Option<(u32, &'static ThreadSlot)> {
         let offset = (pointer as usize).checked_sub(self.slots.as_ptr() as usize)?;
         let index = offset.checked_div(size_of::<ThreadSlot>())?;
@@ -172,7 +172,7 @@ impl Shared {
         exact.then_some((index as u32, slot))
     }
 
-    /// This profile, and those of the process before it. Signal safe.
+    /// Returns this profile and the earlier ones of the process. Signal safe.
     pub fn all(&'static self) -> impl Iterator<Item = &'static Self> {
         std::iter::successors(Some(self), |shared| shared.former)
     }
@@ -182,7 +182,7 @@ impl Shared {
     /// # Safety
     /// The arguments are those the kernel passed to our handler.
     pub unsafe fn forward(&'static self, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-        // An earlier profile may have used another signal, whose handler ours still is.
+        // An earlier profile may have used another signal, on which our handler still is installed.
         let Some(user) = self.all().find(|shared| shared.signal == signal) else { return };
         let previous = &user.previous;
         let action = previous.sa_sigaction;
@@ -205,22 +205,22 @@ impl Shared {
 /// Size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Address and bytes of what [`map_forever`] has mapped since [`release_former`].
+/// Addresses and sizes of the mappings that [`map_forever`] has made since [`release_former`].
 static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
-/// Gives the pages of everything that was mapped until now back to the kernel: the profile it was mapped for is over.
+/// Gives the pages of all mappings back to the kernel; the profile they were made for has ended.
 ///
-/// The addresses stay mapped. A handler of that profile that runs all the same, kept from the processor since before the
-/// end, finds zeros, and what it writes nobody reads.
+/// The addresses stay mapped. A handler of that profile that still runs, because it was preempted before the end, reads
+/// zeros, and what it writes is never read.
 pub fn release_former() {
     for (address, bytes) in MAPPED.lock().drain(..) {
-        // SAFETY: a private anonymous mapping of ours, which stays mapped. All that is still referred to in it are
-        // atomics, slabs and rings, for all of which zero bytes are valid. A refusal changes nothing.
+        // SAFETY: our own private anonymous mapping, which stays mapped. References into it are to atomics, slabs and
+        // rings, for all of which zero bytes are valid. A refusal changes nothing.
         unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_DONTNEED) };
     }
 }
 
-/// Maps `bytes` zeroed bytes that are never unmapped; pages cost memory once they are touched.
+/// Maps `bytes` zeroed bytes that are never unmapped; a page costs memory once it is touched.
 ///
 /// # Errors
 /// As mmap(2).
@@ -233,12 +233,12 @@ pub fn map_forever(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
         return Err(io::Error::last_os_error());
     }
     MAPPED.lock().push((address as usize, bytes));
-    // SAFETY: the mapping is `bytes` long, writable, used by nobody else and never unmapped.
+    // SAFETY: the mapping is `bytes` long, writable, not referred to elsewhere and never unmapped.
     Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) })
 }
 
-/// As [`map_forever`], with the first huge page made ready: one translation serves all of it, and the handler meets no
-/// page fault there.
+/// As [`map_forever`], with the first huge page touched: one translation covers it, and the handler causes no page fault
+/// there.
 ///
 /// # Errors
 /// As mmap(2).
@@ -255,7 +255,7 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>
     Ok(region)
 }
 
-/// Gives the whole pages inside `bytes` back to the kernel; they stay mapped, and what they held is lost.
+/// Gives the whole pages inside `bytes` back to the kernel; they stay mapped, and their content is lost.
 pub fn release_pages(bytes: &mut [MaybeUninit<u8>]) {
     const PAGE: usize = 4096;
     let skip = bytes.as_ptr().align_offset(PAGE);
@@ -266,12 +266,12 @@ pub fn release_pages(bytes: &mut [MaybeUninit<u8>]) {
     unsafe { libc::madvise(pages.as_mut_ptr().cast(), length, libc::MADV_DONTNEED) };
 }
 
-/// One flag for each of [`MAX_THREADS`] slots, all clear, in zeroed memory of that many bytes.
+/// Makes one clear flag of each byte of `region`.
 pub fn flags_in(region: &'static mut [MaybeUninit<u8>]) -> &'static [AtomicU8] {
     region.iter_mut().for_each(|byte| {
         byte.write(0);
     });
-    // SAFETY: every byte was just written, and a byte is a valid AtomicU8 that nobody else refers to.
+    // SAFETY: every byte was just written, and is a valid AtomicU8 without other references.
     unsafe { std::slice::from_raw_parts(region.as_ptr().cast(), region.len()) }
 }
 

@@ -1,9 +1,9 @@
-//! `libtickwalk.so`: the JVMTI agent that makes every thread's CPU clock tick.
+//! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock.
 //!
-//! Problem: a profiler lives inside somebody else's process, in which it may neither crash, block, nor be noticed.
-//! Approach: entry points here; [`options`] says what to do, [`session`] in which order; [`threads`] gives each thread a
-//! [`timer`]; [`signal::handler`] captures; the sampler thread does everything else.
-//! Invariant: whatever goes wrong, the JVM starts and runs (unless `strict` was asked for).
+//! Problem: a profiler runs inside a foreign process, which it must not crash, block or slow down.
+//! Approach: the entry points are here; [`options`] are parsed, [`session`] starts and stops everything in order;
+//! [`threads`] gives each thread a [`timer`]; [`signal::handler`] captures; the sampler thread does everything else.
+//! Invariant: after every error the JVM starts and runs (with `strict`, an error at start stops it).
 //! Sources: JVMTI 1.2, "Agent Start-Up", "Agent Shutdown".
 #![deny(unsafe_code)]
 
@@ -65,11 +65,13 @@ pub unsafe extern "system" fn Agent_OnLoad(
     guard::entry_point(JNI_OK, || load(vm, &options, Some(at_start)))
 }
 
-/// What an agent that is attached again is told to end its profile.
+/// Options of an attach that ends the profile.
 const STOP: &str = "stop";
 
-/// Called by the VM when the agent is attached to a running program; with `strict` the answer is not 0 if no profile
-/// begins, and `JNI_EEXIST` (-5) if one runs already. `stop` answers `JNI_EINVAL` (-6) if none runs.
+/// Called by the VM when the agent is attached to a running program.
+///
+/// Returns 0; with `strict` another value if no profile begins, `JNI_EEXIST` (-5) if one runs already. With `stop`
+/// returns `JNI_EINVAL` (-6) if none runs.
 ///
 /// # Safety
 /// Called by the VM only.
@@ -117,12 +119,12 @@ unsafe fn option_text(options: *const c_char) -> String {
     unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned()
 }
 
-/// Ends the profile, in a program that goes on.
+/// Ends the profile in a program that runs on.
 fn stop_attached() -> jint {
     if callbacks::stop_attached() {
         return JNI_OK;
     }
-    log::complain("there is no profile to stop");
+    log::complain("no profile runs in this JVM, so there is nothing to stop");
     JNI_EINVAL
 }
 
@@ -156,7 +158,7 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     }
 }
 
-/// Why the agent does not profile, in words.
+/// Why the agent does not profile, as text.
 struct Refusal(String);
 
 impl<E: std::error::Error> From<E> for Refusal {

@@ -1,7 +1,7 @@
 //! Log lines of the agent on standard error.
 //!
-//! Problem: the host program owns its standard error, so the agent must be silent unless something is wrong
-//! or the user asked, and each event must be one line that names its origin.
+//! Problem: standard error belongs to the host program, so the agent must write only errors, or what `log=` requests, and
+//! each event must be one line that names its origin.
 //! Approach: a [`tracing::Subscriber`] of one page instead of a formatting library inside every JVM.
 //! Invariant: never called from the signal handler (`design/signal-safety.md`).
 
@@ -17,22 +17,22 @@ struct StandardError;
 
 static LEVEL: Mutex<LevelFilter> = Mutex::new(LevelFilter::WARN);
 
-/// Installs the subscriber for this copy of the agent; a second call changes the level.
+/// Installs the subscriber; a second call changes the level.
 pub fn install(level: LevelFilter) {
     *LEVEL.lock() = level;
-    // A host that embeds us beside another tracing user cannot happen: the agent links its own copy.
+    // The agent has its own copy of `tracing`, so a refusal means that the subscriber is installed already.
     if tracing::subscriber::set_global_default(StandardError).is_err() {
         tracing::callsite::rebuild_interest_cache();
     }
 }
 
-/// Writes one line for the user whatever the log level is.
+/// Writes one line at every log level.
 pub fn complain(text: &str) {
     write_line(text);
 }
 
 fn write_line(text: &str) {
-    // One write call, so that lines of several processes do not mix; a closed stderr is not our problem.
+    // One write call, so that lines of several processes do not mix. A closed standard error is ignored.
     let _ = std::io::stderr().write_all(format!("tickwalk: {text}\n").as_bytes());
 }
 

@@ -1,9 +1,9 @@
 //! The option string after `-agentpath:libtickwalk.so=`: a comma-separated list of `name[=value]`.
 //!
-//! Problem: people mistype options, and a profiler must not stop their program for it.
+//! Problem: users mistype options, and a profiler must not stop their program for it.
 //! Approach: parse everything into [`Options`] before anything is started; each mistake is one [`OptionError`]
-//! whose text names the option, the value and what would have been right.
-//! Invariant: an `Options` value holds only ranges the rest of the agent can run with.
+//! whose text names the option, the value and the accepted form.
+//! Invariant: all values of an `Options` are in their ranges.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,14 +16,13 @@ use crate::debug_options::{self, DebugError, DebugOptions};
 
 /// Shortest accepted sampling interval.
 ///
-/// CPU timers fire on the scheduler tick (1 to 10 ms), so anything shorter only grows the overrun count;
-/// below 10 us even that arithmetic stops being useful.
+/// CPU timers expire at the scheduler's tick (1 to 10 ms), so a shorter interval only increases the overrun count.
 pub const MIN_INTERVAL: Duration = Duration::from_micros(10);
 /// Longest accepted sampling interval.
 pub const MAX_INTERVAL: Duration = Duration::from_secs(60);
-/// Interval when none is given: 100 samples per CPU second.
+/// Default of `interval`: 100 samples per second of CPU time.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
-/// Most stack bytes copied per sample when `maxstack` is not given.
+/// Default of `maxstack`, the most stack bytes copied per sample.
 ///
 /// A thousand interpreted frames take about 130 KiB; 512 KiB holds the deepest stacks of real programs.
 pub const DEFAULT_MAX_STACK: usize = 512 * 1024;
@@ -32,31 +31,31 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
 
 /// Smallest and largest accepted `budget` in millionths.
 ///
-/// Waking and looking for threads alone takes about a thousandth of a busy processor.
+/// Waking and listing threads alone takes about a thousandth of a busy processor.
 pub const BUDGET_RANGE: std::ops::RangeInclusive<u64> = 1_000..=500_000;
 
-/// Smallest and largest accepted `window` in bytes: one message, and what nobody misses on a server.
+/// Smallest and largest accepted `window` in bytes: the size of one message, and a size that no server lacks.
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
-/// Names of all options, as the error for an unknown one lists them.
+/// Names of all options, for the error about an unknown one.
 const KNOWN: &str = "mode, interval, rate, budget, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, \
      gcdrain, debug, strict";
-/// Longest wait of a garbage collection pause when `gcdrain` is not given.
+/// Default of `gcdrain`, the longest wait of a garbage collection pause.
 ///
 /// Waking the sampler takes some 50 us and a warm walk about 10; collections pause for milliseconds.
 pub const DEFAULT_PAUSE_BUDGET: Duration = Duration::from_micros(200);
-/// Longest accepted wait.
+/// Largest accepted `gcdrain`.
 pub const MAX_PAUSE_BUDGET: Duration = Duration::from_millis(100);
 
-/// What is sampled.
+/// The clock whose expirations are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Each thread's own CPU clock ticks.
+    /// Each thread's own CPU clock.
     #[default]
     CpuTime,
 }
 
-/// Where samples stream to.
+/// Address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collector {
     /// A Unix domain socket.
@@ -67,16 +66,16 @@ pub enum Collector {
     Tls(String),
 }
 
-/// Everything the user can choose.
+/// All options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// What is sampled.
+    /// The clock whose expirations are sampled.
     pub mode: Mode,
     /// CPU time between two expirations of a thread's timer.
     pub interval: Duration,
-    /// Samples per second of the whole machine that the interval was made from, and follows.
+    /// Samples per second of the whole machine, from which the interval follows.
     pub rate: Option<u64>,
-    /// Most CPU time the profiler may take, in millionths of the process's; lengthens the interval.
+    /// Most CPU time the profiler may use, in millionths of the process's; the interval is lengthened to keep it.
     pub budget_ppm: Option<u64>,
     /// Signal number, or `None` for the first free real-time signal.
     pub signal: Option<i32>,
@@ -84,23 +83,23 @@ pub struct Options {
     pub collector: Option<Collector>,
     /// Certificates trusted for a TLS collector, in PEM form; those of the system if `None`.
     pub certificates: Option<PathBuf>,
-    /// What the collector wants to hear before it listens; empty if nothing.
+    /// Shared secret for the collector; empty for none.
     pub token: String,
     /// Whether samples may cross a network unencrypted.
     pub insecure: bool,
-    /// Bytes sent and not acknowledged from which on samples are merged.
+    /// Bytes sent and not acknowledged above which samples are merged.
     pub window: u64,
     /// Recording file to write, `%p` already replaced by the process id.
     pub file: Option<PathBuf>,
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
-    /// Most verbose level that is written to standard error.
+    /// Log level on standard error.
     pub log: tracing::level_filters::LevelFilter,
-    /// Refuse to start the JVM when profiling cannot start.
+    /// Whether the JVM is not to start if profiling cannot start.
     pub strict: bool,
-    /// How long a garbage collection pause may wait until pending samples are named; zero: not at all.
+    /// Longest wait of a garbage collection pause until pending samples are named; zero for no wait.
     pub pause_budget: Duration,
-    /// What experiments hold still.
+    /// Options for experiments.
     pub debug: DebugOptions,
 }
 
@@ -141,12 +140,12 @@ pub enum OptionError {
         option: &'static str,
         /// What was given.
         value: String,
-        /// What would fit, in words.
+        /// The accepted form.
         expected: &'static str,
     },
     /// The hook is not part of this build.
     NoHooks(String),
-    /// Neither `file` nor `collector` was given, so samples would go nowhere.
+    /// Neither `file` nor `collector` was given.
     NoDestination,
     /// The file with the token cannot be read.
     TokenFile {
@@ -160,7 +159,7 @@ pub enum OptionError {
 impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(name) => write!(f, "unknown option '{name}' (known: {KNOWN})"),
+            Self::Unknown(name) => write!(f, "unknown option '{name}'; the options are {KNOWN}"),
             Self::NoValue(option) => write!(f, "option '{option}' needs a value, as in {option}=..."),
             Self::BadValue { option, value, expected } => {
                 write!(f, "option '{option}': '{value}' is not {expected}")
@@ -173,7 +172,9 @@ impl fmt::Display for OptionError {
             Self::NoDestination => {
                 write!(f, "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")
             }
-            Self::TokenFile { path, error } => write!(f, "cannot read tokenfile={path}: {error}"),
+            Self::TokenFile { path, error } => {
+                write!(f, "cannot read tokenfile={path}: {error}; its first line must be the token")
+            }
         }
     }
 }
@@ -187,7 +188,7 @@ const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, 
 const PAUSE_BUDGET_FORM: &str = "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)";
 const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
 
-/// Whether `strict` stands in an option string, however broken the rest of it is.
+/// Returns whether an option string contains `strict`, even if another part of it is invalid.
 pub fn is_strict(text: &str) -> bool {
     text.split(',').any(|part| part.trim() == "strict")
 }
@@ -201,7 +202,7 @@ impl Options {
     /// Parses the option string; empty parts are skipped.
     ///
     /// # Errors
-    /// The first mistake found, from the left.
+    /// The leftmost mistake.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
         let mut options = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -300,7 +301,7 @@ fn parse_pause_budget(value: &str) -> Result<Duration, OptionError> {
     parse_time(value).filter(fits).ok_or_else(|| bad("gcdrain", value, PAUSE_BUDGET_FORM))
 }
 
-/// A size with its unit, in bytes.
+/// Reads a size with its unit, in bytes.
 fn parse_size(value: &str) -> Option<u64> {
     let (number, unit) = split_number(value)?;
     let factor = match unit {
@@ -312,7 +313,8 @@ fn parse_size(value: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// `500/s`: the rate, and the interval at which all processors, when busy, yield that many samples per second together.
+/// Reads a rate as in `500/s`; returns it and the interval at which all processors, when busy, yield that many samples
+/// per second together.
 fn parse_rate(value: &str, processors: u64) -> Result<(u64, Duration), OptionError> {
     let refuse = || bad("rate", value, RATE_FORM);
     let (rate, unit) = split_number(value).ok_or_else(refuse)?;
@@ -321,12 +323,12 @@ fn parse_rate(value: &str, processors: u64) -> Result<(u64, Duration), OptionErr
     (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some((rate, interval)).ok_or_else(refuse)
 }
 
-/// Processors this process may use, as the affinity of the calling thread and its cgroup's quota have it.
+/// Returns the number of processors this process may use, by the affinity of the calling thread and its cgroup's quota.
 pub fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
-/// `1%`, with up to four decimals, in millionths.
+/// Reads a share as in `1%`, with up to four decimals, in millionths.
 fn parse_budget(value: &str) -> Result<u64, OptionError> {
     let parse = || {
         let number = value.strip_suffix('%')?;
@@ -353,7 +355,7 @@ fn parse_window(value: &str) -> Result<u64, OptionError> {
     bytes.ok_or_else(|| bad("window", value, "a size between 16k and 256m, as in 4m"))
 }
 
-/// The first line of a file, which only the user of the JVM should be able to read.
+/// Reads the first line of a file.
 fn read_token(path: &str) -> Result<String, OptionError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| OptionError::TokenFile { path: path.to_owned(), error: error.to_string() })?;
@@ -366,14 +368,14 @@ fn read_token(path: &str) -> Result<String, OptionError> {
 
 fn parse_signal(value: &str) -> Result<i32, OptionError> {
     let refuse =
-        || bad("signal", value, "a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)");
+        || bad("signal", value, "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)");
     let number: i32 = match value {
         "PROF" | "SIGPROF" => libc::SIGPROF,
         other => other.parse().map_err(|_| refuse())?,
     };
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
-    let free = number == libc::SIGPROF || number == libc::SIGVTALRM || real_time.contains(&number);
-    free.then_some(number).ok_or_else(refuse)
+    let is_unused = number == libc::SIGPROF || number == libc::SIGVTALRM || real_time.contains(&number);
+    is_unused.then_some(number).ok_or_else(refuse)
 }
 
 fn parse_collector(value: &str) -> Result<Collector, OptionError> {

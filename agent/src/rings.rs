@@ -1,11 +1,10 @@
 //! Memory of request queues.
 //!
-//! Problem: ten thousand threads that never tick must cost next to nothing, and queues that grow and shrink must not
-//! scatter or leak memory that handlers can reach.
-//! Approach: each slot's first ring lies in zeroed memory that costs a page when its first request is written, those of
-//! the first slots in the huge page beside the rest of what a tick touches. Larger rings come from a stretch of
-//! addresses that is mapped once; a ring that was left is kept for the next queue of its size, and its whole pages go
-//! back to the kernel meanwhile.
+//! Problem: ten thousand idle threads must cost almost no memory, and queues that grow and shrink must not fragment or
+//! leak memory that handlers can reach.
+//! Approach: each slot's first ring lies in zeroed memory that costs a page when its first request is written; the rings
+//! of the first slots lie in the huge page that each tick touches. Larger rings come from a stretch of addresses that is
+//! mapped once; a free ring is kept for the next queue of its size, and its whole pages go back to the kernel meanwhile.
 //! Invariant: nothing is ever unmapped; a ring is in use by one queue or in one free list.
 
 use std::io;
@@ -15,7 +14,7 @@ use queue::{Capacity, RingEnds};
 
 use crate::arena::{self, MAX_THREADS};
 
-/// First rings that lie near.
+/// First rings in the huge page.
 const NEAR: usize = 128;
 /// Addresses reserved for grown rings: 2,600 of the largest, or a thousand times as many of the smallest.
 const GROWN_BYTES: usize = 256 << 20;
@@ -28,25 +27,25 @@ pub struct RingMemory {
     near: &'static mut [MaybeUninit<u8>],
     far: &'static mut [MaybeUninit<u8>],
     grown: &'static mut [MaybeUninit<u8>],
-    /// Where the grown rings lie; a ring's mark is its number here plus one.
+    /// Addresses and sizes of the grown rings; a ring's place is its index here plus one.
     places: Vec<(usize, usize)>,
     free: [Vec<RingEnds>; Capacity::ALL.len()],
     used_bytes: u64,
     most_bytes: u64,
 }
 
-/// Bytes from one first ring to the next; a multiple of a cache line.
+/// Returns the distance from one first ring to the next, in bytes; a multiple of a cache line.
 fn stride(capacity: Capacity) -> usize {
     capacity.bytes().next_multiple_of(64)
 }
 
 impl RingMemory {
-    /// Bytes of near memory to reserve for first rings of this size, at most a fourth of a huge page.
+    /// Returns the bytes of the huge page to reserve for first rings of this size, at most a fourth of it.
     pub fn near_bytes(start: Capacity) -> usize {
         stride(start) * NEAR.min((512 << 10) / stride(start))
     }
 
-    /// Rings that start with `start` entries; `near` is aligned to 64.
+    /// Makes rings that start with `start` entries; `near` is aligned to 64.
     ///
     /// # Errors
     /// As mmap(2).
@@ -64,18 +63,18 @@ impl RingMemory {
         })
     }
 
-    /// The first ring of a slot that had none.
+    /// Returns the first ring of a slot; `None` once all are in use.
     pub fn first(&mut self) -> Option<RingEnds> {
         let start = self.start?;
         let memory = if self.near.is_empty() { &mut self.far } else { &mut self.near };
         let (ring, rest) = std::mem::take(memory).split_at_mut_checked(stride(start))?;
         *memory = rest;
         self.use_bytes(start);
-        // SAFETY: near memory was zeroed in `new`, far memory by the kernel, and each part is given out once.
+        // SAFETY: near memory was zeroed in `new`, far memory by the kernel, and each part is returned once.
         unsafe { RingEnds::in_zeroed(start, ring) }
     }
 
-    /// A ring of this size for a queue that changes its size; `None` once the reserved addresses are used up.
+    /// Returns a ring of this size for a queue that changes its size; `None` once the reserved addresses are used up.
     pub fn take(&mut self, capacity: Capacity) -> Option<RingEnds> {
         let ring = match self.free[capacity as usize].pop() {
             Some(ring) => ring,
@@ -99,11 +98,11 @@ impl RingMemory {
         let (ring, rest) = grown.split_at_mut_checked(bytes)?;
         self.grown = rest;
         self.places.push((ring.as_ptr() as usize, bytes));
-        let mark = u32::try_from(self.places.len()).ok()?;
-        Some(RingEnds::in_region(capacity, ring)?.with_place(mark))
+        let place = u32::try_from(self.places.len()).ok()?;
+        Some(RingEnds::in_region(capacity, ring)?.with_place(place))
     }
 
-    /// Takes back a ring that no queue uses any more.
+    /// Takes back a ring that no queue uses.
     pub fn give_back(&mut self, ring: RingEnds) {
         let capacity = Capacity::at_least(ring.entries());
         self.used_bytes = self.used_bytes.saturating_sub(capacity.bytes() as u64);
@@ -111,19 +110,19 @@ impl RingMemory {
         if let Some(&(address, bytes)) = place
             && bytes >= PAGE
         {
-            // SAFETY: the pages hold this ring alone, both ends of which are here, and a ring of zero bytes is an empty
-            // one. The advice keeps the mapping; the pages read as zero afterwards. A refusal changes nothing.
+            // SAFETY: the pages hold only this ring, whose both ends are here, and a ring of zero bytes is an empty one.
+            // The advice keeps the mapping; the pages read as zero afterwards. A refusal changes nothing.
             unsafe { libc::madvise(address as *mut libc::c_void, bytes / PAGE * PAGE, libc::MADV_DONTNEED) };
         }
         self.free[capacity as usize].push(ring);
     }
 
-    /// Bytes of the rings that queues use.
+    /// Returns the bytes of the rings that queues use.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 
-    /// The most bytes queues ever used at once.
+    /// Returns the most bytes that queues used at once.
     pub fn most_bytes(&self) -> u64 {
         self.most_bytes
     }
@@ -140,7 +139,7 @@ mod tests {
         let mut drain = queue.try_drain().expect("installed");
         let spare = RingEnds::in_region(Capacity::Entries16, arena::map_forever(PAGE).expect("mapped"));
         for pc in 0..capacity.entries() as u64 {
-            // SAFETY: nobody else knows this queue.
+            // SAFETY: no other thread has this queue.
             let pushed = unsafe { queue.push(queue::Request { pc, ..Default::default() }) };
             assert!(pushed.is_ok());
         }
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_come_back_and_are_used_again() {
+    fn returned_rings_are_used_again() {
         let start = Capacity::Entries16;
         let near = arena::map_forever(RingMemory::near_bytes(start)).expect("mapped");
         let mut memory = RingMemory::new(start, near).expect("mapped");

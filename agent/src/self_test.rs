@@ -1,12 +1,12 @@
-//! At start: does our walk say the same as the VM?
+//! The self-test at start: compares our walk of a thread with the VM's stack trace.
 //!
-//! Problem: layouts change with every JDK, and a layout that is read wrongly gives stacks that look right.
-//! Approach: threads of the VM's own that are parked in Java (`Reference Handler` and its kin: interpreted frames under
-//! a native method) are walked like a sample and compared, frame by frame, with what JVMTI answers. The start waits for
-//! one small stack trace only: walk and comparison are the sampler thread's first work.
-//! Compiled code hardly exists at start; how walks through it end is watched later (`sampler_thread::validity::self_test`).
-//! Invariant: a capability that fails is switched off and told in one line; the program and the account of its CPU time
-//! go on.
+//! Problem: layouts change with every JDK, and a wrong layout gives stacks that look right.
+//! Approach: one of the VM's own threads that is parked in Java (`Reference Handler` and its kin: interpreted frames under
+//! a native method) is walked like a sample and compared, frame by frame, with JVMTI's stack trace. The start waits for
+//! one small stack trace only; the sampler thread walks and compares.
+//! Compiled code hardly exists at start; walks through it are checked later (`sampler_thread::validity::self_test`).
+//! Invariant: a capability that fails is switched off and reported in one line; the program and the account of its CPU
+//! time continue.
 //! Sources: `java.base/share/classes/java/lang/ref/{Reference,Finalizer}.java`, JDK 11 to 25.
 
 use sampler_thread::validity::self_test::{SelfTest, Trust, failed, failures, not_tried, passed};
@@ -15,14 +15,14 @@ use stackwalk::{
 };
 
 use crate::jvmti::jni_calls::Jni;
-use crate::jvmti::stack_trace::ToldFrame;
+use crate::jvmti::stack_trace::VmFrame;
 use crate::jvmti::{Jvmti, ThreadRef};
 use crate::log;
 
-/// Threads that every VM has and that wait nearly always, most certain first.
+/// Threads that every VM has and that are nearly always parked, the most reliable first.
 const PARKED: [&str; 3] = ["Reference Handler", "Finalizer", "Common-Cleaner"];
 
-/// Threads looked at when an agent is attached to a program with many; the VM's own are the oldest.
+/// Most threads whose names are read; the VM's own threads are the oldest.
 const MAX_THREADS: usize = 64;
 
 /// Most stack bytes of such a thread; they use less than one kilobyte.
@@ -32,24 +32,24 @@ const WALKING: &str = "stack walking";
 const NAMES: &str = "names";
 const POSITIONS: &str = "bytecode positions";
 
-/// A frame as our walk found it.
+/// A frame of our walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Walked {
+struct WalkedFrame {
     class: String,
     method: String,
     bci: i64,
 }
 
-/// A parked thread as it was at start, and the VM's description of it.
+/// A parked thread at start: a copy of its stack, and the VM's stack trace.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     thread: &'static str,
     capture: Capture,
     stack: Vec<u8>,
-    told: Vec<ToldFrame>,
+    trace: Vec<VmFrame>,
 }
 
-/// The VM as evidence is taken from it.
+/// The VM to test.
 pub struct Subject<'a> {
     /// Layouts.
     pub hotspot: &'a HotSpot,
@@ -62,7 +62,7 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Takes evidence of one thread; `None` if none was parked in Java.
+    /// Copies the stack of one thread that is parked in Java; `None` if there is none.
     pub fn evidence(&self) -> Option<Evidence> {
         let threads = self.jvmti.all_threads();
         let names: Vec<_> =
@@ -79,22 +79,22 @@ impl Subject<'_> {
         let bytes = usize::try_from(capture.stack_high.checked_sub(capture.stack_low)?).ok()?;
         let mut stack = vec![0; bytes];
         self.memory.read(capture.stack_low, &mut stack).ok()?;
-        let told = self.jvmti.stack_trace(thread).ok().filter(|told| !told.is_empty())?;
-        // It may have run meanwhile; then copy and description are of two moments.
-        (self.capture(address)? == capture).then_some(Evidence { thread: name, capture, stack, told })
+        let trace = self.jvmti.stack_trace(thread).ok().filter(|trace| !trace.is_empty())?;
+        // If it ran meanwhile, copy and trace are of two moments.
+        (self.capture(address)? == capture).then_some(Evidence { thread: name, capture, stack, trace })
     }
 
-    /// The thread's newest Java frame as a sample would have it; `None` while it runs.
+    /// Returns the capture that a sample of the parked thread would have; `None` while it runs.
     fn capture(&self, thread: u64) -> Option<Capture> {
         let offsets: ThreadOffsets = self.hotspot.thread_offsets();
         let word = |offset: u32| self.memory.read_u64(thread + u64::from(offset)).ok();
         let state = self.memory.read_u32(thread + u64::from(offsets.state)).ok()?;
         let anchor_sp = word(offsets.anchor_sp)?;
         let stack_high = word(offsets.stack_base)?;
-        let parked = state != offsets.in_java && anchor_sp != 0;
+        let is_parked = state != offsets.in_java && anchor_sp != 0;
         // The pc of an anchor may lie in the word below it.
         let stack_low = anchor_sp.checked_sub(16)?;
-        if !parked || stack_high.checked_sub(stack_low)? > MAX_STACK {
+        if !is_parked || stack_high.checked_sub(stack_low)? > MAX_STACK {
             return None;
         }
         Some(Capture {
@@ -111,7 +111,8 @@ impl Subject<'_> {
     }
 }
 
-/// Compares a walk with the VM's answer, on the sampler thread; warns of what fails.
+/// Compares a walk with the VM's stack trace, on the sampler thread, and reports failures. Returns what may be shown, and
+/// the results.
 pub fn examine(
     evidence: Option<&Evidence>,
     hotspot: &HotSpot,
@@ -120,14 +121,16 @@ pub fn examine(
     let results = match evidence {
         Some(evidence) => compare_walk(evidence, hotspot, memory),
         None => {
-            let nobody = "no thread was parked in Java".to_owned();
-            [WALKING, NAMES, POSITIONS].map(|what| not_tried(what, nobody.clone())).to_vec()
+            let reason = "no thread was parked in Java".to_owned();
+            [WALKING, NAMES, POSITIONS].map(|what| not_tried(what, reason.clone())).to_vec()
         }
     };
     let trust = Trust::of(&results, &[WALKING, NAMES], &[POSITIONS]);
     let consequence = match trust {
-        Trust { walks: false, .. } => "Java stacks are off, CPU time is still accounted for",
-        Trust { positions: false, .. } => "line numbers are off",
+        Trust { walks: false, .. } => {
+            "samples have no Java stacks, CPU time is complete; please report this JVM"
+        }
+        Trust { positions: false, .. } => "frames have no line numbers; please report this JVM",
         _ => return (trust, results),
     };
     log::complain(&format!("self-test failed ({}); {consequence}", failures(&results)));
@@ -138,14 +141,15 @@ fn compare_walk(evidence: &Evidence, hotspot: &HotSpot, memory: &LiveMemory) -> 
     let mut cache = Box::new(ScopeCache::new());
     let mut walker = Walker::new(hotspot, memory, &mut cache, Limits::default());
     let mut frames = walker.frames(&evidence.capture, &evidence.stack);
-    let walked: Vec<Walked> = frames.by_ref().filter_map(|frame| walked(&frame, hotspot, memory)).collect();
+    let walked: Vec<WalkedFrame> =
+        frames.by_ref().filter_map(|frame| named(&frame, hotspot, memory)).collect();
     let stop = frames.stop();
     let end = if stop.is_complete() { Ok(()) } else { Err(stop.name()) };
-    compare(evidence.thread, &walked, end, &evidence.told)
+    compare(evidence.thread, &walked, end, &evidence.trace)
 }
 
-/// A frame with its names; `None` for the VM's own frames, which JVMTI leaves out.
-fn walked(frame: &Frame, hotspot: &HotSpot, memory: &LiveMemory) -> Option<Walked> {
+/// Returns a frame with its names; `None` for the VM's own frames, which JVMTI leaves out.
+fn named(frame: &Frame, hotspot: &HotSpot, memory: &LiveMemory) -> Option<WalkedFrame> {
     let names = hotspot.method(memory, frame.method()?).ok();
     let text = |symbol: Option<Symbol>| {
         let mut bytes = [0; 256];
@@ -153,19 +157,19 @@ fn walked(frame: &Frame, hotspot: &HotSpot, memory: &LiveMemory) -> Option<Walke
         Some(String::from_utf8_lossy(bytes.get(..length)?).into_owned())
     };
     let unreadable = || "(unreadable)".to_owned();
-    Some(Walked {
+    Some(WalkedFrame {
         class: text(names.map(|names| names.class)).unwrap_or_else(unreadable),
         method: text(names.map(|names| names.name)).unwrap_or_else(unreadable),
         bci: frame.bci().map_or(-1, |bci| i64::from(bci.0)),
     })
 }
 
-/// What a walk and the VM's answer say about each capability.
+/// Returns the result of each capability.
 fn compare(
     thread: &str,
-    walked: &[Walked],
+    walked: &[WalkedFrame],
     end: Result<(), &'static str>,
-    told: &[ToldFrame],
+    trace: &[VmFrame],
 ) -> Vec<SelfTest> {
     if let Err(stop) = end {
         let detail = format!("the walk of {thread} ended with {stop}");
@@ -175,17 +179,17 @@ fn compare(
             not_tried(POSITIONS, String::new()),
         ];
     }
-    if walked.len() != told.len() {
-        let detail = format!("{thread} has {} frames, the walk found {}", told.len(), walked.len());
+    if walked.len() != trace.len() {
+        let detail = format!("{thread} has {} frames, the walk found {}", trace.len(), walked.len());
         return vec![
             failed(WALKING, detail),
             not_tried(NAMES, String::new()),
             not_tried(POSITIONS, String::new()),
         ];
     }
-    let detail = format!("{} frames of {thread}", told.len());
+    let detail = format!("{} frames of {thread}", trace.len());
     let mut results = vec![passed(WALKING, detail.clone())];
-    let pairs = || walked.iter().zip(told);
+    let pairs = || walked.iter().zip(trace);
     let other_name =
         pairs().find(|(ours, theirs)| ours.class != theirs.class || ours.method != theirs.method);
     let other_bci = pairs().find(|(ours, theirs)| ours.bci != theirs.bci);
@@ -200,7 +204,7 @@ fn compare(
         None => passed(POSITIONS, detail),
         Some((ours, theirs)) => failed(
             POSITIONS,
-            format!("{}.{} is at {}, the walk says {}", theirs.class, theirs.method, theirs.bci, ours.bci),
+            format!("{}.{} is at {}, the walk found {}", theirs.class, theirs.method, theirs.bci, ours.bci),
         ),
     });
     results
@@ -210,17 +214,17 @@ fn compare(
 mod tests {
     use super::*;
 
-    fn told(method: &str, bci: i64) -> ToldFrame {
-        ToldFrame { class: "java/lang/Object".to_owned(), method: method.to_owned(), bci }
+    fn vm_frame(method: &str, bci: i64) -> VmFrame {
+        VmFrame { class: "java/lang/Object".to_owned(), method: method.to_owned(), bci }
     }
 
-    fn walked(method: &str, bci: i64) -> Walked {
-        Walked { class: "java/lang/Object".to_owned(), method: method.to_owned(), bci }
+    fn walked(method: &str, bci: i64) -> WalkedFrame {
+        WalkedFrame { class: "java/lang/Object".to_owned(), method: method.to_owned(), bci }
     }
 
     #[track_caller]
-    fn check(walked: &[Walked], end: Result<(), &'static str>, walks: bool, positions: bool, why: &str) {
-        let results = compare("T", walked, end, &[told("wait", -1), told("run", 7)]);
+    fn check(walked: &[WalkedFrame], end: Result<(), &'static str>, walks: bool, positions: bool, why: &str) {
+        let results = compare("T", walked, end, &[vm_frame("wait", -1), vm_frame("run", 7)]);
         let trust = Trust::of(&results, &[WALKING, NAMES], &[POSITIONS]);
         assert_eq!(trust, Trust { walks, positions });
         assert_eq!(failures(&results), why);

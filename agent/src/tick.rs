@@ -1,12 +1,12 @@
-//! How often a timer on a thread's CPU clock can fire.
+//! Measures the kernel's tick, the shortest time between two expirations of a CPU timer.
 //!
-//! Problem: CPU timers are looked at by the scheduler's tick only; a shorter interval gives no more samples, only
-//! larger overruns, and people should know. What the kernel says of its clocks is its configuration, not what happens.
+//! Problem: the kernel checks CPU timers at the scheduler's tick only; a shorter interval gives no more samples, only
+//! larger overruns. The resolution that the kernel reports is its configuration, not what happens.
 //! Approach: a timer on the calling thread's own clock, far shorter than any tick, and a few milliseconds of CPU time:
-//! it fires at each tick that finds the thread running. Two ticks in a row, between which the thread did nothing but run,
-//! are one tick apart. On a busy machine a thread loses its processor at a tick, and gets it back at one, more often
-//! than not; then the CPU time between its ticks counts only if it is what the kernel says of itself.
-//! Invariant: no more than the given CPU time is burnt; the timer's signal is blocked in the calling thread, is taken by
+//! it expires at each tick that finds the thread running. Two ticks in a row, between which the thread ran all the time,
+//! are one tick apart. On a busy machine a thread usually loses and gets its processor at a tick; then the CPU time
+//! between its ticks counts only if it matches the reported resolution.
+//! Invariant: no more than the given CPU time is used; the timer's signal is blocked in the calling thread, is taken by
 //! it, and reaches no handler.
 
 use std::time::Duration;
@@ -15,62 +15,62 @@ use sampler_thread::account::clock;
 
 use crate::timer::{Timer, take_signal};
 
-/// Interval asked for: a hundredth of the shortest usual tick.
-const ASKED: Duration = Duration::from_micros(10);
-/// Readings of the clock between two looks for the signal: a look is a system call of its own.
-const BURNT_BETWEEN_LOOKS: u32 = 8;
+/// Interval of the timer: a hundredth of the shortest usual tick.
+const INTERVAL: Duration = Duration::from_micros(10);
+/// Readings of the clock between two checks for the signal, each of which is a system call.
+const READINGS_BETWEEN_CHECKS: u32 = 8;
 
-/// Longest time from one look to the next in which the thread is believed to have run: a look takes about 2 us, an
-/// interrupt some more, and another thread, or another virtual machine, a slice.
-const LONGEST_LOOK_NS: u64 = 50_000;
+/// Longest time between two checks in which the thread counts as having run: a check takes about 2 us, an interrupt some
+/// more, another thread or virtual machine a time slice.
+const MAX_RUN_NS: u64 = 50_000;
 
-/// Measures the tick, in nanoseconds, in at most `most_cpu_ns` of CPU time; the calling thread must have `signal`
+/// Measures the tick, in nanoseconds, in at most `max_cpu_ns` of CPU time; the calling thread must have `signal`
 /// blocked.
 ///
-/// `None` if there is no timer to be had, or the thread was interrupted.
-pub fn measure(signal: i32, most_cpu_ns: u64) -> Option<u64> {
+/// Returns `None` if the kernel grants no timer, or the thread was interrupted.
+pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
     let tid = nix::unistd::gettid().as_raw();
     let timer = Timer::create(tid, signal, std::ptr::null_mut()).ok()?;
     let begin_ns = clock::own_cpu_nanos();
-    timer.start(Duration::from_nanos(begin_ns) + ASKED, ASKED).ok()?;
-    let tick_ns = between_two_ticks(signal, begin_ns, most_cpu_ns);
+    timer.start(Duration::from_nanos(begin_ns) + INTERVAL, INTERVAL).ok()?;
+    let tick_ns = between_two_ticks(signal, begin_ns, max_cpu_ns);
     drop(timer);
-    // On kernels before 6.13 the signal of a deleted timer is still to be had.
+    // On kernels before 6.13 the signal of a deleted timer is still pending.
     let _ = take_signal(signal);
     tick_ns
 }
 
-/// A tick that was noticed.
+/// A tick at which the timer has expired.
 #[derive(Clone, Copy)]
-struct Seen {
+struct Expiration {
     cpu_ns: u64,
     monotonic_ns: u64,
-    /// Whether the thread has run all the time since.
+    /// Whether the thread has run ever since.
     has_run: bool,
 }
 
-fn between_two_ticks(signal: i32, begin_cpu_ns: u64, most_cpu_ns: u64) -> Option<u64> {
-    let claimed_ns = clock::kernel_tick_nanos();
-    let mut last: Option<Seen> = None;
-    let mut last_look_ns = clock::monotonic_nanos();
+fn between_two_ticks(signal: i32, begin_cpu_ns: u64, max_cpu_ns: u64) -> Option<u64> {
+    let reported_ns = clock::kernel_tick_nanos();
+    let mut last: Option<Expiration> = None;
+    let mut last_check_ns = clock::monotonic_nanos();
     loop {
         let mut cpu_ns = begin_cpu_ns;
-        for _ in 0..BURNT_BETWEEN_LOOKS {
+        for _ in 0..READINGS_BETWEEN_CHECKS {
             cpu_ns = clock::own_cpu_nanos();
         }
-        if cpu_ns.saturating_sub(begin_cpu_ns) > most_cpu_ns {
+        if cpu_ns.saturating_sub(begin_cpu_ns) > max_cpu_ns {
             return None;
         }
         let is_tick = take_signal(signal);
         let monotonic_ns = clock::monotonic_nanos();
-        let has_run = monotonic_ns.saturating_sub(last_look_ns) <= LONGEST_LOOK_NS;
-        last_look_ns = monotonic_ns;
+        let has_run = monotonic_ns.saturating_sub(last_check_ns) <= MAX_RUN_NS;
+        last_check_ns = monotonic_ns;
         if let Some(last) = &mut last {
             last.has_run &= has_run;
         }
         if is_tick {
-            let now = Seen { cpu_ns, monotonic_ns, has_run };
-            let tick_ns = last.and_then(|last| apart(last, now, claimed_ns));
+            let now = Expiration { cpu_ns, monotonic_ns, has_run };
+            let tick_ns = last.and_then(|last| tick_between(last, now, reported_ns));
             if tick_ns.is_some() {
                 return tick_ns;
             }
@@ -79,13 +79,13 @@ fn between_two_ticks(signal: i32, begin_cpu_ns: u64, most_cpu_ns: u64) -> Option
     }
 }
 
-/// The length of a tick, if two that were noticed tell.
-fn apart(first: Seen, second: Seen, claimed_ns: u64) -> Option<u64> {
+/// Returns the length of a tick, if it follows from two expirations.
+fn tick_between(first: Expiration, second: Expiration, reported_ns: u64) -> Option<u64> {
     let cpu_ns = second.cpu_ns.saturating_sub(first.cpu_ns);
     if first.has_run {
         return Some(second.monotonic_ns.saturating_sub(first.monotonic_ns));
     }
-    (cpu_ns.abs_diff(claimed_ns) <= claimed_ns / 32).then_some(cpu_ns)
+    (cpu_ns.abs_diff(reported_ns) <= reported_ns / 32).then_some(cpu_ns)
 }
 
 #[cfg(test)]
@@ -94,10 +94,10 @@ mod tests {
 
     use super::*;
 
-    /// On any kernel there are 100 to 1000 ticks a second; whether one is seen is up to the machine's load.
+    /// Kernels have 100 to 1000 ticks a second; on a busy machine none may be found.
     #[test]
-    fn a_tick_is_seen_or_not_but_never_made_up() {
-        // A thread of its own: its signals are blocked, as the sampler's are.
+    fn a_tick_that_is_found_is_plausible() {
+        // A separate thread, whose signals are blocked like the sampler's.
         let found = std::thread::spawn(|| {
             SigSet::all().thread_block().expect("a mask");
             let signal = crate::signal::choose(None).expect("a free signal");
@@ -105,8 +105,8 @@ mod tests {
             let found: Vec<u64> = (0..40).filter_map(|_| measure(signal, 9_000_000)).collect();
             let burnt_ns = clock::own_cpu_nanos() - begin_ns;
             assert!(burnt_ns < 40 * 10_000_000, "{burnt_ns}");
-            assert!(!take_signal(signal), "nothing is left behind");
-            eprintln!("ticks seen: {found:?}");
+            assert!(!take_signal(signal), "no signal is pending");
+            eprintln!("ticks found: {found:?}");
             found
         });
         let found = found.join().expect("measured");
@@ -115,10 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn interruptions_are_believed_only_if_the_kernel_agrees() {
-        let at = |cpu_ns, monotonic_ns, has_run| Seen { cpu_ns, monotonic_ns, has_run };
-        assert_eq!(apart(at(0, 0, true), at(3_990, 4_000, true), 10_000), Some(4_000));
-        assert_eq!(apart(at(0, 0, false), at(3_990, 8_000, false), 4_000), Some(3_990));
-        assert_eq!(apart(at(0, 0, false), at(2_000, 8_000, true), 4_000), None);
+    fn interrupted_measurements_count_only_if_the_kernel_agrees() {
+        let at = |cpu_ns, monotonic_ns, has_run| Expiration { cpu_ns, monotonic_ns, has_run };
+        assert_eq!(tick_between(at(0, 0, true), at(3_990, 4_000, true), 10_000), Some(4_000));
+        assert_eq!(tick_between(at(0, 0, false), at(3_990, 8_000, false), 4_000), Some(3_990));
+        assert_eq!(tick_between(at(0, 0, false), at(2_000, 8_000, true), 4_000), None);
     }
 }

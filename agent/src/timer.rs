@@ -1,11 +1,11 @@
 //! A POSIX timer on one thread's CPU clock.
 //!
-//! Problem: each thread must be interrupted after every interval of its own CPU time, by a signal that carries
-//! the thread's context.
+//! Problem: each thread must be interrupted after every interval of its own CPU time, by a signal that identifies the
+//! thread's slot.
 //! Approach: `timer_create` on the thread's CPU clock with `SIGEV_THREAD_ID`, started at an absolute time of that
 //! clock, so that expirations lie on a fixed grid and their sum is exact.
-//! The raw system calls are used instead of nix's `Timer`: its per-thread notification exists for glibc targets only, and
-//! its timers cannot be moved into a slot that outlives the thread (`design/timers.md`).
+//! The raw system calls replace nix's `Timer`, whose per-thread notification exists for glibc targets only and whose
+//! timers cannot be moved into a slot that outlives the thread (`design/timers.md`).
 //! Invariant: after [`Timer`] is dropped the kernel queues no further signal for it.
 //! Sources: timer_create(2), timer_settime(2).
 
@@ -22,16 +22,16 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Creates a timer for `tid` that sends `signal` to that thread with `context` as its value.
+    /// Creates a timer for `tid` that sends `signal` to that thread with this value.
     ///
     /// # Errors
     /// `EAGAIN` when RLIMIT_SIGPENDING is used up, `EINVAL` when the thread has ended.
-    pub fn create(tid: i32, signal: i32, context: *mut libc::c_void) -> io::Result<Self> {
+    pub fn create(tid: i32, signal: i32, value: *mut libc::c_void) -> io::Result<Self> {
         // SAFETY: all-zero bytes are a valid sigevent.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = signal;
-        event.sigev_value = libc::sigval { sival_ptr: context };
+        event.sigev_value = libc::sigval { sival_ptr: value };
         event.sigev_notify_thread_id = tid;
         let mut id: libc::c_int = 0;
         // SAFETY: `event` and `id` are valid for the kernel to read and write; the kernel's timer_t is an int.
@@ -52,7 +52,7 @@ impl Timer {
 
     fn set(&self, flags: libc::c_int, setting: &libc::itimerspec) -> io::Result<()> {
         let none = std::ptr::null_mut::<libc::itimerspec>();
-        // SAFETY: `setting` is a valid itimerspec, the old value is not asked for.
+        // SAFETY: `setting` is a valid itimerspec, the old value is not requested.
         let outcome = unsafe {
             libc::syscall(libc::SYS_timer_settime, self.id, flags, std::ptr::from_ref(setting), none)
         };
@@ -67,7 +67,7 @@ impl Drop for Timer {
     }
 }
 
-/// Takes one pending `signal` of the calling thread, which has it blocked; whether there was one. Does not wait.
+/// Takes one pending `signal` of the calling thread, which has it blocked; returns whether there was one. Does not wait.
 pub fn take_signal(signal: i32) -> bool {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the call makes it an empty set.
@@ -75,9 +75,9 @@ pub fn take_signal(signal: i32) -> bool {
     // SAFETY: the set was just made.
     unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
     let at_once = timespec(Duration::ZERO);
-    // SAFETY: set and time are valid; what the signal says is not asked for.
-    let taken = unsafe { libc::sigtimedwait(set.as_ptr(), std::ptr::null_mut(), &raw const at_once) };
-    taken == signal
+    // SAFETY: set and time are valid; the signal's information is not requested.
+    let received = unsafe { libc::sigtimedwait(set.as_ptr(), std::ptr::null_mut(), &raw const at_once) };
+    received == signal
 }
 
 fn timespec(time: Duration) -> libc::timespec {

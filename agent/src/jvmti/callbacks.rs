@@ -1,9 +1,7 @@
-//! The JVMTI events, each a boundary that no panic crosses.
+//! The JVMTI events, and the state of the agent that they change.
 //!
-//! Problem: a panic that unwinds into the VM, or an error that stops it, would harm the host.
-//! Approach: every callback runs inside [`guard`]; after a panic the agent is switched off for good.
-//! Invariant: callbacks lock only [`STATE`] and what lies below it, and never call into the VM while they hold it for
-//! writing.
+//! Approach: every callback runs inside [`guard`], which no panic crosses.
+//! Invariant: callbacks lock [`STATE`] before any other lock, and never call into the VM while they hold it for writing.
 //! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
 
 use std::thread::JoinHandle;
@@ -18,14 +16,14 @@ use super::{JvmtiError, ThreadRef, guard, pauses};
 use crate::log;
 use crate::session::{Prepared, Session};
 
-/// What a running session hears of beside pauses.
+/// The events of a running session, beside pauses.
 const EVENTS: [jvmtiEvent; 3] = [
     jvmtiEvent::JVMTI_EVENT_VM_DEATH,
     jvmtiEvent::JVMTI_EVENT_THREAD_START,
     jvmtiEvent::JVMTI_EVENT_THREAD_END,
 ];
 
-/// Where the agent stands.
+/// The state of the agent.
 enum State {
     Idle,
     Prepared(Box<Prepared>),
@@ -35,32 +33,38 @@ enum State {
 static STATE: RwLock<State> = RwLock::new(State::Idle);
 static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
 
-/// Whose the process is.
+/// Which profile, if any, owns this process.
 enum Claim {
     Free,
     /// A profile is prepared or runs.
     Taken,
-    /// A profile is over, but its thread still delivers samples and looks at the memory that the next one would reuse.
+    /// A profile has ended, but its sampler thread still sends samples and reads memory that the next one would reuse.
     Ending(JoinHandle<()>),
 }
 
 /// Why a profile cannot begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
-    /// Another one runs.
+    /// Another profile runs.
     Running,
-    /// The last one has samples to deliver.
+    /// The last profile has samples to deliver.
     Ending,
-    /// The agent met an error of its own and is off.
+    /// An internal error has switched the agent off.
     Disabled,
 }
 
 impl std::fmt::Display for Claimed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Running => "this JVM is being profiled already; that profile goes on, and 'stop' ends it",
-            Self::Ending => "the last profile of this JVM still has samples to deliver; try again later",
-            Self::Disabled => "the agent met an internal error in this JVM and stays off",
+            Self::Running => {
+                "this JVM is being profiled already; that profile continues, attach with 'stop' to end it"
+            }
+            Self::Ending => {
+                "the last profile of this JVM still has samples to deliver; try again in some seconds"
+            }
+            Self::Disabled => {
+                "an internal error has switched the agent off in this JVM; restart the JVM to profile it"
+            }
         })
     }
 }
@@ -70,7 +74,7 @@ impl std::error::Error for Claimed {}
 /// Claims this process for one profile.
 ///
 /// # Errors
-/// [`Claimed`], if it is not free.
+/// [`Claimed`].
 pub fn claim() -> Result<(), Claimed> {
     if guard::is_disabled() {
         return Err(Claimed::Disabled);
@@ -84,7 +88,7 @@ pub fn claim() -> Result<(), Claimed> {
     Ok(())
 }
 
-/// Gives the claim back after a start that failed, so that a later attempt is welcome.
+/// Gives the claim back after a start that failed.
 pub fn unclaim() {
     *CLAIM.lock() = Claim::Free;
 }
@@ -113,7 +117,7 @@ pub fn arm(mut prepared: Prepared) -> Result<(), JvmtiError> {
     jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_DEATH)
 }
 
-/// Starts profiling in a VM that is initialised; `thread` is the calling thread if it is known.
+/// Starts profiling in a VM that is initialised; `thread` is the calling thread, if it is known.
 pub fn start(jni: Jni, thread: Option<ThreadRef>) {
     let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else {
         return;
@@ -126,7 +130,9 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
                 .enable(jvmtiEvent::JVMTI_EVENT_THREAD_START)
                 .and_then(|()| jvmti.enable(jvmtiEvent::JVMTI_EVENT_THREAD_END));
             if let Err(error) = enabled {
-                log::complain(&format!("new Java threads are found late: {error}"));
+                log::complain(&format!(
+                    "thread events are not reported ({error}): the first samples of new Java threads will be missing"
+                ));
             }
             // Threads that started between the listing and the events.
             if let State::Running(session) = &*STATE.read() {
@@ -140,7 +146,7 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
     }
 }
 
-/// Ends a running session, in a VM that ends too; the second call finds nothing to do.
+/// Ends a running session in a VM that ends; a second call does nothing.
 pub fn stop(reason: &'static str) {
     let state = std::mem::replace(&mut *STATE.write(), State::Idle);
     if let State::Running(session) = state {
@@ -148,7 +154,7 @@ pub fn stop(reason: &'static str) {
     }
 }
 
-/// Ends a running session in a VM that goes on, which hears of no event of ours any more; whether there was one.
+/// Ends a running session in a VM that runs on, and disables its events; returns whether there was one.
 pub fn stop_attached() -> bool {
     let state = std::mem::replace(&mut *STATE.write(), State::Idle);
     let State::Running(session) = state else { return false };
@@ -156,13 +162,13 @@ pub fn stop_attached() -> bool {
     *CLAIM.lock() = session.stop("stopped").map_or(Claim::Free, Claim::Ending);
     for event in EVENTS.into_iter().chain(pauses::EVENTS) {
         if let Err(error) = jvmti.disable(event) {
-            tracing::info!("an event goes on for nothing: {error}");
+            tracing::info!("an event stays enabled without effect: {error}");
         }
     }
     true
 }
 
-/// Starts profiling from Agent_OnAttach, on a thread of the VM's own choice; whether a profile runs now.
+/// Starts profiling from Agent_OnAttach, on a thread of the VM; returns whether a profile runs now.
 pub fn attach_now(vm: Vm) -> bool {
     match vm.jni() {
         Ok(jni) => start(jni, None),
@@ -171,8 +177,8 @@ pub fn attach_now(vm: Vm) -> bool {
     matches!(&*STATE.read(), State::Running(_))
 }
 
-// The bindings name the JNI environment by a type of an older jni-sys; to us it is a pointer that `Jni` wraps, so the
-// callbacks leave its type open.
+// The bindings use the JNI environment of an older jni-sys; here it is a pointer that `Jni` wraps, so the callbacks are
+// generic in its type.
 
 unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
     // SAFETY: the VM passes the environment of the calling thread.

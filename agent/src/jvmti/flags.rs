@@ -1,4 +1,4 @@
-//! Switching `DebugNonSafepoints` on.
+//! Switches `DebugNonSafepoints` on.
 //!
 //! Problem: without it the JIT records positions only at safepoints, and a sample between two of them is charged to
 //! the wrong line or inlined method.
@@ -10,12 +10,12 @@ use stackwalk::{HotSpot, Memory};
 
 use super::vm::AtStart;
 
-/// What became of the flag.
+/// The outcome for the flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugNonSafepoints {
-    /// We switched it on.
+    /// It was switched on.
     SwitchedOn,
-    /// The user had chosen; left as it is.
+    /// The user had chosen a value, which is kept.
     ChosenByUser,
     /// This VM has no such flag.
     Missing,

@@ -67,7 +67,7 @@ impl std::fmt::Display for JvmtiError {
 
 impl std::error::Error for JvmtiError {}
 
-/// A JVMTI environment; the VM keeps it for the life of the process.
+/// A JVMTI environment, which lives as long as the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Jvmti {
     env: *mut jvmtiEnv,
@@ -75,7 +75,7 @@ pub struct Jvmti {
 
 // SAFETY: a JVMTI environment may be used from any thread that is attached to the VM (JVMTI specification).
 unsafe impl Send for Jvmti {}
-// SAFETY: as above; the wrapper itself is never changed.
+// SAFETY: as above; the wrapper is never changed.
 unsafe impl Sync for Jvmti {}
 
 /// A local reference to a `java.lang.Thread`, valid until the callback returns.
@@ -203,7 +203,7 @@ impl Jvmti {
     }
 
     fn deallocate(&self, memory: *mut u8) {
-        // Nothing can be done about a failure, and none is known to occur.
+        // A failure leaks the memory; none is known to occur.
         let _ = jvmti_call!(self, Deallocate: fn(*mut u8), memory);
     }
 }

@@ -1,4 +1,4 @@
-//! The VM's own answer to what a thread is doing; asked once, at start, for the self-test.
+//! A thread's stack trace from the VM, for the self-test.
 //!
 //! Source: JVMTI 1.2, GetStackTrace, GetMethodName, GetMethodDeclaringClass, GetClassSignature.
 
@@ -9,12 +9,12 @@ use jvmti_sys::{jthread, jvmtiFrameInfo};
 
 use super::{Jvmti, JvmtiError, ThreadRef};
 
-/// Most frames asked for; the VM's own threads have two to six.
+/// Most frames that are read; the VM's own threads have two to six.
 const MAX_FRAMES: usize = 64;
 
 /// A frame as the VM describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToldFrame {
+pub struct VmFrame {
     /// Class in internal form, `java/lang/Object`.
     pub class: String,
     /// Method name.
@@ -24,11 +24,11 @@ pub struct ToldFrame {
 }
 
 impl Jvmti {
-    /// Frames of a thread, newest first. The VM may stop it for this.
+    /// Returns the frames of a thread, newest first. The VM may stop the thread meanwhile.
     ///
     /// # Errors
-    /// As the functions above, and -1 for more frames than are read.
-    pub fn stack_trace(&self, thread: ThreadRef) -> Result<Vec<ToldFrame>, JvmtiError> {
+    /// As the JVMTI functions, and -1 for more frames than are read.
+    pub fn stack_trace(&self, thread: ThreadRef) -> Result<Vec<VmFrame>, JvmtiError> {
         let mut frames = [jvmtiFrameInfo::default(); MAX_FRAMES];
         let mut count: jint = 0;
         jvmti_call!(
@@ -38,12 +38,12 @@ impl Jvmti {
         )?;
         let count = usize::try_from(count).unwrap_or(0);
         match frames.get(..count) {
-            Some(frames) if count < MAX_FRAMES => frames.iter().map(|frame| self.told(frame)).collect(),
+            Some(frames) if count < MAX_FRAMES => frames.iter().map(|frame| self.vm_frame(frame)).collect(),
             _ => Err(JvmtiError { function: "GetStackTrace", code: -1 }),
         }
     }
 
-    fn told(&self, frame: &jvmtiFrameInfo) -> Result<ToldFrame, JvmtiError> {
+    fn vm_frame(&self, frame: &jvmtiFrameInfo) -> Result<VmFrame, JvmtiError> {
         let method: jmethodID = frame.method.cast();
         let mut name: *mut c_char = std::ptr::null_mut();
         let none: *mut *mut c_char = std::ptr::null_mut();
@@ -66,6 +66,6 @@ impl Jvmti {
         let signature = unsafe { self.take_string(signature) }.unwrap_or_default();
         // `Ljava/lang/Object;`
         let class = signature.strip_prefix('L').and_then(|class| class.strip_suffix(';')).unwrap_or("");
-        Ok(ToldFrame { class: class.to_owned(), method: name, bci: frame.location })
+        Ok(VmFrame { class: class.to_owned(), method: name, bci: frame.location })
     }
 }

@@ -1,7 +1,7 @@
-//! The VM's exported tables, found in the library the JVM was loaded from.
+//! Symbols and segments of the library that contains the VM.
 //!
 //! Problem: `gHotSpotVMStructs` and its kin are data symbols of libjvm, which the launcher may have loaded privately.
-//! Approach: ask the dynamic linker for the library that contains a JVMTI function, and look symbols up in it.
+//! Approach: dladdr finds the library that contains a function of the VM; symbols are looked up in it.
 //! Sources: dladdr(3), dlopen(3) (RTLD_NOLOAD), dlsym(3), dl_iterate_phdr(3).
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// A loaded library, by name of the file it came from.
+/// A loaded library.
 #[derive(Debug)]
 pub struct Library {
     handle: *mut c_void,
@@ -18,15 +18,15 @@ pub struct Library {
 }
 
 impl Library {
-    /// The file it came from, and where the file's first byte lies.
+    /// Returns its file, and the address of the file's first byte.
     pub fn origin(&self) -> (PathBuf, u64) {
         (self.file.clone(), self.base)
     }
 
-    /// The library that contains `address`.
+    /// Returns the library that contains `address`.
     pub fn containing(address: u64) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: `info` is writable; any address may be asked about.
+        // SAFETY: `info` is writable; any address may be passed.
         let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
         if found == 0 {
             return None;
@@ -40,14 +40,14 @@ impl Library {
         // SAFETY: dladdr gives the NUL-terminated name of a loaded file; NOLOAD only adds a reference, which we keep.
         let mut handle = unsafe { libc::dlopen(info.dli_fname, already_loaded) };
         if handle.is_null() {
-            // The program itself, into which a JVM may be linked, has no name that can be opened.
-            // SAFETY: null stands for the program.
+            // The executable, into which a JVM may be linked, has no name that can be opened.
+            // SAFETY: null stands for the executable.
             handle = unsafe { libc::dlopen(std::ptr::null(), already_loaded) };
         }
         (!handle.is_null()).then_some(Self { handle, base: info.dli_fbase as u64, file })
     }
 
-    /// Address of a symbol.
+    /// Returns the address of a symbol.
     pub fn symbol(&self, name: &str) -> Option<u64> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle is open and the name NUL-terminated.
@@ -55,7 +55,7 @@ impl Library {
         (!address.is_null()).then_some(address as u64)
     }
 
-    /// The library's segments, in ascending order; they stay mapped as long as the handle is open.
+    /// Returns the library's segments, in ascending order; they stay mapped as long as the handle is open.
     pub fn segments(&self) -> Vec<Segment> {
         let mut search = Search { base: self.base, found: Vec::new() };
         // SAFETY: the callback matches and `search` outlives the call.
@@ -67,11 +67,11 @@ impl Library {
 /// A loaded part of a library.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Where it lies.
+    /// Its addresses.
     pub range: std::ops::Range<u64>,
-    /// Bytes of it that came from the file; the rest began as zeros.
+    /// Bytes that are read from the file; the rest begins as zeros.
     pub file_bytes: u64,
-    /// Whether the library may write to it.
+    /// Whether it is writable.
     pub is_writable: bool,
 }
 

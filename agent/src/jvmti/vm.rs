@@ -1,7 +1,6 @@
-//! The VM as an agent entry point receives it.
+//! The VM, as an agent's entry point receives it.
 //!
-//! Problem: everything starts from one raw pointer.
-//! Approach: [`Vm`] is made once, where the VM calls us, and hands out checked environments from there on.
+//! Approach: [`Vm`] wraps the raw pointer and returns checked environments.
 //! Sources: JNI specification, "The Invocation API"; JVMTI 1.2, GetEnv.
 
 use std::ffi::c_void;
@@ -16,13 +15,13 @@ use super::{Jvmti, JvmtiError};
 /// JVMTI 1.2, the oldest version all supported JVMs offer.
 const JVMTI_VERSION_1_2: jint = 0x3001_0200;
 
-/// The VM this agent lives in.
+/// The VM of this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Vm {
     pointer: *mut JavaVM,
 }
 
-/// Proof that the VM has not started any Java thread yet: made in Agent_OnLoad only.
+/// Proof that the VM has not started any Java thread: made in Agent_OnLoad only.
 #[derive(Debug, Clone, Copy)]
 pub struct AtStart(());
 
@@ -61,7 +60,7 @@ impl Vm {
         if code != 0 || env.is_null() { Err(JvmtiError { function: "GetEnv", code }) } else { Ok(env) }
     }
 
-    /// The agent's JVMTI environment, the same for all profiles of a process.
+    /// Returns the agent's JVMTI environment, the same for all profiles of a process.
     ///
     /// # Errors
     /// When the VM offers no JVMTI 1.2.
@@ -74,7 +73,7 @@ impl Vm {
         made.ok_or(JvmtiError { function: "GetEnv", code: -1 })
     }
 
-    /// The JNI environment of the calling thread.
+    /// Returns the JNI environment of the calling thread.
     ///
     /// # Errors
     /// When the thread is not attached to the VM.
@@ -84,7 +83,7 @@ impl Vm {
         Ok(unsafe { Jni::new(env.cast()) })
     }
 
-    /// The library the VM's own functions lie in.
+    /// Returns the library that contains the VM's functions.
     pub fn library(&self) -> Option<Library> {
         Library::containing(self.functions().GetEnv as *const c_void as u64)
     }

@@ -1,4 +1,4 @@
-//! Memory of the VM that can be read with plain loads, because it never goes away.
+//! Memory of the VM that can be read with plain loads, because it is never unmapped.
 //!
 //! Problem: a fault-tolerant read costs a system call, and a walk makes hundreds of reads of the code heap.
 //! Approach: register the ranges that stay mapped for the life of the process.
@@ -8,31 +8,31 @@ use stackwalk::{HotSpot, LiveMemory, MountedOffsets};
 
 use super::symbols::Library;
 
-/// Memory in which the segments of the VM's library are read directly; it lives as long as the process.
+/// Returns a reader that reads the segments of the VM's library directly; it lives as long as the process.
 pub fn of_library(library: &Library) -> &'static LiveMemory {
     let memory = Box::leak(Box::new(LiveMemory::new()));
     for segment in library.segments() {
-        // SAFETY: `Library` holds a reference to the loaded file that is never given back, so it stays mapped.
+        // SAFETY: `Library` holds a reference to the loaded file that is never released, so it stays mapped.
         unsafe { memory.add_permanent(segment.range.start, segment.range.end) };
     }
     memory
 }
 
-/// Where threads note the virtual threads they run, looked for in the VM's library.
+/// Finds the offsets in a `JavaThread` at which the VM notes the mounted virtual thread, from data of the VM's library.
 pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<MountedOffsets> {
     let segments = library.segments();
-    // Strings lie in the last segment that is not written to. The code, where that is a segment of its own, is left
-    // out: tables of functions look like rows too, and a thousand pages of code would be read for nothing.
+    // Strings are in the last read-only segment. The code, where it has a segment of its own, is left out: tables of
+    // functions look like rows too, and a thousand pages of code would be read in vain.
     let names = segments.iter().rfind(|segment| !segment.is_writable)?.range.clone();
     let data = segments.iter().find(|segment| segment.is_writable)?;
     let data = data.range.start..data.range.start.saturating_add(data.file_bytes).min(data.range.end);
     MountedOffsets::find(|name| library.symbol(name), memory, data, &names)
 }
 
-/// Adds the committed code heaps of a started VM; called again, it follows their growth.
+/// Adds the committed code heaps of a started VM; call it again to follow their growth.
 pub fn add_code_heaps(memory: &LiveMemory, hotspot: &HotSpot) {
     for (start, end) in hotspot.code_ranges(memory) {
-        // SAFETY: HotSpot commits code heap memory upwards and never gives any of it back.
+        // SAFETY: HotSpot commits code heap memory upwards and never uncommits it.
         unsafe { memory.add_permanent(start, end) };
     }
 }

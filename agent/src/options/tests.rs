@@ -1,4 +1,4 @@
-//! Every option, and what is said about mistakes.
+//! Every option, and the messages about mistakes.
 
 #[cfg(feature = "hooks")]
 use sampler_thread::probe::Probe;
@@ -42,7 +42,7 @@ fn pause_budgets() {
 }
 
 #[test]
-fn a_rate_is_shared_by_the_processors() {
+fn a_rate_is_divided_by_the_processors() {
     let interval = |text, processors| parse_rate(text, processors).map(|(_, interval)| interval);
     assert_eq!(interval("500/s", 1), Ok(Duration::from_millis(2)));
     assert_eq!(interval("500/s", 64), Ok(Duration::from_millis(128)));
@@ -83,7 +83,7 @@ fn mistakes_are_named() {
     check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
     check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {PAUSE_BUDGET_FORM}"));
     check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
-    check_error("intervall=1ms", &format!("unknown option 'intervall' (known: {KNOWN})"));
+    check_error("intervall=1ms", &format!("unknown option 'intervall'; the options are {KNOWN}"));
     check_error(
         "debug=queue:3g,file=x",
         &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
@@ -99,11 +99,14 @@ fn mistakes_are_named() {
         "option 'collector': 'tls:h' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
     );
     check_error("file=x,window=1", "option 'window': '1' is not a size between 16k and 256m, as in 4m");
-    check_error("file=x,tokenfile=/dev/null", "cannot read tokenfile=/dev/null: it is empty");
+    check_error(
+        "file=x,tokenfile=/dev/null",
+        "cannot read tokenfile=/dev/null: it is empty; its first line must be the token",
+    );
     check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
     check_error(
         "signal=11,file=x",
-        "option 'signal': '11' is not a signal the JVM leaves free (27 = SIGPROF, or a real-time signal)",
+        "option 'signal': '11' is not a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)",
     );
 }
 
@@ -124,7 +127,7 @@ fn a_hook_that_was_not_built_is_named() {
 
 #[test]
 #[cfg(feature = "hooks")]
-fn hooks_add_up() {
+fn several_hooks() {
     let options = Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
     assert_eq!(options.debug.hooks.probe, Probe { stops: true, shifted_walks: 100, times: false });
     assert!(options.debug.hooks.broken_layout);
@@ -136,7 +139,7 @@ fn hooks_add_up() {
 }
 
 #[test]
-fn strict_is_seen_in_a_broken_string() {
+fn strict_is_found_in_an_invalid_string() {
     assert!(is_strict("bogus=1,strict,interval=x"));
     assert!(!is_strict("file=strict,interval=10ms"));
 }

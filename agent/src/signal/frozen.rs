@@ -1,11 +1,11 @@
-//! Frames of the interrupted virtual thread that wait in the heap.
+//! Frozen frames of the interrupted virtual thread.
 //!
-//! Problem: all but the newest frames of a virtual thread that has blocked lie in `StackChunk` objects, which the
-//! collector moves and the thread itself empties; nobody can read them later.
+//! Problem: after a virtual thread has blocked, all but its newest frames lie in `StackChunk` objects, which the garbage
+//! collector moves and the thread itself empties; they cannot be read later.
 //! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, while it
-//! runs Java code or the VM's, and copy the used part of each chunk behind the copy of the stack.
-//! Invariant: no load here can fault, see [`find`]; the number of chunks and bytes is bounded; every number read is
-//! compared with its bounds before it is used; where room is short the newest frames are copied.
+//! runs Java code or code of the VM, and copy the used part of each chunk behind the copy of the stack.
+//! Invariant: no load here can fault, see [`find`]; the number of chunks and bytes is bounded; every value is compared
+//! with its bounds before it is used; if not all frames fit, the newest are copied.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/stackChunkOop.hpp` of JDK 21 and 25 (`design/hotspot.md`).
 
 #![deny(
@@ -21,16 +21,16 @@ use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNK
 
 use super::ucontext::{copy_padded, load};
 
-/// Bytes of a `ContinuationEntry` that are looked at.
+/// Bytes of a `ContinuationEntry` that are read.
 const ENTRY_BYTES: u64 = 32;
 
-/// Less room than this is not worth a cut chunk: head, link and a few frames.
+/// Smallest part of a chunk that is worth copying: head, link and a few frames.
 const CUT_BYTES: usize = 256;
 
-/// What there is to copy.
+/// The frames to copy.
 #[derive(Clone, Copy)]
 pub struct FrozenFrames {
-    /// Where things are; `None` if there are none.
+    /// Offsets; `None` if there are no frames.
     offsets: Option<&'static FrozenOffsets>,
     /// The newest chunk, 0 for none.
     chunk: u64,
@@ -40,7 +40,7 @@ pub struct FrozenFrames {
     pub chunks: u8,
     /// Whether the newest chunk has none.
     pub emptied: bool,
-    /// How far they go.
+    /// Why no further frames were found.
     pub extent: FrozenExtent,
 }
 
@@ -49,7 +49,7 @@ impl FrozenFrames {
     pub const NONE: Self =
         Self { offsets: None, chunk: 0, bytes: 0, chunks: 0, emptied: false, extent: FrozenExtent::NotRead };
 
-    /// Where things are, if something was found.
+    /// Returns the offsets, if frames were found.
     pub const fn offsets(&self) -> Option<&'static FrozenOffsets> {
         self.offsets
     }
@@ -65,19 +65,19 @@ struct Used {
     bytes: usize,
 }
 
-/// Measures up to `room` bytes of frozen frames.
+/// Finds up to `capacity` bytes of frozen frames.
 ///
-/// Why no load faults. The thread is in Java code or in the VM, so no collector of those for which `frozen` exists is
-/// moving objects, and every reference that the VM holds for this thread is good.
+/// Why no load faults: the thread is in Java code or in the VM, so no garbage collector for which `frozen` exists moves
+/// objects, and every reference that the VM holds for this thread is valid.
 /// The entry lies on this thread's own stack, not below the interrupted sp, and is filled: see
 /// [`FrozenOffsets::is_entered`].
 /// Its continuation, the continuation's tail and a chunk's parent are references the VM keeps current; each must lie in
-/// the heap, and a chunk must have the class of chunks, before its fields are read. A chunk's words are `size` long for
-/// as long as it lives, and what is copied lies between its first and its last.
+/// the heap, and a chunk must have the class of chunks, before its fields are read. A chunk has `size` words as long as
+/// it lives, and the copied range lies between its first and its last.
 ///
 /// # Safety
 /// `capture` was taken on the calling thread by this handler run, with the thread in Java code or in the VM.
-pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usize) -> FrozenFrames {
+pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, capacity: usize) -> FrozenFrames {
     let entry = capture.cont_entry;
     let entry_end = entry.saturating_add(ENTRY_BYTES);
     let on_stack = capture.stack_low == capture.sp
@@ -111,42 +111,42 @@ pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, room: usiz
             break;
         };
         if used.bytes > 0 {
-            let left = room.saturating_sub(found.bytes) & !15;
-            let wanted = CHUNK_HEAD_BYTES.saturating_add(padded(used.bytes));
-            if wanted > left && left < CUT_BYTES {
+            let left = capacity.saturating_sub(found.bytes) & !15;
+            let needed = CHUNK_HEAD_BYTES.saturating_add(padded(used.bytes));
+            if needed > left && left < CUT_BYTES {
                 found.extent = FrozenExtent::NoRoom;
                 break;
             }
-            found.bytes = found.bytes.saturating_add(wanted.min(left));
+            found.bytes = found.bytes.saturating_add(needed.min(left));
             found.chunks = found.chunks.saturating_add(1);
-            if wanted > left {
+            if needed > left {
                 found.extent = FrozenExtent::NoRoom;
                 break;
             }
         } else if chunk == newest {
             found.emptied = true;
         }
-        // SAFETY: `used` has seen that it is a chunk.
+        // SAFETY: `used` has checked that it is a chunk.
         chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
     }
     found
 }
 
-/// Copies what [`find`] has found in the same handler run.
+/// Copies the frames that [`find`] has found in the same run of the handler.
 ///
 /// # Safety
 /// As for [`find`]; `to` is writable for `found.bytes` bytes and aligned to 16.
 pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
     let Some(frozen) = found.offsets else { return };
     let (mut chunk, mut to) = (found.chunk, to);
-    let (mut left, mut room) = (found.chunks, found.bytes);
+    let (mut left, mut bytes_left) = (found.chunks, found.bytes);
     while left > 0 {
-        // SAFETY: nothing has changed since `find` saw it, for the thread that could change it runs this.
+        // SAFETY: nothing has changed since `find`, because only this thread could change it.
         let Some(used) = (unsafe { used(chunk, frozen) }) else { return };
         if used.bytes > 0 {
-            room = room.saturating_sub(CHUNK_HEAD_BYTES);
-            // Only the last can be longer than what is left.
-            let bytes = used.bytes.min(room);
+            bytes_left = bytes_left.saturating_sub(CHUNK_HEAD_BYTES);
+            // Only the last chunk can be longer than the space left.
+            let bytes = used.bytes.min(bytes_left);
             let head = ChunkHead { address: used.from, bytes: bytes as u32, used: used.bytes as u32 };
             // SAFETY: `find` has counted this head and these bytes.
             unsafe { to.cast::<ChunkHead>().write(head) };
@@ -154,10 +154,10 @@ pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
             // SAFETY: as above; `used.from` and `bytes` lie within the chunk.
             unsafe { copy_padded(used.from as *const u8, to, bytes) };
             to = to.wrapping_add(padded(bytes));
-            room = room.saturating_sub(padded(bytes));
+            bytes_left = bytes_left.saturating_sub(padded(bytes));
             left = left.saturating_sub(1);
         }
-        // SAFETY: `used` has seen that it is a chunk.
+        // SAFETY: `used` has checked that it is a chunk.
         chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
     }
 }
@@ -167,7 +167,7 @@ pub(super) fn in_heap(object: u64, frozen: &FrozenOffsets) -> bool {
     object >= start && object < end && object & 7 == 0
 }
 
-/// The reference at `offset` of `object`, 0 for null and for what is no object.
+/// Returns the reference at `offset` of `object`, 0 for null and for an address outside of the heap.
 ///
 /// # Safety
 /// `object` has a reference field there.
@@ -184,7 +184,7 @@ pub(super) unsafe fn reference(object: u64, offset: u32, frozen: &FrozenOffsets)
     if in_heap(target, frozen) { target } else { 0 }
 }
 
-/// What an object's header says about its class.
+/// Returns the class bits of an object's header.
 ///
 /// # Safety
 /// `object` is a reference the VM keeps for the running thread, not 0.
@@ -194,7 +194,7 @@ pub(super) unsafe fn class_word(object: u64, frozen: &FrozenOffsets) -> u64 {
     word & frozen.klass_mask
 }
 
-/// The used words of a chunk with the link below them; `None` if it is no chunk or contradicts itself.
+/// Returns the used words of a chunk with the link below them; `None` if it is no chunk or inconsistent.
 ///
 /// # Safety
 /// `chunk` is a reference the VM keeps for the running thread, not 0.
@@ -204,7 +204,7 @@ unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
         return None;
     }
     let class = &frozen.class;
-    // SAFETY: its class says that it is a chunk.
+    // SAFETY: by its class it is a chunk.
     let size = unsafe { load::<i32>(chunk, class.size) };
     // SAFETY: as above.
     let sp = unsafe { load::<i32>(chunk, class.sp) };

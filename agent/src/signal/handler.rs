@@ -1,11 +1,11 @@
-//! THE signal handler: what runs on a profiled thread at each tick of its CPU clock.
+//! The signal handler, which runs on a profiled thread at each expiration of its timer.
 //!
 //! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
-//! Approach: a fixed sequence on memory made before the first tick: what the signal stands for, registers,
-//! `JavaThread` fields, stack bytes into a pool slab, request into the queue.
-//! After the copy there is no locked instruction, which would have to wait until the copy has left the store buffer.
+//! Approach: a fixed sequence on memory made before the first tick: the weight of the signal, registers, `JavaThread`
+//! fields, stack bytes into a pool slab, request into the queue.
+//! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
 //! Invariant: no allocation, lock, logging, panic or system call; errno is kept.
-//! What it calls in `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
+//! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
 
 #![deny(
     clippy::indexing_slicing,
@@ -26,7 +26,7 @@ use super::ucontext;
 use super::{mounted, own_stack};
 use crate::arena::{self, Shared};
 
-/// Cache lines of the handler's code (2.5 KB in release builds), all of which are needed at each tick.
+/// Cache lines of the handler's code (2.5 KB in release builds), which each tick needs.
 const CODE_LINES: usize = 40;
 
 /// Entry point, installed with SA_SIGINFO; the kernel blocks the signal meanwhile, so it never nests on a thread.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                         context,
                     });
                 };
-                // Release: whoever sees the flag clear sees the request.
+                // Release: a thread that reads the flag as clear sees the request.
                 slot.busy.store(false, Ordering::Release);
             }
             // SAFETY: the kernel passes a valid siginfo.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
 unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_void) {
     let slot = expiry.slot;
     let Some(weight) = expiry.claim(shared) else {
-        // Its timer was replaced: the next one covers its time.
+        // Its timer was replaced; the next one covers its time.
         slot.queue.lost().add(LostCause::Overtaken, 0);
         return;
     };
@@ -92,7 +92,7 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     let mut request = Request { overrun, ticks, flags: expiry.flags(), ..Request::default() };
     // SAFETY: the kernel's context.
     let mut capture = unsafe { ucontext::registers(context) };
-    // Acquire: the stack bounds were written before the thread was announced.
+    // Acquire: the stack bounds were written before the pointer.
     let java_thread = slot.java_thread.load(Ordering::Acquire);
     if java_thread != 0 {
         // SAFETY: non-zero between the thread's own ThreadStart and ThreadEnd events.
@@ -108,27 +108,27 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
     let inside = |sp: u64| (low..high).contains(&sp);
     let from = if inside(capture.sp) { capture.sp } else { capture.anchor_sp };
-    let wanted = if inside(from) { high.saturating_sub(from) } else { 0 };
-    if wanted == 0 {
+    let used = if inside(from) { high.saturating_sub(from) } else { 0 };
+    if used == 0 {
         request.flags |= RequestFlags::NO_STACK;
     }
     capture.stack_low = from;
     capture.stack_high = if high == 0 { ucontext::thread_pointer() } else { high };
-    let mut stack_bytes = wanted.min(shared.max_stack) as usize;
+    let mut stack_bytes = used.min(shared.max_stack) as usize;
     // SAFETY: taken on this thread, just now.
     let mounted = unsafe { mounted::of(&capture, shared, slot, stack_bytes) };
     let needed = HEAD_BYTES.saturating_add(padded(stack_bytes)).saturating_add(mounted.bytes());
-    // Without a slab the request still says which thread burnt the time, and where.
+    // Without a slab the request still has the thread, its pc and its weight.
     if let Some(mut slab) = shared.pool.acquire(needed) {
-        let room = slab.capacity().saturating_sub(HEAD_BYTES) & !15;
-        stack_bytes = stack_bytes.min(room);
+        let available = slab.capacity().saturating_sub(HEAD_BYTES) & !15;
+        stack_bytes = stack_bytes.min(available);
         let mounted = if slab.capacity() >= needed {
             mounted
         } else {
             // SAFETY: found just above.
-            unsafe { mounted.within(&capture, room.saturating_sub(padded(stack_bytes))) }
+            unsafe { mounted.within(&capture, available.saturating_sub(padded(stack_bytes))) }
         };
-        if (stack_bytes as u64) < wanted || mounted.is_cut() {
+        if (stack_bytes as u64) < used || mounted.is_cut() {
             request.flags |= RequestFlags::TRUNCATED;
         }
         let previous_cycles = slot.last_cycles.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Installing the tick handler, and passing foreign signals on.
+//! Installs the tick handler, and forwards foreign signals.
 //!
-//! Problem: the signal may belong to somebody else as well, and a handler that is taken away while a timer's signal is
-//! still queued would leave the default action, which kills the process.
+//! Problem: the program may use the signal as well, and removing the handler while a timer's signal is queued would
+//! restore the default action, which ends the process.
 //! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not a
-//! timer expiration of ours; never uninstall while the process lives (`design/signal-safety.md`).
+//! timer expiration of ours; never uninstall (`design/signal-safety.md`).
 //! Sources: sigaction(2), signal(7).
 
 use std::io;
@@ -26,7 +26,7 @@ pub mod ucontext;
 pub enum SignalError {
     /// Every real-time signal has a handler already.
     NoFreeSignal,
-    /// An earlier profile used it, and somebody has put a handler over ours since, which may call ours.
+    /// An earlier profile used it, and the program has installed a handler over ours, which may call ours.
     TakenOver(i32),
     /// The kernel refused.
     Refused(io::Error),
@@ -35,27 +35,32 @@ pub enum SignalError {
 impl std::fmt::Display for SignalError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoFreeSignal => f.write_str("every real-time signal is taken; choose one with signal="),
+            Self::NoFreeSignal => {
+                f.write_str("every real-time signal has a handler; choose one with signal=")
+            }
             Self::TakenOver(signal) => write!(
                 f,
-                "signal {signal} got another handler since the last profile; choose another one with signal="
+                "the program has installed a handler for signal {signal} after the last profile; choose another signal with \
+                 signal="
             ),
-            Self::Refused(error) => write!(f, "the signal cannot be used: {error}"),
+            Self::Refused(error) => {
+                write!(f, "the signal cannot be used: {error}; choose another one with signal=")
+            }
         }
     }
 }
 
 impl std::error::Error for SignalError {}
 
-/// The first real-time signals are used by C libraries and language run-times for thread control.
+/// Real-time signals that C libraries and language run-times use for thread control.
 const RESERVED_REAL_TIME: i32 = 4;
 
-/// The signal to use: the one asked for, or the first real-time signal that has the default action or is ours already.
+/// Returns the signal to use: the requested one, or the first real-time signal that has the default action or ours.
 ///
 /// # Errors
 /// [`SignalError`].
-pub fn choose(asked: Option<i32>) -> Result<i32, SignalError> {
-    if let Some(signal) = asked {
+pub fn choose(requested: Option<i32>) -> Result<i32, SignalError> {
+    if let Some(signal) = requested {
         return Ok(signal);
     }
     for signal in libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX() {
@@ -67,7 +72,7 @@ pub fn choose(asked: Option<i32>) -> Result<i32, SignalError> {
     Err(SignalError::NoFreeSignal)
 }
 
-/// The present action of a signal.
+/// Returns the current action of a signal.
 ///
 /// # Errors
 /// [`SignalError::Refused`] for a number that is no signal.
@@ -82,7 +87,7 @@ pub fn current_action(signal: i32) -> Result<libc::sigaction, SignalError> {
     Ok(unsafe { action.assume_init() })
 }
 
-/// What a signal did before the first profile that used it.
+/// Returns the action of a signal before the first profile that used it.
 ///
 /// # Errors
 /// [`SignalError`].
@@ -92,7 +97,7 @@ pub fn previous_action(signal: i32, former: Option<&'static Shared>) -> Result<l
     match user {
         None => Ok(current),
         Some(user) if current.sa_sigaction == on_tick() => Ok(user.previous),
-        // Whoever came after us has gone again and put back what was there, or ours was never installed.
+        // The action before ours is restored, or ours was never installed.
         Some(user) if current.sa_sigaction == user.previous.sa_sigaction => Ok(current),
         Some(_) => Err(SignalError::TakenOver(signal)),
     }

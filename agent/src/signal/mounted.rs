@@ -1,9 +1,9 @@
-//! The virtual thread that the interrupted thread runs: its number, its name, and its frames in the heap.
+//! The mounted virtual thread of the interrupted thread: its id, its name, and its frames in the heap.
 //!
-//! Problem: a virtual thread is known to the heap alone, while its carrier runs through native code and the VM too.
-//! Approach: the number is read from the `JavaThread`, where the VM notes it; it needs no heap. The name and the frozen
-//! frames are read from the heap in Java code, under the conditions of [`super::frozen`].
-//! A name costs four misses, so it is left with the first sample of a virtual thread on a carrier and with every
+//! Problem: a virtual thread is an object in the heap, and its carrier also runs native code and code of the VM.
+//! Approach: the id is read from the `JavaThread`, where the VM stores it. The name and the frozen frames are read from
+//! the heap while the thread runs Java code, under the conditions of [`super::frozen`].
+//! A name costs four cache misses, so it is copied with the first sample of a virtual thread on a carrier and with every
 //! sixteenth after it, in case the first was lost.
 //! Invariant: no load here can fault, see [`name`]; at most [`MAX_NAME_BYTES`] are copied.
 //! Sources: `jfr/support/jfrThreadLocal.hpp`, `java.lang.{Thread,String}`, `oops/arrayOop.hpp`, JDK 21 and 25.
@@ -25,20 +25,20 @@ use super::frozen::{self, FrozenFrames, class_word, in_heap, reference};
 use super::ucontext::{copy_padded, load};
 use crate::arena::{Shared, ThreadSlot};
 
-/// Bytes of a name that are copied; what is longer is cut.
+/// Most bytes of a name that are copied; longer names are cut.
 const MAX_NAME_BYTES: usize = 256;
 
-/// A name is left with each sample whose number on its carrier is a multiple of this, less one.
+/// A name is copied with each sample whose count on its carrier has none of these bits.
 const REPEAT_MASK: u64 = 15;
 
-/// What was found of a virtual thread.
+/// A mounted virtual thread.
 #[derive(Clone, Copy)]
 pub struct Mounted {
-    /// Its `tid`; 0 for none, or if it could not be read.
+    /// Its `tid`; 0 if there is none, or it could not be read.
     pub thread_id: u64,
     /// Its name, if it was read and is not empty.
     pub name: Option<Name>,
-    /// Its frames that wait in the heap.
+    /// Its frames in the heap.
     pub frozen: FrozenFrames,
 }
 
@@ -46,9 +46,9 @@ pub struct Mounted {
 #[derive(Clone, Copy)]
 pub struct Name {
     from: u64,
-    /// How many there are, at least 1.
+    /// Their number, at least 1.
     pub bytes: usize,
-    /// 0 for a byte a character, 1 for two.
+    /// 0 for one byte per character, 1 for two.
     pub coder: u8,
 }
 
@@ -61,32 +61,32 @@ impl Mounted {
         self.frozen.bytes.saturating_add(name)
     }
 
-    /// Whether there was no room for frames that were found.
+    /// Returns whether frames did not fit.
     pub fn is_cut(&self) -> bool {
         self.frozen.extent == FrozenExtent::NoRoom
     }
 
-    /// The same without the name, and with no more frames than fit into `room` bytes.
+    /// Returns the same without the name, and with no more frames than fit into `capacity` bytes.
     ///
     /// # Safety
-    /// It was found by this handler run, for `capture`.
+    /// It was found in this run of the handler, for `capture`.
     #[cold]
-    pub unsafe fn within(self, capture: &Capture, room: usize) -> Self {
-        // SAFETY: the caller's promise; what was found before can be found again.
-        let frozen = self.frozen.offsets().map(|offsets| unsafe { frozen::find(capture, offsets, room) });
+    pub unsafe fn within(self, capture: &Capture, capacity: usize) -> Self {
+        // SAFETY: by the caller's promise; nothing has changed since it was found.
+        let frozen = self.frozen.offsets().map(|offsets| unsafe { frozen::find(capture, offsets, capacity) });
         Self { name: None, frozen: frozen.unwrap_or(self.frozen), ..self }
     }
 
-    /// Copies frames and name, and returns how many bytes were written.
+    /// Copies frames and name; returns the number of bytes written.
     ///
     /// # Safety
-    /// It was found by this handler run; `to` is writable for `self.bytes()` bytes and aligned to 16.
+    /// It was found in this run of the handler; `to` is writable for `self.bytes()` bytes and aligned to 16.
     pub unsafe fn copy(&self, to: *mut u8) -> usize {
         // SAFETY: the caller's promise.
         unsafe { frozen::copy(&self.frozen, to) };
         let mut at = self.frozen.bytes;
         if let Some(name) = self.name {
-            // SAFETY: found in this run: nothing has moved; the caller has room behind the frames.
+            // SAFETY: found in this run: nothing has moved; the caller's memory has space behind the frames.
             unsafe { copy_padded(name.from as *const u8, to.wrapping_add(at), name.bytes) };
             at = at.saturating_add(padded(name.bytes));
         }
@@ -94,7 +94,7 @@ impl Mounted {
     }
 }
 
-/// Looks for a virtual thread on the running one.
+/// Finds the mounted virtual thread of the running thread.
 ///
 /// # Safety
 /// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, `slot` its slot.
@@ -103,38 +103,38 @@ pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_by
     if capture.cont_entry == 0 {
         return Mounted::NONE;
     }
-    let room = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
+    let capacity = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
     // SAFETY: the caller's promise.
-    unsafe { find(capture, shared, slot, room) }
+    unsafe { find(capture, shared, slot, capacity) }
 }
 
 /// # Safety
 /// As for [`of`].
 #[cold]
-unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, room: usize) -> Mounted {
+unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, capacity: usize) -> Mounted {
     let offsets = &shared.offsets;
-    // In native code the thread may be standing at a safepoint, and its objects may be moving.
+    // In native code the thread may be at a safepoint, where its objects are moved.
     let heap = shared.frozen.filter(|frozen| {
         let state = capture.thread_state;
         state == u64::from(offsets.in_java) || frozen.in_vm.is_some_and(|in_vm| state == u64::from(in_vm))
     });
     // SAFETY: the running thread's `JavaThread`.
-    let noted = unsafe { noted_id(capture.thread, offsets) };
+    let stored_id = unsafe { stored_id(capture.thread, offsets) };
     let Some(heap) = heap else {
-        return Mounted { thread_id: noted.unwrap_or(0), ..Mounted::NONE };
+        return Mounted { thread_id: stored_id.unwrap_or(0), ..Mounted::NONE };
     };
     // SAFETY: the caller's promise, and the thread is in Java code.
-    let frozen = unsafe { frozen::find(capture, heap, room) };
+    let frozen = unsafe { frozen::find(capture, heap, capacity) };
     // SAFETY: as above.
     let object = unsafe { thread_object(capture.thread, offsets, heap) };
     // SAFETY: a live java.lang.Thread.
     let own_id = object.map_or(0, |object| unsafe { load(object, heap.class.thread_id) });
-    let thread_id = noted.unwrap_or(own_id);
+    let thread_id = stored_id.unwrap_or(own_id);
     let mut mounted = Mounted { thread_id, name: None, frozen };
     if let (Some(object), Some(offsets)) = (object, &heap.name)
         && thread_id != 0
         && thread_id == own_id
-        && is_due(slot, thread_id)
+        && needs_name(slot, thread_id)
     {
         // SAFETY: a live java.lang.Thread, in Java code.
         mounted.name = unsafe { name(object, offsets, heap) };
@@ -142,22 +142,22 @@ unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, room: usiz
     mounted
 }
 
-/// Whether the name is to be left with this sample.
-fn is_due(slot: &ThreadSlot, thread_id: u64) -> bool {
-    let uses = match slot.virtual_thread.load(Ordering::Relaxed) {
+/// Counts this sample; returns whether the name is to be copied with it.
+fn needs_name(slot: &ThreadSlot, thread_id: u64) -> bool {
+    let samples = match slot.virtual_thread.load(Ordering::Relaxed) {
         last if last == thread_id => slot.virtual_samples.load(Ordering::Relaxed).wrapping_add(1),
         _ => 0,
     };
     slot.virtual_thread.store(thread_id, Ordering::Relaxed);
-    slot.virtual_samples.store(uses, Ordering::Relaxed);
-    uses & REPEAT_MASK == 0
+    slot.virtual_samples.store(samples, Ordering::Relaxed);
+    samples & REPEAT_MASK == 0
 }
 
-/// What the `JavaThread` notes, 0 for no virtual thread; `None` if it is not known where.
+/// Returns the id that the `JavaThread` stores, 0 for no virtual thread; `None` if its offset is unknown.
 ///
 /// # Safety
 /// `thread` is the running thread's `JavaThread`.
-unsafe fn noted_id(thread: u64, offsets: &ThreadOffsets) -> Option<u64> {
+unsafe fn stored_id(thread: u64, offsets: &ThreadOffsets) -> Option<u64> {
     let mounted = offsets.mounted?;
     // SAFETY: the field lies inside the `JavaThread`.
     let is_mounted: u8 = unsafe { load(thread, mounted.is_mounted) };
@@ -166,7 +166,7 @@ unsafe fn noted_id(thread: u64, offsets: &ThreadOffsets) -> Option<u64> {
     Some(if is_mounted == 0 { 0 } else { id })
 }
 
-/// The mounted virtual thread's object, `None` while the carrier stands for itself.
+/// Returns the mounted virtual thread's object; `None` while none is mounted.
 ///
 /// # Safety
 /// `thread` is the running thread's `JavaThread`, in Java code.
@@ -179,7 +179,7 @@ unsafe fn thread_object(thread: u64, offsets: &ThreadOffsets, heap: &FrozenOffse
     (virtual_thread != carrier && in_heap(virtual_thread, heap)).then_some(virtual_thread)
 }
 
-/// The object of a handle in the `JavaThread`.
+/// Returns the object of a handle in the `JavaThread`.
 ///
 /// # Safety
 /// `offset` is that of an `OopHandle`.
@@ -193,11 +193,11 @@ unsafe fn handle(thread: u64, offset: u32) -> u64 {
     unsafe { load(slot, 0) }
 }
 
-/// The bytes of a thread's name.
+/// Returns the bytes of a thread's name.
 ///
 /// Why no load faults: a thread's `name` and a string's `value` are references that the VM keeps current, and no
-/// collector of those for which `heap` exists moves objects now. Each must lie in the heap and have the class it ought
-/// to have before its fields are read; an array's elements, as many as its length says, lie before the end of the heap.
+/// garbage collector for which `heap` exists moves objects now. Each must lie in the heap and have its class before its
+/// fields are read; the elements of an array, by its length, lie before the end of the heap.
 ///
 /// # Safety
 /// `thread` is a live java.lang.Thread; the running thread is in Java code.

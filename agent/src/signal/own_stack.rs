@@ -1,13 +1,13 @@
-//! The stack of a thread that nobody has described, from what the C library noted when it made the thread.
+//! The stack of a thread whose bounds are unknown, from the C library's description of the thread.
 //!
-//! Problem: GC, compiler and native threads are found without the bounds of their stacks, so nothing of their first
-//! sample could be copied; asking the kernel takes a system call.
+//! Problem: GC, compiler and native threads are found without the bounds of their stacks, so the stack of their first
+//! sample could not be copied; the kernel returns them by a system call only.
 //! Approach: the thread pointer leads to the C library's description of the running thread, which holds start and size
-//! of the block its stack was made in. Where in the description is no part of any interface: it is found once, on a
-//! thread of our own, whose bounds the library tells ([`find`]).
+//! of the block of its stack. Their offset is no part of any interface: it is found once, on a thread of our own, whose
+//! bounds the library returns ([`find`]).
 //! Invariant: the description lies at the high end of the block and lives as long as its thread, so everything from an
-//! sp inside the block up to the thread pointer is mapped. The first thread of a process has no block; coroutines and
-//! alternate stacks lie outside of it: none of them is taken for a stack.
+//! sp inside the block up to the thread pointer is mapped. The first thread of a process has no block, and the stacks of
+//! coroutines and alternate stacks lie outside of it: no bounds are returned for them.
 //! Sources: glibc `nptl/{descr.h,allocatestack.c,pthread_getattr_np.c}`, musl `src/internal/pthread_impl.h`.
 
 #![deny(
@@ -22,15 +22,15 @@ use core::mem::MaybeUninit;
 
 use super::ucontext::{load, thread_pointer};
 
-/// Bytes of a description that are looked at for the block; glibc's have 2,304, and 1,700 before the block.
+/// Bytes of a description that are searched for the block; glibc's has 2,304, and the block at 1,700.
 const DESCRIPTION_BYTES: u64 = 4096;
 
-/// Where a description holds start and size of its thread's block: bytes from the thread pointer to the first.
+/// Offset, from the thread pointer, of start and size of the thread's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOffset(u32);
 
-/// Lowest and one past the highest address of the running thread's stack: those given, or its own if `high` is 0.
-/// Zeros if nothing is known. Signal safe.
+/// Returns the lowest and one past the highest address of the running thread's stack: those given, or those of its block
+/// if `high` is 0; zeros if they are unknown. Signal safe.
 #[inline(always)]
 pub fn bounds(low: u64, high: u64, sp: u64, block: Option<BlockOffset>) -> (u64, u64) {
     match block {
@@ -51,10 +51,10 @@ fn own(sp: u64, BlockOffset(offset): BlockOffset) -> Option<(u64, u64)> {
     is_inside.then_some((start, description & !7))
 }
 
-/// Finds the offset on the calling thread, which the C library made; `None` if it does not describe threads like this.
+/// Finds the offset on the calling thread, which the C library made; `None` if its description is of another form.
 pub fn find() -> Option<BlockOffset> {
     let description = thread_pointer();
-    let (low, high) = told()?;
+    let (low, high) = library_bounds()?;
     if !(low..high).contains(&description) {
         return None;
     }
@@ -65,14 +65,14 @@ pub fn find() -> Option<BlockOffset> {
         let start: u64 = unsafe { load(description, offset) };
         // SAFETY: as above.
         let size: u64 = unsafe { load(description, offset.saturating_add(8)) };
-        // The block may have a guard below what may be used.
+        // The block may begin with a guard.
         start != 0 && start <= low && start.checked_add(size) == Some(high)
     });
     found.next().map(BlockOffset)
 }
 
-/// Bounds of the calling thread's stack as the C library tells them.
-fn told() -> Option<(u64, u64)> {
+/// Returns the bounds of the calling thread's stack from the C library.
+fn library_bounds() -> Option<(u64, u64)> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::zeroed();
     // SAFETY: the calling thread always exists.
     let thread = unsafe { libc::pthread_self() };
@@ -82,11 +82,11 @@ fn told() -> Option<(u64, u64)> {
     }
     let (mut low, mut size) = (core::ptr::null_mut(), 0_usize);
     // SAFETY: the call above filled the attributes.
-    let answer = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
+    let outcome = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size) };
     // SAFETY: as above; they are not used again.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     let low = low as u64;
-    (answer == 0 && low != 0).then_some((low, low.checked_add(size as u64)?))
+    (outcome == 0 && low != 0).then_some((low, low.checked_add(size as u64)?))
 }
 
 #[cfg(test)]
@@ -102,15 +102,16 @@ mod tests {
         let there = std::thread::spawn(move || {
             let local = 0_u8;
             let sp = core::ptr::from_ref(&local) as u64;
-            (sp, bounds(0, 0, sp, block), told())
+            (sp, bounds(0, 0, sp, block), library_bounds())
         });
-        let (other, (low, high), told) = there.join().unwrap_or_default();
-        let (told_low, told_high) = told.unwrap_or_default();
+        let (other, (low, high), library) = there.join().unwrap_or_default();
+        let (library_low, library_high) = library.unwrap_or_default();
         assert!((low..high).contains(&other), "{other:x} in {low:x}..{high:x}");
-        assert!(low <= told_low && high <= told_high && high > told_high.saturating_sub(DESCRIPTION_BYTES));
+        assert!(low <= library_low && high <= library_high);
+        assert!(high > library_high.saturating_sub(DESCRIPTION_BYTES));
         assert!(!(low..high).contains(&sp), "another thread's stack");
-        assert_eq!(bounds(0, 0, other, block), (0, 0), "an sp that is elsewhere");
-        assert_eq!(bounds(5, 9, sp, block), (5, 9), "what was told counts");
+        assert_eq!(bounds(0, 0, other, block), (0, 0), "an sp outside of the block");
+        assert_eq!(bounds(5, 9, sp, block), (5, 9), "given bounds are kept");
         assert_eq!(bounds(0, 0, sp, None), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Writing a snapshot into a slab: head, stack bytes, frozen frames, name of a virtual thread.
+//! Writes a snapshot into a slab: head, stack bytes, frozen frames, name of a virtual thread.
 //!
 //! Invariant: every byte up to the returned length is written, padding included; nothing here allocates or panics.
 
@@ -18,15 +18,15 @@ use super::ucontext::copy_padded;
 
 pub use sampler_thread::walk::snapshot::{HEAD_BYTES, padded};
 
-/// What one handler run leaves.
+/// The capture of one run of the handler.
 pub struct Snapshot {
     /// Registers and thread state.
     pub capture: Capture,
-    /// Length of the thread's previous handler run.
+    /// Cycles of the thread's previous run of the handler.
     pub previous_cycles: u64,
     /// Bytes to copy from `capture.stack_low` on.
     pub stack_bytes: usize,
-    /// The virtual thread, if there is one.
+    /// The mounted virtual thread.
     pub mounted: Mounted,
 }
 
@@ -35,7 +35,7 @@ impl Snapshot {
     ///
     /// # Safety
     /// `to` is aligned to 64 and writable for the head, the padded stack bytes and the parts of `mounted`; the stack
-    /// bytes are readable; `mounted` was found by this handler run.
+    /// bytes are readable; `mounted` was found in this run of the handler.
     pub unsafe fn write(&self, to: *mut u8) -> usize {
         let Self { capture, previous_cycles, stack_bytes, mounted } = *self;
         let Mounted { thread_id, name, frozen } = mounted;
@@ -50,13 +50,13 @@ impl Snapshot {
             name_coder: name.map_or(0, |name| name.coder),
             name_bytes: name.map_or(0, |name| name.bytes as u32),
         };
-        // SAFETY: the caller has room for the head.
+        // SAFETY: by the caller's promise.
         unsafe { to.cast::<SnapshotHead>().write(head) };
         let stack = to.wrapping_add(HEAD_BYTES);
-        // SAFETY: the caller has room for the padded bytes, and the bytes are readable.
+        // SAFETY: by the caller's promise.
         unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
         let length = HEAD_BYTES.saturating_add(padded(stack_bytes));
-        // SAFETY: the caller has room for what was found, and found it in this run.
+        // SAFETY: by the caller's promise.
         length.saturating_add(unsafe { mounted.copy(to.wrapping_add(length)) })
     }
 }

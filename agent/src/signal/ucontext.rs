@@ -1,7 +1,7 @@
-//! Registers of the interrupted code, and the fields of its `JavaThread` that change from moment to moment.
+//! Reads the registers of the interrupted code and the moving fields of its `JavaThread`, and copies its stack.
 //!
-//! Problem: pc, sp, fp, the thread state and the frame anchor are true only at the instant of the signal.
-//! Approach: copy them all into a [`Capture`] by plain loads.
+//! Problem: pc, sp, fp, the thread state and the frame anchor are valid only at the instant of the signal.
+//! Approach: copy them into a [`Capture`] by plain loads.
 //! Invariant: nothing here can fault: the ucontext is on the stack, and the `JavaThread` of the running thread exists.
 //! Sources: Linux `arch/x86/include/uapi/asm/sigcontext.h`; HotSpot `javaThread.hpp`, `javaFrameAnchor.hpp` through
 //! the offsets of the VM's own tables (`design/hotspot.md`).
@@ -50,7 +50,8 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
     }
 }
 
-/// Adds thread state, frame anchor, frame being deoptimised, continuation entry and last polled instruction of the running Java thread.
+/// Adds thread state, frame anchor, frame being deoptimised, continuation entry and last polled instruction of the running
+/// Java thread.
 ///
 /// # Safety
 /// `thread` is the `JavaThread*` of the calling thread, between its ThreadStart and ThreadEnd events.
@@ -90,7 +91,7 @@ pub(super) unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
     unsafe { address.read_volatile() }
 }
 
-/// Address of the C library's description of the running thread, which lies at the high end of a stack made by it.
+/// Returns the address of the C library's description of the running thread, which lies at the high end of its stack.
 pub fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: the ABI puts the thread pointer's own address at its start, for every thread that has one.
@@ -102,16 +103,16 @@ pub fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Time stamp counter.
+/// Reads the time stamp counter.
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Asks for `lines` cache lines from `address` on; a hint that never faults.
+/// Prefetches `lines` cache lines from `address` on; never faults.
 ///
-/// Between two ticks of a thread its program has replaced everything of ours in the near caches, and each line that
-/// is missed one after the other costs hundreds of cycles; asked for together they arrive together.
+/// Between two ticks the program has replaced our lines in the near caches. Misses one after the other cost hundreds of
+/// cycles each; lines that are prefetched together arrive together.
 #[inline(always)]
 pub fn prefetch(address: *const libc::c_void, lines: usize) {
     for line in 0..lines {
@@ -141,7 +142,7 @@ unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
         unsafe { _mm_stream_si128(target, value) };
     }
     let done = words.wrapping_mul(size_of::<__m128i>());
-    // SAFETY: what is left of `bytes`.
+    // SAFETY: the rest of `bytes`.
     unsafe {
         core::ptr::copy_nonoverlapping(
             from.wrapping_add(done),
@@ -149,7 +150,7 @@ unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
             bytes.wrapping_sub(done),
         )
     };
-    // SAFETY: every x86-64 processor has it; it makes the streamed bytes visible before the request is.
+    // SAFETY: every x86-64 processor has the instruction; it makes the streamed bytes visible before the request.
     unsafe { _mm_sfence() };
 }
 

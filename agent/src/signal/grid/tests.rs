@@ -1,4 +1,4 @@
-//! Keys, and the count that handler and control side agree on.
+//! Keys, and the counts of handler and control side.
 
 use std::sync::Barrier;
 
@@ -13,29 +13,29 @@ fn every_timer_differs_from_the_three_before_it() {
 }
 
 #[test]
-fn late_claims_are_refused_and_told_ones_exact() {
+fn late_claims_are_refused_and_counts_are_exact() {
     let grid = Grid::default();
     let (first, second) = (Key::default(), Key::default().next(3));
     assert!(grid.claim(first, 1) && grid.claim(first, 4));
-    assert!(!grid.claim(second, 1), "not the present timer yet");
+    assert!(!grid.claim(second, 1), "not yet the current timer");
     assert_eq!((grid.periods(), grid.switch(second)), (5, 5));
     assert!(!grid.claim(first, 1));
     assert!(grid.claim(second, 2));
     assert_eq!(grid.switch(first), 2);
 }
 
-/// One thread claims as a handler would, another replaces the timer: what was claimed is what was told.
+/// One thread claims as a handler would, another replaces the timer: the claims are the periods that were read.
 #[test]
 fn claims_and_switches_at_the_same_time() {
     const SWITCHES: u64 = 20_000;
     let (grid, start) = (Grid::default(), Barrier::new(2));
-    let present = AtomicU64::new(0);
-    let (claimed, told) = std::thread::scope(|scope| {
+    let current = AtomicU64::new(0);
+    let (claimed, counted) = std::thread::scope(|scope| {
         let handler = scope.spawn(|| {
             let mut claimed = 0;
             start.wait();
             loop {
-                let word = present.load(Ordering::Relaxed);
+                let word = current.load(Ordering::Relaxed);
                 if word == u64::MAX {
                     return claimed;
                 }
@@ -43,17 +43,17 @@ fn claims_and_switches_at_the_same_time() {
             }
         });
         start.wait();
-        let mut told = 0;
+        let mut counted = 0;
         let mut key = Key::default();
-        for number in 0..SWITCHES {
-            key = key.next((number % 16) as u8);
-            told += grid.switch(key);
+        for index in 0..SWITCHES {
+            key = key.next((index % 16) as u8);
+            counted += grid.switch(key);
             // Late on purpose now and then: the claims in between are refused.
-            present.store(u64::from(key.0), Ordering::Relaxed);
+            current.store(u64::from(key.0), Ordering::Relaxed);
         }
-        present.store(u64::MAX, Ordering::Relaxed);
+        current.store(u64::MAX, Ordering::Relaxed);
         let claimed: u64 = handler.join().expect("the handler's thread");
-        (claimed, told + grid.periods())
+        (claimed, counted + grid.periods())
     });
-    assert_eq!(claimed, told);
+    assert_eq!(claimed, counted);
 }
