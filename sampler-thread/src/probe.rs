@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use queue::Histogram;
 use stackwalk::{
-    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, ScopeCache, Stop, Symbol, Walker,
+    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, Registers, ScopeCache, Stop,
+    Symbol, Walker,
 };
 
 use crate::walk::resolve::MAX_FRAMES;
@@ -219,9 +220,9 @@ impl Probing {
             0..=3 => &mut capture.pc,
             4..=6 => &mut capture.sp,
             7..=9 => &mut capture.fp,
-            10 => &mut capture.r13,
-            11 => &mut capture.rbx,
-            12 => &mut capture.rax,
+            10 => &mut capture.registers.r13,
+            11 => &mut capture.registers.rbx,
+            12 => &mut capture.registers.rax,
             13 => &mut capture.anchor_sp,
             14 => &mut capture.anchor_pc,
             _ => &mut capture.anchor_fp,
@@ -257,7 +258,8 @@ struct Description<'a, M> {
 impl<M: Memory> Description<'_, M> {
     fn text(&self, stop: Stop, frames: &[Frame]) -> String {
         let Capture { thread_state, pc, sp, fp, anchor_sp, anchor_pc, anchor_fp, .. } = self.capture;
-        let Capture { rax, rbx, r13, stack_high, deoptimized_sp, deoptimized_pc, .. } = self.capture;
+        let Capture { registers, stack_high, deoptimized_sp, deoptimized_pc, .. } = self.capture;
+        let Registers { rax, rbx, r13, .. } = registers;
         let (before, after) = self.code(*pc);
         let mut text = format!(
             "{stop:x?} state {thread_state} pc {pc:x} in {} sp {sp:x} fp {fp:x} anchor sp {anchor_sp:x} pc \

@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use sampler_thread::walk::native::{NativeLibraries, Owner};
-use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, StackCopy};
+use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
 thread_local! {
     static COUNTING: Cell<bool> = const { Cell::new(false) };
@@ -73,7 +73,7 @@ fn innermost() -> Moment {
         );
     }
     let [pc, sp, fp, rbx, r12, r13, r14, r15, top] = values;
-    let registers = NativeRegisters { pc, sp, fp, rbx, r12_to_r15: [r12, r13, r14, r15] };
+    let registers = NativeRegisters { pc, sp, fp, preserved: PreservedRegisters { rbx, r12, r13, r14, r15 } };
     // SAFETY: the harness runs tests on threads whose stack holds the thread pointer at its high end.
     let stack = unsafe { std::slice::from_raw_parts(sp as *const u8, (top - sp) as usize) };
     Moment { registers, stack: stack.to_vec() }

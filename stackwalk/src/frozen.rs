@@ -9,9 +9,6 @@
 use crate::limits::MAX_CHUNKS;
 use crate::memory::StackCopy;
 
-/// Bytes copied below the newest frame of a chunk: its saved frame pointer and its pc.
-pub const CHUNK_LINK_BYTES: u64 = 16;
-
 /// The frozen part of one stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Frozen<'a> {

@@ -48,11 +48,13 @@ mod native;
 mod nearby;
 mod stop;
 mod walker;
+mod words;
 
+pub use arch::{FRAME_RECORD_BYTES, PreservedRegisters, Registers};
 pub use cache::{CacheStats, ScopeCache};
 pub use capture::{CAPTURE_BYTES, Capture};
 pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Missing, Pc, Place};
-pub use frozen::{CHUNK_LINK_BYTES, Frozen};
+pub use frozen::Frozen;
 pub use hotspot::class_loader::LoadedBy;
 pub use hotspot::continuation::{ChunkBottom, ChunkClass, FrozenOffsets, NameClass, NameOffsets};
 pub use hotspot::flags::JvmFlag;

@@ -55,9 +55,5 @@ pub(crate) const MAX_FLAGS: u64 = 10_000;
 /// Performance counters: 250 to 350 in JDK 11 to 25.
 pub(crate) const MAX_PERF_ENTRIES: u32 = 10_000;
 
-/// Words above sp that may hold temporaries pushed by compiled code: string search intrinsics push registers
-/// and copy up to 64 bytes to an aligned buffer (`string_indexof` in `macroAssembler_x86.cpp`); 18 words seen.
-pub(crate) const MAX_PUSHED_WORDS: u64 = 32;
-
 /// Frame-pointer hops from leaf C code back to Java code; barrier and stub slow paths in libjvm are shallow.
 pub(crate) const MAX_NATIVE_HOPS: u32 = 32;

@@ -8,32 +8,29 @@
 //! goes on with what it can prove about Java frames, behind a [`Frame::Gap`](crate::Frame::Gap).
 //! The choice of tables, caches and libraries is told in `design/native-unwinding.md`.
 
+use crate::arch::PreservedRegisters;
 use crate::capture::Capture;
 use crate::memory::StackCopy;
 
-/// Registers that a caller expects its callee to keep, with pc and sp.
-///
-/// A register whose value was not recovered is 0, which no rule can use to find a stack address.
+/// Registers of one native frame, as its caller expects them restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NativeRegisters {
     /// Program counter: the interrupted instruction or a return address.
     pub pc: u64,
-    /// Stack pointer (`rsp`).
+    /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer register (`rbp`).
+    /// Frame pointer register.
     pub fp: u64,
-    /// Register `rbx`.
-    pub rbx: u64,
-    /// Registers `r12` to `r15`.
-    pub r12_to_r15: [u64; 4],
+    /// The other registers that functions restore.
+    pub preserved: PreservedRegisters,
 }
 
 impl NativeRegisters {
     /// The interrupted registers.
     #[must_use]
     pub fn of(capture: &Capture) -> Self {
-        let Capture { pc, sp, fp, rbx, r12, r13, r14, r15, .. } = *capture;
-        Self { pc, sp, fp, rbx, r12_to_r15: [r12, r13, r14, r15] }
+        let Capture { pc, sp, fp, registers, .. } = capture;
+        Self { pc: *pc, sp: *sp, fp: *fp, preserved: registers.preserved() }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use stackwalk::{Capture, HotSpot, Memory, Pc, ScopeCache};
+use stackwalk::{Capture, HotSpot, Memory, Pc, Registers, ScopeCache};
 use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tables_address};
 use support::walks::{as_text, walk};
 use support::{Jdk, Jvm, Snapshot, compile, jdks, pause, step_through};
@@ -164,8 +164,14 @@ fn while_saving(thread: &Thread, pc: u64, saved: u64) -> (Capture, Vec<u8>) {
     let adapter = thread.capture;
     let entry = adapter.sp - 8;
     let sp = entry - saved * 8;
-    let capture = Capture { pc, sp, stack_low: sp, r13: entry, rax: 0, ..adapter };
-    let words = std::iter::repeat_n(adapter.rax.to_le_bytes(), saved as usize + 1).flatten();
+    let capture = Capture {
+        pc,
+        sp,
+        stack_low: sp,
+        registers: Registers { r13: entry, rax: 0, ..adapter.registers },
+        ..adapter
+    };
+    let words = std::iter::repeat_n(adapter.registers.rax.to_le_bytes(), saved as usize + 1).flatten();
     (capture, words.chain(thread.stack.iter().copied()).collect())
 }
 

@@ -17,7 +17,7 @@
 )]
 
 use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
-use stackwalk::{CHUNK_LINK_BYTES, Capture, ChunkBottom, FrozenOffsets, MAX_CHUNKS};
+use stackwalk::{Capture, ChunkBottom, FRAME_RECORD_BYTES, FrozenOffsets, MAX_CHUNKS};
 
 use super::ucontext::{copy_padded, load};
 
@@ -224,7 +224,7 @@ unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
         return Some(Used { from: start, bytes: 0 });
     }
     // The link of the newest frame lies below its sp, in the free part of the chunk.
-    let first = sp.checked_mul(8)?.checked_sub(CHUNK_LINK_BYTES)?;
+    let first = sp.checked_mul(8)?.checked_sub(FRAME_RECORD_BYTES)?;
     let bytes = bottom.checked_mul(8)?.checked_sub(first)?;
     Some(Used { from: start.checked_add(first)?, bytes: usize::try_from(bytes).ok()? })
 }

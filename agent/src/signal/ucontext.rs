@@ -14,7 +14,7 @@
     clippy::panic
 )]
 
-use stackwalk::{Capture, ThreadOffsets};
+use stackwalk::{Capture, Registers, ThreadOffsets};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("Tickwalk's signal handler is written for Linux on x86-64");
@@ -32,20 +32,22 @@ pub unsafe fn registers(context: *const libc::c_void) -> Capture {
         pc: register(libc::REG_RIP),
         sp: register(libc::REG_RSP),
         fp: register(libc::REG_RBP),
-        rax: register(libc::REG_RAX),
-        rbx: register(libc::REG_RBX),
-        rcx: register(libc::REG_RCX),
-        rdx: register(libc::REG_RDX),
-        rsi: register(libc::REG_RSI),
-        rdi: register(libc::REG_RDI),
-        r8: register(libc::REG_R8),
-        r9: register(libc::REG_R9),
-        r10: register(libc::REG_R10),
-        r11: register(libc::REG_R11),
-        r12: register(libc::REG_R12),
-        r13: register(libc::REG_R13),
-        r14: register(libc::REG_R14),
-        r15: register(libc::REG_R15),
+        registers: Registers {
+            rax: register(libc::REG_RAX),
+            rbx: register(libc::REG_RBX),
+            rcx: register(libc::REG_RCX),
+            rdx: register(libc::REG_RDX),
+            rsi: register(libc::REG_RSI),
+            rdi: register(libc::REG_RDI),
+            r8: register(libc::REG_R8),
+            r9: register(libc::REG_R9),
+            r10: register(libc::REG_R10),
+            r11: register(libc::REG_R11),
+            r12: register(libc::REG_R12),
+            r13: register(libc::REG_R13),
+            r14: register(libc::REG_R14),
+            r15: register(libc::REG_R15),
+        },
         ..Capture::default()
     }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::process::Command;
 
-use source::{code_of, has_token, imports, is_test, read, sources, workspace};
+use source::{code_of, has_token, imports, is_test, read, sources, without_tests, workspace};
 
 /// Normal and build dependencies among our crates; nothing else is allowed.
 const EDGES: &[(&str, &[&str])] = &[
@@ -57,6 +57,14 @@ const UNSAFE_ALLOWED: &[&str] = &[
 /// Crates that forbid `unsafe` altogether.
 const UNSAFE_FORBIDDEN: &[&str] =
     &["sampler-thread", "proto", "collector", "collector/profile", "cli", "java-tests"];
+
+/// The only folder of the walker that knows a CPU.
+const CPU_SEAM: &str = "stackwalk/src/arch/";
+/// Registers of x86-64.
+const CPU_REGISTERS: &[&str] = &[
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
 
 const HANDLER: &str = "agent/src/signal/handler.rs";
 const HANDLER_LINES: usize = 150;
@@ -257,6 +265,34 @@ fn unsafe_is_noticed_in_code_only() {
     assert!(!may_be_unsafe("queue/src/pool_plan.rs") && !may_be_unsafe("agent/src/signals.rs"));
     assert!(forbids_unsafe("#![forbid(unsafe_code)]") && !forbids_unsafe("// #![forbid(unsafe_code)]"));
     assert!(!forbids_unsafe("#![deny(unsafe_code)]"));
+}
+
+// ---------------------------------------------------------------- the seam to the CPU
+
+#[test]
+fn only_the_seam_names_registers() {
+    let sources = sources();
+    let stackwalk = sources.iter().filter(|(path, _)| path.starts_with("stackwalk/src/") && !is_test(path));
+    settle(stackwalk.flat_map(|(path, text)| register_complaints(path, text)).collect());
+}
+
+fn register_complaints(path: &str, text: &str) -> Vec<String> {
+    if path.starts_with(CPU_SEAM) {
+        return Vec::new();
+    }
+    let code = without_tests(&code_of(text));
+    let named = CPU_REGISTERS.iter().filter(|register| has_token(&code, register));
+    named.map(|register| format!("{path}: names the register `{register}`; only {CPU_SEAM} may")).collect()
+}
+
+#[test]
+fn a_register_outside_of_the_seam_is_noticed() {
+    let check = |path: &str, text: &str, complaints: usize| {
+        assert_eq!(register_complaints(path, text).len(), complaints, "{text}");
+    };
+    check("stackwalk/src/walker/a.rs", "fn f() { capture.rbx + rsp }", 2);
+    check("stackwalk/src/arch/x86_64/a.rs", "fn f() { capture.rbx }", 0);
+    check("stackwalk/src/a.rs", "// rbx\nfn f() { \"rbx\"; r12_to_r15 }\n#[cfg(test)] mod tests { rbx }", 0);
 }
 
 // ---------------------------------------------------------------- the handler

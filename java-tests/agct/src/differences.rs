@@ -172,7 +172,7 @@ fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, 
     };
     let on_stack = |at: u64| at >= capture.sp && stack.word(at).is_some_and(means);
     let by_callee = match newer {
-        Some(Frame::Interpreted { bci: None, .. }) if capture.rax == place.pc.0 => true,
+        Some(Frame::Interpreted { bci: None, .. }) if capture.registers.rax == place.pc.0 => true,
         Some(Frame::Interpreted { .. } | Frame::NativeMethod { .. } | Frame::Compiled { .. }) => {
             let first = newer.map(|frame| frame.place().fp);
             let mut links = std::iter::successors(first, |fp| stack.word(*fp)).take(MAX_LINKS);

@@ -1,88 +1,51 @@
-//! What depends on the CPU: frame shapes at arbitrary instructions and fixed slots of interpreter frames.
+//! The seam to the CPU: registers, instructions and frame shapes; the rest of the crate knows none of these.
 //!
-//! Each supported CPU has a twin file with the same names inside.
+//! Each supported CPU is one folder. This file selects it; `rules` holds the types that the folders and the walker share.
+//! A folder for another CPU offers the names below; where its code has no such case, a function returns `None`, 0 or
+//! `false`, and a constant is small but not 0. All functions are pure: code bytes, registers or stack words in, a verdict
+//! out. They allocate nothing and panic on no input.
+//!
+//! | name | meaning |
+//! |---|---|
+//! | [`Registers`] | the captured registers beside pc, sp and fp, declared by `words!`; a method for each role that HotSpot gives one |
+//! | [`PreservedRegisters`] | those that a C function restores, beside sp and fp |
+//! | `FRAME_RECORD_BYTES` | saved fp and return address at the high end of a frame |
+//! | `RETURN_ADDRESS_BYTES` | the return address, at the high end of the record |
+//! | `INTERPRETER_SENDER_SP`, `_METHOD`, `_LOCALS`, `_BCP` | fixed slots of an interpreter frame, in words from fp |
+//! | `INTERPRETER_FIXED_BYTES` | bytes from fp to the lowest of them |
+//! | `MAX_PUSHED_WORDS` | most words that code keeps below its complete frame or above the return address |
+//! | `caller_by(rule, frame, size, registers, word)` | the caller by an [`Unwind`] rule |
+//! | `return_address_of_call(sp)` | where a call out of a frame with this sp keeps its return address |
+//! | `CODE_BEFORE`, `CODE_AFTER` | bytes of [`Around`] |
+//! | `OSR_PROLOGUE_BYTES` | bytes after an on-stack-replacement entry that may be prologue |
+//! | `prologue(before)`, `epilogue(around, native, offset)` | frame state in the code that builds or removes a frame |
+//! | `state_in_body(around, ahead, native, offset)` | frame state in all other compiled code; `ahead` has `BODY_AHEAD` bytes |
+//! | `state_at_call(around, ahead)` | frame state at the return address of a call of VM code |
+//! | `stub_states(around, size)`, `stub_exit(after)` | the same of stubs: rules to try in order, and a certain one |
+//! | `call_before(before, at)` | the target of the call that precedes a return address; `before` has `CALL_BYTES` |
+//! | `DIRECT_CALL_BYTES` | length of a call between functions of one library |
+//! | `ASSEMBLER_ROUTINE_BYTES` | longest routine of libjvm without unwind table |
+//! | `static_call_stub_offset(around)` | distance from the start of a static call stub |
+//! | `searches_string(around)`, `keeps_length(code, pc)` | inlined string code that keeps words below the complete frame |
+//! | `reserved_words(before)` | stack space that a stub without a frame has reserved |
+//! | `entry_frame(code, returns, pc, wrapper)` | frame state in the call stub |
+//! | `has_saved_sender_sp(before)`, `keeps_entry_sp(before)` | progress of an adapter |
+//! | `entry_barrier_callers(sp, fp, word)` | frames that the stub of the nmethod entry barrier may have |
+//! | `is_interpreter_return(after)`, `is_interpreter_return_entry(after)` | the interpreter leaves a method, or restores its caller |
+//! | `poll_frame`, `poll_exit`, `is_loop_poll_blob` | frame state in a SafepointBlob |
+//! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
+//! | `deopt_place`, `deopt_handler_pushed_bytes` | progress of a deoptimisation |
+//! | `is_before_reservation`, `thawed_frame` | progress of thawing frames of a virtual thread |
+//! | `return_barrier(code)`, `BARRIER_START` | the return barrier in the code of the continuation stubs |
 
-#[cfg(target_arch = "x86_64")]
-mod deopt;
-#[cfg(target_arch = "x86_64")]
-mod entry;
-#[cfg(target_arch = "x86_64")]
-mod jumped;
-#[cfg(target_arch = "x86_64")]
-mod operands;
-#[cfg(target_arch = "x86_64")]
-mod room;
-#[cfg(target_arch = "x86_64")]
-mod saved_registers;
-#[cfg(target_arch = "x86_64")]
-mod side_entries;
-#[cfg(target_arch = "x86_64")]
-mod slot_move;
-#[cfg(target_arch = "x86_64")]
-mod string_code;
-#[cfg(target_arch = "x86_64")]
-mod subtype_check;
-#[cfg(target_arch = "x86_64")]
-mod thaw;
+mod rules;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use deopt::{DeoptPlace, deopt_place, is_on_handlers_stack};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use entry::{CALL_STUB_REACH, SAVING_REACH, entry_frame, has_raised_sp, keeps_sp_of_entry};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use jumped::*;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use operands::{copied, operands};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use room::{ROOM_REACH, room};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use saved_registers::{SAVED_REGISTERS_REACH, saved_registers};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use side_entries::in_static_call_stub;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use slot_move::is_slot_move;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use subtype_check::pushed_words;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use thaw::{ROOM_AHEAD, brought_back, has_to_make_room};
+pub(crate) use rules::{Around, CallTarget, DeoptPlace, FrameRegisters, HandlerPlace, PollFrame, Unwind};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{FRAME_RECORD_BYTES, PreservedRegisters, Registers};
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("stackwalk knows HotSpot's frames on x86-64 only");
-
-/// How to get from an interrupted piece of code to its caller; `size` is the complete frame's size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unwind {
-    /// The frame is complete: (pc, sp, fp) = ([sp + size - 8], sp + size, [sp + size - 16]).
-    Whole,
-    /// The frame is complete and this many words were pushed below it.
-    Below(u64),
-    /// The frame is allocated but fp is not saved yet: (pc, sp, fp) = ([sp + size - 8], sp + size, fp).
-    WholeFpLive,
-    /// Only the return address is on the stack: (pc, sp, fp) = ([sp], sp + 8, fp).
-    Return,
-    /// The caller's fp lies on top of it: (pc, sp, fp) = ([sp + 8], sp + 16, [sp]).
-    Pushed,
-    /// fp is the frame pointer: (pc, sp, fp) = ([fp + 8], fp + 16, [fp]).
-    FramePointer,
-}
-
-impl Unwind {
-    /// Whether the rule says something about code with a frame of known size only.
-    pub(crate) fn needs_size(self) -> bool {
-        matches!(self, Self::Whole | Self::Below(_) | Self::WholeFpLive)
-    }
-}
-
-/// What the instruction before a return address calls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CallTarget {
-    /// This address.
-    Known(u64),
-    /// An address in a register or in memory.
-    Indirect,
-}
+compile_error!("stackwalk supports x86-64 only; another CPU needs a folder in src/arch");

@@ -1,10 +1,11 @@
 //! `JavaFrameAnchor`: where the VM left the newest Java frame when it called out of Java.
 //!
-//! The VM sets fp and pc before sp and clears sp first, so a non-zero sp vouches for the rest.
-//! On x86 the pc may be left 0; the call that left Java then put the return address just below the anchor's sp.
+//! The VM sets fp and pc before sp and clears sp first, so the other words are valid while sp is not 0.
+//! The pc may be left 0; the return address of the call that left Java is then just below the anchor's sp.
 //! Sources: `cpu/x86/javaFrameAnchor_x86.hpp`, `runtime/javaCalls.hpp`, JDK 11 to 25.
 
 use super::layout::FrameLayout;
+use crate::arch::RETURN_ADDRESS_BYTES;
 use crate::memory::StackCopy;
 
 /// A frame as an anchor describes it.
@@ -26,7 +27,7 @@ impl Anchor {
     /// The pc, found on the stack where the VM left it out; `None` if that word was not copied.
     pub(crate) fn effective_pc(&self, stack: &StackCopy<'_>) -> Option<u64> {
         match self.pc {
-            0 => stack.word(self.sp.checked_sub(8)?),
+            0 => stack.word(self.sp.checked_sub(RETURN_ADDRESS_BYTES)?),
             pc => Some(pc),
         }
     }

@@ -22,6 +22,7 @@
 use super::HotSpot;
 use super::code_blob::is_continuation_stubs;
 use super::layout::ContinuationLayout;
+use crate::arch::{BARRIER_START, return_barrier};
 use crate::limits::MAX_CODE_BLOBS;
 use crate::memory::{Memory, read_c_string};
 
@@ -35,9 +36,6 @@ const PAUSING_COLLECTORS: [&str; 3] = ["UseSerialGC", "UseParallelGC", "UseG1GC"
 
 /// Bytes of the blob that holds the barrier: three short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
-
-/// Offset of `push rax` in the return barrier, behind one instruction.
-const BARRIER_PUSH: u64 = 7;
 
 /// How a `StackChunk` says where its frames end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +142,7 @@ impl FrozenOffsets {
 }
 
 fn is_entered(entry: u64, pc: u64, sp: u64, barrier: u64) -> bool {
-    entry > sp || (entry == sp && pc.wrapping_sub(barrier) <= BARRIER_PUSH)
+    entry > sp || (entry == sp && pc.wrapping_sub(barrier) <= BARRIER_START)
 }
 
 /// The header of an object.
@@ -256,28 +254,25 @@ impl HotSpot {
         });
         let mut stubs = stubs.filter_map(|blob| {
             let size = memory.read_u32(blob.wrapping_add(u64::from(self.layout.blob.size))).ok()?;
-            find_stack_switch(memory, blob, size as usize)
+            find_barrier_code(memory, blob, size as usize)
         });
         stubs.next()
     }
 }
 
-/// Address and operand of the first `mov rsp, [r15 + disp32]` in `size` bytes from `start` on.
-fn find_stack_switch<M: Memory + ?Sized>(memory: &M, start: u64, size: usize) -> Option<(u64, u32)> {
+/// The return barrier in `size` bytes of continuation stubs from `start` on, and the offset of `_cont_entry`.
+fn find_barrier_code<M: Memory + ?Sized>(memory: &M, start: u64, size: usize) -> Option<(u64, u32)> {
     const STEP: usize = 256;
-    const INSTRUCTION: usize = 7;
-    let mut bytes = [0; STEP + INSTRUCTION];
-    for begin in (0..size.min(MAX_STUBS)).step_by(STEP) {
+    /// Longest instruction searched for; blocks overlap by it.
+    const OVERLAP: usize = 16;
+    let mut bytes = [0; STEP + OVERLAP];
+    (0..size.min(MAX_STUBS)).step_by(STEP).find_map(|begin| {
         let address = start.wrapping_add(begin as u64);
-        let block = bytes.get_mut(..(size - begin).min(STEP + INSTRUCTION))?;
+        let block = bytes.get_mut(..(size - begin).min(STEP + OVERLAP))?;
         memory.read(address, block).ok()?;
-        for (at, code) in block.windows(INSTRUCTION).enumerate() {
-            if let [0x49, 0x8b, 0xa7, a, b, c, d] = code {
-                return Some((address.wrapping_add(at as u64), u32::from_le_bytes([*a, *b, *c, *d])));
-            }
-        }
-    }
-    None
+        let (at, cont_entry) = return_barrier(block)?;
+        Some((address.wrapping_add(at as u64), cont_entry))
+    })
 }
 
 #[cfg(test)]

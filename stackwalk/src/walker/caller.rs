@@ -1,7 +1,7 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
-use super::walk::{Below, Code, Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{INTERPRETER_BCP, INTERPRETER_METHOD};
+use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
+use crate::arch::{FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES};
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -38,16 +38,17 @@ impl<M: Memory> Walk<'_, M> {
                 self.step_compiled(cursor, &entry)
             }
             BlobKind::ContinuationStubs => Ok(self.step_thaw(cursor, None)),
-            BlobKind::Safepoint if blob.frame_bytes >= 16 => {
+            BlobKind::Safepoint if blob.frame_bytes >= FRAME_RECORD_BYTES => {
                 let frame = cursor.sp.wrapping_add(blob.frame_bytes);
-                let fp = self.word(frame.wrapping_sub(16))?;
-                let next = match self.returning_below(blob, frame.wrapping_sub(8), fp) {
+                let fp = self.word(frame.wrapping_sub(FRAME_RECORD_BYTES))?;
+                let slot = frame.wrapping_sub(RETURN_ADDRESS_BYTES);
+                let next = match self.returning_below(blob, slot, fp) {
                     Some(polling) => Ok(polling),
                     None => self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm),
                 };
                 Ok(Step { emit: stub, next })
             }
-            BlobKind::RuntimeStub | BlobKind::Exception if blob.frame_bytes >= 16 => {
+            BlobKind::RuntimeStub | BlobKind::Exception if blob.frame_bytes >= FRAME_RECORD_BYTES => {
                 let next = self.caller_of_fixed_frame(cursor, blob.frame_bytes, Doing::CallingVm);
                 Ok(Step { emit: stub, next })
             }
@@ -79,41 +80,38 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Cursor { pc, ..cursor })
     }
 
-    /// The caller of a complete frame of `size` bytes with the saved fp below the return address.
+    /// The caller of a complete frame of `size` bytes.
     pub(super) fn caller_of_fixed_frame(
         &self,
         cursor: Cursor,
         size: u64,
         doing: Doing,
     ) -> Result<Cursor, Stop> {
-        if size < 16 {
+        if size < FRAME_RECORD_BYTES {
             return Err(Stop::BadFrame(cursor.pc));
         }
         let sp = cursor.sp.wrapping_add(size);
         if self.leaves_chunk(sp) {
             return Ok(Cursor { pc: 0, sp, fp: 0, doing });
         }
-        let pc = self.word(sp.wrapping_sub(8))?;
-        Ok(Cursor { pc, sp, fp: self.link(pc, sp.wrapping_sub(16))?, doing })
+        let (pc, fp) = self.frame_record(sp)?;
+        Ok(Cursor { pc, sp, fp, doing })
     }
 
-    /// The VM called Java here: go on with the VM's frames, or with the Java frame it had left before, if any.
+    /// The call stub, through which the VM called Java: continues with the VM's frames, or with the Java frame below them.
     pub(super) fn step_entry(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         let layout = &self.hotspot.layout.frame;
         if !self.on_stack(cursor.fp, cursor.sp) {
             return Err(Stop::BadFrame(cursor.pc));
         }
         let wrapper = self.slot(cursor.fp, layout.entry_wrapper)?;
-        let caller = Cursor {
-            pc: self.slot(cursor.fp, 1)?,
-            sp: cursor.fp.wrapping_add(16),
-            fp: self.slot(cursor.fp, 0)?,
-            doing: Doing::CallingVm,
-        };
+        let sp = cursor.fp.wrapping_add(FRAME_RECORD_BYTES);
+        let (pc, fp) = self.frame_record(sp)?;
+        let caller = Cursor { pc, sp, fp, doing: Doing::CallingVm };
         self.enter(cursor, caller, wrapper)
     }
 
-    /// The stub at `cursor` by which `caller`, code of the VM, calls Java.
+    /// Steps from the call stub at `cursor` to `caller`, code of the VM; `wrapper` is the stub's `JavaCallWrapper`.
     pub(super) fn enter(&mut self, cursor: Cursor, caller: Cursor, wrapper: u64) -> Result<Step, Stop> {
         let layout = &self.hotspot.layout.frame;
         // The wrapper is a local variable of the C++ function that called the stub.
@@ -126,10 +124,10 @@ impl<M: Memory> Walk<'_, M> {
         };
         let emit = Emit::One(Frame::Entry { place: cursor.place() });
         let next = if self.native.is_some() {
-            // The call stub keeps fp as frame pointer; its C++ caller's other registers are not looked for.
+            // The call stub keeps fp as frame pointer; the other registers of its C++ caller are not recovered.
             let Cursor { pc, sp, fp, .. } = caller;
-            let below = if anchor.sp == 0 { Below::Root } else { Below::Anchor(anchor) };
-            self.begin_native(NativeRegisters { pc, sp, fp, ..NativeRegisters::default() }, false, below)
+            let origin = if anchor.sp == 0 { NativeOrigin::ThreadRoot } else { NativeOrigin::Anchor(anchor) };
+            self.begin_native(NativeRegisters { pc, sp, fp, ..NativeRegisters::default() }, false, origin)
         } else if anchor.sp == 0 {
             Err(Stop::EndOfStack)
         } else {
@@ -182,7 +180,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller of the interpreter frame at `cursor.fp`.
     ///
-    /// Compiled callers get the sp they had at the call: an adapter may have pushed arguments since.
+    /// Compiled callers get the sp they had at the call: an adapter may have pushed arguments after it.
     pub(super) fn caller_of_interpreter(&self, cursor: Cursor) -> Result<Cursor, Stop> {
         if self.thawing.in_heap() {
             return self.caller_of_frozen_interpreter(cursor);
@@ -193,7 +191,7 @@ impl<M: Memory> Walk<'_, M> {
         let sp = if from_compiled {
             self.slot(cursor.fp, self.hotspot.layout.frame.interpreter_sender_sp)?
         } else {
-            cursor.fp.wrapping_add(16)
+            cursor.fp.wrapping_add(FRAME_RECORD_BYTES)
         };
         if sp <= cursor.fp {
             return Err(Stop::NotProgressing(cursor.sp));

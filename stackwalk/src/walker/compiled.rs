@@ -1,7 +1,7 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
-use crate::arch::{CODE_AFTER, CODE_BEFORE, Unwind, copied, popped_after_call};
+use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -13,12 +13,12 @@ use crate::limits::MAX_INLINE_DEPTH;
 use crate::memory::Memory;
 use crate::stop::Stop;
 
-/// Class and methods whose native wrappers are the entry frame of a mounted virtual thread and its way out, and the
-/// method that takes this way (JDK 21 and later; `java.base/share/classes/jdk/internal/vm/Continuation.java`).
+/// The class of continuations, its methods whose native wrappers enter a virtual thread and yield, and the method that
+/// calls the latter (JDK 21 and later; `java.base/share/classes/jdk/internal/vm/Continuation.java`).
 const CONTINUATION: &[u8] = b"jdk/internal/vm/Continuation";
 const CONTINUATION_ENTRY: &[u8] = b"enterSpecial";
 const CONTINUATION_YIELD: &[u8] = b"doYield";
-const CONTINUATION_YIELDS: &[u8] = b"yield0";
+const CONTINUATION_YIELD_CALLER: &[u8] = b"yield0";
 
 impl<M: Memory> Walk<'_, M> {
     /// The remembered code at a cursor's pc, if it is still the same code.
@@ -83,14 +83,14 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn calls_yield(&self, method: Method) -> bool {
         let names = self.hotspot.method(self.memory, method);
         names.is_ok_and(|names| {
-            self.is_text(names.class, CONTINUATION) && self.is_text(names.name, CONTINUATION_YIELDS)
+            self.is_text(names.class, CONTINUATION) && self.is_text(names.name, CONTINUATION_YIELD_CALLER)
         })
     }
 
-    fn is_text(&self, symbol: Symbol, wanted: &[u8]) -> bool {
+    fn is_text(&self, symbol: Symbol, text: &[u8]) -> bool {
         let mut bytes = [0; 32];
         let length = self.hotspot.read_symbol(self.memory, symbol, &mut bytes);
-        length.is_ok_and(|length| bytes.get(..length) == Some(wanted))
+        length.is_ok_and(|length| bytes.get(..length) == Some(text))
     }
 
     fn decode_scopes(&mut self, entry: &mut CompiledPc, blob: &CodeBlob) -> Result<(), Stop> {
@@ -121,7 +121,7 @@ impl<M: Memory> Walk<'_, M> {
             }
             // A call to Java always has an entry, so this is no return address of such a call.
             None if entry.matched == PcMatch::Exact => return Err(Stop::BadFrame(entry.pc)),
-            // The code says nothing here; its own method is certain all the same.
+            // The code has no debug information here; its own method is certain.
             None => count = 1,
         }
         entry.first = self.cache.put_scopes(scopes.get(..count).unwrap_or_default()).ok_or(unknown)?;
@@ -143,7 +143,7 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
-    /// What the compiled frame at a cursor yields.
+    /// The frames that the compiled frame at a cursor stands for.
     pub(super) fn compiled_frames(&self, cursor: Cursor, entry: &CompiledPc) -> Emit {
         let place = cursor.place();
         match entry.kind {
@@ -186,19 +186,13 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit: self.compiled_frames(cursor, entry), next })
     }
 
-    /// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame and pops them after; C2 saves
-    /// registers there around calls of barriers.
+    /// The caller of a frame that is calling VM code, with what it keeps below its frame for the call.
     fn caller_below_arguments(&self, cursor: Cursor) -> Option<Cursor> {
         let blob = self.blob_at(cursor.pc).ok()?;
-        if let Some(words) = self.saved_registers(cursor.pc, &blob) {
-            return self.verified(cursor, &blob, Unwind::Below(words));
-        }
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, &blob, &mut bytes).ok()?;
-        let rule = match popped_after_call(around.after).saturating_add(copied(around.before)) {
-            0 => Unwind::Whole,
-            words => Unwind::Below(words),
-        };
-        self.verified(cursor, &blob, rule)
+        let mut bytes = [0; BODY_AHEAD];
+        let ahead = self.code_ahead(cursor.pc, &blob, &mut bytes).unwrap_or_default();
+        self.verified(cursor, &blob, state_at_call(around, ahead))
     }
 }

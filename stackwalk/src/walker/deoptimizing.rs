@@ -1,33 +1,33 @@
-//! A thread that is turning its newest compiled frame into interpreter frames.
+//! Deoptimisation: a thread replaces its newest compiled frame by interpreter frames.
 //!
-//! Problem: compiled code that proves wrong is left through a stub (uncommon trap, deoptimisation handler) that calls
+//! Problem: compiled code whose assumptions break is left through a stub (uncommon trap, deoptimisation handler) that calls
 //! the VM twice; a program whose assumptions break often spends a tenth of its time there.
-//! Approach: until the first call has collected the values, the compiled frame still lies below the stub's, as a
-//! caller like any other. Then it is replaced by interpreter frames, as many as methods were inlined, whose links are
-//! set but whose methods are filled in only by the second call. Their methods are those of the compiled code, which
-//! the VM remembers in the thread's `vframeArray`; the signal handler copies the sp and pc of the frame from there.
+//! Approach: until the first call has collected the values, the compiled frame lies below the stub's, as a caller like any
+//! other. Then it is replaced by interpreter frames, as many as methods were inlined, whose frame records are set but
+//! whose methods are filled in only by the second call. Their methods are those of the compiled code, which the VM
+//! keeps in the thread's `vframeArray`; the signal handler copies the sp and pc of the frame from there.
 //!
 //! ```text
 //! handler    call 1: values collected    frames laid             call 2: methods filled in      interpreter
-//! [--- compiled frame on the stack ---]  [--- sp and pc of the record, links of the frames ---] [--- whole ---]
+//! [--- compiled frame on the stack ---]  [- sp and pc of the record, frame records of the frames -] [--- whole ---]
 //!            record ----------------------------------------------------------->
 //! ```
 //!
-//! Invariant: the record is believed only if the frame it describes ended exactly where the new frames end.
+//! Invariant: the record is used only if the frame it describes ended exactly where the new frames end.
 //! Sources: `runtime/deoptimization.cpp`, `runtime/vframeArray.hpp`, `generate_deopt_blob` and
 //! `generate_uncommon_trap_blob` in `cpu/x86/sharedRuntime_x86_64.cpp` and `runtime_x86_64.cpp`,
 //! `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
-use crate::arch::{CODE_AFTER, CODE_BEFORE, DeoptPlace, Unwind, deopt_place, is_on_handlers_stack};
+use crate::arch::{
+    CODE_AFTER, CODE_BEFORE, DEOPT_HANDLER_BYTES, DeoptPlace, FRAME_RECORD_BYTES, RETURN_ADDRESS_BYTES,
+    Unwind, deopt_handler_pushed_bytes, deopt_place, return_address_of_call,
+};
 use crate::cache::CompiledPc;
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::stop::Stop;
-
-/// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
-const DEOPT_HANDLER_BYTES: u64 = 32;
 
 /// The frame that is being replaced.
 struct Replaced {
@@ -43,14 +43,14 @@ impl<M: Memory> Walk<'_, M> {
         self.capture.deoptimized_pc != 0
     }
 
-    /// The stub's frame while the VM fills in interpreter frames: it has taken the anchor's sp away by then, but left
-    /// its pc, and its fp, under which the stub's frame is complete.
+    /// The stub's frame while the VM fills in interpreter frames: the anchor's sp is cleared, its pc and its fp are not, and
+    /// the stub's frame is complete below that fp.
     pub(super) fn at_unpacking(&self) -> Option<Cursor> {
         let (pc, fp) = (self.capture.anchor_pc, self.capture.anchor_fp);
         let blob = self.blob_at(pc).ok().filter(|blob| blob.kind == BlobKind::Deoptimization)?;
-        let sp = fp.checked_add(16)?.checked_sub(blob.frame_bytes)?;
+        let sp = fp.checked_add(FRAME_RECORD_BYTES)?.checked_sub(blob.frame_bytes)?;
         // The stub aligns sp for the call, and moves arguments between the anchor's pc and it.
-        let called_from = self.stack.word((sp & !15).checked_sub(8)?)?;
+        let called_from = self.stack.word(return_address_of_call(sp)?)?;
         let calls = called_from >= pc && called_from < blob.code_end;
         (calls && self.on_stack(sp, self.capture.stack_low)).then_some(Cursor {
             pc,
@@ -73,7 +73,7 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit, next })
     }
 
-    /// The same stub, stopped at an arbitrary instruction.
+    /// As [`Self::step_deoptimization`], for a stub stopped at an arbitrary instruction.
     pub(super) fn interrupted_deoptimization(
         &mut self,
         cursor: Cursor,
@@ -90,12 +90,12 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit, next: Ok(next) })
     }
 
-    /// The compiled frame, as long as it lies untouched below the stub's although the record exists.
+    /// The compiled frame, while it lies untouched below the stub's although the record exists.
     fn still_below(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let frame = self.replaced()?.cursor;
-        let by_fp = cursor.fp.checked_add(16)? == frame.sp && cursor.fp >= cursor.sp;
+        let by_fp = cursor.fp.checked_add(FRAME_RECORD_BYTES)? == frame.sp && cursor.fp >= cursor.sp;
         let by_size = cursor.sp.checked_add(blob.frame_bytes)? == frame.sp;
-        let returns = self.word(frame.sp.checked_sub(8)?).ok()?;
+        let returns = self.word(frame.sp.checked_sub(RETURN_ADDRESS_BYTES)?).ok()?;
         let (here, there) = (self.blob_at(returns).ok()?, self.blob_at(frame.pc).ok()?);
         ((by_fp || by_size) && here.address == there.address).then_some(frame)
     }
@@ -108,8 +108,8 @@ impl<M: Memory> Walk<'_, M> {
         let rules: &[Unwind] = match deopt_place(around) {
             DeoptPlace::Returning => &[Unwind::Return],
             DeoptPlace::Pushed => &[Unwind::Pushed],
-            DeoptPlace::Nowhere => &[],
-            DeoptPlace::Inside => {
+            DeoptPlace::NoReturnAddress => &[],
+            DeoptPlace::Complete => {
                 // Only a frame of this stub's size; fp may still belong to an older one.
                 let near = cursor.fp.checked_sub(cursor.sp).is_some_and(|depth| depth <= blob.frame_bytes);
                 if near { &[Unwind::FramePointer, Unwind::Whole] } else { &[Unwind::Whole] }
@@ -190,11 +190,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, handler, blob, &mut bytes)?;
-        let pushed = match is_on_handlers_stack(around.before) {
-            Some(false) => 0,
-            Some(true) => 8,
-            None => return Err(Stop::Deoptimizing),
-        };
+        let pushed = deopt_handler_pushed_bytes(around.before).ok_or(Stop::Deoptimizing)?;
         let sp = cursor.sp.wrapping_add(pushed);
         let frame = Cursor { pc: handler, sp, fp: cursor.fp, doing: Doing::Polling };
         if !self.is_whole(frame) {

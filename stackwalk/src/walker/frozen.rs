@@ -1,13 +1,13 @@
-//! Going on in the heap: from the return barrier into the copies of `StackChunk`s, and from one chunk to the next.
+//! Frames in the heap: from the return barrier into the copies of `StackChunk`s, and from one chunk to the next.
 //!
 //! Frames lie in a chunk as they lay on the stack, with two differences: the bottom of a chunk takes the place of a
-//! return address, and links to interpreter frames are distances in words instead of addresses.
+//! return address, and saved frame pointers of interpreter frames are distances in words instead of addresses.
 //!
 //! ```text
-//! newest frame of a chunk: pc at [sp-8], link at [sp-16]
-//! link to an interpreter frame, at address a:   fp = a + 8 * [a]
-//! interpreter frame, caller's sp (slot -1):     sp = fp + 8 * [fp-8]
-//! interpreter frame, last local (slot -7):      fp + 8 * [fp-56]; the word above it ends the frame
+//! newest frame of a chunk: its pc and its fp in the frame record below it
+//! saved fp of an interpreter frame, at address a:   fp = a + 8 * [a]
+//! interpreter frame, caller's sp slot s:            sp = fp + 8 * [s]
+//! interpreter frame, locals slot l:                 fp + 8 * [l] is the last local; the word above it ends the frame
 //! ```
 //!
 //! Sources: `cpu/x86/{stackChunkFrameStream,continuationFreezeThaw}_x86.inline.hpp`,
@@ -15,12 +15,11 @@
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    CODE_AFTER, CODE_BEFORE, INTERPRETER_LOCALS, INTERPRETER_METHOD, INTERPRETER_SENDER_SP, ROOM_AHEAD,
-    Unwind, brought_back, has_to_make_room,
+    CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES, INTERPRETER_LOCALS, INTERPRETER_METHOD,
+    INTERPRETER_SENDER_SP, RETURN_ADDRESS_BYTES, THAW_REACH, is_before_reservation, thawed_frame,
 };
-use crate::capture::Capture;
 use crate::frame::{Frame, Method, Missing};
-use crate::frozen::{CHUNK_LINK_BYTES, Frozen};
+use crate::frozen::Frozen;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::{Memory, StackCopy};
 use crate::stop::Stop;
@@ -41,23 +40,23 @@ impl<M: Memory> Walk<'_, M> {
         self.thawing.entered += 1;
         self.stack = chunk;
         self.low = chunk.base();
-        let sp = chunk.base().saturating_add(CHUNK_LINK_BYTES);
-        let pc = self.word(sp.wrapping_sub(8))?;
-        self.aligned(Cursor { pc, sp, fp: self.link(pc, sp.wrapping_sub(16))?, doing: Doing::CallingJava })
+        let sp = chunk.base().saturating_add(FRAME_RECORD_BYTES);
+        let (pc, fp) = self.frame_record(sp)?;
+        self.aligned(Cursor { pc, sp, fp, doing: Doing::CallingJava })
     }
 
     /// The caller of `Continuation.doYield`, whose frame the VM copies into the newest chunk with all those up to the
     /// entry; the chunk's own frames do not change meanwhile.
     ///
-    /// Once the chunk says that it has the copies, the walk goes on there, and the frames on the stack are left out.
-    /// Until then the last copy may have put the return barrier where the chunk has the pc of its newest frame; the
-    /// frames of such a chunk cannot be reached.
+    /// Once the chunk holds the copies, the walk continues there and leaves out the frames on the stack. Until then the
+    /// previous thaw may have put the return barrier in place of the pc of the chunk's newest frame; the frames of such a
+    /// chunk cannot be reached.
     /// Source: `freeze_fast_copy`, `finalize_freeze` and `finish_freeze` in `continuationFreezeThaw.cpp`.
     pub(super) fn caller_of_yield(&mut self, caller: Cursor) -> Result<Cursor, Stop> {
         let Some(chunk) = self.thawing.frozen.chunk(0).filter(|_| !self.thawing.in_heap()) else {
             return Ok(caller);
         };
-        let newest = chunk.word(chunk.base().saturating_add(8));
+        let newest = newest_pc(&chunk);
         if newest.is_some() && newest == self.started.continuation_barrier {
             self.thawing.frozen = Frozen::NONE;
         } else if newest == Some(caller.pc) && self.is_same_method(&caller, &chunk)? {
@@ -66,36 +65,35 @@ impl<M: Memory> Walk<'_, M> {
         Ok(caller)
     }
 
-    /// The frames below a stub that brings some back from the heap; `stub` is shown above them.
+    /// The frames below a stub that thaws some; `stub` is the stub's own frame.
     ///
-    /// Until it makes room for them nothing was taken out of the chunk.
-    /// `Continuation.yield0` is the newest frame of a thread that has yielded, is nowhere else on its stack and comes back
-    /// first: while the chunk begins with it, nothing was taken out. Later it cannot be told whether a frame is on its
-    /// way, which a gap says; those still in the chunk are all older. One frame is brought back at a time, two after a
-    /// yield; only short chunks are emptied at once, and of those nothing is left to go on with.
+    /// Until the stub reserves stack space for frames, the chunk has all of them.
+    /// `Continuation.yield0` is the newest frame of a thread that has yielded, occurs nowhere else on its stack and is thawed
+    /// first: while the chunk begins with it, the chunk has all frames. Later a frame may be neither in the chunk nor on the
+    /// stack, so a gap is yielded; those in the chunk are all older. One frame is thawed at a time, two after a yield. Only
+    /// short chunks are thawed at once, and of those no frame remains.
     /// Source: `thaw_fast`, `thaw_slow`, `finalize_thaw` in `continuationFreezeThaw.cpp`.
     pub(super) fn step_thaw(&mut self, cursor: Cursor, stub: Option<Frame>) -> Step {
-        let shown = stub.map_or(Emit::Nothing, Emit::One);
-        if self.has_to_make_room(cursor.pc) {
-            return Step { emit: shown, next: self.next_chunk() };
+        let emit = stub.map_or(Emit::Nothing, Emit::One);
+        if self.is_before_reservation(cursor.pc) {
+            return Step { emit, next: self.next_chunk() };
         }
         match self.newest_method() {
-            Some(method) if self.calls_yield(method) => Step { emit: shown, next: self.next_chunk() },
+            Some(method) if self.calls_yield(method) => Step { emit, next: self.next_chunk() },
             Some(_) if !self.thawing.frozen.is_emptied() => {
                 self.thawing.gap = true;
                 let gap = Frame::Gap { missing: Missing::Thawing, place: cursor.place() };
                 let emit = stub.map_or(Emit::One(gap), |stub| Emit::Two(stub, gap));
                 Step { emit, next: self.next_chunk() }
             }
-            _ => Step { emit: shown, next: Err(Stop::ContinuationBarrier) },
+            _ => Step { emit, next: Err(Stop::ContinuationBarrier) },
         }
     }
 
-    /// The same of such a stub stopped at any instruction.
+    /// As [`Self::step_thaw`] for a stub stopped at any instruction.
     ///
-    /// It begins with the entry's sp, or goes there at once, and makes room for frames: what lies at its sp and fp is
-    /// the carrier's or what older frames have left behind. Only at its last instructions, where it goes to the newest
-    /// frame, are the frames back.
+    /// The stub sets sp to the continuation's entry and reserves space for frames: the words at its sp and fp are the
+    /// carrier's, or stale. Only at its last instructions, where it returns to the newest frame, are the frames thawed.
     /// Source: `generate_cont_thaw` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 21 and 25.
     pub(super) fn step_interrupted_thaw(
         &mut self,
@@ -105,30 +103,26 @@ impl<M: Memory> Walk<'_, M> {
     ) -> Result<Step, Stop> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes)?;
-        let Capture { rax, rbx, .. } = self.capture;
-        let (sp, rule) = match (around.after, brought_back(around.after, rax, rbx, cursor.sp)) {
-            (_, Some(sp)) => (sp, Unwind::Pushed),
-            ([0xc3, ..], None) => (cursor.sp, Unwind::Return),
-            _ => return Ok(self.step_thaw(cursor, Some(stub))),
-        };
+        let thawed = thawed_frame(around.after, &self.capture.registers, cursor.sp);
+        let Some((sp, rule)) = thawed else { return Ok(self.step_thaw(cursor, Some(stub))) };
         let caller = self.unwind(Cursor { sp, ..cursor }, 0, rule).filter(|caller| self.is_caller(caller));
         Ok(Step { emit: Emit::One(stub), next: caller.ok_or(Stop::ContinuationBarrier) })
     }
 
-    /// Whether the stub at `pc` has taken no frame yet.
-    fn has_to_make_room(&self, pc: u64) -> bool {
-        let mut ahead = [0; ROOM_AHEAD];
-        !self.thawing.in_heap() && self.memory.read(pc, &mut ahead).is_ok() && has_to_make_room(&ahead)
+    /// Whether the stub at `pc` has yet to reserve space for frames.
+    fn is_before_reservation(&self, pc: u64) -> bool {
+        let mut ahead = [0; THAW_REACH];
+        !self.thawing.in_heap() && self.memory.read(pc, &mut ahead).is_ok() && is_before_reservation(&ahead)
     }
 
     /// The method of the newest frame of the newest chunk.
     fn newest_method(&mut self) -> Option<Method> {
         let chunk = self.thawing.frozen.chunk(0).filter(|_| !self.thawing.in_heap())?;
-        let pc = chunk.word(chunk.base().saturating_add(8))?;
+        let pc = newest_pc(&chunk)?;
         if self.in_interpreter(pc) {
             return frozen_interpreted(&chunk).map(Method);
         }
-        let cursor = Cursor::calling(pc, chunk.base().saturating_add(CHUNK_LINK_BYTES), 0);
+        let cursor = Cursor::calling(pc, chunk.base().saturating_add(FRAME_RECORD_BYTES), 0);
         let entry = self.compiled_at(cursor, BlobKind::Nmethod)?;
         self.cache.scope(entry.first).map(|scope| scope.method)
     }
@@ -154,14 +148,20 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Whether a caller with this sp would lie below the oldest frame of the chunk being walked.
     pub(super) fn leaves_chunk(&self, sp: u64) -> bool {
-        self.thawing.in_heap() && sp.saturating_add(CHUNK_LINK_BYTES) >= self.high
+        self.thawing.in_heap() && sp.saturating_add(FRAME_RECORD_BYTES) >= self.high
+    }
+
+    /// pc and fp of the frame at `sp`, from the frame record below it.
+    pub(super) fn frame_record(&self, sp: u64) -> Result<(u64, u64), Stop> {
+        let pc = self.word(sp.wrapping_sub(RETURN_ADDRESS_BYTES))?;
+        Ok((pc, self.saved_fp(pc, sp.wrapping_sub(FRAME_RECORD_BYTES))?))
     }
 
     /// The frame pointer of the frame at `pc`, saved by its callee at `address`.
-    pub(super) fn link(&self, pc: u64, address: u64) -> Result<u64, Stop> {
+    fn saved_fp(&self, pc: u64, address: u64) -> Result<u64, Stop> {
         let saved = self.word(address)?;
-        let relative = self.thawing.in_heap() && self.in_interpreter(pc);
-        Ok(if relative { address.wrapping_add(saved.wrapping_mul(8)) } else { saved })
+        let is_distance = self.thawing.in_heap() && self.in_interpreter(pc);
+        Ok(if is_distance { address.wrapping_add(saved.wrapping_mul(8)) } else { saved })
     }
 
     /// The caller of the frozen interpreter frame at `cursor.fp`.
@@ -170,16 +170,16 @@ impl<M: Memory> Walk<'_, M> {
         let last_local = cursor.fp.wrapping_add(distance(INTERPRETER_LOCALS)?);
         let doing = Doing::CallingJava;
         if last_local.wrapping_add(8) >= self.high {
-            // The oldest frame of the chunk: the words of a caller's link are not its own.
+            // The oldest frame of the chunk: the words above it are no frame record.
             return Ok(Cursor { pc: 0, sp: self.high, fp: 0, doing });
         }
         let pc = self.slot(cursor.fp, 1)?;
         let sp = if self.in_interpreter(pc) {
-            cursor.fp.wrapping_add(16)
+            cursor.fp.wrapping_add(FRAME_RECORD_BYTES)
         } else {
             cursor.fp.wrapping_add(distance(INTERPRETER_SENDER_SP)?)
         };
-        Ok(Cursor { pc, sp, fp: self.link(pc, cursor.fp)?, doing })
+        Ok(Cursor { pc, sp, fp: self.saved_fp(pc, cursor.fp)?, doing })
     }
 }
 
@@ -188,7 +188,12 @@ fn interpreted(stack: &StackCopy<'_>, fp: u64) -> Option<u64> {
     stack.word(fp.wrapping_add_signed(INTERPRETER_METHOD.wrapping_mul(8)))
 }
 
-/// The same of the newest frame of a chunk, whose link is a distance.
+/// The pc of the newest frame of a chunk.
+fn newest_pc(chunk: &StackCopy<'_>) -> Option<u64> {
+    chunk.word(chunk.base().saturating_add(FRAME_RECORD_BYTES - RETURN_ADDRESS_BYTES))
+}
+
+/// The method of the newest frame of a chunk, an interpreter frame whose saved fp is a distance.
 fn frozen_interpreted(chunk: &StackCopy<'_>) -> Option<u64> {
     let words = chunk.word(chunk.base())?;
     interpreted(chunk, chunk.base().wrapping_add(words.wrapping_mul(8)))

@@ -1,27 +1,20 @@
 //! The one frame stopped at an arbitrary instruction.
 //!
-//! The code around the pc proposes where the return address lies; what is found there must be a return address
-//! (the instruction before it calls, the caller's frame is where it must be) or the walk stops.
+//! The code around the pc proposes where the return address lies. The word found there must be a return address: the
+//! instruction before it calls, and the caller's frame is where it must be. Otherwise the walk stops.
 
 use super::walk::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_LOWEST, INTERPRETER_METHOD,
-    SAVED_REGISTERS_REACH, STRING_CODE_REACH, Unwind, epilogue, is_interpreter_return,
-    is_interpreter_return_entry, is_slot_move, keeps_length, operands, prologue, pushed_words,
-    saved_registers, searches_string,
+    Around, BODY_AHEAD, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_FIXED_BYTES,
+    INTERPRETER_METHOD, MAX_PUSHED_WORDS, OSR_PROLOGUE_BYTES, RETURN_ENTRY_BYTES, STRING_CODE_REACH, Unwind,
+    caller_by, is_interpreter_return, is_interpreter_return_entry, keeps_length, prologue, searches_string,
+    state_in_body,
 };
 use crate::cache::CompiledKind;
 use crate::frame::{Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
-use crate::limits::MAX_PUSHED_WORDS;
 use crate::memory::Memory;
 use crate::stop::Stop;
-
-/// Bytes after an on-stack-replacement entry that may be prologue.
-const OSR_PROLOGUE_BYTES: u64 = 48;
-
-/// Bytes with which the interpreter takes a frame up again, at most.
-const RETURN_ENTRY_BYTES: usize = 24;
 
 impl<M: Memory> Walk<'_, M> {
     pub(super) fn step_interrupted(&mut self, cursor: Cursor) -> Result<Step, Stop> {
@@ -81,29 +74,17 @@ impl<M: Memory> Walk<'_, M> {
                 return Ok(Unwind::Return);
             }
             let around = self.around(pc, entry, blob, &mut bytes)?;
-            // Beyond the longest prologue only barriers are left, which run with the frame complete.
+            // After the longest prologue only barriers follow, which run with the frame complete.
             let state = if around.from_entry { prologue(around.before) } else { Unwind::Whole };
             if state != Unwind::Whole {
                 return Ok(state);
             }
         }
         let around = self.around(pc, blob.code_begin, blob, &mut bytes)?;
+        let mut bytes = [0; BODY_AHEAD];
+        let ahead = self.code_ahead(pc, blob, &mut bytes).unwrap_or_default();
         let native = blob.kind == BlobKind::NativeWrapper;
-        let in_exit = epilogue(around, native, self.hotspot.layout.thread.saved_exception_pc);
-        if let (None, Some(words)) = (in_exit, pushed_words(around)) {
-            return Ok(Unwind::Below(words));
-        }
-        if is_slot_move(around) {
-            return Ok(Unwind::Below(1));
-        }
-        if let (None, false, Some(words)) = (in_exit, native, operands(around)) {
-            return Ok(Unwind::Below(words));
-        }
-        if let (None, Some(words)) = (in_exit, self.saved_registers(pc, blob)) {
-            return Ok(Unwind::Below(words));
-        }
-        // Wrappers keep fp as frame pointer and push registers around calls.
-        Ok(in_exit.unwrap_or(if native { Unwind::FramePointer } else { Unwind::Whole }))
+        Ok(state_in_body(around, ahead, native, self.hotspot.layout.thread.saved_exception_pc))
     }
 
     /// Reads the instructions around `pc`, from `entry` on if it is near enough.
@@ -124,6 +105,23 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Around { before, after, from_entry: start == entry })
     }
 
+    /// The code of `blob` from `pc` on, as many bytes as fit `bytes`.
+    pub(super) fn code_ahead<'b>(&self, pc: u64, blob: &CodeBlob, bytes: &'b mut [u8]) -> Option<&'b [u8]> {
+        self.code_between(pc, blob.code_end.min(pc.saturating_add(bytes.len() as u64)), bytes)
+    }
+
+    /// The code of `blob` before `pc`, as many bytes as fit `bytes`.
+    pub(super) fn code_behind<'b>(&self, pc: u64, blob: &CodeBlob, bytes: &'b mut [u8]) -> Option<&'b [u8]> {
+        self.code_between(blob.code_begin.max(pc.saturating_sub(bytes.len() as u64)), pc, bytes)
+    }
+
+    /// The code from `start` up to `end`, if it fits `bytes` and can be read.
+    pub(super) fn code_between<'b>(&self, start: u64, end: u64, bytes: &'b mut [u8]) -> Option<&'b [u8]> {
+        let code = bytes.get_mut(..usize::try_from(end.checked_sub(start)?).ok()?)?;
+        self.memory.read(start, code).ok()?;
+        Some(code)
+    }
+
     /// The caller by `rule` if it is one; otherwise with words pushed below the complete frame.
     pub(super) fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
         let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
@@ -142,8 +140,7 @@ impl<M: Memory> Walk<'_, M> {
         {
             return Some(caller);
         }
-        // Locals may hold an old return address at the same distance; only the one whose call leads to this
-        // very code counts.
+        // Locals may hold a stale return address at the same distance. Only one whose call leads to this code counts.
         (1..=MAX_PUSHED_WORDS).find_map(|words| {
             let lowered = Cursor { sp: cursor.sp.wrapping_add(words * 8), ..cursor };
             let caller = self.unwind(lowered, blob.frame_bytes, Unwind::Whole)?;
@@ -151,8 +148,8 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
-    /// The same where the search is seen in the code: what lies where the return address would be without the search is
-    /// an old one.
+    /// The caller of a frame below which a string search keeps words, if the code around the pc searches a string: the
+    /// return address by the plain rule is then a stale one.
     fn caller_of_string_search(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let saved = self.stack.word(cursor.sp)?;
         if saved.wrapping_sub(cursor.sp) > MAX_PUSHED_WORDS * 8 {
@@ -165,10 +162,10 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller of a frame below which a string search keeps buffers and registers.
     ///
-    /// C2's `indexOf` (`string_indexof` in `c2_MacroAssembler_x86.cpp`, JDK 11 to 25) remembers sp in rcx before it
-    /// copies short strings to the stack, and pushes rcx last.
+    /// C2's `indexOf` (`string_indexof` in `c2_MacroAssembler_x86.cpp`, JDK 11 to 25) keeps sp in a register before it
+    /// copies short strings to the stack, and pushes that register last.
     fn caller_above_saved_sp(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let saved = [self.stack.word(cursor.sp), Some(self.capture.rcx)];
+        let saved = [self.stack.word(cursor.sp), Some(self.capture.registers.string_search_sp())];
         saved.into_iter().flatten().find_map(|sp| {
             let words = sp.checked_sub(cursor.sp)? / 8;
             if !self.on_stack(sp, cursor.sp) || words == 0 || words > MAX_PUSHED_WORDS {
@@ -179,22 +176,12 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
-    /// Words below the complete frame that code at `pc` restores registers from.
-    pub(super) fn saved_registers(&self, pc: u64, blob: &CodeBlob) -> Option<u64> {
-        let mut bytes = [0; SAVED_REGISTERS_REACH as usize];
-        let length = blob.code_end.checked_sub(pc)?.min(SAVED_REGISTERS_REACH);
-        let code = bytes.get_mut(..usize::try_from(length).ok()?)?;
-        self.memory.read(pc, code).ok()?;
-        saved_registers(code)
-    }
-
     /// The caller of a frame below which inlined string code keeps a length.
     fn caller_above_length(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let start = blob.code_begin.max(cursor.pc.saturating_sub(STRING_CODE_REACH));
         let end = blob.code_end.min(cursor.pc.saturating_add(STRING_CODE_REACH));
         let mut bytes = [0; 2 * STRING_CODE_REACH as usize];
-        let code = bytes.get_mut(..usize::try_from(end.checked_sub(start)?).ok()?)?;
-        self.memory.read(start, code).ok()?;
+        let code = self.code_between(start, end, &mut bytes)?;
         if !keeps_length(code, usize::try_from(cursor.pc.checked_sub(start)?).ok()?) {
             return None;
         }
@@ -203,29 +190,12 @@ impl<M: Memory> Walk<'_, M> {
 
     /// The caller by `rule`, unchecked.
     pub(super) fn unwind(&self, cursor: Cursor, size: u64, rule: Unwind) -> Option<Cursor> {
-        let word = |address: u64| self.stack.word(address);
-        let (pc, sp, fp) = match rule {
-            Unwind::Whole | Unwind::WholeFpLive => {
-                let sp = cursor.sp.checked_add(size)?;
-                let live = rule == Unwind::WholeFpLive;
-                (word(sp.checked_sub(8)?)?, sp, if live { cursor.fp } else { word(sp.checked_sub(16)?)? })
-            }
-            Unwind::Below(words) => {
-                let sp = cursor.sp.checked_add(words.checked_mul(8)?)?;
-                return self.unwind(Cursor { sp, ..cursor }, size, Unwind::Whole);
-            }
-            Unwind::Return => (word(cursor.sp)?, cursor.sp.checked_add(8)?, cursor.fp),
-            Unwind::Pushed => {
-                (word(cursor.sp.checked_add(8)?)?, cursor.sp.checked_add(16)?, word(cursor.sp)?)
-            }
-            Unwind::FramePointer => {
-                if !self.on_stack(cursor.fp, cursor.sp) {
-                    return None;
-                }
-                (word(cursor.fp.checked_add(8)?)?, cursor.fp.checked_add(16)?, word(cursor.fp)?)
-            }
-        };
-        Some(Cursor { pc, sp, fp, doing: Doing::CallingJava })
+        if rule == Unwind::FramePointer && !self.on_stack(cursor.fp, cursor.sp) {
+            return None;
+        }
+        let word = |address| self.stack.word(address);
+        let caller = caller_by(rule, cursor.registers(), size, &self.capture.registers, word)?;
+        Some(Cursor::new(caller, Doing::CallingJava))
     }
 
     /// Interpreter code: running bytecodes, or building or leaving a frame.
@@ -234,18 +204,19 @@ impl<M: Memory> Walk<'_, M> {
             return Ok(step);
         }
         let mut code = [0; RETURN_ENTRY_BYTES];
-        let resumes = self.memory.read(cursor.pc, &mut code).is_ok() && is_interpreter_return_entry(&code);
-        if !resumes && let Some(step) = self.entering_interpreter(cursor) {
+        let restores_caller =
+            self.memory.read(cursor.pc, &mut code).is_ok() && is_interpreter_return_entry(&code);
+        if !restores_caller && let Some(step) = self.entering_interpreter(cursor) {
             return Ok(step);
         }
         let bad = Stop::BadFrame(cursor.pc);
-        let lowest = cursor.fp.wrapping_add_signed(INTERPRETER_LOWEST * 8);
+        let lowest = cursor.fp.wrapping_sub(INTERPRETER_FIXED_BYTES);
         if !self.on_stack(cursor.fp, cursor.sp) || cursor.sp > lowest {
             return Err(bad);
         }
         let method = Method(self.slot(cursor.fp, INTERPRETER_METHOD)?);
         let bcp = self.slot(cursor.fp, INTERPRETER_BCP)?;
-        let bcps = [self.capture.r13, bcp];
+        let bcps = [self.capture.registers.bytecode_pointer(), bcp];
         let emit = self.interpreted_frame(cursor, method, &bcps).ok_or(Stop::InvalidMethod(method.0))?;
         let next = self
             .caller_of_interpreter(cursor)
@@ -253,15 +224,17 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit, next })
     }
 
-    /// A method is being entered: rbx is the method and, until bytecodes run, r13 its caller's sp.
+    /// A method is being entered: registers hold the method and, until bytecodes run, its caller's sp.
     fn entering_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
-        let method = Method(self.capture.rbx);
+        let method = Method(self.capture.registers.entered_method());
         let built = cursor.fp.checked_sub(cursor.sp);
-        let building = built.is_some_and(|depth| depth < 72);
-        // r13 is pushed first and then becomes the bytecode pointer.
+        let building = built.is_some_and(|depth| depth < INTERPRETER_FIXED_BYTES);
+        // The caller's sp is pushed first; its register then becomes the bytecode pointer.
         let sender_sp = match built {
-            Some(8..72) => self.slot(cursor.fp, self.hotspot.layout.frame.interpreter_sender_sp).ok()?,
-            _ => self.capture.r13,
+            Some(8..INTERPRETER_FIXED_BYTES) => {
+                self.slot(cursor.fp, self.hotspot.layout.frame.interpreter_sender_sp).ok()?
+            }
+            _ => self.capture.registers.sender_sp(),
         };
         let next = if building {
             // fp is set already: the fixed part is being pushed.
@@ -270,9 +243,9 @@ impl<M: Memory> Walk<'_, M> {
             let by_stack = [Unwind::Return, Unwind::Pushed]
                 .iter()
                 .find_map(|&rule| self.unwind(cursor, 0, rule).filter(|caller| self.is_caller(caller)));
-            let in_rax =
-                Cursor { pc: self.capture.rax, sp: sender_sp, fp: cursor.fp, doing: Doing::CallingJava };
-            by_stack.or(Some(in_rax).filter(|caller| self.is_caller(caller)))?
+            let pc = self.capture.registers.popped_return_address();
+            let popped = Cursor { pc, sp: sender_sp, fp: cursor.fp, doing: Doing::CallingJava };
+            by_stack.or(Some(popped).filter(|caller| self.is_caller(caller)))?
         } else {
             return None;
         };
@@ -286,18 +259,17 @@ impl<M: Memory> Walk<'_, M> {
         let from_compiled = !self.in_interpreter(next.pc) && next.pc != self.started.call_stub_return;
         let sp = if from_compiled && self.on_stack(sender_sp, next.sp) { sender_sp } else { next.sp };
         // Without arguments, popping the return address leaves nothing of the callee's on the stack.
-        self.may_stay = true;
+        self.caller_may_keep_sp = true;
         Some(Step { emit, next: Ok(Cursor { sp, ..next }) })
     }
 
-    /// A method has been left: its frame is gone, the return address is in r13 or about to be popped there,
-    /// and rbx is the caller's sp.
+    /// A method has been left: its frame is gone, the return address is in a register or about to be popped, and another
+    /// register holds the caller's sp.
     fn leaving_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
         let mut code = [0; 2];
         self.memory.read(cursor.pc, &mut code).ok()?;
-        let sp = self.capture.rbx;
-        let popped =
-            Cursor { pc: self.capture.r13, sp: sp.max(cursor.sp), fp: cursor.fp, doing: Doing::CallingJava };
+        let (pc, sp) = self.capture.registers.interpreter_return();
+        let popped = Cursor { pc, sp: sp.max(cursor.sp), fp: cursor.fp, doing: Doing::CallingJava };
         let next = if is_interpreter_return(&code) {
             self.unwind(cursor, 0, Unwind::Return)?
         } else if self.on_stack(sp, cursor.sp) && self.hotspot.is_code(popped.pc) {
@@ -309,8 +281,8 @@ impl<M: Memory> Walk<'_, M> {
         if !self.is_caller(&next) {
             return None;
         }
-        // Behind `mov rsp, rbx` the caller's sp is in place already, and only the jump to it is left.
-        self.may_stay = true;
+        // The interpreter may have restored the caller's sp already.
+        self.caller_may_keep_sp = true;
         Some(Step { emit: Emit::Nothing, next: Ok(next) })
     }
 }

@@ -10,7 +10,7 @@ mod compiled;
 mod deoptimizing;
 mod frozen;
 mod interrupted;
-mod jumped;
+mod jump_entered;
 mod native;
 mod recover;
 mod stub;
@@ -25,7 +25,7 @@ use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
 use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
-use walk::{Below, Cursor, Emit, Scopes, Thawing, Walk};
+use walk::{Cursor, Emit, NativeOrigin, Scopes, Thawing, Walk};
 
 /// Walks stacks of one VM, one after the other.
 #[derive(Debug)]
@@ -70,13 +70,13 @@ impl<'a, M: Memory> Walker<'a, M> {
             stack: StackCopy::new(capture.stack_low, stack),
             low: 0,
             high: capture.stack_high,
-            jumped: false,
-            may_stay: false,
+            has_followed_jump: false,
+            caller_may_keep_sp: false,
             thawing: Thawing::new(frozen),
             capture: *capture,
             native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),
             registers: NativeRegisters::default(),
-            below: Below::Unknown,
+            origin: NativeOrigin::NoAnchor,
         });
         let next = walk.as_mut().ok_or(Stop::NotStarted).and_then(Walk::first);
         Frames {

@@ -1,13 +1,12 @@
-//! Proofs: is this a return address, and which Java code called the C code or stub that was interrupted?
+//! Proofs of return addresses, and the Java code that called the interrupted C code or stub.
 //!
-//! Old frames leave return addresses behind in memory that newer frames do not overwrite, so finding one
-//! proves nothing by itself. A candidate counts only where a rule says a return address must be, and for calls
+//! Old frames leave return addresses in memory that newer frames do not overwrite, so finding one proves nothing. A candidate counts only where a rule says a return address must be, and for calls
 //! out of Java only if the call instruction's target lies outside the code cache.
 
 use super::walk::{Code, Cursor, Doing, Walk};
 use crate::arch::{
-    CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, Unwind, call_before,
-    in_static_call_stub,
+    CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind,
+    call_before, static_call_stub_offset,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_NATIVE_HOPS;
@@ -48,13 +47,10 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// What the instruction before the return address `pc` calls.
+    /// The target of the call before the return address `pc`.
     fn call_target(&self, pc: u64, blob: &CodeBlob) -> Option<CallTarget> {
-        let start = pc.checked_sub(CALL_BYTES)?.max(blob.code_begin);
         let mut bytes = [0; CALL_BYTES as usize];
-        let code = bytes.get_mut(..usize::try_from(pc.checked_sub(start)?).ok()?)?;
-        self.memory.read(start, code).ok()?;
-        call_before(code, pc)
+        call_before(self.code_behind(pc, blob, &mut bytes)?, pc)
     }
 
     /// Whether the call before `pc` leads to an instruction of `callee`.
@@ -66,11 +62,11 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// The code that has called a static call stub of its own method, in which the pc is.
+    /// The code that called the static call stub of its own method that the pc is in.
     pub(super) fn caller_of_static_call_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
-        let start = cursor.pc.checked_sub(in_static_call_stub(around)?)?;
+        let start = cursor.pc.checked_sub(static_call_stub_offset(around)?)?;
         let caller = self.unwind(cursor, 0, Unwind::Return)?;
         let called = self.call_target(caller.pc, blob) == Some(CallTarget::Known(start));
         (called && self.is_caller(&caller)).then_some(caller)
@@ -135,7 +131,7 @@ impl<M: Memory> Walk<'_, M> {
     /// keep fp as frame pointer and saved registers on top. The order matters: fp of a forwarding stub is
     /// already that of the frame it returns to.
     pub(super) fn caller_of_calling_stub(&self, cursor: Cursor) -> Option<Cursor> {
-        let padded = Cursor { sp: cursor.sp.checked_add(8)?, ..cursor };
+        let padded = Cursor { sp: cursor.sp.checked_add(RETURN_ADDRESS_BYTES)?, ..cursor };
         let candidates = [(cursor, Unwind::Return), (padded, Unwind::Return), (cursor, Unwind::FramePointer)];
         let next = candidates
             .iter()

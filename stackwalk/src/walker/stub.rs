@@ -1,16 +1,16 @@
-//! Stubs and adapters stopped at an arbitrary instruction: code of the VM that is neither compiled Java nor interpreter.
+//! Stubs and adapters stopped at an arbitrary instruction: VM code that is neither compiled Java nor interpreter.
 //!
-//! Each kind has its own shapes; which of them applies is read from the code around the pc and proven by what lies at
-//! the place it names.
+//! Each kind has its own frame shapes. The code around the pc tells which applies, and a return address at the place that
+//! the shape names proves it.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, ROOM_REACH, SAVING_REACH, Unwind, entry_frame,
-    has_raised_sp, is_slot_move, keeps_sp_of_entry, prologue, room, takes_return_address,
+    ADAPTER_SAVE_REACH, Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, MAX_PUSHED_WORDS,
+    RESERVATION_REACH, Unwind, entry_barrier_callers, entry_frame, has_saved_sender_sp, keeps_entry_sp,
+    reserved_words, stub_exit, stub_states,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
-use crate::limits::MAX_PUSHED_WORDS;
 use crate::memory::Memory;
 use crate::stop::Stop;
 
@@ -24,7 +24,7 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind == BlobKind::ContinuationStubs {
             return self.step_interrupted_thaw(cursor, blob, stub);
         }
-        // Whoever runs no Java was not called by any.
+        // A thread that runs no Java code was not called by any.
         let java = if self.capture.thread == 0 { None } else { self.caller_of_stub(cursor, blob) };
         let next = match java {
             Some(next) => Ok(next),
@@ -38,26 +38,11 @@ impl<M: Memory> Walk<'_, M> {
         let doing = if dispatch { Doing::CallingJava } else { Doing::CallingVm };
         let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
-        let rules = match (around.before.last(), around.after.first()) {
-            // Adapters and dispatch stubs have no frame; fp is that of some older one.
-            _ if dispatch => [Unwind::Return; 3],
-            _ if takes_return_address(around) => [Unwind::Return; 3],
-            // push rbp was the last instruction or pop rbp is the next.
-            (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
-            _ if blob.frame_bytes == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
-            _ if is_slot_move(around) => [Unwind::Below(1), Unwind::FramePointer, Unwind::Return],
-            _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
-            _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
-        };
-        if let Some(jumped) = self.jumped_into(cursor, blob) {
-            return Some(jumped);
+        if let Some(source) = self.entered_by_jump_from(cursor, blob) {
+            return Some(source);
         }
-        // `ret` and `leave; ret` say it themselves; the rules below would look where the frame was.
-        let exit = match around.after {
-            [0xc3, ..] => Some(Unwind::Return),
-            [0xc9, 0xc3, ..] => Some(Unwind::FramePointer),
-            _ => None,
-        };
+        // The next instruction may be the return; the rules below would look where the frame was.
+        let exit = stub_exit(around.after);
         let left = exit.and_then(|rule| self.unwind(cursor, 0, rule)).filter(|next| self.is_caller(next));
         if let Some(next) = left.filter(|_| !dispatch) {
             return Some(Cursor { doing, ..next });
@@ -69,13 +54,15 @@ impl<M: Memory> Walk<'_, M> {
         if proven.is_some() {
             return proven;
         }
-        // Behind `pop rax` the word on top may be an older return address.
-        if has_raised_sp(around.before)
-            && self.capture.r13 == cursor.sp
+        // Once the return address is popped, the word on top may be a stale one.
+        if has_saved_sender_sp(around.before)
+            && self.capture.registers.sender_sp() == cursor.sp
             && let Some(next) = self.caller_of_adapter(cursor, blob)
         {
             return Some(Cursor { doing, ..next });
         }
+        // Adapters and dispatch stubs have no frame; fp is that of some older one.
+        let rules = if dispatch { [Unwind::Return; 3] } else { stub_states(around, blob.frame_bytes) };
         let by_rule =
             rules.iter().filter(|rule| blob.frame_bytes >= 16 || !rule.needs_size()).find_map(|&rule| {
                 self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next))
@@ -84,19 +71,20 @@ impl<M: Memory> Walk<'_, M> {
         found.map(|next| Cursor { doing, ..self.before_arguments(next, around, blob) })
     }
 
-    /// The caller as it was before an adapter moved sp to make room for arguments.
+    /// The caller with the sp it had before an adapter moved sp for its arguments.
     ///
-    /// The return address is on top again then, and r13 is the caller's sp; before that r13 is any value.
+    /// Once sp is moved, the return address is on top again and a register holds the caller's sp; until then that register
+    /// holds any value.
     fn before_arguments(&self, next: Cursor, around: Around<'_>, blob: &CodeBlob) -> Cursor {
-        let raised = Cursor { sp: self.capture.r13, ..next };
+        let raised = Cursor { sp: self.capture.registers.sender_sp(), ..next };
         if blob.kind != BlobKind::Adapter || raised.sp <= next.sp || !self.on_stack(raised.sp, next.sp) {
             return next;
         }
-        let candidates = if has_raised_sp(around.before) { [raised, next] } else { [next, raised] };
+        let candidates = if has_saved_sender_sp(around.before) { [raised, next] } else { [next, raised] };
         candidates.into_iter().find_map(|at| self.left_by_jump(at)).unwrap_or(next)
     }
 
-    /// How much of its frame the stub has built through which the VM calls Java, if this is it.
+    /// State of the call stub's frame, if `pc` is in the stub through which the VM calls Java.
     fn in_call_stub(&self, pc: u64, blob: &CodeBlob) -> Option<Unwind> {
         let returns = self.started.call_stub_return;
         if blob.kind != BlobKind::StubRoutines || pc.abs_diff(returns) > CALL_STUB_REACH {
@@ -105,9 +93,8 @@ impl<M: Memory> Walk<'_, M> {
         let mut bytes = [0; 2 * CALL_STUB_REACH as usize];
         let start = blob.code_begin.max(returns.saturating_sub(CALL_STUB_REACH));
         let end = blob.code_end.min(returns.saturating_add(CALL_STUB_REACH));
+        let code = self.code_between(start, end, &mut bytes)?;
         let index = |at: u64| at.checked_sub(start).and_then(|at| usize::try_from(at).ok());
-        let code = bytes.get_mut(..index(end)?)?;
-        self.memory.read(start, code).ok()?;
         entry_frame(code, index(returns)?, index(pc)?, self.hotspot.layout.frame.entry_wrapper)
     }
 
@@ -117,43 +104,31 @@ impl<M: Memory> Walk<'_, M> {
             return self.step_entry(cursor);
         }
         let caller = self.unwind(cursor, 0, built).ok_or(Stop::BadFrame(cursor.pc))?;
-        self.enter(cursor, caller, self.capture.rdi)
+        self.enter(cursor, caller, self.capture.registers.call_wrapper())
     }
 
-    /// The code whose entry barrier is being looked at.
+    /// The code that called the stub of its entry barrier.
     ///
-    /// The barrier's stub (`generate_method_entry_barrier` in `stubGenerator_x86_64.cpp`, JDK 17 to 25) pushes a word
-    /// of ones above its own frame, in place of which the return address would lie. The arguments that it saves below
-    /// may be words of ones as well, so only one above which the stub was called from counts.
+    /// The stub pushes a marker above its own frame; see [`entry_barrier_callers`]. The arguments that it saves below may
+    /// equal the marker, so only one counts above which the stub was called from.
     pub(super) fn caller_of_entry_barrier(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         if blob.kind != BlobKind::StubRoutines {
             return None;
         }
-        let above = |at: u64, words: u64| at.checked_add(words * 8);
-        // Before `push rbp`, behind it, and with fp as frame pointer.
-        let places = [
-            Some((cursor.sp, Some(cursor.fp))),
-            above(cursor.sp, 1).map(|at| (at, self.stack.word(cursor.sp))),
-            above(cursor.fp, 1)
-                .filter(|_| self.on_stack(cursor.fp, cursor.sp))
-                .map(|at| (at, self.stack.word(cursor.fp))),
-        ];
-        places.into_iter().flatten().find_map(|(at, fp)| {
-            if self.stack.word(at) != Some(u64::MAX) {
-                return None;
-            }
-            let (pc, sp) = (self.stack.word(above(at, 1)?)?, above(at, 2)?);
-            let caller = Cursor { pc, sp, fp: fp?, doing: Doing::CallingVm };
-            (self.is_caller(&caller) && self.calls_into(pc, blob)).then_some(caller)
+        let callers = entry_barrier_callers(cursor.sp, cursor.fp, |address| self.stack.word(address));
+        callers.into_iter().flatten().find_map(|(sp, fp)| {
+            let caller = self.unwind(Cursor { sp, fp, ..cursor }, 0, Unwind::Return)?;
+            (self.is_caller(&caller) && self.calls_into(caller.pc, blob))
+                .then_some(Cursor { doing: Doing::CallingVm, ..caller })
         })
     }
 
-    /// C1's stubs without fixed frame and the routines of `StubRoutines` are called directly, so the return address
-    /// proves itself.
+    /// The caller of a C1 stub without fixed frame or of a routine of `StubRoutines`. Both are called directly, so a call of
+    /// this very code proves the return address.
     ///
     /// This comes before the rules: `slow_subtype_check` (`c1_Runtime1_x86.cpp`) pushes registers, often runs long
     /// and builds no frame, while fp may be that of an interpreter frame further up, to which a rule by fp would
-    /// jump. In room that it has made and not filled lies the return address of an earlier call.
+    /// jump. Space that it has reserved and not filled may hold the return address of an earlier call.
     fn caller_of_runtime_stub(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let routines = blob.kind == BlobKind::StubRoutines;
         if !(routines || blob.kind == BlobKind::RuntimeStub) || blob.frame_bytes != 0 {
@@ -167,7 +142,8 @@ impl<M: Memory> Walk<'_, M> {
             if routines {
                 return None;
             }
-            let first = self.room_of_stub(cursor.pc, blob).unwrap_or(0);
+            let mut bytes = [0; RESERVATION_REACH as usize];
+            let first = self.code_behind(cursor.pc, blob, &mut bytes).map_or(0, reserved_words);
             (first..=MAX_PUSHED_WORDS).find_map(|words| {
                 let sp = cursor.sp.checked_add(words * 8)?;
                 self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
@@ -176,40 +152,30 @@ impl<M: Memory> Walk<'_, M> {
         Some(Cursor { doing: Doing::CallingVm, ..found })
     }
 
-    /// Words that lie above sp because the stub has made room for them.
-    fn room_of_stub(&self, pc: u64, blob: &CodeBlob) -> Option<u64> {
-        let mut bytes = [0; ROOM_REACH as usize];
-        let start = blob.code_begin.max(pc.saturating_sub(ROOM_REACH));
-        let code = bytes.get_mut(..usize::try_from(pc.checked_sub(start)?).ok()?)?;
-        self.memory.read(start, code).ok()?;
-        Some(room(code))
-    }
-
     /// The caller of an adapter that saves or restores all registers around a call of the VM.
     ///
-    /// Below the return address lie registers, among them old return addresses; r13 is sp as it was at the entry.
+    /// Below the return address lie registers, among them stale return addresses; a register keeps the sp of the entry.
     /// Source: `patch_callers_callsite` in `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
     fn caller_of_saving_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let sp = self.capture.r13;
+        let sp = self.capture.registers.preserved().adapter_entry_sp();
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }
-        let mut bytes = [0; SAVING_REACH as usize];
-        let start = blob.code_begin.max(cursor.pc.saturating_sub(SAVING_REACH));
-        let code = bytes.get_mut(..usize::try_from(cursor.pc.checked_sub(start)?).ok()?)?;
-        self.memory.read(start, code).ok()?;
-        if !keeps_sp_of_entry(code) {
+        let mut bytes = [0; ADAPTER_SAVE_REACH as usize];
+        let code = self.code_behind(cursor.pc, blob, &mut bytes)?;
+        if !keeps_entry_sp(code) {
             return None;
         }
         let caller = self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return)?;
         self.is_caller(&caller).then_some(caller)
     }
 
-    /// Adapters hold the return address in rax while they move arguments; r13 is the caller's sp then.
+    /// The caller of an adapter that has popped the return address into a register to move arguments.
     ///
-    /// Behind `pop rax` sp is the caller's already.
+    /// Right after the pop, sp is the caller's.
     fn caller_of_adapter(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let (pc, sp) = (self.capture.rax, self.capture.r13);
+        let registers = &self.capture.registers;
+        let (pc, sp) = (registers.popped_return_address(), registers.sender_sp());
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }
@@ -217,7 +183,7 @@ impl<M: Memory> Walk<'_, M> {
         if !self.is_caller(&next) {
             return None;
         }
-        self.may_stay = true;
+        self.caller_may_keep_sp = true;
         Some(next)
     }
 }

@@ -1,5 +1,6 @@
 //! State of one walk, and the steps it takes.
 
+use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES};
 use crate::cache::ScopeCache;
 use crate::capture::Capture;
 use crate::frame::{CompileLevel, Frame, Pc, Place};
@@ -12,7 +13,7 @@ use crate::memory::{Memory, StackCopy};
 use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
 
-/// What the frame at a cursor was doing when the walk looked at it.
+/// State of the frame at a cursor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
     /// Stopped at an arbitrary instruction.
@@ -42,6 +43,14 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
+    pub(super) fn new(FrameRegisters { pc, sp, fp }: FrameRegisters, doing: Doing) -> Self {
+        Self { pc, sp, fp, doing }
+    }
+
+    pub(super) fn registers(&self) -> FrameRegisters {
+        FrameRegisters { pc: self.pc, sp: self.sp, fp: self.fp }
+    }
+
     /// A frame that is calling the VM.
     pub(super) fn calling(pc: u64, sp: u64, fp: u64) -> Self {
         Self { pc, sp, fp, doing: Doing::CallingVm }
@@ -79,14 +88,14 @@ pub(super) struct Scopes {
     pub(super) place: Place,
 }
 
-/// Result of looking at one physical frame: its frames are good even if there is no way on.
+/// Result for one physical frame: its frames are valid even if there is no next cursor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) emit: Emit,
     pub(super) next: Result<Cursor, Stop>,
 }
 
-/// What kind of code a pc lies in.
+/// Kind of the code at a pc.
 pub(super) enum Code {
     CallStub,
     Interpreter,
@@ -94,24 +103,24 @@ pub(super) enum Code {
     Blob(CodeBlob),
 }
 
-/// What a native stretch leads to, towards the root.
+/// Where the Java frames below a run of native frames continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Below {
-    /// Java code that called without leaving an anchor, or nothing known.
-    Unknown,
-    /// The frame of this anchor.
+pub(super) enum NativeOrigin {
+    /// At Java code that called without setting an anchor, if there is any.
+    NoAnchor,
+    /// At the frame of this anchor.
     Anchor(Anchor),
-    /// No Java frame: the thread's native root.
-    Root,
+    /// Nowhere: the thread's native root is below.
+    ThreadRoot,
 }
 
-/// How far a walk has come through the places its frames lie in.
+/// Progress of a walk from the thread's stack through the chunks of frozen frames.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thawing<'w> {
     pub(super) frozen: Frozen<'w>,
     /// Chunks entered so far; 0 while the walk is on the thread's stack.
     pub(super) entered: usize,
-    /// Whether a gap stands for frames that were on their way back.
+    /// Whether a gap stands for frames that were being thawed.
     pub(super) gap: bool,
 }
 
@@ -132,53 +141,58 @@ pub(super) struct Walk<'w, M> {
     pub(super) started: &'w Started,
     pub(super) memory: &'w M,
     pub(super) cache: &'w mut ScopeCache,
-    /// Where the frames being walked lie: the thread's stack, then one chunk after the other.
+    /// Copy of the memory being walked: the thread's stack, then one chunk after the other.
     pub(super) stack: StackCopy<'w>,
-    /// The sp last looked at in `stack`: the next one lies above.
+    /// The sp of the last frame in `stack`: the next one lies above.
     pub(super) low: u64,
     /// End of the frames in `stack`.
     pub(super) high: u64,
     /// Whether the walk has followed a jump; only the newest frame is left by one.
-    pub(super) jumped: bool,
-    /// Whether the frame just looked at had been taken off the stack before its last instruction.
-    pub(super) may_stay: bool,
+    pub(super) has_followed_jump: bool,
+    /// Whether the last frame was popped before its last instruction, so that its caller may have the same sp.
+    pub(super) caller_may_keep_sp: bool,
     pub(super) thawing: Thawing<'w>,
     pub(super) capture: Capture,
     pub(super) native: Option<&'w mut dyn NativeCode>,
     /// Registers of the native frame the cursor is at.
     pub(super) registers: NativeRegisters,
-    /// What the present native stretch leads to.
-    pub(super) below: Below,
+    /// Origin of the present run of native frames.
+    pub(super) origin: NativeOrigin,
 }
 
 impl<M: Memory> Walk<'_, M> {
-    /// Where the walk begins: native code that runs, the anchor if one is set, else interrupted Java code.
+    /// The first cursor: native code that runs, the anchor if one is set, else interrupted Java code.
     pub(super) fn first(&mut self) -> Result<Cursor, Stop> {
         let capture = self.capture;
         if self.is_replacing() && capture.anchor_sp == 0 && !self.hotspot.is_code(capture.pc) {
             let stub = self.at_unpacking().ok_or(Stop::Deoptimizing)?;
             if self.starts_native() {
-                return self.first_native(Below::Anchor(Anchor { sp: stub.sp, pc: stub.pc, fp: stub.fp }));
+                return self.first_native(NativeOrigin::Anchor(Anchor {
+                    sp: stub.sp,
+                    pc: stub.pc,
+                    fp: stub.fp,
+                }));
             }
             return Ok(stub);
         }
-        // In Java, code sets an anchor a few instructions before the call that puts the pc below its sp and
-        // clears it a few after: while that word is not live, the interrupted instruction is known better.
+        // Java code sets an anchor a few instructions before the call that stores the pc below the anchor's sp, and clears
+        // it a few after. While that word is not live, the interrupted instruction is the better start.
         let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);
-        let pc_not_live = capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(8) < capture.sp;
-        // The stub that yields runs on for a few instructions with the anchor at the entry.
+        let pc_not_live =
+            capture.anchor_pc == 0 && capture.anchor_sp.wrapping_sub(RETURN_ADDRESS_BYTES) < capture.sp;
+        // The stub that yields runs a few more instructions with the anchor at the entry.
         let yields = self.is_at_entry(capture.anchor_sp) && self.hotspot.is_code(capture.pc);
         if capture.anchor_sp != 0 && !(in_java && pc_not_live) && !yields {
             let anchor = Anchor { sp: capture.anchor_sp, pc: capture.anchor_pc, fp: capture.anchor_fp };
             // On an alternate stack the native frames were not copied.
             let copied = capture.stack_low == capture.sp;
             if self.starts_native() && copied {
-                return self.first_native(Below::Anchor(anchor));
+                return self.first_native(NativeOrigin::Anchor(anchor));
             }
             return self.at_anchor(&anchor);
         }
         if self.starts_native() {
-            return self.first_native(Below::Unknown);
+            return self.first_native(NativeOrigin::NoAnchor);
         }
         if (capture.thread == 0 || !in_java) && !self.is_called_by_native() {
             return Err(Stop::NoJavaFrame);
@@ -193,7 +207,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         let pc = match anchor.effective_pc(&self.stack) {
             Some(pc) => pc,
-            None => self.word(anchor.sp.wrapping_sub(8))?,
+            None => self.word(anchor.sp.wrapping_sub(RETURN_ADDRESS_BYTES))?,
         };
         self.aligned(Cursor { pc, sp: anchor.sp, fp: anchor.fp, doing: Doing::CallingVm })
     }
@@ -210,13 +224,12 @@ impl<M: Memory> Walk<'_, M> {
         if self.leaves_chunk(next.sp) {
             return self.next_chunk();
         }
-        // A poll is left by a jump, and so is the interpreter: its code may stand at the same sp as what was entered
-        // from it, once.
-        let stays =
-            core::mem::take(&mut self.may_stay) || matches!(next.doing, Doing::Polling | Doing::Returning);
-        let jumped = stays && !self.jumped;
-        self.jumped |= jumped;
-        if next.sp < self.low || (next.sp == self.low && !jumped) {
+        // A poll is left by a jump, and so is the interpreter: code that was left by a jump may have the same sp, once.
+        let may_keep_sp = core::mem::take(&mut self.caller_may_keep_sp)
+            || matches!(next.doing, Doing::Polling | Doing::Returning);
+        let keeps_sp = may_keep_sp && !self.has_followed_jump;
+        self.has_followed_jump |= keeps_sp;
+        if next.sp < self.low || (next.sp == self.low && !keeps_sp) {
             return Err(Stop::NotProgressing(self.low));
         }
         self.aligned(next)

@@ -7,8 +7,8 @@
 #![allow(dead_code)]
 
 use stackwalk::{
-    CAPTURE_BYTES, Capture, Frozen, HotSpot, Memory, NativeCode, NativeRegisters, NativeStop, StackCopy,
-    Unreadable,
+    CAPTURE_BYTES, Capture, Frozen, HotSpot, Memory, NativeCode, NativeRegisters, NativeStop,
+    PreservedRegisters, StackCopy, Unreadable,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -180,8 +180,9 @@ impl Fixture {
                     bytes(&mut output, chunk);
                 }
                 let words = thread.native.map_or(Vec::new(), |Returning(registers)| {
-                    let NativeRegisters { pc, sp, fp, rbx, r12_to_r15 } = registers;
-                    [pc, sp, fp, rbx].into_iter().chain(r12_to_r15).collect()
+                    let NativeRegisters { pc, sp, fp, preserved } = registers;
+                    let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
+                    vec![pc, sp, fp, rbx, r12, r13, r14, r15]
                 });
                 number(&mut output, words.len() as u64);
                 words.iter().for_each(|word| number(&mut output, *word));
@@ -231,9 +232,9 @@ impl<'a> Input<'a> {
 
     fn native(&mut self) -> Option<Returning> {
         let words: Vec<u64> = (0..self.number()).map(|_| self.number()).collect();
-        let (&[pc, sp, fp, rbx], r12_to_r15) = words.split_first_chunk()?;
-        let r12_to_r15 = r12_to_r15.try_into().expect("four registers");
-        Some(Returning(NativeRegisters { pc, sp, fp, rbx, r12_to_r15 }))
+        let [pc, sp, fp, rbx, r12, r13, r14, r15] = words.try_into().ok()?;
+        let preserved = PreservedRegisters { rbx, r12, r13, r14, r15 };
+        Some(Returning(NativeRegisters { pc, sp, fp, preserved }))
     }
 }
 

@@ -7,7 +7,7 @@
 use super::fixture::FrozenCopy;
 use super::{Jvm, RemoteMemory};
 use stackwalk::{
-    CHUNK_LINK_BYTES, Capture, ChunkBottom, ChunkClass, FrozenOffsets, HotSpot, MAX_CHUNKS, Memory, Stop,
+    Capture, ChunkBottom, ChunkClass, FRAME_RECORD_BYTES, FrozenOffsets, HotSpot, MAX_CHUNKS, Memory, Stop,
 };
 
 /// Moments of a virtual thread that the walk tells apart, and how a walk ends there. One sample of each is recorded.
@@ -109,7 +109,7 @@ fn reference(memory: &RemoteMemory, object: u64, offset: u32, offsets: &FrozenOf
     target
 }
 
-/// The used words of a chunk with the link below them, if there are any.
+/// The used words of a chunk with the frame record below them, if there are any.
 fn used(memory: &RemoteMemory, chunk: u64, offsets: &FrozenOffsets) -> Option<(u64, Vec<u8>)> {
     let class = &offsets.class;
     let number = |offset: u32| {
@@ -124,8 +124,8 @@ fn used(memory: &RemoteMemory, chunk: u64, offsets: &FrozenOffsets) -> Option<(u
     if sp >= bottom {
         return None;
     }
-    let from = chunk + u64::from(offsets.words) + sp * 8 - CHUNK_LINK_BYTES;
-    let mut bytes = vec![0; ((bottom - sp) * 8 + CHUNK_LINK_BYTES) as usize];
+    let from = chunk + u64::from(offsets.words) + sp * 8 - FRAME_RECORD_BYTES;
+    let mut bytes = vec![0; ((bottom - sp) * 8 + FRAME_RECORD_BYTES) as usize];
     memory.read(from, &mut bytes).expect("in the heap");
     Some((from, bytes))
 }

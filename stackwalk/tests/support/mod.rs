@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use stackwalk::{Capture, HotSpot, Memory, Unreadable};
+use stackwalk::{Capture, HotSpot, Memory, Registers, Unreadable};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, IoSliceMut};
 use std::ops::ControlFlow;
@@ -286,20 +286,22 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
         pc: registers.rip,
         sp,
         fp: registers.rbp,
-        rax: registers.rax,
-        rbx: registers.rbx,
-        rcx: registers.rcx,
-        rdx: registers.rdx,
-        rsi: registers.rsi,
-        rdi: registers.rdi,
-        r8: registers.r8,
-        r9: registers.r9,
-        r10: registers.r10,
-        r11: registers.r11,
-        r12: registers.r12,
-        r13: registers.r13,
-        r14: registers.r14,
-        r15: registers.r15,
+        registers: Registers {
+            rax: registers.rax,
+            rbx: registers.rbx,
+            rcx: registers.rcx,
+            rdx: registers.rdx,
+            rsi: registers.rsi,
+            rdi: registers.rdi,
+            r8: registers.r8,
+            r9: registers.r9,
+            r10: registers.r10,
+            r11: registers.r11,
+            r12: registers.r12,
+            r13: registers.r13,
+            r14: registers.r14,
+            r15: registers.r15,
+        },
         thread,
         thread_state: u64::from(memory.read_u32(thread + u64::from(offsets.state)).ok()?),
         anchor_sp,

@@ -11,7 +11,7 @@ use gimli::{
     CfaRule, EhFrame, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule,
     UnwindContext, UnwindExpression, UnwindTableRow,
 };
-use stackwalk::{Memory, NativeRegisters, NativeStop, StackCopy};
+use stackwalk::{Memory, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
 use super::tables::{Section, Tables};
 
@@ -222,13 +222,13 @@ fn finish(callee: &NativeRegisters, sp: u64, values: [u64; 7]) -> Result<NativeR
     if sp <= callee.sp || !sp.is_multiple_of(8) {
         return Err(NativeStop::NoRule(callee.pc));
     }
-    Ok(NativeRegisters { pc, sp, fp, rbx, r12_to_r15: [r12, r13, r14, r15] })
+    Ok(NativeRegisters { pc, sp, fp, preserved: PreservedRegisters { rbx, r12, r13, r14, r15 } })
 }
 
 /// Value of a register by its DWARF number.
 fn value_of(registers: &NativeRegisters, number: u16) -> Option<u64> {
-    let [r12, r13, r14, r15] = registers.r12_to_r15;
-    let NativeRegisters { pc, sp, fp, rbx, .. } = *registers;
+    let NativeRegisters { pc, sp, fp, preserved } = *registers;
+    let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
     let value = [(3, rbx), (6, fp), (RSP, sp), (12, r12), (13, r13), (14, r14), (15, r15), (16, pc)]
         .into_iter()
         .find_map(|(known, value)| (known == number).then_some(value))?;

@@ -1,7 +1,7 @@
-//! x86-64: the word that C2's inlined string comparison and compression keep below the complete frame.
+//! The word that C2's inlined string comparison and compression keep below the complete frame.
 //!
-//! Both save a length on the stack at their start and take it back at their end, several hundred bytes of code later,
-//! which is too far for a look at the neighbouring instructions.
+//! Both save a length on the stack at their start and pop it at their end, several hundred bytes of code later,
+//! beyond the instructions next to the pc.
 //!
 //! ```text
 //! String.compareTo                              StringUTF16.compress (JDK 11 to 21)
@@ -16,14 +16,14 @@
 //! ```
 //!
 //! The other order of the registers (rdx pushed) compares a UTF-16 string with a Latin-1 string.
-//! Invariant: a word is reported only between a start and an end that name each other, so that old bytes or other
-//! code cannot look like either alone.
+//! Invariant: a word is reported only between a start and an end that refer to each other; other code may look like one of
+//! them, not like both.
 //! Sources: `string_compare` and `char_array_compress` in `cpu/x86/macroAssembler_x86.cpp` (JDK 11) and
 //! `c2_MacroAssembler_x86.cpp` and `macroAssembler_x86.cpp` (17, 21, 25).
 
-use super::Around;
+use crate::arch::rules::Around;
 
-/// Bytes of code looked at on each side of the pc; the longest comparison of JDK 25 has about 600.
+/// Bytes on each side of the pc that [`keeps_length`] looks at; the longest comparison of JDK 25 has about 600.
 pub(crate) const STRING_CODE_REACH: u64 = 1024;
 
 /// `test edx, edx` and `test ecx, ecx`, each before a `je` with four bytes of distance.
@@ -46,10 +46,10 @@ pub(crate) fn searches_string(around: Around<'_>) -> bool {
 /// Whether the instruction at `pc`, an index into `code`, runs with the word below the frame.
 pub(crate) fn keeps_length(code: &[u8], pc: usize) -> bool {
     let starts = code.get(..pc).unwrap_or_default();
-    // The nearest start that leads on to an end behind it decides; comparisons do not nest.
+    // The nearest start with an end after it decides; comparisons do not nest.
     let compares = (0..starts.len()).rev().find_map(|at| comparison(code, at));
     let compresses = (0..starts.len()).rev().find_map(|at| compression(code, at));
-    [compares, compresses].into_iter().flatten().any(|region| region.holds(pc))
+    [compares, compresses].into_iter().flatten().any(|region| region.contains(pc))
 }
 
 /// Where the word is on the stack: in `from..=until` and in `again..=last`.
@@ -61,7 +61,7 @@ struct Region {
 }
 
 impl Region {
-    fn holds(&self, pc: usize) -> bool {
+    fn contains(&self, pc: usize) -> bool {
         (self.from..=self.until).contains(&pc) || (self.again..=self.last).contains(&pc)
     }
 }
@@ -78,9 +78,9 @@ fn comparison(code: &[u8], at: usize) -> Option<Region> {
     if !TESTS.iter().any(|known| code.get(test..jump) == Some(known)) {
         return None;
     }
-    let behind = jump.checked_add(4)?;
-    let distance = i32::from_le_bytes(*code.get(jump..behind)?.first_chunk()?);
-    let equal = behind.checked_add(usize::try_from(distance).ok()?)?;
+    let after = jump.checked_add(4)?;
+    let distance = i32::from_le_bytes(*code.get(jump..after)?.first_chunk()?);
+    let equal = after.checked_add(usize::try_from(distance).ok()?)?;
     let end = match code.get(equal..equal.checked_add(5)?)? {
         [0x58, 0xeb, ..] => equal.checked_add(3)?,
         [0x58, 0xd1, 0xf8, 0xeb, _] => equal.checked_add(5)?,
@@ -88,8 +88,8 @@ fn comparison(code: &[u8], at: usize) -> Option<Region> {
     };
     let short = usize::from(*code.get(end.checked_sub(1)?)?);
     let last = end.checked_add(short)?.checked_sub(1)?;
-    let named = short < 0x80 && code.get(last) == Some(&pop);
-    named.then_some(Region { from: at.checked_add(3)?, until: equal, again: end, last })
+    let matches = short < 0x80 && code.get(last) == Some(&pop);
+    matches.then_some(Region { from: at.checked_add(3)?, until: equal, again: end, last })
 }
 
 /// The compression whose `push` is at `at`.
@@ -123,7 +123,7 @@ mod tests {
         code
     }
 
-    fn held(code: &[u8]) -> Vec<usize> {
+    fn pcs_with_word(code: &[u8]) -> Vec<usize> {
         (0..=code.len()).filter(|&pc| keeps_length(code, pc)).collect()
     }
 
@@ -134,7 +134,7 @@ mod tests {
             let pop = 16 + 400;
             let behind = pop + if halved { 5 } else { 3 };
             let expected: Vec<usize> = (5..=pop).chain(behind..=behind + 2).collect();
-            assert_eq!(held(&code), expected, "halved {halved}");
+            assert_eq!(pcs_with_word(&code), expected, "halved {halved}");
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
         let mut code: Vec<u8> =
             [0x8b, 0xc2, 0x2b, 0xd1, 0x52, 0x0f, 0x4e, 0xc8, 0x85, 0xc9, 0x0f, 0x84].into();
         code.extend([2, 0, 0, 0, 0x90, 0x90, 0x58, 0xeb, 0x01, 0x5a, 0xf7, 0xd8]);
-        assert_eq!(held(&code), (5..=18).chain(21..=21).collect::<Vec<_>>());
+        assert_eq!(pcs_with_word(&code), (5..=18).chain(21..=21).collect::<Vec<_>>());
     }
 
     #[test]
@@ -152,10 +152,10 @@ mod tests {
         for damage in [2, 4, 8, 10, 56, 57, 61] {
             let mut code = whole.clone();
             code[damage] ^= 0x10;
-            assert_eq!(held(&code), [], "byte {damage}");
+            assert_eq!(pcs_with_word(&code), [], "byte {damage}");
         }
-        assert_eq!(held(&whole[..57]), []);
-        assert_eq!(held(&[0x90; 64]), []);
+        assert_eq!(pcs_with_word(&whole[..57]), []);
+        assert_eq!(pcs_with_word(&[0x90; 64]), []);
     }
 
     #[test]
@@ -188,6 +188,6 @@ mod tests {
         code.extend(COMPRESSED);
         code.push(0x90);
         let pop = 3 + 8 + 150;
-        assert_eq!(held(&code), (4..=pop).chain(pop + 3..=pop + 5).collect::<Vec<_>>());
+        assert_eq!(pcs_with_word(&code), (4..=pop).chain(pop + 3..=pop + 5).collect::<Vec<_>>());
     }
 }

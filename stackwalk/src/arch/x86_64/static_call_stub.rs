@@ -9,13 +9,13 @@
 //! Sources: `CompiledStaticCall::emit_to_interp_stub` in `cpu/x86/compiledIC_x86.cpp`, `LIR_Assembler::emit_static_call_stub`
 //! in `cpu/x86/c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
 
-use super::Around;
+use crate::arch::rules::Around;
 
 /// Bytes of `mov rbx, imm64`.
 const LOAD_METHOD: usize = 10;
 
-/// Bytes of a static call stub before the pc, if the pc may be in one.
-pub(crate) fn in_static_call_stub(around: Around<'_>) -> Option<u64> {
+/// Bytes from the start of a static call stub to the pc, if the pc may be in one.
+pub(crate) fn static_call_stub_offset(around: Around<'_>) -> Option<u64> {
     let jumps = |code: &[u8]| code.first() == Some(&0xe9);
     let loads = |code: &[u8]| matches!(code, [0x48, 0xbb, ..]);
     if loads(around.after) && around.after.get(LOAD_METHOD..).is_some_and(jumps) {
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn both_instructions_of_a_static_call_stub() {
         let at = |pc: usize| {
-            in_static_call_stub(Around { before: &STUB[..pc], after: &STUB[pc..], from_entry: false })
+            static_call_stub_offset(Around { before: &STUB[..pc], after: &STUB[pc..], from_entry: false })
         };
         for pc in 0..STUB.len() {
             let expected = match pc {

@@ -1,4 +1,4 @@
-//! x86-64: room that a stub without a frame has made on the stack.
+//! Stack space that a stub without a frame has reserved.
 //!
 //! The search of the hashed table of secondary supers saves registers that are no temporaries below those the stub has
 //! pushed:
@@ -9,27 +9,27 @@
 //! ...             mov r9, [rsp + 0x10]   mov r8, [rsp + 8]   mov rdx, [rsp]   lea rsp, [rsp + 0x20]
 //! ```
 //!
-//! The room is a multiple of 16 bytes, so a word of it may stay what an earlier call has left there: that call's return
-//! address, which leads into the same stub.
+//! The size is a multiple of 16 bytes, so a word may stay unused and keep the return address of an earlier call, which leads
+//! into the same stub.
 //! Source: the code of `slow_subtype_check` as Temurin 25.0.2 prints it (`-XX:+PrintStubCode`), the same on 26 to 28; none on
 //! 11 to 21.
 
-/// Bytes before the pc that are looked at: the stub has 248 bytes, and the room is there for 187 of them.
-pub(crate) const ROOM_REACH: u64 = 256;
+/// Bytes before the pc that [`reserved_words`] looks at: the stub has 248 bytes, and the space is reserved in 187 of them.
+pub(crate) const RESERVATION_REACH: u64 = 256;
 /// `sub rsp, imm8`.
 const SUB: [u8; 3] = [0x48, 0x83, 0xec];
-/// `add rsp, imm8`, and `lea rsp, [rsp + imm8]`, with which it is given back.
+/// `add rsp, imm8`, and `lea rsp, [rsp + imm8]`, with which it is released.
 const ADD: [u8; 3] = [0x48, 0x83, 0xc4];
 const LEA: [u8; 4] = [0x48, 0x8d, 0x64, 0x24];
 
-/// Words from sp on that are room made by the code at the end of `before`, and not given back; 0 for none.
-pub(crate) fn room(before: &[u8]) -> u64 {
+/// Words from sp on that the code of `before` has reserved and not released; 0 for none.
+pub(crate) fn reserved_words(before: &[u8]) -> u64 {
     let Some(at) = before.windows(SUB.len()).rposition(|window| window == SUB) else { return 0 };
     let Some([bytes @ 8..=0x78, behind @ ..]) = before.get(at.saturating_add(SUB.len())..) else { return 0 };
     // With the byte that says how much.
-    let is_given_back = behind.windows(ADD.len().saturating_add(1)).any(|window| window.starts_with(&ADD))
+    let is_released = behind.windows(ADD.len().saturating_add(1)).any(|window| window.starts_with(&ADD))
         || behind.windows(LEA.len().saturating_add(1)).any(|window| window.starts_with(&LEA));
-    if bytes % 8 == 0 && !is_given_back { u64::from(bytes / 8) } else { 0 }
+    if bytes % 8 == 0 && !is_released { u64::from(bytes / 8) } else { 0 }
 }
 
 #[cfg(test)]
@@ -55,18 +55,18 @@ mod tests {
     ];
 
     #[test]
-    fn from_the_subtraction_until_it_is_undone() {
+    fn from_the_subtraction_to_its_reversal() {
         let (made, undone) = (18, 203);
         for pc in 0..=CHECK.len() {
             let expected = if (made..undone).contains(&pc) { 4 } else { 0 };
-            assert_eq!(room(&CHECK[..pc]), expected, "{pc}");
+            assert_eq!(reserved_words(&CHECK[..pc]), expected, "{pc}");
         }
     }
 
     #[test]
     fn other_ways() {
-        assert_eq!(room(&[0x48, 0x83, 0xec, 0x10, 0x90]), 2);
-        assert_eq!(room(&[0x48, 0x83, 0xec, 0x10, 0x48, 0x83, 0xc4, 0x10]), 0);
-        assert_eq!(room(&[0x48, 0x83, 0xec, 0x1c, 0x90]), 0, "not whole words");
+        assert_eq!(reserved_words(&[0x48, 0x83, 0xec, 0x10, 0x90]), 2);
+        assert_eq!(reserved_words(&[0x48, 0x83, 0xec, 0x10, 0x48, 0x83, 0xc4, 0x10]), 0);
+        assert_eq!(reserved_words(&[0x48, 0x83, 0xec, 0x1c, 0x90]), 0, "not whole words");
     }
 }

@@ -1,4 +1,4 @@
-//! x86-64: entries and exits of the code that replaces a compiled frame.
+//! Entries and exits of the code that replaces a compiled frame by interpreter frames.
 //!
 //! ```text
 //! handler in the nmethod:   call next   next: sub [rsp], n   jmp stub        the frame is untouched
@@ -11,22 +11,9 @@
 //! Sources: `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, `generate_deopt_blob` in
 //! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
 
-use super::Around;
+use crate::arch::rules::{Around, DeoptPlace};
 
-/// Where in the stub the pc is, as far as it matters to the return address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DeoptPlace {
-    /// The return address is on top.
-    Returning,
-    /// The frame pointer has been pushed onto it.
-    Pushed,
-    /// There is no return address, the throwing pc is elsewhere.
-    Nowhere,
-    /// The stub's frame is there.
-    Inside,
-}
-
-/// Where in a deoptimisation stub these instructions are.
+/// State of a deoptimisation stub's frame at these instructions.
 pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
     let mut rest = around.after;
     // mov [r15 + disp32], rdx or rax.
@@ -34,23 +21,28 @@ pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
         rest = after;
     }
     match (around.before, around.after) {
-        // push 0: a place for a throwing pc.
-        _ if matches!(rest, [0x6a, 0x00, 0x55, ..] | [0x68, 0, 0, 0, 0, 0x55, ..]) => DeoptPlace::Nowhere,
-        ([.., 0x6a, 0x00] | [.., 0x68, 0, 0, 0, 0], [0x55, ..]) => DeoptPlace::Nowhere,
-        ([.., 0x6a, 0x00, 0x55] | [.., 0x68, 0, 0, 0, 0, 0x55], _) => DeoptPlace::Nowhere,
+        // push 0: the slot of the throwing pc.
+        _ if matches!(rest, [0x6a, 0x00, 0x55, ..] | [0x68, 0, 0, 0, 0, 0x55, ..]) => {
+            DeoptPlace::NoReturnAddress
+        }
+        ([.., 0x6a, 0x00] | [.., 0x68, 0, 0, 0, 0], [0x55, ..]) => DeoptPlace::NoReturnAddress,
+        ([.., 0x6a, 0x00, 0x55] | [.., 0x68, 0, 0, 0, 0, 0x55], _) => DeoptPlace::NoReturnAddress,
         // push rbp, ret, and sub rsp before anything else.
         (_, [0x55 | 0xc3, ..]) => DeoptPlace::Returning,
         ([], _) if around.from_entry => DeoptPlace::Returning,
         ([.., 0x55], [0x48, 0x8b, 0xec, ..] | [0x48, 0x89, 0xe5, ..]) => DeoptPlace::Pushed,
-        _ => DeoptPlace::Inside,
+        _ => DeoptPlace::Complete,
     }
 }
 
-/// Whether a deoptimisation handler that has executed `before` has pushed its address; `None` for other code.
-pub(crate) fn is_on_handlers_stack(before: &[u8]) -> Option<bool> {
+/// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
+pub(crate) const DEOPT_HANDLER_BYTES: u64 = 32;
+
+/// Bytes that a deoptimisation handler has pushed once it has executed `before`; `None` for other code.
+pub(crate) fn deopt_handler_pushed_bytes(before: &[u8]) -> Option<u64> {
     match before {
-        [] => Some(false),
-        [0xe8, 0, 0, 0, 0] | [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, _] => Some(true),
+        [] => Some(0),
+        [0xe8, 0, 0, 0, 0] | [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, _] => Some(8),
         _ => None,
     }
 }
@@ -68,8 +60,8 @@ mod tests {
         let normal = [0x90, 0x55, 0x48, 0x8b, 0xec, 0x9c, 0x48, 0x83, 0xec, 0x08];
         let places = [1, 2, 5, 6].map(|pc| place(&normal, pc));
         use DeoptPlace::*;
-        assert_eq!(places, [Returning, Pushed, Inside, Inside]);
-        assert_eq!(place(&[0xc9, 0xc3, 0xf4], 0), Inside, "leave");
+        assert_eq!(places, [Returning, Pushed, Complete, Complete]);
+        assert_eq!(place(&[0xc9, 0xc3, 0xf4], 0), Complete, "leave");
         assert_eq!(place(&[0xc9, 0xc3, 0xf4], 1), Returning);
     }
 
@@ -80,18 +72,18 @@ mod tests {
             0xec, 0x9c,
         ];
         for pc in [0, 7, 14, 16, 17] {
-            assert_eq!(place(&code, pc), DeoptPlace::Nowhere, "{pc}");
+            assert_eq!(place(&code, pc), DeoptPlace::NoReturnAddress, "{pc}");
         }
-        assert_eq!(place(&code, 20), DeoptPlace::Inside);
+        assert_eq!(place(&code, 20), DeoptPlace::Complete);
     }
 
     #[test]
     fn handlers_push_their_address() {
         // From Temurin 21.0.8: call next; sub qword [rsp], 5; jmp.
         let code = [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05, 0xe9, 1, 2, 3, 4];
-        assert_eq!(is_on_handlers_stack(&code[..0]), Some(false));
-        assert_eq!(is_on_handlers_stack(&code[..5]), Some(true));
-        assert_eq!(is_on_handlers_stack(&code[..10]), Some(true));
-        assert_eq!(is_on_handlers_stack(&code), None);
+        assert_eq!(deopt_handler_pushed_bytes(&code[..0]), Some(0));
+        assert_eq!(deopt_handler_pushed_bytes(&code[..5]), Some(8));
+        assert_eq!(deopt_handler_pushed_bytes(&code[..10]), Some(8));
+        assert_eq!(deopt_handler_pushed_bytes(&code), None);
     }
 }

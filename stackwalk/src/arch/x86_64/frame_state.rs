@@ -1,7 +1,7 @@
-//! x86-64: prologues, epilogues and call instructions as HotSpot's assemblers write them.
+//! How much of its frame compiled code or a stub has, by the instructions around the pc.
 //!
 //! In a CPU profile many samples hit the few instructions during which a compiled frame is built or gone.
-//! The compilers write these from fixed templates, so the bytes around the pc say which state the frame is in:
+//! The compilers write these from fixed templates, so the bytes around the pc tell the state of the frame:
 //!
 //! ```text
 //! entry:   [mov [rsp-N], eax]  push rbp  [mov rbp, rsp]  sub rsp, n     C1, C2, native wrappers
@@ -18,34 +18,17 @@
 //! `c1_LIRAssembler_x86.cpp`, `c2_safepointPollStubTable_x86.cpp`, `sharedRuntime_x86_64.cpp`,
 //! `templateInterpreterGenerator_x86.cpp`, `frame_x86.hpp`, JDK 11 to 25.
 
-use super::{CallTarget, Unwind};
+use super::calls::popped_after_call;
+use super::saved_registers::saved_registers;
+use super::slot_move::is_slot_move;
+use super::stub_arguments::{array_copy_words, pushed_arguments};
+use super::subtype_check::pushed_words;
+use crate::arch::rules::{Around, Unwind};
 
-/// Words from fp to the caller's sp, before an adapter has moved it.
-pub(crate) const INTERPRETER_SENDER_SP: i64 = -1;
-/// Words from fp to the `Method*` of an interpreter frame; the same from JDK 11 to 25, in no table.
-pub(crate) const INTERPRETER_METHOD: i64 = -3;
-/// Words from fp to the place of the last local, from JDK 21 on a distance from fp in words.
-pub(crate) const INTERPRETER_LOCALS: i64 = -7;
-/// Words from fp to the saved bytecode pointer.
-pub(crate) const INTERPRETER_BCP: i64 = -8;
-/// Words from fp to the lowest fixed slot: a complete interpreter frame reaches at least there.
-pub(crate) const INTERPRETER_LOWEST: i64 = -9;
-
-/// Longest prologue looked at, from the entry to the pc; class initialisation barriers come first.
+/// Bytes of [`Around::before`]: the longest prologue, class initialisation barriers included.
 pub(crate) const CODE_BEFORE: u64 = 96;
-/// Bytes looked at from the pc on: the longest exit sequence has 24.
+/// Bytes of [`Around::after`]: the longest exit sequence has 24.
 pub(crate) const CODE_AFTER: u64 = 32;
-
-/// Instructions around an interrupted pc.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Around<'a> {
-    /// Bytes up to the pc, beginning at an instruction when `from_entry` is set.
-    pub(crate) before: &'a [u8],
-    /// Bytes from the pc on.
-    pub(crate) after: &'a [u8],
-    /// Whether `before` begins at an entry of the code.
-    pub(crate) from_entry: bool,
-}
 
 /// What a prologue instruction does to the frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -190,7 +173,7 @@ pub(crate) fn epilogue(around: Around<'_>, native: bool, saved_exception_pc: Opt
     }
 }
 
-/// What follows the return poll of a native wrapper, which has no separate part: from JDK 25 on (`generate_native_wrapper`
+/// The code after the return poll of a native wrapper, which has no out-of-line part: from JDK 25 on (`generate_native_wrapper`
 /// in `sharedRuntime_x86_64.cpp`, `safepoint_poll` in `macroAssembler_x86.cpp`).
 fn behind_poll(after: &[u8]) -> Option<&[u8]> {
     match after {
@@ -202,11 +185,11 @@ fn behind_poll(after: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a stub has taken its frame off the stack and is about to take the return address as well, as those do that look
-/// for the handler of an exception: `[add rsp, n; pop rbp]` or `[mov rbp, [rsp]; add rsp, 8]`, then `pop rdx`.
+/// Whether a stub has removed its frame and is about to pop the return address, as the stubs do that look up an exception
+/// handler: `[add rsp, n; pop rbp]` or `[mov rbp, [rsp]; add rsp, 8]`, then `pop rdx`.
 ///
 /// Source: `generate_exception_blob` in `sharedRuntime_x86_64.cpp`, `RethrowExceptionNode` in `x86_64.ad`.
-pub(crate) fn takes_return_address(around: Around<'_>) -> bool {
+fn is_popping_return_address(around: Around<'_>) -> bool {
     let left = has_left_frame(around.before)
         || around.before.ends_with(&[0x48, 0x8b, 0x2c, 0x24, 0x48, 0x83, 0xc4, 0x08]);
     left && matches!(around.after, [0x5a, ..])
@@ -232,78 +215,69 @@ fn is_poll_stub(before: &[u8], after: &[u8], saved_exception_pc: u32) -> bool {
     }
 }
 
-/// Words that the code after a call takes from the stack first: arguments and results of a stub called by C1 or C2
-/// (`slow_subtype_check` in `c1_LIRAssembler_x86.cpp`, conversion fix-ups in `x86_64.ad`), pushed below the frame.
+/// Bytes from the pc on that [`state_in_body`] and [`state_at_call`] look at: a dozen general registers with their call, or
+/// vector registers restored.
+pub(crate) const BODY_AHEAD: usize = 192;
+
+/// Bytes after an on-stack-replacement entry that may be prologue.
+pub(crate) const OSR_PROLOGUE_BYTES: u64 = 48;
+
+/// State of an nmethod's frame behind its prologue; `ahead` is the code from the pc on, `native` is set for wrappers of
+/// native methods.
+pub(crate) fn state_in_body(
+    around: Around<'_>,
+    ahead: &[u8],
+    native: bool,
+    saved_exception_pc: Option<u32>,
+) -> Unwind {
+    let in_exit = epilogue(around, native, saved_exception_pc);
+    if let (None, Some(words)) = (in_exit, pushed_words(around)) {
+        return Unwind::Below(words);
+    }
+    if is_slot_move(around) {
+        return Unwind::Below(1);
+    }
+    if let (None, false, Some(words)) = (in_exit, native, pushed_arguments(around)) {
+        return Unwind::Below(words);
+    }
+    if let (None, Some(words)) = (in_exit, saved_registers(ahead)) {
+        return Unwind::Below(words);
+    }
+    // Wrappers keep fp as frame pointer and push registers around calls.
+    in_exit.unwrap_or(if native { Unwind::FramePointer } else { Unwind::Whole })
+}
+
+/// State of a compiled frame at the return address of a call of VM code.
 ///
-/// `pop rbp` does not count: it may be the exit of a frame without locals.
-pub(crate) fn popped_after_call(after: &[u8]) -> u64 {
-    let (mut words, mut rest) = (0, after);
-    loop {
-        rest = match rest {
-            [0x58..=0x5b | 0x5e | 0x5f, rest @ ..] | [0x41, 0x58..=0x5f, rest @ ..] => rest,
-            _ => return words,
-        };
-        words += 1;
+/// C1 pushes the arguments of some stubs (slow subtype check) below its complete frame and pops them after the call; C2
+/// saves registers there around calls of barriers.
+pub(crate) fn state_at_call(around: Around<'_>, ahead: &[u8]) -> Unwind {
+    let pushed = || popped_after_call(around.after).saturating_add(array_copy_words(around.before));
+    match saved_registers(ahead).unwrap_or_else(pushed) {
+        0 => Unwind::Whole,
+        words => Unwind::Below(words),
     }
 }
 
-/// Length of the longest call instruction recognised, including the load of its target.
-pub(crate) const CALL_BYTES: u64 = 13;
-
-/// What the call that ends `before` (the bytes up to a return address `at`) calls; `None` if it is no call.
-pub(crate) fn call_before(before: &[u8], at: u64) -> Option<CallTarget> {
-    if let [.., 0xe8, a, b, c, d] = before {
-        let distance = i32::from_le_bytes([*a, *b, *c, *d]);
-        return Some(CallTarget::Known(at.wrapping_add_signed(i64::from(distance))));
+/// Rules to try in order for a stub with a frame of `size` bytes, 0 for none of fixed size.
+pub(crate) fn stub_states(around: Around<'_>, size: u64) -> [Unwind; 3] {
+    match (around.before.last(), around.after.first()) {
+        _ if is_popping_return_address(around) => [Unwind::Return; 3],
+        // push rbp was the last instruction or pop rbp is the next.
+        (Some(0x55), _) | (_, Some(0x5d)) => [Unwind::Pushed, Unwind::Whole, Unwind::FramePointer],
+        _ if size == 0 => [Unwind::Return, Unwind::FramePointer, Unwind::Pushed],
+        _ if is_slot_move(around) => [Unwind::Below(1), Unwind::FramePointer, Unwind::Return],
+        _ if around.from_entry => [prologue(around.before), Unwind::Whole, Unwind::FramePointer],
+        _ => [Unwind::Whole, Unwind::FramePointer, Unwind::Return],
     }
-    if let Some(target) = loaded_target(before) {
-        return Some(CallTarget::Known(target));
-    }
-    let is_call = match before {
-        // call reg; also call r8..r15, whose prefix does not matter here.
-        [.., 0xff, 0xd0..=0xd7] => true,
-        // call [reg], call [reg + reg], call [reg + disp8], call [reg + reg + disp8], and disp32.
-        [.., 0xff, 0x10..=0x13 | 0x16 | 0x17] => true,
-        [.., 0xff, 0x14, _] | [.., 0xff, 0x50..=0x53 | 0x55..=0x57, _] => true,
-        [.., 0xff, 0x54, _, _] => true,
-        [.., 0xff, 0x15 | 0x90..=0x93 | 0x95..=0x97, _, _, _, _] => true,
-        [.., 0xff, 0x94, _, _, _, _, _] => true,
-        _ => false,
-    };
-    is_call.then_some(CallTarget::Indirect)
 }
 
-/// Target of `mov r10, imm64; call r10` or `mov rax, imm64; call rax`.
-fn loaded_target(before: &[u8]) -> Option<u64> {
-    let bytes = match before {
-        [.., 0x49, 0xba, a, b, c, d, e, f, g, h, 0x41, 0xff, 0xd2] => [a, b, c, d, e, f, g, h],
-        [.., 0x48, 0xb8, a, b, c, d, e, f, g, h, 0xff, 0xd0] => [a, b, c, d, e, f, g, h],
-        _ => return None,
-    };
-    Some(u64::from_le_bytes(bytes.map(|byte| *byte)))
-}
-
-/// Whether `after` begins with `pop r13`, with which the interpreter takes the return address of a method
-/// whose frame it has just left.
-pub(crate) fn is_interpreter_return(after: &[u8]) -> bool {
-    matches!(after, [0x41, 0x5d, ..])
-}
-
-/// Whether `after` takes a caller's frame up again behind its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
-/// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
-///
-/// The frame is whole there, while r13 and rbx may still be the callee's (`generate_return_entry_for` in
-/// `templateInterpreterGenerator_x86.cpp`, JDK 11 to 25).
-pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
-    let mut rest = after;
-    loop {
-        rest = match rest {
-            [0x4c, 0x8b, 0x6d, 0xc0, ..] => return true,
-            [0x48, 0x8b, 0x65 | 0x4d, 0xf0, rest @ ..] => rest,
-            [0x48, 0x8d, 0x64, 0xcd, 0x00, rest @ ..] => rest,
-            [0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, rest @ ..] => rest,
-            _ => return false,
-        };
+/// State of a stub's frame if the next instructions are `ret` or `leave; ret`.
+pub(crate) fn stub_exit(after: &[u8]) -> Option<Unwind> {
+    match after {
+        [0xc3, ..] => Some(Unwind::Return),
+        [0xc9, 0xc3, ..] => Some(Unwind::FramePointer),
+        _ => None,
     }
 }
 
@@ -385,12 +359,12 @@ mod tests {
     }
 
     #[test]
-    fn return_addresses_taken_by_stubs() {
+    fn return_addresses_popped_by_stubs() {
         // From Temurin 21.0.8: _rethrow_Java and the ExceptionBlob.
         let rethrow = [0x48, 0x83, 0xc4, 0x10, 0x5d, 0x5a, 0x41, 0xff, 0xe2];
         let handler = [0x48, 0x8b, 0x2c, 0x24, 0x48, 0x83, 0xc4, 0x08, 0x5a, 0x4c, 0x8b, 0xc0];
         let at = |code: &[u8], pc: usize| {
-            takes_return_address(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
+            is_popping_return_address(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
         };
         assert_eq!((0..=rethrow.len()).filter(|&pc| at(&rethrow, pc)).collect::<Vec<_>>(), [5]);
         assert_eq!((0..=handler.len()).filter(|&pc| at(&handler, pc)).collect::<Vec<_>>(), [8]);
@@ -413,34 +387,5 @@ mod tests {
             assert_eq!(at(pc, true), Some(Unwind::Return), "{pc}");
         }
         assert_eq!([at(1, false), at(6, false)], [None; 2], "compiled code tests and branches all the time");
-    }
-
-    #[test]
-    fn arguments_popped_after_a_call() {
-        assert_eq!(popped_after_call(&[0x5f, 0x5f, 0x83, 0xff, 0x00]), 2, "pop rdi, pop rdi, cmp edi, 0");
-        assert_eq!(popped_after_call(&[0x41, 0x5d, 0x5e, 0x90]), 2, "pop r13, pop rsi");
-        assert_eq!(popped_after_call(&[0x5d, 0xc3]), 0, "exit");
-        assert_eq!(popped_after_call(&[]), 0);
-    }
-
-    #[test]
-    fn return_entries_of_the_interpreter() {
-        // From Temurin 11.0.13.
-        let code = [0x48, 0x8b, 0x65, 0xf0, 0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0x4c, 0x8b, 0x6d, 0xc0, 0x4c];
-        let found: Vec<usize> =
-            (0..code.len()).filter(|&pc| is_interpreter_return_entry(&code[pc..])).collect();
-        assert_eq!(found, [0, 4, 12]);
-        let later = [0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd, 0x00, 0x4c, 0x8b, 0x6d, 0xc0];
-        assert!(is_interpreter_return_entry(&later) && is_interpreter_return_entry(&later[4..]));
-        assert!(!is_interpreter_return_entry(&later[..9]) && !is_interpreter_return_entry(&[0x41, 0x5d]));
-    }
-
-    #[test]
-    fn calls() {
-        assert_eq!(call_before(&[0xe8, 0x10, 0, 0, 0], 0x1000), Some(CallTarget::Known(0x1010)));
-        assert_eq!(call_before(&[0x41, 0xff, 0xd2], 0x1000), Some(CallTarget::Indirect));
-        let far = [0x49, 0xba, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0xd2];
-        assert_eq!(call_before(&far, 0x1000), Some(CallTarget::Known(0x10)));
-        assert_eq!(call_before(&[0x90; 13], 0x1000), None);
     }
 }

@@ -1,4 +1,4 @@
-//! x86-64: registers that C2 saves below its complete frame around a call of a collector's barrier.
+//! Registers that C2 saves below its complete frame around a call of a collector's barrier.
 //!
 //! The slow path of such a barrier lies behind the method's code and keeps the registers in use on the stack:
 //!
@@ -7,13 +7,10 @@
 //! [vzeroupper]   add rsp, n   jmp back
 //! ```
 //!
-//! Old return addresses lie in wait there: the frame must be found by n and not by what looks like a call.
+//! Stale return addresses remain there, so the frame is found by n and not by a preceding call.
 //! An epilogue reloads and adds to rsp as well, but goes on with `pop rbp` and not with a jump.
 //! Source: `SaveLiveRegisters` in `cpu/x86/gc/z/zBarrierSetAssembler_x86.cpp` (JDK 17) and
 //! `gc/shared/barrierSetAssembler_x86.cpp` (21, 25), used by ZGC, and by G1 from JDK 24 on.
-
-/// Bytes of code looked at from the pc on: a dozen general registers with their call, or vector registers restored.
-pub(crate) const SAVED_REGISTERS_REACH: u64 = 192;
 
 /// Words between sp and the complete frame if `code`, from the pc on, runs in such a slow path.
 pub(crate) fn saved_registers(code: &[u8]) -> Option<u64> {

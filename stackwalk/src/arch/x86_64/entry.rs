@@ -1,4 +1,4 @@
-//! x86-64: the call stub and the adapters, through which Java methods are entered.
+//! The call stub and the adapters, through which Java methods are entered.
 //!
 //! ```text
 //! call stub:  push rbp   mov rbp, rsp   sub rsp, n   ...   mov [rbp + wrapper], rdi   ...   call rsi
@@ -10,18 +10,18 @@
 //! Sources: `generate_call_stub` in `cpu/x86/stubGenerator_x86_64.cpp`, `gen_c2i_adapter` in
 //! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
 
-use super::Unwind;
+use crate::arch::rules::Unwind;
 
-/// Bytes of the call stub looked at before and after the address its call returns to.
+/// Bytes of the call stub before and after the return address of its call that [`entry_frame`] looks at.
 pub(crate) const CALL_STUB_REACH: u64 = 0x180;
 
-/// Longest tail of the call stub behind its `ret`.
+/// Longest code of the call stub after its `ret`, in bytes.
 const RESULT_BLOCKS: usize = 24;
 
-/// How much of the call stub's frame is built at `pc`, [`Unwind::Whole`] if the wrapper is `wrapper` words from fp;
-/// before that the wrapper is in rdi.
+/// State of the call stub's frame at `pc`: [`Unwind::Whole`] once the wrapper is stored `wrapper` words from fp; until then it
+/// is in rdi.
 ///
-/// `pc` and `returns`, where its call returns to, are indices into `code`; `None` for other code, and at the last
+/// `pc` and `returns`, the return address of its call, are indices into `code`. `None` for other code, and at the last
 /// instruction, where nothing leads to the wrapper.
 pub(crate) fn entry_frame(code: &[u8], returns: usize, pc: usize, wrapper: i64) -> Option<Unwind> {
     let (before, after) = code.split_at_checked(returns)?;
@@ -32,48 +32,69 @@ pub(crate) fn entry_frame(code: &[u8], returns: usize, pc: usize, wrapper: i64) 
     let ended = exit.checked_add(2)?;
     let stores = code.get(ended..)?.starts_with(&[0x48, 0x89, 0x07]);
     let storing = stores && (ended..ended.saturating_add(RESULT_BLOCKS)).contains(&pc);
-    let linked = enter.checked_add(4)?;
+    let fp_set = enter.checked_add(4)?;
     if enter > saved || pc < enter {
         return None;
     }
     Some(match pc.checked_sub(enter)? {
         0 => Unwind::Return,
         1..4 => Unwind::Pushed,
-        _ if (linked..saved).contains(&pc) => Unwind::FramePointer,
+        _ if (fp_set..saved).contains(&pc) => Unwind::FramePointer,
         _ if (saved..=exit).contains(&pc) || storing => Unwind::Whole,
         _ => return None,
     })
 }
 
-fn first_of(code: &[u8], wanted: &[u8]) -> Option<usize> {
-    code.windows(wanted.len()).position(|window| window == wanted)
+fn first_of(code: &[u8], pattern: &[u8]) -> Option<usize> {
+    code.windows(pattern.len()).position(|window| window == pattern)
 }
 
-fn last_of(code: &[u8], wanted: &[u8]) -> Option<usize> {
-    code.windows(wanted.len()).rposition(|window| window == wanted)
+fn last_of(code: &[u8], pattern: &[u8]) -> Option<usize> {
+    code.windows(pattern.len()).rposition(|window| window == pattern)
 }
 
-/// Whether an adapter from compiled to interpreted code, of which these are the last instructions, has put the caller's
-/// sp into r13.
-pub(crate) fn has_raised_sp(before: &[u8]) -> bool {
+/// Whether an adapter from compiled to interpreted code has put the caller's sp into r13; `before` is its code up to the pc.
+pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
     let set = last_of(before, &[0x58, 0x4c, 0x8b, 0xec])
         .max(last_of(before, &[0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58]));
-    let jumped = last_of(before, &[0xff, 0xe1]);
-    set.is_some() && jumped < set
+    let jump = last_of(before, &[0xff, 0xe1]);
+    set.is_some() && jump < set
 }
 
-/// Bytes before the pc of an adapter that tell whether it has saved all registers: those that it saves and restores in
-/// between, twice.
-pub(crate) const SAVING_REACH: u64 = 512;
+/// Bytes before the pc of an adapter that [`keeps_entry_sp`] looks at: twice the code that saves and restores registers.
+pub(crate) const ADAPTER_SAVE_REACH: u64 = 512;
 
-/// Whether an adapter, of which these are the last instructions, keeps sp as it was at its entry in r13 while it saves all
-/// registers, calls the VM and restores them.
+/// Whether an adapter keeps the sp of its entry in r13, while it saves all registers, calls the VM and restores them;
+/// `before` is its code up to the pc.
 ///
-/// `mov r13, rsp; mov rax, [rsp]; and rsp, -16` begins it, `mov rsp, r13` ends it.
-pub(crate) fn keeps_sp_of_entry(before: &[u8]) -> bool {
+/// `mov r13, rsp; mov rax, [rsp]; and rsp, -16` begins this code, `mov rsp, r13` ends it.
+/// Source: `patch_callers_callsite` in `sharedRuntime_x86_64.cpp`.
+pub(crate) fn keeps_entry_sp(before: &[u8]) -> bool {
     const BEGIN: [u8; 11] = [0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0];
     let begin = last_of(before, &BEGIN);
     begin.is_some() && last_of(before, &[0x49, 0x8b, 0xe5]) < begin
+}
+
+/// Frames that the stub of the nmethod entry barrier may have, as (sp, fp) of the code below the marker word: before
+/// `push rbp`, after it, and with fp as frame pointer.
+///
+/// The stub pushes a marker word of ones above its own frame, where the return address would lie.
+/// Source: `generate_method_entry_barrier` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 17 to 25.
+pub(crate) fn entry_barrier_callers(
+    sp: u64,
+    fp: u64,
+    word: impl Fn(u64) -> Option<u64>,
+) -> [Option<(u64, u64)>; 3] {
+    let below = |marker: Option<u64>, fp: Option<u64>| {
+        let marker = marker.filter(|&at| word(at) == Some(u64::MAX))?;
+        Some((marker.checked_add(8)?, fp?))
+    };
+    let frame = Some(fp).filter(|&fp| fp >= sp && fp.is_multiple_of(8));
+    [
+        below(Some(sp), Some(fp)),
+        below(sp.checked_add(8), word(sp)),
+        below(frame.and_then(|fp| fp.checked_add(8)), word(fp)),
+    ]
 }
 
 #[cfg(test)]
@@ -119,7 +140,7 @@ mod tests {
             0xe5, 0x4c, 0x8d, 0x6c, 0x24, 0x08,
         ];
         for end in 0..=code.len() {
-            assert_eq!(keeps_sp_of_entry(&code[..end]), (11..17).contains(&end), "{end}");
+            assert_eq!(keeps_entry_sp(&code[..end]), (11..17).contains(&end), "{end}");
         }
     }
 
@@ -128,12 +149,12 @@ mod tests {
         // From Temurin 11.0.13 and 21.0.8.
         let early = [0x49, 0x8b, 0xe5, 0x58, 0x4c, 0x8b, 0xec, 0x48, 0x83, 0xec, 0x10];
         let late = [0x9d, 0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58, 0x48, 0x83, 0xec, 0x10, 0x50];
-        assert!(has_raised_sp(&early) && has_raised_sp(&late));
-        assert!(!has_raised_sp(&early[..6]) && !has_raised_sp(&late[..6]));
+        assert!(has_saved_sender_sp(&early) && has_saved_sender_sp(&late));
+        assert!(!has_saved_sender_sp(&early[..6]) && !has_saved_sender_sp(&late[..6]));
         let mut next = early.to_vec();
         next.extend([0xff, 0xe1, 0x90, 0x48]);
-        assert!(!has_raised_sp(&next), "the next adapter");
+        assert!(!has_saved_sender_sp(&next), "the next adapter");
         next.extend(late);
-        assert!(has_raised_sp(&next));
+        assert!(has_saved_sender_sp(&next));
     }
 }

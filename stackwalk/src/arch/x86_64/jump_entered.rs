@@ -1,26 +1,22 @@
-//! x86-64: first and last instructions of the blobs that are entered by a jump.
+//! First and last instructions of the blobs that are entered by a jump.
+//!
+//! ```text
+//! SafepointBlob of a loop poll:    push rbx   push rbp   mov rbp, rsp   ...   store the polled pc above rbp
+//! SafepointBlob of a return poll:             push rbp   mov rbp, rsp   ...
+//! C1's exception stubs:            ...   leave   pop rcx   jmp rcx
+//! ExceptionBlob:                   push rdx   sub rsp, n   ...   add rsp, n   pop rdx   ...   jmp r8
+//! ```
 //!
 //! Sources: `generate_handler_blob`, `RegisterSaver::save_live_registers` in `cpu/x86/sharedRuntime_x86_64.cpp`,
 //! `generate_exception_blob` in `cpu/x86/runtime_x86_64.cpp`, `generate_handle_exception` in
 //! `cpu/x86/c1_Runtime1_x86.cpp`, JDK 11 to 25.
 
+use crate::arch::rules::{HandlerPlace, PollFrame};
+
 /// Bytes at the start of a SafepointBlob that [`poll_frame`] looks at.
 pub(crate) const POLL_BLOB_START: usize = 8;
 
-/// How much of its frame a SafepointBlob has built.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PollFrame {
-    /// Nothing has been pushed.
-    Nothing,
-    /// The place of the return address, in the blob of loop polls.
-    Place,
-    /// The frame pointer of the code that polled.
-    Fp,
-    /// fp is the frame pointer.
-    Done,
-}
-
-/// Whether the SafepointBlob that begins with `start` is that of loop polls: it makes a place for the return address.
+/// Whether the SafepointBlob that begins with `start` is that of loop polls: it pushes a slot for the return address.
 pub(crate) fn is_loop_poll_blob(start: &[u8]) -> bool {
     matches!(start, [0x53, 0x55, ..])
 }
@@ -36,34 +32,24 @@ pub(crate) fn poll_frame(start: &[u8], offset: u64) -> Option<PollFrame> {
         return None;
     }
     Some(match offset {
-        0 => PollFrame::Nothing,
-        1 if places == 1 => PollFrame::Place,
-        offset if offset < places + 4 => PollFrame::Fp,
-        _ => PollFrame::Done,
+        0 => PollFrame::Untouched,
+        1 if places == 1 => PollFrame::SlotPushed,
+        offset if offset < places + 4 => PollFrame::FpPushed,
+        _ => PollFrame::Complete,
     })
 }
 
-/// State of the frame if `after` begins with the instructions that take fp and the return address from the stack.
-pub(crate) fn leaving_poll_blob(after: &[u8]) -> Option<PollFrame> {
+/// State of a SafepointBlob's frame if `after` begins with `pop rbp; ret` or `ret`.
+pub(crate) fn poll_exit(after: &[u8]) -> Option<PollFrame> {
     match after {
-        [0x5d, 0xc3, ..] => Some(PollFrame::Fp),
-        [0xc3, ..] => Some(PollFrame::Place),
+        [0x5d, 0xc3, ..] => Some(PollFrame::FpPushed),
+        [0xc3, ..] => Some(PollFrame::SlotPushed),
         _ => None,
     }
 }
 
-/// Where a C1 stub that has looked up an exception handler keeps the handler's address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum HandlerPlace {
-    /// In the place of the return address, above the saved fp.
-    AboveFp,
-    /// On top of the stack.
-    Top,
-    /// In rcx.
-    Register,
-}
-
-/// What is left of `leave; pop rcx; jmp rcx`, with which such a stub goes on in the handler.
+/// Where the address of the exception handler is, if the code is part of `leave; pop rcx; jmp rcx`, with which a C1 stub jumps
+/// to the handler.
 pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace> {
     match (before, after) {
         (_, [0xc9, 0x59, 0xff, 0xe1, ..]) => Some(HandlerPlace::AboveFp),
@@ -76,7 +62,7 @@ pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace>
 /// Bytes from the pc on that [`has_popped_throwing_pc`] needs: the tail has 31.
 pub(crate) const EXCEPTION_TAIL: usize = 40;
 
-/// Whether the ExceptionBlob has taken the throwing pc from the stack: `jmp r8` is near, and `pop rdx; mov r8, rax` is
+/// Whether the ExceptionBlob has popped the throwing pc: `jmp r8` is near, and `pop rdx; mov r8, rax` is
 /// not ahead.
 pub(crate) fn has_popped_throwing_pc(after: &[u8]) -> bool {
     let jump = after.windows(3).position(|code| code == [0x41, 0xff, 0xe0]);
@@ -92,16 +78,17 @@ mod tests {
     fn frames_of_poll_blobs() {
         let in_loop = [0x53, 0x55, 0x48, 0x8b, 0xec, 0x9c, 0x48, 0x83];
         let states = [0, 1, 2, 5].map(|offset| poll_frame(&in_loop, offset));
-        let expected = [PollFrame::Nothing, PollFrame::Place, PollFrame::Fp, PollFrame::Done];
+        let expected =
+            [PollFrame::Untouched, PollFrame::SlotPushed, PollFrame::FpPushed, PollFrame::Complete];
         assert_eq!(states, expected.map(Some));
         let at_return = [0x55, 0x48, 0x8b, 0xec, 0x9c, 0x48, 0x83, 0xec];
         let states = [0, 1, 4].map(|offset| poll_frame(&at_return, offset));
-        assert_eq!(states, [PollFrame::Nothing, PollFrame::Fp, PollFrame::Done].map(Some));
+        assert_eq!(states, [PollFrame::Untouched, PollFrame::FpPushed, PollFrame::Complete].map(Some));
         assert!(is_loop_poll_blob(&in_loop) && !is_loop_poll_blob(&at_return));
         assert_eq!(poll_frame(&[0x90; 8], 0), None);
-        assert_eq!(leaving_poll_blob(&[0x5d, 0xc3]), Some(PollFrame::Fp));
-        assert_eq!(leaving_poll_blob(&[0xc3, 0xf4]), Some(PollFrame::Place));
-        assert_eq!(leaving_poll_blob(&[0x9d, 0x5d, 0xc3]), None);
+        assert_eq!(poll_exit(&[0x5d, 0xc3]), Some(PollFrame::FpPushed));
+        assert_eq!(poll_exit(&[0xc3, 0xf4]), Some(PollFrame::SlotPushed));
+        assert_eq!(poll_exit(&[0x9d, 0x5d, 0xc3]), None);
     }
 
     #[test]

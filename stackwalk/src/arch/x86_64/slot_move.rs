@@ -1,10 +1,10 @@
-//! x86-64: a word on its way from one stack slot to another.
+//! Moves of a word from one stack slot to another.
 //!
 //! C2 moves a spilled value between two slots without a register: `push [rsp + from]; pop [rsp + to]`.
-//! Between the two instructions sp is a word below the complete frame, in compiled methods and in stubs C2 has made.
+//! Between the two instructions sp is a word below the complete frame, in compiled methods and in stubs made by C2.
 //! Source: `MachSpillCopyNode::implementation` in `cpu/x86/x86_64.ad`, JDK 11 to 25.
 
-use super::Around;
+use crate::arch::rules::Around;
 
 /// Whether the last instruction pushed a slot and the next pops into one.
 pub(crate) fn is_slot_move(around: Around<'_>) -> bool {

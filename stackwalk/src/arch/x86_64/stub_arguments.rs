@@ -1,17 +1,18 @@
-//! x86-64: operands that C1 pushes below its complete frame.
+//! Values that C1 pushes below its complete frame, as arguments of stubs and around copies of arrays.
 //!
 //! ```text
-//! type check:        push class   push wanted   call slow_subtype_check   pop r   pop r   test ...
+//! type check:        push class   push super   call slow_subtype_check   pop r   pop r   test ...
 //! copy of arrays     push rsi   push rcx   mov esi, [rsi + 8] ...   cmp rsi, rcx   je same   ...
 //! of unknown types:  push rsi   push rcx   call slow_subtype_check   pop rcx   pop rsi   ...   jne same
 //!                    pop rcx   pop rsi   ...   same: pop rcx   pop rsi
 //! ```
 //!
-//! Invariant: a type check is seen by its call and the pops behind it, which say how many words there are; in a copy the
-//! operands are on the stack from its two pushes to the next pair of pops that is not behind the call.
+//! Invariant: a type check is recognised by its call and the pops after it, which say how many words there are; in a copy the
+//! values are on the stack from its two pushes to the next pair of pops that does not follow the call.
 //! Sources: `LIR_Assembler::emit_typecheck_helper` and `emit_arraycopy` in `cpu/x86/c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
 
-use super::{Around, popped_after_call};
+use super::calls::{DIRECT_CALL_BYTES, popped_after_call};
+use crate::arch::rules::Around;
 
 /// `push rsi; push rcx; mov esi, [rsi + 8]`, with which a copy begins to compare classes.
 const COPY: [u8; 5] = [0x56, 0x51, 0x8b, 0x76, 0x08];
@@ -20,16 +21,16 @@ const CHECK: [u8; 3] = [0x56, 0x51, 0xe8];
 /// `pop rcx; pop rsi`.
 const POPS: [u8; 2] = [0x59, 0x5e];
 /// Bytes of a call with a distance.
-const CALL: usize = 5;
+const CALL: usize = DIRECT_CALL_BYTES as usize;
 
 /// Words on the stack below the frame at an interrupted pc; `None` for none.
-pub(crate) fn operands(around: Around<'_>) -> Option<u64> {
-    let words = arguments(around).unwrap_or(0).checked_add(copied(around.before))?;
+pub(crate) fn pushed_arguments(around: Around<'_>) -> Option<u64> {
+    let words = call_arguments(around).unwrap_or(0).checked_add(array_copy_words(around.before))?;
     (words > 0).then_some(words)
 }
 
-/// Words around a call that takes arguments on the stack: what is pushed before it is popped behind it.
-fn arguments(around: Around<'_>) -> Option<u64> {
+/// Words around a call that takes arguments on the stack: the code pops after the call what it has pushed before.
+fn call_arguments(around: Around<'_>) -> Option<u64> {
     let to_push = around.after.iter().take_while(|byte| matches!(byte, 0x50..=0x53 | 0x56 | 0x57)).count();
     if let [0xe8, rest @ ..] = around.after.get(to_push..)? {
         let popped = popped_after_call(rest.get(CALL.checked_sub(1)?..)?);
@@ -47,10 +48,10 @@ fn arguments(around: Around<'_>) -> Option<u64> {
 }
 
 /// Words that a copy of arrays keeps at the end of `before`, arguments of its call not counted.
-pub(crate) fn copied(before: &[u8]) -> u64 {
+pub(crate) fn array_copy_words(before: &[u8]) -> u64 {
     let Some(start) = before.windows(COPY.len()).rposition(|window| window == COPY) else { return 0 };
     let Some(mut rest) = before.get(start.saturating_add(COPY.len())..) else { return 0 };
-    // The pops behind the call are those of its arguments.
+    // The pops after the call are those of its arguments.
     if let Some(at) = rest.windows(CHECK.len()).position(|window| window == CHECK) {
         let behind = at.saturating_add(CHECK.len()).saturating_add(CALL - 1).saturating_add(POPS.len());
         rest = rest.get(behind..).unwrap_or_default();
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     fn at(code: &[u8], pc: usize) -> Option<u64> {
-        operands(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
+        pushed_arguments(Around { before: &code[..pc], after: &code[pc..], from_entry: false })
     }
 
     /// From Temurin 25.0.2, C1 code of `clojure.lang.RT.first`.

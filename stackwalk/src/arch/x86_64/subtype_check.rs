@@ -1,4 +1,4 @@
-//! x86-64: words pushed by the inlined slow subtype check.
+//! Words pushed by the inlined slow subtype check.
 //!
 //! `instanceof` and casts to interfaces search the secondary supers of a class with `repne scas`, which needs
 //! rax, rcx and rdi. Those that are no temporaries are saved on the stack around it, below the complete frame:
@@ -12,12 +12,12 @@
 //! The search is a loop inside one instruction, so samples land on it often (a tenth of a Clojure program on JDK 11).
 //! Source: `MacroAssembler::check_klass_subtype_slow_path`, `cpu/x86/macroAssembler_x86.cpp`, JDK 11 to 25.
 
-use super::Around;
+use crate::arch::rules::Around;
 
 /// `add rdi, 8; test rax, rax; repne scas`, the part without variants.
 const SEARCH: [u8; 10] = [0x48, 0x83, 0xc7, 0x08, 0x48, 0x85, 0xc0, 0xf2, 0x48, 0xaf];
 
-/// Bytes of code looked at on each side of the pc: the whole sequence has at most 30.
+/// Bytes on each side of the pc that are compared: the whole sequence has at most 30.
 const REACH: usize = 32;
 
 /// Words on the stack below the frame if the pc is inside such a check, with at least one pushed.

@@ -1,0 +1,92 @@
+//! The verdicts of the CPU folders: frame states, and the rules that lead to a caller.
+
+/// Instructions around an interrupted pc or a return address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around<'a> {
+    /// Bytes up to the pc, beginning at an instruction when `from_entry` is set.
+    pub(crate) before: &'a [u8],
+    /// Bytes from the pc on.
+    pub(crate) after: &'a [u8],
+    /// Whether `before` begins at an entry of the code.
+    pub(crate) from_entry: bool,
+}
+
+/// pc, sp and fp of one frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FrameRegisters {
+    pub(crate) pc: u64,
+    pub(crate) sp: u64,
+    pub(crate) fp: u64,
+}
+
+/// State of a frame, and with it the rule that leads to its caller; `size` is the complete frame's size.
+///
+/// The equations are those of x86-64, whose calls push the return address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unwind {
+    /// The frame is complete: (pc, sp, fp) = ([sp + size - 8], sp + size, [sp + size - 16]).
+    Whole,
+    /// The frame is complete and this many words were pushed below it.
+    Below(u64),
+    /// The frame is allocated but fp is not saved yet: (pc, sp, fp) = ([sp + size - 8], sp + size, fp).
+    WholeFpLive,
+    /// Nothing but the return address is there: (pc, sp, fp) = ([sp], sp + 8, fp).
+    Return,
+    /// The frame record is on top: (pc, sp, fp) = ([sp + 8], sp + 16, [sp]).
+    Pushed,
+    /// fp is the frame pointer: (pc, sp, fp) = ([fp + 8], fp + 16, [fp]).
+    FramePointer,
+}
+
+impl Unwind {
+    /// Whether the rule applies to code with a frame of known size only.
+    pub(crate) fn needs_size(self) -> bool {
+        matches!(self, Self::Whole | Self::Below(_) | Self::WholeFpLive)
+    }
+}
+
+/// The target of a call instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CallTarget {
+    /// This address.
+    Known(u64),
+    /// An address in a register or in memory.
+    Indirect,
+}
+
+/// How much of its frame a SafepointBlob has built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PollFrame {
+    /// Nothing has been pushed.
+    Untouched,
+    /// The slot of the return address, in the blob of loop polls.
+    SlotPushed,
+    /// That slot and the frame pointer of the code that polled.
+    FpPushed,
+    /// fp is the frame pointer.
+    Complete,
+}
+
+/// Where a stub that has looked up an exception handler keeps the handler's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HandlerPlace {
+    /// In the slot of the return address, above the saved fp.
+    AboveFp,
+    /// On top of the stack.
+    Top,
+    /// In a register: `Registers::exception_handler`.
+    Register,
+}
+
+/// State of a deoptimisation stub's frame, as far as it concerns the return address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DeoptPlace {
+    /// The return address is on top.
+    Returning,
+    /// The frame record is on top.
+    Pushed,
+    /// There is no return address; the throwing pc is kept elsewhere.
+    NoReturnAddress,
+    /// The stub's frame is complete.
+    Complete,
+}

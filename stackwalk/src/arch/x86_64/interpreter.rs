@@ -1,0 +1,49 @@
+//! Interpreter code before and after a call.
+//!
+//! Sources: `generate_return_entry_for` in `cpu/x86/templateInterpreterGenerator_x86.cpp`, `remove_activation` in
+//! `interp_masm_x86.cpp`, JDK 11 to 25.
+
+/// Longest code with which the interpreter restores a caller's frame, in bytes.
+pub(crate) const RETURN_ENTRY_BYTES: usize = 24;
+
+/// Whether `after` begins with `pop r13`, with which the interpreter pops the return address of a method whose frame it
+/// has just removed.
+pub(crate) fn is_interpreter_return(after: &[u8]) -> bool {
+    matches!(after, [0x41, 0x5d, ..])
+}
+
+/// Whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
+/// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
+///
+/// The frame is whole there, while r13 and rbx may still be the callee's.
+pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
+    let mut rest = after;
+    loop {
+        rest = match rest {
+            [0x4c, 0x8b, 0x6d, 0xc0, ..] => return true,
+            [0x48, 0x8b, 0x65 | 0x4d, 0xf0, rest @ ..] => rest,
+            [0x48, 0x8d, 0x64, 0xcd, 0x00, rest @ ..] => rest,
+            [0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, rest @ ..] => rest,
+            _ => return false,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn return_entries_of_the_interpreter() {
+        // From Temurin 11.0.13.
+        let code = [0x48, 0x8b, 0x65, 0xf0, 0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0x4c, 0x8b, 0x6d, 0xc0, 0x4c];
+        let found: Vec<usize> =
+            (0..code.len()).filter(|&pc| is_interpreter_return_entry(&code[pc..])).collect();
+        assert_eq!(found, [0, 4, 12]);
+        let later = [0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd, 0x00, 0x4c, 0x8b, 0x6d, 0xc0];
+        assert!(is_interpreter_return_entry(&later) && is_interpreter_return_entry(&later[4..]));
+        assert!(!is_interpreter_return_entry(&later[..9]) && !is_interpreter_return_entry(&[0x41, 0x5d]));
+    }
+}

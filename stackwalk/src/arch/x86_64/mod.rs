@@ -1,0 +1,37 @@
+//! x86-64, under the System V ABI.
+
+mod calls;
+mod deopt;
+mod entry;
+mod frame;
+mod frame_state;
+mod interpreter;
+mod jump_entered;
+mod registers;
+mod reserved_space;
+mod saved_registers;
+mod slot_move;
+mod static_call_stub;
+mod string_code;
+mod stub_arguments;
+mod subtype_check;
+mod thaw;
+
+pub(crate) use calls::{ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, call_before};
+pub(crate) use deopt::{DEOPT_HANDLER_BYTES, deopt_handler_pushed_bytes, deopt_place};
+pub(crate) use entry::{
+    ADAPTER_SAVE_REACH, CALL_STUB_REACH, entry_barrier_callers, entry_frame, has_saved_sender_sp,
+    keeps_entry_sp,
+};
+pub use frame::*;
+pub(crate) use frame_state::{
+    BODY_AHEAD, CODE_AFTER, CODE_BEFORE, OSR_PROLOGUE_BYTES, epilogue, prologue, state_at_call,
+    state_in_body, stub_exit, stub_states,
+};
+pub(crate) use interpreter::{RETURN_ENTRY_BYTES, is_interpreter_return, is_interpreter_return_entry};
+pub(crate) use jump_entered::*;
+pub use registers::{PreservedRegisters, Registers};
+pub(crate) use reserved_space::{RESERVATION_REACH, reserved_words};
+pub(crate) use static_call_stub::static_call_stub_offset;
+pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
+pub(crate) use thaw::{BARRIER_START, THAW_REACH, is_before_reservation, return_barrier, thawed_frame};
