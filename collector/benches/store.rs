@@ -1,8 +1,7 @@
-//! What the store costs: taking in real streams, compressing them, and answering over an hour of a hundred JVMs.
+//! What the store costs: taking in real streams, and answering over an hour of a hundred JVMs.
 //!
 //! ```text
 //! cargo bench -p collector --bench store -- ingest [FILE.tickwalk...]  [SAMPLES=20000000]
-//! cargo bench -p collector --bench store -- compress FILE.tickwalk...
 //! cargo bench -p collector --bench store -- query                     [JVMS=100 MINUTES=60 STACKS=4000]
 //! ```
 //!
@@ -18,8 +17,8 @@ mod recorded;
 #[allow(dead_code, reason = "made for tests, each uses its part")]
 mod support;
 
+use std::collections::HashMap;
 use std::env;
-use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,10 +32,9 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
-use proto::v1::{AgentMessage, Dictionary, Frame, FrameKind, Hello, SampleBatch, Stack, StringEntry, Thread};
+use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Hello, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
 use recorded::recorded;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// What is replayed where no files are named.
 const RECORDINGS: [&str; 4] = ["h2-25", "planted-17", "planted-25", "steady-25"];
@@ -47,9 +45,8 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.split_first() {
         Some((mode, files)) if mode == "ingest" => ingest(files),
-        Some((mode, files)) if mode == "compress" => compress(files),
         Some((mode, _)) if mode == "query" => query(),
-        _ => println!("modes: ingest FILE..., compress FILE..., query; see the head of benches/store.rs"),
+        _ => println!("modes: ingest FILE..., query"),
     }
 }
 
@@ -241,65 +238,6 @@ fn rates(marks: &[(Duration, u64)]) -> Vec<f64> {
     seconds
 }
 
-/// Batches as agents send them, compressed by each candidate.
-fn compress(files: &[String]) {
-    let mut batches: Vec<Vec<u8>> = Vec::new();
-    for file in files {
-        // About a second of one process: what a group commit finds of each.
-        let bytes = fs::read(file).expect("recording");
-        batches.extend(bytes.chunks(64 << 10).map(<[u8]>::to_vec));
-    }
-    let whole: usize = batches.iter().map(Vec::len).sum();
-    println!("{} batches, {whole} bytes", batches.len());
-    type Pack = fn(&[u8]) -> Vec<u8>;
-    type Unpack = fn(&[u8]) -> Vec<u8>;
-    let candidates: [(&str, Pack, Unpack); 4] = [
-        (
-            "lz4_flex",
-            |bytes| lz4_flex::compress_prepend_size(bytes),
-            |bytes| lz4_flex::decompress_size_prepended(bytes).expect("own"),
-        ),
-        (
-            "zstd -1",
-            |bytes| zstd::bulk::compress(bytes, -1).expect("room"),
-            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
-        ),
-        (
-            "zstd 1",
-            |bytes| zstd::bulk::compress(bytes, 1).expect("room"),
-            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
-        ),
-        (
-            "zstd 3",
-            |bytes| zstd::bulk::compress(bytes, 3).expect("room"),
-            |bytes| zstd::bulk::decompress(bytes, 1 << 20).expect("own"),
-        ),
-    ];
-    for (name, pack, unpack) in candidates {
-        let began = cpu();
-        let mut packed = Vec::new();
-        for _ in 0..10 {
-            packed = batches.iter().map(|batch| pack(batch)).collect::<Vec<_>>();
-        }
-        let packing = cpu() - began;
-        let began = cpu();
-        for _ in 0..10 {
-            for batch in &packed {
-                std::hint::black_box(unpack(batch));
-            }
-        }
-        let unpacking = cpu() - began;
-        let size: usize = packed.iter().map(Vec::len).sum();
-        let speed = |time: Duration| (whole * 10) as f64 / 1e6 / time.as_secs_f64();
-        println!(
-            "{name:<9} {:>5.1} % of the bytes, {:>5.0} MB/s in, {:>5.0} MB/s out",
-            size as f64 / whole as f64 * 100.0,
-            speed(packing),
-            speed(unpacking)
-        );
-    }
-}
-
 struct Random(u64);
 
 impl Random {
@@ -309,29 +247,30 @@ impl Random {
     }
 }
 
-fn id(tag: u8, numbers: &[u64], text: &str) -> u64 {
-    let mut bytes = vec![tag];
-    numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
-    bytes.extend_from_slice(text.as_bytes());
-    xxh3_64(&bytes)
-}
-
-/// Stacks of 30 to 80 frames that share their callers, 20,000 of them, of which every process uses its part.
-fn dictionary() -> (Dictionary, Vec<u64>) {
-    let mut definitions = Dictionary::default();
+/// Stacks of 30 to 80 frames that share their callers, 20,000 of them, of which every process uses its part: the
+/// definitions, and the numbers of the leaf nodes.
+fn dictionary() -> (Dictionary, Vec<u32>) {
+    let mut entries = Entries {
+        first_string: 1,
+        string: vec!["end_of_stack".into()],
+        first_frame: 1,
+        first_node: 1,
+        node_parent: vec![0],
+        node_frame: vec![1],
+        ..Entries::default()
+    };
+    for number in 0..6000u32 {
+        entries.string.push(format!("com.example.p{}.C{}.method{number}", number % 40, number % 700));
+        let kind = if number % 4 == 0 { FrameKind::Native } else { FrameKind::Vm };
+        entries.frame_kind.push(kind.into());
+        entries.frame_method.push(0);
+        entries.frame_bci.push(-1);
+        entries.frame_line.push(0);
+        entries.frame_symbol.push(number + 2);
+    }
     let mut random = Random(1);
-    let frames: Vec<u64> = (0..6000u64)
-        .map(|number| {
-            let text = format!("com.example.p{}.C{}.method{number}", number % 40, number % 700);
-            let string = id(1, &[], &text);
-            definitions.strings.push(StringEntry { id: string, text });
-            let kind = if number % 4 == 0 { FrameKind::Native } else { FrameKind::Vm } as i32;
-            let frame = id(3, &[kind as u64, 0, u64::from(u32::MAX), 0, string], "");
-            definitions.frames.push(Frame { id: frame, kind, bci: -1, symbol: string, ..Frame::default() });
-            frame
-        })
-        .collect();
-    let mut last: Vec<u64> = Vec::new();
+    let mut children: HashMap<(u32, u32), u32> = HashMap::new();
+    let mut last: Vec<u32> = Vec::new();
     let stacks = (0..20_000)
         .map(|_| {
             // The next stack differs from the last one in its top.
@@ -339,17 +278,21 @@ fn dictionary() -> (Dictionary, Vec<u64>) {
             let depth = 30 + random.below(50) as usize;
             last.truncate(shared.min(depth));
             while last.len() < depth {
-                last.push(frames[random.below(6000) as usize]);
+                last.push(random.below(6000) as u32 + 1);
             }
-            let leaf_first: Vec<u64> = last.iter().rev().copied().collect();
-            let stack = id(4, &leaf_first, "end_of_stack");
-            definitions.stacks.push(Stack { id: stack, frames: leaf_first, stop: "end_of_stack".into() });
-            stack
+            last.iter().fold(1, |parent, &frame| {
+                *children.entry((parent, frame)).or_insert_with(|| {
+                    let number = entries.node_frame.len() as u32 + 1;
+                    entries.node_parent.push(number - parent);
+                    entries.node_frame.push(frame);
+                    number
+                })
+            })
         })
         .collect();
-    definitions.threads =
+    let threads =
         (1..=200).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() }).collect();
-    (definitions, stacks)
+    (Dictionary { threads, entries: Some(entries) }, stacks)
 }
 
 /// An hour of many JVMs with 16 busy cores each: every minute some thousand stacks of each, with the CPU time of
@@ -383,27 +326,20 @@ fn query() {
             writer.append([(sequence, &bytes[..])]).expect("stored");
         };
         send(Body::Hello(hello));
-        let mut rest = definitions.clone();
-        let stacks_of = std::mem::take(&mut rest.stacks);
-        send(Body::Dictionary(rest));
-        for stacks in stacks_of.chunks(4000) {
-            send(Body::Dictionary(Dictionary { stacks: stacks.to_vec(), ..Dictionary::default() }));
-        }
+        send(Body::Dictionary(definitions.clone()));
         for minute in 0..minutes {
             let batch = SampleBatch {
                 first_time_ns: minute * 60 * NS,
-                time_delta_ns: (0..rows)
-                    .map(|row| if row == 0 { 0 } else { (59 * NS / rows) as i64 })
-                    .collect(),
+                time_delta_us: (0..rows).map(|row| if row == 0 { 0 } else { 59_000_000 / rows }).collect(),
                 thread: (0..rows).map(|_| random.below(200) as u32 + 1).collect(),
-                stack: (0..rows)
+                node: (0..rows)
                     .map(|_| {
                         // A few stacks are hot, most are rare.
                         let at = random.below(20_000) * random.below(20_000) / 20_000;
                         stacks[((at + jvm * 131) % 20_000) as usize]
                     })
                     .collect(),
-                cpu_ns: vec![16 * 60 * NS / rows; rows as usize],
+                cpu_unit_ns: 16 * 60 * NS / rows,
                 ..SampleBatch::default()
             };
             send(Body::Samples(batch));

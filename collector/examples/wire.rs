@@ -12,7 +12,7 @@ use collector::recording::RecordingReader;
 use prost::Message;
 use proto::rows::rows;
 use proto::v1::agent_message::Body;
-use proto::v1::{Acknowledgement, CollectorMessage, Numbered, SampleBatch, Statistics, collector_message};
+use proto::v1::{Acknowledgement, CollectorMessage, Entries, SampleBatch, Statistics, collector_message};
 
 /// Flag and length in front of a message.
 const FRAMING: usize = 5;
@@ -46,29 +46,20 @@ impl Bytes {
     }
 
     fn samples(&mut self, batch: &SampleBatch) {
-        self.column("samples: time", batch, |batch| {
-            batch.time_delta_ns.clear();
-            batch.time_delta_us.clear();
-        });
+        self.column("samples: time", batch, |batch| batch.time_delta_us.clear());
         self.column("samples: thread", batch, |batch| batch.thread.clear());
-        self.column("samples: stack", batch, |batch| {
-            batch.stack.clear();
-            batch.node.clear();
-        });
-        self.column("samples: CPU time", batch, |batch| {
-            batch.cpu_ns.clear();
-            batch.cpu_units.clear();
-        });
+        self.column("samples: stack", batch, |batch| batch.node.clear());
+        self.column("samples: CPU time", batch, |batch| batch.cpu_units.clear());
         self.column("samples: flags", batch, |batch| batch.flags.clear());
     }
 
-    fn entries(&mut self, entries: &Numbered) {
+    fn entries(&mut self, entries: &Entries) {
         self.column("dictionary: strings", entries, |entries| entries.string.clear());
         self.column("dictionary: methods", entries, |entries| {
-            let Numbered { string, first_frame, frame_kind, frame_method, frame_bci, frame_line, .. } =
+            let Entries { string, first_frame, frame_kind, frame_method, frame_bci, frame_line, .. } =
                 entries.clone();
-            let Numbered { frame_symbol, first_node, node_parent, node_frame, .. } = entries.clone();
-            *entries = Numbered {
+            let Entries { frame_symbol, first_node, node_parent, node_frame, .. } = entries.clone();
+            *entries = Entries {
                 first_string: entries.first_string,
                 string,
                 first_frame,
@@ -80,7 +71,7 @@ impl Bytes {
                 first_node,
                 node_parent,
                 node_frame,
-                ..Numbered::default()
+                ..Entries::default()
             };
         });
         self.column("dictionary: frames", entries, |entries| {
@@ -125,7 +116,7 @@ fn main() {
                 "samples"
             }
             Some(Body::Dictionary(dictionary)) => {
-                dictionary.numbered.iter().for_each(|entries| window.entries(entries));
+                dictionary.entries.iter().for_each(|entries| window.entries(entries));
                 "dictionary"
             }
             Some(Body::Statistics(statistics)) => {

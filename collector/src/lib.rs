@@ -18,7 +18,7 @@
 //! use proto::v1::{AgentMessage, Hello, SampleBatch, agent_message::Body};
 //!
 //! let mut profile = Profile::new(Hello { interval_ns: 10_000_000, ..Default::default() });
-//! let samples = SampleBatch { thread: vec![1], stack: vec![7], cpu_ns: vec![10_000_000], ..Default::default() };
+//! let samples = SampleBatch { thread: vec![1], node: vec![7], cpu_unit_ns: 10_000_000, ..Default::default() };
 //! profile.add(AgentMessage { sequence: 2, body: Some(Body::Samples(samples)) });
 //!
 //! // The dictionary entry of stack 7 never came, which is shown rather than hidden.

@@ -18,7 +18,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use prost::Message;
 use proto::v1::agent_message::Body;
-use proto::v1::{Dictionary, Frame, FrameKind, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
+use proto::v1::{Dictionary, Entries, FrameKind, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value as Json;
 use support::{INTERVAL_NS, Stream, realistic, small};
 
@@ -467,11 +467,12 @@ fn hostile_sessions_can_be_exported() {
     stream.thread(9, "a;b\u{0}\"<c>", ThreadKind::Unspecified);
     let odd = stream.frame(FrameKind::C2, "[I/;\u{1F600}.<init>");
     let unknown_frame = 77;
+    let odd_row = 1 << 20;
     let stacks = [
-        stream.stack(&[odd, unknown_frame], ""),
+        stream.stack(&[odd, unknown_frame, odd_row], ""),
         stream.stack(&[unknown_frame; 3_000], "depth_limit"),
         stream.stack(&[], ""),
-        /* never defined */ 4,
+        /* never defined */ 1 << 21,
     ];
     for stack in stacks {
         for (thread, cpu_ns) in [(9, u64::MAX), (9, u64::MAX), (u32::MAX, 1), (0, 0)] {
@@ -479,14 +480,23 @@ fn hostile_sessions_can_be_exported() {
         }
     }
     let kind = FrameKind::Marker as i32 + 1_000;
-    let frame = Frame { id: odd, kind, line: u32::MAX, bci: i32::MIN, symbol: 1, ..Default::default() };
-    stream.send(Body::Dictionary(Dictionary { frames: vec![frame], ..Default::default() }));
+    let entries = Entries {
+        first_frame: odd_row,
+        frame_kind: vec![kind],
+        frame_method: vec![0],
+        frame_bci: vec![i32::MIN],
+        frame_line: vec![u32::MAX],
+        frame_symbol: vec![1 << 20],
+        ..Default::default()
+    };
+    stream.send(Body::Dictionary(Dictionary { entries: Some(entries), ..Default::default() }));
     stream.send(Body::Samples(SampleBatch {
         first_time_ns: u64::MAX,
-        time_delta_ns: vec![i64::MIN, i64::MAX],
+        time_delta_us: vec![u64::MAX, 1],
         thread: vec![1, 2, 3],
-        stack: vec![4; 5],
-        cpu_ns: vec![u64::MAX; 4],
+        node: vec![1 << 21; 5],
+        cpu_unit_ns: 1,
+        cpu_units: vec![u64::MAX; 4],
         flags: Vec::new(),
         count: vec![u64::MAX, 0],
         ..Default::default()
@@ -505,10 +515,11 @@ fn merged_samples_are_told_apart_again_in_a_flight_recording() {
     let mut stream = Stream::new();
     let stack = stream.java_stack(&["A.main"]);
     stream.send(Body::Samples(SampleBatch {
-        time_delta_ns: vec![1, 1],
+        time_delta_us: vec![0, 0],
         thread: vec![1, 1],
-        stack: vec![stack; 2],
-        cpu_ns: vec![7 * INTERVAL_NS + 3, INTERVAL_NS],
+        node: vec![stack; 2],
+        cpu_unit_ns: 1,
+        cpu_units: vec![7 * INTERVAL_NS + 3, INTERVAL_NS],
         count: vec![7, 1],
         ..Default::default()
     }));

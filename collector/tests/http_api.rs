@@ -121,8 +121,8 @@ fn boundless(session: u64) -> Stream {
             let batch = SampleBatch {
                 first_time_ns: 55_000_000_000 + u64::from(thread) * 1_500_000_000,
                 thread: vec![thread; 2],
-                stack: vec![stack; 2],
-                cpu_ns: vec![u64::MAX; 2],
+                node: vec![stack; 2],
+                cpu_unit_ns: u64::MAX,
                 count: vec![u64::MAX; 2],
                 ..SampleBatch::default()
             };

@@ -86,26 +86,16 @@ pub struct Hello {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dictionary {
-    /// 1 to 4: wire version 1
     #[prost(message, repeated, tag = "1")]
-    pub strings: ::prost::alloc::vec::Vec<StringEntry>,
-    #[prost(message, repeated, tag = "2")]
-    pub methods: ::prost::alloc::vec::Vec<Method>,
-    #[prost(message, repeated, tag = "3")]
-    pub frames: ::prost::alloc::vec::Vec<Frame>,
-    #[prost(message, repeated, tag = "4")]
-    pub stacks: ::prost::alloc::vec::Vec<Stack>,
-    #[prost(message, repeated, tag = "5")]
     pub threads: ::prost::alloc::vec::Vec<Thread>,
-    /// wire version 2
-    #[prost(message, optional, tag = "6")]
-    pub numbered: ::core::option::Option<Numbered>,
+    #[prost(message, optional, tag = "2")]
+    pub entries: ::core::option::Option<Entries>,
 }
-/// Entries of wire version 2. Each kind is numbered by the agent from 1 in a session, and no number is used for
-/// two entries; those of one message follow each other from `first_*` on. Columns of a kind have equal lengths.
-/// A stack is a node of a forest whose roots are the reasons why walks ended.
+/// Strings, methods, frames and stacks, in columns. The agent numbers each kind from 1 within its session and uses no
+/// number for two entries; the entries of one message have consecutive numbers from `first_*` on. Columns of a kind have
+/// equal lengths. Stacks form a forest: a node is a frame and its caller's node, a root is the reason why walks ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Numbered {
+pub struct Entries {
     #[prost(uint32, tag = "1")]
     pub first_string: u32,
     #[prost(string, repeated, tag = "2")]
@@ -124,7 +114,7 @@ pub struct Numbered {
     /// string, 0 = unknown
     #[prost(uint32, repeated, tag = "7")]
     pub method_source: ::prost::alloc::vec::Vec<u32>,
-    /// JVM access flags times two, plus one if hidden
+    /// JVM access flags times two, plus one for hidden frames (LambdaForm and similar)
     #[prost(uint32, repeated, tag = "8")]
     pub method_modifiers: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, tag = "9")]
@@ -145,72 +135,12 @@ pub struct Numbered {
     pub frame_symbol: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, tag = "15")]
     pub first_node: u32,
-    /// by how much the caller's number is less, 0 = a root
+    /// own number minus the caller's number, 0 = a root
     #[prost(uint32, repeated, tag = "16")]
     pub node_parent: ::prost::alloc::vec::Vec<u32>,
-    /// frame; of a root the string that says why the walk ended
+    /// frame; of a root, the stop reason as a string: "end_of_stack" or another name
     #[prost(uint32, repeated, tag = "17")]
     pub node_frame: ::prost::alloc::vec::Vec<u32>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StringEntry {
-    #[prost(fixed64, tag = "1")]
-    pub id: u64,
-    #[prost(string, tag = "2")]
-    pub text: ::prost::alloc::string::String,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Method {
-    #[prost(fixed64, tag = "1")]
-    pub id: u64,
-    /// string id; internal form with '/', as the VM stores it
-    #[prost(fixed64, tag = "2")]
-    pub class_name: u64,
-    /// string id
-    #[prost(fixed64, tag = "3")]
-    pub name: u64,
-    /// string id
-    #[prost(fixed64, tag = "4")]
-    pub signature: u64,
-    /// string id, 0 = unknown
-    #[prost(fixed64, tag = "5")]
-    pub source_file: u64,
-    /// JVM access flags
-    #[prost(uint32, tag = "6")]
-    pub modifiers: u32,
-    /// LambdaForm and similar frames
-    #[prost(bool, tag = "7")]
-    pub hidden: bool,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Frame {
-    #[prost(fixed64, tag = "1")]
-    pub id: u64,
-    #[prost(enumeration = "FrameKind", tag = "2")]
-    pub kind: i32,
-    /// method id, for Java kinds
-    #[prost(fixed64, tag = "3")]
-    pub method: u64,
-    /// -1 = none
-    #[prost(sint32, tag = "4")]
-    pub bci: i32,
-    /// 0 = unknown
-    #[prost(uint32, tag = "5")]
-    pub line: u32,
-    /// string id, for the other kinds
-    #[prost(fixed64, tag = "6")]
-    pub symbol: u64,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Stack {
-    #[prost(fixed64, tag = "1")]
-    pub id: u64,
-    /// frame ids, leaf first
-    #[prost(fixed64, repeated, tag = "2")]
-    pub frames: ::prost::alloc::vec::Vec<u64>,
-    /// why the walk ended: "end_of_stack" or the name of a reason
-    #[prost(string, tag = "3")]
-    pub stop: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Thread {
@@ -228,51 +158,40 @@ pub struct Thread {
     /// java.lang.Thread id, 0 = unknown, or not a Java thread
     #[prost(int64, tag = "5")]
     pub java_id: i64,
-    /// Thread.id of what a virtual thread ran on, which has the account; else 0
+    /// of a virtual thread, Thread.id of its carrier, which has the account; else 0
     #[prost(uint32, tag = "6")]
     pub carrier: u32,
 }
-/// Columns of equal length.
+/// Columns of equal length; a column may be empty where its comment states a default. Rows ascend in time.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SampleBatch {
     /// CLOCK_MONOTONIC
     #[prost(fixed64, tag = "1")]
     pub first_time_ns: u64,
-    /// to the previous sample, the first to first_time_ns
-    #[prost(sint64, repeated, tag = "2")]
-    pub time_delta_ns: ::prost::alloc::vec::Vec<i64>,
+    /// since the previous row, of the first row since first_time_ns; empty = 0 each
+    #[prost(uint64, repeated, tag = "2")]
+    pub time_delta_us: ::prost::alloc::vec::Vec<u64>,
     /// Thread.id
     #[prost(uint32, repeated, tag = "3")]
     pub thread: ::prost::alloc::vec::Vec<u32>,
-    /// Stack.id
-    #[prost(fixed64, repeated, tag = "4")]
-    pub stack: ::prost::alloc::vec::Vec<u64>,
-    /// interval x (1 + overrun)
-    #[prost(uint64, repeated, tag = "5")]
-    pub cpu_ns: ::prost::alloc::vec::Vec<u64>,
-    /// bit 0 stack copy truncated, bit 1 walk failed
-    #[prost(uint32, repeated, tag = "6")]
+    /// number of the stack's leaf node
+    #[prost(uint32, repeated, tag = "4")]
+    pub node: ::prost::alloc::vec::Vec<u32>,
+    /// CPU time of each row is a multiple of it
+    #[prost(uint64, tag = "5")]
+    pub cpu_unit_ns: u64,
+    /// interval x (1 + overrun) in units; empty = one unit each
+    #[prost(uint64, repeated, tag = "6")]
+    pub cpu_units: ::prost::alloc::vec::Vec<u64>,
+    /// bit 0: stack copy truncated, bit 1: walk failed; empty = 0 each
+    #[prost(uint32, repeated, tag = "7")]
     pub flags: ::prost::alloc::vec::Vec<u32>,
     /// samples merged into the row; empty = one each
-    #[prost(uint64, repeated, tag = "7")]
-    pub count: ::prost::alloc::vec::Vec<u64>,
-    /// Wire version 2, in place of fields 2, 4 and 5; flags may be empty then, which is 0 each.
-    ///
-    /// to the sample before, the first to first_time_ns; samples ascend in time
     #[prost(uint64, repeated, tag = "8")]
-    pub time_delta_us: ::prost::alloc::vec::Vec<u64>,
-    /// number of a node: the stack
-    #[prost(uint32, repeated, tag = "9")]
-    pub node: ::prost::alloc::vec::Vec<u32>,
-    /// CPU time is a multiple of it
-    #[prost(uint64, tag = "10")]
-    pub cpu_unit_ns: u64,
-    /// how many; empty = one each
-    #[prost(uint64, repeated, tag = "11")]
-    pub cpu_units: ::prost::alloc::vec::Vec<u64>,
+    pub count: ::prost::alloc::vec::Vec<u64>,
 }
-/// Cumulative since the session began, so that a repeated message changes nothing. A list, histogram or message that is
-/// absent is as it was in the last statistics that had it.
+/// Cumulative since the session began, so that a repeated message changes nothing. An absent list, histogram or message is
+/// unchanged since the last statistics that had it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Statistics {
     /// CLOCK_MONOTONIC
@@ -300,54 +219,54 @@ pub struct Statistics {
     #[prost(message, optional, tag = "8")]
     pub drain_ns: ::core::option::Option<Histogram>,
     /// requests found by each of them, all queues together
-    #[prost(message, optional, tag = "25")]
+    #[prost(message, optional, tag = "9")]
     pub drain_requests: ::core::option::Option<Histogram>,
     /// CPU time of the sampler thread
-    #[prost(uint64, tag = "9")]
+    #[prost(uint64, tag = "10")]
     pub sampler_cpu_ns: u64,
-    #[prost(message, optional, tag = "10")]
+    #[prost(message, optional, tag = "11")]
     pub queue: ::core::option::Option<QueueStatistics>,
     /// CLOCK_PROCESS_CPUTIME_ID
-    #[prost(uint64, tag = "11")]
-    pub process_cpu_ns: u64,
-    /// CPU burnt by threads before their timer ran: VM start included, what came before an attach not
     #[prost(uint64, tag = "12")]
+    pub process_cpu_ns: u64,
+    /// CPU time of threads before their timer ran: includes VM start, excludes all time before an attach
+    #[prost(uint64, tag = "13")]
     pub before_timer_ns: u64,
     /// whole process, by cause
-    #[prost(message, repeated, tag = "13")]
+    #[prost(message, repeated, tag = "14")]
     pub lost: ::prost::alloc::vec::Vec<Lost>,
-    /// state of the connection that carries this message
-    #[prost(message, optional, tag = "20")]
+    /// connection that carries this message
+    #[prost(message, optional, tag = "15")]
     pub delivery: ::core::option::Option<Delivery>,
-    #[prost(message, optional, tag = "22")]
+    #[prost(message, optional, tag = "16")]
     pub unloading: ::core::option::Option<Unloading>,
-    /// whole result each time
-    #[prost(message, repeated, tag = "23")]
+    /// complete list each time
+    #[prost(message, repeated, tag = "17")]
     pub self_tests: ::prost::alloc::vec::Vec<SelfTest>,
-    #[prost(message, optional, tag = "24")]
+    #[prost(message, optional, tag = "18")]
     pub timers: ::core::option::Option<TimerStatistics>,
     /// requests walked to their root; requests = resolved + failed
-    #[prost(uint64, tag = "26")]
+    #[prost(uint64, tag = "19")]
     pub resolved: u64,
-    /// requests that were not, by cause
-    #[prost(message, repeated, tag = "27")]
+    /// requests not walked to their root, by cause
+    #[prost(message, repeated, tag = "20")]
     pub failed: ::prost::alloc::vec::Vec<Counter>,
-    #[prost(message, optional, tag = "28")]
+    #[prost(message, optional, tag = "21")]
     pub sampling: ::core::option::Option<Sampling>,
 }
-/// Which period timers have, and why.
+/// Period of the timers, and what determined it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Sampling {
-    /// CPU time between two expirations of a thread's timer, now
+    /// current CPU time between two expirations of a thread's timer
     #[prost(uint64, tag = "1")]
     pub period_ns: u64,
-    /// as configured, or as rate and processors make it
+    /// as configured, or computed from rate and processors
     #[prost(uint64, tag = "2")]
     pub shortest_ns: u64,
-    /// how often the period changed
+    /// number of changes of the period
     #[prost(uint64, tag = "3")]
     pub changes: u64,
-    /// timers replaced for that
+    /// timers replaced for these changes
     #[prost(uint64, tag = "4")]
     pub replaced: u64,
     /// threads that still have another period
@@ -356,48 +275,48 @@ pub struct Sampling {
     /// shortest time between two expirations, measured in the first second; 0 = unknown
     #[prost(uint64, tag = "6")]
     pub tick_ns: u64,
-    /// that share a rate; 0 = no rate was asked for
+    /// processors that share the rate; 0 = no rate configured
     #[prost(uint64, tag = "7")]
     pub processors: u64,
-    /// most CPU time of the profiler, in millionths; 0 = no budget
+    /// limit of the profiler's share of CPU time, in millionths; 0 = no budget
     #[prost(uint64, tag = "8")]
     pub budget_ppm: u64,
-    /// what the profiler burnt while the budget was watched
+    /// CPU time of the profiler while the budget applied
     #[prost(uint64, tag = "9")]
     pub cost_ns: u64,
-    /// CPU time of the process in that time
+    /// CPU time of the process in the same period
     #[prost(uint64, tag = "10")]
     pub cost_of_ns: u64,
 }
-/// How the agent gets on with its collector.
+/// Connection and delivery to the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delivery {
-    /// made since the session began
+    /// connections made since the session began
     #[prost(uint64, tag = "1")]
     pub connections: u64,
     /// messages sent again after a connection was lost
     #[prost(uint64, tag = "2")]
     pub resent: u64,
-    /// sent or waiting, not acknowledged
+    /// bytes sent or waiting that are not acknowledged
     #[prost(uint64, tag = "3")]
     pub window_bytes: u64,
-    /// from which on samples are merged
+    /// samples are merged from this size on
     #[prost(uint64, tag = "4")]
     pub window_limit: u64,
-    /// samples that gave up their own time
+    /// samples merged into a row with another time
     #[prost(uint64, tag = "5")]
     pub merged_samples: u64,
-    /// coarsest time resolution samples were merged to, 0 = none were
+    /// coarsest resolution of merged samples, 0 = none merged
     #[prost(uint64, tag = "6")]
     pub resolution_ns: u64,
-    /// CPU time whose stacks were given up as well, by thread only
+    /// CPU time kept by thread only, without stacks
     #[prost(uint64, tag = "7")]
     pub unnamed_ns: u64,
 }
-/// How names held against classes and code that the VM unloads between a sample and its walk.
+/// Names of classes and code that the VM unloaded between a sample and its walk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Unloading {
-    /// what tells: "unload counters", "pauses only", "none"
+    /// how unloading is detected: "unload counters", "pauses only", "none"
     #[prost(string, tag = "1")]
     pub detector: ::prost::alloc::string::String,
     /// frames shown as \[unloaded\]
@@ -406,38 +325,38 @@ pub struct Unloading {
     /// samples with such a frame
     #[prost(uint64, tag = "3")]
     pub samples: u64,
-    /// by how much each garbage collection pause was prolonged
+    /// time added to each garbage collection pause
     #[prost(message, optional, tag = "4")]
     pub pause_added_ns: ::core::option::Option<Histogram>,
-    /// pauses whose budget was over before all was named
+    /// pauses that ended before all frames were named
     #[prost(uint64, tag = "5")]
     pub pauses_cut_short: u64,
 }
-/// One comparison of the agent's own answer with the VM's, or with what must hold.
+/// One comparison of the agent's result with the VM's, or with an invariant.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SelfTest {
-    /// what was tried
+    /// what was tested
     #[prost(string, tag = "1")]
     pub capability: ::prost::alloc::string::String,
     #[prost(enumeration = "SelfTestOutcome", tag = "2")]
     pub outcome: i32,
-    /// for people
+    /// text for users
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
 }
-/// Timers where the kernel grants fewer than there are threads.
+/// Timers where the kernel grants fewer timers than there are threads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TimerStatistics {
-    /// profiled now
+    /// threads profiled now
     #[prost(uint64, tag = "1")]
     pub threads: u64,
-    /// of these, how many have a timer of their own
+    /// of these, threads that have a timer of their own
     #[prost(uint64, tag = "2")]
     pub with_timer: u64,
-    /// how often a timer passed from one thread to another
+    /// timers moved from one thread to another
     #[prost(uint64, tag = "3")]
     pub turns: u64,
-    /// threads beyond the largest number that can be profiled
+    /// threads beyond the maximum number that can be profiled
     #[prost(uint64, tag = "4")]
     pub without_slot: u64,
 }
@@ -458,14 +377,14 @@ pub struct ThreadAccount {
     /// unfinished period inherited from an ended thread
     #[prost(uint64, tag = "6")]
     pub carried_ns: u64,
-    /// unfinished period left to the next new thread, at the end
+    /// unfinished period passed on to the next new thread when this one ended
     #[prost(uint64, tag = "7")]
     pub handed_on_ns: u64,
     #[prost(bool, tag = "8")]
     pub ended: bool,
     #[prost(uint64, tag = "9")]
     pub before_timer_ns: u64,
-    /// covered by expirations as the handlers counted them: sampled_ns + lost by them
+    /// CPU time of all expirations the handlers counted: sampled_ns + lost
     #[prost(uint64, tag = "10")]
     pub expired_ns: u64,
 }
@@ -502,7 +421,7 @@ pub struct Histogram {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct QueueStatistics {
-    /// request queues allocated
+    /// memory of request queues
     #[prost(uint64, tag = "1")]
     pub capacity_bytes: u64,
     #[prost(uint64, tag = "2")]
@@ -512,30 +431,30 @@ pub struct QueueStatistics {
     pub pool_bytes: u64,
     #[prost(uint64, tag = "4")]
     pub pool_exhausted: u64,
-    /// most requests found in one queue at one drain
+    /// maximum of requests found in one queue at one drain
     #[prost(uint64, tag = "5")]
     pub high_water: u64,
     #[prost(uint64, tag = "6")]
     pub shrunk: u64,
-    /// entries of the largest queue there was
+    /// entries of the largest queue so far
     #[prost(uint64, tag = "7")]
     pub largest: u64,
     /// slabs added to the snapshot pool
     #[prost(uint64, tag = "8")]
     pub pool_grown: u64,
-    /// slabs taken out again after a quiet time
+    /// slabs removed from the snapshot pool after a quiet period
     #[prost(uint64, tag = "9")]
     pub pool_shrunk: u64,
-    /// most slabs found in use at one drain
+    /// maximum of slabs in use at one drain
     #[prost(uint64, tag = "10")]
     pub pool_high_water: u64,
-    /// most memory request queues ever had at once
+    /// maximum memory of request queues
     #[prost(uint64, tag = "11")]
     pub most_bytes: u64,
-    /// requests a full queue refused although it had grown before
+    /// requests refused by a full queue that had grown before
     #[prost(uint64, tag = "12")]
     pub lost_after_growth: u64,
-    /// requests that threads took out of their own queues as they ended
+    /// requests that ending threads took out of their own queues
     #[prost(uint64, tag = "13")]
     pub drained_at_exit: u64,
 }
@@ -553,11 +472,11 @@ pub struct Goodbye {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Acknowledgement {
-    /// every message up to and including it is safe
+    /// every message up to and including this one is stored
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
 }
-/// Sent once before the collector closes a connection it will not serve.
+/// Sent once before the collector closes a connection that it refuses.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reject {
     #[prost(string, tag = "1")]
@@ -580,7 +499,7 @@ pub enum FrameKind {
     Native = 7,
     /// libjvm code, named by `symbol`
     Vm = 8,
-    /// synthetic: thread kind, cut mark
+    /// synthetic: thread kind, mark of a truncated stack
     Marker = 9,
 }
 impl FrameKind {
@@ -667,7 +586,7 @@ pub enum SelfTestOutcome {
     Unspecified = 0,
     Passed = 1,
     Failed = 2,
-    /// the VM offered nothing to compare with
+    /// the VM has no result to compare with
     NotTried = 3,
 }
 impl SelfTestOutcome {

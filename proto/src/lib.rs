@@ -1,14 +1,14 @@
-//! The language between the Tickwalk agent and a collector.
+//! The messages between the Tickwalk agent and a collector, and their framing.
 //!
-//! Problem: an agent inside a JVM has to hand its samples to a process that may be slow, absent, of another
-//! version or hostile, and the same bytes have to be readable years later from a file.
+//! Problem: an agent inside a JVM sends its samples to a process that may be slow, absent, of another version or
+//! hostile, and a file of the same bytes must be readable years later.
 //! Approach: protobuf messages ([`v1`], generated from `proto/profiler.proto`) in gRPC's length-prefixed
-//! framing ([`framing`]) without HTTP/2; a recording file is the agent's half of the conversation.
-//! Invariant: nothing here does I/O policy, and no input, however wrong, causes a panic or an allocation
-//! larger than a small multiple of [`framing::MAX_MESSAGE_BYTES`].
+//! framing ([`framing`]) without HTTP/2; a recording file holds the messages of the agent.
+//! Invariant: this crate decides neither when nor where to do I/O, and no input causes a panic or an allocation larger
+//! than a small multiple of [`framing::MAX_MESSAGE_BYTES`].
 //!
 //! Sources: gRPC over HTTP/2 ("Length-Prefixed-Message"), the protobuf encoding guide.
-//! The contract in prose is `design/wire-format.md`.
+//! `design/wire-format.md` describes the format.
 //!
 //! ```
 //! use proto::framing::{FrameDecoder, encode_frame};
@@ -33,10 +33,10 @@ pub mod rows;
 pub mod statistics;
 pub mod version;
 
-/// The messages of `proto/profiler.proto`, of all versions of the wire format.
+/// The messages of `proto/profiler.proto`.
 ///
-/// The code is generated and committed, so that a build needs no protobuf compiler; the test `drift` compares
-/// it with what the definition yields, and `TICKWALK_REGENERATE=1 cargo test -p proto --test drift` rewrites it.
+/// The code is generated and committed, so that a build needs no protobuf compiler; the test `drift` compares it with
+/// the code generated from the definition, and `TICKWALK_REGENERATE=1 cargo test -p proto --test drift` rewrites it.
 #[rustfmt::skip]
 #[path = "generated.rs"]
 #[allow(missing_docs, reason = "documentation of fields lives in the .proto, most are named by their meaning")]

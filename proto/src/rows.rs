@@ -1,9 +1,8 @@
-//! The samples of a batch, one by one, in whichever form its columns have.
+//! The samples of a batch, one by one.
 //!
-//! Problem: wire version 1 spells out every column, version 2 leaves out what is the same for all rows, and recordings
-//! of both are read.
-//! Invariant: every row that the columns for thread and stack have in common is visited, once; what other columns lack
-//! takes its usual value.
+//! Problem: a batch holds columns, and a column whose values are all equal is left out.
+//! Invariant: every row that all mandatory columns have is visited once; a column that is empty or too short yields its
+//! default.
 
 use crate::v1::SampleBatch;
 
@@ -14,60 +13,38 @@ pub struct Row {
     pub time_ns: u64,
     /// `Thread.id`.
     pub thread: u32,
-    /// `Stack.id`, or the number of a node where [`is_numbered`].
-    pub stack: u64,
-    /// CPU time it stands for, nanoseconds.
+    /// Number of the stack: of its leaf node.
+    pub stack: u32,
+    /// CPU time of the sample, nanoseconds.
     pub cpu_ns: u64,
     /// As `SampleBatch.flags`.
     pub flags: u32,
-    /// Samples merged into it.
+    /// Samples merged into the row.
     pub count: u64,
 }
 
-/// Whether stacks are nodes of `Numbered`, and not ids.
-pub fn is_numbered(batch: &SampleBatch) -> bool {
-    !batch.node.is_empty()
-}
-
-/// Whether columns that must be of one length are; those that may be left out are of that length or empty.
-pub fn is_even(batch: &SampleBatch) -> bool {
+/// Returns whether all columns have the same length; a column with a default may also be empty.
+pub fn has_equal_columns(batch: &SampleBatch) -> bool {
     let rows = batch.thread.len();
-    let (whole, optional) = if is_numbered(batch) {
-        ([batch.node.len(), rows], [batch.time_delta_us.len(), batch.cpu_units.len()])
-    } else {
-        ([batch.stack.len(), batch.cpu_ns.len()], [batch.time_delta_ns.len(), 0])
-    };
-    let [times, units] = optional;
-    whole.iter().all(|&len| len == rows)
-        && [times, units, batch.flags.len(), batch.count.len()].iter().all(|len| [0, rows].contains(len))
+    let optional = [batch.time_delta_us.len(), batch.cpu_units.len(), batch.flags.len(), batch.count.len()];
+    batch.node.len() == rows && optional.iter().all(|len| [0, rows].contains(len))
 }
 
-/// The rows of `batch`.
+/// Returns the rows of `batch`.
 pub fn rows(batch: &SampleBatch) -> impl ExactSizeIterator<Item = Row> + '_ {
-    let numbered = is_numbered(batch);
-    let rows = match (numbered, batch.cpu_units.len()) {
-        (true, 0) => batch.thread.len().min(batch.node.len()),
-        (true, units) => batch.thread.len().min(batch.node.len()).min(units),
-        (false, _) => batch.thread.len().min(batch.stack.len()).min(batch.cpu_ns.len()),
-    };
+    let mut rows = batch.thread.len().min(batch.node.len());
+    if !batch.cpu_units.is_empty() {
+        rows = rows.min(batch.cpu_units.len());
+    }
     let mut time_ns = batch.first_time_ns;
     (0..rows).map(move |row| {
-        // A batch without times has all its samples at its beginning.
-        let (delta_ns, stack, cpu_ns) = if numbered {
-            let units = batch.cpu_units.get(row).copied().unwrap_or(1);
-            let delta_us = batch.time_delta_us.get(row).copied().unwrap_or(0);
-            let cpu_ns = batch.cpu_unit_ns.saturating_mul(units);
-            (delta_us.wrapping_mul(1000), u64::from(batch.node[row]), cpu_ns)
-        } else {
-            let delta_ns = batch.time_delta_ns.get(row).copied().unwrap_or(0);
-            (delta_ns.cast_unsigned(), batch.stack[row], batch.cpu_ns[row])
-        };
-        time_ns = time_ns.wrapping_add(delta_ns);
+        let delta_us = batch.time_delta_us.get(row).copied().unwrap_or(0);
+        time_ns = time_ns.wrapping_add(delta_us.wrapping_mul(1000));
         Row {
             time_ns,
             thread: batch.thread[row],
-            stack,
-            cpu_ns,
+            stack: batch.node[row],
+            cpu_ns: batch.cpu_unit_ns.saturating_mul(batch.cpu_units.get(row).copied().unwrap_or(1)),
             flags: batch.flags.get(row).copied().unwrap_or(0),
             count: batch.count.get(row).copied().unwrap_or(1),
         }
@@ -79,64 +56,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_say_the_same() {
-        let spelt_out = SampleBatch {
-            first_time_ns: 5_000,
-            time_delta_ns: vec![0, 2_000, 0],
-            thread: vec![1, 2, 1],
-            stack: vec![7, 8, 7],
-            cpu_ns: vec![20, 20, 60],
-            flags: vec![0, 0, 0],
-            ..SampleBatch::default()
-        };
-        let short = SampleBatch {
+    fn omitted_columns_have_their_defaults() {
+        let full = SampleBatch {
             first_time_ns: 5_000,
             time_delta_us: vec![0, 2, 0],
             thread: vec![1, 2, 1],
             node: vec![7, 8, 7],
             cpu_unit_ns: 20,
             cpu_units: vec![1, 1, 3],
-            ..SampleBatch::default()
+            flags: vec![0, 1, 0],
+            count: vec![1, 1, 3],
         };
-        assert!(is_even(&spelt_out) && is_even(&short) && is_numbered(&short));
-        assert_eq!(rows(&short).collect::<Vec<_>>(), rows(&spelt_out).collect::<Vec<_>>());
-        assert_eq!(rows(&short).len(), 3);
+        let row = |time_ns, thread, stack, cpu_ns, flags, count| Row {
+            time_ns,
+            thread,
+            stack,
+            cpu_ns,
+            flags,
+            count,
+        };
+        assert!(has_equal_columns(&full));
+        let expected = [row(5_000, 1, 7, 20, 0, 1), row(7_000, 2, 8, 20, 1, 1), row(7_000, 1, 7, 60, 0, 3)];
+        assert_eq!(rows(&full).collect::<Vec<_>>(), expected);
+        assert_eq!(rows(&full).len(), 3);
+        let short = SampleBatch {
+            time_delta_us: Vec::new(),
+            cpu_units: Vec::new(),
+            flags: Vec::new(),
+            count: Vec::new(),
+            ..full
+        };
+        assert!(has_equal_columns(&short));
+        let expected = [1, 2, 1].into_iter().zip([7, 8, 7]);
+        let expected: Vec<Row> =
+            expected.map(|(thread, stack)| row(5_000, thread, stack, 20, 0, 1)).collect();
+        assert_eq!(rows(&short).collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn a_column_that_ends_early_is_uneven_whichever_it_is() {
-        let numbered = SampleBatch { thread: vec![1; 3], node: vec![7; 3], ..SampleBatch::default() };
-        let with_ids = SampleBatch {
-            thread: vec![1; 3],
-            stack: vec![7; 3],
-            cpu_ns: vec![20; 3],
-            ..SampleBatch::default()
-        };
-        for batch in [&numbered, &with_ids] {
-            assert!(is_even(batch));
-            for is_whole in [true, false] {
-                let len = if is_whole { 3 } else { 2 };
-                let of = |change: fn(&mut SampleBatch, usize)| {
-                    let mut batch = batch.clone();
-                    change(&mut batch, len);
-                    is_even(&batch)
-                };
-                let times = if is_numbered(batch) {
-                    of(|batch, len| batch.time_delta_us = vec![1; len])
-                } else {
-                    of(|batch, len| batch.time_delta_ns = vec![1; len])
-                };
-                let flags = of(|batch, len| batch.flags = vec![2; len]);
-                let counts = of(|batch, len| batch.count = vec![2; len]);
-                assert_eq!((times, flags, counts), (is_whole, is_whole, is_whole));
-            }
+    fn every_short_column_is_reported() {
+        let batch = SampleBatch { thread: vec![1; 3], node: vec![7; 3], ..SampleBatch::default() };
+        for (len, is_equal) in [(3, true), (2, false)] {
+            let with = |change: fn(&mut SampleBatch, usize)| {
+                let mut batch = batch.clone();
+                change(&mut batch, len);
+                has_equal_columns(&batch)
+            };
+            let results = [
+                with(|batch, len| batch.node = vec![7; len]),
+                with(|batch, len| batch.time_delta_us = vec![1; len]),
+                with(|batch, len| batch.cpu_units = vec![2; len]),
+                with(|batch, len| batch.flags = vec![2; len]),
+                with(|batch, len| batch.count = vec![2; len]),
+            ];
+            assert_eq!(results, [is_equal; 5]);
         }
     }
 
     #[test]
     fn columns_of_different_length_lose_no_row_they_share() {
         let mut batch = SampleBatch { thread: vec![1, 2, 3], node: vec![4, 5], ..SampleBatch::default() };
-        assert!(!is_even(&batch));
+        assert!(!has_equal_columns(&batch));
         assert_eq!(rows(&batch).map(|row| (row.thread, row.count)).collect::<Vec<_>>(), [(1, 1), (2, 1)]);
         batch.cpu_units = vec![u64::MAX];
         batch.cpu_unit_ns = 2;

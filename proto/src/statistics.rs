@@ -1,12 +1,12 @@
-//! Statistics that leave out what has not changed.
+//! Statistics messages omit unchanged parts.
 //!
-//! Problem: histograms and lists are most of a statistics message, and most of them say each second what they said
-//! the second before.
-//! Approach: all is cumulative, so a list, histogram or message that is absent is as it was when it was last sent.
+//! Problem: histograms and lists are most of a statistics message, and most of them do not change from one second to the
+//! next.
+//! Approach: all values are cumulative, so an absent list, histogram or message has the value it was last sent with.
 
 use crate::v1::Statistics;
 
-/// Puts into `newer` what it leaves out and `older`, of the same session, has; accounts of threads are left alone.
+/// Copies the parts that `newer` omits from `older`, which is of the same session; accounts of threads are not copied.
 pub fn carry_over(older: &Statistics, newer: &mut Statistics) {
     fn keep<T: Clone>(older: &Option<T>, newer: &mut Option<T>) {
         if newer.is_none() {
@@ -39,7 +39,7 @@ mod tests {
     use crate::v1::{Counter, Histogram, ThreadAccount};
 
     #[test]
-    fn what_is_said_anew_counts_and_what_is_left_out_stays() {
+    fn present_parts_replace_and_absent_parts_stay() {
         let counter = |count| vec![Counter { name: "end_of_stack".into(), count }];
         let older = Statistics {
             requests: 1,

@@ -138,18 +138,18 @@ fn a_single_message_must_be_whole() {
 }
 
 fn any_message() -> impl Strategy<Value = AgentMessage> {
-    let columns = prop::collection::vec((any::<i64>(), any::<u32>(), any::<u64>(), any::<u64>()), 0..50);
+    let columns = prop::collection::vec((any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>()), 0..50);
     let body = prop_oneof![
         Just(None),
         any::<u64>().prop_map(|time_ns| Some(Body::Heartbeat(Heartbeat { time_ns }))),
         ".{0,40}".prop_map(|reason| Some(Body::Goodbye(Goodbye { reason }))),
         columns.prop_map(|rows| {
-            let mut batch = SampleBatch { first_time_ns: 5, ..Default::default() };
-            for (delta, thread, stack, cpu_ns) in rows {
-                batch.time_delta_ns.push(delta);
+            let mut batch = SampleBatch { first_time_ns: 5, cpu_unit_ns: 1, ..Default::default() };
+            for (delta, thread, node, units) in rows {
+                batch.time_delta_us.push(delta);
                 batch.thread.push(thread);
-                batch.stack.push(stack);
-                batch.cpu_ns.push(cpu_ns);
+                batch.node.push(node);
+                batch.cpu_units.push(units);
                 batch.flags.push(thread & 3);
             }
             Some(Body::Samples(batch))

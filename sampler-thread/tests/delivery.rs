@@ -9,7 +9,7 @@ use prost::Message;
 use proto::framing::{FrameDecoder, encode_frame};
 use proto::rows::rows;
 use proto::v1::{
-    Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Goodbye, Hello, Numbered, Reject,
+    Acknowledgement, AgentMessage, CollectorMessage, Dictionary, Entries, Goodbye, Hello, Reject,
     SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body, collector_message,
 };
 use sampler_thread::send::batch::{Batch, Sample};
@@ -168,8 +168,8 @@ fn a_full_window_merges_and_loses_no_time() {
     for round in 0..200 {
         let first_node = 3 + 10 * round as u32;
         let entries =
-            Numbered { first_node, node_parent: vec![1; 10], node_frame: vec![7; 10], ..Numbered::default() };
-        let dictionary = Dictionary { numbered: Some(entries), ..Dictionary::default() };
+            Entries { first_node, node_parent: vec![1; 10], node_frame: vec![7; 10], ..Entries::default() };
+        let dictionary = Dictionary { entries: Some(entries), ..Dictionary::default() };
         delivery.send(&Body::Dictionary(dictionary)).expect("kept");
         delivery.send(&samples(50)).expect("kept");
         let account =
@@ -210,7 +210,7 @@ fn a_full_window_merges_and_loses_no_time() {
         .values()
         .map(|body| match body {
             Body::Dictionary(sent) => {
-                let entries = sent.numbered.iter().filter(|entries| entries.first_node >= 3);
+                let entries = sent.entries.iter().filter(|entries| entries.first_node >= 3);
                 entries.map(|entries| entries.node_frame.len()).sum()
             }
             _ => 0,
@@ -316,15 +316,15 @@ fn an_unencrypted_network_is_noticed() {
 
 /// Node `node` below `parent`, with a string of that many bytes beside it.
 fn entry(node: u32, parent: u32, bytes: usize) -> Body {
-    let numbered = Numbered {
+    let entries = Entries {
         first_string: node,
         string: vec!["s".repeat(bytes)],
         first_node: node,
         node_parent: vec![parent],
         node_frame: vec![1],
-        ..Numbered::default()
+        ..Entries::default()
     };
-    Body::Dictionary(Dictionary { numbered: Some(numbered), ..Dictionary::default() })
+    Body::Dictionary(Dictionary { entries: Some(entries), ..Dictionary::default() })
 }
 
 fn sample_of(stack: u64) -> Body {
@@ -356,7 +356,7 @@ fn merged_ns_of_known_nodes(received: &HashMap<u64, Body>) -> u64 {
     sequences.sort_unstable();
     for sequence in sequences {
         match &received[sequence] {
-            Body::Dictionary(Dictionary { numbered: Some(entries), .. }) => {
+            Body::Dictionary(Dictionary { entries: Some(entries), .. }) => {
                 for (node, parent) in (entries.first_node..).zip(&entries.node_parent) {
                     assert!(known.contains(&u64::from(*parent)), "message {sequence}: parent {parent}");
                     known.insert(node.into());
@@ -364,7 +364,7 @@ fn merged_ns_of_known_nodes(received: &HashMap<u64, Body>) -> u64 {
             }
             Body::Samples(batch) => {
                 for row in rows(batch) {
-                    assert!(known.contains(&row.stack), "message {sequence}: stack {}", row.stack);
+                    assert!(known.contains(&u64::from(row.stack)), "message {sequence}: stack {}", row.stack);
                     merged_ns += if row.stack == 2 { row.cpu_ns } else { 0 };
                 }
             }
@@ -473,7 +473,7 @@ fn rows_of_a_long_absence_keep_their_stacks_for_a_collector_without_memory() {
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (140, 14));
     // The entry that filled half of the window is below one that was lost.
-    collector.received.retain(|_, body| !matches!(body, Body::Dictionary(Dictionary { numbered: Some(entries), .. }) if entries.first_node == 4));
+    collector.received.retain(|_, body| !matches!(body, Body::Dictionary(Dictionary { entries: Some(entries), .. }) if entries.first_node == 4));
     assert_eq!(merged_ns_of_known_nodes(&collector.received), 0);
 }
 

@@ -138,7 +138,7 @@ impl Scene {
 
     /// Name of the oldest frame, the one of the method that is replaced.
     fn root(&self, resolved: Resolved) -> String {
-        let sent = self.sent.numbered.as_ref().expect("entries");
+        let sent = self.sent.entries.as_ref().expect("entries");
         let place = |number: u32, first: u32| number.checked_sub(first).map(|place| place as usize);
         let text = |number: u32| {
             let text = place(number, sent.first_string).and_then(|place| sent.string.get(place));

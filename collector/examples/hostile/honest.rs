@@ -12,7 +12,7 @@ use std::path::Path;
 
 use collector::store::{Extent, Scope, Store};
 use proto::v1::agent_message::Body;
-use proto::v1::{AgentMessage, Dictionary, FrameKind, Goodbye, Hello, Numbered, SampleBatch, Thread};
+use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Goodbye, Hello, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
 
 use crate::framed;
@@ -80,16 +80,16 @@ impl Agent {
     fn beginning(&mut self) -> Vec<u8> {
         let threads =
             (1..=THREADS).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() });
-        let numbered = Numbered {
+        let numbered = Entries {
             first_string: 1,
             string: vec!["end_of_stack".into(), "a/Main".into(), "main".into()],
             first_node: 1,
             node_parent: vec![0],
             node_frame: vec![1],
-            ..Numbered::default()
+            ..Entries::default()
         };
         let entries =
-            Dictionary { threads: threads.collect(), numbered: Some(numbered), ..Dictionary::default() };
+            Dictionary { threads: threads.collect(), entries: Some(numbered), ..Dictionary::default() };
         let hello = self.hello.clone();
         [self.message(Body::Hello(hello)), self.message(Body::Dictionary(entries))].concat()
     }
@@ -105,7 +105,7 @@ impl Agent {
         let mut bytes = Vec::new();
         if round < METHODS {
             // Numbers follow each other: string 4 names method 1, which is frame 1 and node 2.
-            let numbered = Numbered {
+            let numbered = Entries {
                 first_string: 4 + method,
                 string: vec![Agent::name(self.number, method)],
                 first_method: 1 + method,
@@ -124,7 +124,7 @@ impl Agent {
                 node_parent: vec![1 + method],
                 node_frame: vec![1 + method],
             };
-            let entries = Dictionary { numbered: Some(numbered), ..Dictionary::default() };
+            let entries = Dictionary { entries: Some(numbered), ..Dictionary::default() };
             bytes.extend(self.message(Body::Dictionary(entries)));
         }
         let thread = 1 + round % THREADS;

@@ -1,7 +1,7 @@
 //! Damage to messages: to their bytes, and to what they say.
 
 use proto::v1::agent_message::Body;
-use proto::v1::{AgentMessage, Numbered, SampleBatch};
+use proto::v1::{AgentMessage, Entries, SampleBatch};
 
 /// Numbers without a pattern, the same in every run.
 pub struct Random(pub u64);
@@ -33,7 +33,7 @@ pub fn bytes(framed: &mut Vec<u8>, random: &mut Random) -> bool {
         0..=9 => {
             for _ in 0..=random.below(3) {
                 let at = 5 + random.below(length - 5);
-                framed[at] ^= 1 << random.below(8);
+                framed[at] ^= 1 << random.below(7);
             }
             true
         }
@@ -81,12 +81,8 @@ pub fn meaning(message: &mut AgentMessage, random: &mut Random) {
             for thread in &mut dictionary.threads {
                 thread.carrier = random.any() as u32;
             }
-            for stack in &mut dictionary.stacks {
-                stack.id ^= random.any();
-                stack.frames.reverse();
-            }
-            if let Some(entries) = &mut dictionary.numbered {
-                numbered(entries, random);
+            if let Some(entries) = &mut dictionary.entries {
+                spoil_entries(entries, random);
             }
         }
         Some(Body::Samples(batch)) => samples(batch, random),
@@ -102,7 +98,7 @@ pub fn meaning(message: &mut AgentMessage, random: &mut Random) {
     }
 }
 
-fn numbered(entries: &mut Numbered, random: &mut Random) {
+fn spoil_entries(entries: &mut Entries, random: &mut Random) {
     let first = [
         &mut entries.first_string,
         &mut entries.first_method,
@@ -136,9 +132,8 @@ fn samples(batch: &mut SampleBatch, random: &mut Random) {
         1 => spoil(&mut batch.cpu_units, random, |any| any),
         2 => spoil(&mut batch.count, random, |any| any),
         3 => spoil(&mut batch.thread, random, |any| any as u32),
-        4 => spoil(&mut batch.stack, random, |any| any),
-        5 => batch.first_time_ns = random.any(),
-        6 => batch.cpu_unit_ns = random.any(),
+        4 => batch.first_time_ns = random.any(),
+        5 => batch.cpu_unit_ns = random.any(),
         _ => spoil(&mut batch.node, random, |any| any as u32),
     }
 }

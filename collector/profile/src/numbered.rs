@@ -1,4 +1,4 @@
-//! Entries that an agent numbers (wire version 2), by number.
+//! Entries of a dictionary, by the number that the agent gave them.
 //!
 //! Problem: numbers mean something within one session only, and a hostile one may be any number.
 //! Approach: entries of one message follow each other, so they are kept as runs of consecutive numbers; an honest
@@ -6,13 +6,13 @@
 //! Invariants: memory is proportional to what was received, whatever the numbers are; what a number means never
 //! changes; a node's caller has a lower number than the node.
 
-use proto::v1::{FrameKind, Numbered};
+use proto::v1::{Entries, FrameKind};
 
 /// Frames of a stack; agents walk 2,048 and add a few marks. Nodes farther from their root are not known.
 pub const MAX_DEPTH: u32 = 4096;
 
-/// Frames of all stacks of a session together: what the entries of one connection may be long (1 GiB), if each frame
-/// of a stack took eight bytes as it did in wire version 1. Stacks beyond are not known.
+/// Limit of the frames of all stacks of a session together: the entries of one connection may be 1 GiB long, at eight
+/// bytes a frame. Stacks beyond it are unknown.
 pub const MAX_STACK_FRAMES: u64 = 128 << 20;
 
 /// Rows by number.
@@ -127,12 +127,12 @@ fn numbers(first: u32) -> std::ops::Range<u32> {
 }
 
 /// The strings defined.
-pub fn strings(entries: &Numbered) -> impl Iterator<Item = (u32, &str)> {
+pub fn strings(entries: &Entries) -> impl Iterator<Item = (u32, &str)> {
     numbers(entries.first_string).zip(entries.string.iter().map(String::as_str))
 }
 
 /// The methods that all columns have.
-pub fn methods(entries: &Numbered) -> impl Iterator<Item = (u32, MethodEntry)> + '_ {
+pub fn methods(entries: &Entries) -> impl Iterator<Item = (u32, MethodEntry)> + '_ {
     let names = entries.method_class.iter().zip(&entries.method_name).zip(&entries.method_signature);
     let rows = names.zip(&entries.method_source).zip(&entries.method_modifiers);
     let rows = rows.map(|((((&class_name, &name), &signature), &source_file), &modifiers)| MethodEntry {
@@ -147,7 +147,7 @@ pub fn methods(entries: &Numbered) -> impl Iterator<Item = (u32, MethodEntry)> +
 }
 
 /// The frames that all columns have.
-pub fn frames(entries: &Numbered) -> impl Iterator<Item = (u32, FrameEntry)> + '_ {
+pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameEntry)> + '_ {
     let rows = entries.frame_kind.iter().zip(&entries.frame_method).zip(&entries.frame_bci);
     let rows = rows.zip(&entries.frame_line).zip(&entries.frame_symbol);
     let rows = rows.map(|((((&kind, &method), &bci), &line), &symbol)| FrameEntry {
@@ -161,7 +161,7 @@ pub fn frames(entries: &Numbered) -> impl Iterator<Item = (u32, FrameEntry)> + '
 }
 
 /// The nodes that both columns have: number, the caller's number (0 for a root), and frame, or string of a root.
-pub fn nodes(entries: &Numbered) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+pub fn nodes(entries: &Entries) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
     let rows = numbers(entries.first_node).zip(entries.node_parent.iter().zip(&entries.node_frame));
     // A distance beyond the first number leads nowhere: number 0 with a distance that is not 0 would be a root.
     rows.filter(|(number, (back, _))| **back < *number)
@@ -189,13 +189,13 @@ mod tests {
 
     #[test]
     fn nodes_follow_their_callers() {
-        let entries = Numbered {
+        let entries = Entries {
             first_node: 5,
             node_parent: vec![0, 1, 6, 8, 9],
             node_frame: vec![7, 8, 9, 10],
-            ..Numbered::default()
+            ..Entries::default()
         };
         assert_eq!(nodes(&entries).collect::<Vec<_>>(), [(5, 0, 7), (6, 5, 8), (7, 1, 9)]);
-        assert_eq!(nodes(&Numbered { first_node: 0, ..entries }).count(), 0);
+        assert_eq!(nodes(&Entries { first_node: 0, ..entries }).count(), 0);
     }
 }

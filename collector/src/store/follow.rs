@@ -8,14 +8,12 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use proto::v1::agent_message::Body;
-use proto::v1::{AgentMessage, Dictionary as Definitions, Frame, Method, Stack, StringEntry};
 use rustc_hash::FxHashSet;
 
 use super::dictionary::Dictionary;
 use super::head::Taken;
 use super::read::{Extent, View};
-use crate::profile::{Cell, Profile};
+use crate::profile::{Cell, Definitions, Frame, Method, Profile, Stack};
 
 /// Is told what has been stored.
 pub trait Follower: Debug + Send + Sync {
@@ -89,8 +87,7 @@ impl View {
         });
         let (hello, threads) = known?;
         let mut profile = Profile::new(hello);
-        let definitions = Definitions { threads, ..definitions };
-        profile.add(AgentMessage { sequence: 1, body: Some(Body::Dictionary(definitions)) });
+        profile.define(Definitions { threads, ..definitions });
         Some(profile.with_samples(cells.iter().map(|&(thread, stack, cell)| (thread, id(stack), cell))))
     }
 }
@@ -143,9 +140,7 @@ fn definitions(dictionary: &Dictionary, stacks: impl Iterator<Item = u32>) -> De
         });
     }
     strings.remove(&0);
-    definitions.strings = strings
-        .into_iter()
-        .map(|string| StringEntry { id: string.into(), text: dictionary.string(string).to_owned() })
-        .collect();
+    definitions.strings =
+        strings.into_iter().map(|string| (string.into(), dictionary.string(string).into())).collect();
     definitions
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use prost::Message as _;
-use proto::rows::{is_even, is_numbered, rows};
+use proto::rows::{has_equal_columns, rows};
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
@@ -180,10 +180,9 @@ impl Head {
                 self.open_definitions += definitions.encoded_len();
                 let refused = self.dictionary.refused();
                 let was_full = refused > 0;
-                self.dictionary.define(&definitions, &mut session.private, &mut session.fresh_definitions);
-                if let Some(entries) = &definitions.numbered {
+                if let Some(entries) = &definitions.entries {
                     if has_room(limit, others + session.bytes(), session.number_bytes()) {
-                        self.dictionary.define_numbered(entries, &mut session.numbers);
+                        self.dictionary.define(entries, &mut session.numbers);
                     } else {
                         self.refused_entries += entries.node_frame.len() as u64;
                         session.lacks_names = true;
@@ -296,8 +295,7 @@ impl Head {
 
     fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<Taken> {
         let session = self.sessions.get_mut(&session_id)?;
-        session.uneven_batches += u64::from(!is_even(batch));
-        let numbered = is_numbered(batch);
+        session.uneven_batches += u64::from(!has_equal_columns(batch));
         // Taken out of the map while rows go to it: a batch has one minute, or two.
         let mut start_s = 0;
         let mut open = OpenMinute::default();
@@ -311,11 +309,7 @@ impl Head {
                 start_s = minute_s;
                 open = self.open.remove(&(start_s, session_id)).unwrap_or_default();
             }
-            let stack = if numbered {
-                self.dictionary.stack_of_node(row.stack as u32, &mut session.numbers)
-            } else {
-                self.dictionary.stack_number(row.stack, session.private.as_deref())
-            };
+            let stack = self.dictionary.stack_of_node(row.stack, &mut session.numbers);
             open.offset_us.push(((wall_ns - start_s * NS_PER_S) / 1000) as u32);
             open.thread.push(row.thread);
             open.stack.push(stack);

@@ -191,7 +191,6 @@ impl Store {
     /// If the directory or its files cannot be used, or are in use.
     pub fn open(directory: &Path, retention: Retention) -> Result<Store, StoreError> {
         fs::create_dir_all(directory)?;
-        upkeep::refuse_first(directory)?;
         let lock = lock(directory)?;
         upkeep::remove_unfinished(directory)?;
         let mut paths = partition_paths(directory)?;
@@ -217,7 +216,6 @@ impl Store {
     /// # Errors
     /// If there is none, or it is in use.
     pub fn open_for_reading(directory: &Path) -> Result<Store, StoreError> {
-        upkeep::refuse_first(directory)?;
         let paths = partition_paths(directory)?;
         if paths.is_empty() {
             return Err(StoreError::NoStore);

@@ -8,7 +8,7 @@ use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::dictionary::{Numbers, PrivateIds};
+use super::dictionary::Numbers;
 use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
 use crate::profile::{UNKNOWN, accountant, introduced};
 
@@ -118,12 +118,10 @@ pub struct Session {
     pub(super) lacks_names: bool,
     /// When it was heard of last, as the number of a message of the partition.
     pub(super) heard: u64,
-    pub(super) private: Option<Box<PrivateIds>>,
-    /// What the numbers of wire version 2 mean, for as long as the session may use them.
+    /// What the numbers of its entries mean, for as long as the session may use them.
     pub(super) numbers: Box<Numbers>,
     /// What a fold still has to write.
     pub(super) fresh_threads: Vec<Thread>,
-    pub(super) fresh_definitions: Vec<u32>,
     pub(super) is_changed: bool,
     groups: FxHashMap<String, Thread>,
 }
@@ -182,7 +180,7 @@ impl Session {
 
     /// Rough memory of what the session's numbers and ids mean, rows of the dictionary aside.
     pub(super) fn number_bytes(&self) -> usize {
-        self.numbers.bytes() + self.private.as_ref().map_or(0, |ids| ids.bytes())
+        self.numbers.bytes()
     }
 
     /// Rough memory of all of it, rows of the dictionary aside.
@@ -318,10 +316,8 @@ impl Session {
         let mut session = Session {
             threads: FxHashMap::default(),
             groups: FxHashMap::default(),
-            private: None,
             numbers: Box::default(),
             fresh_threads: Vec::new(),
-            fresh_definitions: Vec::new(),
             dictionary_bytes: 0,
             lacks_names: false,
             heard: 0,

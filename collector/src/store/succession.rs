@@ -32,7 +32,6 @@ pub(super) fn inherit(
     now_ns: u64,
 ) -> Result<(), StoreError> {
     let old = elder.head.read();
-    let definitions = elder.all_definitions()?;
     let mut head = next.head.write();
     let head = &mut *head;
     head.dictionary.limit = old.dictionary.limit;
@@ -53,7 +52,7 @@ pub(super) fn inherit(
         let is_named = session.names == Names::Kept
             && !session.lacks_names
             && head.session_bytes() + carried.bytes() + session.number_bytes() <= room
-            && take_names(head, &mut carried, session, &old, definitions.get(&id), share);
+            && take_names(head, &mut carried, session, &old, share);
         if !is_named {
             carried.names = Names::Gone;
             if head.session_bytes() + carried.bytes() > room {
@@ -70,32 +69,17 @@ pub(super) fn inherit(
 }
 
 /// Lets `carried` keep the names of `session` if they fit, all of them or none.
-fn take_names(
-    head: &mut Head,
-    carried: &mut Session,
-    session: &Session,
-    old: &Head,
-    definitions: Option<&Vec<u32>>,
-    share: usize,
-) -> bool {
+fn take_names(head: &mut Head, carried: &mut Session, session: &Session, old: &Head, share: usize) -> bool {
     let dictionary = &mut head.dictionary;
     let (limit, before) = (dictionary.limit, dictionary.bytes());
     dictionary.limit /= share;
-    let mut fresh = Vec::new();
-    for &stack in definitions.into_iter().flatten() {
-        fresh.push(dictionary.adopt(&old.dictionary, stack));
-    }
-    let mut private = session.private.clone();
-    if let Some(private) = &mut private {
-        private.renumber(dictionary, &old.dictionary);
-    }
     let numbers = session.numbers.renumbered(dictionary, &old.dictionary);
     let fits = dictionary.refused() == 0;
     dictionary.forgive();
     dictionary.limit = limit;
     if fits {
         carried.dictionary_bytes = dictionary.bytes() - before;
-        (carried.fresh_definitions, carried.private, *carried.numbers) = (fresh, private, numbers);
+        *carried.numbers = numbers;
     }
     fits
 }

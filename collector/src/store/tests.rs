@@ -5,30 +5,31 @@ use std::sync::atomic::AtomicU64;
 
 use proto::framing::encode_frame;
 use proto::v1::{
-    AgentMessage, Dictionary as Definitions, Frame, FrameKind, Goodbye, SampleBatch, Stack, StringEntry,
-    Thread, agent_message::Body,
+    AgentMessage, Dictionary as Definitions, Entries, FrameKind, Goodbye, SampleBatch, Thread,
+    agent_message::Body,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
-use xxhash_rust::xxh3::xxh3_64;
 
 mod crowded;
+pub(super) mod entries;
 mod files;
 mod given_back;
-mod numbered;
 mod succession;
 
 use super::*;
 use crate::profile::Cell;
 
-/// 2026-11-21, a whole day.
-const DAY_NS: u64 = 1_795_219_200_000_000_000;
+/// 2100-01-01, a whole day: partitions that tests begin at simulated times sort after those begun now.
+const DAY_NS: u64 = 4_102_444_800_000_000_000;
 const NS: u64 = 1_000_000_000;
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// An agent that sends native frames with ids as the agent derives them.
+/// An agent that sends native frames.
 struct Agent {
     hello: Hello,
     sequence: u64,
+    /// Next free number of strings, frames and nodes.
+    next: u32,
 }
 
 impl Agent {
@@ -42,7 +43,7 @@ impl Agent {
             command: "shop.jar".into(),
             ..Hello::default()
         };
-        Agent { hello, sequence: 0 }
+        Agent { hello, sequence: 0, next: 1 }
     }
 
     fn message(&mut self, body: Body) -> (u64, Vec<u8>) {
@@ -58,37 +59,24 @@ impl Agent {
         self.message(Body::Hello(hello))
     }
 
-    fn stack(&mut self, symbols: &[&str]) -> (u64, (u64, Vec<u8>)) {
-        let id = |tag: u8, numbers: &[u64], text: &str| {
-            let mut bytes = vec![tag];
-            numbers.iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
-            bytes.extend_from_slice(text.as_bytes());
-            xxh3_64(&bytes)
-        };
-        let mut definitions = Definitions::default();
-        for symbol in symbols {
-            let string = id(1, &[], symbol);
-            definitions.strings.push(StringEntry { id: string, text: (*symbol).into() });
-            let kind = FrameKind::Native as i32;
-            let frame = id(3, &[kind as u64, 0, u64::from(u32::MAX), 0, string], "");
-            definitions.frames.push(Frame { id: frame, kind, bci: -1, symbol: string, ..Frame::default() });
-        }
-        let frames: Vec<u64> = definitions.frames.iter().map(|frame| frame.id).collect();
-        let stack = id(4, &frames, "end_of_stack");
-        definitions.stacks.push(Stack { id: stack, frames, stop: "end_of_stack".into() });
-        definitions.threads =
+    /// Defines a stack, leaf first, and four threads: the stack's number, and the message.
+    fn stack(&mut self, symbols: &[&str]) -> (u32, (u64, Vec<u8>)) {
+        let entries = entries::of_stack(self.next, symbols);
+        let stack = self.next + symbols.len() as u32;
+        self.next = stack + 1;
+        let threads =
             (1..=4).map(|id| Thread { id, name: format!("worker-{id}"), ..Thread::default() }).collect();
-        (stack, self.message(Body::Dictionary(definitions)))
+        (stack, self.message(Body::Dictionary(Definitions { threads, entries: Some(entries) })))
     }
 
     /// One sample a second, threads 1 to 4 in turn.
-    fn samples(&mut self, stack: u64, from_s: u64, count: u64) -> (u64, Vec<u8>) {
+    fn samples(&mut self, stack: u32, from_s: u64, count: u64) -> (u64, Vec<u8>) {
         let batch = SampleBatch {
             first_time_ns: from_s * NS,
-            time_delta_ns: (0..count).map(|row| if row == 0 { 0 } else { NS as i64 }).collect(),
+            time_delta_us: (0..count).map(|row| if row == 0 { 0 } else { 1_000_000 }).collect(),
             thread: (0..count).map(|row| (row % 4) as u32 + 1).collect(),
-            stack: vec![stack; count as usize],
-            cpu_ns: vec![INTERVAL_NS; count as usize],
+            node: vec![stack; count as usize],
+            cpu_unit_ns: INTERVAL_NS,
             ..SampleBatch::default()
         };
         self.message(Body::Samples(batch))
@@ -97,17 +85,17 @@ impl Agent {
 
 impl Agent {
     /// Samples that do not compress, so that files have to grow.
-    fn noise(&mut self, stack: u64, seed: u64, count: u64) -> (u64, Vec<u8>) {
+    fn noise(&mut self, stack: u32, seed: u64, count: u64) -> (u64, Vec<u8>) {
         let mut state = seed;
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 40
         };
         let batch = SampleBatch {
-            time_delta_ns: (0..count).map(|_| (random() % 1_000_000) as i64).collect(),
+            time_delta_us: (0..count).map(|_| random() % 1_000).collect(),
             thread: vec![1; count as usize],
-            stack: vec![stack; count as usize],
-            cpu_ns: vec![INTERVAL_NS; count as usize],
+            node: vec![stack; count as usize],
+            cpu_unit_ns: INTERVAL_NS,
             ..SampleBatch::default()
         };
         self.message(Body::Samples(batch))
@@ -263,7 +251,7 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
 
 /// The first message of `agent` once more.
 fn agent_again(agent: &Agent) -> (u64, Vec<u8>) {
-    Agent { hello: agent.hello.clone(), sequence: 0 }.hello()
+    Agent { hello: agent.hello.clone(), sequence: 0, next: 1 }.hello()
 }
 
 fn samples_in(framed: &[u8]) -> u64 {
@@ -384,16 +372,20 @@ fn size_is_kept_by_removing_the_oldest() {
 }
 
 #[test]
-fn an_agent_cannot_rename_what_another_one_sent() {
+fn agents_cannot_redefine_each_others_numbers() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let (mut agent, mut liar) = (Agent::new(1), Agent::new(2));
     let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
-    let lie = Definitions {
-        stacks: vec![Stack { id: stack, frames: vec![], stop: "unreadable".into() }],
-        ..Definitions::default()
+    let lie = Entries {
+        first_string: 1,
+        string: vec!["unreadable".into()],
+        first_node: stack,
+        node_parent: vec![0],
+        node_frame: vec![1],
+        ..Entries::default()
     };
-    let messages = [liar.hello(), liar.message(Body::Dictionary(lie)), liar.samples(stack, 0, 5)];
+    let messages = [liar.hello(), entries::define(&mut liar, lie), liar.samples(stack, 0, 5)];
     append(&store, &liar, &messages).expect("stored");
     let samples = agent.samples(stack, 0, 10);
     append(&store, &agent, &[hello, definitions, samples]).expect("stored");
@@ -468,8 +460,8 @@ fn counts_without_end_are_no_end_of_the_store() {
     let unknown = stack ^ 1;
     let batch = SampleBatch {
         thread: vec![1; 4],
-        stack: vec![stack, stack, unknown, unknown],
-        cpu_ns: vec![u64::MAX; 4],
+        node: vec![stack, stack, unknown, unknown],
+        cpu_unit_ns: u64::MAX,
         count: vec![u64::MAX; 4],
         ..SampleBatch::default()
     };

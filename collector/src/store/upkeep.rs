@@ -15,9 +15,6 @@ use super::{Retention, Shared, succession};
 /// Extension of partition files.
 pub(super) const EXTENSION: &str = "sqlite";
 
-/// Extension of the first version's, which were of another database.
-const FIRST_EXTENSION: &str = "redb";
-
 /// A partition is closed after this time, however small.
 const PARTITION_S: u64 = 86_400;
 
@@ -159,16 +156,6 @@ pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
         let path = entry?.path();
         if partition::is_left_over(&path, EXTENSION) {
             fs::remove_file(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a store of the first version.
-pub(super) fn refuse_first(directory: &Path) -> Result<(), StoreError> {
-    for entry in fs::read_dir(directory)? {
-        if entry?.path().extension().is_some_and(|extension| extension == FIRST_EXTENSION) {
-            return Err(StoreError::Version(1));
         }
     }
     Ok(())

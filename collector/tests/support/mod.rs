@@ -3,24 +3,26 @@
 pub mod realistic;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use collector::profile::Profile;
 use proto::framing::encode_frame;
 use proto::v1::{
-    AgentMessage, Counter, Dictionary, Frame, FrameKind, Goodbye, Hello, Histogram, Lost, Method,
-    QueueStatistics, SampleBatch, Stack, Statistics, StringEntry, Thread, ThreadAccount, ThreadKind,
-    agent_message::Body,
+    AgentMessage, Counter, Dictionary, Entries, FrameKind, Goodbye, Hello, Histogram, Lost, QueueStatistics,
+    SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind, agent_message::Body,
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
 /// Sampling interval of synthetic streams.
 pub const INTERVAL_NS: u64 = 10_000_000;
 
-/// Writes a session message by message; ids are handed out in order of first use.
+/// Writes a session message by message; entries are numbered in order of first use.
 pub struct Stream {
     hello: Hello,
     messages: Vec<AgentMessage>,
-    ids: HashMap<(&'static str, String), u64>,
+    /// Numbers of entries, and the last one of each kind.
+    numbers: HashMap<(&'static str, String), u32>,
+    counts: HashMap<&'static str, u32>,
     dictionary: Dictionary,
     batch: SampleBatch,
 }
@@ -52,7 +54,8 @@ impl Stream {
         let mut stream = Stream {
             hello: hello.clone(),
             messages: Vec::new(),
-            ids: HashMap::new(),
+            numbers: HashMap::new(),
+            counts: HashMap::new(),
             dictionary: Dictionary::default(),
             batch: SampleBatch::default(),
         };
@@ -89,34 +92,42 @@ impl Stream {
         }
     }
 
-    fn id(&mut self, table: &'static str, key: &str) -> (u64, bool) {
-        let next = self.ids.len() as u64 + 1000;
-        let mut is_new = false;
-        let id = *self.ids.entry((table, key.to_owned())).or_insert_with(|| {
-            is_new = true;
-            next
-        });
-        (id, is_new)
+    /// The number of an entry, and whether it is new.
+    fn number(&mut self, table: &'static str, key: String) -> (u32, bool) {
+        let next = self.counts.entry(table).or_default();
+        match self.numbers.entry((table, key)) {
+            Entry::Occupied(known) => (*known.get(), false),
+            Entry::Vacant(free) => {
+                *next += 1;
+                (*free.insert(*next), true)
+            }
+        }
     }
 
-    pub fn string(&mut self, text: &str) -> u64 {
-        let (id, is_new) = self.id("string", text);
+    fn entries(&mut self) -> &mut Entries {
+        self.dictionary.entries.get_or_insert_default()
+    }
+
+    pub fn string(&mut self, text: &str) -> u32 {
+        let (number, is_new) = self.number("string", text.to_owned());
         if is_new {
-            self.dictionary.strings.push(StringEntry { id, text: text.to_owned() });
+            let entries = self.entries();
+            begin(&mut entries.first_string, number);
+            entries.string.push(text.to_owned());
         }
-        id
+        number
     }
 
     /// A frame of `name`: `package/Class.method` for Java kinds, else a symbol.
-    pub fn frame(&mut self, kind: FrameKind, name: &str) -> u64 {
+    pub fn frame(&mut self, kind: FrameKind, name: &str) -> u32 {
         self.frame_at(kind, name, 7)
     }
 
     /// As [`frame`](Self::frame), with the byte code index of a Java frame.
-    pub fn frame_at(&mut self, kind: FrameKind, name: &str, bci: i32) -> u64 {
-        let (id, is_new) = self.id("frame", &format!("{kind:?} {name} {bci}"));
+    pub fn frame_at(&mut self, kind: FrameKind, name: &str, bci: i32) -> u32 {
+        let (number, is_new) = self.number("frame", format!("{kind:?} {name} {bci}"));
         if !is_new {
-            return id;
+            return number;
         }
         let is_java = matches!(
             kind,
@@ -126,45 +137,55 @@ impl Stream {
                 | FrameKind::Inlined
                 | FrameKind::NativeMethod
         );
-        let mut frame = Frame { id, kind: kind.into(), bci: -1, ..Default::default() };
-        if is_java {
-            frame.method = self.method(name);
-            frame.bci = bci;
-        } else {
-            frame.symbol = self.string(name);
-        }
-        self.dictionary.frames.push(frame);
-        id
+        let (method, bci, symbol) =
+            if is_java { (self.method(name), bci, 0) } else { (0, -1, self.string(name)) };
+        let entries = self.entries();
+        begin(&mut entries.first_frame, number);
+        entries.frame_kind.push(kind.into());
+        entries.frame_method.push(method);
+        entries.frame_bci.push(bci);
+        entries.frame_line.push(0);
+        entries.frame_symbol.push(symbol);
+        number
     }
 
-    fn method(&mut self, name: &str) -> u64 {
-        let (id, is_new) = self.id("method", name);
+    fn method(&mut self, name: &str) -> u32 {
+        let (number, is_new) = self.number("method", name.to_owned());
         if is_new {
             let (class, method) = name.rsplit_once('.').expect("Class.method");
-            let entry = Method {
-                id,
-                class_name: self.string(class),
-                name: self.string(method),
-                signature: self.string("()V"),
-                ..Default::default()
-            };
-            self.dictionary.methods.push(entry);
+            let strings = [class, method, "()V"].map(|text| self.string(text));
+            let entries = self.entries();
+            begin(&mut entries.first_method, number);
+            entries.method_class.push(strings[0]);
+            entries.method_name.push(strings[1]);
+            entries.method_signature.push(strings[2]);
+            entries.method_source.push(0);
+            entries.method_modifiers.push(0);
         }
-        id
+        number
     }
 
     /// A stack of frames, leaf first.
-    pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
-        let (id, is_new) = self.id("stack", &format!("{frames:?} {stop}"));
+    pub fn stack(&mut self, frames: &[u32], stop: &str) -> u32 {
+        let stop = if stop.is_empty() { 0 } else { self.string(stop) };
+        let root = self.node(0, stop);
+        frames.iter().rev().fold(root, |parent, &frame| self.node(parent, frame))
+    }
+
+    fn node(&mut self, parent: u32, frame: u32) -> u32 {
+        let (number, is_new) = self.number("node", format!("{parent} {frame}"));
         if is_new {
-            self.dictionary.stacks.push(Stack { id, frames: frames.to_vec(), stop: stop.to_owned() });
+            let entries = self.entries();
+            begin(&mut entries.first_node, number);
+            entries.node_parent.push(if parent == 0 { 0 } else { number - parent });
+            entries.node_frame.push(frame);
         }
-        id
+        number
     }
 
     /// A stack of C2 compiled methods, root first.
-    pub fn java_stack(&mut self, root_first: &[&str]) -> u64 {
-        let frames: Vec<u64> = root_first.iter().rev().map(|name| self.frame(FrameKind::C2, name)).collect();
+    pub fn java_stack(&mut self, root_first: &[&str]) -> u32 {
+        let frames: Vec<u32> = root_first.iter().rev().map(|name| self.frame(FrameKind::C2, name)).collect();
         self.stack(&frames, "end_of_stack")
     }
 
@@ -180,11 +201,12 @@ impl Stream {
         self.dictionary.threads.push(Thread { id, tid: 10_000 + carrier, name, kind, java_id, carrier });
     }
 
-    pub fn sample(&mut self, thread: u32, stack: u64, cpu_ns: u64) {
-        self.batch.time_delta_ns.push(1_000_000);
+    pub fn sample(&mut self, thread: u32, stack: u32, cpu_ns: u64) {
+        self.batch.time_delta_us.push(1_000);
         self.batch.thread.push(thread);
-        self.batch.stack.push(stack);
-        self.batch.cpu_ns.push(cpu_ns);
+        self.batch.node.push(stack);
+        self.batch.cpu_unit_ns = 1;
+        self.batch.cpu_units.push(cpu_ns);
         self.batch.flags.push(0);
         if self.batch.thread.len() >= 5_000 {
             self.flush();
@@ -223,6 +245,13 @@ impl Stream {
         let mut profile = Profile::new(hello);
         self.messages().iter().cloned().for_each(|message| profile.add(message));
         profile
+    }
+}
+
+/// Sets the first number of a kind in a message, if it is not set.
+fn begin(first: &mut u32, number: u32) {
+    if *first == 0 {
+        *first = number;
     }
 }
 

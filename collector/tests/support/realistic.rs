@@ -221,7 +221,7 @@ pub fn shop(trouble: bool) -> Stream {
             let below = choices[random.below(choices.len())];
             let below = &below[..below.len() - random.below(2).min(below.len() - 1)];
             let roots = native_roots(roots);
-            let frames: Vec<u64> = below
+            let frames: Vec<u32> = below
                 .iter()
                 .rev()
                 .chain(roots[1..].iter().rev())
@@ -240,7 +240,7 @@ pub fn shop(trouble: bool) -> Stream {
     stream
 }
 
-fn request_stack(stream: &mut Stream, random: &mut Random, trouble: bool) -> u64 {
+fn request_stack(stream: &mut Stream, random: &mut Random, trouble: bool) -> u32 {
     let weight: usize = ENDPOINTS.iter().map(|(_, weight, _)| weight).sum();
     let mut pick = random.below(weight);
     let (endpoint, _, below) = ENDPOINTS
@@ -337,7 +337,7 @@ pub fn large(nodes: usize) -> Stream {
     while made < nodes {
         let depth = 20 + random.below(60);
         let fresh = 12 + random.below(30);
-        let mut frames: Vec<u64> = (0..depth)
+        let mut frames: Vec<u32> = (0..depth)
             .map(|level| {
                 let choices = if level + fresh < depth { 2 } else { 40 };
                 let name = format!("com/example/p{}/C{}.m{level}", level / 8, random.below(choices));

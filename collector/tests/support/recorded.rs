@@ -70,7 +70,7 @@ pub fn grown(flamegraph: &Value, nodes: usize) -> Stream {
             }
             // Between a quarter and three quarters of the way down the copies part.
             let split = path.len() * (2 + (leaf * 7 + copy * 3) % 5) / 8;
-            let frames: Vec<u64> = path
+            let frames: Vec<u32> = path
                 .iter()
                 .enumerate()
                 .map(|(above_leaf, &node)| {
@@ -95,7 +95,7 @@ pub fn grown(flamegraph: &Value, nodes: usize) -> Stream {
     stream
 }
 
-fn frame(stream: &mut Stream, kind: u64, name: &str, suffix: &str) -> u64 {
+fn frame(stream: &mut Stream, kind: u64, name: &str, suffix: &str) -> u32 {
     let kind = i32::try_from(kind).ok().and_then(|kind| FrameKind::try_from(kind).ok()).expect("a kind");
     let is_java = matches!(
         kind,

@@ -1,11 +1,11 @@
 //! One message of every kind an agent sends, with every field set to a value that is not its default.
 
 use proto::v1::{
-    AgentMessage, Counter, Delivery, Dictionary, Frame, FrameKind, Goodbye, Heartbeat, Hello, Histogram,
-    Lost, Method, Numbered, QueueStatistics, SampleBatch, Sampling, SelfTest, SelfTestOutcome, Stack,
-    Statistics, StringEntry, Thread, ThreadAccount, ThreadKind, Unloading, agent_message,
+    AgentMessage, Counter, Delivery, Dictionary, Entries, FrameKind, Goodbye, Heartbeat, Hello, Histogram,
+    Lost, QueueStatistics, SampleBatch, Sampling, SelfTest, SelfTestOutcome, Statistics, Thread,
+    ThreadAccount, ThreadKind, Unloading, agent_message,
 };
-use proto::version::MAGIC;
+use proto::version::{MAGIC, WIRE_VERSION};
 
 /// The messages of an agent by the name of their golden file.
 pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
@@ -17,16 +17,14 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
         ("statistics", Body::Statistics(statistics())),
         ("heartbeat", Body::Heartbeat(Heartbeat { time_ns: 123_456_789 })),
         ("goodbye", Body::Goodbye(Goodbye { reason: "vm_death".into() })),
-        ("samples_merged", Body::Samples(SampleBatch { count: vec![2, 1, 300], ..samples() })),
+        (
+            "samples_merged",
+            Body::Samples(SampleBatch { flags: vec![0, 1, 2], count: vec![2, 1, 300], ..samples() }),
+        ),
         ("statistics_delivery", Body::Statistics(Statistics { delivery: Some(delivery()), ..statistics() })),
         ("lifetime", Body::Statistics(lifetime())),
         ("sampling", Body::Statistics(sampling())),
         ("virtual_thread", Body::Dictionary(virtual_thread())),
-        (
-            "dictionary_numbered",
-            Body::Dictionary(Dictionary { numbered: Some(numbered()), ..Dictionary::default() }),
-        ),
-        ("samples_numbered", Body::Samples(samples_numbered())),
     ];
     (1u64..)
         .zip(bodies)
@@ -37,8 +35,7 @@ pub fn agent_messages() -> Vec<(&'static str, AgentMessage)> {
 fn hello() -> Hello {
     Hello {
         magic: MAGIC,
-        // The file is as old as the first version, which is still read.
-        wire_version: 1,
+        wire_version: WIRE_VERSION,
         agent_version: "0.1.0".into(),
         session_id: 0x0123_4567_89ab_cdef,
         pid: 4321,
@@ -56,36 +53,19 @@ fn hello() -> Hello {
 }
 
 fn dictionary() -> Dictionary {
-    Dictionary {
-        strings: vec![StringEntry { id: 11, text: "com/example/Größe<init>".into() }],
-        methods: vec![Method {
-            id: 21,
-            class_name: 11,
-            name: 12,
-            signature: 13,
-            source_file: 14,
-            modifiers: 0x9,
-            hidden: true,
-        }],
-        frames: vec![
-            Frame { id: 31, kind: FrameKind::Inlined.into(), method: 21, bci: 17, line: 42, symbol: 0 },
-            Frame { id: 32, kind: FrameKind::Stub.into(), method: 0, bci: -1, line: 0, symbol: 11 },
-        ],
-        stacks: vec![Stack { id: u64::MAX, frames: vec![31, 32], stop: "end_of_stack".into() }],
-        threads: vec![Thread {
-            id: 1,
-            tid: 4322,
-            name: "main".into(),
-            kind: ThreadKind::Java.into(),
-            java_id: 1,
-            carrier: 0,
-        }],
-        numbered: None,
-    }
+    let thread = Thread {
+        id: 1,
+        tid: 4322,
+        name: "main".into(),
+        kind: ThreadKind::Java.into(),
+        java_id: 1,
+        carrier: 0,
+    };
+    Dictionary { threads: vec![thread], entries: Some(entries()) }
 }
 
-fn numbered() -> Numbered {
-    Numbered {
+fn entries() -> Entries {
+    Entries {
         first_string: 3,
         string: vec!["com/example/Größe".into(), "run".into(), "()V".into(), "end_of_stack".into()],
         first_method: 1,
@@ -106,18 +86,6 @@ fn numbered() -> Numbered {
     }
 }
 
-fn samples_numbered() -> SampleBatch {
-    SampleBatch {
-        first_time_ns: 55_010_000_000,
-        time_delta_us: vec![0, 10_000, 3],
-        thread: vec![1, 1, 2],
-        node: vec![302, 303, 0],
-        cpu_unit_ns: 10_000_000,
-        cpu_units: vec![1, 2, 1],
-        ..SampleBatch::default()
-    }
-}
-
 fn virtual_thread() -> Dictionary {
     let thread = Thread {
         id: 9,
@@ -133,11 +101,11 @@ fn virtual_thread() -> Dictionary {
 fn samples() -> SampleBatch {
     SampleBatch {
         first_time_ns: 55_010_000_000,
-        time_delta_ns: vec![0, 10_000_000, -3],
+        time_delta_us: vec![0, 10_000, 3],
         thread: vec![1, 1, 2],
-        stack: vec![u64::MAX, 7, 0],
-        cpu_ns: vec![10_000_000, 20_000_000, 10_000_000],
-        flags: vec![0, 1, 2],
+        node: vec![302, 303, 0],
+        cpu_unit_ns: 10_000_000,
+        cpu_units: vec![1, 2, 1],
         ..SampleBatch::default()
     }
 }
@@ -202,7 +170,7 @@ fn lifetime() -> Statistics {
     }
 }
 
-/// Periods, budget, and what became of requests.
+/// Periods, budget, and outcomes of requests.
 fn sampling() -> Statistics {
     Statistics {
         threads: vec![ThreadAccount { thread: 1, expired_ns: 60_000_000, ..ThreadAccount::default() }],

@@ -88,7 +88,7 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use proto::rows::{Row, is_even, rows};
+    use proto::rows::{Row, has_equal_columns, rows};
 
     use super::*;
 
@@ -101,7 +101,7 @@ mod tests {
         samples.iter().for_each(|sample| batch.push(*sample));
         let message = batch.take().expect("filled");
         assert!(batch.is_empty() && batch.take().is_none());
-        assert!(is_even(&message));
+        assert!(has_equal_columns(&message));
         message
     }
 
@@ -114,7 +114,8 @@ mod tests {
         ];
         let row = |sample: Sample| {
             let Sample { time_ns, thread, stack, cpu_ns, flags, count } = sample;
-            Row { time_ns: 40_000 + (time_ns - 40_000) / 1000 * 1000, thread, stack, cpu_ns, flags, count }
+            let time_ns = 40_000 + (time_ns - 40_000) / 1000 * 1000;
+            Row { time_ns, thread, stack: stack as u32, cpu_ns, flags, count }
         };
         let message = batch(&samples);
         assert_eq!(rows(&message).collect::<Vec<_>>(), [1, 2, 0].map(|index| row(samples[index])));

@@ -24,7 +24,7 @@ pub struct Sample {
     pub time_ns: u64,
     /// Number of the thread in the session ([`proto::v1::Thread::id`]).
     pub thread: u32,
-    /// Id of the stack ([`proto::v1::Stack::id`]).
+    /// Id of the stack ([`crate::profile::Stack::id`]).
     pub stack: u64,
     /// CPU time it stands for.
     pub cpu_ns: u64,
@@ -153,7 +153,7 @@ fn samples_of(batch: &SampleBatch, clock: Clock) -> Vec<Sample> {
         .map(|row| Sample {
             time_ns: clock.wall_ns(row.time_ns),
             thread: row.thread,
-            stack: row.stack,
+            stack: row.stack.into(),
             cpu_ns: row.cpu_ns,
             samples: row.count,
             failed: row.flags & WALK_FAILED != 0,

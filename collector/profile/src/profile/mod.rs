@@ -12,11 +12,11 @@ mod numbering;
 use std::path::Path;
 
 use proto::framing::FramingError;
-use proto::rows::{is_even, is_numbered, rows};
+use proto::rows::{has_equal_columns, rows};
 use proto::statistics::carry_over;
 use proto::v1::{
-    AgentMessage, Dictionary, Frame, Goodbye, Hello, Method, SampleBatch, Stack, Statistics, Thread,
-    ThreadAccount, ThreadKind, agent_message::Body,
+    AgentMessage, Dictionary, Goodbye, Hello, SampleBatch, Statistics, Thread, ThreadAccount, ThreadKind,
+    agent_message::Body,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -60,6 +60,53 @@ pub fn virtual_id(thread: &Thread) -> i64 {
 /// The virtual threads among `threads`, by [`virtual_id`].
 pub fn virtual_ids<'t>(threads: impl Iterator<Item = &'t Thread>) -> FxHashSet<i64> {
     threads.map(virtual_id).filter(|&id| id != 0).collect()
+}
+
+/// A method; strings by id.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct Method {
+    pub id: u64,
+    pub class_name: u64,
+    pub name: u64,
+    pub signature: u64,
+    pub source_file: u64,
+    pub modifiers: u32,
+    pub hidden: bool,
+}
+
+/// A frame; method and symbol by id.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
+pub struct Frame {
+    pub id: u64,
+    pub kind: i32,
+    pub method: u64,
+    pub bci: i32,
+    pub line: u32,
+    pub symbol: u64,
+}
+
+/// A stack.
+#[derive(Clone, Debug, Default)]
+pub struct Stack {
+    /// Its id.
+    pub id: u64,
+    /// Frame ids, leaf first.
+    pub frames: Vec<u64>,
+    /// Why the walk ended.
+    pub stop: String,
+}
+
+/// Entries of a dictionary with their ids.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the tables by their names")]
+pub struct Definitions {
+    pub strings: Vec<(u64, Box<str>)>,
+    pub methods: Vec<Method>,
+    pub frames: Vec<Frame>,
+    pub stacks: Vec<Stack>,
+    pub threads: Vec<Thread>,
 }
 
 /// Samples of one thread on one stack.
@@ -175,26 +222,28 @@ impl Profile {
         self
     }
 
+    /// Adds entries under their ids.
+    pub fn define(&mut self, definitions: Definitions) {
+        self.strings.extend(definitions.strings);
+        self.methods.extend(definitions.methods.into_iter().map(|method| (method.id, method)));
+        self.frames.extend(definitions.frames.into_iter().map(|frame| (frame.id, frame)));
+        self.stacks.extend(definitions.stacks.into_iter().map(|stack| (stack.id, stack)));
+        self.threads.extend(definitions.threads.into_iter().map(|thread| (thread.id, introduced(thread))));
+    }
+
     fn add_dictionary(&mut self, dictionary: Dictionary) {
-        self.strings
-            .extend(dictionary.strings.into_iter().map(|entry| (entry.id, entry.text.into_boxed_str())));
-        self.methods.extend(dictionary.methods.into_iter().map(|method| (method.id, method)));
-        self.frames.extend(dictionary.frames.into_iter().map(|frame| (frame.id, frame)));
-        self.stacks.extend(dictionary.stacks.into_iter().map(|stack| (stack.id, stack)));
         self.threads.extend(dictionary.threads.into_iter().map(|thread| (thread.id, introduced(thread))));
-        if let Some(entries) = dictionary.numbered {
+        if let Some(entries) = dictionary.entries {
             self.add_numbered(&entries);
         }
     }
 
     fn add_samples(&mut self, batch: &SampleBatch) {
-        self.uneven_batches += u64::from(!is_even(batch));
-        let numbered = is_numbered(batch);
+        self.uneven_batches += u64::from(!has_equal_columns(batch));
         for row in rows(batch) {
-            if numbered {
-                self.define_node(row.stack);
-            }
-            self.cells.entry((row.thread, row.stack)).or_default().add(row.cpu_ns, row.count);
+            let stack = u64::from(row.stack);
+            self.define_node(stack);
+            self.cells.entry((row.thread, stack)).or_default().add(row.cpu_ns, row.count);
             self.total.add(row.cpu_ns, row.count);
         }
     }

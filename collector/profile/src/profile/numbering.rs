@@ -1,10 +1,8 @@
-//! Entries of wire version 2 as a profile keeps them: under their numbers, as if those were ids.
-//!
-//! A session has either ids or numbers, so they do not meet. A stack is written out when the first sample names it.
+//! Entries as a profile keeps them: under their numbers. A stack is written out when the first sample names it.
 
-use proto::v1::{Frame, Method, Numbered, Stack};
+use proto::v1::Entries;
 
-use super::Profile;
+use super::{Frame, Method, Profile, Stack};
 use crate::numbered::{self, MAX_DEPTH, MAX_STACK_FRAMES, Runs};
 
 /// The forest of callers.
@@ -17,7 +15,7 @@ pub(super) struct Nodes {
 }
 
 impl Profile {
-    pub(super) fn add_numbered(&mut self, entries: &Numbered) {
+    pub(super) fn add_numbered(&mut self, entries: &Entries) {
         self.strings
             .extend(numbered::strings(entries).map(|(number, text)| (number.into(), text.to_owned().into())));
         self.methods.extend(numbered::methods(entries).map(|(number, method)| {
@@ -84,15 +82,15 @@ mod tests {
     #[test]
     fn a_root_without_a_reason_is_the_end_of_the_stack() {
         let mut profile = Profile::new(Hello::default());
-        let numbered = Numbered {
+        let numbered = Entries {
             first_string: 1,
             string: vec!["depth_limit".into()],
             first_node: 1,
             node_parent: vec![0, 0, 0],
             node_frame: vec![0, 1, 2],
-            ..Numbered::default()
+            ..Entries::default()
         };
-        profile.add_dictionary(Dictionary { numbered: Some(numbered), ..Dictionary::default() });
+        profile.add_dictionary(Dictionary { entries: Some(numbered), ..Dictionary::default() });
         let stops: Vec<String> = (1..=3)
             .map(|node| {
                 profile.define_node(node);

@@ -3,7 +3,7 @@
 use proto::v1::FrameKind;
 
 use super::super::column::{BlockError, BlockReader, BlockWriter};
-use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, content_id};
+use super::{Dictionary, FrameRow, MethodRow, Node, StackRow};
 
 /// How many rows of each table there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,6 @@ impl Dictionary {
         block.column(nodes.iter().map(|row| row.frame.into()));
         let stacks = &self.stacks[stacks..];
         block.number(stacks.len() as u64);
-        block.column(stacks.iter().map(|row| row.id));
         block.ascending(stacks.iter().map(|row| row.node.into()));
         block.column(stacks.iter().map(|row| row.stop.into()));
         block.finish()
@@ -108,7 +107,6 @@ impl Dictionary {
         let rows = block.rows()?;
         self.stacks.resize(first_stack + rows, StackRow::default());
         let stacks = &mut self.stacks[first_stack..];
-        fill(&mut block, stacks, |row, id| row.id = id)?;
         let mut row = 0;
         let nodes = self.nodes.len();
         block.each_ascending(rows, |node| {
@@ -125,11 +123,8 @@ impl Dictionary {
 
     /// Makes the rows from `first` on those that are found when they are told once more.
     fn find_again(&mut self, first: [usize; 5]) {
-        let [strings, methods, frames, nodes, stacks] = first.map(|first| first as u32);
+        let [_, methods, frames, nodes, stacks] = first.map(|first| first as u32);
         let known = &mut self.known;
-        for (number, text) in (strings..).zip(self.strings.since(first[0])) {
-            known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
-        }
         for (number, row) in (methods..).zip(&self.methods[first[1]..]).filter(|(_, row)| row.id != 0) {
             known.method_of.insert(row.id, number);
         }
@@ -144,9 +139,6 @@ impl Dictionary {
             known.children.insert((row.parent, row.frame), number);
         }
         for (number, row) in (stacks..).zip(&self.stacks[first[4]..]) {
-            if row.id != 0 {
-                known.stack_of.insert(row.id, number);
-            }
             known.stack_at.entry((row.node, row.stop)).or_insert(number);
         }
     }

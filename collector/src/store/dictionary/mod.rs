@@ -1,7 +1,6 @@
 //! What samples refer to: strings, methods, frames and stacks, each once.
 //!
-//! Problem: the same stacks come from many sessions, millions of times, each time under numbers of that session or, in
-//! wire version 1, under ids derived from content.
+//! Problem: the same stacks come from many sessions, millions of times, each time under numbers of that session.
 //! Approach: rows in the order of first use, numbered densely; a stack is a node of one tree of frames, so that a
 //! stack costs what distinguishes it from those already known, and sums over stacks become sums over an array in
 //! which children follow their parents.
@@ -10,7 +9,6 @@
 //! counted and shown as unknown, until the next partition begins, which is at once.
 
 mod blocks;
-mod definitions;
 mod numbers;
 
 use std::borrow::Cow;
@@ -19,12 +17,11 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::profile::{UNKNOWN, WHOLE_STACKS, class_text};
+use crate::profile::{UNKNOWN, class_text};
 use crate::quantity::table_bytes;
 use crate::texts::Texts;
 
 pub(super) use blocks::Mark;
-pub(super) use definitions::PrivateIds;
 pub(super) use numbers::Numbers;
 
 /// Number of the string [`UNKNOWN`]; 0 is the empty one, "none".
@@ -82,8 +79,6 @@ pub struct Node {
 /// A stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackRow {
-    /// Id it came under.
-    pub id: u64,
     /// Its leaf.
     pub node: u32,
     /// String number of the reason its walk ended.
@@ -111,12 +106,10 @@ pub struct Dictionary {
 /// Where rows are that were told before; needed for as long as more comes.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    string_of: FxHashMap<u64, u32>,
     method_of: FxHashMap<u64, u32>,
     frame_of: FxHashMap<u64, u32>,
     markers: FxHashMap<u32, u32>,
     children: FxHashMap<(u32, u32), u32>,
-    stack_of: FxHashMap<u64, u32>,
     /// By node and reason; 0 for one that is not to be had.
     stack_at: FxHashMap<(u32, u32), u32>,
 }
@@ -144,7 +137,7 @@ impl Default for Dictionary {
         // Frame 0 and stack 0 are what was referred to but never defined.
         dictionary.marker(UNKNOWN_STRING);
         let node = dictionary.child(0, 0);
-        dictionary.stacks.push(StackRow { id: 0, node, stop: UNKNOWN_STRING });
+        dictionary.stacks.push(StackRow { node, stop: UNKNOWN_STRING });
         dictionary
     }
 }
@@ -193,8 +186,8 @@ impl Dictionary {
             + size_of_val(&*self.frames)
             + size_of_val(&*self.nodes)
             + size_of_val(&*self.stacks);
-        let Known { string_of, method_of, frame_of, markers, children, stack_of, stack_at } = &self.known;
-        let by_id = string_of.len() + method_of.len() + frame_of.len() + stack_of.len();
+        let Known { method_of, frame_of, markers, children, stack_at } = &self.known;
+        let by_id = method_of.len() + frame_of.len();
         rows + table_bytes::<(u64, u32)>(by_id)
             + table_bytes::<(u32, u32)>(markers.len())
             + table_bytes::<((u32, u32), u32)>(children.len() + stack_at.len())
@@ -288,26 +281,6 @@ impl Dictionary {
         Cow::Owned(format!("{}.{}", class_text(self.string(method.class_name)), self.string(method.name)))
     }
 
-    /// Copies a stack of `other`, with all it refers to; its number here.
-    pub(super) fn adopt(&mut self, other: &Dictionary, stack: u32) -> u32 {
-        let row = other.stack(stack);
-        if row.id != 0
-            && let Some(&known) = self.known.stack_of.get(&row.id)
-        {
-            return known;
-        }
-        if stack == 0 {
-            return 0;
-        }
-        let frames: Vec<u32> =
-            other.frames_of(stack).into_iter().map(|frame| self.adopt_frame(other, frame)).collect();
-        let number = self.push_stack(row.id, &frames, other.string(row.stop));
-        if row.id != 0 && number != 0 {
-            self.known.stack_of.insert(row.id, number);
-        }
-        number
-    }
-
     fn adopt_frame(&mut self, other: &Dictionary, frame: u32) -> u32 {
         let row = other.frame(frame);
         if frame == 0 {
@@ -319,7 +292,7 @@ impl Dictionary {
             return known;
         }
         let method = if row.method == 0 { 0 } else { self.adopt_method(other, row.method) };
-        let symbol = self.adopt_string(other.string(row.symbol));
+        let symbol = self.intern(other.string(row.symbol));
         let number = self.push_frame(FrameRow { method, symbol, ..row });
         if row.id != 0 && number != 0 {
             self.known.frame_of.insert(row.id, number);
@@ -334,7 +307,7 @@ impl Dictionary {
         {
             return known;
         }
-        let mut string = |number| self.adopt_string(other.string(number));
+        let mut string = |number| self.intern(other.string(number));
         let row = MethodRow {
             class_name: string(row.class_name),
             name: string(row.name),
@@ -345,14 +318,6 @@ impl Dictionary {
         let number = self.push_method(row);
         if row.id != 0 && number != 0 {
             self.known.method_of.insert(row.id, number);
-        }
-        number
-    }
-
-    fn adopt_string(&mut self, text: &str) -> u32 {
-        let number = self.intern(text);
-        if number != UNKNOWN_STRING {
-            self.known.string_of.insert(content_id(1, &[], text.as_bytes()), number);
         }
         number
     }
@@ -373,27 +338,6 @@ impl Dictionary {
         }
         self.frames.push(row);
         (self.frames.len() - 1) as u32
-    }
-
-    /// A new row; 0, the unknown stack, if there is no room.
-    fn push_stack(&mut self, id: u64, frames: &[u32], stop: &str) -> u32 {
-        if !self.has_room() {
-            return 0;
-        }
-        let stop_number = self.intern(stop);
-        let mut node = 0;
-        if frames.is_empty() || !WHOLE_STACKS.contains(&stop) {
-            let text = self.intern(&format!("[{stop}]"));
-            let mark = self.marker(text);
-            node = self.child(0, mark);
-        }
-        for &frame in frames.iter().rev() {
-            node = self.child(node, frame);
-        }
-        self.stacks.push(StackRow { id, node, stop: stop_number });
-        let number = (self.stacks.len() - 1) as u32;
-        self.known.stack_at.entry((node, stop_number)).or_insert(number);
-        number
     }
 
     fn intern(&mut self, text: &str) -> u32 {
@@ -434,16 +378,7 @@ impl Dictionary {
     }
 }
 
-/// The id that `design/wire-format.md` derives from content.
-fn content_id(tag: u8, numbers: &[u64], text: &[u8]) -> u64 {
-    if tag == 1 && text.is_empty() {
-        return 0;
-    }
-    let mut bytes = Vec::with_capacity(1 + 8 * numbers.len() + text.len());
-    bytes.push(tag);
-    for number in numbers {
-        bytes.extend_from_slice(&number.to_le_bytes());
-    }
-    bytes.extend_from_slice(text);
-    xxh3_64(&bytes).max(1)
+/// Returns the hash by which rows of equal content are found, whichever session they come from.
+fn content_id<const N: usize>(numbers: [u64; N]) -> u64 {
+    xxh3_64(numbers.map(u64::to_le_bytes).as_flattened()).max(1)
 }

@@ -1,12 +1,13 @@
-//! Entries of wire version 2, whose numbers mean something within their session only.
+//! The numbers that a session gave to its entries.
 //!
 //! Approach: each session keeps which row of the dictionary each of its numbers means; rows are shared between
 //! sessions by what they say. Numbers are stored with the session, for an agent does not repeat definitions that
 //! were acknowledged.
 //! Invariant: rows made here bear the id of their content, except stacks, which are found by node and reason.
 
-use proto::v1::Numbered;
+use proto::v1::Entries;
 use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::column::{BlockError, BlockReader, BlockWriter};
 use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, content_id};
@@ -132,12 +133,12 @@ impl Numbers {
     pub(in super::super) fn renumbered(&self, new: &mut Dictionary, old: &Dictionary) -> Numbers {
         let mut nodes = FxHashMap::from_iter([(0, 0)]);
         Numbers {
-            strings: self.strings.map(|&row| new.adopt_string(old.string(row))),
+            strings: self.strings.map(|&row| new.intern(old.string(row))),
             methods: self.methods.map(|&row| new.adopt_method(old, row)),
             frames: self.frames.map(|&row| new.adopt_frame(old, row)),
-            nodes: self.nodes.map(|&(node, stop)| {
-                (new.adopt_node(old, node, &mut nodes), new.adopt_string(old.string(stop)))
-            }),
+            nodes: self
+                .nodes
+                .map(|&(node, stop)| (new.adopt_node(old, node, &mut nodes), new.intern(old.string(stop)))),
             count: self.count,
             node_count: self.node_count,
             // The stacks of a new partition are looked through once more, so that old ones are not counted twice.
@@ -149,7 +150,7 @@ impl Numbers {
 
 impl Dictionary {
     /// Takes in definitions of a session.
-    pub(in super::super) fn define_numbered(&mut self, entries: &Numbered, own: &mut Numbers) {
+    pub(in super::super) fn define(&mut self, entries: &Entries, own: &mut Numbers) {
         for (number, text) in numbered::strings(entries) {
             own.set_string(number, self.intern(text));
         }
@@ -184,7 +185,7 @@ impl Dictionary {
                 .map(|string| string_row(string, own));
         let strings = [class_name, name, signature, source_file].map(|row| self.string_id(row));
         let [a, b, c, d] = strings;
-        let id = content_id(2, &[a, b, c, d, modifiers.into(), hidden.into()], &[]);
+        let id = content_id([a, b, c, d, modifiers.into(), hidden.into()]);
         if let Some(&row) = self.known.method_of.get(&id) {
             return row;
         }
@@ -208,7 +209,7 @@ impl Dictionary {
         let (method_id, symbol_id) = if method == 0 { (0, symbol) } else { (self.method(method).id, symbol) };
         let symbol_id = self.string_id(symbol_id);
         let numbers = [kind as u64, method_id, u64::from(bci.cast_unsigned()), u64::from(line), symbol_id];
-        let id = content_id(3, &numbers, &[]);
+        let id = content_id(numbers);
         if let Some(&row) = self.known.frame_of.get(&id) {
             return row;
         }
@@ -220,7 +221,7 @@ impl Dictionary {
     }
 
     fn string_id(&self, row: u32) -> u64 {
-        content_id(1, &[], self.string(row).as_bytes())
+        xxh3_64(self.string(row).as_bytes())
     }
 
     /// The node that stacks start from whose walk ended for the reason `stop`.
@@ -264,7 +265,7 @@ impl Dictionary {
         let leaf = if node == 0 { self.empty_stack(stop) } else { node };
         let stack = if is_too_deep { 0 } else { self.stacks.len() as u32 };
         if !is_too_deep {
-            self.stacks.push(StackRow { id: 0, node: leaf, stop });
+            self.stacks.push(StackRow { node: leaf, stop });
         }
         self.known.stack_at.insert((node, stop), stack);
         stack
@@ -321,8 +322,8 @@ mod tests {
     use super::*;
 
     /// A root, a frame below it, and one below that.
-    fn chain() -> Numbered {
-        Numbered {
+    fn chain() -> Entries {
+        Entries {
             first_string: 1,
             string: vec!["root".into(), "leaf".into()],
             first_frame: 1,
@@ -334,7 +335,7 @@ mod tests {
             first_node: 1,
             node_parent: vec![0, 1, 1],
             node_frame: vec![0, 1, 2],
-            ..Numbered::default()
+            ..Entries::default()
         }
     }
 
@@ -342,8 +343,8 @@ mod tests {
     fn what_one_session_used_up_others_have() {
         let mut dictionary = Dictionary::default();
         let (mut spent, mut fresh) = (Numbers::default(), Numbers::default());
-        dictionary.define_numbered(&chain(), &mut spent);
-        dictionary.define_numbered(&chain(), &mut fresh);
+        dictionary.define(&chain(), &mut spent);
+        dictionary.define(&chain(), &mut fresh);
         spent.stack_frames = MAX_STACK_FRAMES;
         assert_eq!(dictionary.stack_of_node(3, &mut spent), 0);
         let stack = dictionary.stack_of_node(3, &mut fresh);
@@ -356,38 +357,37 @@ mod tests {
     fn a_full_dictionary_keeps_what_it_has_and_takes_nothing_new() {
         let mut dictionary = Dictionary::default();
         let mut first = Numbers::default();
-        dictionary.define_numbered(&chain(), &mut first);
+        dictionary.define(&chain(), &mut first);
         let known = dictionary.stack_of_node(3, &mut first);
         dictionary.limit = dictionary.bytes();
-        let (mark, memory) = (dictionary.mark(), dictionary.known.string_of.len());
+        let (mark, memory) = (dictionary.mark(), dictionary.known.frame_of.len());
         let mut second = Numbers::default();
-        dictionary.define_numbered(&chain(), &mut second);
+        dictionary.define(&chain(), &mut second);
         assert_eq!((dictionary.stack_of_node(3, &mut second), dictionary.refused()), (known, 0));
-        let other = Numbered {
+        let other = Entries {
             string: vec!["root".into(), "invented".into(), "depth_limit".into()],
             node_parent: vec![0, 1, 1, 0, 1],
             node_frame: vec![0, 1, 2, 3, 1],
             ..chain()
         };
         let mut third = Numbers::default();
-        dictionary.define_numbered(&other, &mut third);
+        dictionary.define(&other, &mut third);
         assert_eq!(dictionary.stack_of_node(3, &mut third), 0);
         assert_eq!(dictionary.stack_of_node(5, &mut third), 0, "its reason is not known");
         assert!(dictionary.refused() >= 4, "{}", dictionary.refused());
-        assert_eq!((dictionary.mark(), dictionary.known.string_of.len()), (mark, memory));
+        assert_eq!((dictionary.mark(), dictionary.known.frame_of.len()), (mark, memory));
     }
 
     #[test]
     fn a_closed_dictionary_has_its_rows_and_no_maps() {
         let mut dictionary = Dictionary::default();
         let mut own = Numbers::default();
-        dictionary.define_numbered(&chain(), &mut own);
+        dictionary.define(&chain(), &mut own);
         let stack = dictionary.stack_of_node(3, &mut own);
         let (frames, bytes) = (dictionary.frames_of(stack), dictionary.bytes());
         let capacities = |known: &Known| {
-            let numbers = known.string_of.capacity() + known.method_of.capacity() + known.frame_of.capacity();
-            let rest = known.markers.capacity() + known.children.capacity() + known.stack_of.capacity();
-            numbers + rest + known.stack_at.capacity()
+            let rows = known.method_of.capacity() + known.frame_of.capacity();
+            rows + known.markers.capacity() + known.children.capacity() + known.stack_at.capacity()
         };
         assert!(capacities(&dictionary.known) > 0);
         dictionary.close();
@@ -397,7 +397,7 @@ mod tests {
         let texts = ["", crate::profile::UNKNOWN, "root", "leaf", END_OF_STACK];
         let letters: usize = texts.iter().map(|text| text.len()).sum();
         let [strings, methods, rows, nodes, stacks] = [5, 1, 3, 4, 2];
-        let numbers = 8 * strings + 32 * methods + 32 * rows + 8 * nodes + 16 * stacks;
+        let numbers = 8 * strings + 32 * methods + 32 * rows + 8 * nodes + 8 * stacks;
         assert_eq!(dictionary.bytes(), letters + numbers);
         assert!(bytes > 2 * dictionary.bytes(), "{bytes} bytes");
         assert_eq!(dictionary.frame_text(2), "leaf");
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_session_numbers_so_much_and_no_more() {
         let mut numbers = Numbers { count: MOST_NUMBERS - 1, ..Numbers::default() };
-        Dictionary::default().define_numbered(&chain(), &mut numbers);
+        Dictionary::default().define(&chain(), &mut numbers);
         assert_eq!((numbers.strings.len(), numbers.frames.len(), numbers.nodes.len()), (1, 0, 0));
     }
 
@@ -426,7 +426,7 @@ mod tests {
     fn a_new_partition_begins_to_count_anew() {
         let mut old = Dictionary::default();
         let mut numbers = Numbers::default();
-        old.define_numbered(&chain(), &mut numbers);
+        old.define(&chain(), &mut numbers);
         numbers.stack_frames = MAX_STACK_FRAMES;
         let mut new = Dictionary::default();
         let mut carried = numbers.renumbered(&mut new, &old);

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use prost::Message as _;
 
-use super::column::{self, BlockReader, BlockWriter};
+use super::column;
 use super::dictionary::{Dictionary, Mark};
 use super::error::StoreError;
 use super::head::{Head, Sums};
@@ -28,14 +28,14 @@ use super::session::Session;
 use blocks::{put_sums, raw_block, threads_block};
 use database::Database;
 use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
-use tables::{DEFINITIONS, DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key, session_of};
+use tables::{DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use database::{Reading, UNFINISHED, is_left_over, remove};
 pub(super) use tables::{STACKS, THREAD_STACKS, TIMES};
 
-/// Version of tables and columns; a store of another one is refused. The first one was of another database.
-pub(super) const SCHEMA: u64 = 2;
+/// Version of tables and columns; a store of another version is refused.
+pub(super) const SCHEMA: u64 = 1;
 
 /// What a partition holds, by time and resolution. Seconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -264,12 +264,6 @@ impl Partition {
                 if let Some(block) = session.numbers.encode_fresh()? {
                     NUMBERS.put(connection, &[id, number], &block)?;
                 }
-                if !session.fresh_definitions.is_empty() {
-                    let mut block = BlockWriter::default();
-                    block.number(session.fresh_definitions.len() as u64);
-                    block.ascending(session.fresh_definitions.iter().map(|&stack| stack.into()));
-                    DEFINITIONS.put(connection, &[id, number], &block.finish()?)?;
-                }
             }
             JOURNAL.clear(connection)?;
             write_coverage(connection, &coverage)
@@ -277,7 +271,6 @@ impl Partition {
         for session in head.sessions.values_mut().filter(|session| session.is_changed) {
             session.is_changed = false;
             session.fresh_threads.clear();
-            session.fresh_definitions.clear();
             session.numbers.set_stored();
         }
         head.open.clear();
@@ -421,7 +414,6 @@ impl Partition {
         let mut head = self.head.write();
         for session in head.sessions.values_mut() {
             *session.numbers = Default::default();
-            session.private = None;
         }
         head.dictionary.close();
         head.weigh();
@@ -440,24 +432,5 @@ impl Partition {
         visit: impl FnMut(u64, &Session),
     ) -> Result<(), StoreError> {
         load_sessions(self.database()?.begin_read()?.connection()?, extent, wants, visit)
-    }
-
-    /// The stacks that sessions have defined by id.
-    pub(super) fn all_definitions(&self) -> Result<BTreeMap<u64, Vec<u32>>, StoreError> {
-        let mut definitions: BTreeMap<u64, Vec<u32>> = Default::default();
-        let Some(reading) = self.begin_read()? else { return Ok(definitions) };
-        DEFINITIONS.each(reading.connection()?, |key, block| {
-            let mut block = BlockReader::new(block)?;
-            let rows = block.rows()?;
-            let stacks = block.ascending(rows)?;
-            let known = definitions.entry(session_of(key[0])).or_default();
-            known.extend(stacks.into_iter().map(|stack| stack as u32));
-            Ok(())
-        })?;
-        for stacks in definitions.values_mut() {
-            stacks.sort_unstable();
-            stacks.dedup();
-        }
-        Ok(definitions)
     }
 }

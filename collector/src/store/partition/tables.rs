@@ -29,7 +29,6 @@ pub(super) const JOURNAL: Table = Table { name: "journal", key: &["number"] };
 pub(super) const DICTIONARY: Table = Table { name: "dictionary", key: &["fold"] };
 pub(super) const THREADS: Table = Table { name: "threads", key: &["session", "fold"] };
 pub(super) const NUMBERS: Table = Table { name: "numbers", key: &["session", "fold"] };
-pub(super) const DEFINITIONS: Table = Table { name: "definitions", key: &["session", "fold"] };
 pub(super) const RAW: Table = Table { name: "raw", key: &["start_s", "session", "fold"] };
 pub(in super::super) const STACKS: Table = Table { name: "stacks", key: SUM };
 pub(in super::super) const THREAD_STACKS: Table = Table { name: "thread_stacks", key: SUM };
@@ -37,18 +36,8 @@ pub(in super::super) const TIMES: Table = Table { name: "times", key: SUM };
 
 const SUM: &[&str] = &["level", "start_s", "session", "fold"];
 
-const ALL: [&Table; 10] = [
-    &SESSIONS,
-    &JOURNAL,
-    &DICTIONARY,
-    &THREADS,
-    &NUMBERS,
-    &DEFINITIONS,
-    &RAW,
-    &STACKS,
-    &THREAD_STACKS,
-    &TIMES,
-];
+const ALL: [&Table; 9] =
+    [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &NUMBERS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
 
 /// What is asked of a partition's file.
 impl Reading<'_> {

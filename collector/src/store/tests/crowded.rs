@@ -7,7 +7,7 @@ use proto::framing::FrameReader;
 use proto::v1::collector_message::Body as Answer;
 use proto::v1::{CollectorMessage, Counter, Lost, Statistics, ThreadAccount};
 
-use super::numbered::{define, entries, samples};
+use super::entries::{define, of_stack, samples};
 use super::*;
 use crate::address::Address;
 use crate::ingest::{Destination, Limits, Server};
@@ -27,7 +27,7 @@ fn invent(store: &Store, session: u64, count: usize) -> Agent {
     let names: Vec<String> = (0..count).map(|name| format!("invented {session} {name}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let messages =
-        [liar.hello(), define(&mut liar, entries(1, &names)), samples(&mut liar, count as u32, 0, 1)];
+        [liar.hello(), define(&mut liar, of_stack(1, &names)), samples(&mut liar, count as u32, 0, 1)];
     append(store, &liar, &messages).expect("stored");
     liar
 }
@@ -44,7 +44,7 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
     let mut steady = Agent::new(1);
     // As long as there is a writer, there is a connection.
     let connection = store.session(&steady.hello).expect("open store");
-    let messages = [steady.hello(), define(&mut steady, entries(1, &["steady"]))];
+    let messages = [steady.hello(), define(&mut steady, of_stack(1, &["steady"]))];
     append(&store, &steady, &messages).expect("stored");
     for round in 0..60 {
         invent(&store, 1000 + round, 4000);
@@ -54,7 +54,7 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
         let name = format!("newcomer {round}");
         let messages = [
             newcomer.hello(),
-            define(&mut newcomer, entries(1, &[&name])),
+            define(&mut newcomer, of_stack(1, &[&name])),
             samples(&mut newcomer, 2, round, 1),
         ];
         append(&store, &newcomer, &messages).expect("stored");
@@ -102,7 +102,7 @@ fn forgotten(directory: &Path) -> (Store, Agent) {
 fn whose_names_are_gone_is_asked_for_them_and_loses_nothing() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, mut agent) = forgotten(directory.path());
-    let stored = Agent { hello: agent.hello.clone(), sequence: 2 };
+    let stored = Agent { hello: agent.hello.clone(), sequence: 2, next: 1 };
     let whole = |store: &Store| sums(store, 0..3600).values().sum::<u64>() / INTERVAL_NS;
     let before = whole(&store);
     let next = samples(&mut agent, 4000, 10, 1);
@@ -116,9 +116,9 @@ fn whose_names_are_gone_is_asked_for_them_and_loses_nothing() {
         assert_eq!(append(&store, &agent, &[hello]), Ok(1));
     }
     // What was stored and not acknowledged, what waited in its window, then its names under new numbers.
-    let repeated = Agent { hello: stored.hello, sequence: 3 }.message(Body::Heartbeat(Default::default()));
+    let repeated = Agent { sequence: 3, ..stored }.message(Body::Heartbeat(Default::default()));
     assert_eq!(append(&store, &agent, &[repeated]), Ok(4));
-    let names = define(&mut agent, entries(9000, &["again"]));
+    let names = define(&mut agent, of_stack(9000, &["again"]));
     let messages = [next, names, samples(&mut agent, 9001, 20, 1)];
     assert_eq!(append(&store, &agent, &messages), Ok(7));
     let hello = agent_again(&agent);
@@ -132,7 +132,8 @@ fn an_agent_whose_clock_is_wrong_by_decades_goes_on_in_the_next_partition() {
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
     agent.hello.wall_clock_ns = 0;
-    let messages = [agent.hello(), define(&mut agent, entries(1, &["leaf"])), samples(&mut agent, 2, 100, 3)];
+    let messages =
+        [agent.hello(), define(&mut agent, of_stack(1, &["leaf"])), samples(&mut agent, 2, 100, 3)];
     append(&store, &agent, &messages).expect("stored");
     store.flush().expect("fold");
     upkeep::begin_early(&store.shared, DAY_NS / NS).expect("a partition");
@@ -155,7 +156,7 @@ fn sessions_with_a_connection_that_fill_it_renew_it_once_an_hour() {
         let mut agent = Agent::new(session);
         let names: Vec<String> = (0..4000).map(|name| format!("own {session} {name}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let messages = [agent.hello(), define(&mut agent, entries(1, &names))];
+        let messages = [agent.hello(), define(&mut agent, of_stack(1, &names))];
         append(&store, &agent, &messages).expect("stored");
     }
     store.flush().expect("whatever the writer was asked for is done");
@@ -197,7 +198,7 @@ fn sessions_have_a_bound_however_long_their_introductions_are() {
     let last = turned_away.expect("a bound") - 1;
     assert_eq!(store.status().sessions_turned_away, 1);
     let mut known = Agent::new(last);
-    let messages = [known.hello(), define(&mut known, entries(1, &["leaf"])), samples(&mut known, 2, 0, 3)];
+    let messages = [known.hello(), define(&mut known, of_stack(1, &["leaf"])), samples(&mut known, 2, 0, 3)];
     assert_eq!(append(&store, &known, &messages), Ok(3));
 }
 
@@ -256,13 +257,13 @@ fn a_connection_whose_names_are_gone_ends_with_the_reason_and_the_next_one_is_to
     };
     // More than goes along for those that are connected.
     let mut agent = Agent::new(1);
-    let names: Vec<String> = (0..15_000).map(|name| format!("own {name}")).collect();
+    let names: Vec<String> = (0..25_000).map(|name| format!("own {name}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let first = connect();
     let hello = agent.hello();
     let told = |sequence| Answer::Acknowledgement(proto::v1::Acknowledgement { sequence });
     assert_eq!(say(&first, &[hello]), told(1));
-    let messages = [define(&mut agent, entries(1, &names))];
+    let messages = [define(&mut agent, of_stack(1, &names))];
     assert_eq!(say(&first, &messages), told(2));
     for session in 1000..1005 {
         invent(&store, session, 4000);
@@ -274,7 +275,8 @@ fn a_connection_whose_names_are_gone_ends_with_the_reason_and_the_next_one_is_to
     assert_eq!(reject.reason, "the session's names are wanted again, come back to send them");
     let second = connect();
     assert_eq!(say(&second, &[agent_again(&agent)]), told(1));
-    let messages = [next, define(&mut agent, entries(20_000, &["again"])), samples(&mut agent, 20_001, 0, 1)];
+    let messages =
+        [next, define(&mut agent, of_stack(40_000, &["again"])), samples(&mut agent, 40_001, 0, 1)];
     assert_eq!(say(&second, &messages), told(5));
     assert_eq!(sums(&store, 0..60)["again"], INTERVAL_NS);
     drop((first, second));

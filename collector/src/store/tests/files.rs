@@ -19,7 +19,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// A store with ten samples of an agent that goes on, and its stack.
-fn ten_samples(directory: &Path) -> (Store, Agent, u64) {
+fn ten_samples(directory: &Path) -> (Store, Agent, u32) {
     let store = Store::open(directory, Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
     let (hello, (stack, definitions)) = (agent.hello(), agent.stack(&["leaf"]));
@@ -42,21 +42,6 @@ fn minutes(reading: &partition::Reading<'_>) -> usize {
     };
     reading.sums(&partition::STACKS, Level::Minute, everything, |_| true, count).expect("readable");
     minutes
-}
-
-#[test]
-fn a_store_of_the_first_version_is_refused_and_left_as_it_is() {
-    let directory = tempfile::tempdir().expect("temporary directory");
-    for name in ["001795219200-000.redb", "001795305600-000.new"] {
-        fs::write(directory.path().join(name), b"redb").expect("a file");
-    }
-    let before = files(directory.path());
-    let refused = Store::open(directory.path(), Retention::default()).err();
-    assert_eq!(refused, Some(StoreError::Version(1)));
-    assert_eq!(Store::open_for_reading(directory.path()).err(), refused);
-    assert_eq!(files(directory.path()), before);
-    assert!(!directory.path().join(LOCK).exists());
-    assert_eq!(refused.expect("refused").to_string(), "the store has schema version 1, this program reads 2");
 }
 
 #[test]

@@ -64,7 +64,7 @@ const WITHOUT_NAMES: [Question; 9] = [
     ("timeline", &[]),
     ("timeline", &[("by", "process")]),
     ("timeline", &[("by", "thread"), ("process", "000000000000000b")]),
-    ("timeline", &[("by", "thread"), ("to", "1795219260"), ("bucket", "500")]),
+    ("timeline", &[("by", "thread"), ("to", "4102444860"), ("bucket", "500")]),
 ];
 
 /// Those that are about stacks.

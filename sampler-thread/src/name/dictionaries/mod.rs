@@ -221,7 +221,7 @@ fn hash(numbers: [u32; 5]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use proto::v1::Numbered;
+    use proto::v1::Entries;
 
     use super::*;
 
@@ -234,8 +234,8 @@ mod tests {
         }
     }
 
-    fn pending(dictionaries: &mut Dictionaries) -> Numbered {
-        dictionaries.take_pending().and_then(|pending| pending.numbered).expect("entries")
+    fn pending(dictionaries: &mut Dictionaries) -> Entries {
+        dictionaries.take_pending().and_then(|pending| pending.entries).expect("entries")
     }
 
     #[test]
@@ -304,13 +304,13 @@ mod tests {
     #[test]
     fn reserved_numbers_stay_free() {
         let (reserved, stack) = reserved_stack("[merged]", "merged");
-        let reserved = reserved.numbered.expect("entries");
+        let reserved = reserved.entries.expect("entries");
         let mut dictionaries = Dictionaries::default();
         let method = dictionaries.method(&method());
         let frame = dictionaries.java_frame(FrameKind::C2, method, 7, 12);
         dictionaries.stack(&[frame], "end_of_stack");
         let own = pending(&mut dictionaries);
-        let ends = |entries: &Numbered| {
+        let ends = |entries: &Entries| {
             [
                 entries.first_string + entries.string.len() as u32,
                 entries.first_frame + entries.frame_bci.len() as u32,

@@ -1,23 +1,23 @@
 //! Entries that wait to be sent, in the columns of their message.
 
-use proto::v1::{Dictionary, FrameKind, Numbered, Thread};
+use proto::v1::{Dictionary, Entries, FrameKind, Thread};
 
 /// A message being filled.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    numbered: Numbered,
+    entries: Entries,
     threads: Vec<Thread>,
 }
 
 impl Pending {
     pub(super) fn string(&mut self, number: u32, text: &str) {
-        begin(&mut self.numbered.first_string, number, self.numbered.string.is_empty());
-        self.numbered.string.push(text.to_owned());
+        begin(&mut self.entries.first_string, number, self.entries.string.is_empty());
+        self.entries.string.push(text.to_owned());
     }
 
     /// A method: class, name, signature and source file.
     pub(super) fn method(&mut self, number: u32, strings: [u32; 4], modifiers: u32) {
-        let entries = &mut self.numbered;
+        let entries = &mut self.entries;
         begin(&mut entries.first_method, number, entries.method_class.is_empty());
         let [class_name, name, signature, source_file] = strings;
         entries.method_class.push(class_name);
@@ -36,7 +36,7 @@ impl Pending {
         line: u32,
         symbol: u32,
     ) {
-        let entries = &mut self.numbered;
+        let entries = &mut self.entries;
         begin(&mut entries.first_frame, number, entries.frame_kind.is_empty());
         entries.frame_kind.push(kind.into());
         entries.frame_method.push(method);
@@ -47,7 +47,7 @@ impl Pending {
 
     /// A node: its caller, 0 for a root, and its frame, or the string of a root.
     pub(super) fn node(&mut self, number: u32, caller: u32, frame: u32) {
-        let entries = &mut self.numbered;
+        let entries = &mut self.entries;
         begin(&mut entries.first_node, number, entries.node_frame.is_empty());
         entries.node_parent.push(if caller == 0 { 0 } else { number - caller });
         entries.node_frame.push(frame);
@@ -58,7 +58,7 @@ impl Pending {
     }
 
     fn entries(&self) -> usize {
-        let Numbered { string, method_class, frame_kind, node_frame, .. } = &self.numbered;
+        let Entries { string, method_class, frame_kind, node_frame, .. } = &self.entries;
         string.len() + method_class.len() + frame_kind.len() + node_frame.len()
     }
 
@@ -70,9 +70,9 @@ impl Pending {
         if self.len() == 0 {
             return None;
         }
-        let numbered = (self.entries() > 0).then(|| std::mem::take(&mut self.numbered));
+        let entries = (self.entries() > 0).then(|| std::mem::take(&mut self.entries));
         let threads = std::mem::take(&mut self.threads);
-        Some(Dictionary { numbered, threads, ..Dictionary::default() })
+        Some(Dictionary { entries, threads })
     }
 }
 
@@ -85,8 +85,8 @@ fn begin(first: &mut u32, number: u32, is_first: bool) {
 /// Adds the entries of `more` to `dictionary` if their numbers follow; else it is given back, unchanged.
 #[must_use]
 pub fn append(dictionary: &mut Dictionary, mut more: Dictionary) -> Option<Dictionary> {
-    if let Some(new) = &mut more.numbered {
-        let own = dictionary.numbered.get_or_insert_default();
+    if let Some(new) = &mut more.entries {
+        let own = dictionary.entries.get_or_insert_default();
         let follows = |first: u32, len: usize, new_first: u32, new_len: usize| {
             len == 0 || new_len == 0 || u64::from(first) + len as u64 == u64::from(new_first)
         };
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(append(&mut all, other.clone()), Some(other));
         let threads = Dictionary { threads: vec![Thread::default()], ..Dictionary::default() };
         assert_eq!(append(&mut all, threads), None, "threads have numbers of their own");
-        assert_eq!(all.numbered, strings(3, &["c", "d", "e"]).numbered);
+        assert_eq!(all.entries, strings(3, &["c", "d", "e"]).entries);
         assert_eq!(all.threads.len(), 1);
     }
 }

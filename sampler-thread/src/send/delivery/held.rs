@@ -78,7 +78,7 @@ impl Held {
         let mut more = dictionary.clone();
         self.threads.introduce(std::mem::take(&mut more.threads));
         self.threads.fold(&mut self.rows);
-        if is_useful && more.numbered.is_some() {
+        if is_useful && more.entries.is_some() {
             self.names.keep(more);
         }
         None

@@ -99,7 +99,8 @@ impl Merged {
     pub fn add(&mut self, batch: &SampleBatch, known: impl Fn(u64) -> bool, number: impl Fn(u32) -> u32) {
         for sample in rows(batch) {
             let count = sample.count;
-            let stack = if known(sample.stack) { sample.stack } else { self.unnamed };
+            let stack = sample.stack.into();
+            let stack = if known(stack) { stack } else { self.unnamed };
             if stack == self.unnamed {
                 self.unnamed_ns += sample.cpu_ns;
             }

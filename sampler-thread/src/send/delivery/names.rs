@@ -90,7 +90,7 @@ impl Names {
 
     /// Notes entries, without threads, before they are sent or held; false if they are of no use.
     pub fn note(&mut self, dictionary: &Dictionary) -> bool {
-        let first = dictionary.numbered.as_ref().filter(|entries| !entries.node_frame.is_empty());
+        let first = dictionary.entries.as_ref().filter(|entries| !entries.node_frame.is_empty());
         if let (Some(renewal), Some(entries)) = (&mut self.renewal, first) {
             renewal.from.get_or_insert(entries.first_node.into());
         }

@@ -6,7 +6,7 @@
 //! Invariant: nothing is dropped and nothing sent twice; an entry's piece comes before those that refer to it.
 
 use proto::framing::{FramingError, encode_frame};
-use proto::v1::{AgentMessage, Dictionary, Numbered, Statistics, agent_message::Body};
+use proto::v1::{AgentMessage, Dictionary, Entries, Statistics, agent_message::Body};
 
 /// Encoded size aimed at: far below the limit of 4 MiB, far above the cost of a message.
 const PIECE_BYTES: usize = 1 << 20;
@@ -59,17 +59,17 @@ fn size_of_dictionary(dictionary: &Dictionary) -> usize {
 
 fn cut_dictionary(dictionary: Dictionary) -> Vec<Body> {
     let mut cut: Vec<Dictionary> = Vec::new();
-    if let Some(entries) = dictionary.numbered {
-        cut_numbered(entries, &mut cut);
+    if let Some(entries) = dictionary.entries {
+        cut_entries(entries, &mut cut);
     }
     deal(dictionary.threads, &mut cut, |threads| Dictionary { threads, ..Dictionary::default() });
     cut.into_iter().map(Body::Dictionary).collect()
 }
 
 /// Strings by their length, the rest by number: a row of any kind takes less than 32 bytes.
-fn cut_numbered(entries: Numbered, cut: &mut Vec<Dictionary>) {
+fn cut_entries(entries: Entries, cut: &mut Vec<Dictionary>) {
     const ROWS: usize = PIECE_BYTES / 32;
-    let message = |numbered| Dictionary { numbered: Some(numbered), ..Dictionary::default() };
+    let message = |entries| Dictionary { entries: Some(entries), ..Dictionary::default() };
     let mut first_string = entries.first_string;
     let mut string = Vec::new();
     let mut bytes = 0;
@@ -80,46 +80,46 @@ fn cut_numbered(entries: Numbered, cut: &mut Vec<Dictionary>) {
             let first = first_string;
             first_string += string.len() as u32;
             let string = std::mem::take(&mut string);
-            cut.push(message(Numbered { first_string: first, string, ..Numbered::default() }));
+            cut.push(message(Entries { first_string: first, string, ..Entries::default() }));
             bytes = 0;
         }
     }
     if !string.is_empty() {
-        cut.push(message(Numbered { first_string, string, ..Numbered::default() }));
+        cut.push(message(Entries { first_string, string, ..Entries::default() }));
     }
     let starts = |rows: usize| (0..rows).step_by(ROWS);
     for start in starts(entries.method_class.len()) {
         let part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
-        cut.push(message(Numbered {
+        cut.push(message(Entries {
             first_method: entries.first_method + start as u32,
             method_class: part(&entries.method_class),
             method_name: part(&entries.method_name),
             method_signature: part(&entries.method_signature),
             method_source: part(&entries.method_source),
             method_modifiers: part(&entries.method_modifiers),
-            ..Numbered::default()
+            ..Entries::default()
         }));
     }
     for start in starts(entries.frame_kind.len()) {
         let part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
         let signed = |column: &[i32]| column.iter().skip(start).take(ROWS).copied().collect();
-        cut.push(message(Numbered {
+        cut.push(message(Entries {
             first_frame: entries.first_frame + start as u32,
             frame_kind: signed(&entries.frame_kind),
             frame_method: part(&entries.frame_method),
             frame_bci: signed(&entries.frame_bci),
             frame_line: part(&entries.frame_line),
             frame_symbol: part(&entries.frame_symbol),
-            ..Numbered::default()
+            ..Entries::default()
         }));
     }
     for start in starts(entries.node_frame.len()) {
         let part = |column: &[u32]| column.iter().skip(start).take(ROWS).copied().collect();
-        cut.push(message(Numbered {
+        cut.push(message(Entries {
             first_node: entries.first_node + start as u32,
             node_parent: part(&entries.node_parent),
             node_frame: part(&entries.node_frame),
-            ..Numbered::default()
+            ..Entries::default()
         }));
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     fn a_long_dictionary_becomes_several_messages_with_all_entries() {
         let rows = 100_000;
         let column: Vec<u32> = (1..=rows).collect();
-        let entries = Numbered {
+        let entries = Entries {
             first_string: 7,
             string: vec!["x".repeat(1000); 10_000],
             first_frame: 5,
@@ -186,9 +186,9 @@ mod tests {
             first_node: 3,
             node_parent: column.clone(),
             node_frame: column.clone(),
-            ..Numbered::default()
+            ..Entries::default()
         };
-        let dictionary = Dictionary { numbered: Some(entries.clone()), ..Dictionary::default() };
+        let dictionary = Dictionary { entries: Some(entries.clone()), ..Dictionary::default() };
         let messages = encode(Body::Dictionary(dictionary));
         assert!(messages.len() >= 15, "{}", messages.len());
         let mut whole = Dictionary::default();
@@ -196,7 +196,7 @@ mod tests {
             let Some(Body::Dictionary(piece)) = message.body else { panic!("{message:?}") };
             assert_eq!(crate::name::dictionaries::append(&mut whole, piece), None, "the numbers follow");
         }
-        assert_eq!(whole.numbered, Some(entries));
+        assert_eq!(whole.entries, Some(entries));
     }
 
     #[test]

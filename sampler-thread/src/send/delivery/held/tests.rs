@@ -92,8 +92,8 @@ struct Collector {
 impl Collector {
     fn take(&mut self, body: Body, is_excused: bool) {
         match body {
-            Body::Dictionary(Dictionary { threads, numbered, .. }) => {
-                let entries = numbered.unwrap_or_default();
+            Body::Dictionary(Dictionary { threads, entries }) => {
+                let entries = entries.unwrap_or_default();
                 for (node, up) in (entries.first_node..).zip(&entries.node_parent) {
                     let is_known = *up == 0 || self.nodes.contains(&(node - up));
                     assert!(is_known || is_excused, "node {node} is below an unknown one");
@@ -103,7 +103,7 @@ impl Collector {
             }
             Body::Samples(batch) => {
                 for row in rows(&batch) {
-                    let stack = row.stack as u32;
+                    let stack = row.stack;
                     assert!(self.nodes.contains(&stack) || is_excused, "stack {stack}");
                     let thread = self.threads.get(&row.thread);
                     assert!(thread.is_some() || is_excused, "thread {}", row.thread);
@@ -237,7 +237,7 @@ impl World {
                 None => {
                     let node = self.next_node;
                     self.next_node += 1;
-                    let entries = self.dictionary.numbered.get_or_insert_default();
+                    let entries = self.dictionary.entries.get_or_insert_default();
                     if entries.node_frame.is_empty() {
                         entries.first_node = node;
                     }

@@ -1,15 +1,13 @@
-//! Sessions of wire version 2: what a number means outlives the collector, the fold and the partition.
-
-use proto::v1::Numbered;
+//! Numbers of entries: their meaning outlives the collector, the fold and the partition.
 
 use super::*;
 
 /// Definitions of frames and of a stack of them; every kind is numbered from `first` on.
-pub(super) fn entries(first: u32, leaf_first: &[&str]) -> Numbered {
+pub(super) fn of_stack(first: u32, leaf_first: &[&str]) -> Entries {
     let count = leaf_first.len() as u32;
     let mut string: Vec<String> = leaf_first.iter().rev().map(|&text| text.into()).collect();
     string.push("end_of_stack".into());
-    Numbered {
+    Entries {
         first_string: first,
         string,
         first_frame: first,
@@ -21,12 +19,12 @@ pub(super) fn entries(first: u32, leaf_first: &[&str]) -> Numbered {
         first_node: first,
         node_parent: (0..=count).map(|row| u32::from(row > 0)).collect(),
         node_frame: std::iter::once(first + count).chain(first..first + count).collect(),
-        ..Numbered::default()
+        ..Entries::default()
     }
 }
 
-pub(super) fn define(agent: &mut Agent, numbered: Numbered) -> (u64, Vec<u8>) {
-    agent.message(Body::Dictionary(Definitions { numbered: Some(numbered), ..Definitions::default() }))
+pub(super) fn define(agent: &mut Agent, entries: Entries) -> (u64, Vec<u8>) {
+    agent.message(Body::Dictionary(Definitions { entries: Some(entries), ..Definitions::default() }))
 }
 
 /// One sample a second of thread 1 on the stack that ends in `node`.
@@ -48,7 +46,7 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
     let store = open();
     let mut agent = Agent::new(1);
     let messages =
-        [agent.hello(), define(&mut agent, entries(3, &["leaf", "root"])), samples(&mut agent, 5, 0, 10)];
+        [agent.hello(), define(&mut agent, of_stack(3, &["leaf", "root"])), samples(&mut agent, 5, 0, 10)];
     append(&store, &agent, &messages).expect("stored");
     // The journal has it, no block does.
     drop(store);
@@ -57,7 +55,7 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
     append(&store, &agent, &messages).expect("stored");
     store.flush().expect("fold");
     // A new stack below a node that a block has; below that, the caller of the first stack is a stack as well.
-    let more = Numbered { first_node: 6, node_parent: vec![2], node_frame: vec![4], ..Numbered::default() };
+    let more = Entries { first_node: 6, node_parent: vec![2], node_frame: vec![4], ..Entries::default() };
     let messages = [define(&mut agent, more), samples(&mut agent, 6, 20, 5)];
     append(&store, &agent, &messages).expect("stored");
     store.close().expect("fold");
@@ -94,7 +92,7 @@ fn sessions_with_other_numbers_share_stacks() {
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
     for (session, first) in [(1, 3), (2, 1000)] {
         let mut agent = Agent::new(session);
-        let (hello, definitions) = (agent.hello(), define(&mut agent, entries(first, &["leaf", "root"])));
+        let (hello, definitions) = (agent.hello(), define(&mut agent, of_stack(first, &["leaf", "root"])));
         let messages = [hello, definitions, samples(&mut agent, first + 2, 0, 5)];
         append(&store, &agent, &messages).expect("stored");
     }
@@ -115,7 +113,7 @@ fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
     hold_partition(&store);
     let mut honest = Agent::new(1);
     let messages =
-        [honest.hello(), define(&mut honest, entries(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
+        [honest.hello(), define(&mut honest, of_stack(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
     append(&store, &honest, &messages).expect("stored");
     let limit = store.status().dictionary_bytes as usize + (64 << 10);
     store.shared.current().expect("open").head.write().dictionary.limit = limit;
@@ -126,7 +124,7 @@ fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
         let names: Vec<String> = (0..50).map(|name| format!("invented {round} {name}")).collect();
         let first = 1 + round * 51;
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let definitions = define(&mut liar, entries(first, &names));
+        let definitions = define(&mut liar, of_stack(first, &names));
         let messages = [definitions, samples(&mut liar, first + 50, 10, 1)];
         append(&store, &liar, &messages).expect("stored");
     }
@@ -153,13 +151,13 @@ fn hostile_numbers_are_unknown_and_cost_little() {
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
     let deep = 3 * crate::numbered::MAX_DEPTH;
-    let chain = |first: u32| Numbered {
+    let chain = |first: u32| Entries {
         first_node: first,
         node_parent: (0..deep).map(|row| u32::from(row > 0)).collect(),
         node_frame: vec![1; deep as usize],
-        ..Numbered::default()
+        ..Entries::default()
     };
-    let wild = Numbered {
+    let wild = Entries {
         first_string: u32::MAX,
         string: vec![String::new(); 3],
         first_method: 7,
@@ -173,7 +171,7 @@ fn hostile_numbers_are_unknown_and_cost_little() {
         first_node: u32::MAX - 3,
         node_parent: vec![0, u32::MAX, 1, 5, 0, 0],
         node_frame: vec![u32::MAX; 6],
-        ..Numbered::default()
+        ..Entries::default()
     };
     let mut messages = vec![define(&mut agent, chain(1)), define(&mut agent, wild)];
     for node in [0, deep, deep + 1, u32::MAX, u32::MAX - 3, u32::MAX - 2, crate::numbered::MAX_DEPTH] {
@@ -201,13 +199,12 @@ fn definitions_are_folded_before_they_are_too_much_for_a_block() {
     // One name of a MiB, over and over under new numbers.
     let name = "x".repeat(1 << 20);
     for number in 1..=65 {
-        let definitions =
-            Numbered { first_string: number, string: vec![name.clone()], ..Numbered::default() };
+        let definitions = Entries { first_string: number, string: vec![name.clone()], ..Entries::default() };
         let message = define(&mut agent, definitions);
         append(&store, &agent, &[message]).expect("stored");
     }
     // The writer folds before it takes the next request.
-    let message = define(&mut agent, Numbered::default());
+    let message = define(&mut agent, Entries::default());
     append(&store, &agent, &[message]).expect("stored");
     assert_eq!(store.status().folds, folds + 1);
     store.close().expect("fold");
@@ -225,13 +222,13 @@ fn whoever_brings_much_leaves_names_for_those_who_bring_little() {
         let mut liar = Agent::new(session);
         let names: Vec<String> = (0..6000).map(|name| format!("invented {session} {name}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let messages = [liar.hello(), define(&mut liar, entries(1, &names)), samples(&mut liar, 6000, 0, 1)];
+        let messages = [liar.hello(), define(&mut liar, of_stack(1, &names)), samples(&mut liar, 6000, 0, 1)];
         append(&store, &liar, &messages).expect("stored");
     }
     assert!(store.status().dictionary_refused > 10_000, "{:?}", store.status());
     let mut honest = Agent::new(11);
     let messages =
-        [honest.hello(), define(&mut honest, entries(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
+        [honest.hello(), define(&mut honest, of_stack(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
     append(&store, &honest, &messages).expect("stored");
     assert_eq!(sums(&store, 0..60)["leaf"], 5 * INTERVAL_NS);
     assert!(store.status().dictionary_bytes <= limit as u64, "{:?}", store.status());
