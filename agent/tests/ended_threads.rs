@@ -1,5 +1,5 @@
-//! A Java thread that ends while another thread is about to register it: the handler must not be told of a `JavaThread`
-//! that is gone.
+//! A Java thread that ends while another thread is about to register it: the handler must not get the address of a freed
+//! `JavaThread`.
 
 mod support;
 
@@ -19,8 +19,8 @@ fn shared(signal: i32) -> &'static Shared {
     Box::leak(Box::new(support::shared(signal, &[SlabClass::fixed(512, 2)], |_| HOUR_NS, None)))
 }
 
-/// `JavaThread`s that handlers know of.
-fn known(shared: &Shared) -> usize {
+/// Returns the number of slots with a `JavaThread`.
+fn published(shared: &Shared) -> usize {
     shared.slots.iter().take(8).filter(|slot| slot.java_thread.load(Ordering::Relaxed) != 0).count()
 }
 
@@ -34,13 +34,13 @@ fn a_thread_that_has_ended_is_not_registered_by_another() {
 
     registry.java_ended(tid);
     registry.java_found(tid, &thread);
-    assert_eq!(known(shared), 0, "it ended between the listing and now");
+    assert_eq!(published(shared), 0, "it ended after the listing");
     registry.java_started(tid, &thread);
-    assert_eq!(known(shared), 1, "it is back, and says so itself");
+    assert_eq!(published(shared), 1, "it is back, and registers itself");
     registry.java_found(tid, &thread);
-    assert_eq!(known(shared), 1);
+    assert_eq!(published(shared), 1);
     registry.java_ended(tid);
     registry.java_found(tid, &thread);
-    assert_eq!(known(shared), 0);
+    assert_eq!(published(shared), 0);
     registry.stop();
 }

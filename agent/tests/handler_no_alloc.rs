@@ -1,5 +1,5 @@
-//! The handler under real signals, without a JVM: it allocates nothing, keeps errno, loses nothing uncounted, copies the
-//! stack it interrupts, and leaves foreign signals alone.
+//! The handler under real signals, without a JVM: it allocates nothing, keeps errno, counts every loss, copies the
+//! interrupted stack, and forwards foreign signals.
 //!
 //! One test in this file, because it installs a process-wide handler and allocator.
 
@@ -36,25 +36,25 @@ fn gettid() -> i32 {
 impl Counting {
     fn count() {
         let busy = arena::shared().is_some_and(|shared| shared.slots[SLOT].busy.load(Ordering::Relaxed));
-        // While the handler runs on the ticking thread, an allocation there is the handler's; the test harness has
-        // other threads that allocate when they like.
+        // While the handler runs on the ticking thread, an allocation there is the handler's; other threads of the test
+        // harness allocate at any time.
         if busy && gettid() == TICKING.load(Ordering::Relaxed) {
             IN_HANDLER_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count();
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::count();
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: by the caller's promise.
         unsafe { System.dealloc(pointer, layout) };
     }
 }
@@ -78,7 +78,7 @@ fn publish(signal: i32) -> &'static Shared {
 fn own_stack() -> std::ops::Range<u64> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut low, mut size) = (std::ptr::null_mut(), 0_usize);
-    // SAFETY: the attributes are filled for the calling thread before they are asked.
+    // SAFETY: the attributes are filled for the calling thread before they are read.
     unsafe {
         assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()), 0);
         assert_eq!(libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size), 0);
@@ -88,37 +88,37 @@ fn own_stack() -> std::ops::Range<u64> {
 }
 
 #[derive(Default)]
-struct Seen {
+struct Drained {
     requests: u64,
     periods: u64,
     period: u8,
     markers: u64,
 }
 
-/// Drains everything that is ready, looking for `marker` in the copies.
-fn drain(shared: &'static Shared, marker: u64, seen: &mut Seen) {
+/// Drains everything that is ready, and counts copies with `marker`.
+fn drain(shared: &'static Shared, marker: u64, drained: &mut Drained) {
     let ready: Vec<u32> = shared.ready.take(SLOT as u32 + 1).collect();
     for slot in ready {
         let Some(requests) = shared.slots[slot as usize].queue.try_drain() else {
             continue;
         };
         for request in requests {
-            seen.requests += 1;
-            seen.periods += request.periods();
-            seen.period = request.flags.period();
+            drained.requests += 1;
+            drained.periods += request.periods();
+            drained.period = request.flags.period();
             let view = shared.pool.view(request.snapshot, request.snapshot_len as usize).expect("a snapshot");
             let Snapshot { head, stack, .. } = Snapshot::read(view.bytes()).expect("a head");
             let SnapshotHead { capture, previous_cycles, .. } = head;
             assert_eq!(
                 previous_cycles == 0,
-                seen.requests == 1,
-                "every run but the first carries the one before"
+                drained.requests == 1,
+                "every run but the first has the cycles of the one before"
             );
             assert_eq!((capture.pc, capture.sp, capture.fp), (request.pc, request.sp, request.fp));
             assert_eq!(capture.stack_low, capture.sp);
             let words =
                 stack.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
-            seen.markers += u64::from(words.into_iter().any(|word| word == marker));
+            drained.markers += u64::from(words.into_iter().any(|word| word == marker));
         }
     }
 }
@@ -148,11 +148,11 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     slot.stack_high.store(stack.end, Ordering::Relaxed);
     let slot_address: *const libc::c_void = std::ptr::from_ref(slot).cast();
 
-    // A word that is on this stack and nowhere in a register for long.
+    // A word that is on this stack, and never in a register for long.
     let marker = std::hint::black_box([0x7157_a1c4_0000_0000_u64 | u64::from(std::process::id()), 1, 2, 3]);
-    let mut seen = Seen::default();
+    let mut drained = Drained::default();
 
-    // Thousands of timer signals, of which some meet a full queue.
+    // Thousands of timer signals, some of which find the queue full.
     const SENT: u64 = 5_000;
     for i in 0..SENT {
         // SAFETY: errno of the calling thread.
@@ -161,56 +161,60 @@ fn real_ticks_neither_allocate_nor_get_lost() {
         // SAFETY: as above.
         assert_eq!(unsafe { *libc::__errno_location() }, 1234);
         if i % 40 == 0 {
-            drain(shared, marker[0], &mut seen);
+            drain(shared, marker[0], &mut drained);
         }
     }
-    drain(shared, marker[0], &mut seen);
+    drain(shared, marker[0], &mut drained);
     let lost = |cause: LostCause| slot.queue.lost().snapshot()[cause.index()];
     let full = lost(LostCause::QueueFull);
-    assert!(full.count > 0, "the queue of 32 was meant to overflow between drains of 40");
-    assert_eq!(seen.requests + full.count, SENT);
+    assert!(full.count > 0, "the queue of 32 overflows between drains of 40");
+    assert_eq!(drained.requests + full.count, SENT);
     assert_eq!(full.nanos, full.count * INTERVAL_NS);
-    assert_eq!(seen.markers, seen.requests, "every copy holds the interrupted frames");
+    assert_eq!(drained.markers, drained.requests, "every copy holds the interrupted frames");
 
     // Real ticks of a real timer: expirations account for all CPU time.
-    let before = (seen.requests, own_cpu_ns());
+    let before = (drained.requests, own_cpu_ns());
     let timer = Timer::create(gettid(), signal, slot_address.cast_mut()).expect("a timer");
     let armed = own_cpu_ns();
     timer
         .start(Duration::from_nanos(armed + INTERVAL_NS), Duration::from_nanos(INTERVAL_NS))
         .expect("started");
-    let periods_before = seen.periods;
-    // As many ticks as a second holds on any kernel; where the clock runs on while a machine stands still, more time.
+    let periods_before = drained.periods;
+    // The ticks of a second on any kernel; more time where the clock advances while the machine is stopped.
     while own_cpu_ns() < armed + 1_000_000_000
-        || (seen.requests < before.0 + 50 && own_cpu_ns() < armed + 60_000_000_000)
+        || (drained.requests < before.0 + 50 && own_cpu_ns() < armed + 60_000_000_000)
     {
-        drain(shared, marker[0], &mut seen);
+        drain(shared, marker[0], &mut drained);
     }
-    let burnt_at_least = own_cpu_ns() - armed;
+    let used_at_least = own_cpu_ns() - armed;
     drop(timer);
-    let burnt = own_cpu_ns() - armed;
-    drain(shared, marker[0], &mut seen);
-    let sampled = (seen.periods - periods_before) * INTERVAL_NS;
-    assert!(seen.requests >= before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
+    let used = own_cpu_ns() - armed;
+    drain(shared, marker[0], &mut drained);
+    let sampled = (drained.periods - periods_before) * INTERVAL_NS;
+    assert!(drained.requests >= before.0 + 50, "a second of CPU time brings at least 50 ticks on any kernel");
     // One period is open, and an expiration waits for a tick: of a thread that runs in bursts shorter than the usual one
     // of 4 ms, 15 of them are exceeded once in 3 million times.
     assert!(
-        sampled <= burnt && sampled + INTERVAL_NS + 60_000_000 > burnt_at_least,
-        "sampled {sampled} of {burnt_at_least} to {burnt} ns"
+        sampled <= used && sampled + INTERVAL_NS + 60_000_000 > used_at_least,
+        "sampled {sampled} of {used_at_least} to {used} ns"
     );
 
-    // The timer is replaced by one with another period: signals of the old one come too late and stand for nothing.
+    // The timer is replaced by one with another period: signals of the old one come too late and count for nothing.
     let next = Key::default().next(2);
     let expired = slot.grid.switch(next);
-    assert_eq!(expired, SENT + seen.periods - periods_before, "every expiration was claimed once");
-    let before = seen.requests;
+    assert_eq!(expired, SENT + drained.periods - periods_before, "every expiration was claimed once");
+    let before = drained.requests;
     send(signal, libc::SI_TIMER, slot_address);
     assert_eq!(lost(LostCause::Overtaken), Lost { cause: LostCause::Overtaken, count: 1, nanos: 0 });
     send(signal, libc::SI_TIMER, slot.signal_value(next));
-    drain(shared, marker[0], &mut seen);
-    assert_eq!((seen.requests, seen.period), (before + 1, 2), "the request says which period it is");
+    drain(shared, marker[0], &mut drained);
+    assert_eq!(
+        (drained.requests, drained.period),
+        (before + 1, 2),
+        "the request has the index of the period"
+    );
 
-    // What is not ours goes to whom it belongs.
+    // Foreign signals go to their handler.
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 0);
     send(signal, libc::SI_QUEUE, slot_address);
     send(signal, libc::SI_TIMER, std::ptr::null());
@@ -223,6 +227,6 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     send(signal, libc::SI_TIMER, slot.signal_value(next));
     assert_eq!(lost(LostCause::Stopping).count, 1);
 
-    assert_eq!(shared.pool.stats().in_use(), 0, "every slab came back");
+    assert_eq!(shared.pool.stats().in_use(), 0, "every slab was returned");
     assert_eq!(IN_HANDLER_ALLOCATIONS.load(Ordering::Relaxed), 0);
 }

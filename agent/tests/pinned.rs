@@ -1,4 +1,4 @@
-//! The library stays mapped after its last user has closed it: a timer's signal may still be on its way to its handler.
+//! The library stays mapped after its last user has closed it: a timer's signal may still be queued for its handler.
 
 use std::ffi::CString;
 
@@ -13,7 +13,7 @@ fn closing_does_not_unload() {
     assert!(!handle.is_null(), "{} cannot be loaded", library.display());
     // SAFETY: the handle is open, and nothing of the library is used.
     assert_eq!(unsafe { libc::dlclose(handle) }, 0);
-    // SAFETY: as above; nothing is loaded anew.
+    // SAFETY: as above; nothing is loaded.
     let still_there = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     assert!(!still_there.is_null(), "the library was unloaded");
 }

@@ -1,5 +1,5 @@
-//! Two profiles of one process, one after the other, with different signals: late ticks of the first mean nothing, and
-//! what is not ours goes to whom each signal belonged to before any profile.
+//! Two profiles of one process, one after the other, with different signals: late ticks of the first are ignored, and
+//! foreign signals go to the handler from before any profile.
 //!
 //! One test in this file, because it installs process-wide handlers.
 
@@ -13,7 +13,7 @@ use support::send;
 use tickwalk::arena::{self, Shared};
 use tickwalk::signal::{self, SignalError};
 
-/// How often each of two foreign handlers ran.
+/// Number of runs of each of two foreign handlers.
 static CALLED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 extern "C" fn first_foreign(_signal: i32) {
@@ -51,7 +51,7 @@ fn ticks(shared: &Shared) -> u64 {
 }
 
 #[test]
-fn each_signal_keeps_its_owner() {
+fn each_signal_keeps_its_first_handler() {
     let (usual, other) = (signal::choose(None).expect("a free signal"), libc::SIGRTMAX());
     install_foreign(usual, first_foreign);
     install_foreign(other, second_foreign);
@@ -71,25 +71,29 @@ fn each_signal_keeps_its_owner() {
         send(signal, SI_TIMER, slot(first));
         send(signal, SI_TIMER, slot(second));
     }
-    assert_eq!((ticks(first), ticks(second), called()), (0, 2, [0, 0]), "the first one's account is closed");
+    assert_eq!(
+        (ticks(first), ticks(second), called()),
+        (0, 2, [0, 0]),
+        "the account of the first profile is closed"
+    );
     send(usual, libc::SI_QUEUE, std::ptr::null());
     assert_eq!(called(), [1, 0]);
     send(other, libc::SI_QUEUE, std::ptr::null());
     send(other, SI_TIMER, std::ptr::null());
     assert_eq!(called(), [1, 2]);
 
-    // The third uses the first one's signal again: our own handler there is not what was before.
-    assert_eq!(signal::choose(None).expect("a free signal"), usual, "ours, and thus free");
+    // The third uses the first one's signal again: its previous handler is not our own.
+    assert_eq!(signal::choose(None).expect("a free signal"), usual, "a signal with our own handler is free");
     let third = publish(usual, Some(second));
     send(usual, SI_TIMER, slot(third));
     send(usual, SI_TIMER, slot(second));
     send(usual, libc::SI_QUEUE, std::ptr::null());
     assert_eq!((ticks(third), called()), (1, [2, 2]));
 
-    // Somebody's handler over ours may call ours.
+    // A foreign handler over ours may call ours.
     install_foreign(other, first_foreign);
     let refused = signal::previous_action(other, Some(third));
     assert!(matches!(refused, Err(SignalError::TakenOver(number)) if number == other));
     install_foreign(other, second_foreign);
-    assert!(signal::previous_action(other, Some(third)).is_ok(), "what was there before is back");
+    assert!(signal::previous_action(other, Some(third)).is_ok(), "the previous handler is restored");
 }

@@ -1,8 +1,8 @@
 //! A JVM that is not HotSpot: one clear line, and the program runs; with `strict` it does not start.
 //!
-//! The JVM is played by this test: an invocation table whose GetEnv hands out a JVMTI environment without functions, in
-//! a process whose libraries export no `gHotSpotVMStructs`, as OpenJ9's do not.
-//! The agent's line goes to standard error, so each case runs in a process of its own.
+//! The test takes the place of the JVM: an invocation table whose GetEnv returns a JVMTI environment without functions, in
+//! a process whose libraries export no `gHotSpotVMStructs`, like those of OpenJ9.
+//! The agent writes to standard error, so each case runs in a process of its own.
 
 use std::ffi::{CString, c_void};
 use std::process::{Command, Output};
@@ -22,7 +22,7 @@ unsafe extern "system" fn get_env(_vm: *mut JavaVM, env: *mut *mut c_void, _vers
     JNI_OK
 }
 
-/// Plays the VM in the child: loads the agent and answers with what it returned.
+/// Loads the agent in the child as a VM would; returns the agent's result.
 fn load(options: &str) -> jint {
     // Three reserved entries, DestroyJavaVM, AttachCurrentThread, DetachCurrentThread, GetEnv, AttachAsDaemon.
     let functions = [0, 0, 0, 0, 0, 0, get_env as *const () as usize, 0];
@@ -44,18 +44,18 @@ fn run(options: &str) -> Output {
 #[test]
 fn an_unknown_vm_is_named() {
     if let Ok(options) = std::env::var(OPTIONS) {
-        println!("\nanswer {}", load(&options));
+        println!("\nreturned {}", load(&options));
         return;
     }
     let folder = std::env::temp_dir().join(format!("tickwalk-unsupported-{}", std::process::id()));
     let file = folder.with_extension("tickwalk");
-    for (more, answer, consequence) in
+    for (more, result, consequence) in
         [("", JNI_OK, "the program runs unprofiled"), (",strict", JNI_ERR, "strict: the JVM does not start")]
     {
         let output = run(&format!("file={}{more}", file.display()));
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(stdout.contains(&format!("\nanswer {answer}\n")), "{stdout}{stderr}");
+        assert!(stdout.contains(&format!("\nreturned {result}\n")), "{stdout}{stderr}");
         let ours: Vec<&str> = stderr.lines().filter(|line| line.starts_with("tickwalk: ")).collect();
         let [line] = ours[..] else { panic!("not exactly one line: {stderr}") };
         assert!(line.contains("unsupported JVM") && line.contains("gHotSpotVMStructs"), "{line}");

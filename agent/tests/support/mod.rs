@@ -1,4 +1,4 @@
-//! What the tests of the handler share, without a JVM.
+//! Shared by the tests of the handler, without a JVM.
 #![allow(dead_code, reason = "each test is a program of its own and uses a part")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -8,7 +8,7 @@ use stackwalk::ThreadOffsets;
 use tickwalk::arena::{self, Shared};
 use tickwalk::signal;
 
-/// What handlers see: slots without queues, slabs as planned, and period number N of `period_ns(N)`.
+/// Makes the handlers' data: slots without queues, slabs of these classes, and `period_ns(N)` as the period with index N.
 pub fn shared(
     signal: i32,
     plan: &[SlabClass],
@@ -33,7 +33,7 @@ pub fn shared(
     }
 }
 
-/// Sends the signal to the calling thread with a code and value of the test's choice.
+/// Sends the signal to the calling thread with this code and value.
 pub fn send(signal: i32, code: i32, value: *const libc::c_void) {
     // Layout of siginfo for the timer case: signo, errno, code, pad, timer id, overrun, value.
     let mut words = [0_u64; 16];

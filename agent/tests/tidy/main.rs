@@ -1,9 +1,9 @@
-//! The architecture as a test: who may depend on whom, where `unsafe` may live, what the handler may use.
+//! The architecture as a test: allowed dependencies, files with `unsafe`, imports of the handler.
 //!
-//! Problem: rules that only a document states are broken by the first hurried change.
+//! Problem: rules that only a document states are soon broken.
 //! Approach: each rule is a function from text to complaints, run over this workspace and, to show that it can
 //! fail, over a small text that breaks it.
-//! Invariant: a file that a rule speaks about and that does not exist is a complaint, never a pass.
+//! Invariant: a rule about a file that does not exist is a complaint, never a pass.
 //!
 //! Source: rust-analyzer, `xtask/src/tidy.rs`.
 
@@ -79,7 +79,7 @@ const HANDLER_IMPORTS: &[&str] = &[
     "super::snapshot",
     "crate::arena",
 ];
-/// What the handler calls of its own folder: bound by the same bans.
+/// Files of the handler's folder that it calls: the same bans apply.
 const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/expiry.rs",
     "agent/src/signal/grid.rs",
@@ -89,7 +89,7 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/own_stack.rs",
     "agent/src/signal/snapshot.rs",
 ];
-/// Lints that those files and the handler turn on.
+/// Lints that those files and the handler deny.
 const HANDLER_LINTS: &[&str] = &[
     "clippy::indexing_slicing",
     "clippy::arithmetic_side_effects",
@@ -97,7 +97,7 @@ const HANDLER_LINTS: &[&str] = &[
     "clippy::expect_used",
     "clippy::panic",
 ];
-/// What allocates, locks, logs or panics. A word matches whole identifiers only: `unwrap_or` is not `unwrap`.
+/// Identifiers that allocate, lock, log or panic. They match whole words only: `unwrap_or` is not `unwrap`.
 const HANDLER_BANNED: &[&str] = &[
     "Box",
     "Vec",
@@ -113,7 +113,7 @@ const HANDLER_BANNED: &[&str] = &[
     "lock(",
 ];
 
-/// A file beyond this is to be split; tests and generated code are exempt.
+/// Most lines of a file; tests and generated code are exempt.
 const SOURCE_LINES: usize = 800;
 /// Unfinished work and switched-off tests. Written in two parts so that this file passes.
 const MARKERS: &[&str] =
@@ -158,7 +158,7 @@ fn the_handler_is_short_and_uses_little() {
 }
 
 #[test]
-fn what_the_handler_calls_is_bound_as_it_is() {
+fn functions_of_the_handler_obey_its_rules() {
     let complaints = HANDLER_SIBLINGS.iter().chain([&HANDLER]).flat_map(|path| match read(path) {
         Some(text) => sibling_complaints(path, &text),
         None => vec![format!("{path}: does not exist")],
@@ -370,7 +370,7 @@ fn file_complaints(path: &str, text: &str) -> Vec<String> {
     }
     let code = code_of(text);
     for marker in MARKERS {
-        // Words in comments count only where the marker is one that is written in comments.
+        // Comments count only for a marker that is written in comments.
         let searched = if marker.chars().all(char::is_alphabetic) { text } else { &code };
         if has_token(searched, marker) {
             complaints.push(format!("{path}: contains {marker}"));

@@ -1,4 +1,4 @@
-//! Reading the workspace's Rust files as text: which there are, and their code without comments and literals.
+//! Reads the workspace's Rust files as text, and their code without comments and literals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ pub fn read(path: &str) -> Option<String> {
     fs::read_to_string(workspace().join(path)).ok()
 }
 
-/// True for files of which the rules for product code do not speak.
+/// Returns whether the rules for production code exempt this file.
 pub fn is_test(path: &str) -> bool {
     let in_folder = |folder: &str| path.split('/').any(|part| part == folder);
     ["tests", "benches", "fuzz"].into_iter().any(in_folder) || path.ends_with("/tests.rs")
 }
 
-/// All Rust files of our crates: path relative to the workspace, and text.
+/// Returns all Rust files of our crates: path relative to the workspace, and text.
 pub fn sources() -> Vec<(String, String)> {
     let mut files = Vec::new();
     let crates = EDGES.iter().map(|(name, _)| name).filter(|name| !NESTED.contains(name));
@@ -45,7 +45,7 @@ pub fn sources() -> Vec<(String, String)> {
     files
 }
 
-/// Where `token` occurs in `code` as whole words.
+/// Returns the position of `token` in `code` as whole words.
 pub fn find_token(code: &str, token: &str) -> Option<usize> {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let whole = |&(at, _): &(usize, &str)| {
@@ -60,7 +60,7 @@ pub fn has_token(code: &str, token: &str) -> bool {
     find_token(code, token).is_some()
 }
 
-/// `text` without comments and without the contents of strings and characters.
+/// Returns `text` without comments and without the contents of strings and characters.
 pub fn code_of(text: &str) -> String {
     let mut code = String::new();
     let mut rest = text;
@@ -90,7 +90,7 @@ fn ends_in_word(code: &str) -> bool {
     code.ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// Length of the block comment, nested ones included, that `text` begins with.
+/// Returns the length of the block comment, nested ones included, that `text` begins with.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -111,7 +111,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// Length of the literal that `text` begins with and the next unescaped `quote` ends.
+/// Returns the length of the literal that `text` begins with and the next unescaped `quote` ends.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, character) in text.char_indices().skip(1) {
@@ -125,13 +125,13 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Tells a character literal from a lifetime.
+/// Returns whether `text` begins with a character literal, not a lifetime.
 fn is_character(text: &str) -> bool {
     let mut characters = text.chars().skip(1);
     characters.next() == Some('\\') || characters.next() == Some('\'')
 }
 
-/// Length of the raw string, with its prefix, that `text` begins with.
+/// Returns the length of the raw string, with its prefix, that `text` begins with.
 fn raw_string(text: &str) -> Option<usize> {
     let prefix = ["r", "br", "cr"].into_iter().find(|prefix| text.starts_with(prefix))?;
     let body = text[prefix.len()..].trim_start_matches('#');
@@ -145,13 +145,13 @@ fn raw_string(text: &str) -> Option<usize> {
 pub struct UseTree {
     /// Its text from `use` to the semicolon.
     pub text: String,
-    /// The paths it imports, groups written out and renamings left out.
+    /// The paths it imports, groups expanded, without renamings.
     pub paths: Vec<String>,
     /// Whether it re-exports them to other modules.
     pub is_public: bool,
 }
 
-/// The `use` items of `code`.
+/// Returns the `use` items of `code`.
 pub fn use_trees(code: &str) -> Vec<UseTree> {
     let mut items = Vec::new();
     let mut rest = code;
@@ -163,19 +163,19 @@ pub fn use_trees(code: &str) -> Vec<UseTree> {
         let mut paths = Vec::new();
         let renamed = tree.replace('\n', " ");
         let tree_text: String = without_renaming(&renamed).split_whitespace().collect();
-        write_out("", &tree_text, &mut paths);
+        expand("", &tree_text, &mut paths);
         items.push(UseTree { text: format!("use{tree};"), paths, is_public: visibility.starts_with("pub") });
         rest = tail;
     }
     items
 }
 
-/// All paths that the `use` items of `code` import, groups written out.
+/// Returns all paths that the `use` items of `code` import, groups expanded.
 pub fn imports(code: &str) -> Vec<String> {
     use_trees(code).into_iter().flat_map(|item| item.paths).collect()
 }
 
-/// `a::B as C, d` without ` as C`.
+/// Removes ` as C` from `a::B as C, d`.
 fn without_renaming(tree: &str) -> String {
     let mut parts = tree.split(" as ");
     let mut text = parts.next().unwrap_or("").to_owned();
@@ -185,7 +185,7 @@ fn without_renaming(tree: &str) -> String {
     text
 }
 
-/// `code` without the items that only tests are built with.
+/// Returns `code` without the items under `#[cfg(test)]`.
 pub fn without_tests(code: &str) -> String {
     let mut kept = String::new();
     let mut rest = code;
@@ -201,7 +201,7 @@ pub fn without_tests(code: &str) -> String {
     kept + rest
 }
 
-/// Length of the block, nested ones included, that `code` begins with.
+/// Returns the length of the block, nested ones included, that `code` begins with.
 fn block(code: &str) -> usize {
     let mut depth = 0;
     for (at, character) in code.char_indices() {
@@ -217,7 +217,7 @@ fn block(code: &str) -> usize {
     code.len()
 }
 
-fn write_out(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     let Some((head, group)) = tree.split_once('{') else {
         let path = format!("{prefix}{tree}");
         paths.push(path.trim_start_matches("::").trim_end_matches("::self").to_owned());
@@ -231,7 +231,7 @@ fn write_out(prefix: &str, tree: &str, paths: &mut Vec<String>) {
             '}' => depth -= 1,
             ',' if depth == 0 => {
                 if at > start {
-                    write_out(&format!("{prefix}{head}"), &group[start..at], paths);
+                    expand(&format!("{prefix}{head}"), &group[start..at], paths);
                 }
                 start = at + 1;
             }

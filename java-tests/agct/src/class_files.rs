@@ -3,7 +3,7 @@
 //! Problem: which of two walks is right must be decided by something that neither of them used.
 //! Approach: JVMTI returns the bytecodes and the constant pool of any method as they were loaded. An `invoke` names the
 //! method that may be on top of its frame; overriding changes the class, never name and descriptor.
-//! Invariant: a method that was unloaded, or a pool that cannot be parsed, is [`Link::Unknown`], never a contradiction.
+//! Invariant: a method that was unloaded, or a pool that cannot be parsed, is [`Relation::Unknown`], never a contradiction.
 //! Sources: JVM specification, chapters 4.4 and 6.5; JVM Tool Interface, GetBytecodes and GetConstantPool.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub struct Code {
 
 /// The relation of a frame to the next older one, its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum Relation {
     /// The bytecode is a call of a method with this name and descriptor.
     Named,
     /// The bytecode is linked at run time (`invokedynamic`, `MethodHandle.invoke`, `linkToStatic`): it can call anything.
@@ -39,7 +39,7 @@ pub enum Link {
     Unknown,
 }
 
-impl Link {
+impl Relation {
     /// Returns whether the older frame is a possible caller.
     pub fn holds(self) -> bool {
         matches!(self, Self::Named | Self::Linked | Self::Outside)
@@ -64,37 +64,39 @@ impl ClassFiles {
     }
 
     /// Returns the relation of `callee` to `caller`, which is at bytecode `bci`.
-    pub fn link(&mut self, caller: u64, bci: i32, callee: u64) -> Link {
+    pub fn relation(&mut self, caller: u64, bci: i32, callee: u64) -> Relation {
         let (Some(caller), Some(callee)) = (self.method(caller), self.method(callee)) else {
-            return Link::Unknown;
+            return Relation::Unknown;
         };
-        link(&caller, bci, &callee)
+        relation(&caller, bci, &callee)
     }
 }
 
-fn link(caller: &Code, bci: i32, callee: &Code) -> Link {
+fn relation(caller: &Code, bci: i32, callee: &Code) -> Relation {
     if caller.native || callee.name == "<clinit>" {
-        return Link::Outside;
+        return Relation::Outside;
     }
     let Some(at) = usize::try_from(bci).ok().filter(|at| *at < caller.bytecodes.len()) else {
-        return Link::Unknown;
+        return Relation::Unknown;
     };
     match (caller.bytecodes.get(at), caller.bytecodes.get(at + 1..at + 3)) {
         // invokedynamic
-        (Some(0xba), _) => Link::Linked,
+        (Some(0xba), _) => Relation::Linked,
         // invokevirtual, invokespecial, invokestatic, invokeinterface
         (Some(0xb6..=0xb9), Some(&[high, low])) => {
             match caller.pool.called(u16::from_be_bytes([high, low])) {
-                None => Link::Unknown,
+                None => Relation::Unknown,
                 Some((_, name, descriptor)) if name == callee.name && descriptor == callee.descriptor => {
-                    Link::Named
+                    Relation::Named
                 }
-                Some(("java/lang/invoke/MethodHandle" | "java/lang/invoke/VarHandle", ..)) => Link::Linked,
-                Some(_) => Link::Contradicts,
+                Some(("java/lang/invoke/MethodHandle" | "java/lang/invoke/VarHandle", ..)) => {
+                    Relation::Linked
+                }
+                Some(_) => Relation::Contradicts,
             }
         }
-        (None, _) => Link::Unknown,
-        _ => Link::Contradicts,
+        (None, _) => Relation::Unknown,
+        _ => Relation::Contradicts,
     }
 }
 
@@ -237,15 +239,18 @@ mod tests {
     #[test]
     fn a_call_matches_its_name_only() {
         let caller = caller();
-        let link = |bci, callee: &Code| super::link(&caller, bci, callee);
-        assert_eq!(link(0, &method("go")), Link::Named);
-        assert_eq!(link(0, &method("stay")), Link::Contradicts);
-        assert_eq!(link(0, &Code { descriptor: "()I".to_owned(), ..method("go") }), Link::Contradicts);
-        assert_eq!(link(5, &method("go")), Link::Contradicts, "a return calls nothing");
-        assert_eq!(link(6, &method("anything")), Link::Linked);
-        assert_eq!(link(9, &method("anything")), Link::Linked);
-        assert_eq!(link(5, &method("<clinit>")), Link::Outside);
-        assert_eq!(link(-1, &method("go")), Link::Unknown);
-        assert_eq!(link(99, &method("go")), Link::Unknown);
+        let relation = |bci, callee: &Code| super::relation(&caller, bci, callee);
+        assert_eq!(relation(0, &method("go")), Relation::Named);
+        assert_eq!(relation(0, &method("stay")), Relation::Contradicts);
+        assert_eq!(
+            relation(0, &Code { descriptor: "()I".to_owned(), ..method("go") }),
+            Relation::Contradicts
+        );
+        assert_eq!(relation(5, &method("go")), Relation::Contradicts, "a return calls nothing");
+        assert_eq!(relation(6, &method("anything")), Relation::Linked);
+        assert_eq!(relation(9, &method("anything")), Relation::Linked);
+        assert_eq!(relation(5, &method("<clinit>")), Relation::Outside);
+        assert_eq!(relation(-1, &method("go")), Relation::Unknown);
+        assert_eq!(relation(99, &method("go")), Relation::Unknown);
     }
 }

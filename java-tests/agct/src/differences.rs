@@ -1,11 +1,11 @@
-//! Our walk and AsyncGetCallTrace's of the same moment, method by method and bytecode index by bytecode index.
+//! Compares our walk with AsyncGetCallTrace's of the same moment, by method and bytecode index.
 //!
 //! Problem: two lists of a hundred frames differ in many ways, few of which mean that one of them is wrong.
 //! Approach: each difference is named by its shape and counted; the first few of each shape are kept in full. Where the
-//! methods differ, both lists are kept with what the sample says about them, until the end, when [`judge`] decides.
-//! Our list is reduced to what the other can say: Java methods, without marks for stubs and entry frames.
-//! Invariant: a comparison that could not be made is counted too.
-//! Source: HotSpot `prims/forte.cpp`: a negative count is the reason why it failed.
+//! methods differ, both lists are kept with facts of the sample until the end, when [`judge`] decides.
+//! Our list is reduced to the Java methods, which the other one contains: no stubs, no entry frames.
+//! Invariant: a comparison that is not possible is counted too.
+//! Source: HotSpot `prims/forte.cpp`: a negative count is the reason of its failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -22,9 +22,9 @@ use crate::print;
 
 /// Examples kept of each shape.
 const EXAMPLES: usize = 2;
-/// Interpreter frames that one compiled frame becomes.
-const MAX_LINKS: usize = 32;
-/// One in this many lists that are the same is kept for the control.
+/// Most interpreter frames that replace one compiled frame.
+const MAX_SAVED_FPS: usize = 32;
+/// One in this many equal lists is kept for the control.
 const CONTROL: u64 = 8;
 
 static VM: OnceLock<(Arc<HotSpot>, &'static LiveMemory)> = OnceLock::new();
@@ -60,7 +60,7 @@ pub fn add_methods(ids: Vec<u64>) {
     known.extend(ids.into_iter().filter_map(|id| Some((memory.read_u64(id).ok()?, id))));
 }
 
-/// A sample whose trace was overwritten or never made.
+/// Counts a sample whose trace was overwritten or never made.
 pub fn count_missing() {
     COUNTS.lock().missing += 1;
 }
@@ -68,21 +68,21 @@ pub fn count_missing() {
 /// A method and bytecode index, `None` where there is none.
 type Place = (u64, Option<i32>);
 
-/// Our frames as the VM's own interfaces list them.
+/// Returns our frames as the VM's interfaces list them.
 pub fn places(frames: &[Frame]) -> Vec<Place> {
-    // -1 is the moment before the first bytecode; to the others it is the same as none.
+    // -1 is the moment before the first bytecode, which the others list as none.
     let place =
         |frame: &Frame| Some((frame.method()?.0, frame.bci().map(|bci| bci.0).filter(|bci| *bci >= 0)));
     frames.iter().filter_map(place).collect()
 }
 
-/// A trace with its jmethodIDs resolved: up to JDK 25 each is the address of a word that holds the `Method*`.
+/// Resolves the jmethodIDs of a trace: up to JDK 25 each is the address of a word that holds the `Method*`.
 pub fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i32)>) -> Vec<Place> {
     let place = |(id, bci): (u64, i32)| (memory.read_u64(id).unwrap_or(0), (bci >= 0).then_some(bci));
     trace.map(place).collect()
 }
 
-/// Compares one sample; `count` is what the trace says of itself.
+/// Compares one sample; `count` is the number of frames, or the reason of a failure.
 pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) {
     let Some((hotspot, memory)) = VM.get() else { return };
     let theirs = resolved(memory, trace.iter().copied());
@@ -118,7 +118,7 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
     }
 }
 
-/// What is kept of a sample for the judge.
+/// Makes the case of a sample for the judge.
 fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop, text: String) -> Case {
     let ids = IDS.lock();
     let capture = &snapshot.head.capture;
@@ -161,10 +161,10 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
     Case { ours, theirs: theirs.to_vec(), cut, no_frame, top: running(frames), text }
 }
 
-/// Whether a return address to a frame is on the stack and has not been popped: in the word below it, in the fixed place
-/// of an interpreted callee (which may have moved away for its locals), or in rax while an adapter holds it. A compiled
-/// callee that is being deoptimised may be several interpreter frames already, linked by fp.
-/// In a frame that is to be deoptimised the VM replaces the address by that of a handler in the same piece of code.
+/// Returns whether a return address to a frame is on the stack and not yet popped: in the word below the frame, in the
+/// fixed place of an interpreted callee (which may have moved away for its locals), or in rax while an adapter holds it.
+/// Several interpreter frames, chained by saved fp, may replace a compiled callee that is being deoptimised.
+/// In a frame that is to be deoptimised the VM replaces the address by that of a handler in the same CodeBlob.
 fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, stack: &StackCopy) -> bool {
     let blob = |pc| VM.get().and_then(|(hotspot, memory)| hotspot.blob_at(*memory, pc).ok());
     let means = |word: u64| {
@@ -175,15 +175,15 @@ fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, 
         Some(Frame::Interpreted { bci: None, .. }) if capture.registers.rax == place.pc.0 => true,
         Some(Frame::Interpreted { .. } | Frame::NativeMethod { .. } | Frame::Compiled { .. }) => {
             let first = newer.map(|frame| frame.place().fp);
-            let mut links = std::iter::successors(first, |fp| stack.word(*fp)).take(MAX_LINKS);
-            links.any(|fp| fp < place.sp && on_stack(fp.wrapping_add(8)))
+            let mut saved_fps = std::iter::successors(first, |fp| stack.word(*fp)).take(MAX_SAVED_FPS);
+            saved_fps.any(|fp| fp < place.sp && on_stack(fp.wrapping_add(8)))
         }
         _ => false,
     };
     by_callee || on_stack(place.sp.wrapping_sub(8))
 }
 
-/// What the thread runs, down to the first frame of a method.
+/// Describes the newest frames, down to the first one of a method.
 fn running(frames: &[Frame]) -> String {
     let mut text = String::new();
     for frame in frames {
@@ -215,7 +215,7 @@ fn blob_name(blob: Blob) -> String {
     name.unwrap_or_else(|| "stub".to_owned())
 }
 
-/// Names the relation of two lists.
+/// Returns the name of the difference of two lists.
 pub fn shape(ours: &[Place], theirs: &[Place], frames: &[Frame], stop: Stop) -> String {
     let methods = |list: &[Place]| list.iter().map(|(method, _)| *method).collect::<Vec<_>>();
     let (our_methods, their_methods) = (methods(ours), methods(theirs));
@@ -256,7 +256,7 @@ pub fn shape(ours: &[Place], theirs: &[Place], frames: &[Frame], stop: Stop) -> 
     format!("{our_rest} newest frames of ours for {their_rest} of theirs: {top}, {end}")
 }
 
-/// The methods of `list` down to where it is the same as `other`, and two more.
+/// Returns the methods of `list` down to where it equals `other`, and two more.
 pub fn list(hotspot: &HotSpot, memory: &LiveMemory, list: &[Place], other: &[Place]) -> String {
     let same = list.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
     let mut text = format!("{} frames:", list.len());
@@ -278,7 +278,7 @@ fn symbol(hotspot: &HotSpot, memory: &LiveMemory, symbol: Symbol) -> String {
     String::from_utf8_lossy(bytes.get(..length.min(128)).unwrap_or_default()).into_owned()
 }
 
-/// Counts by shape, most first, with examples, and verdicts.
+/// Prints the counts by shape, the most frequent first, examples and verdicts.
 pub fn report(jvmti: &Jvmti) {
     let counts = std::mem::take(&mut *COUNTS.lock());
     let mut shapes: Vec<_> = counts.shapes.iter().collect();
@@ -303,12 +303,12 @@ pub fn report(jvmti: &Jvmti) {
     texts.iter().for_each(|text| print(&format!("agct example: {text}")));
     let mut found = Control::default();
     for (number, case) in counts.control.iter().enumerate() {
-        let link = &mut |caller, bci, callee| files.link(caller, bci, callee);
-        judge::control(case, number, &mut found, link);
+        let relation = &mut |caller, bci, callee| files.relation(caller, bci, callee);
+        judge::control(case, number, &mut found, relation);
     }
     found.texts.iter().take(2 * EXAMPLES).for_each(|text| print(&format!("agct example: control {text}")));
-    for (link, count) in found.links {
-        print(&format!("agct control: {count} x {link}"));
+    for (relation, count) in found.relations {
+        print(&format!("agct control: {count} x {relation}"));
     }
     print(&format!("agct control: {} x frame taken out", found.removed.0));
     print(&format!("agct control: {} x noticed", found.removed.1));

@@ -1,17 +1,17 @@
-//! Who is right where the two lists of methods differ, by rules that need neither walk.
+//! Decides which of two differing lists of methods is right, by rules that use neither walk.
 //!
-//! Problem: a count of differences says nothing about their cause, and looking at examples is no proof.
-//! Approach: three kinds of evidence. The class files say which method the bytecode of a frame calls ([`ClassFiles`]).
-//! The copy of the stack says whether a frame is still there: its return address lies at or above sp, or it is where the
-//! thread was stopped. And a thread's stack ends at its first frame, not in the middle. A difference is decided by a rule
-//! with a name, or it is undecided.
+//! Problem: a count of differences does not explain them, and examples prove nothing.
+//! Approach: three kinds of evidence. The class files give the method that the bytecode of a frame calls ([`ClassFiles`]).
+//! The copy of the stack shows whether a frame is still there: its return address lies at or above sp, or the thread was
+//! interrupted in its code. A thread's stack ends at its first frame, not in the middle. A named rule decides a
+//! difference, or it stays undecided.
 //! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still there.
-//! A control tells how often the first kind of evidence holds for lists that are the same, and how often it notices
-//! that a frame was taken out of one.
+//! A control measures how often the first kind of evidence holds for equal lists, and how often it finds that a frame was
+//! removed from one.
 
 use std::collections::BTreeMap;
 
-use crate::class_files::{ClassFiles, Link};
+use crate::class_files::{ClassFiles, Relation};
 
 /// A frame of ours that has a method.
 #[derive(Debug, Clone)]
@@ -23,29 +23,29 @@ pub struct Activation {
     /// The VM or native code lies between this frame and the next older one.
     pub called_from_outside: bool,
     /// Its return address, or that into its code's deoptimisation handler, lies at or above sp, or the thread was
-    /// stopped in its code.
+    /// interrupted in its code.
     pub is_there: bool,
-    /// Its return address is one that the compiled code lists as that of a call.
+    /// The compiled code lists its return address as that of a call.
     pub is_listed: bool,
 }
 
-/// One difference, or one list that is the same.
+/// One difference, or two equal lists.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub ours: Vec<Activation>,
     /// jmethodID and bytecode index.
     pub theirs: Vec<(u64, i32)>,
-    /// Name of the reason why ours ends, if not at the thread's first frame.
+    /// Our stop reason, if it is not the end of the stack.
     pub cut: Option<&'static str>,
-    /// The newest method is compiled, and sp is where it is without a frame: before it is built, or after.
+    /// The newest method is compiled, and sp shows that it has no frame: not yet, or no more.
     pub no_frame: bool,
-    /// What the thread was running.
+    /// The newest frames, in words.
     pub top: String,
-    /// Both lists, for people.
+    /// Both lists as text.
     pub text: String,
 }
 
-/// Who is right, and the rule that says so.
+/// The list that is right, and the rule that decided.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone)]
 pub enum Verdict {
     Ours(String),
@@ -53,37 +53,41 @@ pub enum Verdict {
     Undecided(String),
 }
 
-/// What the control found.
+/// The counts of the control.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Neighbours in lists that are the same, by link.
-    pub links: BTreeMap<&'static str, u64>,
-    /// Lists from which a frame was taken, and how many of those were found out.
+    /// Neighbours in equal lists, by relation.
+    pub relations: BTreeMap<&'static str, u64>,
+    /// Lists from which a frame was removed, and how many of those were noticed.
     pub removed: (u64, u64),
     /// Lists with a contradiction.
     pub texts: Vec<String>,
 }
 
 /// Decides a difference.
-pub fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) -> Verdict {
     let ours: Vec<u64> = case.ours.iter().map(|frame| frame.id).collect();
     let theirs: Vec<u64> = case.theirs.iter().map(|frame| frame.0).collect();
     if let Some(newer) = place_in(&ours, &theirs) {
-        return they_left_out(case, newer, link);
+        return they_left_out(case, newer, relation);
     }
     if let Some(newer) = place_in(&theirs, &ours) {
-        return we_left_out(case, newer, link);
+        return we_left_out(case, newer, relation);
     }
     if let (Some(stop), true) = (case.cut, ours.is_empty()) {
         return Verdict::Theirs(format!("ours is cut and says so: {stop}"));
     }
     let common = ours.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| a == b).count();
     let (our_rest, their_rest) = (ours.len() - common, theirs.len() - common);
-    let our_links = our_links(case, 0, our_rest, link);
-    let their_links: Vec<Link> =
-        case.theirs.windows(2).take(their_rest).map(|pair| link(pair[1].0, pair[1].1, pair[0].0)).collect();
-    let ours_holds = our_links.iter().all(|link| link.holds());
-    let contradicts = |links: &[Link]| links.contains(&Link::Contradicts);
+    let our_relations = our_relations(case, 0, our_rest, relation);
+    let their_relations: Vec<Relation> = case
+        .theirs
+        .windows(2)
+        .take(their_rest)
+        .map(|pair| relation(pair[1].0, pair[1].1, pair[0].0))
+        .collect();
+    let ours_holds = our_relations.iter().all(|relation| relation.holds());
+    let contradicts = |relations: &[Relation]| relations.contains(&Relation::Contradicts);
     let are_there = case.ours.iter().take(our_rest + 1).all(|frame| frame.is_there);
     let proven = ours_holds && are_there && case.cut.is_none();
     if common == 0
@@ -94,7 +98,7 @@ pub fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdi
     if proven && case.ours.first().is_some_and(|newest| newest.is_listed) {
         return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
     }
-    match (contradicts(&our_links), contradicts(&their_links)) {
+    match (contradicts(&our_relations), contradicts(&their_relations)) {
         (false, true) if proven => {
             Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top))
         }
@@ -104,7 +108,7 @@ pub fn judge(case: &Case, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdi
     }
 }
 
-/// Where `part` lies in `whole`, as a number of newest elements before it: at the old end if it can, else the new end.
+/// Returns the position of `part` in `whole`, as a number of newest elements before it: at the old end if possible.
 fn place_in(whole: &[u64], part: &[u64]) -> Option<usize> {
     if part.is_empty() {
         return None;
@@ -113,25 +117,25 @@ fn place_in(whole: &[u64], part: &[u64]) -> Option<usize> {
     std::iter::once(last).chain(0..last).find(|&at| whole.get(at..at + part.len()) == Some(part))
 }
 
-/// Links of `count` frames of ours from `first` on to the next older ones.
-fn our_links(
+/// Returns the relations of `count` frames of ours, from `first` on, to the next older ones.
+fn our_relations(
     case: &Case,
     first: usize,
     count: usize,
-    link: &mut impl FnMut(u64, i32, u64) -> Link,
-) -> Vec<Link> {
+    relation: &mut impl FnMut(u64, i32, u64) -> Relation,
+) -> Vec<Relation> {
     let pairs = case.ours.windows(2).skip(first).take(count);
     pairs
         .map(|pair| match pair {
-            [callee, _] if callee.called_from_outside => Link::Outside,
-            [callee, caller] => link(caller.id, caller.bci, callee.id),
-            _ => Link::Unknown,
+            [callee, _] if callee.called_from_outside => Relation::Outside,
+            [callee, caller] => relation(caller.id, caller.bci, callee.id),
+            _ => Relation::Unknown,
         })
         .collect()
 }
 
-/// Theirs is a stretch of ours, `newer` frames from the new end.
-fn they_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+/// Judges a case in which theirs is a part of ours, `newer` frames from the new end.
+fn they_left_out(case: &Case, newer: usize, relation: &mut impl FnMut(u64, i32, u64) -> Relation) -> Verdict {
     let end = newer + case.theirs.len();
     let older = case.ours.len() - end;
     let name = match (newer, older) {
@@ -139,17 +143,17 @@ fn they_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64)
         (0, _) => "all below a frame that is not the thread's first".to_owned(),
         _ => format!("{newer} newest, and all below a frame that is not the thread's first: {}", case.top),
     };
-    let mut links = our_links(case, 0, newer, link);
-    links.extend(our_links(case, end - 1, older, link));
+    let mut relations = our_relations(case, 0, newer, relation);
+    relations.extend(our_relations(case, end - 1, older, relation));
     let left_out = case.ours.iter().enumerate().filter(|(at, _)| *at < newer || *at >= end);
     let are_there = left_out.clone().all(|(_, frame)| frame.is_there);
-    if links.contains(&Link::Contradicts) {
+    if relations.contains(&Relation::Contradicts) {
         return Verdict::Theirs(format!("ours has frames that are not called by the next: {}", case.top));
     }
     if older > 0 && case.cut.is_some() {
         return Verdict::Undecided(format!("both end early: {}", case.top));
     }
-    if !links.iter().all(|link| link.holds()) {
+    if !relations.iter().all(|relation| relation.holds()) {
         return Verdict::Undecided(format!("left out, callers unknown: {name}"));
     }
     if !are_there {
@@ -158,8 +162,8 @@ fn they_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64)
     Verdict::Ours(format!("left out {name}"))
 }
 
-/// Ours is a stretch of theirs, `newer` frames from the new end.
-fn we_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -> Link) -> Verdict {
+/// Judges a case in which ours is a part of theirs, `newer` frames from the new end.
+fn we_left_out(case: &Case, newer: usize, relation: &mut impl FnMut(u64, i32, u64) -> Relation) -> Verdict {
     let older = case.theirs.len() - newer - case.ours.len();
     if older > 0 {
         return match case.cut {
@@ -168,7 +172,7 @@ fn we_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -
         };
     }
     let mut pairs = case.theirs.windows(2).take(newer);
-    if pairs.any(|pair| link(pair[1].0, pair[1].1, pair[0].0) == Link::Contradicts) {
+    if pairs.any(|pair| relation(pair[1].0, pair[1].1, pair[0].0) == Relation::Contradicts) {
         return Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top));
     }
     if case.ours.first().is_some_and(|newest| newest.is_listed && newest.is_there) {
@@ -183,24 +187,24 @@ fn we_left_out(case: &Case, newer: usize, link: &mut impl FnMut(u64, i32, u64) -
     Verdict::Undecided(format!("theirs has {newer} more newest: {}", case.top))
 }
 
-/// Counts the links of a list that is the same, and whether taking one of its frames out is noticed.
+/// Counts the relations in an equal list, and whether the removal of one of its frames is noticed.
 pub fn control(
     case: &Case,
     number: usize,
     found: &mut Control,
-    link: &mut impl FnMut(u64, i32, u64) -> Link,
+    relation: &mut impl FnMut(u64, i32, u64) -> Relation,
 ) {
-    for link in our_links(case, 0, usize::MAX, link) {
-        let name = match link {
-            Link::Named => "named",
-            Link::Linked => "linked at run time",
-            Link::Outside => "called from outside",
-            Link::Contradicts => "contradicts",
-            Link::Unknown => "unknown",
+    for relation in our_relations(case, 0, usize::MAX, relation) {
+        let name = match relation {
+            Relation::Named => "named",
+            Relation::Linked => "linked at run time",
+            Relation::Outside => "called from outside",
+            Relation::Contradicts => "contradicts",
+            Relation::Unknown => "unknown",
         };
-        *found.links.entry(name).or_default() += 1;
+        *found.relations.entry(name).or_default() += 1;
     }
-    if our_links(case, 0, usize::MAX, link).contains(&Link::Contradicts) {
+    if our_relations(case, 0, usize::MAX, relation).contains(&Relation::Contradicts) {
         found.texts.push(case.text.clone());
     }
     if case.ours.len() < 3 {
@@ -209,22 +213,22 @@ pub fn control(
     let mut cut = case.clone();
     let at = 1 + number % (case.ours.len() - 2);
     let removed = cut.ours.remove(at);
-    // Of a method that calls itself, and of what is linked at run time, nobody could tell.
-    let telling = |neighbour: usize| case.ours.get(neighbour).is_some_and(|frame| frame.id != removed.id);
-    let links = our_links(case, at - 1, 2, link);
-    if !telling(at - 1) || !telling(at + 1) || links != [Link::Named, Link::Named] {
+    // A method that calls itself, and calls linked at run time, give no evidence.
+    let differs = |neighbour: usize| case.ours.get(neighbour).is_some_and(|frame| frame.id != removed.id);
+    let relations = our_relations(case, at - 1, 2, relation);
+    if !differs(at - 1) || !differs(at + 1) || relations != [Relation::Named, Relation::Named] {
         return;
     }
     found.removed.0 += 1;
-    let links = our_links(&cut, 0, usize::MAX, link);
-    found.removed.1 += u64::from(links.contains(&Link::Contradicts));
+    let relations = our_relations(&cut, 0, usize::MAX, relation);
+    found.removed.1 += u64::from(relations.contains(&Relation::Contradicts));
 }
 
-/// Verdicts of all cases with their counts, and the texts of those not decided for ours.
+/// Returns the verdicts with their counts, and the texts of the cases that were not decided for ours.
 pub fn judge_all(cases: &[Case], files: &mut ClassFiles) -> (BTreeMap<Verdict, u64>, Vec<String>) {
     let (mut counts, mut texts) = (BTreeMap::new(), Vec::new());
     for case in cases {
-        let verdict = judge(case, &mut |caller, bci, callee| files.link(caller, bci, callee));
+        let verdict = judge(case, &mut |caller, bci, callee| files.relation(caller, bci, callee));
         if !matches!(verdict, Verdict::Ours(_)) {
             texts.push(format!("{verdict:?}: {}", case.text));
         }
@@ -238,9 +242,9 @@ mod tests {
     use super::*;
 
     /// Method n is called by method n + 1 at bytecode n, and by nothing else.
-    fn link(caller: u64, bci: i32, callee: u64) -> Link {
+    fn relation(caller: u64, bci: i32, callee: u64) -> Relation {
         let named = caller == callee + 1 && u64::try_from(bci).is_ok_and(|bci| bci == callee);
-        if named { Link::Named } else { Link::Contradicts }
+        if named { Relation::Named } else { Relation::Contradicts }
     }
 
     fn case(ours: &[u64], theirs: &[u64]) -> Case {
@@ -265,27 +269,27 @@ mod tests {
     #[test]
     fn the_list_whose_neighbours_call_each_other_is_right() {
         let whole = [1, 2, 3, 4, 5];
-        let ours = |theirs: &[u64]| matches!(judge(&case(&whole, theirs), &mut link), Verdict::Ours(_));
+        let ours = |theirs: &[u64]| matches!(judge(&case(&whole, theirs), &mut relation), Verdict::Ours(_));
         assert!(ours(&[2, 3, 4, 5]), "the newest is missing");
         assert!(ours(&[1, 2, 3]), "the oldest are missing");
         assert!(ours(&[2, 3]), "both are missing");
         assert!(ours(&[1, 2, 4, 5]), "one in the middle is missing");
         assert!(ours(&[7, 1, 2, 3, 4, 5]), "one too many");
-        let theirs = |ours: &[u64]| matches!(judge(&case(ours, &whole), &mut link), Verdict::Theirs(_));
+        let theirs = |ours: &[u64]| matches!(judge(&case(ours, &whole), &mut relation), Verdict::Theirs(_));
         assert!(theirs(&[1, 2, 4, 5]));
         assert!(theirs(&[1, 2, 3]));
-        let undecided = |case: &Case| matches!(judge(case, &mut link), Verdict::Undecided(_));
+        let undecided = |case: &Case| matches!(judge(case, &mut relation), Verdict::Undecided(_));
         let mut newest = case(&[2, 3, 4], &[1, 2, 3, 4]);
         assert!(undecided(&newest), "the newest of theirs may be running");
         newest.ours[0].is_listed = true;
-        assert!(!undecided(&newest), "its caller is calling something else");
+        assert!(!undecided(&newest), "its caller calls something else");
         newest = Case { no_frame: true, ..case(&[2, 3, 4], &[1, 2, 3, 4]) };
         assert!(!undecided(&newest), "it would need a frame");
     }
 
     #[test]
-    fn ours_needs_frames_that_are_there_and_a_true_end() {
-        let verdict = |case: &Case| judge(case, &mut link);
+    fn ours_needs_live_frames_and_a_complete_end() {
+        let verdict = |case: &Case| judge(case, &mut relation);
         let mut gone = case(&[1, 2, 3], &[2, 3]);
         gone.ours[0].is_there = false;
         assert!(matches!(verdict(&gone), Verdict::Undecided(_)));
@@ -298,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn the_control_notices_what_is_taken_out() {
+    fn the_control_notices_a_removed_frame() {
         let mut found = Control::default();
-        control(&case(&[1, 2, 3, 4], &[1, 2, 3, 4]), 1, &mut found, &mut link);
-        assert_eq!((found.links.get("named"), found.removed), (Some(&3), (1, 1)));
+        control(&case(&[1, 2, 3, 4], &[1, 2, 3, 4]), 1, &mut found, &mut relation);
+        assert_eq!((found.relations.get("named"), found.removed), (Some(&3), (1, 1)));
     }
 }
