@@ -1,9 +1,9 @@
-//! Memory that signal handlers may touch: one slot per profiled thread, and what all slots share.
+//! Memory that signal handlers may touch: one slot for each profiled thread, and data that all slots share.
 //!
 //! Problem: a timer signal carries a pointer, may arrive late, and can be forged; the handler must check the pointer
 //! before it follows it.
-//! Approach: all slots lie in one mapping that is never unmapped; a pointer is valid if it points at the start of a slot
-//! inside it.
+//! Approach: all slots lie in one mapping that is never unmapped; a pointer is valid if it points at the start of a
+//! slot inside it.
 //! A slot is reused by another thread only when its former thread can no more be interrupted for it.
 //! A second profile of the same process gets memory of its own, and the pages of the first go back to the kernel: they
 //! read as zero, which means idle slots, empty queues and a pool without slabs.
@@ -59,8 +59,8 @@ impl ThreadSlot {
         slot.cast_mut().cast::<c_void>().wrapping_byte_add(usize::from(key.bits()))
     }
 
-    /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which ensures
-    /// that no handler of the slot can run.
+    /// Moves the queue of a slot whose thread has ended to the ring it was offered; for the registry only, which
+    /// ensures that no handler of the slot can run.
     pub(crate) fn adopt_ring(&self) {
         // SAFETY: by the caller's check no handler pushes, and the registry's lock orders this before the next owner.
         unsafe { self.queue.adopt() };
@@ -237,8 +237,8 @@ pub fn map_forever(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
     Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) })
 }
 
-/// As [`map_forever`], with the first huge page touched: one translation covers it, and the handler causes no page fault
-/// there.
+/// As [`map_forever`], with the first huge page touched: one translation covers it, and the handler causes no page
+/// fault there.
 ///
 /// # Errors
 /// As mmap(2).

@@ -1,8 +1,8 @@
 //! Options for experiments: `debug=NAME:VALUE`, which can be given several times.
 //!
 //! Problem: the loss of a queue of a given size can be measured only if size and drain are fixed, which no user needs.
-//! Approach: one option for all of it, described in `design/queue-sizes.md`. Sizes and drains serve `tickwalk experiment`;
-//! everything else is a developers' hook and exists with the cargo feature `hooks` only.
+//! Approach: one option, described in `design/queue-sizes.md`. Sizes and drains serve `tickwalk experiment`; everything
+//! else is a developers' hook and exists with the cargo feature `hooks` only.
 //! Invariant: without `debug=` nothing here has an effect.
 
 use std::num::NonZeroUsize;
@@ -24,7 +24,7 @@ pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:
 /// Names of the developers' hooks.
 const HOOKS: [&str; 7] = ["stall", "slabs", "retune", "stops", "walk-times", "shift", "broken-layout"];
 
-/// What experiments fix.
+/// The values that experiments fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DebugOptions {
     /// Sizes of request queues.

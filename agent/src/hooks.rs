@@ -1,9 +1,9 @@
 //! Developers' hooks: an observer of captures and walks, with the cargo feature `hooks` only.
 //!
-//! Problem: another way to walk stacks can be compared with ours fairly only on the same samples and in the same handler,
-//! and must not be part of the library that users get.
-//! Approach: a library that links this one [`register`]s an [`Observer`] when it is loaded; the agent calls the observer
-//! after its own work.
+//! Problem: another way to walk stacks can be compared with ours fairly only on the same samples and in the same
+//! handler, and must not be part of the library that users get.
+//! Approach: a library that links this one [`register`]s an [`Observer`] when it is loaded; the agent calls the
+//! observer after its own work.
 //! Invariant: without the feature this module does not exist, and nothing calls it.
 
 use std::ffi::c_void;

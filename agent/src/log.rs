@@ -1,6 +1,6 @@
 //! Log lines of the agent on standard error.
 //!
-//! Problem: standard error belongs to the host program, so the agent must write only errors, or what `log=` requests, and
+//! Problem: standard error belongs to the host program, so the agent must write only errors, or the level of `log=`, and
 //! each event must be one line that names its origin.
 //! Approach: a [`tracing::Subscriber`] of one page instead of a formatting library inside every JVM.
 //! Invariant: never called from the signal handler (`design/signal-safety.md`).

@@ -38,8 +38,8 @@ pub const BUDGET_RANGE: std::ops::RangeInclusive<u64> = 1_000..=500_000;
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
 /// Names of all options, for the error about an unknown one.
-const KNOWN: &str = "mode, interval, rate, budget, signal, collector, ca, token, tokenfile, insecure, window, file, maxstack, log, \
-     gcdrain, debug, strict";
+const KNOWN: &str = "mode, interval, rate, budget, signal, collector, ca, token, tokenfile, insecure, window, file, \
+                     maxstack, log, gcdrain, debug, strict";
 /// Default of `gcdrain`, the longest wait of a garbage collection pause.
 ///
 /// Waking the sampler takes some 50 us and a warm walk about 10; collections pause for milliseconds.
@@ -138,7 +138,7 @@ pub enum OptionError {
     BadValue {
         /// Option name.
         option: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
         /// The accepted form.
         expected: &'static str,

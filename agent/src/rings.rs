@@ -2,9 +2,9 @@
 //!
 //! Problem: ten thousand idle threads must cost almost no memory, and queues that grow and shrink must not fragment or
 //! leak memory that handlers can reach.
-//! Approach: each slot's first ring lies in zeroed memory that costs a page when its first request is written; the rings
-//! of the first slots lie in the huge page that each tick touches. Larger rings come from a stretch of addresses that is
-//! mapped once; a free ring is kept for the next queue of its size, and its whole pages go back to the kernel meanwhile.
+//! Approach: each slot's first ring lies in zeroed memory that costs a page when its first request is written; the
+//! rings of the first slots lie in the huge page that each tick touches. Larger rings come from a stretch of addresses
+//! that is mapped once; a free ring is kept for the next queue of its size, and its whole pages go back to the kernel.
 //! Invariant: nothing is ever unmapped; a ring is in use by one queue or in one free list.
 
 use std::io;

@@ -246,7 +246,7 @@ mod tests {
             Ok(()),
             true,
             false,
-            "bytecode positions: java/lang/Object.run is at 7, the walk says 8",
+            "bytecode positions: java/lang/Object.run is at 7, the walk found 8",
         );
         check(&[], Err("bad_frame"), false, true, "stack walking: the walk of T ended with bad_frame");
     }

@@ -17,7 +17,7 @@ pub enum StartError {
     UnsupportedVm {
         /// `java.vm.name` and version.
         name: String,
-        /// What is missing.
+        /// The missing feature.
         reason: String,
     },
     /// The recording file cannot be written.

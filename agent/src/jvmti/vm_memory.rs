@@ -18,7 +18,7 @@ pub fn of_library(library: &Library) -> &'static LiveMemory {
     memory
 }
 
-/// Finds the offsets in a `JavaThread` at which the VM notes the mounted virtual thread, from data of the VM's library.
+/// Finds the offsets in a `JavaThread` at which the VM stores the mounted virtual thread, from data of the VM's library.
 pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<MountedOffsets> {
     let segments = library.segments();
     // Strings are in the last read-only segment. The code, where it has a segment of its own, is left out: tables of

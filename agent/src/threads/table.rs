@@ -1,4 +1,4 @@
-//! The data of the registry: an entry for each thread, and what all threads share.
+//! The data of the registry: an entry for each thread, and data that all threads share.
 
 use std::collections::HashMap;
 use std::sync::Arc;

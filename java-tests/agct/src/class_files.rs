@@ -31,7 +31,7 @@ pub enum Relation {
     Named,
     /// The bytecode is linked at run time (`invokedynamic`, `MethodHandle.invoke`, `linkToStatic`): it can call anything.
     Linked,
-    /// The VM or native code is between the two, or may call here what no bytecode names (initialisers).
+    /// The VM or native code is between the two, or calls without a bytecode (initialisers).
     Outside,
     /// The bytecode calls something else, or nothing.
     Contradicts,

@@ -310,6 +310,6 @@ pub fn report(jvmti: &Jvmti) {
     for (relation, count) in found.relations {
         print(&format!("agct control: {count} x {relation}"));
     }
-    print(&format!("agct control: {} x frame taken out", found.removed.0));
+    print(&format!("agct control: {} x frame removed", found.removed.0));
     print(&format!("agct control: {} x noticed", found.removed.1));
 }

@@ -75,7 +75,7 @@ pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) 
         return we_left_out(case, newer, relation);
     }
     if let (Some(stop), true) = (case.cut, ours.is_empty()) {
-        return Verdict::Theirs(format!("ours is cut and says so: {stop}"));
+        return Verdict::Theirs(format!("ours is marked as cut: {stop}"));
     }
     let common = ours.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| a == b).count();
     let (our_rest, their_rest) = (ours.len() - common, theirs.len() - common);
@@ -93,7 +93,7 @@ pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) 
     if common == 0
         && let Some(stop) = case.cut
     {
-        return Verdict::Theirs(format!("ours is cut and says so: {stop}"));
+        return Verdict::Theirs(format!("ours is marked as cut: {stop}"));
     }
     if proven && case.ours.first().is_some_and(|newest| newest.is_listed) {
         return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
@@ -167,8 +167,8 @@ fn we_left_out(case: &Case, newer: usize, relation: &mut impl FnMut(u64, i32, u6
     let older = case.theirs.len() - newer - case.ours.len();
     if older > 0 {
         return match case.cut {
-            Some(stop) => Verdict::Theirs(format!("ours is cut and says so: {stop}")),
-            None => Verdict::Theirs("ours ends at what is not the thread's first frame".to_owned()),
+            Some(stop) => Verdict::Theirs(format!("ours is marked as cut: {stop}")),
+            None => Verdict::Theirs("ours ends before the thread's first frame".to_owned()),
         };
     }
     let mut pairs = case.theirs.windows(2).take(newer);
