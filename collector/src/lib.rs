@@ -5,7 +5,7 @@
 //! Approach, following one message: [`ingest`] reads it from a socket and appends its bytes unchanged to a
 //! [`recording`], or puts it into a [`store`]; [`query`] answers questions over both, for [`http`] and the command
 //! line; [`profile`] holds one session in memory; [`summary`] closes its account of CPU time; [`export`] writes
-//! text and pages.
+//! text and the formats of other tools; [`ui`] is the page, served or in a file of its own.
 //! Invariant: nothing received is guessed at or silently dropped; what is unknown, cut or missing is shown and
 //! counted.
 //!
@@ -32,6 +32,7 @@ pub mod http;
 pub mod ingest;
 pub mod query;
 pub mod store;
+pub mod ui;
 
 pub use ::profile;
-pub use ::profile::{export, numbered, quantity, recording, sampling, summary, texts, trust};
+pub use ::profile::{export, numbered, quantity, recording, sampling, summary, texts, trust, warnings};

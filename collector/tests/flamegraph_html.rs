@@ -1,21 +1,54 @@
-//! The flame graph page: self-contained, complete, and safe against what it shows.
+//! The page as a file: self-contained, complete, and safe against its data.
 //!
-//! The pages are left in Cargo's directory for test output, to be looked at in a browser.
+//! The pages are left in Cargo's directory for test output, to be opened in a browser.
 
 mod support;
 
 use std::path::{Path, PathBuf};
 
-use collector::export::flamegraph_html;
-use collector::profile::Profile;
-use collector::query::flamegraph::CallTree;
-use proto::v1::{FrameKind, ThreadKind};
+use collector::query::question::answer;
+use collector::query::selection::Selection;
+use collector::store::Store;
+use collector::ui::standalone;
+use proto::framing::encode_frame;
+use proto::v1::agent_message::Body;
+use proto::v1::{AgentMessage, FrameKind, ThreadKind};
+use serde_json::Value;
 use support::Stream;
 
-fn page(profile: &Profile, title: &str) -> String {
+fn recording(stream: &mut Stream) -> Store {
+    recording_of(stream.messages())
+}
+
+fn recording_of(messages: &[AgentMessage]) -> Store {
     let mut bytes = Vec::new();
-    flamegraph_html::write(profile, title, &mut bytes).expect("writing to memory");
+    messages.iter().for_each(|message| encode_frame(message, &mut bytes).expect("small message"));
+    let file = tempfile::NamedTempFile::new().expect("temporary file");
+    std::fs::write(file.path(), bytes).expect("written");
+    Store::of_recording(file.path()).expect("a recording")
+}
+
+fn page(store: &Store, selection: &[(&str, &str)]) -> String {
+    let mut chosen = Selection::default();
+    for (name, value) in selection {
+        assert_eq!(chosen.set(name, value), Ok(true), "{name}");
+    }
+    let mut bytes = Vec::new();
+    standalone::write(store, &chosen, &mut bytes).expect("writing to memory");
     String::from_utf8(bytes).expect("a page is text")
+}
+
+/// The answer of the API to the question of a call tree.
+fn flamegraph(store: &Store, selection: &[(&str, &str)]) -> Value {
+    let pairs: Vec<(String, String)> =
+        selection.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let answer = answer(store, "flamegraph", None, &pairs, u64::MAX / 2).expect("an answer");
+    serde_json::from_slice(&answer.bytes).expect("JSON")
+}
+
+/// Sum of a column, or of the products of two.
+fn sum(data: &Value, column: &str) -> u64 {
+    data["samples"][column].as_array().expect("array").iter().filter_map(Value::as_u64).sum()
 }
 
 fn keep(name: &str, page: &str) -> PathBuf {
@@ -33,7 +66,7 @@ fn data(page: &str) -> serde_json::Value {
 
 #[test]
 fn page_needs_nothing_else() {
-    let page = page(&support::realistic::shop(false).profile(), "shop");
+    let page = page(&recording(&mut support::realistic::shop(false)), &[]);
     keep("shop.html", &page);
     for loading in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest", "http://", "https://"] {
         assert!(!page.contains(loading), "the page contains {loading}");
@@ -44,17 +77,35 @@ fn page_needs_nothing_else() {
 
 #[test]
 fn page_carries_every_nanosecond() {
-    let profile = support::realistic::shop(true).profile();
-    let page = page(&profile, "shop in trouble");
+    let mut stream = support::realistic::shop(true);
+    let (profile, store) = (stream.profile(), recording(&mut stream));
+    let page = page(&store, &[]);
     keep("shop-trouble.html", &page);
     let data = data(&page);
-    let sum: u64 = data["sample_ns"].as_array().expect("array").iter().filter_map(|ns| ns.as_u64()).sum();
-    assert_eq!(sum, profile.total().cpu_ns);
-    let nodes = data["parents"].as_array().expect("array").len() + 1;
-    let tree = CallTree::new(&profile);
-    assert_eq!(nodes, tree.len());
-    assert_eq!(tree.totals_ns()[0], profile.total().cpu_ns);
-    assert!(data["warnings"].as_array().is_some_and(|warnings| warnings.len() >= 2), "{}", data["warnings"]);
+    let unit_ns = data["unit_ns"].as_u64().expect("a unit");
+    assert_eq!(sum(&data, "units") * unit_ns, profile.total().cpu_ns);
+    assert_eq!(sum(&data, "counts"), profile.total().samples);
+    let nodes = |tree: &Value| tree["parents"].as_array().expect("array").len();
+    let tree = flamegraph(&store, &[]);
+    assert_eq!(nodes(&data), nodes(&tree["tree"]));
+    assert_eq!(tree["total_ns"], profile.total().cpu_ns);
+    let warnings = &data["statistics"][0]["warnings"];
+    assert!(warnings.as_array().is_some_and(|warnings| warnings.len() >= 2), "{warnings}");
+}
+
+#[test]
+fn page_of_a_selection_has_its_samples_only() {
+    let store = recording(&mut support::realistic::shop(false));
+    for selection in
+        [[("thread", "http-nio")], [("thread_kind", "compiler")], [("frame", "java.util")], [("kind", "c2")]]
+    {
+        let data = data(&page(&store, &selection));
+        let unit_ns = data["unit_ns"].as_u64().expect("a unit");
+        let expected = flamegraph(&store, &selection)["total_ns"].as_u64().expect("a total");
+        assert_eq!(sum(&data, "units") * unit_ns, expected, "{selection:?}");
+        assert!(expected > 0 && expected < flamegraph(&store, &[])["total_ns"].as_u64().expect("a total"));
+        assert!(data["statistics"][0]["warnings"].to_string().contains("a part of the session"));
+    }
 }
 
 #[test]
@@ -64,21 +115,25 @@ fn names_cannot_become_markup() {
     let frame = stream.frame(FrameKind::Native, "std::vector<int>::push & <!-- </script><b>");
     let stack = stream.stack(&[frame], "<stop>");
     stream.sample(1, stack, 1);
-    let page = page(&stream.profile(), "<title>&\"{{data}}");
+    let mut messages = stream.messages().to_vec();
+    let Some(Body::Hello(hello)) = &mut messages[0].body else { panic!("hello comes first") };
+    hello.command = "<title>&\"{{data}}".into();
+    let page = page(&recording_of(&messages), &[]);
     keep("hostile.html", &page);
     assert_eq!(page.matches("</script>").count(), 2);
     assert!(page.contains("<title>&lt;title&gt;&amp;&quot;{{data}}</title>"));
     assert!(!page.contains("<img") && !page.contains("<!--"));
     let data = data(&page);
-    assert_eq!(data["names"][1], "std::vector<int>::push & <!-- </script><b>");
+    let names = data["names"].as_array().expect("names");
+    assert!(names.contains(&"std::vector<int>::push & <!-- </script><b>".into()));
 }
 
 #[test]
 fn large_profiles_stay_small() {
-    let profile = support::realistic::large(100_000).profile();
-    let page = page(&profile, "large");
+    let store = recording(&mut support::realistic::large(100_000));
+    let page = page(&store, &[]);
     keep("large.html", &page);
-    let nodes = CallTree::new(&profile).len();
+    let nodes = data(&page)["parents"].as_array().expect("array").len();
     assert!(nodes >= 100_000, "{nodes} nodes");
     assert!(page.len() < 20 * nodes, "{} bytes for {nodes} nodes", page.len());
 }

@@ -3,7 +3,10 @@
 mod support;
 
 use collector::profile::Profile;
+use collector::query::selection::Selection;
 use collector::recording::{RecordingError, RecordingReader, RecordingWriter};
+use collector::store::Store;
+use collector::ui::standalone;
 use proptest::prelude::*;
 use proto::framing::FramingError;
 use proto::v1::AgentMessage;
@@ -81,7 +84,9 @@ proptest! {
         let Ok(mut reader) = RecordingReader::new(&bytes[..]) else { return Ok(()) };
         let mut profile = Profile::new(reader.hello().clone());
         reader.by_ref().for_each(|message| profile.add(message));
-        let mut page = Vec::new();
-        collector::export::flamegraph_html::write(&profile, "damaged", &mut page)?;
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), &bytes)?;
+        let store = Store::of_recording(file.path()).expect("read before");
+        standalone::write(&store, &Selection::default(), Vec::new())?;
     }
 }

@@ -10,11 +10,13 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use collector::export::format::{Format, UnknownFormat};
 use collector::export::samples::{Sample, Samples, Selection, summed};
-use collector::export::{collapsed, firefox, flamegraph_html, jfr, otlp, parquet, pprof, speedscope};
+use collector::export::{collapsed, firefox, jfr, otlp, parquet, pprof, speedscope};
 use collector::profile::Profile;
+use collector::query::selection::{self as query, QueryError};
 use collector::recording::RecordingReader;
+use collector::ui::standalone;
 
-use super::{read_profile, title};
+use super::{open_recording, read_profile};
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -162,10 +164,6 @@ fn write(
     samples: impl Iterator<Item = Sample>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    // Two formats are drawn from sums, which the profile has already unless a part of it is wanted.
-    let drawn = |profile: Profile, samples| {
-        if selection.is_all() { profile } else { part(profile, samples) }
-    };
     match format {
         Format::Collapsed => {
             let unit = match arguments.unit {
@@ -173,11 +171,14 @@ fn write(
                 Unit::Ns => collapsed::Unit::Nanoseconds,
             };
             let options = collapsed::Options { unit, threads: arguments.threads };
-            collapsed::write(&drawn(profile, samples), options, out)
+            // Collapsed stacks are sums, which the profile has already unless a part of it is selected.
+            let profile = if selection.is_all() { profile } else { part(profile, samples) };
+            collapsed::write(&profile, options, out)
         }
         Format::Flamegraph => {
-            let profile = drawn(profile, samples);
-            flamegraph_html::write(&profile, title(&profile), out)
+            let selection = selection_of_page(&profile, arguments).map_err(io::Error::other)?;
+            let store = open_recording(&arguments.recording).map_err(io::Error::other)?;
+            standalone::write(&store, &selection, out)
         }
         Format::Pprof => pprof::write(&profile, samples, out),
         Format::Jfr => {
@@ -191,6 +192,21 @@ fn write(
         // Parquet is two files, and what is added to the library later is added here.
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
+}
+
+/// The same selection for the page.
+fn selection_of_page(profile: &Profile, arguments: &Arguments) -> Result<query::Selection, QueryError> {
+    let mut selection = query::Selection::default();
+    for (name, moment) in [("from", arguments.from), ("to", arguments.to)] {
+        if let Some(Moment(ns)) = moment {
+            let ns = profile.hello().wall_clock_ns.saturating_add(ns);
+            selection.set(name, &format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000))?;
+        }
+    }
+    if let Some(text) = &arguments.thread {
+        selection.set("thread", text)?;
+    }
+    Ok(selection)
 }
 
 fn part(profile: Profile, samples: impl Iterator<Item = Sample>) -> Profile {

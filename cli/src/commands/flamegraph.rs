@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use collector::export::flamegraph_html;
+use collector::query::selection::Selection;
+use collector::ui::standalone;
 
-use super::{read_profile, title};
+use super::open_recording;
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -23,9 +24,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let profile = read_profile(&arguments.recording)?;
+    let store = open_recording(&arguments.recording)?;
     let page = arguments.output.unwrap_or_else(|| arguments.recording.with_extension("html"));
-    output::write_file(&page, |out| flamegraph_html::write(&profile, title(&profile), out))?;
+    output::write_file(&page, |out| standalone::write(&store, &Selection::default(), out))?;
     eprintln!("flame graph  {}", page.display());
     Ok(ExitCode::SUCCESS)
 }

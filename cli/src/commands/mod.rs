@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::{Parser, Subcommand};
 use collector::profile::Profile;
+use collector::store::Store;
 use tracing::Level;
 
 /// CPU-time profiler for Java programs on HotSpot JVMs.
@@ -98,10 +99,6 @@ fn read_profile(recording: &Path) -> anyhow::Result<Profile> {
     Profile::read(recording).map_err(|error| anyhow!("{}: {error}", recording.display()))
 }
 
-/// What a page about `profile` is called.
-fn title(profile: &Profile) -> &str {
-    match profile.hello().command.as_str() {
-        "" => "Tickwalk",
-        command => command,
-    }
+fn open_recording(recording: &Path) -> anyhow::Result<Store> {
+    Store::of_recording(recording).map_err(|error| anyhow!("{}: {error}", recording.display()))
 }

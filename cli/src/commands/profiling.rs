@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use collector::export::{flamegraph_html, table};
+use collector::export::table;
 use collector::ingest::SessionReport;
+use collector::query::selection::Selection;
 use collector::query::top::Order;
 use collector::summary::Summary;
+use collector::ui::standalone;
 
-use super::{read_profile, title};
+use super::{open_recording, read_profile};
 use crate::launch::Interval;
 use crate::output;
 
@@ -69,8 +71,9 @@ impl Results {
         let orders = [Order::SelfTime, Order::TotalTime];
         eprintln!("\ntickwalk: {}", table::report(&profile, &orders, self.top));
 
+        let store = open_recording(&session.path)?;
         let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
-        output::write_file(&page, |out| flamegraph_html::write(&profile, title(&profile), out))?;
+        output::write_file(&page, |out| standalone::write(&store, &Selection::default(), out))?;
         eprintln!("recording    {}", session.path.display());
         eprintln!("flame graph  {}", page.display());
         if let Some(path) = &self.summary {

@@ -14,5 +14,6 @@ pub mod sampling;
 pub mod summary;
 pub mod texts;
 pub mod trust;
+pub mod warnings;
 
 pub use profile::*;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use proto::histogram::quantile;
-use proto::v1::{Histogram, ThreadAccount};
+use proto::v1::{Histogram, Statistics, ThreadAccount};
 use serde::Serialize;
 
 use crate::Profile;
@@ -15,12 +15,10 @@ use crate::quantity;
 use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
 use crate::sampling::{self, Sampling};
 use crate::trust::{SelfTest, Unloading};
+use crate::warnings::Evidence;
 
 /// Cause of losses between agent and recording: sent according to the account, but never received.
 pub const NOT_RECEIVED: &str = "not_received";
-
-/// Below this share of explained CPU time a profile is shown with a warning.
-pub const TRUSTED: f64 = 0.95;
 
 /// What `tickwalk record --summary` writes; the fields are described in `collector/API.md`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -135,6 +133,20 @@ pub struct Delivery {
     pub unnamed_ns: u64,
 }
 
+impl Delivery {
+    /// Reads the latest statistics of a session.
+    pub fn new(statistics: &Statistics) -> Self {
+        let delivery = statistics.delivery.unwrap_or_default();
+        Delivery {
+            connections: delivery.connections,
+            resent: delivery.resent,
+            merged_samples: delivery.merged_samples,
+            resolution_ns: delivery.resolution_ns,
+            unnamed_ns: delivery.unnamed_ns,
+        }
+    }
+}
+
 /// Timers and threads; with fewer timers than threads these take turns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Summary")]
@@ -174,12 +186,12 @@ impl Summary {
         let samples = profile.total().samples;
         let stops: BTreeMap<String, u64> =
             statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect();
+        let delivery = Delivery::new(&statistics);
         let (failed, sampling) = (sampling::failed(&statistics), Sampling::new(&statistics));
         let drain = statistics.drain_ns.unwrap_or_default();
         let handler = statistics.handler_cycles.unwrap_or_default();
         let walk = statistics.walk_ns.unwrap_or_default();
         let queue = statistics.queue.unwrap_or_default();
-        let delivery = statistics.delivery.unwrap_or_default();
         let timers = statistics.timers.unwrap_or_default();
         let hello = profile.hello();
         Summary {
@@ -215,13 +227,7 @@ impl Summary {
                 pool_exhausted: queue.pool_exhausted,
                 drain_ns: quantiles(&drain),
             },
-            delivery: Delivery {
-                connections: delivery.connections,
-                resent: delivery.resent,
-                merged_samples: delivery.merged_samples,
-                resolution_ns: delivery.resolution_ns,
-                unnamed_ns: delivery.unnamed_ns,
-            },
+            delivery,
             timers: Timers {
                 threads: timers.threads,
                 with_timer: timers.with_timer,
@@ -242,6 +248,27 @@ impl Summary {
             self_tests,
             accounted: profile.statistics().is_some(),
         }
+    }
+
+    /// Warnings for readers of `profile`, which this is the account of.
+    pub fn warnings(&self, profile: &Profile) -> Vec<String> {
+        let evidence = Evidence {
+            is_complete: self.complete,
+            cut: profile.cut().map(|cut| cut.to_string()),
+            missing_messages: profile.missing_messages(),
+            unknown_samples: 0,
+            samples: self.samples,
+            is_part: profile.is_part(),
+            is_accounted: self.accounted,
+            explained: self.explained,
+            before_timer_ns: self.cpu_ns.before_timer,
+            lost_ns: self.cpu_ns.lost_ns(),
+            unfinished_ns: self.cpu_ns.unfinished,
+            delivery: self.delivery.clone(),
+            self_tests: self.self_tests.clone(),
+            timer_turns: self.timers.turns,
+        };
+        evidence.warnings()
     }
 
     /// The account in one line, for people.

@@ -2,9 +2,10 @@
 //!
 //! [`selection`] says what a question is about; [`tree`], [`difference`], [`timeline`] and [`processes`] answer it from a store or
 //! a recording, [`view`] as text. Command line, HTTP API and UI all ask through [`question`].
-//! [`flamegraph`], [`threads`] and [`top`] answer for one whole session in memory.
+//! [`embedded`] is the data of the page in a file of its own. [`threads`] and [`top`] answer for one whole session in memory.
 
 pub mod difference;
+pub mod embedded;
 mod growing;
 pub mod processes;
 pub mod question;
@@ -13,7 +14,7 @@ pub mod timeline;
 pub mod tree;
 pub mod view;
 
-pub use ::profile::query::{drains, flamegraph, threads, top};
+pub use ::profile::query::{drains, threads, top};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -8,10 +8,12 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::selection::{QueryError, Selection};
-use crate::quantity;
+use crate::quantity::{self, total};
 use crate::sampling::{self, Sampling};
 use crate::store::{Extent, Session, Store};
-use crate::summary::Timers;
+use crate::summary::{Delivery, Timers};
+use crate::trust::SelfTest;
+use crate::warnings::Evidence;
 
 /// A process that was or is profiled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,6 +70,8 @@ pub struct Account {
     pub pool_bytes: u64,
     pub pool_exhausted: u64,
     pub timers: Timers,
+    /// Warnings for readers, as sentences without capital and full stop.
+    pub warnings: Vec<String>,
 }
 
 /// Quantiles of a histogram, known to within a sixteenth; `max` is exact.
@@ -169,7 +173,9 @@ pub fn each_account(
                     !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
                 if overlaps && selection.wants_session(id, session) {
                     fresh.push(id);
-                    visit(account(id, session, now_ns));
+                    let mut account = account(id, session, now_ns);
+                    account.warnings = warnings(store, session, &account);
+                    visit(account);
                 }
             },
         )?;
@@ -259,5 +265,32 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
             turns: timers.turns,
             without_slot: timers.without_slot,
         },
+        warnings: Vec::new(),
     }
+}
+
+/// Warnings of one session; a store may still receive the end of a live one.
+fn warnings(store: &Store, session: &Session, account: &Account) -> Vec<String> {
+    if account.process.state == "live" && session.statistics.is_none() {
+        // The first statistics come a second after the start.
+        return Vec::new();
+    }
+    let statistics = session.statistics.clone().unwrap_or_default();
+    let evidence = Evidence {
+        is_complete: account.process.state != "silent",
+        cut: store.cut().map(|cut| cut.to_string()),
+        missing_messages: account.missing_messages,
+        unknown_samples: account.unknown_samples,
+        samples: account.process.samples,
+        is_part: false,
+        is_accounted: session.statistics.is_some(),
+        explained: account.process.explained,
+        before_timer_ns: account.before_timer_ns,
+        lost_ns: total(account.lost_ns.values().copied()),
+        unfinished_ns: account.unfinished_ns,
+        delivery: Delivery::new(&statistics),
+        self_tests: SelfTest::all(&statistics),
+        timer_turns: account.timers.turns,
+    };
+    evidence.warnings()
 }

@@ -82,7 +82,7 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-type Key = (u64, u32);
+pub(super) type Key = (u64, u32);
 
 /// CPU time over time; `bucket_ns` 0 chooses a width that yields about 200 buckets.
 ///
@@ -262,7 +262,7 @@ pub fn threads(
 }
 
 /// What `of` makes of threads, as told by the last partition that knows them; threads that none does are left out.
-fn described<'k, T>(
+pub(super) fn described<'k, T>(
     store: &Store,
     range_ns: &Range<u64>,
     keys: impl Iterator<Item = &'k Key>,
@@ -325,7 +325,7 @@ fn join_carriers(rows: &mut Vec<ThreadTime>) {
 
 /// What a row is of.
 #[derive(Default)]
-struct Title {
+pub(super) struct Title {
     process: String,
     thread: String,
     kind: &'static str,
@@ -344,7 +344,7 @@ impl Title {
     }
 
     /// Of a thread that was never introduced.
-    fn of_unknown(id: u64) -> Title {
+    pub(super) fn of_unknown(id: u64) -> Title {
         Title { thread: UNKNOWN.to_owned(), kind: "native", ..Title::of_process(id) }
     }
 
@@ -362,12 +362,12 @@ impl Title {
 }
 
 impl ThreadTime {
-    fn new(title: Title) -> ThreadTime {
+    pub(super) fn new(title: Title) -> ThreadTime {
         let Title { process, thread, kind, java_id } = title;
         ThreadTime { process, tid: 0, thread, kind, java_id, carriers: Vec::new(), cpu_ns: 0 }
     }
 
-    fn of(id: u64, session: &Session, thread: &Thread) -> ThreadTime {
+    pub(super) fn of(id: u64, session: &Session, thread: &Thread) -> ThreadTime {
         let is_virtual = thread.kind() == ThreadKind::Virtual;
         let carrier = is_virtual.then(|| session.thread(thread.carrier)).flatten();
         let carriers = carrier.map(|carrier| carrier.name.clone()).into_iter().collect();
@@ -376,7 +376,7 @@ impl ThreadTime {
 }
 
 /// A width that people read easily, for about 200 buckets.
-fn fitting(width_ns: u64) -> u64 {
+pub(super) fn fitting(width_ns: u64) -> u64 {
     const WIDTHS_S: [u64; 14] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400];
     let least_s = width_ns / NS_PER_S / 200;
     let width_s = WIDTHS_S.into_iter().find(|&width_s| width_s >= least_s);

@@ -13,7 +13,7 @@ mod browser;
 mod large;
 mod pages;
 mod served;
-mod single;
+mod standalone;
 
 use browser::Browser;
 

@@ -46,7 +46,7 @@ fn settle(page: &Page) {
 
 fn go(page: &Page, hash: &str) {
     page.value(&format!("location.hash = {hash:?}; undefined"));
-    page.until(&format!("shownHash === {hash:?}"));
+    page.until(&format!("stateHash === {hash:?}"));
     settle(page);
 }
 
@@ -110,7 +110,7 @@ fn losses_are_announced_where_they_are() {
     assert!(banner.contains("PlantedRegression") && banner.contains('%'), "{banner}");
     page.picture("losses");
     page.click_on("document.querySelector('#warnings button')");
-    page.until("at.tab === 'statistics'");
+    page.until("state.tab === 'statistics'");
     settle(&page);
     let lossy = process(&page, "Planted", LOSSY);
     go(&page, &format!("#process={lossy}&tab=statistics"));
@@ -128,7 +128,7 @@ fn losses_are_announced_where_they_are() {
     }
     page.picture("statistics-losses");
     // The numbers are those of the API, and they add up.
-    let account = page.value("ask('statistics', [['process', at.process]]).then((a) => a.processes[0])");
+    let account = page.value("ask('statistics', [['process', state.process]]).then((a) => a.processes[0])");
     let number = |name: &str| account[name].as_u64().expect("a number");
     let lost: u64 = account["lost_ns"].as_object().expect("causes").values().filter_map(Value::as_u64).sum();
     assert!(lost > SECOND / 2, "{account}");
@@ -151,14 +151,14 @@ fn links_show_the_same_view_again() {
     page.value("graph.zoomTo(graph.view.children(graph.view.children(graph.view.root)[0])[0]); undefined");
     page.key("/");
     page.write("Thread");
-    page.until("at.search === 'Thread'");
+    page.until("state.search === 'Thread'");
     page.key("Escape");
     page.key("/");
     page.write("Value");
-    page.until("at.search === 'Value'");
+    page.until("state.search === 'Value'");
     page.value("document.activeElement.blur(); undefined");
     page.key("i");
-    page.until("at.icicle === '1'");
+    page.until("state.icicle === '1'");
     let state = "JSON.stringify([graph.zoom.label, graph.zoom.depth, graph.zoom.total, graph.icicle, \
                  document.querySelector('#content .matched').innerText, graph.matches.reduce((a, b) => a + b, 0)])";
     let (first, address) = (page.text(state), page.text("location.href"));
@@ -177,15 +177,16 @@ fn links_show_the_same_view_again() {
     ));
     // A range chosen in the timeline, and the order of a table.
     go(&page, &format!("#process={h2}&tab=methods"));
-    let place = page
-        .value("(() => { const r = $('heat').getBoundingClientRect(); return [r.left, r.top, r.width]; })()");
+    let place = page.value(
+        "(() => { const r = $('timeline').getBoundingClientRect(); return [r.left, r.top, r.width]; })()",
+    );
     let at = |index: usize| place[index].as_f64().expect("a number");
     let x = |share: f64| at(0) + 230.0 + (at(2) - 250.0) * share;
     page.drag((x(0.1), at(1) + 25.0), (x(0.9), at(1) + 25.0));
-    page.until("at.from && at.to");
+    page.until("state.from && state.to");
     settle(&page);
     page.click_on("document.querySelectorAll('#content th')[2]");
-    page.until("at.sort === '2'");
+    page.until("state.sort === '2'");
     settle(&page);
     let rows = "document.querySelector('#content tbody').innerText + $('range').innerText";
     let (first, address) = (page.text(rows), page.text("location.href"));
@@ -269,10 +270,10 @@ fn a_planted_regression_is_the_first_thing_compared() {
     // As a person does it: look at one, take it as the baseline, look at the other.
     go(&page, &format!("#process={before}"));
     page.key("b");
-    page.until("at.tab === 'compare' && at['before.process']");
+    page.until("state.tab === 'compare' && state['before.process']");
     settle(&page);
     page.click_on(&format!("[...document.querySelectorAll('#processes li')][1 + processes.findIndex((p) => p.process === {after:?})]"));
-    page.until(&format!("at.process === {after:?}"));
+    page.until(&format!("state.process === {after:?}"));
     settle(&page);
     let first = page.text("document.querySelector('#content tbody tr').innerText");
     assert!(first.contains("PlantedRegression.stageC") && first.contains('+'), "{first}");
@@ -315,7 +316,7 @@ fn keys_reach_everything() {
         ("1", "flame"),
     ] {
         page.key(key);
-        page.until(&format!("at.tab === {tab:?}"));
+        page.until(&format!("state.tab === {tab:?}"));
         settle(&page);
     }
     page.key("t");
@@ -327,34 +328,34 @@ fn keys_reach_everything() {
     page.until("!document.getElementById('keys').open");
     // Rows of a table are reached and followed.
     page.key("2");
-    page.until("at.tab === 'methods'");
+    page.until("state.tab === 'methods'");
     settle(&page);
     page.key("ArrowDown");
     page.key("ArrowDown");
     page.until("document.activeElement.matches('#content tbody tr:nth-child(2)')");
     let name = page.text("document.activeElement.querySelector('.method').innerText.split('\\n')[0]");
     page.key("Enter");
-    page.until("at.tab === 'method'");
+    page.until("state.tab === 'method'");
     settle(&page);
-    assert!(page.text("at.method").ends_with(&name), "{name}");
+    assert!(page.text("state.method").ends_with(&name), "{name}");
     page.key("1");
-    page.until("at.tab === 'flame'");
+    page.until("state.tab === 'flame'");
     settle(&page);
     // A stretch of the timeline, and out of it again.
     page.key("h");
-    page.until("document.activeElement.id === 'heat'");
+    page.until("document.activeElement.id === 'timeline'");
     page.key("ArrowRight");
     page.key("ArrowRight");
     page.shift_key("ArrowRight");
     page.shift_key("ArrowRight");
-    let columns = "JSON.stringify(heat.chosen)";
+    let columns = "JSON.stringify(timeline.chosenColumns)";
     assert_eq!(page.text(columns), "[1,3]");
     let (from_s, width_s) =
-        (page.number("heat.data.from_ns / 1e9"), page.number("heat.data.bucket_ns / 1e9"));
+        (page.number("timeline.data.from_ns / 1e9"), page.number("timeline.data.bucket_ns / 1e9"));
     page.key("Enter");
-    page.until("at.from && at.to");
+    page.until("state.from && state.to");
     settle(&page);
-    let (from, to) = (page.number("Number(at.from)"), page.number("Number(at.to)"));
+    let (from, to) = (page.number("Number(state.from)"), page.number("Number(state.to)"));
     let expected = (from_s + width_s, from_s + 4.0 * width_s);
     assert!(
         (from - expected.0).abs() < 0.01 && (to - expected.1).abs() < 0.01,
@@ -362,14 +363,14 @@ fn keys_reach_everything() {
     );
     assert_eq!(page.text(columns), "null");
     page.key("Escape");
-    page.until("!at.from && !at.to");
+    page.until("!state.from && !state.to");
     settle(&page);
     // The search box keeps its focus while somebody types and the page follows what arrives.
     page.key("/");
     page.write("Val");
     page.value("load(true).then(() => undefined)");
     page.write("ue");
-    page.until("at.search === 'Value'");
+    page.until("state.search === 'Value'");
     assert_quiet(&page, &served);
 }
 

@@ -1,7 +1,6 @@
 //! What exports tell about a session besides its samples: when it was, of what, and how far it can be trusted.
 
 use super::samples::Sample;
-use super::table::warnings;
 use crate::Profile;
 use crate::summary::Summary;
 
@@ -40,7 +39,7 @@ pub fn comments(profile: &Profile) -> Vec<String> {
     let jvm = format!("{} {}, process {} on {}", hello.jvm_name, hello.jvm_version, hello.pid, hello.host);
     let mut comments = vec![format!("Tickwalk: {}", summary.sentence()), jvm, hello.command.clone()];
     comments.retain(|comment| !comment.is_empty());
-    comments.extend(warnings(profile, &summary).into_iter().map(|warning| format!("warning: {warning}")));
+    comments.extend(summary.warnings(profile).into_iter().map(|warning| format!("warning: {warning}")));
     comments
 }
 

@@ -6,7 +6,6 @@
 pub mod account;
 pub mod collapsed;
 pub mod firefox;
-pub mod flamegraph_html;
 
 pub mod format;
 pub mod frames;

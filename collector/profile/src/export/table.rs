@@ -8,8 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::Profile;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::query::top::{MethodCost, Order, methods};
-use crate::summary::{Delivery, Summary, TRUSTED};
-use crate::trust::Outcome;
+use crate::summary::Summary;
 
 /// The account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
 pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
@@ -17,7 +16,7 @@ pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
     let mut text = format!("{}\n", summary.sentence());
     text.extend(unloading(&summary).map(|line| line + "\n"));
     text.extend(collecting(&summary).into_iter().map(|line| line + "\n"));
-    for warning in warnings(profile, &summary) {
+    for warning in summary.warnings(profile) {
         text.push_str(&format!("warning: {warning}\n"));
     }
     for &order in orders {
@@ -122,69 +121,6 @@ fn by_cause(title: &str, causes: &BTreeMap<String, u64>, show: impl Fn(&u64) -> 
 
 fn micros(ns: u64) -> String {
     format!("{} us", ns.div_ceil(1_000))
-}
-
-/// What a reader of `profile` has to know before believing it.
-pub fn warnings(profile: &Profile, summary: &Summary) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if !summary.complete {
-        warnings.push("the session did not end in order, its last samples may be missing".to_owned());
-    }
-    if let Some(cut) = profile.cut() {
-        warnings.push(format!("the recording is cut off: {cut}"));
-    }
-    if profile.missing_messages() > 0 {
-        warnings.push(format!("{} messages are missing", profile.missing_messages()));
-    }
-    if summary.samples == 0 {
-        warnings.push(
-            "no samples were taken: the program used less CPU time than a sampling interval".to_owned(),
-        );
-    } else if profile.is_part() {
-        warnings.push("a part of the session is shown, its account is of the whole".to_owned());
-    } else if !summary.accounted {
-        warnings.push("no statistics were received, so CPU time cannot be accounted for".to_owned());
-    } else if summary.explained < TRUSTED {
-        warnings.push(unexplained(summary));
-    }
-    if summary.delivery.merged_samples > 0 {
-        warnings.push(merged(&summary.delivery));
-    }
-    for test in summary.self_tests.iter().filter(|test| test.outcome == Outcome::Failed) {
-        warnings.push(format!("the agent's self-test failed ({}): {}", test.capability, test.detail));
-    }
-    if summary.timers.turns > 0 {
-        warnings.push("there were fewer timers than threads, which took turns: raise 'ulimit -i'".to_owned());
-    }
-    warnings
-}
-
-/// What the profile is coarser in, because the collector was away.
-fn merged(delivery: &Delivery) -> String {
-    let mut text = format!(
-        "{} samples were merged while the collector was away, to a time resolution of {}",
-        count(delivery.merged_samples),
-        duration(delivery.resolution_ns)
-    );
-    if delivery.unnamed_ns > 0 {
-        let _ = write!(text, "; {} of them without their stacks", duration(delivery.unnamed_ns));
-    }
-    text
-}
-
-/// How much CPU time the samples do not stand for, and what became of it.
-fn unexplained(summary: &Summary) -> String {
-    let cpu = &summary.cpu_ns;
-    let parts = [
-        (cpu.before_timer, "was used before timers ran"),
-        (cpu.lost_ns(), "was lost"),
-        (cpu.unfinished, "lies in unfinished periods"),
-    ];
-    let mut parts: Vec<_> = parts.into_iter().filter(|&(ns, _)| ns > 0).collect();
-    parts.sort_by_key(|&(ns, _)| std::cmp::Reverse(ns));
-    let parts: Vec<String> = parts.into_iter().map(|(ns, what)| format!("{} {what}", duration(ns))).collect();
-    let explained = percent(summary.explained);
-    format!("only {explained} of CPU time is explained by samples: {}", parts.join(", "))
 }
 
 fn push_table(

@@ -1,31 +1,31 @@
-// The timeline: a row for each process or thread, a column for each stretch of time, coloured by processors in use.
+// The timeline: a row for each process or thread, a column for each time bucket, coloured by processors in use.
 
-const HEAT_ROW = 17;
-const HEAT_AXIS = 18;
-const HEAT_NAMES = 210;
+const TIMELINE_ROW = 17;
+const TIMELINE_AXIS = 18;
+const TIMELINE_NAMES = 210;
 
-class Heat {
+class Timeline {
   constructor(canvas, scroll) {
     this.canvas = canvas;
     this.scroll = scroll;
     this.paper = canvas.getContext("2d");
     this.data = null;
-    /** Positions between which the mouse drags, or null. */
+    /** First and last position of the mouse while it drags, or null. */
     this.drag = null;
-    /** Columns chosen with keys: where the choice began, and where it is; or null. */
-    this.chosen = null;
+    /** First and last column chosen with keys, or null. */
+    this.chosenColumns = null;
     this.listen();
   }
 
   show(data) {
     this.data = data;
-    const whole = data.rows.reduce((sum, row) => sum + row.cpu_ns.reduce((ns, cell) => ns + cell, 0), 0);
+    const whole = total(data.rows.map((row) => total(row.cpu_ns)));
     const width = data.to_ns - data.from_ns;
     const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
     const sameDay = from.slice(0, 10) === to.slice(0, 10);
     $("range").textContent = width > 0
-      ? `${from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} a column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}`
-      : "Nothing was recorded in this range";
+      ? `${from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}`
+      : "No samples in this range";
     $("range").title = $("range").textContent;
     this.draw();
   }
@@ -34,37 +34,37 @@ class Heat {
     return Math.max(1, Math.ceil((this.data.to_ns - this.data.from_ns) / this.data.bucket_ns));
   }
 
-  /** Width of a column in pixels. */
+  /** The width of a column in pixels. */
   step() {
-    return (this.canvas.clientWidth - HEAT_NAMES - 16) / this.columns();
+    return (this.canvas.clientWidth - TIMELINE_NAMES - 16) / this.columns();
   }
 
-  /** First and last position of what is being chosen, with the mouse or with keys; or null. */
-  stretch() {
+  /** First and last position of the range that the mouse or keys choose, or null. */
+  chosenRange() {
     if (this.drag) return [Math.min(...this.drag), Math.max(...this.drag)];
-    if (!this.chosen) return null;
+    if (!this.chosenColumns) return null;
     const most = this.columns() - 1;
-    const [a, b] = this.chosen.map((column) => Math.min(column, most));
-    return [HEAT_NAMES + Math.min(a, b) * this.step(), HEAT_NAMES + (Math.max(a, b) + 1) * this.step()];
+    const [a, b] = this.chosenColumns.map((column) => Math.min(column, most));
+    return [TIMELINE_NAMES + Math.min(a, b) * this.step(), TIMELINE_NAMES + (Math.max(a, b) + 1) * this.step()];
   }
 
-  goToStretch() {
-    const [from, to] = this.stretch();
-    this.drag = this.chosen = null;
+  showRange() {
+    const [from, to] = this.chosenRange();
+    this.drag = this.chosenColumns = null;
     go({ from: seconds(this.timeAt(from)), to: seconds(this.timeAt(to)) });
   }
 
-  /** Arrows choose a column, with Shift a stretch of them, Enter looks at it. */
+  /** Arrows choose a column, with Shift several columns; Enter shows the range. */
   onKey(event) {
     if (!this.data || event.ctrlKey || event.metaKey || event.altKey) return;
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (by) {
       const most = this.columns() - 1;
-      const last = this.chosen ? Math.min(Math.max(this.chosen[1] + by, 0), most) : by > 0 ? 0 : most;
-      this.chosen = [event.shiftKey && this.chosen ? this.chosen[0] : last, last];
+      const last = this.chosenColumns ? Math.min(Math.max(this.chosenColumns[1] + by, 0), most) : by > 0 ? 0 : most;
+      this.chosenColumns = [event.shiftKey && this.chosenColumns ? this.chosenColumns[0] : last, last];
       this.draw();
-    } else if (event.key === "Enter" && this.chosen) {
-      this.goToStretch();
+    } else if (event.key === "Enter" && this.chosenColumns) {
+      this.showRange();
     } else {
       return;
     }
@@ -75,8 +75,8 @@ class Heat {
   title(row) {
     const process = processes.find((known) => known.process === row.process);
     const name = process ? process.service || process.command : row.process;
-    if (at.rows === "process") return process ? `${name} (${process.pid})` : name;
-    return at.process ? row.thread : `${row.thread} · ${name}`;
+    if (state.rows === "process") return process ? `${name} (${process.pid})` : name;
+    return shownProcess() ? row.thread : `${row.thread} · ${name}`;
   }
 
   draw() {
@@ -85,7 +85,7 @@ class Heat {
     const ratio = window.devicePixelRatio || 1;
     const width = this.scroll.clientWidth;
     const rows = data.rows.length;
-    const height = Math.max(rows, 1) * HEAT_ROW + HEAT_AXIS;
+    const height = Math.max(rows, 1) * TIMELINE_ROW + TIMELINE_AXIS;
     canvas.style.height = `${height}px`;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
@@ -98,31 +98,31 @@ class Heat {
     const most = Math.max(1, ...data.rows.map((row) => Math.max(0, ...row.cpu_ns)));
     const step = this.step();
     data.rows.forEach((row, index) => {
-      const y = HEAT_AXIS + index * HEAT_ROW;
+      const y = TIMELINE_AXIS + index * TIMELINE_ROW;
       paper.fillStyle = text;
       paper.save();
       paper.beginPath();
-      paper.rect(16, y, HEAT_NAMES - 24, HEAT_ROW);
+      paper.rect(16, y, TIMELINE_NAMES - 24, TIMELINE_ROW);
       paper.clip();
-      paper.fillText(this.title(row), 16, y + HEAT_ROW / 2);
+      paper.fillText(this.title(row), 16, y + TIMELINE_ROW / 2);
       paper.restore();
       paper.fillStyle = line;
       paper.globalAlpha = 0.35;
-      paper.fillRect(HEAT_NAMES, y + 1, width - HEAT_NAMES - 16, HEAT_ROW - 2);
+      paper.fillRect(TIMELINE_NAMES, y + 1, width - TIMELINE_NAMES - 16, TIMELINE_ROW - 2);
       paper.globalAlpha = 1;
       row.cpu_ns.forEach((ns, column) => {
         if (ns === 0) return;
-        paper.fillStyle = heatColour(Math.sqrt(ns / most));
-        paper.fillRect(HEAT_NAMES + column * step, y + 1, Math.max(step - (step > 4 ? 1 : 0), 0.6), HEAT_ROW - 2);
+        paper.fillStyle = cellColour(Math.sqrt(ns / most));
+        paper.fillRect(TIMELINE_NAMES + column * step, y + 1, Math.max(step - (step > 4 ? 1 : 0), 0.6), TIMELINE_ROW - 2);
       });
     });
     this.drawAxis(dim, width);
-    const stretch = this.stretch();
-    if (stretch) {
-      const [a, b] = stretch;
+    const range = this.chosenRange();
+    if (range) {
+      const [a, b] = range;
       paper.fillStyle = accent;
       paper.globalAlpha = 0.22;
-      paper.fillRect(a, HEAT_AXIS, b - a, height - HEAT_AXIS);
+      paper.fillRect(a, TIMELINE_AXIS, b - a, height - TIMELINE_AXIS);
       paper.globalAlpha = 1;
     }
   }
@@ -131,55 +131,53 @@ class Heat {
     const { data, paper } = this;
     const span = data.to_ns - data.from_ns;
     if (span <= 0) return;
-    const room = width - HEAT_NAMES - 16;
+    const available = width - TIMELINE_NAMES - 16;
     const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800];
-    const every = (steps.find((s) => (s * 1e9 / span) * room >= 80) || 2592000) * 1e9;
+    const every = (steps.find((s) => (s * 1e9 / span) * available >= 80) || 2592000) * 1e9;
     paper.fillStyle = colour;
     const zone = new Date().getTimezoneOffset() * 60e9;
     for (let ns = Math.ceil((data.from_ns - zone) / every) * every + zone; ns < data.to_ns; ns += every) {
-      const x = HEAT_NAMES + ((ns - data.from_ns) / span) * room;
-      paper.fillRect(x, HEAT_AXIS - 4, 1, 4);
-      paper.fillText(every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11), x + 3, HEAT_AXIS / 2 - 1);
+      const x = TIMELINE_NAMES + ((ns - data.from_ns) / span) * available;
+      paper.fillRect(x, TIMELINE_AXIS - 4, 1, 4);
+      paper.fillText(every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11), x + 3, TIMELINE_AXIS / 2 - 1);
     }
   }
 
   timeAt(x) {
     const { data } = this;
-    const share = (x - HEAT_NAMES) / (this.canvas.clientWidth - HEAT_NAMES - 16);
+    const share = (x - TIMELINE_NAMES) / (this.canvas.clientWidth - TIMELINE_NAMES - 16);
     return data.from_ns + Math.min(Math.max(share, 0), 1) * (data.to_ns - data.from_ns);
   }
 
   rowAt(y) {
-    return this.data?.rows[Math.floor((y - HEAT_AXIS) / HEAT_ROW)];
+    return this.data?.rows[Math.floor((y - TIMELINE_AXIS) / TIMELINE_ROW)];
   }
 
   choose(row) {
-    if (at.rows === "process") return go({ process: at.process === row.process ? null : row.process });
-    go({ process: row.process, thread: at.thread === row.thread ? null : row.thread });
+    if (state.rows === "process") return go({ process: state.process === row.process ? null : row.process });
+    go({ process: row.process, thread: state.thread === row.thread ? null : row.thread });
   }
 
   tip(event) {
     const row = this.rowAt(event.offsetY);
-    if (!row || event.offsetX < HEAT_NAMES) {
+    if (!row || event.offsetX < TIMELINE_NAMES) {
       this.canvas.style.cursor = row ? "pointer" : "crosshair";
       return hideTip();
     }
     this.canvas.style.cursor = "crosshair";
-    const column = Math.floor((event.offsetX - HEAT_NAMES) / this.step());
+    const column = Math.floor((event.offsetX - TIMELINE_NAMES) / this.step());
     const ns = row.cpu_ns[column] || 0;
-    const tip = $("tip");
-    tip.hidden = false;
-    tip.replaceChildren(
+    showTip(
+      event,
       element("div", "what", this.title(row)),
       element("div", "kinds", `${clock(this.data.from_ns + column * this.data.bucket_ns)} · ${duration(ns)} CPU time · ${processors(ns / this.data.bucket_ns)}`),
     );
-    placeTip(event);
   }
 
   listen() {
     const { canvas } = this;
     canvas.addEventListener("mousedown", (event) => {
-      if (event.offsetX >= HEAT_NAMES && event.offsetY >= 0) this.drag = [event.offsetX, event.offsetX];
+      if (event.offsetX >= TIMELINE_NAMES && event.offsetY >= 0) this.drag = [event.offsetX, event.offsetX];
     });
     canvas.addEventListener("mousemove", (event) => {
       if (!this.data) return;
@@ -191,30 +189,26 @@ class Heat {
     canvas.addEventListener("mouseleave", hideTip);
     canvas.addEventListener("click", (event) => {
       const row = this.rowAt(event.offsetY);
-      if (row && event.offsetX < HEAT_NAMES) this.choose(row);
+      if (row && event.offsetX < TIMELINE_NAMES) this.choose(row);
     });
     addEventListener("mouseup", () => {
       if (!this.drag) return;
       const [a, b] = this.drag;
-      if (Math.abs(a - b) >= 4) return this.goToStretch();
+      if (Math.abs(a - b) >= 4) return this.showRange();
       this.drag = null;
       this.draw();
     });
     canvas.addEventListener("keydown", (event) => this.onKey(event));
     canvas.addEventListener("blur", () => {
-      this.chosen = null;
+      this.chosenColumns = null;
       this.draw();
     });
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.scroll);
   }
 }
 
-function processors(count) {
-  return count > 0 && count < 0.01 ? "<0.01 processors" : `${count.toFixed(2)} processors`;
-}
-
-/** From barely used to as busy as the busiest. */
-function heatColour(share) {
+/** The colour of a cell by its share of the busiest cell. */
+function cellColour(share) {
   const hue = 46 - share * 34;
   return isDark() ? `hsl(${hue} ${60 + share * 25}% ${22 + share * 36}%)` : `hsl(${hue} ${70 + share * 18}% ${88 - share * 40}%)`;
 }

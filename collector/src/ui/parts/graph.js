@@ -1,13 +1,13 @@
-// A flame graph on a canvas: lays out the boxes of a view, draws those that can be seen, and follows the hands.
+// A flame graph on a canvas: lays out the boxes of a view, draws the visible ones, and handles the mouse.
 //
-// Its cost is bounded by the pixels, not by the profile: a box narrower than a pixel is neither laid out nor expanded,
-// and what lies side by side below that width is one strip. What was drawn is kept, so that following the mouse only
-// copies it and outlines a box.
+// The number of pixels bounds the cost, not the size of the profile: a box narrower than a device pixel is neither laid out
+// nor expanded, and adjacent narrow boxes are drawn as one strip. The drawing is kept, so that a move of the mouse copies it
+// and outlines one box.
 
 const ROW = 19;
 
 const GRAPH_FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
-/** Shades of each kind, so that neighbours can be told apart; which one a method gets depends on its name only. */
+/** Shades of each kind, so that adjacent boxes differ. The name of a method decides its shade. */
 const SHADES = 5;
 
 /** Splits `package.Class.method` in front of the class; other names stay whole. */
@@ -17,7 +17,7 @@ function splitName(label) {
 }
 
 class Graph {
-  /** Draws on `canvas`, which sticks to the top of `scroll` inside `spacer`. `events`: hover(box, event), zoomed(). */
+  /** Draws on `canvas`, which sticks to the top of `scroll` inside `spacer`. `events` has hover(box, event) and zoomed(). */
   constructor(canvas, scroll, spacer, events) {
     Object.assign(this, { canvas, scroll, spacer, events });
     this.paper = canvas.getContext("2d");
@@ -27,14 +27,14 @@ class Graph {
     this.zoom = null;
     this.hover = null;
     this.cursor = null;
-    /** For each name of the model whether it is marked, or null. */
+    /** Marks the names of the tree that a search found, or null. */
     this.matches = null;
-    /** Colour of a box if it is not that of its kind. */
+    /** Returns the colour of a box; null for the colours of kinds. */
     this.colour = null;
     this.rows = [];
-    /** By row, stretches of boxes too narrow to be drawn one by one. */
+    /** Adjacent boxes too narrow to be drawn one by one, by row. */
     this.strips = [];
-    /** The boxes as they were last drawn, without outlines; `isStale` if they have to be drawn anew. */
+    /** The last drawing of the boxes, without outlines; `isStale` if it must be repeated. */
     this.picture = document.createElement("canvas");
     this.isStale = true;
     this.width = 0;
@@ -46,7 +46,7 @@ class Graph {
     this.listen();
   }
 
-  // ---- What its owner asks for ----
+  // ---- For the view ----
 
   show(view) {
     this.view = view;
@@ -80,7 +80,7 @@ class Graph {
     this.redraw();
   }
 
-  /** Draws everything anew, after a change of colours or marks. */
+  /** Repeats the drawing after a change of colours or marks. */
   redraw() {
     this.isStale = true;
     if (this.view) this.draw();
@@ -90,7 +90,7 @@ class Graph {
     return this.fills[kind][(SHADES - 1) / 2];
   }
 
-  /** Moves the selected box; tells where it is. */
+  /** Moves the cursor to an adjacent box and shows its tooltip. */
   move(key) {
     const at = this.cursor || this.zoom;
     const siblings = at.parent ? this.view.children(at.parent) : [at];
@@ -113,7 +113,7 @@ class Graph {
 
   // ---- Layout ----
 
-  /** Boxes wide enough to be seen, by row from the root, each row from left to right. */
+  /** Lays out the boxes at least a device pixel wide, by row from the root, each row from left to right. */
   layOut() {
     const rows = [];
     const strips = [];
@@ -123,15 +123,15 @@ class Graph {
     while (visit.length > 0) {
       const { node, x, width } = visit.pop();
       if (node !== this.zoom) (rows[node.depth] ||= []).push({ node, x, width });
-      const seen = [];
+      const visible = [];
       const perNs = node.total > 0 ? width / node.total : 0;
       let left = x;
       let rest = null;
       for (const child of this.view.children(node)) {
         const share = child.total * perNs;
-        // Heaviest first: once one is too narrow, the rest is too.
+        // The heaviest come first, so all boxes after a narrow one are narrow.
         if (share >= narrowest) {
-          seen.push({ node: child, x: left, width: share });
+          visible.push({ node: child, x: left, width: share });
           left += share;
         } else {
           rest ||= { kind: child.kind, x: left, width: 0 };
@@ -139,15 +139,15 @@ class Graph {
         }
       }
       if (rest?.width >= narrowest) (strips[node.depth + 1] ||= []).push(rest);
-      // The leftmost is taken out next, so that rows fill from the left.
-      while (seen.length > 0) visit.push(seen.pop());
+      // The leftmost box is popped next, so that rows fill from the left.
+      while (visible.length > 0) visit.push(visible.pop());
     }
     for (let depth = 0; depth < strips.length; depth++) if (strips[depth]) rows[depth] ||= [];
     this.rows = rows;
     this.strips = strips;
   }
 
-  /** Where a box lies, if it is laid out. */
+  /** The position of a box, if it is laid out. */
   entryOf(node) {
     return this.rows[node.depth]?.find((entry) => entry.node === node);
   }
@@ -161,7 +161,7 @@ class Graph {
     this.layOut();
     this.spacer.style.height = `${Math.max(this.rows.length * ROW + 2, this.height)}px`;
     const [width, height] = [Math.round(this.width * this.ratio), Math.round(this.height * this.ratio)];
-    // Setting a size clears and allocates, also where it is the same.
+    // Setting the size of a canvas clears it and allocates, even if the size is the same.
     for (const sheet of [canvas, this.picture]) {
       if (sheet.width !== width) sheet.width = width;
       if (sheet.height !== height) sheet.height = height;
@@ -169,13 +169,13 @@ class Graph {
     canvas.style.width = `${this.width}px`;
     canvas.style.height = `${this.height}px`;
     this.isStale = true;
-    // What stays in place is the distance from the root, wherever that is.
+    // The distance from the root stays the same.
     scroll.scrollTop = this.icicle ? fromRoot : scroll.scrollHeight - scroll.clientHeight - fromRoot;
     this.events.zoomed();
     this.draw();
   }
 
-  /** Upper edge of a row on the canvas. */
+  /** The upper edge of a row on the canvas. */
   top(depth) {
     const whole = Math.max(this.rows.length * ROW + 2, this.height);
     const y = this.icicle ? depth * ROW : whole - (depth + 1) * ROW;
@@ -200,7 +200,7 @@ class Graph {
     return width;
   }
 
-  /** As much of a name as fits: with package, without, the method alone, or its beginning. */
+  /** The longest form of a name that fits: with package, without package, the method alone, or its beginning. */
   fitted(label, width) {
     if (width < 16) return "";
     if (this.widthOf(label) <= width) return label;
@@ -208,8 +208,8 @@ class Graph {
     if (this.widthOf(short) <= width) return short;
     const method = short.slice(short.lastIndexOf(".") + 1);
     if (method && this.widthOf(method) <= width) return method;
-    const room = Math.floor((width - 8) / (this.widthOf(method) / Math.max(method.length, 1)));
-    return room >= 2 ? `${method.slice(0, room)}…` : "";
+    const letters = Math.floor((width - 8) / (this.widthOf(method) / Math.max(method.length, 1)));
+    return letters >= 2 ? `${method.slice(0, letters)}…` : "";
   }
 
   // ---- Drawing ----
@@ -258,7 +258,7 @@ class Graph {
     const own = this.colour?.(node) ?? this.fills[node.kind][this.shade(node.label)];
     paper.fillStyle = hit ? (dark ? "#b5379f" : "#ef8fdf") : own;
     if (width <= 8) {
-      // On whole pixels: there are thousands of these, and edges between pixels are mixed one by one.
+      // On whole pixels: there are thousands of narrow boxes, and edges between pixels are slow to draw.
       const left = Math.round(x * ratio) / ratio;
       const right = Math.round((x + width) * ratio) / ratio - (width > 3 ? 1 : 0);
       paper.fillRect(left, y + 0.5, Math.max(right - left, 1 / ratio), ROW - 1.5);
@@ -284,7 +284,7 @@ class Graph {
     this.paper.strokeRect(found.x + line / 2, this.top(node.depth) + line / 2, width, ROW - 0.5 - line);
   }
 
-  // ---- Hands ----
+  // ---- Mouse ----
 
   boxAt(event) {
     const area = this.canvas.getBoundingClientRect();
@@ -314,7 +314,7 @@ class Graph {
     });
     canvas.addEventListener("click", (event) => this.view && this.zoomTo(this.boxAt(event)));
     scroll.addEventListener("scroll", () => requestAnimationFrame(() => {
-      // While a change of size is waiting to be laid out, the position is not the user's.
+      // Between a change of size and its layout, the browser moves the position.
       if (!this.view || scroll.clientHeight !== this.height) return;
       this.fromRoot = this.icicle ? scroll.scrollTop : scroll.scrollHeight - scroll.clientHeight - scroll.scrollTop;
       this.draw();

@@ -1,0 +1,219 @@
+//! The data of a page without a server: accounts, call tree, threads, and samples summed by node, thread and time.
+//!
+//! The script `src/ui/data/embedded.js` answers the questions of [`super::question`] from it.
+//! Columns keep the file small: parents and nodes of samples are differences, CPU time is in units of the largest
+//! duration that divides all of it, which is mostly the sampling interval.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::Wanted;
+use super::processes::{Account, accounts};
+use super::selection::{QueryError, Selection, Span};
+use super::timeline::{Key, MOST_ROWS, ThreadTime, Title, described, fitting};
+use super::tree::{Tree, add};
+use crate::profile::{Cell, made_up_name};
+use crate::store::{Scope, Store, View};
+use crate::warnings::PART;
+
+/// All that a page shows, as JSON.
+#[derive(Debug, Serialize)]
+pub struct Embedded {
+    /// Answer to the question `statistics`.
+    statistics: Vec<Account>,
+    /// Time of the first bucket's start and of the last one's end.
+    from_ns: u64,
+    to_ns: u64,
+    bucket_ns: u64,
+    threads: Vec<ThreadTime>,
+    names: Vec<String>,
+    /// For each node how far back its parent is, 0 for the root.
+    parents: Vec<u32>,
+    /// Name of each node.
+    frame_names: Vec<u32>,
+    /// Kind of each node, as in the protocol.
+    kinds: Vec<u8>,
+    unit_ns: u64,
+    samples: Samples,
+}
+
+/// Samples in columns, ordered by node, thread and bucket.
+#[derive(Debug, Default, Serialize)]
+struct Samples {
+    /// Difference to the node of the row before.
+    nodes: Vec<u32>,
+    threads: Vec<u32>,
+    buckets: Vec<u64>,
+    units: Vec<u64>,
+    counts: Vec<u64>,
+}
+
+/// Sums by node, thread and bucket.
+type Sums = FxHashMap<(u32, Key, u64), Cell>;
+
+impl Embedded {
+    /// The data of `selection` in `store`.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn of(store: &Store, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
+        let span = selection.span(store, now_ns);
+        let bucket_ns = fitting(span.to_ns - span.from_ns);
+        let mut tree = Tree::empty();
+        let mut sums = Sums::default();
+        for view in store.views().iter().filter(|view| view.overlaps(&(span.from_ns..span.to_ns))) {
+            collect(view, selection, &span, bucket_ns, &mut tree, &mut sums)?;
+        }
+        let (threads, row_of) = threads(store, &span, &sums)?;
+        let mut statistics = accounts(store, selection, MOST_ROWS, now_ns)?.0;
+        if *selection != Selection::default() {
+            statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
+        }
+        // Ranges are whole minutes, of which a short recording fills a part.
+        let buckets = || sums.keys().map(|&(_, _, bucket)| bucket);
+        let (first, last) = (buckets().min().unwrap_or(0), buckets().max().unwrap_or(0));
+        let unit_ns = sums.values().fold(0, |unit_ns, cell| common_divisor(unit_ns, cell.cpu_ns)).max(1);
+        let mut rows: Vec<_> = sums
+            .iter()
+            .map(|(&(node, key, bucket), cell)| ((node, row_of[&key], bucket - first), *cell))
+            .collect();
+        rows.sort_unstable_by_key(|&(key, _)| key);
+        let mut samples = Samples::default();
+        let mut last_node = 0;
+        for ((node, thread, bucket), cell) in rows {
+            samples.nodes.push(node - std::mem::replace(&mut last_node, node));
+            samples.threads.push(thread);
+            samples.buckets.push(bucket);
+            samples.units.push(cell.cpu_ns / unit_ns);
+            samples.counts.push(cell.samples);
+        }
+        Ok(Embedded {
+            statistics,
+            from_ns: span.from_ns + first * bucket_ns,
+            to_ns: span.from_ns + (last + 1) * bucket_ns,
+            bucket_ns,
+            threads,
+            names: (0..tree.names.len() as u32).map(|name| tree.text(name).to_owned()).collect(),
+            parents: (0..).zip(&tree.parents).map(|(node, parent)| node - parent).collect(),
+            frame_names: tree.name_of,
+            kinds: tree.kinds,
+            unit_ns,
+            samples,
+        })
+    }
+
+    /// The command of a single process; the name of the program for several.
+    pub fn title(&self) -> &str {
+        match &self.statistics[..] {
+            [account] if !account.process.command.is_empty() => &account.process.command,
+            _ => "Tickwalk",
+        }
+    }
+}
+
+/// Adds the samples of `view` to `sums`, and their stacks to `tree`.
+fn collect(
+    view: &View,
+    selection: &Selection,
+    span: &Span,
+    bucket_ns: u64,
+    tree: &mut Tree,
+    sums: &mut Sums,
+) -> Result<(), QueryError> {
+    let wanted = Wanted::of(view, selection)?;
+    let is_wanted = |id: u64| wanted.has(id);
+    let mut stacks: FxHashMap<(u32, Key, u64), Cell> = FxHashMap::default();
+    let whole = span.from_ns..span.to_ns;
+    if view.has_samples() {
+        view.samples(&Scope { range_ns: whole, sessions: &is_wanted }, |sample| {
+            if wanted.has_thread(sample.session, sample.thread) {
+                let bucket = (sample.time_ns - span.from_ns) / bucket_ns;
+                let sum = stacks.entry((sample.stack, (sample.session, sample.thread), bucket)).or_default();
+                add(sum, Cell { cpu_ns: sample.cpu_ns, samples: sample.count.into() });
+            }
+        })?;
+    } else {
+        // Of older parts only sums are kept.
+        for (bucket, start_ns) in (0..).zip(whole.step_by(bucket_ns as usize)) {
+            let range_ns = start_ns..span.to_ns.min(start_ns + bucket_ns);
+            let scope = Scope { range_ns, sessions: &is_wanted };
+            let wants = |session, thread| wanted.has_thread(session, thread);
+            view.thread_stacks(&scope, wants, |session, thread, stack, cell| {
+                add(stacks.entry((stack, (session, thread), bucket)).or_default(), cell);
+            })?;
+        }
+    }
+    view.dictionary(|dictionary| {
+        let shown = selection.filters_stacks().then(|| selection.wanted_stacks(dictionary));
+        let mut rows: Vec<_> = stacks
+            .into_iter()
+            .filter(|((stack, ..), _)| {
+                shown.as_ref().is_none_or(|shown| shown.get(*stack as usize) == Some(&true))
+            })
+            .map(|((stack, key, bucket), cell)| (dictionary.stack(stack).node, key, bucket, cell))
+            .collect();
+        // The same data makes the same file.
+        rows.sort_unstable_by_key(|&(node, key, bucket, _)| (node, key, bucket));
+        let mut placed: FxHashMap<u32, u32> = FxHashMap::default();
+        placed.insert(0, 0);
+        let mut path = Vec::new();
+        for (node, key, bucket, cell) in rows {
+            let mut above = node;
+            while !placed.contains_key(&above) {
+                path.push(above);
+                above = dictionary.nodes()[above as usize].parent;
+            }
+            let mut at = placed[&above];
+            while let Some(next) = path.pop() {
+                let frame = dictionary.nodes()[next as usize].frame;
+                let name = tree.name(&dictionary.frame_text(frame));
+                at = tree.child(at, name, dictionary.frame(frame).kind);
+                placed.insert(next, at);
+            }
+            add(sums.entry((at, key, bucket)).or_default(), cell);
+        }
+    })?;
+    Ok(())
+}
+
+/// The threads of `sums`, and the row of each: a virtual thread has one, whichever threads carried it.
+fn threads(
+    store: &Store,
+    span: &Span,
+    sums: &Sums,
+) -> Result<(Vec<ThreadTime>, FxHashMap<Key, u32>), QueryError> {
+    let mut times: FxHashMap<Key, u64> = FxHashMap::default();
+    for ((_, key, _), cell) in sums {
+        *times.entry(*key).or_default() += cell.cpu_ns;
+    }
+    let mut known = described(store, &(span.from_ns..span.to_ns), times.keys(), ThreadTime::of)?;
+    let mut keys: Vec<(Key, u64)> = times.into_iter().collect();
+    keys.sort_unstable_by_key(|&(key, cpu_ns)| (std::cmp::Reverse(cpu_ns), key));
+    let mut rows: Vec<ThreadTime> = Vec::new();
+    let mut row_of = FxHashMap::default();
+    let mut virtual_threads: FxHashMap<(u64, i64), u32> = FxHashMap::default();
+    for (key, cpu_ns) in keys {
+        let mut thread = known.remove(&key).unwrap_or_else(|| ThreadTime::new(Title::of_unknown(key.0)));
+        let next = rows.len() as u32;
+        let row = match thread.java_id {
+            0 => next,
+            java_id => *virtual_threads.entry((key.0, java_id)).or_insert(next),
+        };
+        row_of.insert(key, row);
+        if let Some(first) = rows.get_mut(row as usize) {
+            first.cpu_ns += cpu_ns;
+            first.carriers.append(&mut thread.carriers);
+            first.tid = 0;
+            if first.thread == made_up_name(first.java_id) {
+                first.thread = thread.thread;
+            }
+        } else {
+            rows.push(ThreadTime { cpu_ns, ..thread });
+        }
+    }
+    Ok((rows, row_of))
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}

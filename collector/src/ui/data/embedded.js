@@ -1,0 +1,324 @@
+// The data of the page, from the page itself: answers the questions of the API without a server.
+//
+// The embedded data is a call tree in columns and samples summed by node, thread and time bucket; `export/flamegraph_html.rs`
+// writes it. Answers have the form that `collector/API.md` describes. Times are known to a bucket.
+
+/** A call tree that is built node by node, in the form of an answer. */
+class TreeBuilder {
+  constructor(names) {
+    this.names = [...names];
+    this.parents = [];
+    this.frame_names = [];
+    this.kinds = [];
+    this.self_ns = [];
+    this.children = new Map();
+    this.add(0, this.intern("all"), MARKER);
+  }
+
+  intern(name) {
+    const known = this.names.indexOf(name);
+    return known >= 0 ? known : this.names.push(name) - 1;
+  }
+
+  /** A new node; the root is its own parent. */
+  add(parent, name, kind) {
+    this.parents.push(this.parents.length - parent);
+    this.frame_names.push(name);
+    this.kinds.push(kind);
+    this.self_ns.push(0);
+    return this.parents.length - 1;
+  }
+
+  /** The child of `parent` with this name and kind. */
+  child(parent, name, kind) {
+    const key = `${parent} ${name} ${kind}`;
+    let node = this.children.get(key);
+    if (node === undefined) this.children.set(key, (node = this.add(parent, name, kind)));
+    return node;
+  }
+
+  answer() {
+    const { names, parents, frame_names, kinds, self_ns } = this;
+    return treeAnswer({ names, parents, frame_names, kinds, self_ns });
+  }
+}
+
+function treeAnswer(tree, samples) {
+  tree.total_ns = sumUp(tree.self_ns, (node) => node - tree.parents[node]);
+  return { total_ns: tree.total_ns[0], samples, nodes_left_out: 0, tree };
+}
+
+/** CPU time of each node and all below it. */
+function sumUp(self, parent) {
+  const total = Float64Array.from(self);
+  for (let node = total.length - 1; node > 0; node--) total[parent(node)] += total[node];
+  return total;
+}
+
+/** Values of differences in a column that begins at 0. */
+function fromDifferences(column) {
+  let value = 0;
+  return Int32Array.from(column, (difference) => (value += difference));
+}
+
+const SECONDS_OF = { s: 1, m: 60, h: 3600, d: 86400 };
+
+class EmbeddedSource {
+  constructor(data) {
+    this.isEmbedded = true;
+    this.data = data;
+    this.buckets = Math.max(1, Math.round((data.to_ns - data.from_ns) / data.bucket_ns));
+    this.spanS = (data.to_ns - data.from_ns) / 1e9;
+    this.model = new CallTree(data);
+    this.node = fromDifferences(data.samples.nodes);
+    this.ns = Float64Array.from(data.samples.units, (units) => units * data.unit_ns);
+  }
+
+  async ask(question, parameters) {
+    const answers = {
+      processes: () => this.statistics(parameters),
+      statistics: () => this.statistics(parameters),
+      flamegraph: () => this.flamegraph(parameters),
+      callers: () => this.callers(parameters),
+      callees: () => this.callees(parameters),
+      methods: () => this.methods(parameters),
+      threads: () => this.threads(parameters),
+      timeline: () => this.timeline(parameters),
+      diff: () => this.difference(parameters),
+      "diff/methods": () => this.methodDifference(parameters),
+    };
+    return answers[question]();
+  }
+
+  // ---- Selection ----
+
+  /** First bucket, and the bucket behind the last, of a selection. */
+  range(selection) {
+    const { from_ns, to_ns, bucket_ns } = this.data;
+    const bucketAt = (name, otherwise, round) => {
+      const text = selection.get(name);
+      if (text === null) return otherwise;
+      const back = /^-(\d+)([smhd])$/.exec(text);
+      const ns = text === "now" ? to_ns
+        : back ? to_ns - Number(back[1]) * SECONDS_OF[back[2]] * 1e9
+        : /^\d+(\.\d*)?$/.test(text) ? Number(text) * 1e9
+        : null;
+      if (ns === null) throw new Error(`${name}: write seconds since the epoch, \`now\`, or a time back such as -90s, -15m, -2h, -7d`);
+      // Times in the address are rounded: what is closer to a boundary than a hundredth of a bucket lies on it.
+      const position = (ns - from_ns) / bucket_ns;
+      const whole = Math.abs(position - Math.round(position)) < 0.01 ? Math.round(position) : round(position);
+      return Math.min(Math.max(whole, 0), this.buckets);
+    };
+    const first = bucketAt("from", 0, Math.floor);
+    return [first, Math.max(first, bucketAt("to", this.buckets, Math.ceil))];
+  }
+
+  /** For each process and each thread whether it is selected. */
+  selectedThreads(selection) {
+    const [processes, threads, kinds] = ["process", "thread", "thread_kind"].map((name) => selection.getAll(name));
+    const accounts = this.data.statistics.filter((account) => processes.length === 0
+      || processes.some((text) => text === account.process || text === account.service || text === String(account.pid)));
+    const ids = new Set(accounts.map((account) => account.process));
+    return this.data.threads.map((thread) => ids.has(thread.process)
+      && (threads.length === 0 || threads.some((text) => thread.thread.includes(text) || (thread.tid !== 0 && text === String(thread.tid))))
+      && (kinds.length === 0 || kinds.includes(thread.kind)));
+  }
+
+  /** For each node whether samples in it are selected, by frames on the way to it and by its own kind; null for all. */
+  selectedNodes(selection) {
+    const frames = selection.getAll("frame");
+    const kinds = selection.getAll("kind");
+    if (frames.length === 0 && kinds.length === 0) return null;
+    const { model } = this;
+    const matching = model.names.map((name) => frames.every((text) => name.includes(text)));
+    const onPath = new Uint8Array(model.count);
+    const selected = new Uint8Array(model.count);
+    for (let node = 1; node < model.count; node++) {
+      onPath[node] = onPath[model.parent[node]] || matching[model.name[node]] ? 1 : 0;
+      const hasKind = kinds.length === 0 || kinds.includes(KINDS[model.kind[node]].id);
+      selected[node] = hasKind && (frames.length === 0 || onPath[node]) ? 1 : 0;
+    }
+    return selected;
+  }
+
+  /** Calls `visit` with the position of each selected row of samples. */
+  visit(selection, visit) {
+    const [first, end] = this.range(selection);
+    const threads = this.selectedThreads(selection);
+    const nodes = this.selectedNodes(selection);
+    const { threads: thread, buckets: bucket } = this.data.samples;
+    for (let row = 0; row < this.ns.length; row++) {
+      if (bucket[row] >= first && bucket[row] < end && threads[thread[row]] && (!nodes || nodes[this.node[row]])) visit(row);
+    }
+  }
+
+  /** CPU time of each node itself and with all below it, and samples of each node. */
+  weigh(selection) {
+    const selfNs = new Float64Array(this.model.count);
+    const samples = new Float64Array(this.model.count);
+    this.visit(selection, (row) => {
+      selfNs[this.node[row]] += this.ns[row];
+      samples[this.node[row]] += this.data.samples.counts[row];
+    });
+    return { selfNs, samples, totalNs: sumUp(selfNs, (node) => this.model.parent[node]) };
+  }
+
+  /** Selections of both sides of a comparison. */
+  sides(parameters) {
+    return ["before.", "after."].map((side) => new URLSearchParams(
+      parameters.filter(([name]) => name.startsWith(side)).map(([name, value]) => [name.slice(side.length), value]),
+    ));
+  }
+
+  // ---- Answers ----
+
+  statistics(parameters) {
+    const processes = new URLSearchParams(parameters).getAll("process");
+    return { processes: this.data.statistics.filter(({ process }) => processes.length === 0 || processes.includes(process)) };
+  }
+
+  flamegraph(parameters) {
+    const selection = new URLSearchParams(parameters);
+    if (selection.get("by") === "thread") return this.flamegraphByThread(selection);
+    const { names, parents, frame_names, kinds } = this.data;
+    const { selfNs, samples } = this.weigh(selection);
+    return treeAnswer({ names, parents, frame_names, kinds, self_ns: selfNs }, total(samples));
+  }
+
+  /** The call tree with a node for each thread below the root. */
+  flamegraphByThread(selection) {
+    const { model, data } = this;
+    const builder = new TreeBuilder(model.names);
+    const placed = data.threads.map(() => null);
+    const place = (thread, node) => {
+      if (!placed[thread]) {
+        const { thread: name, tid } = data.threads[thread];
+        placed[thread] = new Map([[0, builder.add(0, builder.names.push(tid ? `${name} (${tid})` : name) - 1, MARKER)]]);
+      }
+      let at = placed[thread].get(node);
+      if (at === undefined) {
+        at = builder.add(place(thread, model.parent[node]), model.name[node], model.kind[node]);
+        placed[thread].set(node, at);
+      }
+      return at;
+    };
+    this.visit(selection, (row) => { builder.self_ns[place(data.samples.threads[row], this.node[row])] += this.ns[row]; });
+    return builder.answer();
+  }
+
+  /** Everything below a method, merged; the root stands for the method. */
+  callees(parameters) {
+    const selection = new URLSearchParams(parameters);
+    const { model } = this;
+    const { selfNs, totalNs } = this.weigh(selection);
+    const method = model.names.indexOf(selection.get("method"));
+    const builder = new TreeBuilder(model.names);
+    const placed = new Int32Array(model.count).fill(-1);
+    for (let node = 1; node < model.count; node++) {
+      if (totalNs[node] === 0) continue;
+      const above = placed[model.parent[node]];
+      placed[node] = model.name[node] === method && model.outermost[node] ? 0
+        : above >= 0 ? builder.child(above, model.name[node], model.kind[node])
+        : -1;
+      if (placed[node] >= 0) builder.self_ns[placed[node]] += selfNs[node];
+    }
+    return builder.answer();
+  }
+
+  /** Everything above a method: children are callers, with the CPU time spent in the method when called from there. */
+  callers(parameters) {
+    const selection = new URLSearchParams(parameters);
+    const { model } = this;
+    const { totalNs } = this.weigh(selection);
+    const method = model.names.indexOf(selection.get("method"));
+    const builder = new TreeBuilder(model.names);
+    for (let node = 1; node < model.count; node++) {
+      if (model.name[node] !== method || !model.outermost[node] || totalNs[node] === 0) continue;
+      let at = 0;
+      for (let caller = model.parent[node]; caller !== 0; caller = model.parent[caller]) at = builder.child(at, model.name[caller], model.kind[caller]);
+      builder.self_ns[at] += totalNs[node];
+    }
+    return builder.answer();
+  }
+
+  /** Methods of a selection; the frame that marks an incomplete stack is none. */
+  methodsOf(selection) {
+    const { model } = this;
+    const weights = this.weigh(selection);
+    const samples = new Float64Array(model.names.length);
+    for (let node = 1; node < model.count; node++) samples[model.name[node]] += weights.samples[node];
+    const rows = model.methods(weights)
+      .filter(({ name }) => samples[name] > 0 || !model.names[name].startsWith("["))
+      .map(({ name, self, total }) => ({ name: model.names[name], self_ns: self, self_samples: samples[name], total_ns: total }));
+    return { total_ns: weights.totalNs[0], samples: total(samples), methods: rows };
+  }
+
+  methods(parameters) {
+    const selection = new URLSearchParams(parameters);
+    const answer = this.methodsOf(selection);
+    const [first, second] = selection.get("order") === "total" ? ["total_ns", "self_ns"] : ["self_ns", "total_ns"];
+    answer.methods.sort((a, b) => b[first] - a[first] || b[second] - a[second] || (a.name < b.name ? -1 : 1));
+    return { ...answer, ...this.limited("methods", answer.methods, selection) };
+  }
+
+  limited(name, rows, selection) {
+    const limit = Number(selection.get("limit") || 100);
+    return { [name]: rows.slice(0, limit), rows_left_out: Math.max(0, rows.length - limit) };
+  }
+
+  threads(parameters) {
+    const selection = new URLSearchParams(parameters);
+    const ns = new Float64Array(this.data.threads.length);
+    this.visit(selection, (row) => { ns[this.data.samples.threads[row]] += this.ns[row]; });
+    const rows = this.data.threads.map((thread, index) => ({ ...thread, cpu_ns: ns[index] })).filter(({ cpu_ns }) => cpu_ns > 0);
+    rows.sort((a, b) => b.cpu_ns - a.cpu_ns || (a.thread < b.thread ? -1 : 1));
+    return { total_ns: total(ns), ...this.limited("threads", rows, selection) };
+  }
+
+  timeline(parameters) {
+    const selection = new URLSearchParams(parameters);
+    const { from_ns, bucket_ns, threads, samples } = this.data;
+    const [first, end] = this.range(selection);
+    const byThread = selection.get("by") === "thread";
+    const rows = new Map();
+    this.visit(selection, (position) => {
+      const thread = threads[samples.threads[position]];
+      const key = byThread ? thread : thread.process;
+      let row = rows.get(key);
+      if (!row) rows.set(key, (row = { process: thread.process, thread: byThread ? thread.thread : "", kind: thread.kind, cpu_ns: new Array(end - first).fill(0) }));
+      row.cpu_ns[samples.buckets[position] - first] += this.ns[position];
+    });
+    const ordered = [...rows.values()].sort((a, b) => total(b.cpu_ns) - total(a.cpu_ns));
+    return { from_ns: from_ns + first * bucket_ns, to_ns: from_ns + end * bucket_ns, bucket_ns, ...this.limited("rows", ordered, selection) };
+  }
+
+  difference(parameters) {
+    const [before, after] = this.sides(parameters).map((side) => this.weigh(side).totalNs);
+    const { names, parents, frame_names, kinds } = this.data;
+    return {
+      spans: { before_total_ns: before[0], after_total_ns: after[0] },
+      nodes_left_out: 0,
+      tree: { names, parents, frame_names, kinds, before_ns: [...before], after_ns: [...after] },
+    };
+  }
+
+  methodDifference(parameters) {
+    const sides = this.sides(parameters).map((side) => this.methodsOf(side));
+    const rows = new Map();
+    sides.forEach((side, index) => {
+      for (const { name, self_ns } of side.methods) {
+        if (!rows.has(name)) rows.set(name, [0, 0]);
+        rows.get(name)[index] = self_ns;
+      }
+    });
+    const share = (ns, side) => ns / (sides[side].total_ns || 1);
+    const methods = [...rows].map(([name, [before_ns, after_ns]]) => {
+      const [before_share, after_share] = [share(before_ns, 0), share(after_ns, 1)];
+      return { name, before_ns, after_ns, before_share, after_share, change: after_share - before_share };
+    });
+    methods.sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || (a.name < b.name ? -1 : 1));
+    return this.limited("methods", methods, new URLSearchParams(parameters));
+  }
+}
+
+const source = new EmbeddedSource(JSON.parse(document.getElementById("data").textContent));

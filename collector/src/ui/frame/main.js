@@ -1,0 +1,183 @@
+// Loads views, follows keys and buttons, and starts the page.
+
+const REFRESH_MS = 10_000;
+const VIEWS = { flame: flameView, methods: methodsView, threads: threadsView, method: callersView, compare: compareView, statistics: statisticsView };
+
+/** The flame graph that keys move in, or null; `graphs` has every one of the view. */
+let graph = null;
+let graphs = [];
+/** Number of the latest load. The answers of earlier loads are not shown. */
+let latestLoad = 0;
+
+/** Loads the view that the address describes. A quiet load keeps the focus and shows no progress. */
+async function load(isQuiet = false) {
+  const number = ++latestLoad;
+  const isCurrent = () => number === latestLoad;
+  showTools();
+  hideTip();
+  if (!isQuiet) $("content").classList.add("busy");
+  const restoreFocus = searchFocus();
+  // Both questions are asked at the same time.
+  const surroundings = showSurroundings(isCurrent);
+  try {
+    await VIEWS[state.tab](isCurrent, surroundings);
+    if (isCurrent() && processes.length === 0) showEmpty();
+  } catch (error) {
+    if (isCurrent()) showError(error);
+  }
+  if (!isCurrent()) return;
+  $("content").classList.remove("busy");
+  if (isQuiet) restoreFocus?.();
+  if (performance.getEntriesByName("shown").length === 0) performance.mark("shown");
+}
+
+/** Replaces the content by a view that has no flame graph yet. */
+function putContent(name, ...content) {
+  graph = null;
+  graphs = [];
+  $("content").dataset.page = name;
+  $("content").replaceChildren(...content);
+}
+
+/** Returns a function that puts the cursor back into the search box of a replaced view; null if it is elsewhere. */
+function searchFocus() {
+  const before = document.activeElement;
+  if (!before?.matches("#content input[type=search]")) return null;
+  const { selectionStart, selectionEnd } = before;
+  return () => {
+    const after = document.querySelector("#content input[type=search]");
+    after?.focus();
+    after?.setSelectionRange(selectionStart, selectionEnd);
+  };
+}
+
+function showError(error) {
+  putContent("error", element("div", "error", element("p", "", error.message), button("plain", "Try again", () => load())));
+}
+
+function showEmpty() {
+  const command = element("pre", "", "java -agentpath:/path/to/libtickwalk.so=collector=HOST:PORT -jar app.jar");
+  putContent("empty", element("div", "empty", element("p", "", "No process has sent samples yet. Start one with the agent:"), command));
+}
+
+// ---- Keys and buttons ----
+
+const isDark = () => document.documentElement.dataset.theme === "dark";
+
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  $("theme").textContent = dark ? "Light" : "Dark";
+  for (const shown of graphs) shown.setTheme(dark);
+  for (const colour of document.querySelectorAll("[data-kind]")) colour.style.background = graph?.swatch(Number(colour.dataset.kind));
+  timeline.draw();
+}
+
+async function copyLink() {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    toast("Link copied");
+  } catch {
+    toast("Copy the link from the address bar");
+  }
+}
+
+/** Makes the selection the baseline of the comparison. */
+function takeBaseline() {
+  const baseline = Object.fromEntries(SELECTION.map((name) => [`before.${name}`, state[name] || null]));
+  // The present range as fixed times: one that is relative to now would move.
+  const { from_ns: from, to_ns: to } = timeline.data || {};
+  if (to > from) Object.assign(baseline, { "before.from": seconds(from), "before.to": seconds(to) });
+  go({ ...baseline, tab: "compare" });
+  toast("Baseline set: choose what to compare with it");
+}
+
+/** Clears the search, else resets the zoom, else the range. */
+function undoStep() {
+  const search = document.querySelector("#content input[type=search]");
+  if (search?.value) {
+    search.value = "";
+    search.dispatchEvent(new Event("input"));
+  } else if (graph?.view && graph.zoom !== graph.view.root) graph.zoomTo(graph.view.root);
+  else go({ from: null, to: null });
+}
+
+/** Moves the focus up or down in the list or table that has it, or into the table of the view. */
+function moveRow(key) {
+  const list = document.activeElement.closest("tbody, ul") || document.querySelector("#content tbody");
+  const rows = [...(list?.children || [])].filter((row) => "press" in row.dataset);
+  const next = rows.indexOf(document.activeElement) + (key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0);
+  rows[Math.max(0, Math.min(next, rows.length - 1))]?.focus();
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
+  if (event.key === "Escape") {
+    document.activeElement.blur();
+    return undoStep();
+  }
+  const isField = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+  if (isField && event.target.type !== "checkbox") return;
+  const tab = VIEW_TITLES[Number(event.key) - 1];
+  const actions = {
+    "/": () => (document.querySelector("#content input[type=search]") || $("frame")).focus(),
+    "?": () => $("keys").showModal(),
+    b: takeBaseline,
+    h: () => $("timeline").focus(),
+    c: copyLink,
+    l: () => $("live").click(),
+    t: () => setTheme(!isDark()),
+    i: () => $("icicle")?.click(),
+    r: () => $("reverse")?.click(),
+    s: () => $("split")?.click(),
+  };
+  const isArrow = event.key.startsWith("Arrow");
+  const pressed = event.target.closest?.("[data-press]");
+  const action = tab ? () => go({ tab: tab[0] })
+    : event.key === "Enter" && pressed ? () => pressed.click()
+    : isArrow && (!graph?.view || event.target.closest?.("tr, li")) ? () => moveRow(event.key)
+    : isArrow ? () => graph.move(event.key)
+    : event.key === "Enter" && graph?.cursor ? () => graph.zoomTo(graph.cursor)
+    : actions[event.key];
+  if (!action || (event.key === "Enter" && event.target instanceof HTMLButtonElement)) return;
+  event.preventDefault();
+  action();
+}
+
+function listen() {
+  let timer = 0;
+  const afterTyping = (action) => (event) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(event.target.value.trim()), 300);
+  };
+  $("thread").addEventListener("input", afterTyping((thread) => go({ thread: thread || null }, true)));
+  $("thread").addEventListener("focus", suggestThreads);
+  $("frame").addEventListener("input", afterTyping((frame) => go({ frame: frame || null }, true)));
+  $("thread-kind").addEventListener("change", (event) => go({ thread_kind: event.target.value || null }));
+  $("filter").addEventListener("input", showProcesses);
+  const onClick = {
+    "rows-process": () => go({ rows: "process" }),
+    "rows-thread": () => go({ rows: "thread" }),
+    kind: () => go({ kind: null }),
+    theme: () => setTheme(!isDark()),
+    help: () => $("keys").showModal(),
+    link: copyLink,
+    details: () => go({ tab: "statistics" }),
+  };
+  for (const [id, action] of Object.entries(onClick)) $(id).addEventListener("click", action);
+  document.addEventListener("keydown", onKey);
+  addEventListener("popstate", onAddressChange);
+  addEventListener("hashchange", onAddressChange);
+  setInterval(() => {
+    if ($("live").checked && !document.hidden && !$("content").matches(".busy")) load(true);
+  }, REFRESH_MS);
+  const preference = matchMedia("(prefers-color-scheme: dark)");
+  preference.addEventListener("change", () => setTheme(preference.matches));
+  setTheme(preference.matches);
+}
+
+timeline = new Timeline($("timeline"), $("timeline-scroll"));
+$("thread-kind").append(...THREAD_KINDS.map(([value, title]) => new Option(title, value)));
+document.body.classList.toggle("embedded", source.isEmbedded);
+listen();
+readAddress();
+load();

@@ -1,0 +1,120 @@
+// Around every view: the list of processes, warnings, the account of one process in a line, the timeline, the tools.
+
+const PRESETS = [["-5m", "5 min"], ["-15m", "15 min"], ["-1h", "1 h"], ["-6h", "6 h"], ["-24h", "1 day"]];
+const PRESET_SECONDS = [300, 900, 3600, 21600, 86400];
+const THREAD_KINDS = [["", "All kinds"], ["java", "Java threads"], ["virtual", "Virtual threads"], ["compiler", "JIT compiler"], ["gc", "Garbage collector"], ["vm", "JVM"], ["native", "Native threads"]];
+
+let processes = [];
+let timeline = null;
+
+const nameOf = (process) => process.service || process.command || `pid ${process.pid}`;
+/** Whether statistics were received; the first ones come a second after the start. */
+const isAccounted = (process) => process.explained > 0;
+const isDoubtful = (process) => (isAccounted(process) ? process.explained < 0.95 : Boolean(process.process) && process.state !== "live");
+
+/** The process that the page shows alone: the selected one, or the only one. */
+function shownProcess() {
+  if (state.process) return processes.find((process) => process.process === state.process);
+  return processes.length === 1 ? processes[0] : undefined;
+}
+
+function showProcesses() {
+  const filter = $("filter").value.trim().toLowerCase();
+  const text = (process) => `${process.service} ${process.host} ${process.pid} ${process.command} ${process.jvm}`.toLowerCase();
+  const rows = processes.filter((process) => text(process).includes(filter));
+  const all = { process: "", service: "All processes", state: "", explained: null };
+  $("processes").replaceChildren(...[all, ...rows].map((process) => {
+    const dot = element("span", `dot ${process.state}`);
+    dot.title = process.state;
+    const explained = element("em", isDoubtful(process) ? "doubt" : "", isAccounted(process) ? percent(process.explained) : "");
+    explained.title = "Share of the CPU time of the process that samples explain";
+    const under = process.process
+      ? `${process.host} · pid ${process.pid} · JDK ${process.jdk_major} · ${duration(process.sampled_ns)}`
+      : `${processes.length} profiled, ${processes.filter((other) => other.state === "live").length} live`;
+    const line = element("li", "", dot, element("b", "", nameOf(process)), explained, element("small", "", under));
+    line.title = process.command || "";
+    line.setAttribute("aria-current", String((state.process || "") === process.process));
+    onPress(line, () => go({ process: process.process || null, thread: null }));
+    return line;
+  }));
+  if (rows.length === 0 && filter) $("processes").append(element("li", "none", "No process matches the filter."));
+  // A page with its data inside has no use for a list of one.
+  document.body.classList.toggle("single", source.isEmbedded && processes.length <= 1);
+  const shown = shownProcess();
+  $("subject").textContent = shown ? shown.command || nameOf(shown) : "All processes";
+  $("subject").title = shown?.command || "";
+  const started = shown ? `started ${clock(shown.first_ns)}` : "";
+  $("machine").textContent = shown ? [`JDK ${shown.jvm}`, `pid ${shown.pid}`, shown.host, started].filter(Boolean).join(" · ") : "";
+}
+
+function showTools() {
+  segments($("tabs"), VIEW_TITLES, state.tab, (tab) => go({ tab }));
+  const presets = [...PRESETS.filter((_, index) => PRESET_SECONDS[index] < source.spanS), ["", "All"]];
+  segments($("presets"), presets, state.from && state.to ? null : state.from || "", (from) => go({ from: from || null, to: null }));
+  press([[$("rows-process"), state.rows === "process"], [$("rows-thread"), state.rows === "thread"]]);
+  for (const name of ["thread", "frame"]) if (document.activeElement !== $(name)) $(name).value = state[name] || "";
+  $("thread-kind").value = state.thread_kind || "";
+  $("kind").hidden = !state.kind;
+  const kind = KINDS.find(({ id }) => id === state.kind);
+  $("kind").textContent = kind ? `${kind.name} ✕` : "";
+}
+
+/** Offers the threads of the selection for the field of the thread. */
+async function suggestThreads() {
+  const answer = await ask("threads", [...selection().filter(([name]) => name !== "thread"), ["limit", "200"]]).catch(() => ({ threads: [] }));
+  $("thread-names").replaceChildren(...answer.threads.map((row) => new Option(`${duration(row.cpu_ns)} · ${row.kind}`, row.thread)));
+}
+
+/** Shows what a reader must know before trusting the numbers: of the shown process, or of all doubtful ones. */
+function showWarnings(account) {
+  const warnings = [];
+  if (account) {
+    warnings.push(...(account.warnings || []).map((text) => `${text[0].toUpperCase()}${text.slice(1)}. `));
+  }
+  const doubtful = processes.filter((process) => (account ? process.process === account.process : true) && isDoubtful(process));
+  if (warnings.length === 0 && doubtful.length > 0) {
+    const short = (process) => `${nameOf(process)} (${isAccounted(process) ? percent(process.explained) : "no statistics were received"})`;
+    const more = doubtful.length > 3 ? ` and ${doubtful.length - 3} more` : "";
+    warnings.push(`Samples explain less than 95 % of the CPU time of ${doubtful.slice(0, 3).map(short).join(", ")}${more}. `);
+  }
+  $("warnings").hidden = warnings.length === 0;
+  $("warnings").replaceChildren(element("strong", "", "Read with care."), ...warnings, button("quiet", "Why?", () => go({ tab: "statistics" })));
+}
+
+/** Shows the account of CPU time of one process in a line and as a bar. */
+function showAccount(account) {
+  $("account").hidden = !account;
+  if (!account) return;
+  const fact = (className, value, text) => element("span", className, element("b", "", value), ` ${text}`);
+  const lost = total(Object.values(account.lost_ns));
+  const walks = total(Object.values(account.stops)) || 1;
+  const cut = total(Object.entries(account.stops).map(([stop, count]) => (COMPLETE_STACKS.has(stop) ? 0 : count)));
+  $("facts").replaceChildren(
+    fact("", number(account.samples), "samples"),
+    fact("", duration(account.sampled_ns), "CPU time"),
+    isAccounted(account)
+      ? fact(isDoubtful(account) ? "verdict doubt" : "verdict", percent(account.explained), "of CPU time explained")
+      : fact("verdict doubt", "CPU time not accounted for", ""),
+    fact(lost > 0 ? "bad" : "", duration(lost), "lost"),
+    fact("", percent(cut / walks), "of stacks incomplete"),
+    fact("", duration(account.interval_ns), "interval"),
+  );
+  $("account-bar").replaceWith(Object.assign(accountBar(accountParts(account)), { id: "account-bar" }));
+}
+
+/** Loads and shows everything around the view. */
+async function showSurroundings(isCurrent) {
+  const [known, times] = await Promise.all([
+    ask("processes", []),
+    ask("timeline", [...selection(), ["by", state.rows], ["limit", "60"]]),
+  ]);
+  if (!isCurrent()) return;
+  processes = known.processes;
+  showProcesses();
+  timeline.show(times);
+  const shown = shownProcess();
+  const account = shown && (await ask("statistics", [["process", shown.process]])).processes[0];
+  if (!isCurrent()) return;
+  showAccount(account);
+  showWarnings(account);
+}

@@ -1,0 +1,43 @@
+// Numbers and times as text, in the form of the command line's reports.
+
+function duration(ns) {
+  const s = ns / 1e9;
+  if (s >= 10) return `${s.toFixed(1)} s`;
+  if (s >= 1) return `${s.toFixed(2)} s`;
+  if (ns >= 1e8 || ns === 0) return `${(ns / 1e6).toFixed(0)} ms`;
+  if (ns >= 1e6) return `${(ns / 1e6).toFixed(1)} ms`;
+  return `${(ns / 1e6).toFixed(3)} ms`;
+}
+
+const microseconds = (ns) => (ns >= 1e6 ? `${(ns / 1e6).toFixed(1)} ms` : `${(ns / 1e3).toFixed(1)} µs`);
+
+function percent(share) {
+  const value = share * 100;
+  if (value > 99.9 && share < 1) return "99.9 %";
+  if (value < 0.05 && share > 0) return "<0.1 %";
+  return `${value.toFixed(1)} %`;
+}
+
+function bytes(count) {
+  return count >= 1 << 20 ? `${(count / (1 << 20)).toFixed(1)} MB` : `${(count / 1024).toFixed(1)} KB`;
+}
+
+const number = (count) => count.toLocaleString("en");
+
+function processors(count) {
+  return count > 0 && count < 0.01 ? "<0.01 processors" : `${count.toFixed(2)} processors`;
+}
+
+const total = (column) => column.reduce((sum, value) => sum + value, 0);
+
+/** Local date and time of nanoseconds since the epoch. */
+function clock(ns, withSeconds = true) {
+  const time = new Date(ns / 1e6);
+  const two = (part) => String(part).padStart(2, "0");
+  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+  const hours = `${two(time.getHours())}:${two(time.getMinutes())}`;
+  return `${day} ${hours}${withSeconds ? `:${two(time.getSeconds())}` : ""}`;
+}
+
+/** A time as the address has it. */
+const seconds = (ns) => (ns / 1e9).toFixed(3);

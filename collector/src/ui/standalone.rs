@@ -1,0 +1,47 @@
+//! The page as one HTML file that needs nothing else.
+//!
+//! Nothing in the data can become markup: in the JSON, the characters that could end its element are escaped, and the page
+//! puts texts on the canvas or into text nodes only.
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::query::embedded::Embedded;
+use crate::query::selection::Selection;
+use crate::store::Store;
+
+/// The page may run its own script and style, and load nothing.
+const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
+                      content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
+
+/// Writes the page of `selection` in `store` to `out`. Its title is the command of a single process.
+///
+/// # Errors
+/// If the store cannot be read or writing fails.
+pub fn write(store: &Store, selection: &Selection, mut out: impl Write) -> io::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let data = Embedded::of(store, selection, now.as_nanos() as u64).map_err(io::Error::other)?;
+    let json = serde_json::to_string(&data).map_err(io::Error::other)?;
+    let head = [POLICY, "\n<style>\n", super::STYLE, "</style>"].concat();
+    let scripts = [
+        "<script id=\"data\" type=\"application/json\">",
+        &escape_json(&json),
+        "</script>\n<script>\n\"use strict\";\n",
+        super::CALL_TREE,
+        super::FROM_PAGE,
+        super::PAGE,
+        "</script>",
+    ]
+    .concat();
+    out.write_all(super::filled(&escape_html(data.title()), &head, &scripts).as_bytes())?;
+    out.flush()
+}
+
+/// JSON that can stand inside a script element: no `<` that could end it or open a comment.
+fn escape_json(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+fn escape_html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

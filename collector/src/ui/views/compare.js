@@ -1,0 +1,114 @@
+// Two selections compared: in one flame graph, and method by method.
+
+/** Both sides of a comparison in one call tree. The width of a box is the mean of its shares of both sides. */
+function callTreeOfDifference({ tree, spans }) {
+  const model = new CallTree(tree);
+  const whole = [spans.before_total_ns || 1, spans.after_total_ns || 1];
+  const shares = [tree.before_ns, tree.after_ns].map((side, which) => side.map((ns) => ns / whole[which]));
+  model.shares = shares;
+  model.ownShares = shares.map((side) => {
+    const own = Float64Array.from(side);
+    for (let node = 1; node < model.count; node++) own[model.parent[node]] -= side[node];
+    return own;
+  });
+  // Differences of rounded numbers leave a remainder, which is not CPU time.
+  const selfNs = model.ownShares[0].map((share, node) => (share + model.ownShares[1][node]) / 2).map((share) => (share > 1e-9 ? share : 0));
+  model.weights = { self: () => 0, total: (node) => (shares[0][node] + shares[1][node]) / 2, selfNs };
+  return model;
+}
+
+function baselineOf() {
+  return Object.fromEntries(SELECTION.filter((name) => state[`before.${name}`]).map((name) => [name, state[`before.${name}`]]));
+}
+
+/** A selection in words. */
+function describe(from) {
+  const process = processes.find((known) => known.process === from.process);
+  const parts = [process ? `${nameOf(process)} (${process.pid})` : "all processes"];
+  if (from.thread) parts.push(`thread ${from.thread}`);
+  if (from.thread_kind) parts.push(THREAD_KINDS.find(([kind]) => kind === from.thread_kind)?.[1] || from.thread_kind);
+  if (from.frame) parts.push(`with ${from.frame}`);
+  if (from.kind) parts.push(`${KINDS.find(({ id }) => id === from.kind)?.name || from.kind} code`);
+  const moment = (text) => (/^[\d.]+$/.test(text) ? clock(Number(text) * 1e9) : text === "now" ? "now" : `${text.replace("-", "")} ago`);
+  parts.push(from.from ? `${moment(from.from)} to ${from.to ? moment(from.to) : "now"}` : "all time");
+  return parts.join(" · ");
+}
+
+async function compareView(isCurrent, surroundings) {
+  const baseline = baselineOf();
+  const take = button("plain", "Make the selection the baseline", takeBaseline);
+  const isChosen = Object.keys(state).some((name) => name.startsWith("before."));
+  if (!isChosen) {
+    await surroundings;
+    if (!isCurrent()) return;
+    const what = source.isEmbedded ? "a range or a thread" : "a process or a range";
+    return putContent("compare", element("div", "empty", element("p", "", `Choose ${what}, make it the baseline, then choose what to compare with it.`), take));
+  }
+  const swap = button("plain", "Swap", () => go(Object.fromEntries(SELECTION.flatMap((name) => [[name, baseline[name] || null], [`before.${name}`, state[name] || null]]))));
+  const sides = [...Object.entries(baseline).map(([name, value]) => [`before.${name}`, value]), ...selection().map(([name, value]) => [`after.${name}`, value])];
+  const [answer, rows] = await Promise.all([ask("diff", [...sides, ["max_nodes", MAX_NODES]]), ask("diff/methods", [...sides, ["limit", ROWS_SHOWN]]), surroundings]);
+  if (!isCurrent()) return;
+  const { before_total_ns: before, after_total_ns: after } = answer.spans;
+  const side = (title, what, ns) => element("div", "side", element("b", "", title), element("span", "", `${duration(ns)} CPU time`), ` · ${what}`);
+  const scale = element("span", "scale", "less", element("i"), "more than before");
+  putContent("compare", element("div", "bar", element("div", "sides grow", side("Before", describe(baseline), before), side("Now", describe(state), after)), scale, swap, take));
+  if (before === 0 || after === 0) {
+    const where = before + after === 0 ? "on either side" : before === 0 ? "before" : "now";
+    $("content").append(nothing(`There are no samples ${where}: nothing to compare.`));
+    return;
+  }
+  const upper = element("section");
+  $("content").append(element("div", "halves", upper, element("section", "", element("div", "pane", differenceTable(rows)))));
+  graph = putDifference(upper, callTreeOfDifference(answer));
+}
+
+/** Puts the flame graph of both sides into `target`. */
+function putDifference(target, model) {
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights));
+  const matched = element("output", "matched");
+  const bar = element("div", "bar",
+    directionToggle(viewOf, "From the running method to its callers (r): compares methods wherever they were called from"),
+    searchBox("Search a method, or /regex/", (text) => { applySearch(graph, model, text, matched); graph.redraw(); }),
+    matched);
+  const shareOf = (item, side) => (typeof item === "number" ? model.shares[side][item] : model.ownShares[side][item.own]);
+  const sharesOf = (box) => [0, 1].map((side) => total(box.items.map((item) => shareOf(item, side))));
+  const made = putGraph(target, bar, (box) => {
+    const [before, now] = sharesOf(box);
+    return [element("div", "kinds", `before ${percent(before)} · now ${percent(now)} · `, changeText(now - before))];
+  }, (zoom) => graph === made && keepZoom(zoom));
+  made.colour = (box) => {
+    // A box is drawn often; its colour is computed once.
+    if (box.change === undefined) {
+      const [before, now] = sharesOf(box);
+      box.change = [(now - before) / Math.max(now + before, 1e-9), Math.abs(now - before)];
+    }
+    return differenceColour(...box.change);
+  };
+  made.view = viewOf();
+  applySearch(made, model, state.search || "", matched);
+  showZoomed(made, made.view);
+  return made;
+}
+
+function changeText(change) {
+  const text = `${change >= 0 ? "+" : "−"}${(Math.abs(change) * 100).toFixed(1)} points`;
+  return element("span", `change ${change > 0.0005 ? "more" : change < -0.0005 ? "less" : ""}`, text);
+}
+
+function differenceTable(answer) {
+  return table([
+    ["Change", "number", (row) => changeText(row.change), (row) => Math.abs(row.change), "Change of the share of CPU time, in percentage points"],
+    ["Before", "number", (row) => percent(row.before_share), (row) => row.before_share, "Share of the CPU time before"],
+    ["Now", "number", (row) => percent(row.after_share), (row) => row.after_share, "Share of the CPU time now"],
+    ["Time before", "number", (row) => duration(row.before_ns), null],
+    ["Time now", "number", (row) => duration(row.after_ns), null],
+    ["Method, by self time", "method", (row) => methodCell(row.name), null],
+  ], answer.methods, (row) => go({ tab: "method", method: row.name, sort: null }), "Nothing changed.");
+}
+
+/** Blue for less, red for more; pale for small differences. */
+function differenceColour(relative, absolute) {
+  const strength = Math.sqrt(Math.min(1, Math.abs(relative))) * Math.min(1, absolute / 0.01 + 0.15);
+  const hue = relative > 0 ? 4 : 214;
+  return isDark() ? `hsl(${hue} ${strength * 62}% ${26 + strength * 20}%)` : `hsl(${hue} ${strength * 82}% ${90 - strength * 26}%)`;
+}

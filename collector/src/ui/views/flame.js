@@ -1,0 +1,207 @@
+// The flame graph and its pane, which the other views with call trees use as well.
+
+/** Most nodes of an answer. Nodes beyond this limit are a small part of a pixel each. */
+const MAX_NODES = 150_000;
+
+/** A call tree with the weights of its one selection, from an answer. */
+function callTreeOf({ tree }) {
+  const model = new CallTree(tree);
+  const { self_ns: self, total_ns: total } = tree;
+  model.weights = { self: (node) => self[node], total: (node) => total[node], selfNs: self, totalNs: total };
+  return model;
+}
+
+/**
+ * Puts a graph below its bar into `target`. `tipOf(box)` adds content to the tooltip of a box; `onZoom(box)` is called after
+ * a zoom.
+ */
+function putGraph(target, bar, tipOf, onZoom) {
+  const canvas = element("canvas", "boxes");
+  const spacer = element("div", "spacer", canvas);
+  const scroll = element("div", "scroll", spacer);
+  scroll.tabIndex = 0;
+  scroll.setAttribute("aria-label", "Flame graph: arrow keys move, Enter zooms, Escape resets the zoom");
+  const path = element("div", "path");
+  const reset = button("plain", "Reset zoom", () => made.zoomTo(made.view.root));
+  bar.append(path, reset);
+  target.append(bar, element("section", "graph", scroll));
+  const made = new Graph(canvas, scroll, spacer, {
+    hover: (box, event) => (box ? showTip(event, element("div", "what", box.label), ...tipOf(box)) : hideTip()),
+    zoomed: () => {
+      const { zoom, view } = made;
+      const isWhole = zoom === view.root;
+      path.textContent = isWhole ? "Click a box to zoom" : `Zoomed into ${zoom.label} · ${percent(zoom.total / view.root.total)}`;
+      path.title = isWhole ? "" : zoom.label;
+      reset.hidden = isWhole;
+      onZoom?.(zoom);
+    },
+  });
+  made.setTheme(isDark());
+  graphs.push(made);
+  return made;
+}
+
+/** CPU time of a box as content of its tooltip. */
+function timesOf(box, root) {
+  const list = element("dl");
+  for (const [title, ns] of [["Total", box.total], ["Self", box.self]]) {
+    list.append(element("dt", "", title), element("dd", "", duration(ns)), element("dd", "", percent(ns / (root.total || 1))), element("dt"));
+  }
+  return list;
+}
+
+/** CPU time of a box by kind of its frames, as content of its tooltip. */
+function kindsOf(box, on) {
+  if (box.name < 0) return "";
+  const ns = on.view.kinds(box);
+  const entries = KINDS.map(({ name }, kind) => (ns[kind] > 0 ? swatched(`${name} ${percent(ns[kind] / box.total)}`, on.swatch(kind)) : ""));
+  return element("div", "kinds", ...entries);
+}
+
+/** Marks the names that contain `text`, and shows the CPU time of samples with such a name. */
+function applySearch(on, model, text, output) {
+  output.replaceChildren();
+  on.matches = text ? model.marks(text) : null;
+  if (text && !on.matches) output.textContent = "not a valid regular expression";
+  else if (text && model.ownShares) {
+    const [before, now] = model.ownShares.map((selfNs) => model.matched({ selfNs }, on.matches));
+    output.append("matched ", element("b", "", percent(before)), " before, ", element("b", "", percent(now)), " now");
+  } else if (text) {
+    const ns = model.matched(model.weights, on.matches);
+    output.append("matched ", element("b", "", percent(ns / (on.view.root.total || 1))), ` · ${duration(ns)}`);
+  }
+  keepInAddress({ search: text || null });
+}
+
+/** Kinds of code with their share of CPU time; a click selects samples of that kind. */
+function legend(model, on, leftOut) {
+  const ns = model.selfByKind(model.weights);
+  const whole = model.weights.totalNs[0] || 1;
+  const entries = KINDS.map(({ id, name }, kind) => {
+    if (!(ns[kind] > 0)) return "";
+    const entry = swatched(name, on.swatch(kind), "");
+    entry.firstChild.dataset.kind = kind;
+    entry.append(element("em", "", percent(ns[kind] / whole)));
+    entry.title = `Share of CPU time in ${name.toLowerCase()} code: click to show only this`;
+    onPress(entry, () => go({ kind: state.kind === id ? null : id }));
+    return entry;
+  });
+  const made = element("div", "legend", ...entries);
+  if (leftOut > 0) made.append(element("span", "left-out", `${number(leftOut)} of the lightest boxes are not shown`));
+  return made;
+}
+
+// ---- Zoom in the address ----
+
+/** Letters of one step of a path: enough to tell the callees of a method apart. */
+const STEP_LETTERS = 3;
+
+function stepTo(label) {
+  let hash = 5381;
+  for (let i = 0; i < label.length; i++) hash = (hash * 33 + label.charCodeAt(i)) >>> 0;
+  return (hash % 36 ** STEP_LETTERS).toString(36).padStart(STEP_LETTERS, "0");
+}
+
+/** The path from the root to a box as text for the address: hashes of the labels on the way. */
+function pathTo(box) {
+  let text = "";
+  for (let step = box; step.parent; step = step.parent) text = stepTo(step.label) + text;
+  return text;
+}
+
+/** The box at the end of a path, or the last one on the way that the view has. */
+function boxAlong(view, text) {
+  let box = view.root;
+  for (let i = 0; i < text.length; i += STEP_LETTERS) {
+    const step = text.slice(i, i + STEP_LETTERS);
+    const next = view.children(box).find((child) => stepTo(child.label) === step);
+    if (!next) break;
+    box = next;
+  }
+  return box;
+}
+
+/** Shows a view, zoomed as the address says. */
+function showZoomed(on, view) {
+  on.show(view);
+  const box = boxAlong(view, state.zoom || "");
+  if (box !== view.root) on.zoomTo(box);
+}
+
+const keepZoom = (zoom) => keepInAddress({ zoom: pathTo(zoom) || null });
+
+// ---- The view ----
+
+/** Buttons that switch between callees and callers. */
+function directionToggle(viewOf, hint) {
+  const titles = [["Callees", "From the thread entry to the running method (r)"], ["Callers", hint]];
+  return toggle("reverse", titles, state.callers, (isCallers) => {
+    keepInAddress({ callers: isCallers ? "1" : null, zoom: null });
+    graph.show(viewOf());
+  });
+}
+
+/** The hottest methods beside the graph; a click searches for a method. */
+function hotMethods(model, onChoose) {
+  const whole = model.weights.totalNs[0] || 1;
+  const rows = model.methods(model.weights).filter(({ name, self }) => self > 0 || !model.names[name].startsWith("["));
+  const list = element("tbody");
+  const fill = (order) => {
+    const sorted = rows.sort((a, b) => b[order] - a[order] || b.total - a.total).slice(0, 300);
+    list.replaceChildren(...sorted.map((row) => {
+      const cells = [["self", row.self], ["total", row.total]].map(([column, ns]) => {
+        const cell = element("td", `number${column === order ? " lead" : ""}`, percent(ns / whole));
+        cell.style.setProperty("--share", `${(ns / (sorted[0][order] || 1)) * 100}%`);
+        cell.title = duration(ns);
+        return cell;
+      });
+      const line = element("tr", "", ...cells, cellOf("method", methodCell(model.names[row.name])));
+      line.title = model.names[row.name];
+      onPress(line, () => onChoose(model.names[row.name]));
+      return line;
+    }));
+  };
+  const order = element("div", "segments small");
+  const choose = (by) => {
+    segments(order, [["self", "Self"], ["total", "Total"]], by, choose);
+    fill(by);
+  };
+  choose("self");
+  const head = element("tr", "", element("th", "number", "Self"), element("th", "number", "Total"), element("th", "", "Method"));
+  return element("aside", "", element("div", "aside-head", element("h2", "", "Hot methods"), order), element("div", "table-scroll", element("table", "", element("thead", "", head), list)));
+}
+
+async function flameView(isCurrent, surroundings) {
+  const split = state.split && source.isEmbedded ? [["by", "thread"]] : [];
+  const [answer] = await Promise.all([ask("flamegraph", [...selection(), ...split, ["max_nodes", MAX_NODES]]), surroundings]);
+  if (!isCurrent()) return;
+  if (answer.total_ns === 0) return putContent("flame", nothing("No samples in this selection."));
+  putContent("flame");
+  const model = callTreeOf(answer);
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights, split.length > 0) : new CalleeView(model, model.weights));
+  const matched = element("output", "matched");
+  const box = searchBox("Search a method, or /regex/", (text) => { applySearch(graph, model, text, matched); graph.redraw(); });
+  const bar = element("div", "bar",
+    toggle("icicle", [["Flame", "Root at the bottom (i)"], ["Icicle", "Root at the top (i)"]], state.icicle, (isIcicle) => {
+      keepInAddress({ icicle: isIcicle ? "1" : null });
+      graph.orient(isIcicle);
+    }),
+    directionToggle(viewOf, "From the running method to its callers (r)"),
+    source.isEmbedded ? toggle("split", [["Merged", "All threads together (s)"], ["By thread", "Each thread apart (s)"]], state.split, (isSplit) => go({ split: isSplit ? "1" : null })) : "",
+    box, matched);
+  const main = element("div", "main");
+  const side = hotMethods(model, (name) => {
+    const input = box.querySelector("input");
+    input.value = input.value === name ? "" : name;
+    input.dispatchEvent(new Event("input"));
+  });
+  const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made)], (zoom) => graph === made && keepZoom(zoom));
+  made.icicle = Boolean(state.icicle);
+  // The elements around the graph decide its size, so they come first.
+  main.append(legend(model, made, answer.nodes_left_out));
+  $("content").append(element("div", "with-aside", main, side));
+  made.view = viewOf();
+  applySearch(made, model, state.search || "", matched);
+  showZoomed(made, made.view);
+  graph = made;
+}

@@ -1,0 +1,67 @@
+// The tables of methods and threads.
+
+const ROWS_SHOWN = "500";
+
+/** A view with a search box above a table; `tableOf(text)` makes the table of the rows that contain a text. */
+function tableView(name, placeholder, summary, tableOf, footnote) {
+  const box = searchBox(placeholder, (text) => {
+    keepInAddress({ search: text || null });
+    $("content").querySelector("table").replaceWith(tableOf(text));
+  });
+  const bar = element("div", "bar", box, element("span", "range", summary));
+  putContent(name, bar, element("div", "pane", tableOf(state.search || ""), footnote ? element("p", "range", footnote) : ""));
+}
+
+async function methodsView(isCurrent, surroundings) {
+  const order = state.sort === "2" ? "total" : "self";
+  const [answer] = await Promise.all([ask("methods", [...selection(), ["limit", ROWS_SHOWN], ["order", order]]), surroundings]);
+  if (!isCurrent()) return;
+  const whole = answer.total_ns || 1;
+  const columns = [
+    ["Self", "number", (row) => percent(row.self_ns / whole), (row) => row.self_ns, "Share of CPU time in the method itself"],
+    ["Self time", "number", (row) => duration(row.self_ns), null],
+    ["Total", "number", (row) => percent(row.total_ns / whole), (row) => row.total_ns, "Share of CPU time in the method and in everything it called"],
+    ["Total time", "number", (row) => duration(row.total_ns), null],
+    ["Samples", "number", (row) => number(row.self_samples), (row) => row.self_samples, "Samples in the method itself"],
+    ["Method: click for its callers and callees", "method", (row) => methodCell(row.name), null],
+  ];
+  const tableOf = (text) => {
+    const rows = answer.methods.filter((row) => row.name.toLowerCase().includes(text.toLowerCase()));
+    const empty = text ? `No method contains “${text}”.` : "No samples in this selection.";
+    return table(columns, rows, (row) => go({ tab: "method", method: row.name, sort: null }), empty);
+  };
+  const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} methods with less CPU time are not shown.` : "";
+  tableView("methods", "Search a method", `${number(answer.samples)} samples · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
+}
+
+/** The carriers of a virtual thread; empty for other threads. */
+function carriersOf(row) {
+  const names = row.carriers || [];
+  const more = names.length > 2 ? ` and ${names.length - 2} more` : "";
+  return names.length > 0 ? `virtual #${row.java_id} on ${names.slice(0, 2).join(", ")}${more}` : "";
+}
+
+async function threadsView(isCurrent, surroundings) {
+  const [answer] = await Promise.all([ask("threads", [...selection(), ["limit", ROWS_SHOWN]]), surroundings]);
+  if (!isCurrent()) return;
+  const whole = answer.total_ns || 1;
+  const processOf = (row) => {
+    const known = processes.find((process) => process.process === row.process);
+    return known ? nameOf(known) : row.process;
+  };
+  const idOf = (row) => carriersOf(row) || (row.tid ? `tid ${row.tid}` : "a group");
+  const columns = [
+    ["Share", "number lead", (row) => percent(row.cpu_ns / whole), (row) => row.cpu_ns, "Share of the CPU time of the selection"],
+    ["CPU time", "number", (row) => duration(row.cpu_ns), null],
+    ["Kind", "kind", (row) => row.kind, null],
+    ["Thread: click to show it alone", "method", (row) => [row.thread || "(no name)", element("small", "", `${idOf(row)} · ${processOf(row)}`)], null],
+  ];
+  const tableOf = (text) => {
+    const rows = answer.threads.filter((row) => row.thread.toLowerCase().includes(text.toLowerCase()));
+    const empty = text ? `No thread contains “${text}”.` : "No samples in this selection.";
+    return table(columns, rows, (row) => go({ process: row.process, thread: row.thread, tab: "flame", sort: null, search: null }), empty);
+  };
+  const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} threads with less CPU time are not shown.` : "";
+  const count = answer.threads.length + answer.rows_left_out;
+  tableView("threads", "Search a thread", `${number(count)} threads · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
+}

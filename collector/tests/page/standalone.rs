@@ -1,0 +1,234 @@
+//! The page as one file: every view, opened from the disk, without a server.
+
+use std::path::{Path, PathBuf};
+
+use collector::query::selection::Selection;
+use collector::store::Store;
+use collector::ui::standalone;
+use proto::framing::encode_frame;
+use serde_json::Value;
+
+use crate::browser::{Browser, Page};
+use crate::recorded::recorded;
+
+/// A recording as a file, and the page of it.
+fn page_of(name: &str) -> (Store, PathBuf) {
+    let mut bytes = Vec::new();
+    recorded(name).iter().for_each(|message| encode_frame(message, &mut bytes).expect("short message"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (recording, page) =
+        (folder.join(name).with_extension("tickwalk"), folder.join(name).with_extension("html"));
+    std::fs::write(&recording, bytes).expect("written");
+    let store = Store::of_recording(&recording).expect("a recording");
+    let mut text = Vec::new();
+    standalone::write(&store, &Selection::default(), &mut text).expect("writing to memory");
+    std::fs::write(&page, text).expect("written");
+    (store, page)
+}
+
+fn open<'b>(browser: &'b Browser, path: &Path, theme: &str) -> Page<'b> {
+    let page = browser.page(1400, 900);
+    page.prefer(theme);
+    page.open(&format!("file://{}", path.display()));
+    settle(&page);
+    page
+}
+
+fn settle(page: &Page) {
+    page.until("document.getElementById('content').dataset.page && !document.querySelector('#content.busy')");
+}
+
+fn go(page: &Page, hash: &str) {
+    page.value(&format!("location.hash = {hash:?}; undefined"));
+    page.until(&format!("stateHash === {hash:?}"));
+    settle(page);
+}
+
+/// The answer of the API over the same recording.
+fn answer(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Value {
+    let (question, name) = question.split_once('/').map_or((question, None), |(a, b)| (a, Some(b)));
+    let pairs: Vec<(String, String)> =
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let answer =
+        collector::query::question::answer(store, question, name, &pairs, u64::MAX / 2).expect("an answer");
+    serde_json::from_slice(&answer.bytes).expect("JSON")
+}
+
+#[test]
+fn every_view_works_without_a_server() {
+    let Some(browser) = crate::browser() else { return };
+    let (_, path) = page_of("h2-25");
+    for theme in ["light", "dark"] {
+        let page = open(&browser, &path, theme);
+        assert_eq!(page.text("document.documentElement.dataset.theme"), theme);
+        assert!(page.holds("document.getElementById('warnings').hidden"));
+        assert!(page.text("document.getElementById('facts').innerText").contains("explained"));
+        for (view, hash, expected) in [
+            ("flame", "#tab=flame", "Interpreted"),
+            ("by-thread", "#tab=flame&split=1", "Interpreted"),
+            ("by-thread-callers", "#tab=flame&split=1&callers=1&icicle=1", "Interpreted"),
+            ("methods", "#tab=methods", "Value"),
+            ("threads", "#tab=threads", "C2 CompilerThread"),
+            ("callers", "#tab=method", "Callees"),
+            ("compare", "#tab=compare&before.thread=main&thread_kind=gc", "more than before"),
+            ("statistics", "#tab=statistics", "explained by samples"),
+        ] {
+            go(&page, hash);
+            let text = page.text("document.getElementById('content').innerText");
+            assert!(text.contains(expected), "{view} lacks {expected}:\n{text}");
+            assert!(page.number("document.documentElement.scrollWidth") <= 1400.0, "{view} is too wide");
+            page.picture(&format!("file-{view}-{theme}"));
+        }
+        assert_eq!(page.complaints("file:"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_file_follows_hands_and_keys() {
+    let Some(browser) = crate::browser() else { return };
+    let (_, path) = page_of("h2-25");
+    let page = open(&browser, &path, "light");
+    page.until("document.querySelectorAll('aside tbody tr').length > 50");
+    // A click on the hottest method finds it.
+    let share = page.text("document.querySelector('aside td.lead').innerText");
+    assert!(share.ends_with('%'), "{share}");
+    let matched = "document.querySelector('#content .matched').innerText";
+    page.click_on("document.querySelector('aside tbody tr')");
+    page.until(&format!("{matched}.includes('%')"));
+    page.key("Escape");
+    page.until(&format!("{matched} === ''"));
+    page.key("r");
+    page.until("document.getElementById('reverse').getAttribute('aria-pressed') === 'true'");
+    page.key("i");
+    page.until("document.getElementById('icicle').getAttribute('aria-pressed') === 'true'");
+    // Something is drawn: the first row below the root has colours.
+    let colours = page.number(
+        "(() => { const canvas = document.querySelector('#content canvas'); \
+         const data = canvas.getContext('2d').getImageData(0, 28, canvas.width, 1).data; const seen = new Set(); \
+         for (let i = 0; i < data.length; i += 4) seen.add(`${data[i]} ${data[i + 1]} ${data[i + 2]}`); \
+         return seen.size; })()",
+    );
+    assert!(colours > 5.0, "{colours} colours");
+    // Threads are boxes of their own, and all of their time is there.
+    let total = page.number("graph.view.root.total");
+    page.key("s");
+    page.until("state.split === '1'");
+    settle(&page);
+    assert_eq!(page.number("graph.view.root.total"), total);
+    let threads = "graph.view.children(graph.view.root).map((box) => box.label).join()";
+    assert!(page.text(threads).contains("C2 CompilerThread"), "{}", page.text(threads));
+    page.key("r");
+    page.until("graph.view instanceof CalleeView");
+    assert_eq!(page.number("graph.view.root.total"), total);
+    assert!(page.text(threads).contains("C2 CompilerThread"), "{}", page.text(threads));
+    // A kind of threads, a kind of code, and a range of the timeline.
+    page.key("s");
+    page.until("!state.split");
+    settle(&page);
+    page.value("(() => { const kind = $('thread-kind'); kind.value = 'gc'; kind.dispatchEvent(new Event('change')); })()");
+    page.until("state.thread_kind === 'gc'");
+    settle(&page);
+    assert!(page.number("graph.view.root.total") < total);
+    go(&page, "#tab=flame");
+    page.click_on("[...document.querySelectorAll('.legend [data-press]')].find((entry) => entry.innerText.includes('Inlined'))");
+    page.until("state.kind === 'inlined'");
+    settle(&page);
+    assert!(page.number("graph.view.root.total") < total);
+    page.click_on("$('kind')");
+    page.until("!state.kind");
+    settle(&page);
+    page.key("h");
+    page.key("ArrowRight");
+    page.shift_key("ArrowRight");
+    page.key("Enter");
+    page.until("state.from && state.to");
+    settle(&page);
+    assert_eq!(page.number("timeline.columns()"), 2.0);
+    assert!(page.number("graph.view.root.total") < total);
+    // A link shows the same again.
+    let state = "JSON.stringify([graph.view.root.total, $('range').innerText])";
+    let (first, address) = (page.text(state), page.text("location.href"));
+    let other = browser.page(1400, 900);
+    other.open(&address);
+    settle(&other);
+    assert_eq!(other.text(state), first);
+    // The range as the baseline of a comparison.
+    page.key("b");
+    page.until("state.tab === 'compare' && state['before.from']");
+    settle(&page);
+    go(&page, &page.text("addressOf({ ...state, from: null, to: null })"));
+    assert!(page.holds("document.querySelectorAll('#content tbody tr').length > 50"));
+    assert_eq!(page.complaints("file:"), Vec::<String>::new());
+}
+
+/// Both sources of data answer the same.
+#[test]
+fn a_file_answers_as_the_collector_does() {
+    let Some(browser) = crate::browser() else { return };
+    for name in ["h2-25", "lossy-21", "planted-25"] {
+        let (store, path) = page_of(name);
+        let page = open(&browser, &path, "light");
+        let selections: [&[(&str, &str)]; 7] = [
+            &[],
+            &[("thread", "main")],
+            &[("thread_kind", "compiler")],
+            &[("frame", "java")],
+            &[("kind", "inlined"), ("kind", "vm")],
+            &[("frame", "a"), ("thread_kind", "java"), ("kind", "c2")],
+            &[("process", "nobody")],
+        ];
+        for selection in selections {
+            for (question, more, columns) in [
+                ("flamegraph", &[("max_nodes", "200000")][..], &["total_ns", "samples"][..]),
+                (
+                    "methods",
+                    &[("limit", "20"), ("order", "total")],
+                    &["total_ns", "samples", "methods", "rows_left_out"],
+                ),
+                ("methods", &[("limit", "20")], &["methods"]),
+                ("threads", &[], &["total_ns", "threads", "rows_left_out"]),
+                ("statistics", &[], &[]),
+            ] {
+                let pairs = [selection, more].concat();
+                let expected = answer(&store, question, &pairs);
+                let pairs = serde_json::to_string(&pairs).expect("JSON");
+                let found = page.value(&format!("source.ask({question:?}, {pairs})"));
+                for column in columns {
+                    assert_eq!(found[column], expected[column], "{name} {question} {pairs} {column}");
+                }
+            }
+            let method = answer(&store, "methods", selection)["methods"][0]["name"].clone();
+            let Some(method) = method.as_str() else { continue };
+            for question in ["callers", "callees"] {
+                let pairs = [selection, &[("method", method)]].concat();
+                let expected = answer(&store, question, &pairs);
+                let pairs = serde_json::to_string(&pairs).expect("JSON");
+                let found = page.value(&format!("source.ask({question:?}, {pairs})"));
+                assert_eq!(found["total_ns"], expected["total_ns"], "{question} {pairs}");
+                let nodes = |tree: &Value| tree["tree"]["parents"].as_array().map(Vec::len);
+                assert_eq!(nodes(&found), nodes(&expected), "{name} {question} {pairs}");
+            }
+        }
+        let sides = [("before.thread", "main"), ("after.thread_kind", "compiler"), ("limit", "10")];
+        let expected = answer(&store, "diff/methods", &sides);
+        let pairs = serde_json::to_string(&sides).expect("JSON");
+        let found = page.value(&format!("source.ask('diff/methods', {pairs})"));
+        let changes = |answer: &Value| -> Vec<String> {
+            let rows = answer["methods"].as_array().expect("rows").iter();
+            rows.map(|row| format!("{} {} {}", row["name"], row["before_ns"], row["after_ns"])).collect()
+        };
+        assert_eq!(changes(&found), changes(&expected), "{name}");
+        let timeline = page.value("source.ask('timeline', [['by', 'thread'], ['limit', '100']])");
+        let expected = answer(&store, "timeline", &[("by", "thread")]);
+        let sums = |timeline: &Value| -> Vec<(String, f64)> {
+            let rows = timeline["rows"].as_array().expect("rows").iter();
+            let sum = |row: &Value| {
+                row["cpu_ns"].as_array().expect("cells").iter().filter_map(Value::as_f64).sum::<f64>()
+            };
+            let mut rows: Vec<_> = rows.map(|row| (row["thread"].to_string(), sum(row))).collect();
+            rows.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            rows
+        };
+        assert_eq!(sums(&timeline), sums(&expected), "{name}");
+    }
+}
