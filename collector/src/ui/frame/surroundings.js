@@ -2,7 +2,7 @@
 
 const PRESETS = [["-5m", "5 min"], ["-15m", "15 min"], ["-1h", "1 h"], ["-6h", "6 h"], ["-24h", "1 day"]];
 const PRESET_SECONDS = [300, 900, 3600, 21600, 86400];
-const THREAD_KINDS = [["", "All kinds"], ["java", "Java threads"], ["virtual", "Virtual threads"], ["compiler", "JIT compiler"], ["gc", "Garbage collector"], ["vm", "JVM"], ["native", "Native threads"]];
+const THREAD_KINDS = [["", "All threads"], ["java", "Java threads"], ["virtual", "Virtual threads"], ["compiler", "JIT compiler"], ["gc", "Garbage collector"], ["vm", "JVM"], ["native", "Native threads"]];
 
 let processes = [];
 let timeline = null;

@@ -139,7 +139,8 @@ class Timeline {
     for (let ns = Math.ceil((data.from_ns - zone) / every) * every + zone; ns < data.to_ns; ns += every) {
       const x = TIMELINE_NAMES + ((ns - data.from_ns) / span) * available;
       paper.fillRect(x, TIMELINE_AXIS - 4, 1, 4);
-      paper.fillText(every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11), x + 3, TIMELINE_AXIS / 2 - 1);
+      const text = every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11);
+      if (x + 3 + paper.measureText(text).width <= width) paper.fillText(text, x + 3, TIMELINE_AXIS / 2 - 1);
     }
   }
 
