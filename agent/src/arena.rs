@@ -102,7 +102,7 @@ pub struct Shared {
 unsafe impl Sync for Shared {}
 
 /// The first [`Shared`] of a process, in the library's own data, so that the handler follows no pointer to it.
-struct Published {
+struct FirstShared {
     /// Release by [`publish`], Acquire by the handler.
     ready: AtomicBool,
     /// The latest one if it is not the first, null in most processes; Release and Acquire as above.
@@ -111,9 +111,9 @@ struct Published {
 }
 
 // SAFETY: `value` is written once, before `ready` is set, and only read afterwards.
-unsafe impl Sync for Published {}
+unsafe impl Sync for FirstShared {}
 
-static PUBLISHED: Published = Published {
+static PUBLISHED: FirstShared = FirstShared {
     ready: AtomicBool::new(false),
     later: AtomicPtr::new(std::ptr::null_mut()),
     value: UnsafeCell::new(MaybeUninit::uninit()),

@@ -19,15 +19,15 @@ use crate::jvmti::{Jvmti, JvmtiError};
 /// The functions of an observer.
 pub struct Observer {
     /// Adds capabilities and callbacks; called before the agent registers its own.
-    pub prepare: fn(&Jvmti, &mut jvmtiEventCallbacks) -> Result<(), JvmtiError>,
+    pub on_prepare: fn(&Jvmti, &mut jvmtiEventCallbacks) -> Result<(), JvmtiError>,
     /// Called once a profile runs.
-    pub started: fn(&ObservedVm),
+    pub on_start: fn(&ObservedVm),
     /// Called by the signal handler at the end of a capture; bound by the handler's rules.
-    pub captured: unsafe fn(&Captured<'_>),
+    pub on_capture: unsafe fn(&HandlerRun<'_>),
     /// Called by the sampler thread with the walk of the request that has this slot and time stamp.
-    pub walked: fn(u32, u64, &Snapshot<'_>, &[Frame], Stop),
+    pub on_walk: fn(u32, u64, &Snapshot<'_>, &[Frame], Stop),
     /// Called on a thread of the VM when no further capture can begin and before the last requests are walked.
-    pub ending: fn(&Jvmti),
+    pub on_stop: fn(&Jvmti),
 }
 
 /// The VM of a profile that has started.
@@ -43,7 +43,7 @@ pub struct ObservedVm {
 }
 
 /// One run of the signal handler.
-pub struct Captured<'a> {
+pub struct HandlerRun<'a> {
     /// Number of the running thread's slot.
     pub index: u32,
     /// The running thread's slot.
@@ -72,9 +72,9 @@ pub fn observer() -> Option<&'static Observer> {
 ///
 /// # Safety
 /// Called by the signal handler, with its own arguments.
-pub unsafe fn captured(captured: &Captured<'_>) {
+pub unsafe fn captured(run: &HandlerRun<'_>) {
     if let Some(observer) = observer() {
         // SAFETY: by the caller's promise.
-        unsafe { (observer.captured)(captured) };
+        unsafe { (observer.on_capture)(run) };
     }
 }

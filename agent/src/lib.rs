@@ -39,11 +39,11 @@ use std::ffi::{CStr, c_char, c_void};
 
 use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
-use crate::jvmti::callbacks::{self, Claimed};
+use crate::jvmti::callbacks::{self, ClaimError};
 use crate::jvmti::guard;
 use crate::jvmti::vm::{AtStart, Vm};
 use crate::options::Options;
-use crate::session::Prepared;
+use crate::session::PreparedSession;
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
 ///
@@ -124,7 +124,7 @@ fn stop_attached() -> jint {
     if callbacks::stop_attached() {
         return JNI_OK;
     }
-    log::complain("no profile runs in this JVM, so there is nothing to stop");
+    log::print("no profile runs in this JVM, so there is nothing to stop");
     JNI_EINVAL
 }
 
@@ -132,16 +132,16 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     let strict = options::is_strict(text);
     let is_starting = at_start.is_some();
     if let Err(claimed) = callbacks::claim() {
-        log::complain(&claimed.to_string());
+        log::print(&claimed.to_string());
         return match claimed {
             _ if !strict => JNI_OK,
-            Claimed::Running => JNI_EEXIST,
-            Claimed::Ending | Claimed::Disabled => JNI_ERR,
+            ClaimError::Running => JNI_EEXIST,
+            ClaimError::Ending | ClaimError::Disabled => JNI_ERR,
         };
     }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
         log::install(options.log);
-        let prepared = Prepared::new(options, vm, at_start)?;
+        let prepared = PreparedSession::new(options, vm, at_start)?;
         Ok(callbacks::arm(prepared)?)
     });
     match started {
@@ -152,7 +152,7 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
                 true => "strict: the JVM does not start",
                 false => "the program runs unprofiled",
             };
-            log::complain(&format!("{reason}; {consequence}"));
+            log::print(&format!("{reason}; {consequence}"));
             if strict { JNI_ERR } else { JNI_OK }
         }
     }

@@ -27,7 +27,7 @@ pub fn install(level: LevelFilter) {
 }
 
 /// Writes one line at every log level.
-pub fn complain(text: &str) {
+pub fn print(text: &str) {
     write_line(text);
 }
 

@@ -1,7 +1,7 @@
 //! The order of start and stop.
 //!
 //! Problem: a handler may run on any thread from the moment a timer exists until the process ends.
-//! Approach: [`Prepared`] holds what Agent_OnLoad can make (options, VM tables, destinations); [`Session::start`] makes the
+//! Approach: [`PreparedSession`] holds what Agent_OnLoad can make (options, VM tables, destinations); [`Session::start`] makes the
 //! rest at VMInit in the order layout, memory, publication, handler, sampler, timers; [`Session::stop`] takes it down in
 //! the opposite order: timers, handlers in flight, sampler. Memory that handlers touch is never freed.
 //! Invariant: after every error the JVM runs on without a profile.
@@ -41,7 +41,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 const HANDLER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A profile before the VM is initialised.
-pub struct Prepared {
+pub struct PreparedSession {
     options: Options,
     jvmti: Jvmti,
     hotspot: HotSpot,
@@ -56,7 +56,7 @@ pub struct Prepared {
     is_attached: bool,
 }
 
-impl Prepared {
+impl PreparedSession {
     /// Reads the VM's tables, switches DebugNonSafepoints on and opens the destinations.
     ///
     /// # Errors
@@ -123,8 +123,8 @@ impl Session {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(prepared: Prepared, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
-        let Prepared {
+    pub fn start(prepared: PreparedSession, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
+        let PreparedSession {
             options,
             jvmti,
             mut hotspot,
@@ -153,7 +153,7 @@ impl Session {
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, rings, signal));
         if is_attached {
-            registry.begin_now();
+            registry.exclude_time_until_now();
         }
         let facts = session_facts::of_this_process(&options, &jvmti, &hotspot);
         if let Some(target) = collector {
@@ -207,7 +207,7 @@ impl Session {
         #[cfg(feature = "hooks")]
         if let Some(observer) = crate::hooks::observer() {
             let env_offset = java_threads.env_offset().unwrap_or(0);
-            (observer.started)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
+            (observer.on_start)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
         }
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
         Ok(Self { registry, java_threads, shared, sampler, jvmti })
@@ -234,12 +234,12 @@ impl Session {
         // The handlers' flags are plain stores, visible within nanoseconds. A handler that has only just begun may be
         // overlooked: its request then stays in its queue, and its time counts as unfinished.
         let deadline = Instant::now() + HANDLER_PATIENCE;
-        while self.registry.any_busy() && Instant::now() < deadline {
+        while self.registry.is_any_handler_running() && Instant::now() < deadline {
             std::thread::yield_now();
         }
         #[cfg(feature = "hooks")]
         if let Some(observer) = crate::hooks::observer() {
-            (observer.ending)(&self.jvmti);
+            (observer.on_stop)(&self.jvmti);
         }
         let unfinished = self.sampler.stop(reason, STOP_PATIENCE);
         if unfinished.is_some() {

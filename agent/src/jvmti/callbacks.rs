@@ -14,7 +14,7 @@ use super::jni_calls::Jni;
 use super::vm::Vm;
 use super::{JvmtiError, ThreadRef, guard, pauses};
 use crate::log;
-use crate::session::{Prepared, Session};
+use crate::session::{PreparedSession, Session};
 
 /// The events of a running session, beside pauses.
 const EVENTS: [jvmtiEvent; 3] = [
@@ -26,7 +26,7 @@ const EVENTS: [jvmtiEvent; 3] = [
 /// The state of the agent.
 enum State {
     Idle,
-    Prepared(Box<Prepared>),
+    Prepared(Box<PreparedSession>),
     Running(Session),
 }
 
@@ -37,14 +37,14 @@ static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
 enum Claim {
     Free,
     /// A profile is prepared or runs.
-    Taken,
+    Active,
     /// A profile has ended, but its sampler thread still sends samples and reads memory that the next one would reuse.
     Ending(JoinHandle<()>),
 }
 
 /// Why a profile cannot begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claimed {
+pub enum ClaimError {
     /// Another profile runs.
     Running,
     /// The last profile has samples to deliver.
@@ -53,7 +53,7 @@ pub enum Claimed {
     Disabled,
 }
 
-impl std::fmt::Display for Claimed {
+impl std::fmt::Display for ClaimError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Running => {
@@ -69,21 +69,21 @@ impl std::fmt::Display for Claimed {
     }
 }
 
-impl std::error::Error for Claimed {}
+impl std::error::Error for ClaimError {}
 
 /// Claims this process for one profile.
 ///
 /// # Errors
-/// [`Claimed`].
-pub fn claim() -> Result<(), Claimed> {
+/// [`ClaimError`].
+pub fn claim() -> Result<(), ClaimError> {
     if guard::is_disabled() {
-        return Err(Claimed::Disabled);
+        return Err(ClaimError::Disabled);
     }
     let mut claim = CLAIM.lock();
     match &*claim {
-        Claim::Taken => return Err(Claimed::Running),
-        Claim::Ending(thread) if !thread.is_finished() => return Err(Claimed::Ending),
-        Claim::Free | Claim::Ending(_) => *claim = Claim::Taken,
+        Claim::Active => return Err(ClaimError::Running),
+        Claim::Ending(thread) if !thread.is_finished() => return Err(ClaimError::Ending),
+        Claim::Free | Claim::Ending(_) => *claim = Claim::Active,
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ pub fn unclaim() {
 ///
 /// # Errors
 /// As SetEventCallbacks and SetEventNotificationMode.
-pub fn arm(mut prepared: Prepared) -> Result<(), JvmtiError> {
+pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
     let jvmti = prepared.jvmti();
     let mut callbacks = jvmtiEventCallbacks {
         VMInit: Some(vm_init),
@@ -109,7 +109,7 @@ pub fn arm(mut prepared: Prepared) -> Result<(), JvmtiError> {
     prepared.set_has_pause_events(pauses::prepare(&jvmti, &mut callbacks));
     #[cfg(feature = "hooks")]
     if let Some(observer) = crate::hooks::observer() {
-        (observer.prepare)(&jvmti, &mut callbacks)?;
+        (observer.on_prepare)(&jvmti, &mut callbacks)?;
     }
     jvmti.set_callbacks(&callbacks)?;
     *STATE.write() = State::Prepared(Box::new(prepared));
@@ -130,7 +130,7 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
                 .enable(jvmtiEvent::JVMTI_EVENT_THREAD_START)
                 .and_then(|()| jvmti.enable(jvmtiEvent::JVMTI_EVENT_THREAD_END));
             if let Err(error) = enabled {
-                log::complain(&format!(
+                log::print(&format!(
                     "thread events are not reported ({error}): the first samples of new Java threads will be missing"
                 ));
             }
@@ -141,7 +141,7 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
         }
         Err(error) => {
             unclaim();
-            log::complain(&format!("{error}; the program runs unprofiled"));
+            log::print(&format!("{error}; the program runs unprofiled"));
         }
     }
 }
@@ -172,7 +172,7 @@ pub fn stop_attached() -> bool {
 pub fn attach_now(vm: Vm) -> bool {
     match vm.jni() {
         Ok(jni) => start(jni, None),
-        Err(error) => log::complain(&format!("{error}; the program runs unprofiled")),
+        Err(error) => log::print(&format!("{error}; the program runs unprofiled")),
     }
     matches!(&*STATE.read(), State::Running(_))
 }

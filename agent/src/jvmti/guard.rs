@@ -26,7 +26,7 @@ pub fn callback(body: impl FnOnce()) {
 pub fn entry_point<T>(fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         if !DISABLED.swap(true, Ordering::Relaxed) {
-            log::complain("internal error, profiling is off; the program goes on");
+            log::print("internal error, profiling is off; the program goes on");
         }
         fallback
     })

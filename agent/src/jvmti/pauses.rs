@@ -66,7 +66,7 @@ pub fn close() {
 /// Warns if the events are not available; returns whether they are.
 fn warn(outcome: Result<(), JvmtiError>) -> bool {
     if let Err(error) = outcome {
-        log::complain(&format!(
+        log::print(&format!(
             "garbage collection pauses are not reported ({error}): some names of unloaded classes will be missing"
         ));
     }

@@ -60,7 +60,7 @@ impl FrozenFrames {
 }
 
 /// The used part of one chunk.
-struct Used {
+struct UsedWords {
     from: u64,
     bytes: usize,
 }
@@ -198,7 +198,7 @@ pub(super) unsafe fn class_word(object: u64, frozen: &FrozenOffsets) -> u64 {
 ///
 /// # Safety
 /// `chunk` is a reference the VM keeps for the running thread, not 0.
-unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
+unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<UsedWords> {
     // SAFETY: the caller's promise.
     if unsafe { class_word(chunk, frozen) } != frozen.klass_word {
         return None;
@@ -221,10 +221,10 @@ unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<Used> {
         return None;
     }
     if sp >= bottom {
-        return Some(Used { from: start, bytes: 0 });
+        return Some(UsedWords { from: start, bytes: 0 });
     }
     // The link of the newest frame lies below its sp, in the free part of the chunk.
     let first = sp.checked_mul(8)?.checked_sub(FRAME_RECORD_BYTES)?;
     let bytes = bottom.checked_mul(8)?.checked_sub(first)?;
-    Some(Used { from: start.checked_add(first)?, bytes: usize::try_from(bytes).ok()? })
+    Some(UsedWords { from: start.checked_add(first)?, bytes: usize::try_from(bytes).ok()? })
 }

@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
-use super::expiry::Expiry;
+use super::expiration::Expiration;
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::ucontext;
 use super::{mounted, own_stack};
@@ -43,19 +43,19 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
     if let Some(shared) = arena::shared() {
         ucontext::prefetch(core::ptr::from_ref(shared).cast(), Shared::LINES);
         // SAFETY: the kernel passes a valid siginfo.
-        match unsafe { Expiry::of(shared, info) } {
-            Some(expiry) => {
-                let slot = expiry.slot;
+        match unsafe { Expiration::of(shared, info) } {
+            Some(expiration) => {
+                let slot = expiration.slot;
                 slot.busy.store(true, Ordering::Relaxed);
                 // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                unsafe { tick(shared, &expiry, start, context) };
+                unsafe { tick(shared, &expiration, start, context) };
                 let cycles = ucontext::cycles().wrapping_sub(start);
                 slot.last_cycles.store(cycles, Ordering::Relaxed);
                 #[cfg(feature = "hooks")]
                 // SAFETY: the running thread's slot, and the kernel's context.
                 unsafe {
-                    let index = expiry.index;
-                    crate::hooks::captured(&crate::hooks::Captured {
+                    let index = expiration.index;
+                    crate::hooks::captured(&crate::hooks::HandlerRun {
                         index,
                         slot,
                         ticks: start,
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 slot.busy.store(false, Ordering::Release);
             }
             // SAFETY: the kernel passes a valid siginfo.
-            None if unsafe { Expiry::is_of_former(shared, info) } => (),
+            None if unsafe { Expiration::is_of_former(shared, info) } => (),
             // SAFETY: the arguments are those the kernel passed.
             None => unsafe { shared.forward(signal, info, context) },
         }
@@ -77,9 +77,9 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
 }
 
 /// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
-unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_void) {
-    let slot = expiry.slot;
-    let Some(weight) = expiry.claim(shared) else {
+unsafe fn tick(shared: &Shared, expiration: &Expiration, ticks: u64, context: *mut c_void) {
+    let slot = expiration.slot;
+    let Some(weight) = expiration.claim(shared) else {
         // Its timer was replaced; the next one covers its time.
         slot.queue.lost().add(LostCause::Overtaken, 0);
         return;
@@ -88,8 +88,8 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
         slot.queue.lost().add(LostCause::Stopping, weight);
         return;
     }
-    let overrun = expiry.overrun;
-    let mut request = Request { overrun, ticks, flags: expiry.flags(), ..Request::default() };
+    let overrun = expiration.overrun;
+    let mut request = Request { overrun, ticks, flags: expiration.flags(), ..Request::default() };
     // SAFETY: the kernel's context.
     let mut capture = unsafe { ucontext::registers(context) };
     // Acquire: the stack bounds were written before the pointer.
@@ -141,7 +141,7 @@ unsafe fn tick(shared: &Shared, expiry: &Expiry, ticks: u64, context: *mut c_voi
     }
     // SAFETY: the interrupted thread is the only producer of its queue, and this handler does not nest.
     match unsafe { slot.queue.push(request) } {
-        Ok(()) => shared.ready.mark(expiry.index),
+        Ok(()) => shared.ready.mark(expiration.index),
         Err(refused) => {
             shared.pool.release(refused.snapshot);
             slot.queue.lost().add(LostCause::QueueFull, weight);

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 
 use crate::arena::Shared;
 
-pub mod expiry;
+pub mod expiration;
 pub mod frozen;
 pub mod grid;
 pub mod handler;

@@ -33,7 +33,7 @@ const REPEAT_MASK: u64 = 15;
 
 /// A mounted virtual thread.
 #[derive(Clone, Copy)]
-pub struct Mounted {
+pub struct MountedThread {
     /// Its `tid`; 0 if there is none, or it could not be read.
     pub thread_id: u64,
     /// Its name, if it was read and is not empty.
@@ -52,7 +52,7 @@ pub struct Name {
     pub coder: u8,
 }
 
-impl Mounted {
+impl MountedThread {
     const NONE: Self = Self { thread_id: 0, name: None, frozen: FrozenFrames::NONE };
 
     /// Bytes that [`copy`](Self::copy) writes.
@@ -99,9 +99,9 @@ impl Mounted {
 /// # Safety
 /// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, `slot` its slot.
 #[inline(always)]
-pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_bytes: usize) -> Mounted {
+pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_bytes: usize) -> MountedThread {
     if capture.cont_entry == 0 {
-        return Mounted::NONE;
+        return MountedThread::NONE;
     }
     let capacity = shared.max_stack.saturating_sub(stack_bytes as u64) as usize;
     // SAFETY: the caller's promise.
@@ -111,7 +111,7 @@ pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_by
 /// # Safety
 /// As for [`of`].
 #[cold]
-unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, capacity: usize) -> Mounted {
+unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, capacity: usize) -> MountedThread {
     let offsets = &shared.offsets;
     // In native code the thread may be at a safepoint, where its objects are moved.
     let heap = shared.frozen.filter(|frozen| {
@@ -121,7 +121,7 @@ unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, capacity: 
     // SAFETY: the running thread's `JavaThread`.
     let stored_id = unsafe { stored_id(capture.thread, offsets) };
     let Some(heap) = heap else {
-        return Mounted { thread_id: stored_id.unwrap_or(0), ..Mounted::NONE };
+        return MountedThread { thread_id: stored_id.unwrap_or(0), ..MountedThread::NONE };
     };
     // SAFETY: the caller's promise, and the thread is in Java code.
     let frozen = unsafe { frozen::find(capture, heap, capacity) };
@@ -130,7 +130,7 @@ unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, capacity: 
     // SAFETY: a live java.lang.Thread.
     let own_id = object.map_or(0, |object| unsafe { load(object, heap.class.thread_id) });
     let thread_id = stored_id.unwrap_or(own_id);
-    let mut mounted = Mounted { thread_id, name: None, frozen };
+    let mut mounted = MountedThread { thread_id, name: None, frozen };
     if let (Some(object), Some(offsets)) = (object, &heap.name)
         && thread_id != 0
         && thread_id == own_id

@@ -13,7 +13,7 @@
 use sampler_thread::walk::snapshot::SnapshotHead;
 use stackwalk::Capture;
 
-use super::mounted::Mounted;
+use super::mounted::MountedThread;
 use super::ucontext::copy_padded;
 
 pub use sampler_thread::walk::snapshot::{HEAD_BYTES, padded};
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// Bytes to copy from `capture.stack_low` on.
     pub stack_bytes: usize,
     /// The mounted virtual thread.
-    pub mounted: Mounted,
+    pub mounted: MountedThread,
 }
 
 impl Snapshot {
@@ -38,7 +38,7 @@ impl Snapshot {
     /// bytes are readable; `mounted` was found in this run of the handler.
     pub unsafe fn write(&self, to: *mut u8) -> usize {
         let Self { capture, previous_cycles, stack_bytes, mounted } = *self;
-        let Mounted { thread_id, name, frozen } = mounted;
+        let MountedThread { thread_id, name, frozen } = mounted;
         let head = SnapshotHead {
             capture,
             previous_cycles,

@@ -10,7 +10,7 @@ use sampler_thread::account::clock::thread_cpu_nanos;
 use sampler_thread::host::{Coverage, ThreadFacts, ThreadKind};
 
 use super::periods::largest_unfinished;
-use super::table::{Detached, Entry, JavaThread, Newcomer, Table};
+use super::table::{DetachedThread, Entry, JavaThread, NewThread, Table};
 use crate::arena::{self, Shared, ThreadSlot};
 use crate::kernel_threads;
 use crate::rings::RingMemory;
@@ -35,7 +35,7 @@ impl Registry {
     }
 
     /// Makes the profile begin now, in a program that runs already: CPU time that threads have used is not part of it.
-    pub fn begin_now(&self) {
+    pub fn exclude_time_until_now(&self) {
         let clocks =
             kernel_threads::list().into_iter().filter_map(|tid| Some((tid, thread_cpu_nanos(tid).ok()?)));
         self.table.lock().clocks_at_attach = clocks.collect();
@@ -64,7 +64,7 @@ impl Registry {
         let name = Arc::from(thread.name.as_str());
         match table.by_tid.get(&tid).copied() {
             None => {
-                let newcomer = Newcomer { tid, name, kind: ThreadKind::Java, known_ns, java: Some(thread) };
+                let newcomer = NewThread { tid, name, kind: ThreadKind::Java, known_ns, java: Some(thread) };
                 self.open(table, newcomer);
             }
             Some(slot) => {
@@ -86,7 +86,7 @@ impl Registry {
         let mut table = self.table.lock();
         let Some(slot) = table.by_tid.remove(&tid) else {
             // It was never profiled; a thread that is about to register it must find that it has ended.
-            table.detached.insert(tid, Detached { clock_ns: 0, listings: 0 });
+            table.detached.insert(tid, DetachedThread { clock_ns: 0, listings: 0 });
             return None;
         };
         if let Some(slot) = self.slot(slot) {
@@ -94,7 +94,7 @@ impl Registry {
         }
         self.close(&mut table, slot, None);
         let clock_ns = thread_cpu_nanos(tid).unwrap_or(0);
-        table.detached.insert(tid, Detached { clock_ns, listings: 0 });
+        table.detached.insert(tid, DetachedThread { clock_ns, listings: 0 });
         if let Some(entry) = table.entry_mut(slot) {
             entry.facts.ended_ns = Some(clock_ns);
         }
@@ -102,7 +102,7 @@ impl Registry {
     }
 
     /// Returns whether a handler runs on any thread, as far as its stores are visible.
-    pub fn any_busy(&self) -> bool {
+    pub fn is_any_handler_running(&self) -> bool {
         let used = self.table.lock().entries.len();
         self.shared.slots.iter().take(used).any(|slot| slot.busy.load(Ordering::Acquire))
     }
@@ -138,8 +138,8 @@ impl Registry {
     }
 
     /// Makes an entry with a running timer; returns its slot, `None` if the thread has ended or no slot is left.
-    fn open(&self, table: &mut Table, newcomer: Newcomer<'_>) -> Option<u32> {
-        let Newcomer { tid, name, kind, known_ns, java } = newcomer;
+    fn open(&self, table: &mut Table, newcomer: NewThread<'_>) -> Option<u32> {
+        let NewThread { tid, name, kind, known_ns, java } = newcomer;
         let index = self.take_slot(table)?;
         let slot = self.slot(index)?;
         if let Some(java) = java {
@@ -292,7 +292,7 @@ impl Registry {
             }
             let Some(name) = kernel_threads::name_of(tid) else { continue };
             let kind = kernel_threads::kind_of(&name);
-            self.open(table, Newcomer { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None });
+            self.open(table, NewThread { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None });
         }
     }
 }

@@ -263,7 +263,7 @@ impl Host for SampledProcess {
         stop: stackwalk::Stop,
     ) {
         if let Some(observer) = crate::hooks::observer() {
-            (observer.walked)(slot, ticks, snapshot, frames, stop);
+            (observer.on_walk)(slot, ticks, snapshot, frames, stop);
         }
     }
 }

@@ -59,7 +59,7 @@ impl Entry {
 }
 
 /// A thread about to be profiled.
-pub(super) struct Newcomer<'a> {
+pub(super) struct NewThread<'a> {
     pub(super) tid: i32,
     pub(super) name: Arc<str>,
     pub(super) kind: ThreadKind,
@@ -69,7 +69,7 @@ pub(super) struct Newcomer<'a> {
 }
 
 /// A thread that ended as a Java thread but may live on as a native one.
-pub(super) struct Detached {
+pub(super) struct DetachedThread {
     pub(super) clock_ns: u64,
     /// Listings that have shown it since.
     pub(super) listings: u32,
@@ -85,7 +85,7 @@ pub(super) struct Table {
     pub(super) free: Vec<u32>,
     /// Slots whose thread has ended, for the sampler.
     pub(super) ended: Vec<u32>,
-    pub(super) detached: HashMap<i32, Detached>,
+    pub(super) detached: HashMap<i32, DetachedThread>,
     /// Clocks of threads when the agent was attached, in nanoseconds; until they are registered.
     pub(super) clocks_at_attach: HashMap<i32, u64>,
     /// The agent's own threads, which are not profiled.

@@ -71,7 +71,7 @@ const HANDLER_IMPORTS: &[&str] = &[
     "core",
     "libc",
     "queue",
-    "super::expiry",
+    "super::expiration",
     "super::ucontext",
     "super::mounted",
     "super::own_stack",
@@ -80,7 +80,7 @@ const HANDLER_IMPORTS: &[&str] = &[
 ];
 /// Files of the handler's folder that it calls: the same bans apply.
 const HANDLER_SIBLINGS: &[&str] = &[
-    "agent/src/signal/expiry.rs",
+    "agent/src/signal/expiration.rs",
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/frozen.rs",

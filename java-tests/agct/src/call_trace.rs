@@ -14,7 +14,7 @@ use queue::Histogram;
 use sampler_thread::walk::snapshot::Snapshot;
 use stackwalk::{Frame, Stop};
 use tickwalk::arena;
-use tickwalk::hooks::Captured;
+use tickwalk::hooks::HandlerRun;
 use tickwalk::signal::ucontext::cycles;
 
 use crate::{differences, print};
@@ -75,15 +75,15 @@ pub fn start(env_offset: u64) {
 ///
 /// # Safety
 /// Called by the handler, for the running thread and with the kernel's context.
-pub unsafe fn captured(captured: &Captured<'_>) {
+pub unsafe fn captured(run: &HandlerRun<'_>) {
     let function = FUNCTION.load(Ordering::Acquire);
-    let thread = captured.slot.java_thread.load(Ordering::Acquire);
+    let thread = run.slot.java_thread.load(Ordering::Acquire);
     if function.is_null() || thread == 0 {
         return;
     }
     // SAFETY: libjvm exports it with this signature.
     let function: AsyncGetCallTrace = unsafe { std::mem::transmute(function) };
-    let kept = trace_of(captured.ticks);
+    let kept = trace_of(run.ticks);
     // SAFETY: the buffer is mapped for ever; its atomic field may be shared.
     let ticks = unsafe { &(*kept).ticks };
     ticks.store(0, Ordering::Release);
@@ -93,15 +93,15 @@ pub unsafe fn captured(captured: &Captured<'_>) {
     let mut trace = CallTrace { env: env as *mut c_void, count: 0, frames: frames.cast() };
     let start = cycles();
     // SAFETY: the trace names a buffer of DEPTH frames that only this thread uses.
-    unsafe { function(&raw mut trace, DEPTH as jint, captured.context) };
+    unsafe { function(&raw mut trace, DEPTH as jint, run.context) };
     let their_cycles = cycles().wrapping_sub(start);
     // SAFETY: only the handler that stored 0 writes; two that share a buffer lose both, which the reader notices.
-    unsafe { (*kept).slot = captured.index };
+    unsafe { (*kept).slot = run.index };
     // SAFETY: as above.
     unsafe { (*kept).count = trace.count };
-    ticks.store(captured.ticks, Ordering::Release);
+    ticks.store(run.ticks, Ordering::Release);
     if trace.count > 0 {
-        OUR_CYCLES.record(captured.cycles);
+        OUR_CYCLES.record(run.cycles);
         THEIR_CYCLES.record(their_cycles);
         DEPTHS.record(u64::from(trace.count.cast_unsigned()));
     } else {

@@ -36,11 +36,11 @@ static CONSTRUCTOR: extern "C" fn() = register;
 
 extern "C" fn register() {
     hooks::register(Observer {
-        prepare: jvmti_events::prepare,
-        started,
-        captured: call_trace::captured,
-        walked: call_trace::walked,
-        ending: report,
+        on_prepare: jvmti_events::prepare,
+        on_start: started,
+        on_capture: call_trace::captured,
+        on_walk: call_trace::walked,
+        on_stop: report,
     });
 }
 

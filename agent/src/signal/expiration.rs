@@ -21,7 +21,7 @@ use super::ucontext;
 use crate::arena::{Shared, ThreadSlot};
 
 /// One delivered signal of one of our timers.
-pub struct Expiry {
+pub struct Expiration {
     /// Index of the slot.
     pub index: u32,
     /// The slot.
@@ -31,7 +31,7 @@ pub struct Expiry {
     key: Key,
 }
 
-impl Expiry {
+impl Expiration {
     /// Decodes a signal; `None` if it comes from none of our timers. Signal safe.
     ///
     /// # Safety
@@ -57,7 +57,7 @@ impl Expiry {
     /// Returns whether a signal comes from a timer of an earlier profile, whose account is closed. Signal safe.
     ///
     /// # Safety
-    /// As [`Expiry::of`].
+    /// As [`Expiration::of`].
     #[cold]
     pub unsafe fn is_of_former(shared: &'static Shared, info: *const siginfo_t) -> bool {
         // SAFETY: by the caller's promise.
