@@ -1,4 +1,4 @@
-//! What a handler pays: nanoseconds for a push that is accepted, one that is refused, a mark and a slab.
+//! Costs in the handler: nanoseconds for an accepted push, a refused push, a mark and a slab.
 //!
 //! Prints median and spread over rounds, with the processor and the conditions; run with `cargo bench -p queue`.
 //! A recorded run is in `benches/push.txt`.
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 const ROUNDS: usize = 201;
 const BATCHES: usize = 64;
-/// Pushes a round takes between two drains, which fill the ring.
+/// Pushes between two drains in one round, which fill the ring.
 const ENTRIES: usize = 1024;
 
 /// Runs `round`, which returns the nanoseconds of one operation, and prints the distribution over rounds.

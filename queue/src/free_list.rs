@@ -1,12 +1,12 @@
 //! The free slabs of one size class.
 //!
-//! Problem: handlers on many threads take slabs and the sampler gives them back, all without locks, and a slab
-//! that was just used should be used again soon, while it is in cache.
-//! Approach: a Treiber stack of slab numbers, last in first out, with its links in the slab heads.
+//! Problem: handlers on many threads take slabs and the sampler returns them, all without locks, and a slab that was just
+//! used should be used again soon, while it is in cache.
+//! Approach: a Treiber stack of slab numbers, last in first out, linked through the slab headers.
 //! Invariant: a number is popped by one caller only until it is pushed again.
-//! The head word carries a tag that every change increments: a handler that was preempted between reading the
-//! head and exchanging it fails even if the same slab is on top again with another one below it (ABA).
-//! The tag has 32 bits, so it deceives only after exactly a multiple of 2^32 changes within one such preemption.
+//! The word carries a tag that every change increments: a handler that was preempted between reading the word and
+//! exchanging it fails even if the same slab is on top again with another one below it (ABA).
+//! The tag has 32 bits, so it fails to differ only after exactly a multiple of 2^32 changes within one such preemption.
 //!
 //! Source: R. K. Treiber, "Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986.
 
@@ -19,18 +19,18 @@
 )]
 
 use crate::fault::{Fault, is_broken, ordering};
-use crate::slab_head::SlabHead;
+use crate::slab_header::SlabHeader;
 use crate::sync::{AtomicU64, Ordering, constructor};
 
 /// A stack of free slab numbers.
 pub(crate) struct FreeList {
     /// Tag in the high half, number of the top slab plus one in the low half, 0 there if empty.
-    head: AtomicU64,
+    word: AtomicU64,
 }
 
-/// The word after `head` with `top` (plus one) on top.
-fn retagged(head: u64, top: u32) -> u64 {
-    let tag = (head >> 32) as u32;
+/// The word that follows `word`, with `top` (stored plus one) on top.
+fn retagged(word: u64, top: u32) -> u64 {
+    let tag = (word >> 32) as u32;
     let tag = if is_broken(Fault::FreeListTag) { tag } else { tag.wrapping_add(1) };
     (tag as u64) << 32 | top as u64
 }
@@ -39,56 +39,56 @@ impl FreeList {
     constructor! {
         /// A list whose top is `top` (stored plus one); 0 for an empty one.
         pub(crate) fn new(top: u32) -> Self {
-            Self { head: AtomicU64::new(top as u64) }
+            Self { word: AtomicU64::new(top as u64) }
         }
     }
 
-    /// The slab on top at this moment; a guess.
+    /// The slab on top at this moment; it may change at once.
     #[inline]
     pub(crate) fn top(&self) -> Option<u32> {
         // Relaxed: nothing is read through it.
-        (self.head.load(Ordering::Relaxed) as u32).checked_sub(1)
+        (self.word.load(Ordering::Relaxed) as u32).checked_sub(1)
     }
 
     /// Takes the top slab.
     #[inline]
-    pub(crate) fn pop(&self, slabs: &[SlabHead]) -> Option<u32> {
+    pub(crate) fn pop(&self, slabs: &[SlabHeader]) -> Option<u32> {
         let order = ordering(Fault::FreeList, Ordering::Acquire);
         // Acquire, here and when the exchange fails: pairs with the release in `push`, which wrote `next`.
-        let mut head = self.head.load(order);
+        let mut word = self.word.load(order);
         loop {
-            let number = (head as u32).checked_sub(1)?;
+            let number = (word as u32).checked_sub(1)?;
             // Relaxed: if another thread owns the slab by now, this value is stale, but then the tag has changed
             // and the exchange fails.
             let next = slabs.get(number as usize)?.next.load(Ordering::Relaxed);
             // Acquire: pairs with the release in `push`, so that our writes come after the last reader's reads.
-            match self.head.compare_exchange_weak(head, retagged(head, next), order, order) {
+            match self.word.compare_exchange_weak(word, retagged(word, next), order, order) {
                 Ok(_) => return Some(number),
-                Err(current) => head = current,
+                Err(current) => word = current,
             }
         }
     }
 
     /// Puts slab `number` on top; for whoever owns it.
     #[inline]
-    pub(crate) fn push(&self, number: u32, slabs: &[SlabHead]) {
+    pub(crate) fn push(&self, number: u32, slabs: &[SlabHeader]) {
         let (Some(slab), Some(top)) = (slabs.get(number as usize), number.checked_add(1)) else {
             return;
         };
         // Relaxed: only a value to compare.
-        let mut head = self.head.load(Ordering::Relaxed);
+        let mut word = self.word.load(Ordering::Relaxed);
         loop {
             // Relaxed: published by the exchange below.
-            slab.next.store(head as u32, Ordering::Relaxed);
+            slab.next.store(word as u32, Ordering::Relaxed);
             // Release: pairs with the acquires in `pop`.
-            match self.head.compare_exchange_weak(
-                head,
-                retagged(head, top),
+            match self.word.compare_exchange_weak(
+                word,
+                retagged(word, top),
                 ordering(Fault::FreeList, Ordering::Release),
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return,
-                Err(current) => head = current,
+                Err(current) => word = current,
             }
         }
     }

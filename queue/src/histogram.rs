@@ -1,7 +1,7 @@
 //! A histogram that a signal handler can record into.
 //!
-//! Problem: how long the handler takes, and how much stack it copies, has to be known in full distribution, and
-//! is known only inside of the handler.
+//! Problem: the full distribution of the handler's run time and of the copied stack sizes is needed, and only the handler
+//! can measure them.
 //! Approach: buckets that are exact below 8 and then eight to each power of two, so that a bucket's width is at
 //! most an eighth of its lower bound for every value a `u64` can hold; recording is one relaxed addition.
 //! Invariant: all zero bytes are a valid histogram without values. Every `u64` has exactly one bucket and the
@@ -87,7 +87,7 @@ impl Histogram {
         if next >= Self::BUCKETS { u64::MAX } else { Self::bucket_low(next).wrapping_sub(1) }
     }
 
-    /// A copy to compute with; values recorded meanwhile may be in it or not.
+    /// A copy of the counts; concurrently recorded values may be missing.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut counts = [0; Self::BUCKETS];
         for (count, bucket) in counts.iter_mut().zip(&self.buckets) {
@@ -139,10 +139,10 @@ impl HistogramSnapshot {
         let exact = q.clamp(0.0, 1.0) * count as f64;
         let floor = exact as u64;
         let rank = if (floor as f64) < exact { floor.saturating_add(1) } else { floor };
-        let mut seen: u64 = 0;
+        let mut below: u64 = 0;
         for (index, bucket) in self.iter() {
-            seen = seen.saturating_add(bucket);
-            if seen >= rank {
+            below = below.saturating_add(bucket);
+            if below >= rank {
                 return Some(Histogram::bucket_high(index).min(self.max));
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A timer signal interrupts a profiled thread. Its handler may not allocate, lock, wait or panic, yet has to hand
 //! over a record of some 48 bytes and a few kilobytes of copied stack.
-//! This crate is what it hands them to: memory made beforehand, lock-free, `no_std`, without an allocator.
-//! It knows nothing of JVMs, signals or the operating system; what it stores is plain integers and bytes.
+//! This crate takes both: into memory made beforehand, lock-free, `no_std`, without an allocator.
+//! It does not depend on JVMs, signals or the operating system; it stores plain integers and bytes.
 //!
 //! ```text
 //!   handlers, one at a time on each thread                          sampler thread
@@ -18,8 +18,8 @@
 //!
 //! - One producer for each [`ThreadQueue`]: calls of [`ThreadQueue::push`] for the same queue never overlap.
 //!   A handler that runs on its own thread and cannot nest satisfies this.
-//! - Count what is refused: a full ring gives the request back, a full pool gives `None`. Nothing is overwritten.
-//! - Give back the snapshot of a request that could not be pushed ([`SnapshotPool::release`]); a handle that is
+//! - Count refusals: a full ring returns the request, a full pool returns `None`. Nothing is overwritten.
+//! - Release the snapshot of a request that could not be pushed ([`SnapshotPool::release`]); a handle that is
 //!   neither viewed nor released keeps its slab.
 //!
 //! # Example
@@ -36,7 +36,7 @@
 //! static READY: ReadySet<'static> = ReadySet::new(&FLAGS);
 //!
 //! /// Runs in the signal handler: no allocation, no lock, no panic.
-//! fn on_tick(pool: &SnapshotPool, pc: u64, stack: &[u8]) {
+//! fn on_signal(pool: &SnapshotPool, pc: u64, stack: &[u8]) {
 //!     pool.prefetch(); // a hint
 //!     let mut request = Request { pc, ticks: 1_000, ..Request::default() };
 //!     if let Some(mut slab) = pool.acquire(stack.len()) {
@@ -57,14 +57,14 @@
 //!     }
 //! }
 //!
-//! // Before the first tick: a ring of 16 entries (17 slots) and a pool of slabs.
+//! // Before the first signal: a ring of 16 entries (17 slots) and a pool of slabs.
 //! let storage = Box::leak(Box::new(RingStorage::<17>::new()));
 //! assert!(QUEUE.install(storage.split(), Capacity::Entries16).is_ok());
 //! let plan = [SlabClass::fixed(4096, 4), SlabClass::fixed(65536, 1)];
 //! let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
 //! let pool = SnapshotPool::new(&mut region, &plan).unwrap();
 //!
-//! on_tick(&pool, 0x7f00, b"return addresses");
+//! on_signal(&pool, 0x7f00, b"return addresses");
 //!
 //! // In the sampler thread.
 //! for index in READY.take(8) {
@@ -89,29 +89,28 @@
 //! | `ThreadQueue::state`, offer taken | `push`, `adopt`, when they take the offer | `Drain::next` | all that was pushed to the old ring; its producer end |
 //! | `ThreadQueue::draining` | drop of `Drain` | `try_drain` | the consumer end, the ring's `head` |
 //! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
-//! | `FreeList::head` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
-//! | `SlabHead::control` | `publish` | `view`, `release` | the slab's bytes |
+//! | `FreeList::word` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
+//! | `SlabHeader::control` | `publish` | `view`, `release` | the slab's bytes |
 //!
-//! Locked instructions are the exchange in `acquire`, before the copy, and what only the drain or a loss executes;
+//! Locked instructions are the exchange in `acquire`, before the copy, and the instructions that only the drain or a loss executes;
 //! [`Slab::publish`], [`ThreadQueue::push`] and [`ReadySet::mark`] consist of loads and stores.
 //!
-//! Everything else is relaxed: `SlabHead::next` travels under the head above, the other changes
-//! of `SlabHead::control` are made by the slab's owner and published by the push that follows, and
+//! Everything else is relaxed: `FreeList::word` publishes `SlabHeader::next`, the slab's owner makes the other changes of
+//! `SlabHeader::control` and the push that follows publishes them, and
 //! [`LostCounters`], [`Histogram`] and the pool's counters are statistics that publish nothing.
 //!
-//! Loom explores these protocols, and `tests/loom.rs` shows for each that weakening it is noticed; the ring itself is
-//! replaced by a model with the same orders.
-//! One thing loom cannot show and which is argued instead: a handler that interrupts its own thread. There program
-//! order is all that is needed: no operation here is entered twice on one thread for the same queue, and the free
-//! lists admit a handler between any two instructions of an operation in progress, since the interrupted one only
-//! finds its exchange refused.
+//! Loom explores these protocols, and `tests/loom.rs` shows for each that it detects a weakened order; a model with the same
+//! orders replaces the ring itself.
+//! Loom cannot show a handler that interrupts its own thread. There program order suffices: no operation is entered twice
+//! on one thread for the same queue, and the free lists admit a handler between any two instructions of an operation in
+//! progress, since the interrupted operation only finds its exchange refused.
 
 #![no_std]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 #[cfg(not(target_has_atomic = "64"))]
-compile_error!("the pool's tagged heads need 64-bit atomics");
+compile_error!("the queue needs a target with 64-bit atomics");
 
 #[cfg(loom)]
 extern crate std;
@@ -128,7 +127,7 @@ mod ready_set;
 mod request;
 mod ring;
 mod sizing;
-mod slab_head;
+mod slab_header;
 mod sync;
 mod thread_queue;
 
@@ -144,5 +143,5 @@ pub use ready_set::{ReadyIter, ReadySet};
 pub use request::{Request, RequestFlags};
 pub use ring::{RingEnds, RingStorage};
 pub use sizing::{QUIET_ROUNDS, SizeRange, Sizer};
-pub use slab_head::SnapshotHandle;
+pub use slab_header::SnapshotHandle;
 pub use thread_queue::{Drain, ThreadQueue};

@@ -4,7 +4,7 @@
 //! Approach: one count and one sum of nanoseconds for each cause, each a relaxed atomic.
 //! The counters order nothing and publish nothing, so relaxed is enough: a reader may see a count without its
 //! nanoseconds for a moment, never a torn or lost addition.
-//! Invariant: all zero bytes are valid counters that have counted nothing.
+//! Invariant: all zero bytes are valid counters at zero.
 
 #![deny(
     clippy::indexing_slicing,
@@ -16,7 +16,7 @@
 
 use crate::sync::{AtomicU64, Ordering, array_of, constructor};
 
-/// Why a sample was lost.
+/// Reason why a sample was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostCause {
@@ -28,7 +28,7 @@ pub enum LostCause {
     Stopping,
     /// The delivery carried no context that could be trusted.
     BadContext,
-    /// The signal arrived after its timer had been replaced; it stands for no time, as the next timer was told of it.
+    /// The signal arrived after its timer had been replaced; it stands for no time, because the next timer accounts for it.
     Overtaken,
 }
 
@@ -40,7 +40,7 @@ impl LostCause {
     pub const ALL: [Self; Self::COUNT] =
         [Self::QueueFull, Self::NoTimer, Self::Stopping, Self::BadContext, Self::Overtaken];
 
-    /// Stable name for the wire and for people, in snake_case.
+    /// Stable name for the wire and for output, in snake_case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -57,7 +57,7 @@ impl LostCause {
     }
 }
 
-/// What was lost to one cause since the counters were made.
+/// Losses to one cause since the counters were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The cause.
@@ -94,7 +94,7 @@ impl LostCounters {
 
 impl LostCounters {
     constructor! {
-        /// Counters that have counted nothing.
+        /// Counters at zero.
         pub fn new() -> Self {
             Self { counts: array_of!(AtomicU64::new(0)), nanos: array_of!(AtomicU64::new(0)) }
         }
@@ -110,9 +110,9 @@ impl LostCounters {
         })
     }
 
-    /// Starts again from nothing, for the next thread that uses the queue.
+    /// Sets all counters to zero, for the next thread that uses the queue.
     ///
-    /// Additions made meanwhile may be lost: nobody pushes to the queue, and its account is closed.
+    /// Concurrent additions may be lost: the caller makes sure that there are none.
     pub fn reset(&self) {
         // Relaxed: pairs with nothing.
         self.counts.iter().chain(&self.nanos).for_each(|counter| counter.store(0, Ordering::Relaxed));

@@ -1,22 +1,22 @@
 //! Preallocated slabs for copies of stacks.
 //!
-//! Problem: a handler needs a few kilobytes that nobody else writes, at once, without an allocator, and safe code
-//! must be able to read them later although all it has is a number out of a [`crate::Request`].
+//! Problem: a handler needs a few kilobytes for its exclusive use at once, without an allocator, and safe code must be able
+//! to read them later by a number from a [`crate::Request`].
 //! Approach: slabs in size classes carved from one region, a lock-free stack of free slabs for each class, and a
-//! state word for each slab (see `slab_head.rs`) that decides who may touch its bytes.
+//! state word for each slab (see `slab_header.rs`) that decides who may access its bytes.
 //!
 //! Invariants:
 //! - A slab is written only through the [`Slab`] that `acquire` gave out, before `publish`.
 //! - A slab is read only through a [`SnapshotView`], at most one of which exists for it, and only the bytes that
-//!   the writer vouched for in `publish`.
-//! - Only whoever moved the state word to free pushes the slab onto its free list, so it is there once.
+//!   the writer declared written in `publish`.
+//! - Only the caller that set the state word to free pushes the slab onto its free list, so it is there once.
 //!
-//! A class that runs out is grown with spare slabs, which have a free list of their own: handlers look there only when
-//! the first list is empty, so the slabs they use in ordinary times stay the same few, in cache and in one huge page.
-//! Spare slabs that are not in service wait in a third list. All three are the same lock-free stack, so growing and
+//! A class that runs out is grown with spare slabs, which have a free list of their own: handlers use it only when
+//! the first list is empty, so that they usually use the same few slabs, in cache and in one huge page.
+//! Spare slabs out of service are in a third list. All three are the same lock-free stack, so growing and
 //! shrinking are pops and pushes like any other, beside running handlers.
 //!
-//! Unsafe here: turning the region into heads and slabs, reading a viewed slab, and the prefetch instruction.
+//! Unsafe code: turning the region into headers and slabs, reading a viewed slab, and the prefetch instruction.
 
 #![allow(unsafe_code, reason = "slab memory shared between a raw writer and checked views")]
 #![deny(
@@ -29,13 +29,13 @@
 
 use crate::free_list::FreeList;
 use crate::pool_plan::{Layout, MAX_CLASSES, PlanError, SLAB_ALIGN, SlabClass};
-use crate::slab_head::{SlabHead, SnapshotHandle};
+use crate::slab_header::{SlabHeader, SnapshotHandle};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, array_of};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
-/// Asks for the cache line at `address` in order to write to it: what the handler changes was last changed by
-/// another processor, and would be waited for twice if it were first read and then written.
+/// Prefetches the cache line at `address` for writing. Another processor was the last to change the lines that a handler
+/// changes; a read followed by a write would wait for each of them twice.
 ///
 /// A hint: it accesses nothing and never faults; without effect on processors other than x86-64.
 /// Written as an instruction because `_mm_prefetch` becomes a prefetch for reading on the x86-64 baseline, whose
@@ -57,11 +57,11 @@ fn prefetch_for_writing<T>(address: *const T) {
 
 /// Slabs for snapshots, in memory lent by the caller for `'m`.
 ///
-/// The handler meets the pool with cold caches and other processors change it, so its fields are grouped by line:
+/// The handler accesses the pool with cold caches and other processors change it, so its fields are grouped by line:
 /// one that never changes, one with all that `acquire` changes, and the rest.
 #[repr(C, align(64))]
 pub struct SnapshotPool<'m> {
-    pub(crate) heads: &'m [SlabHead],
+    pub(crate) headers: &'m [SlabHeader],
     slabs: *mut u8,
     /// Bytes of each class's slabs, ascending.
     sizes: [u32; MAX_CLASSES],
@@ -74,8 +74,9 @@ pub struct SnapshotPool<'m> {
     pub(crate) exhausted: [AtomicU64; MAX_CLASSES],
     pub(crate) failed: AtomicU64,
     pub(crate) reserved_bytes: usize,
-    /// Free spare slabs in service, and where those end in the numbering.
+    /// Free spare slabs in service.
     spare: [FreeList; MAX_CLASSES],
+    /// One past the number of each class's last spare slab.
     pub(crate) spare_ends: [u32; MAX_CLASSES],
     /// Spare slabs out of service.
     parked: [FreeList; MAX_CLASSES],
@@ -104,7 +105,7 @@ unsafe impl Sync for SnapshotPool<'_> {}
 
 /// # Signal Safe Methods
 ///
-/// Lock-free: a retry means that another thread has just taken or given back a slab of the class.
+/// Lock-free: a retry means that another thread has just taken or returned a slab of the class.
 impl<'m> SnapshotPool<'m> {
     /// A slab for `bytes` bytes: of the smallest class that fits; if that is empty, of a larger one; if those are
     /// empty too, of the largest smaller one, and the caller truncates (`capacity() < bytes`).
@@ -113,7 +114,7 @@ impl<'m> SnapshotPool<'m> {
     #[inline]
     pub fn acquire(&self, bytes: usize) -> Option<Slab<'_>> {
         let best = self.best_class(bytes);
-        // The rest is kept out of the way: the handler's code is as cold as its data.
+        // The rest is out of line: the handler's code is as cold as its data.
         self.take(best).or_else(|| self.acquire_elsewhere(best))
     }
 
@@ -152,32 +153,31 @@ impl<'m> SnapshotPool<'m> {
     /// The top slab of `class` in one of the sets of lists.
     #[inline]
     fn take_from(&self, class: usize, lists: &[FreeList; MAX_CLASSES]) -> Option<Slab<'_>> {
-        let number = lists.get(class)?.pop(self.heads)?;
-        let head = self.heads.get(number as usize)?;
-        let generation = head.begin_writing();
-        Some(Slab { pool: self, head, class, number, generation })
+        let number = lists.get(class)?.pop(self.headers)?;
+        let header = self.headers.get(number as usize)?;
+        let generation = header.begin_writing();
+        Some(Slab { pool: self, header, class, number, generation })
     }
 
-    /// Asks for the line that `acquire` changes; a hint that costs one instruction and waits for nothing.
+    /// Prefetches the line that `acquire` changes; a hint that costs one instruction and does not wait.
     ///
-    /// To be called as early as possible; [`SnapshotPool::prefetch_slab`] follows when the line has had time to
+    /// Call it as early as possible; [`SnapshotPool::prefetch_slab`] follows when the line has had time to
     /// arrive.
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch_for_writing(&self.free);
     }
 
-    /// Asks for the head of the slab that `acquire(bytes)` would get at this moment; a hint.
+    /// Prefetches the header of the slab that `acquire(bytes)` would return at this moment; a hint.
     #[inline]
     pub fn prefetch_slab(&self, bytes: usize) {
         let top = self.free.0.get(self.best_class(bytes)).and_then(FreeList::top);
-        if let Some(head) = top.and_then(|number| self.heads.get(number as usize)) {
-            prefetch_for_writing(head);
+        if let Some(header) = top.and_then(|number| self.headers.get(number as usize)) {
+            prefetch_for_writing(header);
         }
     }
 
-    /// The smallest class that fits; the largest for what fits none, as it serves a deeper stack best and has to
-    /// count it.
+    /// The smallest class that fits; the largest if none fits, as it holds most of a deeper stack and has to count it.
     #[inline]
     fn best_class(&self, bytes: usize) -> usize {
         let sizes = self.sizes.iter().take(self.class_count as usize);
@@ -186,33 +186,33 @@ impl<'m> SnapshotPool<'m> {
         too_small.min((self.class_count as usize).saturating_sub(1))
     }
 
-    /// Frees a published snapshot unseen, for a request that could not be queued or will not be looked at.
+    /// Frees a published snapshot unread, for a request that could not be queued or will not be read.
     ///
-    /// False, and without effect, if the handle names no published snapshot.
+    /// Returns false, without effect, if the handle identifies no published snapshot.
     pub fn release(&self, handle: SnapshotHandle) -> bool {
-        let Some((number, class, head)) = self.slab_of(handle) else {
+        let Some((number, class, header)) = self.slab_of(handle) else {
             return false;
         };
-        let released = head.release(handle);
+        let released = header.release(handle);
         if released {
             self.push(class, number);
         }
         released
     }
 
-    /// The slab a handle names, current or not, and its class.
-    fn slab_of(&self, handle: SnapshotHandle) -> Option<(u32, usize, &SlabHead)> {
+    /// The slab of a handle, current or not, and its class.
+    fn slab_of(&self, handle: SnapshotHandle) -> Option<(u32, usize, &SlabHeader)> {
         let number = handle.number()?;
         let ends = if number < self.fixed { &self.ends } else { &self.spare_ends };
         let class = ends.iter().take(self.class_count as usize).position(|&end| number < end)?;
-        Some((number, class, self.heads.get(number as usize)?))
+        Some((number, class, self.headers.get(number as usize)?))
     }
 
-    /// First byte of the slab with this head.
+    /// First byte of the slab with this header.
     #[inline]
-    fn slab_ptr(&self, head: &SlabHead) -> *mut u8 {
+    fn slab_ptr(&self, header: &SlabHeader) -> *mut u8 {
         // The layout was computed without overflow.
-        self.slabs.wrapping_add((head.place as usize).wrapping_mul(SLAB_ALIGN))
+        self.slabs.wrapping_add((header.place as usize).wrapping_mul(SLAB_ALIGN))
     }
 
     /// Bytes of the slabs of `class`.
@@ -221,12 +221,12 @@ impl<'m> SnapshotPool<'m> {
         self.sizes.get(class).map_or(0, |&size| size as usize)
     }
 
-    /// Frees slab `number` of `class`; for whoever moved its state to free.
+    /// Frees slab `number` of `class`; only for the caller that set its state to free.
     #[inline]
     fn push(&self, class: usize, number: u32) {
         let lists = if number < self.fixed { &self.free.0 } else { &self.spare };
         if let Some(free) = lists.get(class) {
-            free.push(number, self.heads);
+            free.push(number, self.headers);
         }
     }
 }
@@ -239,8 +239,8 @@ impl<'m> SnapshotPool<'m> {
 
     /// Makes a pool of the planned slabs, all free.
     ///
-    /// Writes 16 bytes a slab at the start of the region and leaves the slabs themselves untouched, so that fresh
-    /// pages of the region take no memory until they are used.
+    /// Writes 16 bytes a slab at the start of the region and does not touch the slabs themselves, so that fresh pages of the
+    /// region take no memory until they are used.
     ///
     /// # Errors
     ///
@@ -250,12 +250,12 @@ impl<'m> SnapshotPool<'m> {
         let too_small = PlanError::Region(layout.total);
         let skipped = region.as_ptr().align_offset(SLAB_ALIGN);
         let region = region.get_mut(skipped..).ok_or(too_small)?;
-        let (heads, slabs) = region.split_at_mut_checked(layout.slabs_offset).ok_or(too_small)?;
+        let (headers, slabs) = region.split_at_mut_checked(layout.slabs_offset).ok_or(too_small)?;
         if slabs.len() < layout.total.saturating_sub(layout.slabs_offset) {
             return Err(too_small);
         }
 
-        let heads_ptr = heads.as_mut_ptr().cast::<SlabHead>();
+        let headers_ptr = headers.as_mut_ptr().cast::<SlabHeader>();
         let mut sizes = [0; MAX_CLASSES];
         let (mut free, mut parked) = ([const { None }; MAX_CLASSES], [const { None }; MAX_CLASSES]);
         for (class, planned) in layout.classes.iter().enumerate().take(plan.len()) {
@@ -273,10 +273,10 @@ impl<'m> SnapshotPool<'m> {
                     // Each slab lies above its successor, stored plus one, and the last one above nothing.
                     let successor = number.saturating_add(1);
                     let below = if successor == numbers.end { 0 } else { successor.saturating_add(1) };
-                    let head = heads_ptr.wrapping_add(number as usize);
-                    // SAFETY: `heads` has room for `layout.slabs` heads from an address aligned to `SLAB_ALIGN`, and
+                    let header = headers_ptr.wrapping_add(number as usize);
+                    // SAFETY: `headers` has room for `layout.slabs` headers from an address aligned to `SLAB_ALIGN`, and
                     // the numbers of all classes together stay below that.
-                    unsafe { head.write(SlabHead::new(below, place)) };
+                    unsafe { header.write(SlabHeader::new(below, place)) };
                     place = place.wrapping_add((planned.bytes / SLAB_ALIGN) as u32);
                 }
                 if let Some(list) = list {
@@ -285,11 +285,12 @@ impl<'m> SnapshotPool<'m> {
                 }
             }
         }
-        // SAFETY: the loop wrote all `layout.slabs` heads, in memory borrowed exclusively for 'm that is from here
+        // SAFETY: the loop wrote all `layout.slabs` headers, in memory borrowed exclusively for 'm that is from here
         // on reached only through this slice.
-        let heads: &'m [SlabHead] = unsafe { core::slice::from_raw_parts(heads_ptr, layout.slabs as usize) };
+        let headers: &'m [SlabHeader] =
+            unsafe { core::slice::from_raw_parts(headers_ptr, layout.slabs as usize) };
         Ok(Self {
-            heads,
+            headers,
             slabs: slabs.as_mut_ptr().cast(),
             sizes,
             class_count: plan.len() as u32,
@@ -314,9 +315,9 @@ impl<'m> SnapshotPool<'m> {
         let (Some(spare), Some(parked)) = (self.spare.get(class), self.parked.get(class)) else { return 0 };
         let mut grown = 0usize;
         while grown < count
-            && let Some(number) = parked.pop(self.heads)
+            && let Some(number) = parked.pop(self.headers)
         {
-            spare.push(number, self.heads);
+            spare.push(number, self.headers);
             grown = grown.saturating_add(1);
         }
         if let Some(in_service) = self.in_service.get(class) {
@@ -326,9 +327,9 @@ impl<'m> SnapshotPool<'m> {
         grown
     }
 
-    /// Takes up to `count` free spare slabs of `class` out of service again; returns how many there were.
+    /// Takes up to `count` free spare slabs of `class` out of service; returns how many there were.
     ///
-    /// `released` is lent the bytes of each, whose content no longer matters: it may give their pages back.
+    /// `released` is called with the bytes of each, whose content is not needed: it may return their pages to the system.
     /// Any thread may call this, beside handlers.
     pub fn shrink(
         &self,
@@ -353,30 +354,30 @@ impl<'m> SnapshotPool<'m> {
         shrunk
     }
 
-    /// The class of the slab that a handle names, current or not; `None` if it names none.
+    /// The class of the slab of a handle, current or not; `None` if there is no such slab.
     pub fn class_of(&self, handle: SnapshotHandle) -> Option<usize> {
         self.slab_of(handle).map(|(_, class, _)| class)
     }
 
     /// The first `len` bytes of a published snapshot, or all of it if fewer were published.
     ///
-    /// `None` if the handle names no published snapshot: it is [`SnapshotHandle::NONE`], stale, invented, or
-    /// someone else has taken it.
+    /// `None` if the handle identifies no published snapshot: it is [`SnapshotHandle::NONE`], stale, forged, or already viewed
+    /// or released.
     /// The slab is freed when the view is dropped.
     pub fn view(&self, handle: SnapshotHandle, len: usize) -> Option<SnapshotView<'_>> {
-        let (_, class, head) = self.slab_of(handle)?;
-        let published = head.begin_view(handle)?;
+        let (_, class, header) = self.slab_of(handle)?;
+        let published = header.begin_view(handle)?;
         let len = len.min(published as usize).min(self.size(class));
-        Some(SnapshotView { pool: self, handle, start: self.slab_ptr(head), len })
+        Some(SnapshotView { pool: self, handle, start: self.slab_ptr(header), len })
     }
 }
 
-/// A slab that its holder alone may write.
+/// A slab for the exclusive use of its holder.
 ///
 /// Dropping it without [`Slab::publish`] frees it.
 pub struct Slab<'p> {
     pool: &'p SnapshotPool<'p>,
-    head: &'p SlabHead,
+    header: &'p SlabHeader,
     class: usize,
     number: u32,
     generation: u32,
@@ -396,28 +397,28 @@ impl Slab<'_> {
         self.number as usize
     }
 
-    /// Where to write: valid for [`Slab::capacity`] bytes until the slab is published or dropped, and aligned to
+    /// The slab's bytes: valid for [`Slab::capacity`] bytes until the slab is published or dropped, and aligned to
     /// [`SLAB_ALIGN`].
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.pool.slab_ptr(self.head)
+        self.pool.slab_ptr(self.header)
     }
 
-    /// Makes the first `len` bytes readable for whoever presents the returned handle to the pool.
+    /// Makes the first `len` bytes readable through the returned handle.
     ///
     /// The slab then stays in use until the handle is viewed or released.
     ///
     /// # Safety
     ///
     /// The first `len` bytes have been written, `len` is at most [`Slab::capacity`], and nothing is written
-    /// through the pointer any more.
+    /// through the pointer from then on.
     /// Bytes written by streaming (non-temporal) stores, which no release store orders, are followed by a store
     /// fence before this call.
     #[inline]
     pub unsafe fn publish(self, len: usize) -> SnapshotHandle {
         // The contract bounds `len` by a capacity that the plan has bounded by `u32`.
         let len = u32::try_from(len.min(self.capacity())).unwrap_or(0);
-        self.head.publish(self.generation, len);
+        self.header.publish(self.generation, len);
         let handle = SnapshotHandle::new(self.number, self.generation);
         core::mem::forget(self);
         handle
@@ -425,7 +426,7 @@ impl Slab<'_> {
 
     /// As [`Slab::publish`], without a readable byte.
     pub fn publish_empty(self) -> SnapshotHandle {
-        // SAFETY: no byte is vouched for.
+        // SAFETY: no byte is declared written.
         unsafe { self.publish(0) }
     }
 }
@@ -433,9 +434,9 @@ impl Slab<'_> {
 impl Slab<'_> {
     /// Takes the slab out of service.
     fn park(self) {
-        self.head.abandon(self.generation);
+        self.header.abandon(self.generation);
         if let Some(parked) = self.pool.parked.get(self.class) {
-            parked.push(self.number, self.pool.heads);
+            parked.push(self.number, self.pool.headers);
         }
         core::mem::forget(self);
     }
@@ -443,16 +444,16 @@ impl Slab<'_> {
 
 impl Drop for Slab<'_> {
     fn drop(&mut self) {
-        self.head.abandon(self.generation);
+        self.header.abandon(self.generation);
         self.pool.push(self.class, self.number);
     }
 }
 
-/// One snapshot in the hands of its reader; frees the slab on drop.
+/// Access to one snapshot for its reader; frees the slab on drop.
 pub struct SnapshotView<'p> {
     pool: &'p SnapshotPool<'p>,
     handle: SnapshotHandle,
-    // A pointer and not a slice: a reference here would still count as live while `drop` gives the slab away.
+    // A pointer and not a slice: a reference here would still count as live while `drop` frees the slab.
     start: *const u8,
     len: usize,
 }
@@ -465,7 +466,7 @@ unsafe impl Sync for SnapshotView<'_> {}
 impl SnapshotView<'_> {
     /// The snapshot, lowest address first, aligned to [`SLAB_ALIGN`].
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `view` bounded `len` by the slab and by what its writer vouched for in `publish`; the exchange
+        // SAFETY: `view` bounded `len` by the slab and by the length its writer passed to `publish`; the exchange
         // in `begin_view` acquired those writes and made this the only access until `end_view`.
         unsafe { core::slice::from_raw_parts(self.start, self.len) }
     }
@@ -473,8 +474,8 @@ impl SnapshotView<'_> {
 
 impl Drop for SnapshotView<'_> {
     fn drop(&mut self) {
-        if let Some((number, class, head)) = self.pool.slab_of(self.handle) {
-            head.end_view(self.handle);
+        if let Some((number, class, header)) = self.pool.slab_of(self.handle) {
+            header.end_view(self.handle);
             self.pool.push(class, number);
         }
     }

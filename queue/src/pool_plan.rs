@@ -1,15 +1,15 @@
-//! Which slabs a snapshot pool consists of.
+//! The slabs of a snapshot pool, and where they lie.
 //!
 //! Problem: stacks differ in depth by two orders of magnitude, and slabs of one size either waste memory or cut
 //! the deep ones.
-//! Approach: the caller plans up to eight size classes; this module checks the plan and computes where its parts
-//! lie in the caller's region: first the heads of all slabs, then the slabs, class after class; in both, the slabs that
-//! are there from the start come before those that are added when a class runs out.
-//! Invariant: every offset is a multiple of [`SLAB_ALIGN`] and no arithmetic here wraps: it is checked.
+//! Approach: the caller plans up to eight size classes. This module checks the plan and lays its parts out in the caller's
+//! region: first the headers of all slabs, then the slabs, class after class. In both, the slabs that are there from the
+//! start come before the spare slabs.
+//! Invariant: every offset is a multiple of [`SLAB_ALIGN`], and all arithmetic is checked.
 
 use core::ops::Range;
 
-use crate::slab_head::{MAX_SLABS, SlabHead};
+use crate::slab_header::{MAX_SLABS, SlabHeader};
 
 /// Slabs start on cache lines: two of them never share one, and a view can be read as aligned words.
 pub const SLAB_ALIGN: usize = 64;
@@ -35,7 +35,7 @@ impl SlabClass {
     }
 }
 
-/// Why a pool could not be made.
+/// Reason why a pool could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -56,7 +56,10 @@ impl core::fmt::Display for PlanError {
             Self::Classes(count) => {
                 write!(formatter, "a pool has 1 to {MAX_CLASSES} slab classes, not {count}")
             }
-            Self::Bytes(class) => write!(formatter, "slab class {class} has a size out of order or range"),
+            Self::Bytes(class) => write!(
+                formatter,
+                "the size of slab class {class} is not above the class before it, or out of range"
+            ),
             Self::Count(class) => write!(formatter, "slab class {class} is empty or has too many slabs"),
             Self::Region(needed) => write!(formatter, "the pool needs a region of {needed} bytes"),
         }
@@ -88,7 +91,7 @@ pub(crate) struct Layout {
     pub(crate) slabs: u32,
     /// Slabs that are there from the start.
     pub(crate) fixed: u32,
-    /// Where the first slab begins, after the heads.
+    /// Where the first slab begins, after the headers.
     pub(crate) slabs_offset: usize,
     /// Bytes of the whole.
     pub(crate) total: usize,
@@ -129,9 +132,9 @@ impl Layout {
                 (class.spare, class.spare_offset) = (numbers, place);
             }
         }
-        let heads = (layout.slabs as usize).saturating_mul(size_of::<SlabHead>());
-        // At most 2^20 heads of 16 bytes, and at most 256 GB of slabs: a 64-bit sum cannot overflow.
-        layout.slabs_offset = heads.next_multiple_of(SLAB_ALIGN);
+        let headers = (layout.slabs as usize).saturating_mul(size_of::<SlabHeader>());
+        // At most 2^20 headers of 16 bytes, and at most 256 GB of slabs: a 64-bit sum cannot overflow.
+        layout.slabs_offset = headers.next_multiple_of(SLAB_ALIGN);
         layout.total = layout.slabs_offset.saturating_add(offset);
         Ok(layout)
     }

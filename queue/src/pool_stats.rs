@@ -1,18 +1,18 @@
-//! What a snapshot pool has done so far.
+//! Statistics of a snapshot pool.
 //!
-//! Problem: a pool that is too small costs whole stacks, so every shortage has to show, class by class.
-//! Approach: the handler counts only shortages; how many slabs are in use is found by visiting their heads, so
-//! that taking and freeing a slab touches no shared counter.
-//! Invariant: the figures are statistics, read without order; none decides who may touch a slab.
+//! Problem: a pool that is too small loses whole stacks, so every shortage must be reported, class by class.
+//! Approach: the handler counts only shortages. The slabs in use are counted by visiting their headers, so that taking and
+//! freeing a slab touches no shared counter.
+//! Invariant: the figures are read without order; no access to a slab depends on them.
 
 use crate::pool::SnapshotPool;
 use crate::pool_plan::MAX_CLASSES;
 use crate::sync::Ordering;
 
-/// What a pool has done so far.
+/// Statistics of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes of the region the pool may use, heads and spare slabs included.
+    /// Bytes of the region the pool may use, headers and spare slabs included.
     pub reserved_bytes: usize,
     /// Requests for a slab that could not be met at all.
     pub failed: u64,
@@ -45,7 +45,7 @@ impl PoolStats {
     }
 }
 
-/// What became of one size class.
+/// Statistics of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
     /// Usable bytes of each slab.
@@ -98,19 +98,19 @@ impl SnapshotPool<'_> {
         let mut start = 0;
         let mut spare_start = self.fixed;
         for (of_class, (class, (&end, exhausted))) in stats.classes.iter_mut().zip(classes) {
-            let heads = self.heads.get(start..end as usize).unwrap_or(&[]);
+            let headers = self.headers.get(start..end as usize).unwrap_or(&[]);
             let spare_end = self.spare_ends.get(class).copied().unwrap_or(spare_start);
             let spare = self.in_service.get(class).map_or(0, |count| count.load(Ordering::Relaxed));
             // Spare slabs out of service are free; where none is in service there is nothing to visit.
             let spare_numbers =
                 spare_start as usize..if spare == 0 { spare_start } else { spare_end } as usize;
-            let spare_heads = self.heads.get(spare_numbers).unwrap_or(&[]);
+            let spare_headers = self.headers.get(spare_numbers).unwrap_or(&[]);
             spare_start = spare_end;
             *of_class = ClassStats {
                 bytes: self.size(class),
-                count: heads.len(),
+                count: headers.len(),
                 spare: spare as usize,
-                in_use: heads.iter().chain(spare_heads).filter(|head| head.in_use()).count(),
+                in_use: headers.iter().chain(spare_headers).filter(|header| header.in_use()).count(),
                 exhausted: exhausted.load(Ordering::Relaxed),
             };
             start = end as usize;

@@ -1,6 +1,6 @@
-//! Which queues may hold requests.
+//! The queues that may hold requests.
 //!
-//! Problem: draining must cost what is active, not what exists, and telling the drain must cost the handler next to
+//! Problem: the cost of draining must follow the active queues, not all queues, and a mark must cost the handler almost
 //! nothing: a locked instruction after the handler has copied a stack waits until the copy has left the store buffer.
 //! Approach: one byte for each queue in a dense array. The handler stores 1, always; the consumer scans the bytes,
 //! 10,000 of them in about a microsecond, and swaps those that are set for 0 before it drains their queues.
@@ -9,15 +9,15 @@
 //! release; look at the consumer's swaps of that flag in the order in which they and the stores take effect.
 //! - A swap that reads the store, or a later store of the same flag, acquires the tail with it, and the drain that
 //!   follows finds the request. A swap reads the newest store before it, so this is the first swap after the store.
-//! - There is such a swap: until one comes the flag stays set, and the scan of each `take` looks at it. A store
-//!   that the scan overlooks, because it comes behind the scan or is not yet visible, is met by the next `take`.
+//! - There is such a swap: until then the flag stays set, and each `take` scans it. A store that a scan misses, because it
+//!   comes after the scan or is not yet visible, is found by the next `take`.
 //!
 //! An exchange clears the flag, because between a load and a store that clears it another mark could be made and
 //! wiped out, without its request having been acquired.
 //!
 //! The handler must not look first and store only if the flag is clear. Its load may be answered while its own
 //! store of the tail still waits in the store buffer: it finds the flag set, the consumer swaps it and finds the ring
-//! without the request, and nobody sets the flag again until the thread's next push, which may never come.
+//! without the request, and the flag is not set again until the thread's next push, which may never come.
 //! Only a full fence before the load would prevent this, at the price of the locked instruction to be avoided.
 //! An unconditional store follows the tail through the same buffer.
 
@@ -32,7 +32,7 @@
 use crate::fault::{Fault, is_broken, ordering};
 use crate::sync::{AtomicU8, Ordering};
 
-/// Flags looked at together: two vector registers of the x86-64 baseline, so that a run of idle queues costs a few
+/// Flags scanned together: two vector registers of the x86-64 baseline, so that a run of idle queues costs a few
 /// instructions and one branch.
 const RUN: usize = 32;
 
@@ -43,13 +43,13 @@ pub struct ReadySet<'m> {
 
 /// # Signal Safe Methods
 impl ReadySet<'_> {
-    /// Notes that queue `index` has a request, which was pushed before; one plain store.
+    /// Marks queue `index` as having a request, which was pushed before; one plain store.
     ///
     /// A number without a flag is ignored.
     #[inline]
     pub fn mark(&self, index: u32) {
         if let Some(flag) = self.flags.get(index as usize) {
-            // What the module documentation warns of, for the model that shows it.
+            // The fault that the module documentation describes, for the model that shows it.
             if is_broken(Fault::ReadyAlways) && flag.load(Ordering::Relaxed) != 0 {
                 return;
             }
@@ -80,7 +80,7 @@ impl<'m> ReadySet<'m> {
 
     /// Whether queue `index` is marked; a push that is going on may be overlooked.
     pub fn is_marked(&self, index: u32) -> bool {
-        // Relaxed: a guess, as in `first_set`.
+        // Relaxed: pairs with nothing, as in `first_set`.
         self.flags.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
     }
 

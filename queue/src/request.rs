@@ -3,13 +3,13 @@
 //! Problem: everything the sampler thread needs to reconstruct a sample has to fit a small fixed record, because
 //! it is written on the profiled thread and many of them are in flight.
 //! Approach: plain integers in a `repr(C)` struct of 48 bytes; whatever is large (the copied stack) lives in a
-//! slab of the snapshot pool and is named here by handle and length.
+//! slab of the snapshot pool and is identified by handle and length.
 //! Invariant: a `Request` owns nothing. It may be copied, forged or dropped without any effect on memory safety;
 //! [`crate::SnapshotPool::view`] checks the handle.
 
-use crate::slab_head::SnapshotHandle;
+use crate::slab_header::SnapshotHandle;
 
-/// One sample as the handler saw it.
+/// One sample as the handler recorded it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -17,7 +17,7 @@ pub struct Request {
     pub pc: u64,
     /// Stack pointer, an address.
     pub sp: u64,
-    /// Frame pointer register; code compiled without frame pointers holds anything at all in it.
+    /// Frame pointer register; code compiled without frame pointers uses it for other values.
     pub fp: u64,
     /// When the handler ran: a monotonic counter of the host's choice, which this crate does not interpret.
     pub ticks: u64,
@@ -29,7 +29,7 @@ pub struct Request {
     pub overrun: u32,
     /// State word of the interrupted thread in the host's own encoding; this crate does not interpret it.
     pub thread_state: i16,
-    /// What the handler could and could not do.
+    /// Properties of the request.
     pub flags: RequestFlags,
 }
 
@@ -70,8 +70,8 @@ impl RequestFlags {
 
     /// These flags with the number of the timer period the request was fired with, 0 to 15; higher bits are cut off.
     ///
-    /// The interval may change while requests are in flight, so each says which one it stands for. What the number means
-    /// is the host's to know.
+    /// The interval may change while requests are in flight, so each carries the number of its own. The host assigns
+    /// the numbers.
     #[must_use]
     pub const fn with_period(self, number: u8) -> Self {
         let cleared = self.0 & !(0xf << Self::PERIOD_SHIFT);
@@ -88,7 +88,7 @@ impl RequestFlags {
         self.0
     }
 
-    /// Any bits at all; unknown ones are kept.
+    /// Flags of any bits; unknown ones are kept.
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }

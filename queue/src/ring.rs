@@ -7,10 +7,9 @@
 //! The size is erased (`QueueView`) so that rings of all classes have the same ends.
 //! A full ring refuses the request; nothing is overwritten.
 //! Invariant: at most one producer end and one consumer end exist for a ring, by type: splitting borrows the
-//! storage for ever.
+//! storage for its whole life.
 //!
-//! Under `cfg(loom)` a ring with the same algorithm and orders stands in, because heapless's atomics are not
-//! loom's.
+//! Under `cfg(loom)` a ring with the same algorithm and orders replaces it, because heapless does not use loom's atomics.
 //!
 //! Source: `heapless` 0.9, `src/spsc.rs`.
 
@@ -84,13 +83,12 @@ impl RingEnds {
         self.producer.capacity()
     }
 
-    /// The mark of whoever owns the ring's memory, 0 at first; it comes back with a ring that a queue has left
-    /// ([`crate::Drain::take_retired`]).
+    /// A number that the owner of the ring's memory sets, 0 at first; [`crate::Drain::take_retired`] returns it with the ring.
     pub fn place(&self) -> u32 {
         self.place
     }
 
-    /// The same ring with another mark.
+    /// The same ring with another such number.
     #[must_use]
     pub fn with_place(self, place: u32) -> Self {
         Self { place, ..self }
@@ -104,8 +102,8 @@ impl RingEnds {
     /// All bytes of `region` are zero.
     #[cfg(not(loom))]
     pub unsafe fn in_zeroed(capacity: Capacity, region: &'static mut [MaybeUninit<u8>]) -> Option<Self> {
-        // A ring of zero bytes is an empty one: both indices are 0, and slots need no content.
-        // Model tests hold the rings made here against those of `in_region`.
+        // A ring of zero bytes is empty: both indices are 0, and slots need no content.
+        // Model tests compare these rings with those of `in_region`.
         Self::made(capacity, region, false)
     }
 
@@ -144,8 +142,8 @@ fn place<const N: usize>(region: &'static mut [MaybeUninit<u8>], write: bool) ->
         // exclusively, so nobody else accesses it.
         unsafe { storage.write(RingStorage::new()) };
     }
-    // SAFETY: the value was written just above, or is all zero, which is valid too; the exclusive borrow of `region` lasts for ever and is not
-    // used again.
+    // SAFETY: the value was written just above, or is all zero, which is valid too. The exclusive borrow of `region` never
+    // ends and is not used again.
     let storage: &'static mut RingStorage<N> = unsafe { &mut *storage };
     Some(storage.split())
 }

@@ -1,12 +1,12 @@
-//! How large a thread's ring should be.
+//! The size of a thread's ring.
 //!
-//! Problem: the rate of requests is known to nobody in advance: it follows the interval, the load and how often the
+//! Problem: the rate of requests is not known in advance: it follows the interval, the load and how often the
 //! drain gets to run. A guess wastes memory on most threads and loses samples on the others.
 //! Approach: start small, grow from losses that a full ring has caused and from nothing else, at drain time; shrink
 //! after a quiet period to twice what was needed in it.
-//! The rule of growth: as many entries as would have held everything since the last look, and a quarter more, in
+//! The rule of growth: as many entries as would have held all requests since the last drain, and a quarter more, in
 //! classes that double. The JDK's own sampler grows by a factor that follows the ratio of losses to entries and needs a
-//! second step where that ratio lies at the upper end of a factor; here a gap between drains is paid for once.
+//! second step where that ratio lies at the upper end of a factor; this rule needs one step for one gap between drains.
 //! Invariant: a decision never leaves its [`SizeRange`].
 //!
 //! Source of the comparison: OpenJDK 25.0.3, `jfrCPUTimeThreadSampler.cpp`, `JfrCPUTimeTraceQueue::resize_if_needed`.
@@ -33,11 +33,11 @@ pub struct SizeRange {
 /// Rounds without a loss after which a queue may shrink.
 pub const QUIET_ROUNDS: u16 = 10;
 
-/// What decides about the size of one queue.
+/// Statistics that decide the size of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizer {
-    /// Losses to a full ring at the last look.
-    lost_seen: u64,
+    /// Losses to a full ring at the last drain.
+    lost_before: u64,
     /// Most requests found at one drain since the size or the window changed.
     high_water: u32,
     /// Rounds since the last loss or change of size.
@@ -47,15 +47,15 @@ pub struct Sizer {
 }
 
 impl Sizer {
-    /// A sizer for a queue whose counter of losses stands at `lost_full`: those of an earlier owner do not count.
+    /// A sizer for a queue whose counter of losses is at `lost_full`: losses of an earlier owner do not count.
     pub const fn new(lost_full: u64) -> Self {
-        Self { lost_seen: lost_full, high_water: 0, quiet: 0, has_grown: false }
+        Self { lost_before: lost_full, high_water: 0, quiet: 0, has_grown: false }
     }
 
-    /// Requests refused since the last look although the queue has grown before; `lost_full` as in
-    /// [`Sizer::after_drain`], to be asked first.
+    /// Requests refused since the last drain although the queue has grown before; call it before [`Sizer::after_drain`], with
+    /// the same `lost_full`.
     pub fn lost_after_growth(&self, lost_full: u64) -> u64 {
-        if self.has_grown { lost_full.saturating_sub(self.lost_seen) } else { 0 }
+        if self.has_grown { lost_full.saturating_sub(self.lost_before) } else { 0 }
     }
 
     /// After a drain that found `found` requests in a ring of `entries`: the larger size the queue should have.
@@ -69,13 +69,13 @@ impl Sizer {
         lost_full: u64,
     ) -> Option<Capacity> {
         self.high_water = self.high_water.max(u32::try_from(found).unwrap_or(u32::MAX));
-        let lost = lost_full.saturating_sub(self.lost_seen);
-        self.lost_seen = lost_full;
+        let lost = lost_full.saturating_sub(self.lost_before);
+        self.lost_before = lost_full;
         if lost == 0 {
             return None;
         }
         self.quiet = 0;
-        let size = Capacity::at_least(wanted_entries(lost, entries)).min(range.most);
+        let size = Capacity::at_least(entries_for_losses(lost, entries)).min(range.most);
         self.has_grown |= size.entries() > entries;
         (size.entries() > entries).then_some(size)
     }
@@ -87,15 +87,15 @@ impl Sizer {
             return None;
         }
         let needed = self.high_water.saturating_mul(2) as usize;
-        *self = Self::new(self.lost_seen);
+        *self = Self::new(self.lost_before);
         let size = Capacity::at_least(needed).max(range.start);
         (size.entries() < entries).then_some(size)
     }
 }
 
-/// Entries with which a ring of `entries` that refused `lost` requests since the last look would have held them all,
+/// Entries with which a ring of `entries` that refused `lost` requests since the last drain would have held them all,
 /// and a quarter more.
-fn wanted_entries(lost: u64, entries: usize) -> usize {
+fn entries_for_losses(lost: u64, entries: usize) -> usize {
     let needed = entries.saturating_add(usize::try_from(lost).unwrap_or(usize::MAX));
     needed.saturating_add(needed >> 2)
 }
@@ -142,7 +142,7 @@ mod tests {
             assert_eq!(sizer.after_round(RANGE, 512), None);
         }
         assert_eq!(sizer.after_round(RANGE, 512), Some(Capacity::Entries64), "twice 20, in a class");
-        // A loss starts the wait anew.
+        // A loss restarts the wait.
         assert_eq!(sizer.after_drain(RANGE, 64, 64, 1), Some(Capacity::Entries128));
         for _ in 1..QUIET_ROUNDS {
             assert_eq!(sizer.after_round(RANGE, 128), None);
@@ -151,7 +151,7 @@ mod tests {
         for _ in 1..QUIET_ROUNDS {
             assert_eq!(sizer.after_round(RANGE, 128), None);
         }
-        assert_eq!(sizer.after_round(RANGE, 128), Some(Capacity::Entries16), "nothing since");
+        assert_eq!(sizer.after_round(RANGE, 128), Some(Capacity::Entries16), "nothing was needed");
     }
 
     #[test]

@@ -22,17 +22,17 @@
 //! comes before its store of `state` in program order.
 //! The second look at the old ring is needed because requests may have arrived between the first and the change of
 //! state; it also keeps the requests in order, as nothing of the new ring is read before it.
-//! An offer to a thread that does not tick stays pending and costs nothing; when the thread has ended, the
-//! owner of its slot takes the offer in its place ([`ThreadQueue::adopt`]).
+//! An offer to a thread that gets no signal stays pending and costs nothing. When the thread has ended, the owner of its
+//! slot accepts the offer ([`ThreadQueue::adopt`]).
 //!
 //! Invariants:
-//! - `state` leaves empty once and for all, so ends that were seen installed stay valid.
+//! - `state` never returns to empty, so ends that were seen installed stay valid.
 //! - The producer end is touched only by `push` and `adopt`, whose contract allows one caller at a time.
 //! - The consumer end is touched only by the holder of `draining`.
 //! - The offered producer belongs to the drain, except while `state` is offered: then it is the handler's.
 //!
-//! Unsafe here: the cells of the ends. The contract of `push` cannot be expressed as a type, because the
-//! producer is "whatever handler runs on that thread".
+//! Unsafe code: the cells of the ends. The contract of `push` cannot be expressed as a type, because the producer is the
+//! handler that runs on that thread.
 
 #![allow(unsafe_code, reason = "cells of the ring ends, shared between the handler and the drain")]
 #![deny(
@@ -69,8 +69,7 @@ const fn is_steady(state: u32) -> bool {
 ///
 /// All zero bytes are a valid queue without a ring.
 ///
-/// The line the handler reads at each tick is not changed by the drain but to offer a ring, and no two queues share a
-/// line.
+/// The drain changes the line that the handler reads at each signal only to offer a ring, and no two queues share a line.
 #[repr(C, align(64))]
 pub struct ThreadQueue {
     /// [`EMPTY`], [`INSTALLING`] or the entries of the ring, with [`OFFERED`] or without.
@@ -81,7 +80,7 @@ pub struct ThreadQueue {
     offered: UnsafeCell<MaybeUninit<Producer<'static, Request>>>,
     /// Samples of this thread that did not become requests; rarely changed, so they may lie across both lines.
     lost: LostCounters,
-    /// What the drain changes.
+    /// Fields that the drain changes.
     drained: DrainSide,
 }
 
@@ -93,20 +92,20 @@ struct DrainSide {
     ends: UnsafeCell<DrainEnds>,
 }
 
-/// What only the holder of `draining` touches.
+/// Fields that only the holder of `draining` accesses.
 #[repr(C)]
 struct DrainEnds {
     /// Initialised once the queue's `state` is installed.
     consumer: MaybeUninit<Consumer<'static, Request>>,
     /// That of the offered ring, or of the retired one; see `phase`.
     other: MaybeUninit<Consumer<'static, Request>>,
-    /// The owner's marks of both rings.
+    /// [`RingEnds::place`] of both rings.
     place: u32,
     other_place: u32,
     phase: Phase,
 }
 
-/// How far a hand-over has come, as the drain knows it. All zero bytes are `Settled`.
+/// Progress of a hand-over on the drain's side. All zero bytes are `Settled`.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -114,7 +113,7 @@ enum Phase {
     Settled = 0,
     /// A second one was offered.
     Offered = 1,
-    /// The first one was left by both sides, and not yet taken by its owner.
+    /// Both sides have left the first one, and its owner has not yet taken it.
     Retired = 2,
 }
 
@@ -179,7 +178,7 @@ impl ThreadQueue {
         }
     }
 
-    /// Moves to the offered ring, for a caller that found `state` not steady; whether there is a ring at all.
+    /// Moves to the offered ring, for a caller that found `state` not steady. Returns whether there is a ring.
     ///
     /// # Safety
     ///
@@ -251,8 +250,7 @@ impl ThreadQueue {
         }
     }
 
-    /// Gives the queue its first ring, once; it, or those that replace it, stay for every thread that uses the queue
-    /// later.
+    /// Gives the queue its first ring, once. Later threads that use the queue get this ring or its replacement.
     ///
     /// # Errors
     ///
@@ -261,7 +259,7 @@ impl ThreadQueue {
         if ends.entries() != capacity.entries() {
             return Err(ends);
         }
-        // Relaxed: it only elects the one writer of the cells, which nobody has written before.
+        // Relaxed: it only elects the one writer of the cells, which were not written before.
         if self.state.compare_exchange(EMPTY, INSTALLING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return Err(ends);
         }
@@ -281,7 +279,7 @@ impl ThreadQueue {
         Ok(())
     }
 
-    /// The right to drain, or `None` while someone else has it or no ring is installed.
+    /// The exclusive right to drain, or `None` while another [`Drain`] exists or no ring is installed.
     pub fn try_drain(&self) -> Option<Drain<'_>> {
         if !self.is_installed() {
             return None;
@@ -336,7 +334,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// The ring that a finished hand-over has left over: empty, and reachable by nobody else.
+    /// The old ring of a finished hand-over: empty, and not reachable otherwise.
     pub fn take_retired(&mut self) -> Option<RingEnds> {
         if self.with_ends(|ends| ends.phase != Phase::Retired) {
             return None;

@@ -4,9 +4,9 @@
 //! the orders it rests on weakened, where loom must find a failure.
 //! Rings hold 2 requests here (see `capacity.rs`).
 //!
-//! The weakened runs are no luxury. Loom 0.7 remembers only the last access to an atomic, so a load by one thread
+//! The weakened runs are necessary. Loom 0.7 remembers only the last access to an atomic, so a load by one thread
 //! hides an earlier load by another from the store that races with it, and a model can pass because nothing was
-//! explored. Which role is spawned and which stays on the main thread decides it for the guessed handles below.
+//! explored. For the guessed handles below this depends on which role is spawned and which stays on the main thread.
 
 #![cfg(loom)]
 #![allow(missing_docs)]
@@ -23,7 +23,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `model` intact, then once for each of `faults`, which must make it fail, and says how many interleavings that took.
+/// Runs `model` intact, then once for each of `faults`, which must make it fail; prints how many interleavings were explored.
 fn check(model: fn(), faults: &[Fault]) {
     let explored = std::sync::Arc::new(AtomicU64::new(0));
     explore(model, &explored);
@@ -36,7 +36,7 @@ fn check(model: fn(), faults: &[Fault]) {
         found.push(format!("without {fault:?} it fails in number {}", explored.swap(0, Ordering::Relaxed)));
     }
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    // Straight to the file descriptor: the test runner hides what a passing test prints.
+    // Written to the file descriptor: the test runner hides the output of a passing test.
     let _ = writeln!(std::io::stderr(), "{name}: holds in {intact} interleavings; {}", found.join(", "));
 }
 
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// Pushes and marks as a handler does.
-    fn tick(&self, index: u32, pc: u64) {
+    fn push_and_mark(&self, index: u32, pc: u64) {
         // SAFETY: each model pushes to a queue from one thread only.
         unsafe { self.queues[index as usize].push(request(pc)) }
             .expect("the models do not overfill the ring");
@@ -100,8 +100,8 @@ fn no_request_is_left_behind() {
         let handler = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.tick(0, 1);
-                shared.tick(0, 2);
+                shared.push_and_mark(0, 1);
+                shared.push_and_mark(0, 2);
             })
         };
         let mut seen = Vec::new();
@@ -118,10 +118,10 @@ fn no_request_is_left_behind() {
 fn a_mark_beside_a_set_flag_counts() {
     fn model() {
         let shared = Shared::new();
-        shared.tick(0, 1);
+        shared.push_and_mark(0, 1);
         let handler = {
             let shared = shared.clone();
-            thread::spawn(move || shared.tick(0, 2))
+            thread::spawn(move || shared.push_and_mark(0, 2))
         };
         let mut seen = Vec::new();
         shared.sweep(&mut seen);
@@ -138,9 +138,9 @@ fn a_taken_flag_brings_its_request() {
         let shared = Shared::new();
         let handler = {
             let shared = shared.clone();
-            thread::spawn(move || shared.tick(1, 7))
+            thread::spawn(move || shared.push_and_mark(1, 7))
         };
-        // The only mark: whoever takes it must see the request, for nothing will mark it again.
+        // The only mark: the drain that takes it must see the request, because nothing marks it again.
         let mut seen = Vec::new();
         let taken = shared.ready.take(2).count();
         if taken == 1 {
@@ -162,7 +162,7 @@ fn two_handlers_are_each_seen_once() {
         let shared = Shared::new();
         let handlers = [0, 1].map(|index: u32| {
             let shared = shared.clone();
-            thread::spawn(move || shared.tick(index, index.into()))
+            thread::spawn(move || shared.push_and_mark(index, index.into()))
         });
         let mut seen = Vec::new();
         shared.sweep(&mut seen);
@@ -181,7 +181,7 @@ fn drains_exclude_each_other() {
     fn model() {
         let queue = Arc::new(installed_queue());
         for pc in 1..=2 {
-            // SAFETY: nobody else pushes.
+            // SAFETY: no other thread pushes.
             unsafe { queue.push(request(pc)) }.unwrap();
         }
         let drain_one = |queue: &ThreadQueue| queue.try_drain().and_then(|mut drain| drain.next());
@@ -289,11 +289,11 @@ fn a_marked_request_is_found_across_a_hand_over() {
         let shared = Shared::new();
         let handler = {
             let shared = shared.clone();
-            thread::spawn(move || shared.tick(0, 1))
+            thread::spawn(move || shared.push_and_mark(0, 1))
         };
         let mut seen = Vec::new();
         assert!(shared.queues[0].try_drain().expect("one drain at a time").offer(larger_ring()).is_ok());
-        // The flag is set once: whoever takes it must follow the handler to the ring that has the request.
+        // The flag is set once: the drain that takes it must follow the handler to the ring that has the request.
         shared.sweep(&mut seen);
         shared.sweep(&mut seen);
         handler.join().unwrap();
@@ -304,7 +304,7 @@ fn a_marked_request_is_found_across_a_hand_over() {
 }
 
 #[test]
-fn a_retired_ring_is_in_nobodys_use() {
+fn a_retired_ring_is_unused() {
     fn model() {
         let queue = Arc::new(installed_queue());
         let drained = {
@@ -314,11 +314,11 @@ fn a_retired_ring_is_in_nobodys_use() {
                 assert!(drain.offer(larger_ring()).is_ok());
                 let seen = drain.by_ref().count();
                 if let Some(retired) = drain.take_retired() {
-                    // Its next user writes every slot without asking.
+                    // Its next user writes every slot.
                     let other = ThreadQueue::new();
                     assert!(other.install(retired, Capacity::Entries16).is_ok());
                     for round in 0..3 {
-                        // SAFETY: nobody else knows this queue.
+                        // SAFETY: this queue is local.
                         assert!(unsafe { other.push(request(round)) }.is_ok());
                         assert_eq!(other.try_drain().unwrap().count(), 1);
                     }
@@ -421,7 +421,7 @@ fn slabs_pass_from_reader_to_writer() {
 }
 
 #[test]
-fn a_slab_taken_out_of_service_is_in_nobodys_use() {
+fn a_slab_taken_out_of_service_is_unused() {
     fn model() {
         let shared = Shadowed::with_spare(1, 1);
         assert_eq!(shared.pool.grow(0, 1), 1);
@@ -431,7 +431,7 @@ fn a_slab_taken_out_of_service_is_in_nobodys_use() {
             thread::spawn(move || shared.fill(1).map(|handle| shared.read(handle)))
         };
         let shrunk = shared.pool.shrink(0, 1, |_| {
-            // The pages of the only spare slab are given back: as good as a write.
+            // The pages of the only spare slab are returned, which counts as a write.
             shared.shadows[1].with_mut(|shadow| {
                 // SAFETY: the slab is out of service, which loom checks.
                 unsafe { *shadow = 0 }
@@ -445,14 +445,14 @@ fn a_slab_taken_out_of_service_is_in_nobodys_use() {
 }
 
 #[test]
-fn a_recycled_head_is_not_mistaken() {
+fn a_recycled_top_is_not_mistaken_for_an_unchanged_one() {
     fn model() {
         let shared = Shadowed::new(2);
         let other = {
             let shared = shared.clone();
             thread::spawn(move || [shared.fill(3), shared.fill(4)])
         };
-        // Takes both, gives back the first: the head is as before, but the slab below it is taken.
+        // Takes both and returns the first: the top is the same, but the slab below it is taken.
         let first = shared.fill(1);
         let second = shared.fill(2);
         if let Some(first) = first {

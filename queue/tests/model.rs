@@ -56,14 +56,14 @@ proptest! {
         }
     }
 
-    /// Rings come and go between pushes and drains: requests stay in order, each once, and every ring comes back.
+    /// Rings are replaced between pushes and drains: requests stay in order, each once, and every ring is returned.
     #[test]
     fn a_queue_that_changes_its_ring_is_a_bounded_fifo(
         steps in prop::collection::vec((0u8..4, 1usize..40, 0usize..4), 1..80),
     ) {
         let queue = queue_of(Capacity::Entries16);
         let (mut model, mut next, mut handed_over) = (VecDeque::new(), 0, 0);
-        // Room of the ring in use; of the old one it no longer matters once the new one was taken.
+        // Free entries of the ring in use; those of the old one do not matter once the new one is in use.
         let (mut room, mut offered, mut in_ring) = (16, None, 0);
         let mut rings: Vec<RingEnds> = Capacity::ALL[..4].iter().map(|&capacity| {
             let region = leak_region(capacity.bytes());
@@ -128,7 +128,7 @@ proptest! {
                     model.insert(step);
                 }
             } else {
-                // The last are beyond what is in use, and some of the rest are left for the next take.
+                // The last are beyond those in use, and some of the rest are left for the next take.
                 let used = QUEUES - (step - QUEUES);
                 let limit = (step - QUEUES) as usize;
                 let taken: Vec<u32> = ready.take(used).take(limit).collect();
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn invented_handles_are_refused(bits in prop::collection::vec(any::<u32>(), 1..200)) {
+    fn forged_handles_are_refused(bits in prop::collection::vec(any::<u32>(), 1..200)) {
         let plan = [SlabClass::fixed(64, 4)];
         let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
         let pool = SnapshotPool::new(&mut region, &plan).unwrap();
@@ -259,7 +259,7 @@ fn buckets_are_contiguous_to_the_end() {
 }
 
 #[test]
-fn capacities_hold_what_they_say() {
+fn capacities_hold_their_number_of_entries() {
     for capacity in Capacity::ALL {
         let queue = queue_of(capacity);
         assert_eq!(queue.capacity_entries(), capacity.entries());
@@ -312,7 +312,7 @@ fn unusable_plans_are_refused_with_their_reason() {
     check(&[(64, 1 << 20)], 0, PlanError::Count(0));
     check(&[(64, 1), (128, usize::MAX)], 0, PlanError::Count(1));
     check(&[(64, 1), (1 << 30, 256)], 0, PlanError::Count(1));
-    // One head, rounded to a line, and one slab.
+    // One header, rounded to a line, and one slab.
     check(&[(64, 1)], 127, PlanError::Region(128));
 }
 

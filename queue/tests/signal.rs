@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 
 const INTERVAL_NS: u64 = 1_000_000;
-/// More ticks than the ring holds while nobody drains, so that losses must occur.
+/// More signals than the ring holds entries while nothing drains it, so that losses must occur.
 const TICKS_UNDRAINED: u64 = 24;
 const TICKS_DRAINED: u64 = 60;
 const INDEX: u32 = 3;
 
 static FLAGS: [AtomicU8; 8] = [const { AtomicU8::new(0) }; 8];
 
-/// What the timer carries to the handler.
+/// The value that the timer passes to the handler.
 struct Context {
     queue: ThreadQueue,
     ready: ReadySet<'static>,
@@ -27,12 +27,12 @@ struct Context {
     ticks: AtomicU64,
 }
 
-extern "C" fn on_tick(_signal: c_int, info: *mut libc::siginfo_t, _ucontext: *mut c_void) {
+extern "C" fn on_signal(_signal: c_int, info: *mut libc::siginfo_t, _ucontext: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let info = unsafe { &*info };
     // SAFETY: a timer signal carries its sigval.
     let value = unsafe { info.si_value() };
-    // SAFETY: the one timer of this process carries the address of a context that lives for ever.
+    // SAFETY: the one timer of this process carries the address of a context that is never freed.
     let context = unsafe { &*value.sival_ptr.cast::<Context>() };
     let number = context.ticks.fetch_add(1, Ordering::Relaxed) + 1;
     let mut request = Request { pc: number, sp: !number, ticks: number, ..Request::default() };
@@ -60,7 +60,7 @@ impl CpuTimer {
     fn start(context: &'static Context) -> Self {
         // SAFETY: zeroes are a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_tick as *const () as usize;
+        action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         // SAFETY: the action is complete and the handler matches its flags.
         let installed = unsafe { libc::sigaction(libc::SIGRTMIN(), &action, ptr::null_mut()) };
@@ -99,7 +99,7 @@ fn burn_until(context: &Context, ticks: u64) {
 }
 
 #[test]
-fn the_account_closes_under_real_ticks() {
+fn the_account_closes_under_real_signals() {
     let queue = ThreadQueue::new();
     let ends = Box::leak(Box::new(RingStorage::<17>::new())).split();
     assert!(queue.install(ends, Capacity::Entries16).is_ok());
@@ -117,7 +117,7 @@ fn the_account_closes_under_real_ticks() {
         let drainer = scope.spawn(|| {
             let mut numbers = Vec::new();
             loop {
-                // Read before the sweep, so that the sweep after the last tick is complete.
+                // Read before the sweep, so that the sweep after the last signal is complete.
                 let last = ended.load(Ordering::Acquire);
                 for index in context.ready.take(INDEX + 1) {
                     assert_eq!(index, INDEX);

@@ -1,4 +1,4 @@
-//! Real threads: every request arrives once, in order, or is counted as lost; slabs carry what was written.
+//! Real threads: every request arrives once, in order, or is counted as lost; slabs keep the written bytes.
 
 #![cfg(not(loom))]
 #![allow(missing_docs)]
@@ -51,7 +51,7 @@ fn all_requests_arrive_in_order_or_are_counted() {
             });
         }
         loop {
-            // Read before the sweep: whatever was pushed before the last producer ended is swept below.
+            // Read before the sweep: all requests pushed before the last producer ended are swept below.
             let ended = running.load(Ordering::Acquire) == 0;
             for index in ready.take(PRODUCERS as u32) {
                 let index = index as usize;
@@ -76,7 +76,7 @@ fn all_requests_arrive_in_order_or_are_counted() {
 }
 
 #[test]
-fn slabs_are_shared_by_threads_without_mixing() {
+fn slabs_of_several_threads_do_not_mix() {
     const ROUNDS: u64 = 100_000;
     let plan = [SlabClass::fixed(64, 2), SlabClass::fixed(128, 2)];
     let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + 63);
@@ -134,7 +134,7 @@ fn rings_change_under_a_running_producer() {
             running.fetch_sub(1, Ordering::Release);
         });
         loop {
-            // Read before the sweep: whatever was pushed before the producer ended is swept below.
+            // Read before the sweep: all requests pushed before the producer ended are swept below.
             let ended = running.load(Ordering::Acquire) == 0;
             for _ in ready.take(1) {
                 let mut drain = queue.try_drain().expect("this thread alone drains");

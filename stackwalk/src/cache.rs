@@ -1,12 +1,12 @@
-//! What earlier walks found out about code and methods, so that a warm walk reads almost nothing.
+//! Decoded code and methods of earlier walks, so that a warm walk reads almost nothing.
 //!
 //! Problem: debug information lies in memory that may go away, read by a system call each; the same few
 //! thousand pcs make up nearly all frames of a profile.
-//! Approach: a pc maps to its decoded code, 2-way by address, and that to its scopes. Entries and scopes are appended
-//! to memory reserved at the start, so that a profile of few pcs touches few of its pages; when the room for scopes is
-//! full, everything is forgotten (simple, and rare next to the sample rate).
-//! Invariants: a hit is used only if the code at that address still has the same method and compile id, read
-//! from the code cache itself; bytecode entries prove themselves (see `hotspot::interpreter`). Nothing is allocated
+//! Approach: a 2-way associative map leads from a pc to its decoded code, and that to its scopes. Entries and scopes are
+//! appended to memory reserved at the start, so that a profile of few pcs touches few of its pages. When the arena of scopes
+//! is full, the whole cache is cleared, which is rare compared with the sample rate.
+//! Invariants: a hit is used only if the code at that address has the same method and compile id, read from the code cache
+//! itself; bytecode entries are checked against the bytecode pointer (see `hotspot::interpreter`). Nothing is allocated
 //! after [`ScopeCache::new`].
 
 use alloc::boxed::Box;
@@ -20,14 +20,14 @@ use crate::hotspot::pc_desc::PcMatch;
 use crate::hotspot::scope_desc::{Scope, ScopeWindows};
 use crate::memory::Window;
 
-/// Pcs remembered: the hot code of a large application has one to two thousand distinct frame pcs.
+/// Capacity in pcs: the hot code of a large application has one to two thousand distinct frame pcs.
 const PCS: usize = 4096;
-/// Scopes remembered: about four per pc, inlining included.
+/// Capacity in scopes: about four per pc, inlining included.
 const SCOPES: usize = 16384;
-/// Methods remembered for interpreter frames.
+/// Capacity in methods of interpreter frames.
 const BYTECODES: usize = 1024;
 
-/// What the frame of a pc in compiled code is.
+/// Kind of the frame at a pc in compiled code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompiledKind {
     Java,
@@ -53,29 +53,29 @@ pub(crate) struct CompiledPc {
     pub(crate) count: u16,
 }
 
-/// How often the cache answered.
+/// Counts of cache hits and misses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
-    /// Compiled pcs answered.
+    /// Compiled pcs found.
     pub pc_hits: u64,
-    /// Compiled pcs never seen or displaced.
+    /// Compiled pcs not found: new or displaced.
     pub pc_misses: u64,
     /// Compiled pcs whose code had been replaced.
     pub pc_stale: u64,
-    /// Interpreted methods answered.
+    /// Interpreted methods found.
     pub method_hits: u64,
-    /// Interpreted methods read anew.
+    /// Interpreted methods that had to be read.
     pub method_misses: u64,
-    /// Times everything was forgotten because the arena was full.
+    /// Times the cache was cleared because the arena was full.
     pub flushes: u64,
 }
 
-/// Memory of decoded code shared by all walks of one thread; half a megabyte when full, never more.
+/// Cache of decoded code, shared by all walks of one thread; at most half a megabyte.
 #[derive(Debug)]
 pub struct ScopeCache {
-    /// Numbers of the pcs' entries, counted from 1; 0 for none.
+    /// Index of each pc's entry plus 1; 0 for none.
     places: Box<[u16]>,
-    /// Entries; one whose code was replaced is `None` until its place is used again.
+    /// Entries; one whose code was replaced is `None` until its place is reused.
     entries: Vec<Option<CompiledPc>>,
     scopes: Vec<Scope>,
     bytecodes: Box<[Bytecodes]>,
@@ -87,12 +87,12 @@ pub struct ScopeCache {
 }
 
 const _: () = {
-    assert!(PCS <= u16::MAX as usize, "numbers of entries fit");
+    assert!(PCS <= u16::MAX as usize, "indices of entries fit");
     let full = PCS * (size_of::<u16>() + size_of::<Option<CompiledPc>>())
         + SCOPES * size_of::<Scope>()
         + BYTECODES * size_of::<Bytecodes>();
     assert!(full <= 600 << 10);
-    // Where it is made, it lies on a stack.
+    // The value is created on a stack.
     assert!(size_of::<ScopeCache>() <= 8 << 10);
 };
 
@@ -143,19 +143,19 @@ impl ScopeCache {
         self.ages.next_generation()
     }
 
-    /// Lets walks step only through compiled code that was decoded before a generation and is the same still; others
-    /// end with [`crate::Stop::CodeReplaced`]. For samples that are older than something that may have freed code.
+    /// Lets walks step only through compiled code that was decoded before a generation and has not changed; others end with
+    /// [`crate::Stop::CodeReplaced`]. For samples that are older than an event that may have freed code.
     pub fn restrict_to_code_before(&mut self, generation: Option<u32>) {
         self.ages.restrict(generation);
     }
 
-    /// Forgets everything, for example when classes were unloaded or redefined.
+    /// Clears the cache, for example when classes were unloaded or redefined.
     pub fn clear(&mut self) {
-        self.forget_code();
+        self.clear_code();
         self.bytecodes.fill(Bytecodes::NONE);
     }
 
-    fn forget_code(&mut self) {
+    fn clear_code(&mut self) {
         self.places.fill(0);
         self.entries.clear();
         self.scopes.clear();
@@ -169,13 +169,13 @@ impl ScopeCache {
         current: impl FnOnce(u64) -> Option<Identity>,
     ) -> Option<CompiledPc> {
         let start = slot(pc, PCS);
-        let numbers = self.places.get(start..start + 2)?;
-        let held = numbers.iter().find_map(|&number| {
-            let index = usize::from(number).checked_sub(1)?;
+        let places = self.places.get(start..start + 2)?;
+        let found = places.iter().find_map(|&place| {
+            let index = usize::from(place).checked_sub(1)?;
             let entry = (*self.entries.get(index)?)?;
             (entry.pc == pc && entry.matched == matched).then_some((index, entry))
         });
-        let Some((index, found)) = held else {
+        let Some((index, found)) = found else {
             self.stats.pc_misses += 1;
             return None;
         };
@@ -188,18 +188,18 @@ impl ScopeCache {
         Some(found)
     }
 
-    /// Remembers `entry`, displacing the older of its two places.
+    /// Inserts `entry`, displacing the older of its two places.
     pub(crate) fn insert_pc(&mut self, entry: CompiledPc) {
         let start = slot(entry.pc, PCS);
         let Some([newer, older]) = self.places.get_mut(start..start + 2) else { return };
         let displaced = usize::from(*older).checked_sub(1);
         *older = *newer;
         match displaced.and_then(|index| self.entries.get_mut(index)) {
-            Some(room) => {
-                *room = Some(entry);
+            Some(displaced_entry) => {
+                *displaced_entry = Some(entry);
                 *newer = displaced.map_or(0, |index| index as u16 + 1);
             }
-            // Each of the places has brought one entry at most, so there is room without growing.
+            // Each place adds one entry at most, so the capacity suffices.
             None => {
                 self.entries.push(Some(entry));
                 *newer = self.entries.len() as u16;
@@ -207,10 +207,10 @@ impl ScopeCache {
         }
     }
 
-    /// Remembers scopes in a row; returns where they begin, and nothing if they are more than there is room for.
+    /// Appends scopes; returns the index of the first, or `None` if they exceed the capacity.
     pub(crate) fn put_scopes(&mut self, scopes: &[Scope]) -> Option<u32> {
         if self.scopes.len() + scopes.len() > SCOPES {
-            self.forget_code();
+            self.clear_code();
             self.stats.flushes += 1;
         }
         let first = u32::try_from(self.scopes.len()).ok()?;
@@ -225,7 +225,7 @@ impl ScopeCache {
         self.scopes.get(index as usize).copied()
     }
 
-    /// The bytecodes of a method if remembered and accepted by `fits`.
+    /// The bytecodes of a method if cached and accepted by `fits`.
     pub(crate) fn find_bytecodes(
         &mut self,
         method: u64,

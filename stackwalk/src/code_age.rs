@@ -1,17 +1,17 @@
-//! Since when a piece of compiled code is known, so that a late walk can tell old code from its successor.
+//! Age of compiled code, so that a late walk can distinguish old code from its successor.
 //!
-//! Problem: code is freed and its block used again; a pc of a sample from before then lies in code that never ran there.
-//! Approach: the user counts generations (for example one a drain). Code is noted with the generation in which it was
-//! first decoded, and a walk may be restricted to code that was known before a given one: what is the same
-//! compilation before and after a moment was there at that moment.
-//! Invariant: a displaced or unknown entry is never proof.
+//! Problem: code is freed and its block reused. The pc of an older sample then lies in code that did not run at that time.
+//! Approach: the user counts generations (for example one a drain). Code is recorded with the generation in which it was
+//! first decoded, and a walk may be restricted to code that was known before a given generation: a compilation that is the
+//! same before and after a moment was there at that moment.
+//! Invariant: a displaced or unknown entry is no proof.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::hotspot::nmethod::Identity;
 
-/// Compilations remembered; hot code of a large application is about as many.
+/// Capacity in compilations; hot code of a large application is about as many.
 const CODES: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct CodeAges {
 }
 
 impl CodeAges {
-    /// No code is known yet; allocates all it will ever need.
+    /// An empty table; allocates all its memory.
     pub(crate) fn new() -> Self {
         Self { known: vec![None; CODES].into_boxed_slice(), generation: 0, restriction: None }
     }
@@ -47,8 +47,8 @@ impl CodeAges {
         self.restriction = before;
     }
 
-    /// Notes code that has just been decoded.
-    pub(crate) fn note(&mut self, blob: u64, identity: Identity) {
+    /// Records code that has just been decoded.
+    pub(crate) fn record(&mut self, blob: u64, identity: Identity) {
         let generation = self.generation;
         let Some(entry) = self.known.get_mut(place(blob)) else { return };
         if !entry.is_some_and(|known| known.blob == blob && known.identity == identity) {
@@ -80,14 +80,14 @@ mod tests {
         let old = Identity { method: 8, compile_id: 1 };
         let new = Identity { method: 8, compile_id: 2 };
         let mut ages = CodeAges::new();
-        ages.note(64, old);
-        let now = ages.next_generation();
+        ages.record(64, old);
+        let generation = ages.next_generation();
         assert!(ages.allows(64, new), "nothing is restricted");
-        ages.restrict(Some(now));
+        ages.restrict(Some(generation));
         assert!(ages.allows(64, old) && !ages.allows(64, new) && !ages.allows(128, old));
-        ages.note(64, new);
+        ages.record(64, new);
         assert!(!ages.allows(64, new), "seen in this generation only");
-        ages.restrict(Some(now + 1));
+        ages.restrict(Some(generation + 1));
         assert!(ages.allows(64, new) && !ages.allows(64, old));
     }
 }

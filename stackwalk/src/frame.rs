@@ -1,6 +1,6 @@
-//! What a walk yields: one frame per Java method activation, inlined ones included, and marks for VM code.
+//! Frames of a walk: one per Java method activation, inlined ones included, and marks for VM code.
 
-/// Address of a `Method` in metaspace; a promise about the moment of the sample only.
+/// Address of a `Method` in metaspace; valid at the moment of the sample only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Method(pub u64);
 
@@ -73,7 +73,7 @@ pub enum Frame {
         /// Where.
         place: Place,
     },
-    /// VM code in the code cache; `HotSpot::blob_name` tells which.
+    /// VM code in the code cache; `HotSpot::blob_name` reads its name.
     Stub {
         /// The code.
         blob: Blob,
@@ -101,13 +101,13 @@ pub enum Frame {
     },
 }
 
-/// What a [`Frame::Gap`] stands for.
+/// Frames that a [`Frame::Gap`] stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// Native frames: no unwind table covers the code of the frame before.
     Native,
-    /// The newest Java frames of a virtual thread, at most a few: the frame before is a stub that brings them back from
-    /// the heap, and they may be neither there any more nor on the stack yet.
+    /// The newest Java frames of a virtual thread, at most a few: the frame before is a stub that thaws them, and they may be
+    /// in neither the heap nor the stack.
     Thawing,
 }
 

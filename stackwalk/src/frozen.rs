@@ -1,10 +1,9 @@
-//! Frames of a virtual thread that wait in the heap, as copied when the sample was taken.
+//! Frozen frames of a virtual thread, copied from the heap when the sample was taken.
 //!
 //! Problem: the frames of one logical stack lie in several places, each with addresses of its own.
-//! Approach: every `StackChunk` is one [`StackCopy`] at the address its words had, newest chunk first; each begins two
-//! words below its newest frame, where the link and the pc of that frame are kept, and ends where its oldest frame
-//! ends.
-//! Invariant: plain data; nothing here is trusted before the walk has checked it.
+//! Approach: every `StackChunk` is one [`StackCopy`] at the address its words had, newest chunk first; each begins with
+//! the frame record below its newest frame, which holds that frame's fp and pc, and ends where its oldest frame ends.
+//! Invariant: plain data; the walk checks every word before it uses it.
 
 use crate::limits::MAX_CHUNKS;
 use crate::memory::StackCopy;
@@ -26,7 +25,7 @@ impl<'a> Frozen<'a> {
     pub const NONE: Self =
         Self { chunks: [StackCopy::EMPTY; MAX_CHUNKS], count: 0, whole: false, emptied: false, end: 0 };
 
-    /// Copies in the order from the newest chunk to the oldest; `whole` says that no older chunk is missing.
+    /// Copies in the order from the newest chunk to the oldest; `whole` is set if no older chunk is missing.
     /// More than [`MAX_CHUNKS`] are cut.
     #[must_use]
     pub fn new(copies: impl IntoIterator<Item = StackCopy<'a>>, whole: bool) -> Self {
@@ -44,7 +43,7 @@ impl<'a> Frozen<'a> {
         frozen
     }
 
-    /// The same, but the frames of the oldest chunk copied go on to `end`: if that is above its copy, the copy is cut.
+    /// The same, with the frames of the oldest copied chunk ending at `end`: if that is above its copy, the copy is cut.
     #[must_use]
     pub fn ending_at(mut self, end: u64) -> Self {
         let copied =
@@ -54,7 +53,7 @@ impl<'a> Frozen<'a> {
         self
     }
 
-    /// The same, but the thread's newest chunk has no frames: all that it had may be on their way back to the stack.
+    /// The same, with `emptied` set if the thread's newest chunk has no frames: all of them may be being thawed.
     #[must_use]
     pub fn emptied(self, emptied: bool) -> Self {
         Self { emptied, ..self }

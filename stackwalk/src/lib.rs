@@ -1,23 +1,24 @@
 //! Stack walking for HotSpot JVMs over injected memory.
 //!
 //! A walk turns a [`Capture`] (registers and a few VM fields of one moment) and a copy of the thread's stack into
-//! [`Frame`]s, newest first, and ends with a [`Stop`] reason. The VM's own structures are read through
-//! [`Memory`], described by the tables in libjvm ([`HotSpot`]), and remembered in a [`ScopeCache`].
+//! [`Frame`]s, newest first, and ends with a [`Stop`] reason. The VM's own structures are described by the tables in libjvm
+//! ([`HotSpot`]), read through [`Memory`] and cached in a [`ScopeCache`].
 //!
 //! The same code walks a snapshot on a sampler thread, another process and a recorded fixture.
-//! `no_std` with `alloc`; nothing is allocated, locked or faulted on while walking, and nothing panics on garbage.
+//! `no_std` with `alloc`. A walk allocates nothing, takes no lock, cannot fault and does not panic on garbage.
 //!
 //! # The user's duties
 //! - [`HotSpot::read_tables`] once libjvm is loaded, [`HotSpot::start`] once the VM is initialised.
 //! - Fill the capture and copy the stack at the same moment; a later copy describes another stack.
-//! - Register with [`LiveMemory::add_permanent`] only what truly never goes away.
-//! - Treat a [`Method`] as a promise about the moment of the sample: resolve it soon, expect errors.
+//! - Register with [`LiveMemory::add_permanent`] only memory that is never unmapped.
+//! - Treat a [`Method`] as valid at the moment of the sample only: resolve it soon, expect errors.
 //!
 //! # Not done here
-//! Unwind tables of native code, which a [`NativeCode`] brings, stacks of unmounted virtual threads, CPUs other than x86-64.
+//! Unwind tables of native code, which a [`NativeCode`] provides; stacks of unmounted virtual threads; CPUs without a folder in
+//! `arch`.
 //!
 //! # Example
-//! A walker over memory that holds no VM stops at once and says why.
+//! Memory that holds no VM gives an error with the reason.
 //! ```
 //! use stackwalk::{HotSpot, LayoutError, StackCopy};
 //!
@@ -29,7 +30,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-// For memory reserved when a cache is made.
+// For the memory of a cache.
 extern crate alloc;
 #[cfg(test)]
 extern crate std;

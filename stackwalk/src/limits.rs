@@ -1,9 +1,9 @@
 //! Bounds of a walk and of every loop below it.
 //!
-//! Memory may hold anything by the time it is read, so no loop trusts a count or a terminator found there.
-//! Each bound is far above what a healthy JVM shows; the evidence stands beside it.
+//! Memory may hold anything when it is read, so no loop relies on a count or a terminator found there.
+//! Each bound is far above the values of a healthy JVM; its comment gives the evidence.
 
-/// What the caller allows one walk to cost.
+/// Bounds that the caller sets for one walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Logical frames (inlined ones included) after which the walk stops with `Stop::DepthLimit`.
@@ -27,8 +27,8 @@ pub(crate) const MAX_SEGMENT_HOPS: u32 = 10_000;
 /// Code heaps of one VM: three with a segmented code cache, one without, a fourth in development builds.
 pub(crate) const MAX_CODE_HEAPS: usize = 8;
 
-/// Pieces of code looked at to find one stub, which is among the first of its heap: the VM has made about 500 when
-/// an agent starts with it, and tens of thousands when one is attached later.
+/// Blobs visited to find one stub, which is among the first of its heap: there are about 500 when an agent starts with the
+/// VM, and tens of thousands when one is attached later.
 pub(crate) const MAX_CODE_BLOBS: usize = 100_000;
 
 /// Chunks of frozen frames of one virtual thread: a freeze adds one only if the newest is full or shared.

@@ -1,4 +1,4 @@
-//! Memory of the own process, read without ever faulting.
+//! Memory of the own process, read without faulting.
 //!
 //! Problem: a plain load from metadata that the VM has just freed would crash the process being profiled.
 //! Approach: ranges registered as permanent (committed code, libjvm's image) are loaded directly; everything
@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Ranges that can be registered: up to eight code heaps with a segment map each, and libjvm's segments.
 const MAX_RANGES: usize = 32;
 
-/// A registered range. A slot is taken by setting `start` and becomes usable with `end`; Release stores of
+/// A registered range. A slot is reserved by setting `start` and becomes usable with `end`; Release stores of
 /// `end` pair with the Acquire loads in [`LiveMemory::is_permanent`].
 #[derive(Debug)]
 struct Range {
@@ -52,7 +52,7 @@ impl Default for LiveMemory {
 }
 
 impl LiveMemory {
-    /// Finds out which checked read this process is allowed to do.
+    /// Creates a reader with the first checked read that this process is allowed to do.
     #[must_use]
     pub fn new() -> Self {
         // SAFETY: getpid has no preconditions.
@@ -85,7 +85,7 @@ impl LiveMemory {
     /// Declares the addresses from `start` up to `end` to be loadable for as long as the process lives.
     ///
     /// A range with a start that is already registered replaces that range's end, so growing ranges can be
-    /// registered again. Returns whether there was room.
+    /// registered again. Returns whether a slot was free.
     ///
     /// # Safety
     /// The whole range must be mapped readable now and must never be unmapped or protected again.
@@ -103,7 +103,7 @@ impl LiveMemory {
         false
     }
 
-    /// Whether a known word can be read by the chosen access.
+    /// Whether the chosen access can read a known word.
     fn probe(&self) -> bool {
         let known = 0x0123_4567_89ab_cdef_u64;
         let address = core::ptr::from_ref(&known).expose_provenance() as u64;
@@ -128,25 +128,25 @@ impl LiveMemory {
     }
 
     fn read_checked(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        let wanted = into.len();
+        let length = into.len();
         let read = match self.access {
             Access::ProcessVmReadv => {
-                let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: wanted };
+                let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: length };
                 let remote = libc::iovec {
                     iov_base: core::ptr::without_provenance_mut(address as usize),
-                    iov_len: wanted,
+                    iov_len: length,
                 };
                 // SAFETY: `local` describes the exclusively borrowed `into`; the kernel checks `remote`.
                 unsafe { libc::process_vm_readv(self.process, &local, 1, &remote, 1, 0) }
             }
             Access::ProcSelfMem => {
                 let offset = libc::off_t::try_from(address).map_err(|_| Unreadable(address))?;
-                // SAFETY: the kernel writes at most `wanted` bytes to the exclusively borrowed `into`.
-                unsafe { libc::pread(self.proc_self_mem, into.as_mut_ptr().cast(), wanted, offset) }
+                // SAFETY: the kernel writes at most `length` bytes to the exclusively borrowed `into`.
+                unsafe { libc::pread(self.proc_self_mem, into.as_mut_ptr().cast(), length, offset) }
             }
             Access::RegisteredOnly => -1,
         };
-        if usize::try_from(read) == Ok(wanted) { Ok(()) } else { Err(Unreadable(address)) }
+        if usize::try_from(read) == Ok(length) { Ok(()) } else { Err(Unreadable(address)) }
     }
 }
 

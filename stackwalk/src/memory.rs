@@ -2,10 +2,10 @@
 //!
 //! Problem: metadata of a running JVM can be freed, moved or unmapped between the sample and the walk, and
 //! the same walk has to work on a stack copy, on another process and on a recorded file.
-//! Approach: all reads go through [`Memory`]; a read that cannot be done is an error that carries the address.
-//! Invariant: no reader ever turns a failed read into a value.
+//! Approach: all reads go through [`Memory`]; a read that fails is an error that carries the address.
+//! Invariant: no reader turns a failed read into a value.
 
-/// The first address of a read that could not be done.
+/// The first address of a read that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreadable(pub u64);
 
@@ -84,7 +84,7 @@ pub struct StackCopy<'a> {
 }
 
 impl<'a> StackCopy<'a> {
-    /// A copy of nothing.
+    /// An empty copy.
     pub const EMPTY: Self = Self { base: 0, bytes: &[] };
 
     /// A copy whose first byte was at `base`.
@@ -139,7 +139,7 @@ pub(crate) struct Window<const N: usize> {
 impl<const N: usize> Window<N> {
     pub(crate) const EMPTY: Self = Self { at: 0, filled: 0, bytes: [0; N] };
 
-    /// Forgets the block, so that the next read sees memory as it is then.
+    /// Empties the window, so that the next read reads memory.
     pub(crate) fn clear(&mut self) {
         self.filled = 0;
     }
@@ -160,10 +160,10 @@ impl<const N: usize> Window<N> {
         if address < region.0 || end > region.1 || length > N {
             return Err(refused);
         }
-        let held = self.at.saturating_add(self.filled as u64);
-        if self.filled == 0 || address < self.at || end > held {
-            let room = (N - length) as u64;
-            let start = address.saturating_sub(lead.min(room)).max(region.0);
+        let filled_end = self.at.saturating_add(self.filled as u64);
+        if self.filled == 0 || address < self.at || end > filled_end {
+            let spare = (N - length) as u64;
+            let start = address.saturating_sub(lead.min(spare)).max(region.0);
             let size = usize::try_from(region.1 - start).unwrap_or(N).min(N);
             self.filled = 0;
             let block = self.bytes.get_mut(..size).ok_or(refused)?;

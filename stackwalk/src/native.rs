@@ -1,12 +1,12 @@
-//! Code outside the code cache: how the walker asks for the caller of a native frame.
+//! Code outside the code cache: the interface through which the walker gets the caller of a native frame.
 //!
-//! Problem: only tables of the compiler that made a library (`.eh_frame`) tell where its frames end, and which
-//! libraries lie where is a matter of the operating system, which this crate knows nothing about.
+//! Problem: only the unwind tables of a library (`.eh_frame`) describe its frames, and the addresses of libraries are known
+//! to the operating system, which this crate does not use.
 //! Approach: the walker hands registers and the copied stack to a [`NativeCode`] and gets the caller's registers, or
 //! the reason why there are none.
-//! Invariant: an implementation answers from unwind tables only. Where they say nothing it refuses; the walker then
-//! goes on with what it can prove about Java frames, behind a [`Frame::Gap`](crate::Frame::Gap).
-//! The choice of tables, caches and libraries is told in `design/native-unwinding.md`.
+//! Invariant: an implementation uses unwind tables only. Where they have no entry it returns an error; the walker then
+//! continues with the Java frames that it can prove, behind a [`Frame::Gap`](crate::Frame::Gap).
+//! The choice of tables, caches and libraries is described in `design/native-unwinding.md`.
 
 use crate::arch::PreservedRegisters;
 use crate::capture::Capture;
@@ -34,16 +34,16 @@ impl NativeRegisters {
     }
 }
 
-/// Why there is no caller.
+/// Reason why there is no caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NativeStop {
-    /// The outermost frame: its tables say that nobody called it, or its return address is 0.
+    /// The outermost frame: its tables mark it as such, or its return address is 0.
     Root,
     /// No known library holds this pc.
     UnknownCode(u64),
     /// The library has no unwind table for this pc, or one that cannot be followed.
     NoRule(u64),
-    /// The tables ask for this address, which is no copied stack memory.
+    /// The tables refer to this address, which is no copied stack memory.
     Unreadable(u64),
 }
 
@@ -51,7 +51,7 @@ pub enum NativeStop {
 pub trait NativeCode: core::fmt::Debug {
     /// Registers of the caller of the frame with these `registers`.
     ///
-    /// `interrupted` tells whether the pc is an instruction that was stopped at rather than a return address.
+    /// `interrupted` is set if the pc is an interrupted instruction rather than a return address.
     /// Implementations must not allocate, and must return an sp above the frame's own.
     ///
     /// # Errors

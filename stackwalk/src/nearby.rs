@@ -1,10 +1,10 @@
-//! Memory read in lines, for many small reads close together.
+//! A small read cache of aligned lines, for many small reads close together.
 //!
 //! Problem: naming one method takes some thirty reads of 2 to 8 bytes from half a dozen objects, and outside of the
 //! registered ranges each is a system call.
-//! Approach: a read fetches the whole aligned line around it, and later reads in that line are answered from the copy.
+//! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy.
 //! Invariants: a line never crosses a page, so it is readable where any of its bytes is. A copy is as old as its first
-//! read: a [`Nearby`] is made for the names of one stack and dropped, and proofs that need fresh words read `beneath`.
+//! read: a [`Nearby`] lives for the names of one stack, and checks that need current words read `beneath`.
 
 use core::cell::RefCell;
 
@@ -13,7 +13,7 @@ use crate::memory::{Memory, Unreadable};
 /// Bytes of a line: a `Method` with its neighbours, or the fields of an `InstanceKlass` that names need, in one or two.
 const LINE: usize = 256;
 
-/// Lines kept; the oldest gives way. A method's names lie in some ten, which methods of one class share in part.
+/// Capacity in lines; the oldest is replaced. A method's names lie in some ten, which methods of one class share in part.
 const LINES: usize = 16;
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ impl<M: ?Sized> core::fmt::Debug for Nearby<'_, M> {
 }
 
 impl<'m, M: Memory + ?Sized> Nearby<'m, M> {
-    /// Nothing fetched yet.
+    /// An empty cache over `beneath`.
     #[must_use]
     pub fn new(beneath: &'m M) -> Self {
         // No line begins at an odd address.
@@ -63,7 +63,7 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
                 let place = kept.get_mut(*next % LINES).ok_or(Unreadable(address))?;
                 *next += 1;
                 place.start = 1;
-                // What cannot be had as a line may still be had alone: recorded memory has no pages.
+                // A read may succeed where its line fails: recorded memory has no pages.
                 if self.beneath.read(start, &mut place.bytes).is_err() {
                     return self.beneath.read(address, into);
                 }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_in_one_line_are_one_read_and_say_the_same() {
+    fn reads_in_one_line_are_one_read_with_the_same_result() {
         let bytes: Vec<u8> = (0..=255).cycle().take(4 * LINE).collect();
         let memory = Counted { copy: StackCopy::new(0x1000, &bytes), reads: Cell::new(0) };
         let nearby = Nearby::new(&memory);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_unreadable_and_what_is_there_alone_is_read() {
+    fn missing_bytes_are_unreadable_and_bytes_without_their_line_are_read() {
         let bytes = [7; 40];
         let memory = Counted { copy: StackCopy::new(0x1008, &bytes), reads: Cell::new(0) };
         let nearby = Nearby::new(&memory);

@@ -1,6 +1,6 @@
-//! Why a walk ended.
+//! Reasons for the end of a walk.
 //!
-//! A cut stack is a result: the frames before the stop are good, and the reason is counted and shown.
+//! A cut stack is a result: the frames before the stop are valid, and the reason is counted and shown.
 
 use crate::memory::Unreadable;
 
@@ -29,13 +29,13 @@ stops! {
     EndOfStack: Self::EndOfStack => "end_of_stack",
     /// The entry frame of a mounted virtual thread was reached: its stack is whole.
     EndOfContinuation: Self::EndOfContinuation => "end_of_continuation",
-    /// The same, but the newest frames were on their way back from the heap: a gap stands for them.
+    /// The same, while the newest frames were being thawed: a gap stands for them.
     EndPastThaw: Self::EndPastThaw => "end_past_thaw",
     /// The next frames of a virtual thread are frozen in the heap.
     ContinuationBarrier: Self::ContinuationBarrier => "continuation_barrier",
     /// The walk produced as many frames as the caller allows.
     DepthLimit: Self::DepthLimit => "depth_limit",
-    /// The stack goes on above the copied bytes.
+    /// The stack continues above the copied bytes.
     CopyEnd: Self::CopyEnd => "copy_end",
     /// Memory at this address was needed and could not be read.
     Unreadable(u64): Self::Unreadable(_) => "unreadable",
@@ -51,7 +51,7 @@ stops! {
     BadFrame(u64): Self::BadFrame(_) => "bad_frame",
     /// The caller's sp is not above the frame's own sp (the payload), not aligned or outside the stack.
     NotProgressing(u64): Self::NotProgressing(_) => "not_progressing",
-    /// The `Method*` at this address, found in a frame, is no method.
+    /// The `Method*` at this address, found in a frame, is not a method.
     InvalidMethod(u64): Self::InvalidMethod(_) => "invalid_method",
     /// The code at this pc may have been replaced since the sample was taken.
     CodeReplaced(u64): Self::CodeReplaced(_) => "code_replaced",
@@ -67,8 +67,7 @@ impl Stop {
         Self::NAMES.iter().position(|candidate| *candidate == name).unwrap_or(0)
     }
 
-    /// Whether the thread's (or virtual thread's) root was reached. Frames that are missing above it have a gap in their
-    /// place.
+    /// Whether the thread's (or virtual thread's) root was reached. Gaps stand for missing frames above it.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::EndOfStack | Self::EndOfContinuation | Self::EndPastThaw)

@@ -1,9 +1,9 @@
-//! Whether a method can ever go away: the class loader its class belongs to.
+//! The class loader that keeps a method alive.
 //!
 //! Metadata is freed with its `ClassLoaderData`. Those of the boot, platform and system loaders live as long as the
 //! VM; hidden classes (and the anonymous ones of JDK 11) have one of their own and go alone.
-//! Which object a loader is, is told by the slot that holds its oop: the collector keeps such slots up to date, and two
-//! slots with equal contents hold the same object.
+//! The slot that holds a loader's oop identifies the loader: the collector updates such slots, and two slots with equal
+//! contents hold the same object.
 //! Sources: `classfile/classLoaderData.{hpp,cpp}`, `oops/oopHandle.hpp`, JDK 11 to 25.
 
 use super::HotSpot;
@@ -11,10 +11,10 @@ use super::method::MethodError;
 use crate::frame::Method;
 use crate::memory::Memory;
 
-/// Who keeps a class alive.
+/// The owner of a class, which keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadedBy {
-    /// The boot loader: for ever.
+    /// The boot loader, which is never unloaded.
     Boot,
     /// A loader object.
     Loader {
@@ -23,15 +23,15 @@ pub enum LoadedBy {
         /// Address of the slot that holds its oop.
         slot: u64,
     },
-    /// Nobody but itself: a hidden class.
+    /// No loader: a hidden class.
     Itself,
 }
 
 impl HotSpot {
-    /// Who keeps the class of `method` alive; `None` if this VM's tables do not tell.
+    /// Returns the owner of the class of `method`; `None` if this VM's tables lack the fields.
     ///
     /// # Errors
-    /// [`MethodError`] if `method` is no method any more.
+    /// [`MethodError`] if `method` is not a method.
     pub fn loaded_by<M: Memory + ?Sized>(
         &self,
         memory: &M,

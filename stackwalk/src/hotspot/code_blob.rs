@@ -1,4 +1,4 @@
-//! Header of a piece of code: what it is, where its instructions lie, how large its frame is.
+//! Header of a `CodeBlob`: its kind, the bounds of its instructions, the size of its frame.
 //!
 //! JDK 11 to 21 tell kinds apart by C++ vtable only, so the blob's name decides; from JDK 24 on a `_kind` byte
 //! exists, but still one kind for all buffers (interpreter, stubs) and one for both sorts of nmethod.
@@ -9,7 +9,7 @@ use super::layout::{BlobLayout, CodeBounds};
 use crate::memory::{Memory, Unreadable, read_c_string};
 use crate::stop::Stop;
 
-/// What a blob is, as far as it matters to its frame.
+/// Kind of a blob, as far as it concerns its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BlobKind {
     /// Compiled Java method.
@@ -24,7 +24,7 @@ pub(crate) enum BlobKind {
     Leaf,
     /// Hand-written routines of many shapes in one buffer.
     StubRoutines,
-    /// The same, for freezing and thawing virtual threads (JDK 21 and later).
+    /// Hand-written routines that freeze and thaw virtual threads (JDK 21 and later).
     ContinuationStubs,
     /// VM call with a fixed frame.
     RuntimeStub,
@@ -47,14 +47,14 @@ pub(crate) struct CodeBlob {
     pub(crate) code_end: u64,
     /// Bytes of a complete frame including the return address; 0 if there is none of fixed size.
     pub(crate) frame_bytes: u64,
-    /// First instruction at which the frame is complete; `None` for code that never says so.
+    /// First instruction at which the frame is complete; `None` if the header has none.
     pub(crate) frame_complete: Option<u64>,
 }
 
 /// Longest blob name that is compared.
 const NAME_BYTES: usize = 48;
 
-/// Largest frame believed: C1 and C2 refuse methods with frames above 64 KiB of locals and spills.
+/// Largest frame accepted: C1 and C2 refuse methods with frames above 64 KiB of locals and spills.
 const MAX_FRAME_WORDS: i32 = 1 << 16;
 
 impl CodeBlob {

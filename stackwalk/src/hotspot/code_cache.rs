@@ -4,7 +4,7 @@
 //! segments. A byte per segment says how far back the block containing it begins: 0 at a block's first segment,
 //! 0xFF for memory never used, otherwise a number of segments to go back, possibly in several hops.
 //! A block is a small header (length, used) followed by the blob.
-//! Blocks are freed and reused while we look: the caller has to check what it finds.
+//! Blocks are freed and reused concurrently: the caller has to check what it finds.
 //! Sources: `memory/heap.{hpp,cpp}`, `code/codeCache.cpp`, JDK 11 to 25.
 
 use super::layout::{CodeHeapLayout, SizedField};
@@ -28,8 +28,8 @@ struct CodeHeap {
     reserved_end: u64,
     log2_segment_size: u32,
     segmap: u64,
-    /// Committed end as last seen; it only grows, so a stale value costs one read and never an error.
-    /// Relaxed: the number stands for itself, no other data is published with it.
+    /// Last known committed end; it only grows, so a stale value costs one read and never an error.
+    /// Relaxed: no other data is published with it.
     committed_end: AtomicU64,
 }
 
@@ -140,7 +140,7 @@ impl CodeHeap {
         Ok(heap)
     }
 
-    /// Reads the committed end anew.
+    /// Reads the committed end again.
     fn refresh<M: Memory + ?Sized>(&self, layout: &CodeHeapLayout, memory: &M) -> Result<u64, Unreadable> {
         let space = self.object.wrapping_add(u64::from(layout.memory));
         let end = memory.read_u64(space.wrapping_add(u64::from(layout.space_high)))?.min(self.reserved_end);

@@ -1,20 +1,20 @@
 //! Virtual threads: where a thread keeps its continuation entry, and where frames wait in the heap.
 //!
-//! A virtual thread that has blocked comes back with its newest frames only; the others stay in `StackChunk`
-//! objects, newest chunk first, and the oldest frame on the stack returns into the *return barrier*, a stub that
-//! fetches more.
+//! A virtual thread that has blocked is mounted again with its newest frames only. The others stay in `StackChunk`
+//! objects, newest chunk first, and the oldest frame on the stack returns into the *return barrier*, a stub that thaws
+//! more.
 //!
 //! ```text
 //! JavaThread::_cont_entry -> ContinuationEntry (on the stack) -> Continuation.tail -> StackChunk -> parent ...
 //! StackChunk: [header, fields] [ free | frames from word `sp` up to word `bottom` | stack arguments ]
 //! ```
 //!
-//! Problem: most tables name none of this.
-//! Approach: `_cont_entry` is the operand of the barrier's first instruction (`mov rsp, [r15 + offset]`), found by
-//! looking at the one blob that holds it; declared fields of the classes are asked of JNI by the agent
-//! ([`ChunkClass`]); the stack words begin where an ordinary instance would end (`Klass::_layout_helper`).
-//! Whatever is missing or of a collector that moves objects while Java code runs makes the result `None`, and the
-//! walk then ends at the barrier, marked as cut.
+//! Problem: the tables of most releases describe none of this.
+//! Approach: the offset of `_cont_entry` is the operand of the barrier's first instruction, found in the one blob that
+//! holds it. The agent gets the declared fields of the classes from JNI ([`ChunkClass`]). The stack words begin where an
+//! ordinary instance would end (`Klass::_layout_helper`).
+//! The result is `None` if anything is missing or the collector moves objects while Java code runs. A walk then ends at
+//! the barrier, marked as cut.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/{stackChunkOop,instanceStackChunkKlass}.*`,
 //! `cpu/x86/stubGenerator_x86_64.cpp` (`generate_cont_thaw`), `cpu/x86/sharedRuntime_x86_64.cpp`
 //! (`continuation_enter_setup`), JDK 21 and 25.
@@ -27,26 +27,28 @@ use crate::limits::MAX_CODE_BLOBS;
 use crate::memory::{Memory, read_c_string};
 
 /// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
-/// A wrong value cannot do harm: the other words of an entry are stack addresses, counters and flags, and what is not
-/// inside the heap is not followed.
+/// A wrong value is harmless: the other words of an entry are stack addresses, counters and flags, and only addresses
+/// inside the heap are followed.
 const ENTRY_PARENT: u32 = 8;
 
 /// Collectors that move objects in pauses only, for which every thread that runs Java code is waited for.
 const PAUSING_COLLECTORS: [&str; 3] = ["UseSerialGC", "UseParallelGC", "UseG1GC"];
 
-/// Bytes of the blob that holds the barrier: three short stubs; 4 KiB seen.
+/// Largest blob that is searched for the barrier, in bytes: it holds three short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
 
-/// How a `StackChunk` says where its frames end.
+/// The field of a `StackChunk` that tells where its frames end.
+///
+/// Source: JDK-8329088, which replaced `argsize` by `bottom` in JDK 23 and 21.0.5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkBottom {
     /// The field `bottom`: words from the first word to the end of the frames.
     Field(u32),
-    /// The field `argsize` of the first JDK 21 releases: words between the frames and the end of the chunk.
+    /// The field `argsize`, up to JDK 21.0.4 and in JDK 22: words between the frames and the end of the chunk.
     Arguments(u32),
 }
 
-/// What JNI tells of `jdk.internal.vm.StackChunk` and `Continuation`: byte offsets of fields.
+/// Byte offsets of fields of `jdk.internal.vm.StackChunk`, `Continuation` and `java.lang.Thread`, from JNI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkClass {
     /// `Klass*` of `StackChunk`.
@@ -63,18 +65,18 @@ pub struct ChunkClass {
     pub tail: u32,
     /// `java.lang.Thread.tid`.
     pub thread_id: u32,
-    /// What leads to a thread's name, if all of it is known.
+    /// Fields and classes that lead to a thread's name, if all of them are known.
     pub name: Option<NameClass>,
 }
 
-/// What JNI tells of a thread's name: byte offsets of fields, and the classes of what they refer to.
+/// Byte offsets of the fields that lead to a thread's name, and the classes of the objects they refer to, from JNI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameClass {
     /// `java.lang.Thread.name`.
     pub name: u32,
     /// `java.lang.String.value`.
     pub value: u32,
-    /// `java.lang.String.coder`: 0 for a byte a character, 1 for two.
+    /// `java.lang.String.coder`: 0 for one byte a character, 1 for two.
     pub coder: u32,
     /// `Klass*` of `String`.
     pub string: u64,
@@ -84,7 +86,7 @@ pub struct NameClass {
     pub first_byte: u32,
 }
 
-/// What a signal handler needs to copy the name of the running virtual thread.
+/// Offsets with which a signal handler copies the name of the running virtual thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameOffsets {
     /// Fields of the classes.
@@ -97,7 +99,7 @@ pub struct NameOffsets {
     pub length: u32,
 }
 
-/// What a signal handler needs to copy the frozen frames of the running virtual thread.
+/// Offsets with which a signal handler copies the frozen frames of the running virtual thread.
 ///
 /// Exists only for collectors that move no object while a thread runs Java code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +120,7 @@ pub struct FrozenOffsets {
     pub klass_word: u64,
     /// Bits of the 8 bytes at `klass` that are the class word.
     pub klass_mask: u64,
-    /// Names of threads; `None` if something on the way to them is unknown.
+    /// Names of threads; `None` if a field or class that leads to them is unknown.
     pub name: Option<NameOffsets>,
     /// Value of the thread state while the VM runs on behalf of Java code; `None` if frames may then be in the heap and
     /// on the stack at once.
@@ -130,9 +132,9 @@ pub struct FrozenOffsets {
 impl FrozenOffsets {
     /// Whether the entry at `entry` is a filled one on the stack of a thread stopped at `pc` with this sp.
     ///
-    /// `_cont_entry` is set before the entry is filled, and that before anything is called; it is taken back before the
-    /// entry is popped. Below it something was called; at it, the return barrier tells that something has returned: its
-    /// first two instructions are `mov rsp, [r15 + cont_entry]` and `push rax`.
+    /// `_cont_entry` is set before the entry is filled, the entry is filled before anything is called, and `_cont_entry` is
+    /// reset before the entry is popped. With sp below the entry, something was called. With sp at the entry, a pc in the
+    /// first instructions of the return barrier shows that a call has returned.
     /// Sources: `gen_continuation_enter` in `sharedRuntime_x86_64.cpp`, `generate_cont_thaw` in
     /// `stubGenerator_x86_64.cpp`, JDK 21 and 25.
     #[must_use]
@@ -158,7 +160,7 @@ struct Header {
 }
 
 impl Header {
-    /// As this VM lays it out: a compact one keeps the class in the mark word.
+    /// The header as this VM lays it out; a compact one keeps the class in the mark word.
     ///
     /// Source: `oops/markWord.hpp` and `oops/arrayOop.hpp`, JDK 21 to 28.
     fn of(layout: &ContinuationLayout, compact: bool, compressed: bool) -> Option<Self> {
@@ -174,7 +176,7 @@ impl Header {
         })
     }
 
-    /// The class word of a class with this number, if it has room for it.
+    /// The class word of a class with this number, if the number fits.
     fn class_word(&self, number: u64) -> Option<u64> {
         let word = number << self.shift;
         (word != 0 && word & self.mask == word && word >> self.shift == number).then_some(word)
@@ -187,7 +189,7 @@ impl HotSpot {
         memory.read_u32(self.layout.continuation.class_klass?).ok().filter(|&offset| offset != 0)
     }
 
-    /// What a handler needs to follow a virtual thread into the heap; `None` if anything is unknown, or if the
+    /// Offsets with which a handler follows a virtual thread into the heap; `None` if anything is unknown, or if the
     /// collector moves objects while Java code runs. The VM must have started.
     pub fn frozen_offsets<M: Memory + ?Sized>(&self, memory: &M, class: ChunkClass) -> Option<FrozenOffsets> {
         let layout = &self.layout.continuation;
@@ -202,7 +204,7 @@ impl HotSpot {
             }
             _ => None,
         };
-        // A release without this flag compresses always.
+        // Releases without this flag always compress.
         let compressed = flag("UseCompressedClassPointers") != Some(false);
         let header = Header::of(layout, flag("UseCompactObjectHeaders") == Some(true), compressed)?;
         let (klass_base, klass_shift) = if compressed {

@@ -12,12 +12,12 @@ use crate::memory::{Memory, read_c_string};
 pub struct JvmFlag {
     /// Address of the value: one byte for a boolean, eight for sizes and addresses.
     pub value_address: u64,
-    /// Who set the value: 0 default, 1 command line, 2 environment, 5 ergonomic.
+    /// Origin of the value: 0 default, 1 command line, 2 environment, 5 ergonomic.
     pub origin: u32,
 }
 
 impl JvmFlag {
-    /// Whether nobody has set the flag.
+    /// Whether the value is the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.origin == 0

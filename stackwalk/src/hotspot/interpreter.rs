@@ -2,8 +2,8 @@
 //!
 //! An interpreter frame holds its `Method*` and, while it calls, its bytecode pointer in fixed slots below fp;
 //! while bytecodes run the pointer lives in a register and the slot is old.
-//! A pointer into the method's own bytecodes proves both, which makes the pair safe to cache by `Method*`:
-//! a reused address leads to bytecodes elsewhere.
+//! A pointer into the method's own bytecodes proves both, so the pair can be cached by `Method*`: a reused address leads to
+//! other bytecodes.
 //! Sources: `runtime/frame.cpp`, `cpu/x86/frame_x86.hpp`, `oops/constMethod.hpp`, JDK 11 to 25.
 
 use super::layout::MethodLayout;
@@ -16,7 +16,7 @@ const ACC_NATIVE: u64 = 0x0100;
 /// Bytes of a `Method` that hold the fields used here, in every JDK.
 const METHOD_BYTES: usize = 64;
 
-/// Where a method's bytecodes lie.
+/// Bounds of a method's bytecodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bytecodes {
     pub(crate) method: u64,

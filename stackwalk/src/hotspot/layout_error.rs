@@ -2,11 +2,11 @@
 
 use crate::memory::Unreadable;
 
-/// Why the VM's layout could not be read.
+/// Reason why the VM's layout could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The library does not export this table symbol: it is no HotSpot.
+    /// The library does not export this table symbol: it is not a HotSpot VM.
     MissingSymbol(&'static str),
     /// The fields table lacks this field.
     MissingField(&'static str),
@@ -14,7 +14,7 @@ pub enum LayoutError {
     MissingType(&'static str),
     /// The constants table lacks this constant.
     MissingConstant(&'static str),
-    /// Rows of this many bytes make no table.
+    /// A table has rows of this many bytes, which is out of range.
     BadStride(u64),
     /// The table at this address has no end.
     EndlessTable(u64),
@@ -37,7 +37,9 @@ impl core::fmt::Display for LayoutError {
             Self::MissingField(name) => write!(out, "the VM's tables lack the field {name}"),
             Self::MissingType(name) => write!(out, "the VM's tables lack the type {name}"),
             Self::MissingConstant(name) => write!(out, "the VM's tables lack the constant {name}"),
-            Self::BadStride(stride) => write!(out, "a VM table has rows of {stride} bytes"),
+            Self::BadStride(stride) => {
+                write!(out, "a VM table has rows of {stride} bytes, which is out of range")
+            }
             Self::EndlessTable(address) => write!(out, "the VM table at {address:#x} has no end"),
             Self::Unreadable(address) => write!(out, "memory at {address:#x} cannot be read"),
             Self::NotStarted => write!(out, "the VM has not started yet"),

@@ -1,9 +1,9 @@
-//! Names, flags and line numbers of a method, without asking the VM.
+//! Names, flags and line numbers of a method, read from the VM's structures.
 //!
 //! `Method` -> `ConstMethod` (indexes, bytecodes, line table) -> `ConstantPool` (names, holder) -> `Klass`
 //! (class name) -> `Symbol` (length and modified UTF-8 bytes, not terminated).
-//! A `Method*` from an old stack copy may point to freed or reused memory, so each step is checked for what the
-//! VM guarantees: alignment, index below the pool's length, a non-empty name without NUL.
+//! A `Method*` from an old stack copy may point to freed or reused memory, so each step checks the VM's
+//! guarantees: alignment, index below the pool's length, a non-empty name without NUL.
 //! The line table follows the bytecodes: a byte packs 5 bits of bci and 3 bits of line, 0xFF announces two
 //! signed UNSIGNED5 numbers instead, 0 ends it.
 //! Sources: `oops/{method,constMethod,constantPool,symbol,klass}.hpp`, `code/compressedStream`, JDK 11 to 25.
@@ -19,7 +19,7 @@ use crate::memory::{Memory, Unreadable, Window, read_within_page};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Symbol(pub u64);
 
-/// Why a `Method*` gave no names.
+/// Reason why the names of a `Method*` could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MethodError {
@@ -43,16 +43,18 @@ impl core::fmt::Display for MethodError {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Unreadable(address) => write!(out, "memory at {address:#x} cannot be read"),
-            Self::BadPointer(address) => write!(out, "{address:#x} is no pointer to metadata"),
-            Self::BadIndex(index) => write!(out, "constant pool index and length {index:#x}"),
-            Self::BadSymbol(address) => write!(out, "no symbol at {address:#x}"),
+            Self::BadPointer(address) => write!(out, "{address:#x} is not a pointer to metadata"),
+            Self::BadIndex(index) => {
+                write!(out, "constant pool index and length {index:#x}: the index is not below the length")
+            }
+            Self::BadSymbol(address) => write!(out, "there is no symbol at {address:#x}"),
         }
     }
 }
 
 impl core::error::Error for MethodError {}
 
-/// What a method is called; strings are read with [`HotSpot::read_symbol`].
+/// Names and flags of a method; strings are read with [`HotSpot::read_symbol`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MethodNames {
     /// Class in internal form (`java/lang/Thread`); hidden classes end in `+0x` and an address.
@@ -65,7 +67,7 @@ pub struct MethodNames {
     pub source_file: Option<Symbol>,
     /// Access flags of the class file format.
     pub modifiers: u16,
-    /// Frame that the VM hides from Java stack traces (method handle plumbing).
+    /// Whether the VM hides the method from Java stack traces (method handle plumbing).
     pub hidden: bool,
 }
 
@@ -101,7 +103,7 @@ impl HotSpot {
     /// Finds the names of a method.
     ///
     /// # Errors
-    /// [`MethodError`] if `method` is no method any more.
+    /// [`MethodError`] if `method` is not a method.
     pub fn method<M: Memory + ?Sized>(&self, memory: &M, method: Method) -> Result<MethodNames, MethodError> {
         let layout = &self.layout.method;
         let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
@@ -162,7 +164,7 @@ impl HotSpot {
     /// Copies a symbol's bytes; returns the symbol's length, which may exceed the size of `into`.
     ///
     /// # Errors
-    /// [`MethodError`] if there is no symbol at that address any more.
+    /// [`MethodError`] if there is no symbol at that address.
     pub fn read_symbol<M: Memory + ?Sized>(
         &self,
         memory: &M,
@@ -172,18 +174,18 @@ impl HotSpot {
         let layout = &self.layout.method;
         let bad = MethodError::BadSymbol(symbol.0);
         let body = layout.symbol_body as usize;
-        let mut head = [0; FIRST_SYMBOL_BYTES];
-        let read = read_within_page(memory, symbol.0, body, &mut head)?;
-        let length = crate::memory::field(&head, layout.symbol_length).map(u16::from_ne_bytes);
+        let mut block = [0; FIRST_SYMBOL_BYTES];
+        let read = read_within_page(memory, symbol.0, body, &mut block)?;
+        let length = crate::memory::field(&block, layout.symbol_length).map(u16::from_ne_bytes);
         let length = usize::from(length.filter(|&length| length != 0).ok_or(bad)?);
-        let wanted = into.get_mut(..length.min(into.len())).ok_or(bad)?;
-        let held = head.get(body..read).unwrap_or_default();
-        let (near, far) = wanted.split_at_mut(held.len().min(wanted.len()));
-        near.copy_from_slice(held.get(..near.len()).ok_or(bad)?);
+        let copied = into.get_mut(..length.min(into.len())).ok_or(bad)?;
+        let first = block.get(body..read).unwrap_or_default();
+        let (near, far) = copied.split_at_mut(first.len().min(copied.len()));
+        near.copy_from_slice(first.get(..near.len()).ok_or(bad)?);
         if !far.is_empty() {
             memory.read(symbol.0.wrapping_add((body + near.len()) as u64), far)?;
         }
-        if wanted.contains(&0) {
+        if copied.contains(&0) {
             return Err(bad);
         }
         Ok(length)
@@ -221,8 +223,8 @@ impl<M: Memory + ?Sized> Lines<'_, M> {
         self.window.get(self.memory, self.at, length.min(left), (self.at, self.end), 0).ok()
     }
 
-    /// Line of the entry at `wanted`, else of the nearest entry before it; the table is not sorted.
-    fn find(mut self, hotspot: &HotSpot, wanted: i32) -> Option<u16> {
+    /// Line of the entry at `target`, else of the nearest entry before it; the table is not sorted.
+    fn find(mut self, hotspot: &HotSpot, target: i32) -> Option<u16> {
         let (mut bci, mut line) = (0_i32, 0_i32);
         let mut best: Option<(i32, i32)> = None;
         for _ in 0..MAX_LINE_ENTRIES {
@@ -243,11 +245,11 @@ impl<M: Memory + ?Sized> Lines<'_, M> {
                     line = line.wrapping_add(i32::from(packed & 7));
                 }
             }
-            if bci == wanted {
+            if bci == target {
                 best = Some((bci, line));
                 break;
             }
-            if bci < wanted && best.is_none_or(|(nearest, _)| bci >= nearest) {
+            if bci < target && best.is_none_or(|(nearest, _)| bci >= nearest) {
                 best = Some((bci, line));
             }
         }

@@ -1,6 +1,6 @@
-//! What the walker knows about a HotSpot VM: offsets from its tables, bounds of its code, its version.
+//! A HotSpot VM as the walker knows it: offsets from its tables, bounds of its code, its version.
 //!
-//! Two steps, because a VM can be asked about its layout before it has started: [`HotSpot::read_tables`] works
+//! Two steps, because the layout can be read before the VM has started: [`HotSpot::read_tables`] works
 //! as soon as libjvm is loaded (in `Agent_OnLoad`), [`HotSpot::start`] needs an initialised VM.
 //! `design/hotspot.md` lists the structures by JDK and the walking rules.
 //! Sources: OpenJDK `hotspot/share/{code,runtime,oops,interpreter}` and `hotspot/cpu/x86` of JDK 11u, 17u, 21u, 25u.
@@ -37,13 +37,14 @@ use vm_structs::VmSymbols;
 
 pub use layout_error::LayoutError;
 
-/// What is known only after the VM has started.
+/// State that is known only after the VM has started.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) code_cache: CodeCache,
     pub(crate) interpreter: (u64, u64),
     pub(crate) call_stub_return: u64,
-    /// Return address that stands for frozen frames; in the tables from JDK 27 on, else found by its code.
+    /// The return barrier, the return address below which frames are frozen; in the tables from JDK 27 on, else found by its
+    /// code.
     pub(crate) continuation_barrier: Option<u64>,
 }
 
@@ -71,7 +72,7 @@ impl HotSpot {
         Ok(Self { layout, unsigned5: Unsigned5::of_jdk(jdk_major), jdk_major, started: None })
     }
 
-    /// Reads what the VM fills in while it starts: code heaps, interpreter, call stub, version.
+    /// Reads the state that the VM fills in while it starts: code heaps, interpreter, call stub, version.
     ///
     /// # Errors
     /// [`LayoutError::NotStarted`] if it is called too early; it may then be called again.
@@ -107,7 +108,7 @@ impl HotSpot {
         Ok(())
     }
 
-    /// Moves one field to a wrong place, as an unknown VM build could have it: for tests of what notices this.
+    /// Gives one field a wrong offset, as an unknown VM build could have: for tests of the checks that detect it.
     pub fn break_layout(&mut self) {
         let method = &mut self.layout.method;
         method.name_index = method.signature_index;
@@ -126,7 +127,7 @@ impl HotSpot {
 
     /// Memory that is never unmapped while the VM lives: committed code and its segment maps, as (start, end).
     ///
-    /// Both grow; asking again later gives larger ranges with the same starts. Empty before the VM has started.
+    /// Both grow; a later call returns larger ranges with the same starts. Empty before the VM has started.
     pub fn code_ranges<M: Memory + ?Sized>(&self, memory: &M) -> impl Iterator<Item = (u64, u64)> + use<M> {
         let ranges =
             self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));
@@ -162,7 +163,7 @@ impl HotSpot {
         started.code_cache.find_blob(&self.layout.code_heap, memory, pc.0).map(Blob)
     }
 
-    /// Whether `pc` is the return address of a call in compiled code, by the code's own table of them.
+    /// Whether `pc` is the return address of a call in compiled code, by the code's `PcDesc` table.
     pub fn is_listed_call<M: Memory + ?Sized>(&self, memory: &M, pc: Pc) -> bool {
         let find = || {
             let blob = self.blob_at(memory, pc).ok()?;

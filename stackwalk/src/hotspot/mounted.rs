@@ -1,11 +1,11 @@
-//! Which virtual thread a carrier runs, as the carrier itself notes it.
+//! The virtual thread that a carrier runs, from the carrier's `JavaThread`.
 //!
-//! Problem: a thread object can be asked for its number only while no collector may move it, which excludes native
-//! code, the VM, and collectors that move objects at any time.
+//! Problem: the number of a thread can be read from its thread object only while no collector may move it, which excludes
+//! native code, the VM, and collectors that move objects at any time.
 //! Approach: the VM keeps the number in the `JavaThread` for JFR, whether JFR runs or not: each mount and unmount
-//! stores it (`Thread.setCurrentThread`, interpreted and compiled alike). The table of fields that the VM has for its
-//! Java-based compiler says where; that table has no exported name, so its rows are looked for in libjvm's data.
-//! A VM built without that compiler has no such rows; then nothing is known here.
+//! stores it (`Thread.setCurrentThread`, interpreted and compiled alike). The VM's table of fields for its Java-based
+//! compiler has the offset. That table has no exported name, so its rows are searched for in libjvm's data.
+//! A VM built without that compiler has no such rows; the offsets are unknown then.
 //! Sources: `jvmci/vmStructs_jvmci.cpp`, `jfr/support/jfrThreadLocal.hpp`, `opto/library_call.cpp`
 //! (`extend_setCurrentThread`), JDK 21 and 25.
 
@@ -19,12 +19,12 @@ use crate::memory::Memory;
 pub struct MountedOffsets {
     /// 1 while a virtual thread is mounted, 8 bits.
     pub is_mounted: u32,
-    /// Its `tid`, 64 bits; after an unmount that of the last one.
+    /// Its `tid`, 64 bits; after an unmount, that of the last virtual thread.
     pub id: u32,
 }
 
 impl MountedOffsets {
-    /// Looks for the rows in `data`, the writable part of libjvm; the strings of libjvm lie in `names`.
+    /// Searches for the rows in `data`, the writable part of libjvm; the strings of libjvm lie in `names`.
     ///
     /// `lookup` gives the address of a symbol exported by libjvm.
     pub fn find<M: Memory + ?Sized>(
@@ -66,7 +66,7 @@ mod tests {
     const BASE: u64 = 0x7000_0000;
     const ROWS: usize = 512;
 
-    /// Columns as in JDK 21 and 25; everything else is not looked at.
+    /// Columns as in JDK 21 and 25; the other symbols are not used.
     fn symbols() -> VmSymbols {
         let zero = StackCopy::new(0, &[0; 8]);
         let mut symbols = VmSymbols::lookup(|_| Some(0), &zero).expect("all zero");

@@ -1,4 +1,4 @@
-//! Compiled code of one method: identity, entries, handlers and where its debug information lies.
+//! Compiled code of one method: identity, entries, handlers and the bounds of its debug information.
 //!
 //! JDK 11 to 21 keep everything in the blob and store addresses; JDK 25 moved what never changes and what the
 //! GC changes to two malloc'ed blocks and stores offsets.
@@ -10,7 +10,7 @@ use super::code_blob::CodeBlob;
 use super::layout::{CodePlace, DebugLayout, NmethodLayout};
 use crate::memory::{Memory, Unreadable};
 
-/// What stays the same for the life of one compilation and differs in every other.
+/// Identity of one compilation: constant for its life, different from every other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub(crate) method: u64,

@@ -11,7 +11,7 @@ use super::nmethod::DebugInfo;
 use crate::limits::MAX_SEARCH_STEPS;
 use crate::memory::{Memory, Unreadable, Window, field};
 
-/// Which entry answers for a pc.
+/// Which entry applies to a pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PcMatch {
     /// The pc is the return address of a call to Java.
@@ -25,19 +25,19 @@ pub(crate) enum PcMatch {
 /// Entries searched in one block once the range is that small.
 const BLOCK_ENTRIES: u64 = 64;
 
-/// Finds the scope offset for `pc`; `None` if the code says nothing about it.
+/// Finds the scope offset for `pc`; `None` if the code has no entry for it.
 pub(crate) fn find_scope<M: Memory + ?Sized, const N: usize>(
     layout: &NmethodLayout,
     memory: &M,
     window: &mut Window<N>,
     debug: &DebugInfo,
     pc: u64,
-    wanted: PcMatch,
+    matching: PcMatch,
 ) -> Result<Option<u32>, Unreadable> {
     let Some(offset) = pc.checked_sub(debug.code_begin).and_then(|offset| i32::try_from(offset).ok()) else {
         return Ok(None);
     };
-    let target = if wanted == PcMatch::Next { offset.saturating_add(1) } else { offset };
+    let target = if matching == PcMatch::Next { offset.saturating_add(1) } else { offset };
     let count = debug.pcs.1.saturating_sub(debug.pcs.0) / layout.pc_desc_size;
     let (mut low, mut high) = (0, count);
     for _ in 0..MAX_SEARCH_STEPS {
@@ -64,7 +64,7 @@ pub(crate) fn find_scope<M: Memory + ?Sized, const N: usize>(
         };
         let (pc_offset, scope) = (i32::from_ne_bytes(pc_offset), u32::from_ne_bytes(scope));
         if pc_offset >= target {
-            let fits = wanted != PcMatch::Exact || pc_offset == target;
+            let fits = matching != PcMatch::Exact || pc_offset == target;
             return Ok(Some(scope).filter(|&scope| fits && scope != 0));
         }
     }

@@ -1,4 +1,4 @@
-//! The rows of the VM's tables that are used, and nothing else of them.
+//! The rows of the VM's tables that are used.
 //!
 //! Each field is named once, with the names it has in other JDKs; `layout` decides which are needed.
 //! Source: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.

@@ -1,7 +1,7 @@
 //! From a scope offset to the methods inlined at that point, innermost first.
 //!
 //! A record is a row of UNSIGNED5 numbers: offset of the caller's record (0 for the outermost), index of the
-//! method, bci + 1, then offsets of locals, expressions and monitors that a profiler has no use for.
+//! method, bci + 1, then offsets of locals, expressions and monitors, which are not read.
 //! Method indexes count from 1 into the nmethod's metadata array.
 //! Sources: `code/scopeDesc.cpp`, `code/debugInfoRec.cpp`, JDK 11 to 25.
 

@@ -1,4 +1,4 @@
-//! Java threads: which fields a signal handler copies, and the list of all of them.
+//! Java threads: the fields that a signal handler copies, and the list of all threads.
 //!
 //! Sources: `runtime/{thread,javaThread,osThread,threadSMR}.hpp`, JDK 11 to 25.
 
@@ -9,7 +9,7 @@ use crate::frame::Method;
 use crate::limits::MAX_JAVA_THREADS;
 use crate::memory::{Memory, StackCopy};
 
-/// Byte offsets into a `JavaThread` (unless said otherwise) of what the signal handler copies.
+/// Byte offsets of the fields that the signal handler copies, in a `JavaThread` unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ThreadOffsets {
     /// Thread state, 32 bits.
@@ -22,10 +22,11 @@ pub struct ThreadOffsets {
     pub anchor_fp: u32,
     /// Non-zero while a frame is being deoptimised.
     pub vframe_array_head: u32,
-    /// Where the record that this field points at has the sp of the frame being replaced; its pc is the next word.
+    /// Offset, in the record that this field points at, of the sp of the frame being replaced; its pc is the next word.
     ///
-    /// A `vframeArray` begins with its thread, a link up to JDK 20, and the frame, whose first members are these
-    /// (`runtime/vframeArray.hpp`, `runtime/frame.hpp`, JDK 11 to 25; in no table). The walker checks what is there.
+    /// A `vframeArray` begins with its thread, a pointer to the next array (up to JDK 20), and the frame, whose first
+    /// members are these (`runtime/vframeArray.hpp`, `runtime/frame.hpp`, JDK 11 to 25; in no table). The walker checks
+    /// both words.
     pub deoptimized_sp: u32,
     /// Newest virtual thread entry on this stack; from the tables or, once the VM has started, from its code.
     pub cont_entry: Option<u32>,
@@ -49,12 +50,12 @@ pub struct ThreadOffsets {
     pub thread_object: Option<u32>,
     /// Current thread object, a virtual one while it is mounted, as a handle; JDK 21 and later.
     pub vthread: Option<u32>,
-    /// What the thread itself notes about the virtual thread it runs.
+    /// Fields for the virtual thread that the thread runs.
     pub mounted: Option<MountedOffsets>,
 }
 
-/// First release whose `vframeArray` has no link to another one.
-const FIRST_WITHOUT_LINK: u32 = 21;
+/// First release whose `vframeArray` has no pointer to the next one.
+const FIRST_WITHOUT_NEXT_ARRAY: u32 = 21;
 
 impl HotSpot {
     /// Offsets for the signal handler; usable as soon as the tables have been read.
@@ -68,7 +69,7 @@ impl HotSpot {
             anchor_pc: thread.anchor.wrapping_add(frame.anchor_pc),
             anchor_fp: thread.anchor.wrapping_add(frame.anchor_fp),
             vframe_array_head: thread.vframe_array_head,
-            deoptimized_sp: if self.jdk_major() < FIRST_WITHOUT_LINK { 16 } else { 8 },
+            deoptimized_sp: if self.jdk_major() < FIRST_WITHOUT_NEXT_ARRAY { 16 } else { 8 },
             cont_entry: thread.cont_entry,
             saved_exception_pc: thread.saved_exception_pc,
             osthread: thread.osthread,
@@ -99,7 +100,7 @@ impl HotSpot {
                 (List::Array { count }, memory.read_u64(at(array)).unwrap_or(0))
             }
         };
-        JavaThreads { memory, list, position, seen: 0 }
+        JavaThreads { memory, list, position, visited: 0 }
     }
 
     /// Kernel thread id of a `JavaThread`, `None` while it has none.
@@ -114,10 +115,10 @@ impl HotSpot {
 }
 
 impl HotSpot {
-    /// The method that the `CompilerThread` at `thread` was compiling when its stack was copied, if it still does.
+    /// The method that the `CompilerThread` at `thread` was compiling when its stack was copied, if it still compiles it.
     ///
-    /// The compiler's environment is a local variable of the thread, so the copy holds the task of that moment; only
-    /// if the thread is at the same task now is the method it names the one of then.
+    /// The compiler's environment is a local variable of the thread, so the copy holds the task of that moment. The task's
+    /// method is that of the moment only while the thread is at the same task.
     /// The address proves nothing until the method's names have been read.
     pub fn compiled_method<M: Memory + ?Sized>(
         &self,
@@ -151,14 +152,14 @@ pub struct JavaThreads<'m, M: ?Sized> {
     memory: &'m M,
     list: List,
     position: u64,
-    seen: u32,
+    visited: u32,
 }
 
 impl<M: Memory + ?Sized> Iterator for JavaThreads<'_, M> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        if self.seen >= MAX_JAVA_THREADS || self.position == 0 {
+        if self.visited >= MAX_JAVA_THREADS || self.position == 0 {
             return None;
         }
         let thread = match self.list {
@@ -167,13 +168,13 @@ impl<M: Memory + ?Sized> Iterator for JavaThreads<'_, M> {
                 self.position = self.memory.read_u64(thread.wrapping_add(u64::from(next))).unwrap_or(0);
                 thread
             }
-            List::Array { count } if self.seen < count => {
-                let at = self.position.wrapping_add(u64::from(self.seen) * 8);
+            List::Array { count } if self.visited < count => {
+                let at = self.position.wrapping_add(u64::from(self.visited) * 8);
                 self.memory.read_u64(at).ok()?
             }
             List::Array { .. } => return None,
         };
-        self.seen += 1;
+        self.visited += 1;
         Some(thread).filter(|&thread| thread != 0)
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A byte below 192 ends a number; the others carry six more bits each, least significant first, five bytes at
 //! most. From JDK 20 on byte 0 never occurs, so every byte counts one less.
-//! Nothing in the VM's tables tells the variants apart, hence the version.
+//! The VM's tables do not distinguish the variants, so the release does.
 //! Sources: `code/compressedStream.cpp` (JDK 11, 17), `utilities/unsigned5.hpp` (JDK 21, 25).
 
-/// First byte value that says that another byte follows.
+/// First byte value that another byte follows.
 const CONTINUES: u8 = 192;
 
 /// Longest encoding in bytes.

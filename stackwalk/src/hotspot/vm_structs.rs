@@ -88,7 +88,7 @@ symbols! {
     long_stride = "gHotSpotVMLongConstantEntryArrayStride";
 }
 
-/// Where one field lives.
+/// Place of one field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FieldRow {
     /// In every object of its type; `width` is 0 when the C++ type is no plain number or pointer.
@@ -100,7 +100,7 @@ pub(crate) enum FieldRow {
 /// Longest row of a table; the widest one (fields) has 48 bytes.
 const ROW_BYTES: usize = 64;
 
-/// Longest name compared; the names looked for are shorter than 50 bytes.
+/// Longest name compared; the names searched for are shorter than 50 bytes.
 const NAME_BYTES: usize = 80;
 
 /// A NUL-terminated name copied out of libjvm.
@@ -183,12 +183,12 @@ pub(crate) fn visit_fields<M: Memory + ?Sized>(
     })
 }
 
-/// Bytes read at once while rows are looked for.
+/// Bytes read at once while rows are searched for.
 const SCAN_BYTES: usize = 16 << 10;
 
 /// Visits rows of the form of the fields table wherever they lie in `data`: type, field, offset in the object.
 ///
-/// For tables that are linked in without a name; what looks like a row has names inside `strings`.
+/// For tables without an exported name. Bytes count as a row if their names lie inside `strings`.
 pub(crate) fn scan_fields<M: Memory + ?Sized>(
     symbols: &VmSymbols,
     memory: &M,
@@ -210,7 +210,7 @@ pub(crate) fn scan_fields<M: Memory + ?Sized>(
             return;
         }
         for window in block.windows(stride).take(SCAN_BYTES).step_by(8) {
-            // Nearly all of the data is told apart by this one word.
+            // This one word rules out nearly all of the data.
             if !field(window, type_name).is_some_and(|name| strings.contains(&u64::from_ne_bytes(name))) {
                 continue;
             }

@@ -62,7 +62,7 @@ impl<M: Memory> Walk<'_, M> {
         if Identity::read(layout, self.memory, blob.address)? != identity {
             return Err(unknown);
         }
-        self.cache.ages.note(blob.address, identity);
+        self.cache.ages.record(blob.address, identity);
         self.cache.insert_pc(entry);
         Ok(entry)
     }

@@ -1,4 +1,4 @@
-//! The walk: classify the code at a pc, decide the step to its caller, let one place move on.
+//! The walk: classify the code at a pc, decide the step to its caller, advance in one place.
 //!
 //! `caller` steps from frames that called something, `interrupted` from the one frame that was stopped at an
 //! arbitrary instruction, `compiled` looks up compiled code through the cache.
@@ -38,7 +38,7 @@ pub struct Walker<'a, M> {
 }
 
 impl<'a, M: Memory> Walker<'a, M> {
-    /// A walker that reads VM structures from `memory` and remembers them in `cache`.
+    /// A walker that reads VM structures from `memory` and caches them in `cache`.
     pub fn new(hotspot: &'a HotSpot, memory: &'a M, cache: &'a mut ScopeCache, limits: Limits) -> Self {
         Self { hotspot, memory, cache, native: None, limits }
     }
@@ -54,7 +54,7 @@ impl<'a, M: Memory> Walker<'a, M> {
         self.frames_with(capture, stack, Frozen::NONE)
     }
 
-    /// As [`Walker::frames`]; a virtual thread's older frames are found in `frozen`.
+    /// As [`Walker::frames`], with a virtual thread's older frames in `frozen`.
     pub fn frames_with<'w>(
         &'w mut self,
         capture: &Capture,
@@ -90,7 +90,7 @@ impl<'a, M: Memory> Walker<'a, M> {
     }
 }
 
-/// Iterator over one walk; ask [`Frames::stop`] for the reason when it has ended.
+/// Iterator over one walk; [`Frames::stop`] has the reason when it has ended.
 #[derive(Debug)]
 pub struct Frames<'w, M> {
     walk: Option<Walk<'w, M>>,
@@ -102,7 +102,7 @@ pub struct Frames<'w, M> {
 }
 
 impl<M: Memory> Frames<'_, M> {
-    /// Why the walk ended; a walk the caller did not finish counts as cut by the depth limit.
+    /// The reason why the walk ended; a walk the caller did not finish counts as cut by the depth limit.
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.stop.unwrap_or(Stop::DepthLimit)

@@ -1,7 +1,7 @@
-//! The state of one slab of the snapshot pool, and the handle that names it.
+//! The state of one slab of the snapshot pool, and the handle that identifies it.
 //!
-//! Problem: a handle travels in a [`crate::Request`], which safe code may copy, invent or keep too long, and the
-//! slab it names is written by a handler through a raw pointer.
+//! Problem: a handle is part of a [`crate::Request`], which safe code may copy, forge or keep too long, and the slab it
+//! identifies is written by a handler through a raw pointer.
 //! Approach: each slab has a control word with its state, a generation and the published length.
 //!
 //! ```text
@@ -11,19 +11,19 @@
 //! ```
 //!
 //! Invariant: bytes are written only in WRITING and read only in VIEWED, and only a compare-and-swap from FILLED
-//! with the right generation leads to VIEWED. A handle is therefore a claim and not a right: whoever presents a
-//! stale, duplicate or invented one is refused or, at worst, takes a filled slab that was meant for another
-//! reader; nobody ever reads bytes that are being written, or that never were.
+//! with the right generation leads to VIEWED. A handle therefore grants nothing by itself: a
+//! stale, duplicate or forged one is refused or, at worst, takes a filled slab meant for another reader. No reader sees
+//! bytes that are being written, or that were never written.
 //!
 //! Why plain stores suffice for the other changes, so that taking a slab costs one locked instruction and
 //! publishing it none: each state but FILLED has one owner.
-//! FREE is left only by whoever popped the slab, WRITING only by the holder of the [`crate::Slab`], VIEWED only by
+//! FREE is left only by the caller that popped the slab, WRITING only by the holder of the [`crate::Slab`], VIEWED only by
 //! the holder of the view, and none of the three exists twice.
-//! Everybody else goes through `claim`, which changes the word only by an exchange that expects FILLED, and so
-//! fails against all the states in which somebody stores. An exchange cannot straddle a store either: one that
+//! All others use `claim`, which changes the word only by an exchange that expects FILLED, and so fails in all the states
+//! in which a store may happen. An exchange cannot straddle a store either: one that
 //! succeeds has found FILLED in the same instant.
-//! A claimant that was preempted before its exchange while the slab went once through all 4096 generations succeeds
-//! like one that comes then with a guessed handle, and gets bytes that were published.
+//! A claim that was preempted before its exchange, while the slab went once through all 4096 generations, succeeds like one
+//! with a guessed handle, and gets bytes that were published.
 
 #![deny(
     clippy::indexing_slicing,
@@ -43,7 +43,7 @@ const GENERATION_MASK: u32 = 0xfff;
 /// The largest number of slabs of all classes together; number plus one must fit its bits.
 pub(crate) const MAX_SLABS: u32 = (1 << NUMBER_BITS) - 1;
 
-/// Names a published snapshot in the pool; a claim that [`crate::SnapshotPool::view`] checks.
+/// Identifies a published snapshot in the pool; [`crate::SnapshotPool::view`] checks it.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SnapshotHandle(u32);
@@ -62,7 +62,7 @@ impl SnapshotHandle {
         self.0
     }
 
-    /// Any bits at all; the pool refuses those that name no published snapshot.
+    /// A handle of any bits; the pool refuses those that identify no published snapshot.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
@@ -98,21 +98,21 @@ const fn generation_of(control: u64) -> u32 {
     (control >> 2) as u32 & GENERATION_MASK
 }
 
-/// What the pool keeps about a slab, apart from its bytes.
+/// State and links of a slab, kept apart from its bytes.
 #[repr(C, align(16))]
-pub(crate) struct SlabHead {
+pub(crate) struct SlabHeader {
     control: AtomicU64,
     /// The free slab below this one, plus one; meaningful while the slab is free, kept by the free list.
     pub(crate) next: AtomicU32,
-    /// Where the slab's bytes begin, in units of `SLAB_ALIGN` from the first slab; never changes. Here, because
-    /// whoever takes the slab needs it and has this line already.
+    /// Offset of the slab's bytes from the first slab, in units of `SLAB_ALIGN`; never changes. It lies here because the
+    /// caller that takes the slab needs it and has loaded this line.
     pub(crate) place: u32,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<SlabHead>() == 16, "a head never crosses a cache line");
+const _: () = assert!(size_of::<SlabHeader>() == 16, "a header never crosses a cache line");
 
-impl SlabHead {
+impl SlabHeader {
     constructor! {
         /// A free slab at `place` above slab `next` (stored plus one).
         pub(crate) fn new(next: u32, place: u32) -> Self {
@@ -120,10 +120,10 @@ impl SlabHead {
         }
     }
 
-    /// FREE to WRITING in the next generation, which is returned; for whoever popped the slab.
+    /// FREE to WRITING in the next generation, which is returned; only for the caller that popped the slab.
     #[inline]
     pub(crate) fn begin_writing(&self) -> u32 {
-        // Relaxed: the slab is this caller's by the pop; others only compare the word and are refused.
+        // Relaxed: the pop made the slab this caller's; others only compare the word and are refused.
         let step = if is_broken(Fault::Generation) { 0 } else { 1 };
         let generation =
             generation_of(self.control.load(Ordering::Relaxed)).wrapping_add(step) & GENERATION_MASK;
@@ -134,7 +134,7 @@ impl SlabHead {
     /// WRITING to FILLED with `len` bytes; for the writer.
     #[inline]
     pub(crate) fn publish(&self, generation: u32, len: u32) {
-        // Release: pairs with the acquire in `claim`, so that the bytes are seen whoever presents the handle.
+        // Release: pairs with the acquire in `claim`, so that every holder of the handle sees the bytes.
         self.control.store(control(generation, FILLED, len), ordering(Fault::Filled, Ordering::Release));
     }
 
@@ -147,7 +147,7 @@ impl SlabHead {
 
     /// FILLED to `VIEWED`, or to FREE to release unseen: the published length, if `handle` is current.
     fn claim(&self, handle: SnapshotHandle, to: u64) -> Option<u32> {
-        // Relaxed: a guess that the exchange verifies.
+        // Relaxed: the exchange verifies the value.
         let current = self.control.load(Ordering::Relaxed);
         let len = (current >> 32) as u32;
         let generation = handle.generation();
@@ -167,7 +167,7 @@ impl SlabHead {
             .then_some(len)
     }
 
-    /// FILLED to VIEWED: the published length, if `handle` is current and nobody else took it.
+    /// FILLED to VIEWED: the published length, if `handle` is current and not yet claimed.
     pub(crate) fn begin_view(&self, handle: SnapshotHandle) -> Option<u32> {
         self.claim(handle, VIEWED)
     }
