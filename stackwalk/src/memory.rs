@@ -9,6 +9,21 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreadable(pub u64);
 
+/// Declares readers of numbers of these types.
+macro_rules! numbers {
+    ($($name:ident: $number:ty),*) => {$(
+        /// Reads a number of this type; no alignment is required.
+        ///
+        /// # Errors
+        /// As [`Memory::read`].
+        fn $name(&self, address: u64) -> Result<$number, Unreadable> {
+            let mut bytes = [0; size_of::<$number>()];
+            self.read(address, &mut bytes)?;
+            Ok(<$number>::from_ne_bytes(bytes))
+        }
+    )*};
+}
+
 /// Checked access to an address space of the same byte order as this machine.
 pub trait Memory {
     /// Fills `into` with the bytes from `address` on.
@@ -16,44 +31,6 @@ pub trait Memory {
     /// # Errors
     /// [`Unreadable`] when any of the bytes is missing; `into` then holds unspecified bytes.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable>;
-
-    /// Reads one byte.
-    ///
-    /// # Errors
-    /// As [`Memory::read`].
-    fn read_u8(&self, address: u64) -> Result<u8, Unreadable> {
-        let mut bytes = [0; 1];
-        self.read(address, &mut bytes)?;
-        Ok(u8::from_ne_bytes(bytes))
-    }
-
-    /// Reads a 16-bit number; no alignment is required.
-    ///
-    /// # Errors
-    /// As [`Memory::read`].
-    fn read_u16(&self, address: u64) -> Result<u16, Unreadable> {
-        let mut bytes = [0; 2];
-        self.read(address, &mut bytes)?;
-        Ok(u16::from_ne_bytes(bytes))
-    }
-
-    /// Reads a 32-bit number; no alignment is required.
-    ///
-    /// # Errors
-    /// As [`Memory::read`].
-    fn read_u32(&self, address: u64) -> Result<u32, Unreadable> {
-        let mut bytes = [0; 4];
-        self.read(address, &mut bytes)?;
-        Ok(u32::from_ne_bytes(bytes))
-    }
-
-    /// Reads a signed 32-bit number; no alignment is required.
-    ///
-    /// # Errors
-    /// As [`Memory::read`].
-    fn read_i32(&self, address: u64) -> Result<i32, Unreadable> {
-        Ok(self.read_u32(address)?.cast_signed())
-    }
 
     /// Reads a 64-bit number or pointer; no alignment is required.
     ///
@@ -64,6 +41,8 @@ pub trait Memory {
         self.read(address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
+
+    numbers! { read_u8: u8, read_u16: u16, read_u32: u32, read_i32: i32 }
 }
 
 impl<M: Memory + ?Sized> Memory for &M {
@@ -208,6 +187,11 @@ pub(crate) fn read_c_string<M: Memory + ?Sized>(
         length += read;
     }
     Ok(length)
+}
+
+/// Address of the field at `offset` of the object at `object`.
+pub(crate) fn at(object: u64, offset: u32) -> u64 {
+    object.wrapping_add(u64::from(offset))
 }
 
 /// A field of a structure that was read as a block.

@@ -9,7 +9,7 @@
 use super::HotSpot;
 use super::method::MethodError;
 use crate::frame::Method;
-use crate::memory::Memory;
+use crate::memory::{Memory, at};
 
 /// The owner of a class, which keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,6 @@ impl HotSpot {
         method: Method,
     ) -> Result<Option<LoadedBy>, MethodError> {
         let Some(layout) = self.layout.loader else { return Ok(None) };
-        let at = |object: u64, offset: u32| object.wrapping_add(u64::from(offset));
         let holder = self.method_holder(memory, method)?;
         let data = memory.read_u64(at(holder, layout.klass_loader_data))?;
         if data == 0 || !data.is_multiple_of(8) {

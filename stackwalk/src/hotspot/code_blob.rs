@@ -6,7 +6,7 @@
 //! Sources: `code/codeBlob.{hpp,cpp}`, `code/nmethod.cpp`, JDK 11 to 25.
 
 use super::layout::{BlobLayout, CodeBounds};
-use crate::memory::{Memory, Unreadable, read_c_string};
+use crate::memory::{Memory, Unreadable, at, read_c_string};
 use crate::stop::Stop;
 
 /// Kind of a blob, as far as it concerns its frame.
@@ -66,16 +66,18 @@ impl CodeBlob {
         pc: u64,
     ) -> Result<Self, Stop> {
         let unknown = Stop::UnknownCode(pc);
-        let at = |offset: u32| address.wrapping_add(u64::from(offset));
-        let size = u64::from(memory.read_u32(at(layout.size))?);
+        let field_at = |offset: u32| at(address, offset);
+        let size = u64::from(memory.read_u32(field_at(layout.size))?);
         let (code_begin, code_end) = match layout.bounds {
-            CodeBounds::Addresses { begin, end } => (memory.read_u64(at(begin))?, memory.read_u64(at(end))?),
+            CodeBounds::Addresses { begin, end } => {
+                (memory.read_u64(field_at(begin))?, memory.read_u64(field_at(end))?)
+            }
             CodeBounds::Offsets { begin, end } => (
-                address.wrapping_add(u64::from(memory.read_u32(at(begin))?)),
-                address.wrapping_add(u64::from(memory.read_u32(at(end))?)),
+                address.wrapping_add(u64::from(memory.read_u32(field_at(begin))?)),
+                address.wrapping_add(u64::from(memory.read_u32(field_at(end))?)),
             ),
         };
-        let frame_words = memory.read_i32(at(layout.frame_size))?;
+        let frame_words = memory.read_i32(field_at(layout.frame_size))?;
         let inside = code_begin >= address && code_end <= address.wrapping_add(size);
         if !inside || pc < code_begin || pc >= code_end || frame_words >= MAX_FRAME_WORDS {
             return Err(unknown);
@@ -98,7 +100,7 @@ fn kind<M: Memory + ?Sized>(
     address: u64,
 ) -> Result<Option<BlobKind>, Unreadable> {
     if let Some(offset) = layout.kind {
-        let value = Some(i32::from(memory.read_u8(address.wrapping_add(u64::from(offset)))?));
+        let value = Some(i32::from(memory.read_u8(at(address, offset))?));
         let kinds = &layout.kinds;
         let known = [
             (kinds.adapter, BlobKind::Adapter),
@@ -115,7 +117,7 @@ fn kind<M: Memory + ?Sized>(
             return Ok(Some(*kind));
         }
     }
-    let name = memory.read_u64(address.wrapping_add(u64::from(layout.name)))?;
+    let name = memory.read_u64(at(address, layout.name))?;
     let mut bytes = [0; NAME_BYTES];
     let length = read_c_string(memory, name, &mut bytes)?;
     Ok(kind_of_name(bytes.get(..length).unwrap_or_default()))

@@ -10,7 +10,7 @@
 use super::layout::{CodeHeapLayout, SizedField};
 use super::layout_error::LayoutError;
 use crate::limits::{MAX_CODE_HEAPS, MAX_SEGMENT_HOPS};
-use crate::memory::{Memory, Unreadable};
+use crate::memory::{Memory, Unreadable, at};
 use crate::stop::Stop;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,8 +45,8 @@ impl CodeCache {
         if array == 0 {
             return Err(LayoutError::NotStarted);
         }
-        let length = memory.read_u32(array.wrapping_add(u64::from(layout.growable_length)))?;
-        let data = memory.read_u64(array.wrapping_add(u64::from(layout.growable_data)))?;
+        let length = memory.read_u32(at(array, layout.growable_length))?;
+        let data = memory.read_u64(at(array, layout.growable_data))?;
         let mut heaps = [const { None }; MAX_CODE_HEAPS];
         for (heap, index) in heaps.iter_mut().zip(0..u64::from(length)) {
             let object = memory.read_u64(data.wrapping_add(index * 8))?;
@@ -78,7 +78,7 @@ impl CodeCache {
             return Err(Stop::UnknownCode(pc));
         }
         let block = heap.find_block(memory, pc)?.ok_or(Stop::UnknownCode(pc))?;
-        if memory.read_u8(block.wrapping_add(u64::from(layout.block_used)))? == 0 {
+        if memory.read_u8(at(block, layout.block_used))? == 0 {
             return Err(Stop::UnknownCode(pc));
         }
         Ok(block.wrapping_add(layout.block_header))
@@ -100,7 +100,7 @@ impl CodeCache {
             };
             let first = (heap.low < end).then_some(heap.low);
             core::iter::successors(first, move |&block| block_after(block)).filter_map(move |block| {
-                let used = memory.read_u8(block.wrapping_add(u64::from(layout.block_used))).ok()?;
+                let used = memory.read_u8(at(block, layout.block_used)).ok()?;
                 (used != 0).then_some(block.wrapping_add(layout.block_header))
             })
         })
@@ -122,13 +122,13 @@ impl CodeHeap {
         memory: &M,
         object: u64,
     ) -> Result<Self, LayoutError> {
-        let space = object.wrapping_add(u64::from(layout.memory));
+        let space = at(object, layout.memory);
         let log2_segment_size = memory.read_u32(object.wrapping_add(u64::from(layout.log2_segment_size)))?;
-        let segmap = object.wrapping_add(u64::from(layout.segmap)).wrapping_add(u64::from(layout.space_low));
+        let segmap = at(object, layout.segmap).wrapping_add(u64::from(layout.space_low));
         let heap = Self {
             object,
-            low: memory.read_u64(space.wrapping_add(u64::from(layout.space_low_boundary)))?,
-            reserved_end: memory.read_u64(space.wrapping_add(u64::from(layout.space_high_boundary)))?,
+            low: memory.read_u64(at(space, layout.space_low_boundary))?,
+            reserved_end: memory.read_u64(at(space, layout.space_high_boundary))?,
             log2_segment_size,
             segmap: memory.read_u64(segmap)?,
             committed_end: AtomicU64::new(0),
@@ -142,8 +142,8 @@ impl CodeHeap {
 
     /// Reads the committed end again.
     fn refresh<M: Memory + ?Sized>(&self, layout: &CodeHeapLayout, memory: &M) -> Result<u64, Unreadable> {
-        let space = self.object.wrapping_add(u64::from(layout.memory));
-        let end = memory.read_u64(space.wrapping_add(u64::from(layout.space_high)))?.min(self.reserved_end);
+        let space = at(self.object, layout.memory);
+        let end = memory.read_u64(at(space, layout.space_high))?.min(self.reserved_end);
         self.committed_end.store(end, Ordering::Relaxed);
         Ok(end)
     }

@@ -24,7 +24,7 @@ use super::code_blob::is_continuation_stubs;
 use super::layout::ContinuationLayout;
 use crate::arch::{BARRIER_START, return_barrier};
 use crate::limits::MAX_CODE_BLOBS;
-use crate::memory::{Memory, read_c_string};
+use crate::memory::{Memory, at, read_c_string};
 
 /// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
 /// A wrong value is harmless: the other words of an entry are stack addresses, counters and flags, and only addresses
@@ -197,7 +197,6 @@ impl HotSpot {
         if !PAUSING_COLLECTORS.iter().any(|&name| flag(name) == Some(true)) {
             return None;
         }
-        let at = |base: u64, offset: u32| base.wrapping_add(u64::from(offset));
         let narrow = match flag("UseCompressedOops") {
             Some(true) => {
                 Some((memory.read_u64(layout.oop_base?).ok()?, memory.read_u32(layout.oop_shift?).ok()?))
@@ -250,12 +249,12 @@ impl HotSpot {
         let blobs = started.code_cache.blobs(&self.layout.code_heap, length, memory).take(MAX_CODE_BLOBS);
         let stubs = blobs.filter(|&blob| {
             let mut name = [0; 32];
-            let at = blob.wrapping_add(u64::from(self.layout.blob.name));
+            let at = at(blob, self.layout.blob.name);
             let length = memory.read_u64(at).and_then(|address| read_c_string(memory, address, &mut name));
             length.is_ok_and(|length| name.get(..length).is_some_and(is_continuation_stubs))
         });
         let mut stubs = stubs.filter_map(|blob| {
-            let size = memory.read_u32(blob.wrapping_add(u64::from(self.layout.blob.size))).ok()?;
+            let size = memory.read_u32(at(blob, self.layout.blob.size)).ok()?;
             find_barrier_code(memory, blob, size as usize)
         });
         stubs.next()

@@ -5,7 +5,7 @@
 
 use super::HotSpot;
 use crate::limits::MAX_FLAGS;
-use crate::memory::{Memory, read_c_string};
+use crate::memory::{Memory, at, read_c_string};
 
 /// One VM flag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +38,8 @@ impl HotSpot {
         let count = memory.read_u64(layout.count).ok()?.min(MAX_FLAGS);
         for index in 0..count {
             let row = first.wrapping_add(index.wrapping_mul(layout.stride));
-            let at = |offset: u32| row.wrapping_add(u64::from(offset));
-            let name_address = memory.read_u64(at(layout.name)).ok()?;
+            let field_at = |offset: u32| at(row, offset);
+            let name_address = memory.read_u64(field_at(layout.name)).ok()?;
             if name_address == 0 {
                 return None;
             }
@@ -47,8 +47,8 @@ impl HotSpot {
             let length = read_c_string(memory, name_address, &mut bytes).ok()?;
             if bytes.get(..length) == Some(name.as_bytes()) {
                 return Some(JvmFlag {
-                    value_address: memory.read_u64(at(layout.address)).ok()?,
-                    origin: memory.read_u32(at(layout.bits)).ok()? & ORIGIN_MASK,
+                    value_address: memory.read_u64(field_at(layout.address)).ok()?,
+                    origin: memory.read_u32(field_at(layout.bits)).ok()? & ORIGIN_MASK,
                 });
             }
         }

@@ -8,7 +8,7 @@
 
 use super::layout::MethodLayout;
 use crate::frame::{Bci, Method};
-use crate::memory::{Memory, field};
+use crate::memory::{Memory, at, field};
 
 /// `JVM_ACC_NATIVE` of the class file format (JVMS table 4.6-A).
 const ACC_NATIVE: u64 = 0x0100;
@@ -44,7 +44,7 @@ impl Bytecodes {
             return None;
         }
         let flags = layout.access_flags.read(memory, method.0).ok()?;
-        let size = memory.read_u16(const_method.wrapping_add(u64::from(layout.code_size))).ok()?;
+        let size = memory.read_u16(at(const_method, layout.code_size)).ok()?;
         Some(Self {
             method: method.0,
             start: const_method.wrapping_add(layout.const_method_header),

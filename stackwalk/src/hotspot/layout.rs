@@ -9,7 +9,7 @@
 use super::layout_error::LayoutError;
 use super::rows::{BlobKindValues, Tables};
 use super::vm_structs::{FieldRow, VmSymbols};
-use crate::memory::{Memory, Unreadable};
+use crate::memory::{Memory, Unreadable, at};
 
 /// An instance field whose width differs between JDKs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct SizedField {
 impl SizedField {
     /// Reads the field of the object at `object`, zero-extended.
     pub(crate) fn read<M: Memory + ?Sized>(self, memory: &M, object: u64) -> Result<u64, Unreadable> {
-        let at = object.wrapping_add(u64::from(self.offset));
+        let at = at(object, self.offset);
         match self.width {
             1 => memory.read_u8(at).map(u64::from),
             2 => memory.read_u16(at).map(u64::from),
@@ -32,7 +32,7 @@ impl SizedField {
 
     /// Reads the field of the object at `object`, sign-extended.
     pub(crate) fn read_signed<M: Memory + ?Sized>(self, memory: &M, object: u64) -> Result<i64, Unreadable> {
-        let at = object.wrapping_add(u64::from(self.offset));
+        let at = at(object, self.offset);
         match self.width {
             1 => memory.read_u8(at).map(|value| i64::from(value.cast_signed())),
             2 => memory.read_u16(at).map(|value| i64::from(value.cast_signed())),

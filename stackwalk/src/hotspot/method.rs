@@ -13,7 +13,7 @@ use super::layout::SourceFileIndex;
 use super::unsigned5::MAX_BYTES;
 use crate::frame::{Bci, Method};
 use crate::limits::MAX_LINE_ENTRIES;
-use crate::memory::{Memory, Unreadable, Window, read_within_page};
+use crate::memory::{Memory, Unreadable, Window, at, read_within_page};
 
 /// Address of a `Symbol`: a string of modified UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,10 +93,6 @@ fn pointer(address: u64) -> Result<u64, MethodError> {
         return Err(MethodError::BadPointer(address));
     }
     Ok(address)
-}
-
-fn at(object: u64, offset: u32) -> u64 {
-    object.wrapping_add(u64::from(offset))
 }
 
 impl HotSpot {

@@ -26,7 +26,7 @@ pub(crate) mod unsigned5;
 pub(crate) mod vm_structs;
 
 use crate::frame::{Blob, Pc};
-use crate::memory::{Memory, Unreadable, Window, read_c_string};
+use crate::memory::{Memory, Unreadable, Window, at, read_c_string};
 use crate::stop::Stop;
 use code_blob::CodeBlob;
 use code_cache::CodeCache;
@@ -85,15 +85,15 @@ impl HotSpot {
         if queue == 0 || call_stub_return == 0 {
             return Err(LayoutError::NotStarted);
         }
-        let begin = memory.read_u64(queue.wrapping_add(u64::from(frame.queue_buffer)))?;
-        let size = memory.read_u32(queue.wrapping_add(u64::from(frame.queue_limit)))?;
+        let begin = memory.read_u64(at(queue, frame.queue_buffer))?;
+        let size = memory.read_u32(at(queue, frame.queue_limit))?;
         let continuation_barrier = match frame.continuation_barrier {
             Some(variable) => Some(memory.read_u64(variable)?).filter(|&address| address != 0),
             None => None,
         };
         self.started = Some(Started {
             code_cache: CodeCache::read(&self.layout.code_heap, memory)?,
-            interpreter: (begin, begin.wrapping_add(u64::from(size))),
+            interpreter: (begin, at(begin, size)),
             call_stub_return,
             continuation_barrier,
         });

@@ -8,7 +8,7 @@
 
 use super::code_blob::CodeBlob;
 use super::layout::{CodePlace, DebugLayout, NmethodLayout};
-use crate::memory::{Memory, Unreadable};
+use crate::memory::{Memory, Unreadable, at};
 
 /// Identity of one compilation: constant for its life, different from every other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +24,8 @@ impl Identity {
         blob: u64,
     ) -> Result<Self, Unreadable> {
         Ok(Self {
-            method: memory.read_u64(blob.wrapping_add(u64::from(layout.method)))?,
-            compile_id: memory.read_u32(blob.wrapping_add(u64::from(layout.compile_id)))?,
+            method: memory.read_u64(at(blob, layout.method))?,
+            compile_id: memory.read_u32(at(blob, layout.compile_id))?,
         })
     }
 }
@@ -41,14 +41,16 @@ pub(crate) struct DebugInfo {
 
 /// Address a [`CodePlace`] means.
 fn place<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, place: CodePlace) -> Result<u64, Unreadable> {
-    let at = |offset: u32| blob.address.wrapping_add(u64::from(offset));
+    let field_at = |offset: u32| at(blob.address, offset);
     Ok(match place {
-        CodePlace::Address(offset) => memory.read_u64(at(offset))?,
+        CodePlace::Address(offset) => memory.read_u64(field_at(offset))?,
         CodePlace::FromBlob(offset) => {
             // -1 (no handler) gives an address below the blob, which equals no pc.
-            blob.address.wrapping_add_signed(i64::from(memory.read_i32(at(offset))?))
+            blob.address.wrapping_add_signed(i64::from(memory.read_i32(field_at(offset))?))
         }
-        CodePlace::FromCode(offset) => blob.code_begin.wrapping_add(u64::from(memory.read_u16(at(offset))?)),
+        CodePlace::FromCode(offset) => {
+            blob.code_begin.wrapping_add(u64::from(memory.read_u16(field_at(offset))?))
+        }
     })
 }
 
@@ -89,7 +91,7 @@ impl NmethodLayout {
         memory: &M,
         blob: u64,
     ) -> Result<u32, Unreadable> {
-        memory.read_u32(blob.wrapping_add(u64::from(self.orig_pc_offset)))
+        memory.read_u32(at(blob, self.orig_pc_offset))
     }
 
     /// First instruction of a call that needs no receiver check.
@@ -103,7 +105,7 @@ impl NmethodLayout {
 
     /// Entry from a loop that was running interpreted, 0 if this code has none.
     pub(crate) fn osr_entry<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<u64, Unreadable> {
-        memory.read_u64(blob.wrapping_add(u64::from(self.osr_entry)))
+        memory.read_u64(at(blob, self.osr_entry))
     }
 
     /// Locates the debug information; `None` if its bounds contradict each other.
@@ -112,11 +114,11 @@ impl NmethodLayout {
         memory: &M,
         blob: &CodeBlob,
     ) -> Result<Option<DebugInfo>, Unreadable> {
-        let at = |offset: u32| blob.address.wrapping_add(u64::from(offset));
-        let word = |offset: u32| memory.read_u32(at(offset)).map(u64::from);
+        let field_at = |offset: u32| at(blob.address, offset);
+        let word = |offset: u32| memory.read_u32(field_at(offset)).map(u64::from);
         let info = match self.debug {
             DebugLayout::InBlob { scopes_data, scopes_pcs, dependencies, metadata } => {
-                let scopes = memory.read_u64(at(scopes_data))?;
+                let scopes = memory.read_u64(field_at(scopes_data))?;
                 let pcs = blob.address.wrapping_add(word(scopes_pcs)?);
                 DebugInfo {
                     code_begin: blob.code_begin,
@@ -134,8 +136,8 @@ impl NmethodLayout {
                 mutable_data_size,
                 relocation_size,
             } => {
-                let immutable = memory.read_u64(at(immutable_data))?;
-                let mutable = memory.read_u64(at(mutable_data))?;
+                let immutable = memory.read_u64(field_at(immutable_data))?;
+                let mutable = memory.read_u64(field_at(mutable_data))?;
                 let scopes = immutable.wrapping_add(word(scopes_data)?);
                 DebugInfo {
                     code_begin: blob.code_begin,

@@ -8,7 +8,7 @@
 
 use super::HotSpot;
 use crate::limits::MAX_PERF_ENTRIES;
-use crate::memory::{Memory, Unreadable, read_c_string};
+use crate::memory::{Memory, Unreadable, at, read_c_string};
 
 /// First word of the prologue (`PERFDATA_MAGIC`).
 const MAGIC: u32 = 0xcafe_c0c0_u32.swap_bytes();
@@ -39,7 +39,6 @@ impl HotSpot {
     /// `None` with `-XX:-UsePerfData`, or if this VM has no such counter.
     pub fn perf_counter<M: Memory + ?Sized>(&self, memory: &M, name: &str) -> Option<PerfCounter> {
         let layout = self.layout.perf?;
-        let at = |object: u64, offset: u32| object.wrapping_add(u64::from(offset));
         let start = memory.read_u64(layout.start).ok().filter(|&start| start != 0)?;
         if memory.read_u32(layout.initialized).ok()? == 0
             || memory.read_u32(at(start, layout.magic)).ok()? != MAGIC

@@ -7,7 +7,7 @@ use super::layout::ThreadListLayout;
 use super::mounted::MountedOffsets;
 use crate::frame::Method;
 use crate::limits::MAX_JAVA_THREADS;
-use crate::memory::{Memory, StackCopy};
+use crate::memory::{Memory, StackCopy, at};
 
 /// Byte offsets of the fields that the signal handler copies, in a `JavaThread` unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,9 +95,9 @@ impl HotSpot {
             }
             ThreadListLayout::List { list, length, array } => {
                 let object = memory.read_u64(list).unwrap_or(0);
-                let at = |offset: u32| object.wrapping_add(u64::from(offset));
-                let count = memory.read_u32(at(length)).unwrap_or(0);
-                (List::Array { count }, memory.read_u64(at(array)).unwrap_or(0))
+                let field_at = |offset: u32| at(object, offset);
+                let count = memory.read_u32(field_at(length)).unwrap_or(0);
+                (List::Array { count }, memory.read_u64(field_at(array)).unwrap_or(0))
             }
         };
         JavaThreads { memory, list, position, visited: 0 }
@@ -106,11 +106,11 @@ impl HotSpot {
     /// Kernel thread id of a `JavaThread`, `None` while it has none.
     pub fn thread_id<M: Memory + ?Sized>(&self, memory: &M, thread: u64) -> Option<u32> {
         let layout = &self.layout.thread;
-        let osthread = memory.read_u64(thread.wrapping_add(u64::from(layout.osthread))).ok()?;
+        let osthread = memory.read_u64(at(thread, layout.osthread)).ok()?;
         if osthread == 0 {
             return None;
         }
-        memory.read_u32(osthread.wrapping_add(u64::from(layout.thread_id))).ok().filter(|&id| id != 0)
+        memory.read_u32(at(osthread, layout.thread_id)).ok().filter(|&id| id != 0)
     }
 }
 
@@ -128,11 +128,11 @@ impl HotSpot {
     ) -> Option<Method> {
         let layout = self.layout.thread.compiler?;
         let follow = |from: u64, offset: u32| {
-            let found = memory.read_u64(from.wrapping_add(u64::from(offset))).ok()?;
+            let found = memory.read_u64(at(from, offset)).ok()?;
             (found != 0 && found.is_multiple_of(8)).then_some(found)
         };
         let env = follow(thread, layout.env)?;
-        let task = stack.word(env.wrapping_add(u64::from(layout.task)))?;
+        let task = stack.word(at(env, layout.task))?;
         let method = follow(task, layout.method)?;
         // Read after the method: a task that has ended is reused for other methods.
         let same = follow(thread, layout.env) == Some(env) && follow(env, layout.task) == Some(task);
@@ -165,7 +165,7 @@ impl<M: Memory + ?Sized> Iterator for JavaThreads<'_, M> {
         let thread = match self.list {
             List::Chain { next } => {
                 let thread = self.position;
-                self.position = self.memory.read_u64(thread.wrapping_add(u64::from(next))).unwrap_or(0);
+                self.position = self.memory.read_u64(at(thread, next)).unwrap_or(0);
                 thread
             }
             List::Array { count } if self.visited < count => {

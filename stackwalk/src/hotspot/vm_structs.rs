@@ -1,7 +1,8 @@
 //! The tables in which every libjvm describes its own structures, read row by row.
 //!
 //! HotSpot exports 24 symbols (`hotspot/share/runtime/vmStructs.cpp`, the same in JDK 11 to 25): four point to
-//! the first row of a table, the other twenty are the column offsets and row strides of those tables.
+//! the first row of a table, the other twenty are the column offsets and row strides of those tables. Four columns of the
+//! types table are not used.
 //! A table ends at the row whose name pointer is null.
 //! The rows are complete once libjvm is loaded; the variables they point to are filled while the VM starts.
 
@@ -58,14 +59,6 @@ symbols! {
     types = "gHotSpotVMTypes";
     /// Column: name of the type.
     type_name = "gHotSpotVMTypeEntryTypeNameOffset";
-    /// Column: name of its superclass, may be null.
-    type_superclass_name = "gHotSpotVMTypeEntrySuperclassNameOffset";
-    /// Column: whether it is a Java object type.
-    type_is_oop = "gHotSpotVMTypeEntryIsOopTypeOffset";
-    /// Column: whether it is an integer type.
-    type_is_integer = "gHotSpotVMTypeEntryIsIntegerTypeOffset";
-    /// Column: whether it is unsigned.
-    type_is_unsigned = "gHotSpotVMTypeEntryIsUnsignedOffset";
     /// Column: its size in bytes.
     type_size = "gHotSpotVMTypeEntrySizeOffset";
     /// Bytes from one row of the types table to the next.

@@ -6,7 +6,7 @@ use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::hotspot::interpreter::Bytecodes;
-use crate::memory::Memory;
+use crate::memory::{Memory, at};
 use crate::native::NativeRegisters;
 use crate::stop::Stop;
 
@@ -73,7 +73,7 @@ impl<M: Memory> Walk<'_, M> {
             return Ok(cursor);
         }
         let offset = layout.orig_pc_offset(self.memory, blob.address)?;
-        let pc = self.word(cursor.sp.wrapping_add(u64::from(offset)))?;
+        let pc = self.word(at(cursor.sp, offset))?;
         if pc < blob.code_begin || pc >= blob.code_end {
             return Err(Stop::BadFrame(cursor.pc));
         }
