@@ -11,7 +11,7 @@ use std::time::Duration;
 use queue::{Capacity, SizeRange};
 use sampler_thread::drain::pace::PaceTuning;
 #[cfg(feature = "hooks")]
-use sampler_thread::probe::Probe;
+use sampler_thread::hooks::Hooks as SamplerHooks;
 
 /// The form of values, for the message to the user.
 #[cfg(not(feature = "hooks"))]
@@ -42,10 +42,8 @@ pub struct DebugOptions {
 pub struct Hooks {
     /// Number of stack copies of each size.
     pub slabs: Option<NonZeroUsize>,
-    /// Time between two changes of the timers' period.
-    pub retune: Option<Duration>,
-    /// Extra walks of each sampled stack.
-    pub probe: Probe,
+    /// Hooks of the sampler thread.
+    pub sampler: SamplerHooks,
     /// Names are read from a wrong place, to show that the self-test notices.
     pub broken_layout: bool,
 }
@@ -97,32 +95,23 @@ impl DebugOptions {
         slabs
     }
 
-    /// Time between two changes of the timers' period, if a hook changes it.
-    pub fn retune(&self) -> Option<Duration> {
-        #[cfg(feature = "hooks")]
-        let retune = self.hooks.retune;
-        #[cfg(not(feature = "hooks"))]
-        let retune = None;
-        retune
-    }
-
     fn set_value(&mut self, name: &str, value: &str, time: impl Fn() -> Option<Duration>) -> Option<()> {
         match name {
             "queue" => self.queues = sizes(value)?,
             "drain" => self.pace.period = Some(time()?),
             "pause-drain" => self.pace.pause = Some(time()?),
             #[cfg(feature = "hooks")]
-            "stall" => self.pace.stall = Some(time()?),
+            "stall" => self.hooks.sampler.stall = Some(time()?),
             #[cfg(feature = "hooks")]
             "slabs" => self.hooks.slabs = Some(value.parse().ok().filter(|slabs| *slabs <= MAX_SLABS)?),
             #[cfg(feature = "hooks")]
-            "retune" => self.hooks.retune = Some(time()?),
+            "retune" => self.hooks.sampler.retune = Some(time()?),
             #[cfg(feature = "hooks")]
-            "shift" => self.hooks.probe.shifted_walks = value.parse().ok()?,
+            "shift" => self.hooks.sampler.probe.shifted_walks = value.parse().ok()?,
             #[cfg(feature = "hooks")]
-            "stops" if value.is_empty() => self.hooks.probe.stops = true,
+            "stops" if value.is_empty() => self.hooks.sampler.probe.stops = true,
             #[cfg(feature = "hooks")]
-            "walk-times" if value.is_empty() => self.hooks.probe.times = true,
+            "walk-times" if value.is_empty() => self.hooks.sampler.probe.times = true,
             #[cfg(feature = "hooks")]
             "broken-layout" if value.is_empty() => self.hooks.broken_layout = true,
             _ => return None,
@@ -180,8 +169,11 @@ mod tests {
     fn developers_hooks() {
         let hooks = |text| set(text).map(|options| options.hooks);
         assert_eq!(hooks("slabs:3").map(|hooks| hooks.slabs), Ok(NonZeroUsize::new(3)));
-        assert_eq!(hooks("retune:50ms").map(|hooks| hooks.retune), Ok(Some(Duration::from_millis(50))));
-        assert_eq!(hooks("shift:7").map(|hooks| hooks.probe.shifted_walks), Ok(7));
+        assert_eq!(
+            hooks("retune:50ms").map(|hooks| hooks.sampler.retune),
+            Ok(Some(Duration::from_millis(50)))
+        );
+        assert_eq!(hooks("shift:7").map(|hooks| hooks.sampler.probe.shifted_walks), Ok(7));
         assert_eq!(hooks("broken-layout").map(|hooks| hooks.broken_layout), Ok(true));
         for text in ["slabs:0", "slabs:1025", "retune:", "shift:", "shift:x", "shift", "stops:1"] {
             assert_eq!(set(text), Err(DebugError::Malformed), "{text}");

@@ -5,7 +5,7 @@
 //! Invariant: text from `/proc` is parsed fallibly; a thread that ends meanwhile is left out.
 //! Source: proc(5).
 
-use sampler_thread::host::ThreadKind;
+use sampler_thread::process::ThreadKind;
 use sampler_thread::walk::native::maps;
 
 /// Returns all kernel thread ids of this process, sorted.

@@ -224,7 +224,7 @@ impl Options {
             "mode" => self.mode = parse_mode(need("mode")?)?,
             "interval" => (self.rate, self.interval) = (None, parse_interval(need("interval")?)?),
             "rate" => {
-                let (rate, interval) = parse_rate(need("rate")?, processors())?;
+                let (rate, interval) = parse_rate(need("rate")?, interval::processors())?;
                 (self.rate, self.interval) = (Some(rate), interval);
             }
             "budget" => self.budget_ppm = Some(parse_budget(need("budget")?)?),
@@ -321,11 +321,6 @@ fn parse_rate(value: &str, processors: u64) -> Result<(u64, Duration), OptionErr
     let nanos = interval::period_of_rate(rate, processors).filter(|_| unit == "/s").ok_or_else(refuse)?;
     let interval = Duration::from_nanos(nanos);
     (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some((rate, interval)).ok_or_else(refuse)
-}
-
-/// Returns the number of processors this process may use, by the affinity of the calling thread and its cgroup's quota.
-pub fn processors() -> u64 {
-    std::thread::available_parallelism().map_or(1, |count| count.get() as u64)
 }
 
 /// Reads a share as in `1%`, with up to four decimals, in millionths.

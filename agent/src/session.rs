@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 
 use sampler_thread::Sampler;
 use sampler_thread::period::interval::Tuning;
+use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
 use sampler_thread::send::sink::Destinations;
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
+use sampler_thread::walk::vm::Vm as ReadVm;
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
 
 use crate::arena::Shared;
@@ -29,7 +31,7 @@ use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
 use crate::options::Options;
-use crate::self_test::Subject;
+use crate::self_test::{self, Subject};
 use crate::signal::ucontext::cycles;
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess};
@@ -175,19 +177,23 @@ impl Session {
             jni.permanent_loaders(),
         ));
         let hotspot = Arc::new(hotspot);
-        let host = SampledProcess {
-            registry: Arc::clone(&registry),
-            memory,
-            hotspot: Arc::clone(&hotspot),
+        let process =
+            SampledProcess { registry: Arc::clone(&registry), memory, hotspot: Arc::clone(&hotspot) };
+        let examined = Arc::clone(&hotspot);
+        let settings = Settings {
             unloading: Arc::clone(&unloading),
-            evidence,
+            examine: Box::new(move || self_test::examine(evidence.as_ref(), &examined, memory)),
+            queue_sizes: options.debug.queues,
+            pace: options.debug.pace,
             tuning: Tuning {
                 interval_ns: options.interval_ns(),
                 rate: options.rate,
                 budget_ppm: options.budget_ppm,
-                hook: options.debug.retune(),
             },
-            debug: options.debug,
+            #[cfg(feature = "hooks")]
+            hooks: options.debug.hooks.sampler,
+            #[cfg(feature = "hooks")]
+            on_walk: crate::hooks::observer().map(|observer| observer.on_walk),
         };
         let sampler = {
             let excluded = Arc::clone(&registry);
@@ -195,7 +201,8 @@ impl Session {
                 excluded.exclude(tid);
                 scheduling::shorten_time_slices();
             };
-            Sampler::start(host, Arc::clone(&hotspot), memory, facts, destinations, on_thread)
+            let vm = ReadVm { hotspot: Arc::clone(&hotspot), memory };
+            Sampler::start(process, settings, vm, facts, destinations, on_thread)
                 .map_err(StartError::Thread)?
         };
         if has_pause_events {
@@ -221,7 +228,7 @@ impl Session {
     /// Unregisters the calling Java thread, and empties its queue if no other thread drains one now.
     pub fn thread_ended(&self) {
         if let Some(slot) = self.java_threads.ended() {
-            self.sampler.leave(slot);
+            self.sampler.drain_ended(slot);
         }
     }
 

@@ -1,20 +1,24 @@
 //! The thread that turns requests into samples.
 //!
-//! Problem: a signal handler can only leave raw material; walking, naming, accounting and sending need a place where
-//! allocation, faults and blocking are allowed and where no safepoint stops the work.
-//! Approach: a native thread that the VM does not know, fed through lock-free queues (`queue`), which walks copied stacks
-//! (`stackwalk`) and streams messages (`proto`) to files and collectors ([`sink`]). A second thread keeps the queues
-//! empty while the first is busy (`intake`).
-//! Invariant: this crate knows neither JNI nor JVMTI and contains no `unsafe`; what belongs to the process comes
-//! through [`host::Host`].
+//! Problem: a signal handler can only record raw data; walking, naming, accounting and sending need a thread that may
+//! allocate, fault and block and that no safepoint stops.
+//! Approach: a native thread that the VM does not know. The folders follow a sample: `drain` takes requests from the
+//! lock-free queues (`queue`), [`walk`] turns copied stacks into frames (`stackwalk`), [`name`] turns frames into ids,
+//! [`account`] adds up CPU time, [`send`] streams messages (`proto`) to files and collectors. [`validity`] tells which
+//! names and code are still those of a sample, [`period`] chooses the period of the timers. `worker/samples.rs` ties
+//! the first four together.
+//! Invariant: this crate uses neither JNI nor JVMTI and contains no `unsafe`; the process is reached through the roles
+//! in [`process`].
+//! Feature: `hooks` adds developers' hooks; a shipped library has none.
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod drain;
-pub mod host;
+#[cfg(feature = "hooks")]
+pub mod hooks;
 pub mod name;
 pub mod period;
-pub mod probe;
+pub mod process;
 pub mod send;
 pub mod validity;
 pub mod walk;
@@ -27,14 +31,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use stackwalk::{HotSpot, Memory};
+use stackwalk::Memory;
 
 pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
 
 use crate::drain::intake::{Intake, LastDrain};
-use crate::host::Host;
+use crate::process::{Process, Settings};
 use crate::send::sink::Destinations;
+use crate::walk::vm::Vm;
 use crate::worker::{Command, Worker};
 
 /// Name of the thread, as `ps -T` and `/proc` show it.
@@ -53,58 +58,61 @@ pub struct Sampler {
 pub struct Waker(Sender<Command>);
 
 impl Waker {
-    /// Asks for a drain; a thread that has ended needs none.
+    /// Makes the sampler thread drain, if it runs.
     pub fn wake(&self) {
         let _ = self.0.send(Command::Drain);
     }
 }
 
 impl Sampler {
-    /// Starts the thread and the one that steps in for it; `started` runs on each first, with its kernel thread id.
+    /// Starts the sampler thread and the second thread; `started` runs first on each, with its kernel thread id.
     ///
     /// # Errors
     /// As [`std::thread::Builder::spawn`].
-    pub fn start<H, M>(
-        host: H,
-        hotspot: Arc<HotSpot>,
-        memory: M,
+    pub fn start<P, M>(
+        process: P,
+        settings: Settings,
+        vm: Vm<M>,
         session: SessionFacts,
         destinations: Destinations,
         started: impl Fn(i32) + Clone + Send + 'static,
     ) -> io::Result<Self>
     where
-        H: Host,
+        P: Process,
         M: Memory + Send + 'static,
     {
         let (commands, inbox) = channel();
         // The new thread inherits the mask, so no signal of the host can ever land on it.
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
-        let intake = Arc::new(Intake::new(Arc::new(host)));
+        let process = Arc::new(process);
+        let (unloading, is_exact) = (Arc::clone(&settings.unloading), settings.pace.is_exact());
+        let intake = Arc::new(Intake::new(Arc::clone(&process), unloading, settings.queue_sizes, is_exact));
         let shared = Arc::clone(&intake);
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             started(nix::unistd::gettid().as_raw());
-            Worker::new(intake, hotspot, memory, session, destinations, started).run(&inbox);
+            intake.start(started);
+            Worker::new((process, intake), settings, vm, session, destinations).run(&inbox);
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         Ok(Self { commands, thread: thread?, intake: shared })
     }
 
-    /// Empties queue `slot`, unless others are emptying queues or enough requests wait; they will come to it.
+    /// Empties queue `slot`, unless another thread is emptying queues or too many requests wait.
     ///
     /// For a thread that ends, after its last request; never waits.
-    pub fn leave(&self, slot: u32) {
+    pub fn drain_ended(&self, slot: u32) {
         self.intake.last_drain(slot);
     }
 
-    /// Wakes the thread from wherever it is called, without waiting.
+    /// Returns a handle that wakes the thread from any other, without waiting.
     pub fn waker(&self) -> Waker {
         Waker(self.commands.clone())
     }
 
-    /// Drains everything, sends the last messages and waits at most `patience` for the thread to be done.
+    /// Drains everything, sends the last messages and waits at most `patience` for the thread to finish.
     ///
-    /// Returns the thread if it was not done in time; the caller must have stopped all producers before.
+    /// Returns the thread if it did not finish in time; the caller must have stopped all producers before.
     pub fn stop(self, reason: &'static str, patience: Duration) -> Option<JoinHandle<()>> {
         let (done, finished) = channel();
         let is_done = match self.commands.send(Command::Stop { reason, done }) {

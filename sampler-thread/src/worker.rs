@@ -1,80 +1,71 @@
-//! The sampler thread: drain, walk, name, account, send.
+//! The sampler thread: its loop and its state.
 //!
 //! Problem: everything that may block, allocate or fault must happen away from the profiled threads, and its cost must
-//! follow what is active.
-//! Approach: one native thread, unknown to the VM, with every signal blocked; it wakes on a period, takes the ready
-//! list, drains those queues, and sends batches and statistics.
-//! Invariant: a dictionary entry leaves before the first sample that names it; an ended thread's account is sent after its
-//! last request was drained.
+//! depend on what is active.
+//! Approach: one native thread that the VM does not know, with every signal blocked. It wakes periodically, makes samples of
+//! the requests in the queues (`samples`), and sends batches and statistics.
+//! Invariant: a dictionary entry is sent before the first sample that refers to it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use proto::v1::{self, agent_message::Body};
-use stackwalk::{HotSpot, Memory};
+use stackwalk::Memory;
 
-use crate::account::Account;
+use crate::account::accounts::Accounts;
 use crate::account::clock;
 use crate::account::timestamps::{Reading, TickClock};
 use crate::account::virtual_threads::VirtualThreads;
-use crate::drain::intake::{Intake, Waiting};
+use crate::drain::intake::{Intake, Requests};
 use crate::drain::pace::Pace;
-use crate::host::{Host, UnboundedStack};
-use crate::name::dictionaries::Dictionaries;
+#[cfg(feature = "hooks")]
+use crate::hooks::ActiveHooks;
+use crate::name::stacks::StackNamer;
 use crate::period::budget::Spent;
-use crate::period::interval::Tuner;
-use crate::probe::Probing;
+use crate::period::interval::{self, Tuner};
+use crate::period::tick::Tick;
+use crate::process::{Process, Settings, UnboundedStack};
 use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
-use crate::send::statistics::{Due, StatisticsDue, Stats};
+use crate::send::statistics::{Extent, Schedule, Stats};
 use crate::validity::self_test::{CompiledWalks, SelfTest};
 use crate::validity::unloading::Unloading;
-use crate::walk::resolve::Resolver;
+use crate::walk::stacks::StackWalker;
+use crate::walk::vm::Vm;
 
 mod accounts;
 mod report;
-mod stacks;
+mod samples;
 mod tune;
 
-use tune::Tick;
-
-/// How often threads that did not tell us are looked for.
+/// Time between two searches for threads that started or ended without an event.
 const DISCOVER_PERIOD: Duration = Duration::from_millis(100);
-/// How often samples are sent if there are enough of them for a message.
+/// Time between two messages with samples, if there are enough of them.
 const FLUSH_PERIOD: Duration = Duration::from_millis(250);
-/// Enough: a message costs some 60 bytes beside its samples, acknowledgement included.
+/// Samples that are enough for a message, which costs some 60 bytes besides its samples, acknowledgement included.
 const FLUSH_SAMPLES: usize = 40;
-/// Longest time a sample waits in a batch, and how often statistics may be sent.
+/// Longest time that a sample waits in a batch, and shortest between two statistics.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
-/// How long walking may keep the queues from being emptied.
-const COLLECT_PERIOD: Duration = Duration::from_millis(4);
-/// How long a drain takes in more requests; what it has by then it finishes.
-const LONGEST_DRAIN: Duration = Duration::from_millis(100);
-/// Samples per message: at about 8 bytes each, well below a packet train of 64 KiB.
-const BATCH_SAMPLES: usize = 2_000;
-/// Waiting dictionary entries that force a flush: some 5 bytes a node and 50 a string or method, 0.5 MB in all.
-const PENDING_ENTRIES: usize = 20_000;
 
-/// Cause of a request that cannot be a sample: nobody knows its thread.
-const NO_THREAD: &str = "no_thread";
-
-/// What the session is, for the first message.
+/// Facts about the session, for the first message.
 pub type SessionFacts = v1::Hello;
 
 /// Requests to the sampler thread.
 pub(crate) enum Command {
-    /// Drain all, send the last messages, answer, end.
+    /// Drain all queues, send the last messages, answer, end.
     Stop { reason: &'static str, done: Sender<()> },
-    /// Drain now: the VM is about to collect garbage.
+    /// Drain at once: a garbage collection is about to begin.
     Drain,
 }
 
 /// The state of the thread.
-pub(crate) struct Worker<H: Host, M: Memory> {
-    host: Arc<H>,
-    intake: Arc<Intake<H>>,
-    resolver: Resolver<M>,
+pub(crate) struct Worker<P: Process, M: Memory> {
+    process: Arc<P>,
+    intake: Arc<Intake<P>>,
+    vm: Vm<M>,
+    walker: StackWalker,
+    namer: StackNamer,
     unloading: Arc<Unloading>,
     self_tests: Vec<SelfTest>,
     compiled_walks: CompiledWalks,
@@ -82,93 +73,90 @@ pub(crate) struct Worker<H: Host, M: Memory> {
     tuner: Tuner,
     tick: Tick,
     destinations: Destinations,
-    dictionaries: Dictionaries,
     batch: Batch,
     stats: Stats,
     pace: Pace,
-    /// Requests that are being walked.
-    taken: Waiting,
-    /// Requests without Java, walked behind the others.
-    later: Waiting,
-    accounts: Vec<Option<Account>>,
+    /// Buffer of requests that are being walked.
+    requests: Requests,
+    /// Requests of threads without Java, walked after the others.
+    without_java: Requests,
+    /// Time of the last collection.
+    collected: Instant,
+    accounts: Accounts,
     /// Accounts of threads that ended since the last statistics message.
     closed: Vec<v1::ThreadAccount>,
-    /// Threads met in this drain whose stacks could not be copied.
+    /// Threads sampled in this drain whose stacks could not be copied.
     unbounded: Vec<UnboundedStack>,
     virtual_threads: VirtualThreads,
-    due: StatisticsDue,
-    /// When timers pass on next.
+    schedule: Schedule,
+    /// Time of the next rotation of timers.
     next_rotation: Instant,
-    /// Losses by cause as they were sent last.
+    /// Losses by cause in the last statistics message.
     sent_lost: Vec<v1::Lost>,
-    probing: Option<Probing>,
-    compares_walks: bool,
+    #[cfg(feature = "hooks")]
+    hooks: ActiveHooks,
 }
 
-impl<H: Host, M: Memory> Worker<H, M> {
+impl<P: Process, M: Memory> Worker<P, M> {
+    /// Measures what has to be measured on this thread, and sends the first message.
     pub fn new(
-        intake: Arc<Intake<H>>,
-        hotspot: Arc<HotSpot>,
-        memory: M,
+        (process, intake): (Arc<P>, Arc<Intake<P>>),
+        settings: Settings,
+        vm: Vm<M>,
         mut hello: SessionFacts,
         destinations: Destinations,
-        started: impl FnOnce(i32) + Send + 'static,
     ) -> Self {
-        let host = Arc::clone(intake.host());
-        // An experiment that says when queues are emptied means it.
-        if !host.pace().is_exact() {
-            intake.start(started);
-        }
-        let tick = Tick::look(&*host);
-        // What was measured beats what the kernel says of itself.
+        let tick = Tick::at_start(&*process, settings.tuning.interval_ns);
+        // A measured tick is more reliable than the kernel's claim.
         hello.kernel_tick_ns = if tick.ns == 0 { hello.kernel_tick_ns } else { tick.ns };
-        let clock = TickClock::new(now(&*host));
-        let unloading = host.unloading();
-        let (trust, self_tests) = host.self_tests();
-        let tuner = Tuner::new(host.tuning(), hello.kernel_tick_ns, host.processors(), Spent::default());
+        let clock = TickClock::new(reading(&settings.unloading));
+        let (trust, self_tests) = (settings.examine)();
+        let processors = interval::processors();
         let mut worker = Self {
+            process,
             intake,
-            pace: Pace::new(host.pace()),
-            taken: Waiting::new(),
-            later: Waiting::new(),
-            clock,
-            probing: Probing::new(host.probe()),
-            compares_walks: host.compares_walks(),
-            host,
-            resolver: Resolver::new(hotspot, memory, Arc::clone(&unloading), trust),
-            unloading,
+            vm,
+            walker: StackWalker::new(Arc::clone(&settings.unloading), trust.walks),
+            namer: StackNamer::new(trust),
+            unloading: settings.unloading,
             self_tests,
             compiled_walks: CompiledWalks::default(),
-            tuner,
+            clock,
+            tuner: Tuner::new(settings.tuning, hello.kernel_tick_ns, processors, Spent::default()),
             tick,
             destinations,
-            dictionaries: Dictionaries::default(),
             batch: Batch::default(),
             stats: Stats::default(),
-            accounts: Vec::new(),
+            pace: Pace::new(settings.pace),
+            requests: Requests::new(),
+            without_java: Requests::new(),
+            collected: Instant::now(),
+            accounts: Accounts::default(),
             closed: Vec::new(),
             unbounded: Vec::new(),
             virtual_threads: VirtualThreads::default(),
-            due: StatisticsDue::default(),
+            schedule: Schedule::default(),
             next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
+            #[cfg(feature = "hooks")]
+            hooks: ActiveHooks::new(settings.hooks, settings.on_walk),
         };
-        worker.resolver.begin_drain();
+        worker.walker.begin_drain(&worker.vm);
         worker.destinations.send(&Body::Hello(hello));
         worker
     }
 
-    /// Runs until it is told to stop, or until its owner is gone.
+    /// Runs until a stop command, or until the owner of the thread is gone.
     pub fn run(mut self, commands: &Receiver<Command>) {
         let mut next_discover = Instant::now();
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
-        let mut next_hook = self.tuner.hook().map(|period| Instant::now() + period);
         loop {
             let period = self.pace.period(Instant::now());
             let command = commands.recv_timeout(period);
+            #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
-                self.pace.oversleep();
+                self.hooks.stall();
             }
             let is_paused = self.pace.is_paused(period);
             if !is_paused {
@@ -177,7 +165,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             match command {
                 Ok(Command::Stop { reason, done }) => {
                     self.finish(reason);
-                    // The owner may have stopped waiting; there is nothing to tell anybody then.
+                    // The owner may have stopped waiting.
                     let _ = done.send(());
                     return;
                 }
@@ -185,18 +173,17 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 Ok(Command::Drain) | Err(RecvTimeoutError::Timeout) => {}
             }
             let now = Instant::now();
-            if next_hook.is_some_and(|hook| now >= hook) && !is_paused {
-                let period_ns = self.tuner.hooked();
-                self.host.aim_period(period_ns);
-                self.host.retune_timers();
-                next_hook = self.tuner.hook().map(|period| now + period);
+            #[cfg(feature = "hooks")]
+            if let Some(period_ns) = self.hooks.retune(now, self.tuner.shortest_ns()).filter(|_| !is_paused) {
+                self.process.aim_period(period_ns);
+                self.process.retune();
             }
             if now >= next_discover {
-                self.host.discover();
+                self.process.discover();
                 if !is_paused {
-                    self.host.retune_timers();
+                    self.process.retune();
                 }
-                self.resolver.refresh();
+                self.walker.refresh();
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.rotate_timers(now);
@@ -205,9 +192,9 @@ impl<H: Host, M: Memory> Worker<H, M> {
                 self.virtual_threads.refill();
                 self.shrink_memory();
                 self.tune();
-                match self.due.after_round(self.stats.samples) {
-                    Due::Nothing => self.flush(),
-                    due => self.send_statistics(due == Due::Whole),
+                match self.schedule.after_round(self.stats.samples) {
+                    Extent::Nothing => self.flush(),
+                    extent => self.send_statistics(extent == Extent::Whole),
                 }
                 next_statistics = now + STATISTICS_PERIOD;
                 next_flush = now + FLUSH_PERIOD;
@@ -220,17 +207,17 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    /// Empties every queue that has requests, then walks what they held.
+    /// Makes samples of everything in the queues, and adapts the pace.
     fn drain(&mut self) {
-        self.clock.read(now(&*self.host));
-        let unloads = self.resolver.begin_drain();
-        self.host.drain_begins();
+        self.clock.read(reading(&self.unloading));
+        let has_unloaded = self.walker.begin_drain(&self.vm);
+        self.process.drain_begins();
         let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
-        if unloads {
-            self.pace.hurry(start);
+        if has_unloaded {
+            self.pace.shorten(start);
         }
         let before = self.stats.requests;
-        self.resolve_waiting(start);
+        self.sample_waiting();
         let requests = self.stats.requests - before;
         if requests > 0 {
             self.stats.drains_cpu_ns += clock::own_cpu_nanos().saturating_sub(start_cpu_ns);
@@ -239,107 +226,69 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
         self.pace.after_drain(self.intake.take_fullest());
         if !self.unbounded.is_empty() {
-            self.host.bound_stacks(&self.unbounded);
+            self.process.bound_stacks(&self.unbounded);
             self.unbounded.clear();
         }
     }
 
-    /// Walks the stacks of the requests that wait, and of those that come meanwhile, up to [`LONGEST_DRAIN`].
-    ///
-    /// What waited at the start is walked in any case. Queues are emptied in between: a walk that has to read a symbol
-    /// table first must not make small ones overflow. Stacks without Java come last: a pause frees nothing on them but
-    /// what a compiler's label names, and naming native code takes longest.
-    fn resolve_waiting(&mut self, start: Instant) {
-        self.resolve_java();
-        let mut collected = start;
-        loop {
-            let Some((slot, request)) = self.later.pop_front() else {
-                let is_more_waiting = self.intake.walked();
-                if !is_more_waiting || start.elapsed() >= LONGEST_DRAIN {
-                    return;
-                }
-                self.resolve_java();
-                continue;
-            };
-            self.resolve(slot, request);
-            if self.unloading.is_asked() {
-                self.resolve_java();
-            } else {
-                self.keep_up(&mut collected);
-            }
-        }
-    }
-
-    /// What cannot wait for the end of a long drain: full queues, and threads that wait for their turn with a timer; if
-    /// [`COLLECT_PERIOD`] is over since `collected`.
-    fn keep_up(&mut self, collected: &mut Instant) {
-        let now = Instant::now();
-        if now - *collected >= COLLECT_PERIOD {
-            self.intake.collect();
-            self.rotate_timers(now);
-            *collected = now;
-        }
-    }
-
-    /// Passes timers on where their turns are over, in and between drains.
+    /// Rotates timers if that is due, during and between drains.
     fn rotate_timers(&mut self, now: Instant) {
         if now >= self.next_rotation {
-            self.host.rotate_timers();
+            self.process.rotate();
             self.next_rotation = now + DISCOVER_PERIOD;
         }
     }
 
     fn shrink_memory(&self) {
-        self.intake.with_state(|host, state| {
-            state.pool_size.after_round(host);
-            state.sizes.after_round(host);
+        self.intake.with_state(|queues, state| {
+            state.pool_size.after_round(queues);
+            state.queue_sizes.after_round(queues);
         });
     }
 
-    /// Sends what waits: dictionary first, then samples.
+    /// Sends pending entries and samples, entries first.
     fn flush(&mut self) {
-        if let Some(dictionary) = self.dictionaries.take_pending() {
+        let names = &mut self.namer.names;
+        if let Some(dictionary) = names.dictionaries.take_pending() {
             self.destinations.send(&Body::Dictionary(dictionary));
         }
         if let Some(samples) = self.batch.take() {
             self.destinations.send(&Body::Samples(samples));
         }
         if self.destinations.take_forgotten() {
-            self.dictionaries.forget();
+            names.dictionaries.forget();
         }
-        if self.dictionaries.take_forgotten() {
-            self.resolver.forget();
+        if names.dictionaries.take_forgotten() {
+            names.forget_ids();
             self.virtual_threads.forget_sent();
-            for account in self.accounts.iter_mut().flatten() {
-                account.sent_revision = None;
-            }
+            self.accounts.iter_mut().for_each(|account| account.sent_revision = None);
         }
     }
 
-    /// The orderly end: everything that is queued, the last accounts, goodbye.
+    /// Makes samples of everything that is queued, and sends the last accounts and the last message.
     fn finish(&mut self, reason: &'static str) {
         self.drain();
+        // A drain has a time limit; the queues get nothing more.
         while self.intake.collect() > 0 {
-            self.resolve_waiting(Instant::now());
+            self.sample_waiting();
         }
         self.retire_ended();
-        if let Some(probing) = &self.probing {
-            probing.report();
-        }
+        #[cfg(feature = "hooks")]
+        self.hooks.report();
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();
     }
 }
 
-impl<H: Host, M: Memory> Drop for Worker<H, M> {
+impl<P: Process, M: Memory> Drop for Worker<P, M> {
     fn drop(&mut self) {
         self.intake.close();
     }
 }
 
-fn now(host: &impl Host) -> Reading {
-    Reading { ticks: host.ticks(), ns: clock::monotonic_nanos() }
+fn reading(unloading: &Unloading) -> Reading {
+    Reading { ticks: unloading.ticks(), ns: clock::monotonic_nanos() }
 }
 
 fn nanos(time: Duration) -> u64 {

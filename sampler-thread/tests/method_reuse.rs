@@ -16,12 +16,14 @@ use std::time::Duration;
 
 use fixture::{Fixture, Thread};
 use proto::v1::Dictionary;
-use sampler_thread::name::dictionaries::{Dictionaries, append};
+use sampler_thread::name::dictionaries::append;
+use sampler_thread::name::stacks::{NamedStack, StackNamer};
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::self_test::Trust;
 use sampler_thread::validity::unloading::{Detector, Unloading};
-use sampler_thread::walk::resolve::{Resolved, Resolver};
 use sampler_thread::walk::snapshot::Snapshot;
+use sampler_thread::walk::stacks::StackWalker;
+use sampler_thread::walk::vm::Vm;
 use stackwalk::{Frame, Limits, Memory, Method, ScopeCache, Unreadable, Walker};
 
 /// Bytes of a `Method` that tell its name: up to and including the pointer to its `ConstMethod`.
@@ -64,11 +66,12 @@ impl Memory for Process {
     }
 }
 
-/// A process, the stack of one thread, a resolver and its dictionaries.
+/// A process, the stack of one thread, a walker and a namer.
 struct Scene {
     process: &'static Process,
-    resolver: Resolver<&'static Process>,
-    dictionaries: Dictionaries,
+    vm: Vm<&'static Process>,
+    walker: StackWalker,
+    namer: StackNamer,
     sent: Dictionary,
     thread: Thread,
 }
@@ -98,46 +101,47 @@ impl Scene {
         let (replaced, ambush) = (Cell::new(false), Cell::new(false));
         let process = Process { fixture, old, new, replaced, ambush, unloading: Arc::clone(&unloading) };
         let process: &'static Process = Box::leak(Box::new(process));
-        let mut resolver = Resolver::new(Arc::new(hotspot), process, unloading, Trust::ALL);
-        resolver.begin_drain();
-        let (dictionaries, sent) = (Dictionaries::default(), Dictionary::default());
-        Self { process, resolver, dictionaries, sent, thread }
+        let vm = Vm { hotspot: Arc::new(hotspot), memory: process };
+        let mut walker = StackWalker::new(unloading, true);
+        walker.begin_drain(&vm);
+        Self { process, vm, walker, namer: StackNamer::new(Trust::ALL), sent: Dictionary::default(), thread }
     }
 
-    fn resolve(&mut self, ticks: u64) -> Resolved {
+    /// Walks and names the stack as that of a sample at `ticks`.
+    fn sample(&mut self, ticks: u64) -> NamedStack {
         let Thread { capture, stack, .. } = &self.thread;
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
-        let resolved = self.resolver.resolve(&snapshot, ticks, None, &mut self.dictionaries);
+        self.walker.begin_group();
+        let walk = self.walker.walk(&self.vm, &snapshot, ticks);
+        let named = self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None);
         self.take_sent();
-        resolved
+        named
     }
 
     /// Walks the stack twice, lets the VM collect garbage, and only then names both.
-    fn resolve_group_over_a_collection(&mut self) -> [Resolved; 2] {
+    fn sample_group_over_a_collection(&mut self) -> [NamedStack; 2] {
         let Thread { capture, stack, .. } = &self.thread;
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
-        self.resolver.begin_group();
-        let walked = [now(), now()].map(|ticks| (ticks, self.resolver.walk(&snapshot, ticks)));
+        self.walker.begin_group();
+        let walks = [now(), now()].map(|ticks| self.walker.walk(&self.vm, &snapshot, ticks));
         self.process.collect();
-        let resolved = walked.map(|(ticks, walked)| {
-            self.resolver.name(&walked, &snapshot, ticks, None, &mut self.dictionaries)
-        });
+        let named = walks.map(|walk| self.namer.name(&self.vm, &mut self.walker, &walk, &snapshot, None));
         self.take_sent();
-        resolved
+        named
     }
 
     fn take_sent(&mut self) {
-        if let Some(more) = self.dictionaries.take_pending() {
+        if let Some(more) = self.namer.names.dictionaries.take_pending() {
             assert_eq!(append(&mut self.sent, more), None, "numbers follow each other");
         }
     }
 
-    fn resolve_now(&mut self) -> Resolved {
-        self.resolve(now())
+    fn sample_now(&mut self) -> NamedStack {
+        self.sample(now())
     }
 
     /// Name of the oldest frame, the one of the method that is replaced.
-    fn root(&self, resolved: Resolved) -> String {
+    fn root(&self, named: NamedStack) -> String {
         let sent = self.sent.entries.as_ref().expect("entries");
         let place = |number: u32, first: u32| number.checked_sub(first).map(|place| place as usize);
         let text = |number: u32| {
@@ -154,8 +158,7 @@ impl Scene {
             }
         };
         let mut frames = Vec::new();
-        let mut node =
-            place(u32::try_from(resolved.stack).expect("a number"), sent.first_node).expect("sent");
+        let mut node = place(u32::try_from(named.id).expect("a number"), sent.first_node).expect("sent");
         while sent.node_parent[node] != 0 {
             frames.push(sent.node_frame[node]);
             node -= sent.node_parent[node] as usize;
@@ -169,19 +172,19 @@ impl Scene {
 #[test]
 fn a_reused_address_gets_its_new_name() {
     let mut scene = Scene::new();
-    let before = scene.resolve_now();
+    let before = scene.sample_now();
     let old_name = scene.root(before);
     assert!(old_name.contains('.') && before.unloaded == 0, "{old_name}");
-    let again = scene.resolve_now();
+    let again = scene.sample_now();
     assert_eq!(scene.root(again), old_name, "the name is remembered");
 
     let queued = now();
     scene.process.collect();
-    let late = scene.resolve(queued);
+    let late = scene.sample(queued);
     assert_eq!(scene.root(late), "[unloaded]", "a sample from before the collection is not guessed");
     assert!(late.unloaded > 0);
 
-    let after = scene.resolve_now();
+    let after = scene.sample_now();
     assert_eq!(after.unloaded, 0);
     let new_name = scene.root(after);
     assert!(new_name.contains('.') && new_name != old_name, "{new_name} in place of {old_name}");
@@ -191,10 +194,10 @@ fn a_reused_address_gets_its_new_name() {
 fn a_method_that_is_replaced_while_its_name_is_read_has_none() {
     let mut scene = Scene::new();
     scene.process.ambush.set(true);
-    let torn = scene.resolve_now();
+    let torn = scene.sample_now();
     assert!(scene.process.replaced.get(), "the name was being read");
     assert_eq!(scene.root(torn), "[unloaded]");
-    let after = scene.resolve_now();
+    let after = scene.sample_now();
     assert_eq!(after.unloaded, 0, "nothing of the torn reading was kept");
     assert!(scene.root(after).contains('.'));
 }
@@ -202,26 +205,26 @@ fn a_method_that_is_replaced_while_its_name_is_read_has_none() {
 #[test]
 fn what_was_walked_in_time_and_named_too_late_lacks_names_only() {
     let mut scene = Scene::new();
-    for late in scene.resolve_group_over_a_collection() {
+    for late in scene.sample_group_over_a_collection() {
         assert_eq!(scene.root(late), "[unloaded]", "no name is guessed");
         assert!(late.complete && late.is_late, "the walk is whole: {late:?}");
     }
     // The whole of it would have been cut, had it been walked after the collection, too.
     let queued = now();
     scene.process.collect();
-    let too_late = scene.resolve(queued);
+    let too_late = scene.sample(queued);
     assert!(!too_late.complete && too_late.is_late, "{too_late:?}");
 }
 
 #[test]
 fn what_was_walked_in_time_keeps_names_that_were_known_then() {
     let mut scene = Scene::new();
-    let before = scene.resolve_now();
+    let before = scene.sample_now();
     let old_name = scene.root(before);
-    for late in scene.resolve_group_over_a_collection() {
+    for late in scene.sample_group_over_a_collection() {
         assert_eq!(scene.root(late), old_name);
         assert!(late.complete && late.unloaded == 0, "{late:?}");
     }
-    let after = scene.resolve_now();
+    let after = scene.sample_now();
     assert_ne!(scene.root(after), old_name, "the address means another method now");
 }

@@ -1,7 +1,7 @@
 //! Every option, and the messages about mistakes.
 
 #[cfg(feature = "hooks")]
-use sampler_thread::probe::Probe;
+use sampler_thread::hooks::probe::Probe;
 
 use super::*;
 
@@ -129,7 +129,7 @@ fn a_hook_that_was_not_built_is_named() {
 #[cfg(feature = "hooks")]
 fn several_hooks() {
     let options = Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
-    assert_eq!(options.debug.hooks.probe, Probe { stops: true, shifted_walks: 100, times: false });
+    assert_eq!(options.debug.hooks.sampler.probe, Probe { stops: true, shifted_walks: 100, times: false });
     assert!(options.debug.hooks.broken_layout);
     let form = debug_options::FORM;
     for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use queue::Capacity;
 use sampler_thread::account::clock::thread_cpu_nanos;
-use sampler_thread::host::{Coverage, ThreadFacts, ThreadKind};
+use sampler_thread::process::{Coverage, ThreadFacts, ThreadKind};
 
 use super::periods::largest_unfinished;
 use super::table::{DetachedThread, Entry, JavaThread, NewThread, Table};

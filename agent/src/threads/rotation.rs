@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 
 use sampler_thread::account::clock::thread_cpu_nanos;
-use sampler_thread::host::TimerCounts;
+use sampler_thread::process::TimerCounts;
 
 use super::registry::Registry;
 use super::table::{Entry, Table};
@@ -55,11 +55,11 @@ impl Registry {
         TimerCounts {
             threads: alive().count() as u64,
             with_timer: alive().filter(|entry| entry.timer.is_some()).count() as u64,
-            turns: table.rotation.passed_on,
+            rotations: table.rotation.passed_on,
             without_slot: table.rotation.without_slot,
             changes: table.periods.changes,
             replaced: table.replaced,
-            stragglers: table.periods.stragglers(),
+            outdated: table.periods.stragglers(),
         }
     }
 

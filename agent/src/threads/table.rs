@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use sampler_thread::host::{ThreadFacts, ThreadKind};
+use sampler_thread::process::{ThreadFacts, ThreadKind};
 
 use super::discovery::Discovery;
 use super::periods::Periods;

@@ -7,6 +7,7 @@
 //! expiration that much sooner, so that a program of many short threads is sampled as truly as one long thread.
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
+pub(crate) mod accounts;
 pub mod clock;
 pub(crate) mod timestamps;
 pub(crate) mod virtual_threads;
@@ -14,7 +15,7 @@ pub(crate) mod virtual_threads;
 use proto::v1;
 use queue::{LostCause, LostCounters};
 
-use crate::host::ThreadFacts;
+use crate::process::ThreadFacts;
 
 /// Running totals of one thread.
 #[derive(Debug, Clone)]
@@ -177,7 +178,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::host::{Coverage, ThreadKind};
+    use crate::process::{Coverage, ThreadKind};
 
     fn facts(armed_ns: u64, carried_ns: u64) -> ThreadFacts {
         ThreadFacts {

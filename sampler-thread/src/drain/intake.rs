@@ -1,12 +1,12 @@
-//! Where requests wait between their queues and the walk.
+//! Holds requests between their queues and the walk.
 //!
-//! Problem: queues are small, and what the sampler does between two looks at them may take long: a walk that reads a
-//! symbol table, a file that blocks, a processor that others use, or that a host has taken away while the sampler slept.
-//! Approach: emptying queues is kept apart from walking. The sampler does both; a second thread, which does nothing else,
-//! empties the queues whenever nobody has for [`LATE`]. As it sleeps nearly always, a busy machine's scheduler lets it run
-//! at once, and it keeps off the sampler's processor. It sleeps without a period while the program is quiet.
-//! A Java thread that ends empties its own queue, if nobody is at the queues in that moment.
-//! Invariant: whoever empties queues holds the lock, and what a queue held is behind everything it held before.
+//! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file blocks,
+//! other threads use the processor, or the hypervisor takes it away.
+//! Approach: queues are emptied independently of walking. The sampler does both; a second thread only empties queues,
+//! whenever they were not emptied for [`LATE`]. It sleeps nearly always, so that the scheduler of a busy machine runs it
+//! at once, and it avoids the sampler's processor. It sleeps without a timeout while the program is quiet.
+//! A Java thread that ends empties its own queue if it gets the lock without waiting.
+//! Invariant: queues are emptied under the lock, and the requests of a queue stay in order.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,14 +15,14 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use queue::Request;
+use queue::{Request, SizeRange};
 
 use crate::account::clock;
 use crate::drain::pace::LONGEST;
 use crate::drain::placement::{self, Placement};
 use crate::drain::pool_size::PoolSize;
-use crate::drain::queue_sizes::Sizes;
-use crate::host::Host;
+use crate::drain::queue_sizes::QueueSizes;
+use crate::process::Queues;
 use crate::validity::unloading::Unloading;
 
 /// Name of the second thread, as `ps -T` and `/proc` show it.
@@ -30,22 +30,24 @@ pub(crate) const THREAD_NAME: &str = "tickwalk-drain";
 /// Stack of the second thread, in bytes: it calls little, and its lists are on the heap.
 const THREAD_STACK: usize = 128 << 10;
 
-/// How long the sampler may leave the queues alone: a little longer than it sleeps, and half of the time in which a thread
-/// that always runs fills the smallest queue at 250 ticks a second.
+/// Longest time between two drains before the second thread drains: a little longer than the sampler sleeps, and half of
+/// the time in which a busy thread fills the smallest queue at 250 expirations a second.
 const LATE: Duration = Duration::from_millis(30);
 const _: () = assert!(LATE.as_millis() > LONGEST.as_millis());
-/// Drains in a row without a request, a fifth of a second, after which the program is quiet: the first requests of its next
-/// burst are the sampler's alone.
+/// Consecutive drains without a request, a fifth of a second, after which the program counts as quiet; only the sampler
+/// drains the first requests after that.
 const QUIET: u32 = 8;
-/// Requests that wait at most, 3.5 MB; beyond, they stay in their queues, which grow and then count what is lost.
+/// Most requests that wait, 3.5 MB; further ones stay in their queues, which grow and then count lost samples.
 const MAX_WAITING: usize = 1 << 16;
 
 /// Requests with the slots they came from.
-pub(crate) type Waiting = VecDeque<(u32, Request)>;
+pub(crate) type Requests = VecDeque<(u32, Request)>;
 
-/// Shared by the sampler thread and the one that steps in for it.
-pub(crate) struct Intake<H> {
-    host: Arc<H>,
+/// Shared by the sampler thread and the second thread.
+pub(crate) struct Intake<Q> {
+    queues: Arc<Q>,
+    /// Whether only the sampler may empty queues.
+    is_exact: bool,
     unloading: Arc<Unloading>,
     state: Mutex<State>,
     changed: Condvar,
@@ -53,144 +55,147 @@ pub(crate) struct Intake<H> {
     cpu_ns: AtomicU64,
 }
 
-/// What whoever empties queues knows and changes.
+/// Everything that changes when queues are emptied.
 pub(crate) struct State {
-    waiting: Waiting,
-    /// What the sizing of queues has done.
-    pub(crate) sizes: Sizes,
-    /// What the sizing of the pool has done.
+    waiting: Requests,
+    /// Sizes of the queues.
+    pub(crate) queue_sizes: QueueSizes,
+    /// Size of the pool.
     pub(crate) pool_size: PoolSize,
-    /// How full the fullest queue was since the sampler asked last, in percent.
+    /// Fill of the fullest queue since [`Intake::take_fullest`], in percent.
     fullest: u32,
-    /// Requests that threads took out of their own queues as they ended.
+    /// Requests that ending threads took from their own queues.
     pub(crate) drained_at_exit: u64,
-    emptied: Instant,
-    /// Drains in a row that found nothing.
+    drained: Instant,
+    /// Consecutive drains that found nothing.
     empty_drains: u32,
-    /// Where the sampler ran when it emptied the queues last.
-    sampler_on: Option<usize>,
+    /// The processor on which the sampler ran at its last drain.
+    sampler_processor: Option<usize>,
     /// Whether the sampler thread has ended.
     is_over: bool,
-    /// Whether the second thread sleeps until it is woken.
-    is_dozing: bool,
+    /// Whether the second thread sleeps without a timeout.
+    is_sleeping: bool,
 }
 
-impl<H: Host> Intake<H> {
-    /// Queues and pool of `host`.
-    pub(crate) fn new(host: Arc<H>) -> Self {
+impl<Q: Queues> Intake<Q> {
+    /// No requests wait; if `is_exact`, only the sampler empties queues.
+    pub(crate) fn new(
+        queues: Arc<Q>,
+        unloading: Arc<Unloading>,
+        queue_sizes: SizeRange,
+        is_exact: bool,
+    ) -> Self {
         let state = State {
             waiting: VecDeque::new(),
-            sizes: Sizes::new(host.queue_sizes()),
+            queue_sizes: QueueSizes::new(queue_sizes),
             pool_size: PoolSize::default(),
             fullest: 0,
             drained_at_exit: 0,
-            emptied: Instant::now(),
+            drained: Instant::now(),
             empty_drains: 0,
-            sampler_on: None,
+            sampler_processor: None,
             is_over: false,
-            is_dozing: false,
+            is_sleeping: false,
         };
-        let (state, unloading) = (Mutex::new(state), host.unloading());
-        Self { host, unloading, state, changed: Condvar::new(), cpu_ns: AtomicU64::new(0) }
+        let (state, changed, cpu_ns) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
+        Self { queues, is_exact, unloading, state, changed, cpu_ns }
     }
 
-    /// Empties every queue that has requests; returns how many requests wait now. For the sampler thread.
+    /// Empties every queue that has requests; returns how many requests wait. For the sampler thread.
     pub(crate) fn collect(&self) -> usize {
         let mut state = self.state.lock();
         self.collect_all(&mut state);
-        state.sampler_on = placement::processor();
-        if state.empty_drains == 0 && std::mem::take(&mut state.is_dozing) {
+        state.sampler_processor = placement::processor();
+        if state.empty_drains == 0 && std::mem::take(&mut state.is_sleeping) {
             self.changed.notify_one();
         }
         state.waiting.len()
     }
 
     fn collect_all(&self, state: &mut State) {
-        self.holding(state, |state| state.collect(&*self.host));
+        self.announced(state, |state| state.collect(&*self.queues));
     }
 
     /// Empties the queue of one slot, ready or not.
     pub(crate) fn collect_slot(&self, slot: u32) {
-        self.holding(&mut self.state.lock(), |state| state.collect_slot(&*self.host, slot));
+        self.announced(&mut self.state.lock(), |state| state.collect_slot(&*self.queues, slot));
     }
 
-    /// Takes requests out of queues while pauses know of it.
-    fn holding(&self, state: &mut State, take: impl FnOnce(&mut State)) {
-        // Before the queues are empty: a pause that finds them so waits for what was in them.
-        self.unloading.holds(true);
+    /// Takes requests from queues, announced to pauses.
+    fn announced(&self, state: &mut State, take: impl FnOnce(&mut State)) {
+        // Before the queues are empty: a pause that finds them empty waits for the requests that were in them.
+        self.unloading.set_has_requests(true);
         take(state);
-        self.unloading.holds(!state.waiting.is_empty());
+        self.unloading.set_has_requests(!state.waiting.is_empty());
     }
 
-    /// The owner of the queues.
-    pub(crate) fn host(&self) -> &Arc<H> {
-        &self.host
-    }
-
-    /// Exchanges what waits for an empty list.
-    pub(crate) fn take(&self, taken: &mut Waiting) {
-        debug_assert!(taken.is_empty());
+    /// Exchanges the waiting requests for an empty list.
+    pub(crate) fn take(&self, requests: &mut Requests) {
+        debug_assert!(requests.is_empty());
         let mut state = self.state.lock();
-        std::mem::swap(&mut state.waiting, taken);
-        state.pool_size.taken();
-        self.unloading.holds(false);
+        std::mem::swap(&mut state.waiting, requests);
+        state.pool_size.requests_taken();
+        self.unloading.set_has_requests(false);
     }
 
-    /// All that was taken is walked; whether more waits that was collected meanwhile.
-    pub(crate) fn walked(&self) -> bool {
+    /// Notes that all taken requests are walked; returns whether more wait.
+    pub(crate) fn requests_walked(&self) -> bool {
         let mut state = self.state.lock();
-        state.pool_size.walked();
+        state.pool_size.requests_walked();
         !state.waiting.is_empty()
     }
 
-    /// How full the fullest queue was found since the last call, in percent.
+    /// Returns the fill of the fullest queue since the last call, in percent.
     pub(crate) fn take_fullest(&self) -> u32 {
         std::mem::take(&mut self.state.lock().fullest)
     }
 
-    /// What sizing did, and its further steps.
-    pub(crate) fn with_state<T>(&self, act: impl FnOnce(&H, &mut State) -> T) -> T {
-        act(&self.host, &mut self.state.lock())
+    /// Runs `act` under the lock.
+    pub(crate) fn with_state<T>(&self, act: impl FnOnce(&Q, &mut State) -> T) -> T {
+        act(&self.queues, &mut self.state.lock())
     }
 
-    /// The sampler thread is over: the second one ends.
+    /// Ends the second thread.
     pub(crate) fn close(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_one();
     }
 
-    /// CPU time of the second thread, in nanoseconds.
+    /// Returns the CPU time of the second thread, in nanoseconds.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// The second thread: empties queues when the sampler is late, until [`Intake::close`].
-    fn step_in(&self, mut placement: Placement) {
+    /// Empties queues when the sampler is late, until [`Intake::close`]; runs on the second thread.
+    fn drain_when_late(&self, mut placement: Placement) {
         let mut state = self.state.lock();
         while !state.is_over {
-            let left = LATE.saturating_sub(state.emptied.elapsed());
+            let left = LATE.saturating_sub(state.drained.elapsed());
             if left.is_zero() && state.empty_drains < QUIET {
                 self.collect_all(&mut state);
             } else if state.empty_drains < QUIET {
-                match state.sampler_on {
-                    // Without the lock: where this thread goes it may have to wait.
-                    Some(processor) if !placement.is_off(processor) => {
-                        MutexGuard::unlocked(&mut state, || placement.keep_off(processor));
+                match state.sampler_processor {
+                    // Without the lock: this thread may have to wait on its new processor.
+                    Some(processor) if !placement.avoids(processor) => {
+                        MutexGuard::unlocked(&mut state, || placement.avoid(processor));
                     }
                     _ => _ = self.changed.wait_for(&mut state, left),
                 }
             } else {
-                state.is_dozing = true;
+                state.is_sleeping = true;
                 self.changed.wait(&mut state);
-                state.is_dozing = false;
+                state.is_sleeping = false;
             }
             self.cpu_ns.store(clock::own_cpu_nanos(), Ordering::Relaxed);
         }
     }
 
-    /// Starts the second thread; `started` runs on it first, with its kernel thread id. Without it the sampler is alone.
-    /// For the sampler thread, beside which the other runs.
+    /// Starts the second thread, unless only the sampler may empty queues; `started` runs on it first, with its kernel
+    /// thread id. For the sampler thread.
     pub(crate) fn start(self: &Arc<Self>, started: impl FnOnce(i32) + Send + 'static) {
+        if self.is_exact {
+            return;
+        }
         let intake = Arc::clone(self);
         let (running, begun) = mpsc::channel::<()>();
         let placement = Placement::beside_this_thread();
@@ -198,70 +203,69 @@ impl<H: Host> Intake<H> {
         let thread = builder.spawn(move || {
             started(nix::unistd::gettid().as_raw());
             drop(running);
-            intake.step_in(placement);
+            intake.drain_when_late(placement);
         });
         match thread {
-            // Threads are looked for only when this one is known as ours; nothing is ever sent.
+            // Threads are discovered only after this one is excluded; nothing is ever sent.
             Ok(_) => _ = begun.recv(),
-            Err(error) => tracing::info!("no second thread to empty queues: {error}"),
+            Err(error) => tracing::info!("cannot start the second thread that empties queues: {error}"),
         }
     }
 }
 
-/// What a thread does for its queue before it is gone.
+/// Empties the queue of a thread that ends.
 pub(crate) trait LastDrain: fmt::Debug + Send + Sync {
-    /// Empties the queue of `slot`, if that needs no waiting.
+    /// Empties the queue of `slot`, unless that requires waiting.
     fn last_drain(&self, slot: u32);
 }
 
-impl<H> fmt::Debug for Intake<H> {
+impl<Q> fmt::Debug for Intake<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Intake").finish_non_exhaustive()
     }
 }
 
-impl<H: Host> LastDrain for Intake<H> {
+impl<Q: Queues> LastDrain for Intake<Q> {
     fn last_drain(&self, slot: u32) {
-        // An experiment that says when queues are emptied means it.
-        if self.host.pace().is_exact() {
+        if self.is_exact {
             return;
         }
         let Some(mut state) = self.state.try_lock() else { return };
         if !state.is_over && state.waiting.len() < MAX_WAITING {
             let before = state.waiting.len();
-            self.holding(&mut state, |state| state.collect_slot(&*self.host, slot));
+            self.announced(&mut state, |state| state.collect_slot(&*self.queues, slot));
             state.drained_at_exit += (state.waiting.len() - before) as u64;
         }
     }
 }
 
 impl State {
-    fn collect(&mut self, host: &impl Host) {
-        self.emptied = Instant::now();
+    fn collect(&mut self, queues: &impl Queues) {
+        self.drained = Instant::now();
         if self.waiting.len() >= MAX_WAITING {
             return;
         }
         let before = self.waiting.len();
-        for slot in host.ready() {
-            self.collect_slot(host, slot);
+        for slot in queues.ready() {
+            self.collect_slot(queues, slot);
         }
         let found = self.waiting.len() - before;
         self.empty_drains = if found > 0 { 0 } else { self.empty_drains.saturating_add(1) };
-        self.pool_size.after_drain(host.pool(), found as u64);
+        self.pool_size.after_drain(queues.pool(), found as u64);
     }
 
-    fn collect_slot(&mut self, host: &impl Host, slot: u32) {
+    fn collect_slot(&mut self, queues: &impl Queues, slot: u32) {
         let before = self.waiting.len();
-        if let Some(mut drain) = host.queue(slot).try_drain() {
+        if let Some(mut drain) = queues.queue(slot).try_drain() {
             for request in drain.by_ref() {
-                self.pool_size.found(host.pool(), &request);
+                self.pool_size.request_found(queues.pool(), &request);
                 self.waiting.push_back((slot, request));
             }
             if let Some(left) = drain.take_retired() {
-                host.give_back_ring(left);
+                queues.give_back_ring(left);
             }
         }
         let found = self.waiting.len() - before;
-        self.fullest = self.fullest.max(self.sizes.after_drain(host, slot, found));
+        self.fullest = self.fullest.max(self.queue_sizes.after_drain(queues, slot, found));
     }
 }

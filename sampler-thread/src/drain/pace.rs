@@ -1,15 +1,14 @@
-//! How long the sampler sleeps between two drains.
+//! Decides how long the sampler sleeps between two drains.
 //!
-//! Problem: a queue that fills faster than it is drained loses samples; a handler, which sees it fill, may not make the
-//! system call that would wake the sampler.
-//! Approach: the drain sees how full the fullest queue was. Where that was half or more, it comes back in
-//! half the time, down to 2 ms; where it was less than an eighth, a little later each time, up to the longest period.
-//! Between 2 ms and growing queues (`queue::Sizer`) there is no load that a wake-up from the handler would serve better:
-//! a CPU timer fires once in a tick of 1 to 10 ms, so the smallest queue lasts 16 ms at the least.
-//! A program that unloads classes and frees code again and again takes them from samples that were not walked in time.
-//! Where classes were unloaded, or a sample came too late, the drain comes each 5 ms for a second, so that a pause finds
-//! little that is not walked.
-//! Invariant: the period stays within its bounds, and is fixed where an experiment asked for a fixed one.
+//! Problem: a queue that fills faster than it is drained loses samples; a handler may not make the system call that would
+//! wake the sampler.
+//! Approach: a drain measures how full the fullest queue was. From a half on the period is halved, down to 2 ms; below an
+//! eighth it grows a little each time, up to the longest period. With growing queues (`queue::Sizer`) no load would
+//! profit from a wake-up by the handler: a CPU timer fires at most once per tick of 1 to 10 ms, so the smallest queue
+//! lasts at least 16 ms.
+//! In a program that unloads classes or frees code, samples that are walked late lose names and frames. After an unloading
+//! or a late sample the sampler drains every 5 ms for a second, so that a pause finds few samples that are not walked.
+//! Invariant: the period stays within its bounds; a fixed period never changes.
 
 use std::time::{Duration, Instant};
 
@@ -18,72 +17,61 @@ pub const LONGEST: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
 pub const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Longest time between two drains where the VM frees what samples refer to.
-const HURRIED: Duration = Duration::from_millis(5);
-/// For how long.
-const HURRY: Duration = Duration::from_secs(1);
+/// Longest time between two drains while the VM frees what samples refer to.
+const SHORTENED: Duration = Duration::from_millis(5);
+/// Time for which the period stays shortened.
+const SHORTENED_FOR: Duration = Duration::from_secs(1);
 
-/// Percent of a queue's entries from which on the drain comes more often.
+/// Fill in percent from which on drains become more frequent.
 const HIGH_WATER: u32 = 50;
-/// Percent below which it comes less often again.
+/// Fill in percent below which drains become less frequent.
 const LOW_WATER: u32 = 12;
 
-/// What experiments may ask for (`debug=` of the agent's options).
+/// Overrides for experiments (`debug=` of the agent's options).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PaceTuning {
-    /// Fixed time between two drains, instead of one that follows the load.
+    /// Fixed time between two drains.
     pub period: Option<Duration>,
-    /// Drain for this long, then not at all for as long, and so on.
+    /// Drain for this long, then pause for as long, and so on.
     pub pause: Option<Duration>,
-    /// Let the sampler sleep this much too long, once a second.
-    pub stall: Option<Duration>,
 }
 
 impl PaceTuning {
-    /// Whether it says when queues are emptied, so that nobody else may.
+    /// Whether the times of drains are fixed, so that only the sampler may empty queues.
     pub fn is_exact(&self) -> bool {
         self.period.is_some() || self.pause.is_some()
     }
 }
 
-/// The present pace.
+/// The current pace.
 #[derive(Debug, Clone)]
 pub struct Pace {
     tuning: PaceTuning,
     period: Duration,
     running: Duration,
-    /// Until when drains come more often.
-    hurried_until: Option<Instant>,
+    /// Until when the period is shortened.
+    shortened_until: Option<Instant>,
 }
 
 impl Pace {
-    /// The longest period, or the fixed one.
+    /// Begins with the longest period, or with the fixed one.
     pub fn new(tuning: PaceTuning) -> Self {
         let period = tuning.period.unwrap_or(LONGEST);
-        Self { tuning, period, running: Duration::ZERO, hurried_until: None }
+        Self { tuning, period, running: Duration::ZERO, shortened_until: None }
     }
 
-    /// Time to sleep before the next drain.
+    /// Returns the time to sleep before the next drain.
     pub fn period(&self, now: Instant) -> Duration {
-        let is_hurried = self.hurried_until.is_some_and(|until| now < until);
-        if is_hurried && !self.tuning.is_exact() { self.period.min(HURRIED) } else { self.period }
+        let is_shortened = self.shortened_until.is_some_and(|until| now < until);
+        if is_shortened && !self.tuning.is_exact() { self.period.min(SHORTENED) } else { self.period }
     }
 
-    /// Takes note of unloaded classes, or of a stack that lacks what the VM has freed before it was walked.
-    pub fn hurry(&mut self, now: Instant) {
-        self.hurried_until = Some(now + HURRY);
+    /// Shortens the period for a while, after classes were unloaded or a stack was walked too late.
+    pub fn shorten(&mut self, now: Instant) {
+        self.shortened_until = Some(now + SHORTENED_FOR);
     }
 
-    /// Sleeps on as long as an experiment wants; to be called once a second.
-    pub fn oversleep(&self) {
-        if let Some(stall) = self.tuning.stall {
-            // The hook's purpose is to be away.
-            #[expect(clippy::disallowed_methods)]
-            std::thread::sleep(stall);
-        }
-    }
-
-    /// Takes note of a drain that found the fullest queue `fill` percent full.
+    /// Adapts the period after a drain that found the fullest queue `fill` percent full.
     pub fn after_drain(&mut self, fill: u32) {
         if self.tuning.period.is_some() {
             return;
@@ -96,7 +84,7 @@ impl Pace {
         self.period = self.period.clamp(SHORTEST, LONGEST);
     }
 
-    /// Whether an experiment keeps the drain from running now; `slept` is the time since the last call.
+    /// Whether an experiment pauses drains; `slept` is the time since the last call.
     pub fn is_paused(&mut self, slept: Duration) -> bool {
         let Some(pause) = self.tuning.pause.filter(|pause| !pause.is_zero()) else { return false };
         self.running += slept;
@@ -109,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_queues_are_visited_sooner() {
+    fn full_queues_are_drained_more_often() {
         let now = Instant::now();
         let mut pace = Pace::new(PaceTuning::default());
         assert_eq!(pace.period(now), LONGEST);
@@ -118,7 +106,7 @@ mod tests {
         }
         assert_eq!(pace.period(now), SHORTEST);
         pace.after_drain(30);
-        assert_eq!(pace.period(now), SHORTEST, "between the marks it stays");
+        assert_eq!(pace.period(now), SHORTEST, "unchanged between the marks");
         for _ in 0..20 {
             pace.after_drain(0);
         }
@@ -128,10 +116,10 @@ mod tests {
     #[test]
     fn experiments_fix_and_pause() {
         let (period, pause) = (Some(Duration::from_millis(5)), Some(Duration::from_millis(20)));
-        let tuning = PaceTuning { period, pause, stall: None };
+        let tuning = PaceTuning { period, pause };
         let now = Instant::now();
         let mut pace = Pace::new(tuning);
-        pace.hurry(now);
+        pace.shorten(now);
         pace.after_drain(100);
         assert_eq!(pace.period(now), Duration::from_millis(5));
         let paused: Vec<bool> = (0..12).map(|_| pace.is_paused(pace.period(now))).collect();
@@ -140,17 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_that_came_too_late_is_followed_by_others_soon() {
+    fn a_late_sample_shortens_the_period() {
         let now = Instant::now();
         let mut pace = Pace::new(PaceTuning::default());
-        pace.hurry(now);
-        assert_eq!(pace.period(now), HURRIED);
-        assert_eq!(pace.period(now + HURRY), LONGEST);
-        pace.hurry(now + HURRY);
-        assert_eq!(pace.period(now + HURRY), HURRIED);
+        pace.shorten(now);
+        assert_eq!(pace.period(now), SHORTENED);
+        assert_eq!(pace.period(now + SHORTENED_FOR), LONGEST);
+        pace.shorten(now + SHORTENED_FOR);
+        assert_eq!(pace.period(now + SHORTENED_FOR), SHORTENED);
         for _ in 0..10 {
             pace.after_drain(60);
         }
-        assert_eq!(pace.period(now + HURRY), SHORTEST, "full queues are visited sooner still");
+        assert_eq!(pace.period(now + SHORTENED_FOR), SHORTEST, "full queues shorten it further");
     }
 }

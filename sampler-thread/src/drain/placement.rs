@@ -1,51 +1,51 @@
-//! On which processor the second thread runs: not on the sampler's.
+//! Keeps the second thread off the sampler's processor.
 //!
-//! Problem: where a host takes a processor away, all that is to run on it waits, and the guest's scheduler, which does not
-//! know, moves nothing. Two threads that sleep side by side on one processor are late together.
-//! Approach: the second thread may run wherever the sampler may, but for where the sampler ran last. Nothing is asked of
-//! the sampler, which goes where the scheduler wants, and where there is one processor only, both use it.
-//! Invariant: what the sampler was restricted to from outside, the second thread is as well.
+//! Problem: when a hypervisor takes a processor away, all threads on it wait, and the guest's scheduler moves none of
+//! them. Two threads that sleep on the same processor are late together.
+//! Approach: the second thread may run on all processors of the sampler but the one that the sampler used last. The
+//! sampler itself is not restricted; with a single processor both threads use it.
+//! Invariant: restrictions of the sampler from outside apply to the second thread as well.
 //!
 //! Sources: sched_setaffinity(2), getcpu(2).
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
-/// Where this thread runs now; `None` if the kernel does not tell.
+/// Returns the processor of the calling thread; `None` if it is unknown.
 pub(crate) fn processor() -> Option<usize> {
     sched_getcpu().ok()
 }
 
-/// Where the second thread may run.
+/// The processors of the second thread.
 #[derive(Debug)]
 pub(crate) struct Placement {
     sampler: Pid,
-    kept_off: Option<usize>,
+    avoided: Option<usize>,
 }
 
 impl Placement {
-    /// For a thread that is to run beside the calling one.
+    /// For a second thread; the calling one is the sampler.
     pub(crate) fn beside_this_thread() -> Self {
-        Self { sampler: gettid(), kept_off: None }
+        Self { sampler: gettid(), avoided: None }
     }
 
-    /// Whether [`keep_off`](Self::keep_off) was called with this one last.
-    pub(crate) fn is_off(&self, processor: usize) -> bool {
-        self.kept_off == Some(processor)
+    /// Whether `processor` was the argument of the last [`avoid`](Self::avoid).
+    pub(crate) fn avoids(&self, processor: usize) -> bool {
+        self.avoided == Some(processor)
     }
 
-    /// Keeps the calling thread off `processor`, if there is another one that the sampler may use.
+    /// Keeps the calling thread off `processor`, if the sampler may use another one.
     ///
-    /// Best effort: a sandbox may refuse it, and then the scheduler decides as ever.
-    pub(crate) fn keep_off(&mut self, processor: usize) {
-        self.kept_off = Some(processor);
+    /// Best effort: a sandbox may refuse it, and then the scheduler decides.
+    pub(crate) fn avoid(&mut self, processor: usize) {
+        self.avoided = Some(processor);
         if let Ok(allowed) = sched_getaffinity(self.sampler) {
             let _ = sched_setaffinity(Pid::from_raw(0), &without(allowed, processor));
         }
     }
 }
 
-/// `allowed` but for `processor`, if that leaves any.
+/// Returns `allowed` without `processor`, or `allowed` if that would leave none.
 fn without(allowed: CpuSet, processor: usize) -> CpuSet {
     let mut others = allowed;
     let is_left = |set: &CpuSet| (0..CpuSet::count()).any(|other| set.is_set(other).unwrap_or(false));
@@ -80,10 +80,10 @@ mod tests {
             (0..CpuSet::count()).find(|&processor| allowed.is_set(processor) == Ok(true)).expect("one");
         let mask = std::thread::spawn(move || {
             let mut placement = sampler;
-            placement.keep_off(first);
+            placement.avoid(first);
             sched_getaffinity(gettid()).expect("its own")
         });
         assert_eq!(mask.join().expect("no panic"), without(allowed, first));
-        assert_eq!(sched_getaffinity(gettid()), Ok(allowed), "ours is as it was");
+        assert_eq!(sched_getaffinity(gettid()), Ok(allowed), "unchanged");
     }
 }

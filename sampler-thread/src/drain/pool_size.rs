@@ -1,17 +1,17 @@
-//! A snapshot pool that sizes itself.
+//! Grows and shrinks the snapshot pool.
 //!
-//! Problem: how many stack copies are in flight follows the load and how often the sampler gets to run.
-//! Approach: spare slabs are put into service before they are missed: where the requests in hand hold more than half of a
-//! class, it is brought to twice what they hold. Where handlers found a class empty all the same, as many are added as
-//! were missing, half of the class at the least. After a quiet time half of the spare slabs are taken out again, as far
-//! as they are free, and their pages go back to the kernel.
-//! Invariant: the slabs that are there from the start stay in service.
+//! Problem: the number of stack copies in use depends on the load and on how often the sampler runs.
+//! Approach: spare slabs are put into service before they are needed: if collected requests use more than half of a
+//! class, it grows to twice what they use. If handlers found a class empty nevertheless, it grows by as many slabs as
+//! were missing, at least by half. After a quiet time half of the spare slabs are taken out of service, as far as they
+//! are free, and their pages go back to the kernel.
+//! Invariant: the slabs of the start stay in service.
 
 use queue::{QUIET_ROUNDS, Request, SnapshotPool};
 
-use crate::host::Host;
+use crate::process::Queues;
 
-/// What the sizing of the pool has done in this session.
+/// Use of the pool, and counts of its changes in this session.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSize {
     classes: Vec<Class>,
@@ -27,15 +27,15 @@ pub struct PoolSize {
 struct Class {
     exhausted_seen: u64,
     quiet: u16,
-    /// Slabs of requests that wait to be walked.
+    /// Slabs of requests that wait.
     waiting: usize,
-    /// Slabs of requests that the sampler took and has not walked all of yet.
+    /// Slabs of requests that the sampler has taken and not finished yet.
     taken: usize,
 }
 
 impl PoolSize {
-    /// Takes note of a request that waits from now on.
-    pub fn found(&mut self, pool: &SnapshotPool<'_>, request: &Request) {
+    /// Records a request that waits from here on.
+    pub fn request_found(&mut self, pool: &SnapshotPool<'_>, request: &Request) {
         self.classes.resize_with(pool.class_count(), Class::default);
         let class = pool.class_of(request.snapshot).and_then(|class| self.classes.get_mut(class));
         if let Some(class) = class {
@@ -43,21 +43,21 @@ impl PoolSize {
         }
     }
 
-    /// Takes note that what waited is being walked.
-    pub fn taken(&mut self) {
+    /// Records that the sampler took the waiting requests.
+    pub fn requests_taken(&mut self) {
         for class in &mut self.classes {
             class.taken += std::mem::take(&mut class.waiting);
         }
     }
 
-    /// Takes note that all that was taken is walked, its slabs free.
-    pub fn walked(&mut self) {
+    /// Records that all taken requests are walked and their slabs free.
+    pub fn requests_walked(&mut self) {
         for class in &mut self.classes {
             class.taken = 0;
         }
     }
 
-    /// Takes note of a drain that found `found` stack copies; grows classes that are half used or were found empty.
+    /// Records a drain that found `found` stack copies; grows classes that are half used or were empty.
     pub fn after_drain(&mut self, pool: &SnapshotPool<'_>, found: u64) {
         self.high_water = self.high_water.max(found);
         self.classes.resize_with(pool.class_count(), Class::default);
@@ -65,28 +65,28 @@ impl PoolSize {
             let exhausted = pool.exhausted(index);
             let missing = usize::try_from(exhausted - class.exhausted_seen).unwrap_or(usize::MAX);
             class.exhausted_seen = exhausted;
-            let (fixed, in_hand) = (pool.fixed_slabs(index), class.waiting + class.taken);
+            let (fixed, collected) = (pool.fixed_slabs(index), class.waiting + class.taken);
             let after_loss = if missing > 0 { missing.max(fixed / 2) } else { 0 };
-            let ahead = (2 * in_hand).saturating_sub(fixed + pool.spare_in_service(index));
-            let wanted = after_loss.max(ahead);
-            if wanted > 0 || 2 * in_hand > fixed {
+            let ahead = (2 * collected).saturating_sub(fixed + pool.spare_in_service(index));
+            let missing = after_loss.max(ahead);
+            if missing > 0 || 2 * collected > fixed {
                 class.quiet = 0;
             }
-            if wanted > 0 {
-                self.grown += pool.grow(index, wanted) as u64;
+            if missing > 0 {
+                self.grown += pool.grow(index, missing) as u64;
             }
         }
     }
 
-    /// Once a round: shrinks classes that have been quiet.
-    pub fn after_round(&mut self, host: &impl Host) {
-        let pool = host.pool();
+    /// Shrinks classes that have been quiet; to be called once a second.
+    pub fn after_round(&mut self, queues: &impl Queues) {
+        let pool = queues.pool();
         for (index, class) in self.classes.iter_mut().enumerate() {
             class.quiet = class.quiet.saturating_add(1);
             let spare = pool.spare_in_service(index);
             if class.quiet >= QUIET_ROUNDS && spare > 0 {
                 class.quiet = 0;
-                let shrunk = pool.shrink(index, spare.div_ceil(2), |bytes| host.release_pages(bytes));
+                let shrunk = pool.shrink(index, spare.div_ceil(2), |bytes| queues.release_pages(bytes));
                 self.shrunk += shrunk as u64;
             }
         }
@@ -118,28 +118,28 @@ mod tests {
         // The sampler never gets to walk; each drain finds four more.
         for _ in 0..8 {
             for request in fill(&pool, 4) {
-                size.found(&pool, &request);
+                size.request_found(&pool, &request);
                 in_flight.push(request);
             }
             size.after_drain(&pool, 4);
         }
         assert_eq!((in_flight.len(), pool.exhausted(0)), (32, 0));
-        assert_eq!(size.grown, 64 - 8, "twice what is in hand");
-        size.taken();
+        assert_eq!(size.grown, 64 - 8, "twice what is collected");
+        size.requests_taken();
         for request in in_flight {
             assert!(pool.release(request.snapshot));
         }
-        size.walked();
-        // What is walked is in nobody's hands: the next four need no more.
+        size.requests_walked();
+        // The slabs of walked requests are free: the next four need no more.
         for request in fill(&pool, 4) {
-            size.found(&pool, &request);
+            size.request_found(&pool, &request);
         }
         size.after_drain(&pool, 4);
         assert_eq!(size.grown, 64 - 8);
     }
 
     #[test]
-    fn what_was_missing_is_added() {
+    fn missing_slabs_are_added() {
         let plan = [SlabClass { bytes: 128, count: 8, spare: 64 }];
         let mut region = Box::new_uninit_slice(SnapshotPool::bytes_needed(&plan) + SLAB_ALIGN - 1);
         let pool = SnapshotPool::new(&mut region, &plan).expect("a plan");

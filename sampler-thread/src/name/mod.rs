@@ -1,3 +1,5 @@
 //! From frames to ids of dictionary entries.
 
 pub mod dictionaries;
+mod frames;
+pub mod stacks;

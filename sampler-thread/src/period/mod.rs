@@ -1,4 +1,5 @@
-//! The period of the timers: the interval the user chose, the budget, and what the kernel can do.
+//! The period of the timers: the interval, the budget, the kernel's tick.
 
 pub mod budget;
 pub mod interval;
+pub(crate) mod tick;

@@ -5,17 +5,17 @@ use queue::Histogram;
 
 use crate::validity::unloading::Unloading;
 
-/// What the sampler thread counts besides the accounts.
+/// Everything the sampler thread counts besides the accounts.
 pub struct Stats {
     /// Requests taken out of queues.
     pub requests: u64,
     /// Samples put into batches.
     pub samples: u64,
-    /// Requests whose stacks were walked to their roots.
+    /// Samples whose stacks were walked to the root.
     pub resolved: u64,
-    /// The others, by what was in the way.
+    /// The other requests, by cause.
     failed: Vec<(&'static str, u64)>,
-    /// Cycles of all handler runs that were told of.
+    /// Time stamp counter cycles of all handler runs whose length is known.
     pub handler_ticks: u64,
     /// CPU time of drains that found requests, in nanoseconds.
     pub drains_cpu_ns: u64,
@@ -27,13 +27,13 @@ pub struct Stats {
     pub walk_ns: Histogram,
     /// Nanoseconds per drain that found requests.
     pub drain_ns: Histogram,
-    /// Requests found by each of them.
+    /// Requests per drain that found some.
     pub drain_requests: Histogram,
     /// Frames shown as unloaded.
     pub unloaded_frames: u64,
     /// Samples with such a frame.
     pub unloaded_samples: u64,
-    /// CPU time before timers ran, of threads that were retired.
+    /// CPU time of retired threads before their timers were armed, in nanoseconds.
     pub before_timer_ns: u64,
     /// Losses of retired threads by cause.
     pub lost: Vec<v1::Lost>,
@@ -67,7 +67,7 @@ impl Stats {
         add_one(&mut self.stops, name);
     }
 
-    /// Counts a request that became no whole stack, or no sample at all.
+    /// Counts a request without a whole stack, or one that is no sample.
     pub fn count_failed(&mut self, cause: &'static str) {
         add_one(&mut self.failed, cause);
     }
@@ -78,7 +78,7 @@ impl Stats {
         self.unloaded_samples += u64::from(frames != 0);
     }
 
-    /// What became of names in the face of class unloading, as a message.
+    /// Returns the effects of class unloading, as a message.
     pub fn unloading(&self, unloading: &Unloading) -> v1::Unloading {
         v1::Unloading {
             detector: unloading.detector().name().to_owned(),
@@ -89,12 +89,12 @@ impl Stats {
         }
     }
 
-    /// Walks by stop reason, as messages.
+    /// Returns the number of walks by stop reason, as messages.
     pub fn stops(&self) -> Vec<v1::Counter> {
         messages(&self.stops)
     }
 
-    /// Requests that became no whole stack, by cause, as messages.
+    /// Returns the number of requests without a whole stack by cause, as messages.
     pub fn failed(&self) -> Vec<v1::Counter> {
         messages(&self.failed)
     }
@@ -111,21 +111,21 @@ fn messages(counts: &[(&'static str, u64)]) -> Vec<v1::Counter> {
     counts.iter().map(|(name, count)| v1::Counter { name: (*name).to_owned(), count: *count }).collect()
 }
 
-/// What of the statistics is to be sent.
+/// The part of the statistics that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
-    /// Not enough has happened.
+pub enum Extent {
+    /// None.
     Nothing,
-    /// What is short: counters, and the accounts of threads with many new samples.
+    /// Counters, and the accounts of threads with many new samples.
     Brief,
     /// Histograms, lists, and all accounts that changed.
     Whole,
 }
 
-/// Decides, once a second, which statistics to send, so that they stay a small part of what a sample costs.
+/// Decides once a second which statistics to send, so that they stay small compared to the samples.
 #[derive(Debug, Default)]
-pub struct StatisticsDue {
-    /// Seconds, and samples at the time, since the last of each kind.
+pub struct Schedule {
+    /// Seconds since the last statistics of each kind, and samples at that time.
     since_any: u64,
     since_whole: u64,
     samples_at_any: u64,
@@ -133,17 +133,16 @@ pub struct StatisticsDue {
     begun: bool,
 }
 
-impl StatisticsDue {
-    /// Some 80 bytes with its acknowledgement.
+impl Schedule {
+    /// Brief statistics take some 80 bytes with their acknowledgement.
     const SAMPLES_OF_BRIEF: u64 = 50;
     const LONGEST_BRIEF_S: u64 = 5;
-    /// Some kilobyte, and 30 bytes for each thread: what one busy processor yields in ten seconds makes it a byte a
-    /// sample.
+    /// Whole statistics take about a kilobyte, and 30 bytes for each thread: about a byte per sample at a thousand samples.
     const SAMPLES_OF_WHOLE: u64 = 1000;
     const LONGEST_WHOLE_S: u64 = 60;
 
-    /// Another second is over, and this many samples were taken so far.
-    pub fn after_round(&mut self, samples: u64) -> Due {
+    /// Ends a round of a second; `samples` is their number so far.
+    pub fn after_round(&mut self, samples: u64) -> Extent {
         self.since_any += 1;
         self.since_whole += 1;
         let many = |at: u64, enough: u64| samples - at >= enough;
@@ -160,14 +159,14 @@ impl StatisticsDue {
             (self.since_whole, self.samples_at_whole, self.begun) = (0, samples, true);
         }
         match (is_whole, is_any) {
-            (true, _) => Due::Whole,
-            (false, true) => Due::Brief,
-            (false, false) => Due::Nothing,
+            (true, _) => Extent::Whole,
+            (false, true) => Extent::Brief,
+            (false, false) => Extent::Nothing,
         }
     }
 }
 
-/// A histogram as a message, empty buckets left out.
+/// Returns a histogram as a message without empty buckets.
 pub fn histogram_message(histogram: &Histogram) -> v1::Histogram {
     let mut message = v1::Histogram { count: 0, max: histogram.snapshot().max(), ..v1::Histogram::default() };
     let snapshot = histogram.snapshot();
@@ -183,13 +182,13 @@ pub fn histogram_message(histogram: &Histogram) -> v1::Histogram {
 mod tests {
     use super::*;
 
-    /// How often each kind was due in a minute of `rate` samples a second, the beginning not counted.
+    /// Returns how often each kind is sent in a minute of `rate` samples a second, after the first second.
     fn in_a_minute(rate: u64) -> (usize, usize) {
-        let mut due = StatisticsDue::default();
-        assert_eq!(due.after_round(rate), Due::Whole, "the first second");
-        let all: Vec<Due> = (2..62).map(|second| due.after_round(second * rate)).collect();
+        let mut due = Schedule::default();
+        assert_eq!(due.after_round(rate), Extent::Whole, "the first second");
+        let all: Vec<Extent> = (2..62).map(|second| due.after_round(second * rate)).collect();
         let count = |kind| all.iter().filter(|due| **due == kind).count();
-        (count(Due::Brief), count(Due::Whole))
+        (count(Extent::Brief), count(Extent::Whole))
     }
 
     #[test]

@@ -1,36 +1,37 @@
-//! What tells that the VM may have freed compiled code.
+//! Detects that the VM may have freed compiled code.
 //!
 //! Problem: samples from before a garbage collection pause are often walked during or after it, and a pc among them may
-//! lie in code that was freed since; but most pauses free none, and cutting all these stacks loses true ones.
-//! Approach: a number that moves before anything is freed, read before the sample and again before the walk.
+//! lie in code that was freed since; but most pauses free none, and cutting all these stacks loses correct ones.
+//! Approach: a number that changes before anything is freed is read before the sample and again before the walk.
 //! From JDK 20 on code is freed by collections that look at the old generation alone (Serial and Parallel: full
 //! ones; G1: full ones and the pause that ends a marking), which the VM counts when they begin.
-//! Up to JDK 19 a thread of its own sweeps it away when no stack has held it for several rounds; all that a pause can
-//! do is to condemn code of classes that it unloads, which the VM counts as well.
-//! Invariant: with any other collector, and without counters, every pause is one that may have freed code.
+//! Up to JDK 19 a sweeper thread frees code that no stack has referred to for several rounds; a pause only marks code of
+//! classes that it unloads, which the VM counts as well.
+//! Invariant: with any other collector, and without counters, every pause may have freed code.
 //! Sources: `gc/{serial,parallel,g1}`, `gc/shared/collectorCounters.hpp`, `code/codeCache.cpp`,
 //! `runtime/sweeper.cpp`, JDK 11 to 25.
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::unloading::CLASS_COUNTERS;
+/// Counters that together count every unloaded class: ordinary and archived ones.
+pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
 
 /// First release in which collections free code.
 const FIRST_WITHOUT_SWEEPER: u32 = 20;
 
-/// Collectors whose young collections free no code, with the counters of the others.
+/// Collectors whose young collections free no code, with the counters of their other collections.
 const COLLECTORS: [(&str, &[&str]); 3] = [
     ("UseSerialGC", &["sun.gc.collector.1.invocations"]),
     ("UseParallelGC", &["sun.gc.collector.1.invocations"]),
     ("UseG1GC", &["sun.gc.collector.1.invocations", "sun.gc.collector.2.invocations"]),
 ];
 
-/// Counters that move before code is freed; none if every pause counts.
+/// Counters that change before code is freed; empty if every pause may free code.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CodeFreeing(Vec<PerfCounter>);
 
 impl CodeFreeing {
-    /// What this VM offers; usable once it is initialised.
+    /// Finds the counters of an initialised VM.
     pub fn choose(hotspot: &HotSpot, memory: &impl Memory) -> Self {
         let names = if hotspot.jdk_major() < FIRST_WITHOUT_SWEEPER {
             Some(CLASS_COUNTERS.as_slice())
@@ -43,7 +44,7 @@ impl CodeFreeing {
         Self(counters.unwrap_or_default())
     }
 
-    /// A number that is the same before and after a time in which no code was freed; `None` if nothing tells.
+    /// Returns a number that stays the same while no code is freed; `None` without counters.
     pub fn mark(&self, memory: &impl Memory) -> Option<u64> {
         if self.0.is_empty() {
             return None;
@@ -52,7 +53,7 @@ impl CodeFreeing {
     }
 }
 
-/// The last number seen, and since when.
+/// The last mark, and since when it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CodeMark {
     mark: Option<u64>,
@@ -60,7 +61,7 @@ pub(crate) struct CodeMark {
 }
 
 impl CodeMark {
-    /// Notes a mark that was read before `ticks`.
+    /// Records a mark that was read before `ticks`.
     pub fn note(&mut self, mark: Option<u64>, ticks: u64) {
         if mark != self.mark {
             *self = Self { mark, since: ticks };
@@ -81,13 +82,13 @@ mod tests {
     #[test]
     fn code_is_the_same_between_two_equal_marks_only() {
         let mut code = CodeMark::default();
-        assert!(!code.is_same_since(10, None), "nothing tells");
+        assert!(!code.is_same_since(10, None), "no counters");
         code.note(Some(3), 5);
         assert!(code.is_same_since(5, Some(3)));
         assert!(!code.is_same_since(4, Some(3)), "before the first mark");
         assert!(!code.is_same_since(6, Some(4)), "a collection has begun since");
         code.note(Some(3), 8);
-        assert!(code.is_same_since(5, Some(3)), "the same mark again is no news");
+        assert!(code.is_same_since(5, Some(3)), "the same mark again");
         code.note(Some(4), 9);
         assert!(!code.is_same_since(8, Some(4)));
         code.note(None, 11);

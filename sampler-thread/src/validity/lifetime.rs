@@ -1,8 +1,8 @@
-//! Whether a `Method*` of a sample still means what it meant when the sample was taken.
+//! Tells whether a `Method*` of a sample still is the method it was at the time of the sample.
 //!
 //! Problem: between a sample and its walk the VM may unload the class and put another method at the same address.
-//! Approach: [`Unloading`] gives marks that move before anything is freed. If the mark did not move from before the
-//! sample until after a name was read, the name is right, and stays right while the mark stays.
+//! Approach: [`Unloading`] returns marks that change before anything is freed. If the mark did not change from before
+//! the sample until after a name was read, the name is right, and stays right until the mark changes.
 //! Methods of the boot, platform and system loaders are never freed with a class; once such a method is known, no
 //! mark is needed for samples taken later, unless classes are redefined (`crate::validity::redefinition`).
 //! Invariant: a sample is called certain only if a mark read before it equals one read after it.
@@ -12,63 +12,88 @@ use std::sync::Arc;
 use stackwalk::{LoadedBy, Memory};
 
 use crate::validity::code_freeing::CodeMark;
-use crate::validity::redefinition::Steps;
+use crate::validity::redefinition::Progress;
 use crate::validity::unloading::{Detector, Observation, Unloading};
 
-/// What an observation ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Moved {
+/// What became uncertain since the last observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Change {
     /// Nothing.
-    No,
-    /// What was certain about classes that may be unloaded.
+    #[default]
+    None,
+    /// Methods whose classes may be unloaded.
     Unloaded,
-    /// What was certain about any method.
+    /// All methods.
     Replaced,
 }
 
-/// The present mark and the time it is known for.
-pub(crate) struct Lifetime {
+/// The current mark and the time for which it is known.
+pub struct Lifetime {
     unloading: Arc<Unloading>,
     mark: Option<u64>,
-    /// The mark was read before these ticks.
+    /// Time stamp after the first reading of the mark.
     since: u64,
-    /// And was still the same after these ticks.
+    /// Time stamp before the last reading of the mark.
     until: u64,
     code: CodeMark,
-    /// Where the VM was when methods may last have been replaced; `None` before the first redefinition.
-    steps: Option<Steps>,
-    /// `ClassLoaderData` of loaders that were recognised as permanent.
+    /// Progress of the VM when methods may last have been replaced; `None` before the first redefinition.
+    progress: Option<Progress>,
+    /// `ClassLoaderData` of loaders that are known to be permanent.
     permanent: Vec<u64>,
+    /// What became uncertain since the last [`Lifetime::take_change`].
+    change: Change,
 }
 
 impl Lifetime {
+    /// Nothing is known yet.
     pub fn new(unloading: Arc<Unloading>) -> Self {
-        let code = CodeMark::default();
-        Self { unloading, mark: None, since: 0, until: 0, code, steps: None, permanent: Vec::new() }
+        Self {
+            unloading,
+            mark: None,
+            since: 0,
+            until: 0,
+            code: CodeMark::default(),
+            progress: None,
+            permanent: Vec::new(),
+            change: Change::None,
+        }
     }
 
-    /// Reads the mark, and tells what it ends if it moved (or is unknown).
-    pub fn observe(&mut self, memory: &impl Memory) -> Moved {
+    /// Reads the mark; returns whether the VM's counters show that classes were unloaded.
+    pub(crate) fn begin_drain(&mut self, memory: &impl Memory) -> bool {
+        let change = self.observe(memory);
+        // Other marks change in every pause.
+        matches!(self.unloading.detector(), Detector::Counters(_)) && change != Change::None
+    }
+
+    /// Reads the mark; returns what became uncertain because it changed or is unknown.
+    pub(crate) fn observe(&mut self, memory: &impl Memory) -> Change {
         let before = self.unloading.ticks();
-        let mut moved = Moved::No;
-        for observation in self.unloading.take_seen() {
-            moved = moved.max(self.apply(observation, memory));
+        let mut change = Change::None;
+        for observation in self.unloading.take_observations() {
+            change = change.max(self.apply(observation, memory));
         }
-        moved = moved.max(self.apply(self.unloading.observe(memory), memory));
+        change = change.max(self.apply(self.unloading.observe(memory), memory));
         self.until = before;
         let code = self.unloading.code_mark(memory);
         self.code.note(code, self.unloading.ticks());
-        moved
+        self.change = self.change.max(change);
+        change
     }
 
-    fn apply(&mut self, Observation { ticks, mark, steps }: Observation, memory: &impl Memory) -> Moved {
+    /// Returns what became uncertain since the last call.
+    pub(crate) fn take_change(&mut self) -> Change {
+        std::mem::take(&mut self.change)
+    }
+
+    fn apply(&mut self, Observation { ticks, mark, progress }: Observation, memory: &impl Memory) -> Change {
         let redefinition = self.unloading.redefinition();
-        let is_replaced = match (self.steps, steps) {
+        let is_replaced = match (self.progress, progress) {
             (_, None) => {
-                self.steps = None;
+                self.progress = None;
                 false
             }
-            // Steps that were taken before the VM's word was known; that word is younger.
+            // Progress noted before the VM's count of redefinitions was found; that count is newer.
             (None, Some(_)) => !redefinition.is_prepared() || redefinition.may_have_happened(memory),
             (Some(before), Some(now)) => {
                 now.may_replace_since(before) && {
@@ -78,47 +103,42 @@ impl Lifetime {
             }
         };
         if is_replaced {
-            self.steps = steps;
+            self.progress = progress;
         } else if mark.is_some() && mark == self.mark {
-            return Moved::No;
+            return Change::None;
         }
         (self.mark, self.since) = (mark, ticks);
-        if is_replaced { Moved::Replaced } else { Moved::Unloaded }
+        if is_replaced { Change::Replaced } else { Change::Unloaded }
     }
 
-    /// Whether marks move only if something was unloaded, and not in every pause.
-    pub fn is_counted(&self) -> bool {
-        matches!(self.unloading.detector(), Detector::Counters(_))
-    }
-
-    /// Looks up early what is needed once methods may have been replaced.
-    pub fn prepare(&self) {
+    /// Finds the VM's count of redefinitions before it is needed.
+    pub(crate) fn prepare(&self) {
         self.unloading.redefinition().prepare();
     }
 
     /// Whether the last reading came after `ticks`.
-    pub fn covers(&self, ticks: u64) -> bool {
+    pub(crate) fn covers(&self, ticks: u64) -> bool {
         ticks <= self.until
     }
 
-    /// Whether everything that was loaded at `ticks` is loaded still.
-    pub fn is_certain(&self, ticks: u64) -> bool {
+    /// Whether everything that was loaded at `ticks` is still loaded.
+    pub(crate) fn is_certain(&self, ticks: u64) -> bool {
         self.mark.is_some() && ticks >= self.since && ticks <= self.until
     }
 
-    /// The time stamp counter.
-    pub fn now(&self) -> u64 {
+    /// Reads the time stamp counter.
+    pub(crate) fn now(&self) -> u64 {
         self.unloading.ticks()
     }
 
-    /// Whether code that ran at `ticks` is where it was: no pause began since, or none that frees code.
-    pub fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
+    /// Whether no code was freed since `ticks`: no pause began, or none that frees code.
+    pub(crate) fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
         self.unloading.is_code_certain(ticks)
             || self.code.is_same_since(ticks, self.unloading.code_mark(memory))
     }
 
-    /// Whether a class can never be unloaded, from who keeps it alive; it was alive when that was read.
-    pub fn is_permanent(&mut self, memory: &impl Memory, loaded_by: Option<LoadedBy>) -> bool {
+    /// Whether a class that is kept alive by `loaded_by` can never be unloaded.
+    pub(crate) fn is_permanent(&mut self, memory: &impl Memory, loaded_by: Option<LoadedBy>) -> bool {
         match loaded_by {
             Some(LoadedBy::Boot) => true,
             Some(LoadedBy::Loader { data, slot }) => {
@@ -133,8 +153,10 @@ impl Lifetime {
         }
     }
 
-    /// Equal contents of two slots mean the same object, if the collector moved nothing between the readings; a
-    /// loader that is not recognised now is asked about again with its next method.
+    /// Whether `slot` refers to a permanent loader.
+    ///
+    /// Equal contents of two slots mean the same object if the collector moved nothing between the readings. A loader
+    /// that is not recognised is checked again with its next method.
     fn holds_permanent_loader(&self, memory: &impl Memory, slot: u64) -> bool {
         let read = |slot| memory.read_u64(slot).ok().filter(|&oop| oop != 0);
         self.unloading.permanent_loaders().iter().any(|&permanent| {
@@ -173,24 +195,24 @@ mod tests {
         ));
         let mut lifetime = Lifetime::new(Arc::clone(&unloading));
         let too_early = now();
-        assert_eq!(lifetime.observe(&memory), Moved::Replaced, "the first mark is news");
+        assert_eq!(lifetime.observe(&memory), Change::Replaced, "the first mark");
         let sample = now();
-        assert!(!lifetime.is_certain(sample), "nothing was read after it yet");
-        assert_eq!(lifetime.observe(&memory), Moved::No);
+        assert!(!lifetime.is_certain(sample), "no mark was read after it");
+        assert_eq!(lifetime.observe(&memory), Change::None);
         assert!(lifetime.is_certain(sample));
         assert!(!lifetime.is_certain(too_early), "no mark is known from before it");
 
         unloading.pause_begins(|| false, || {});
-        assert_ne!(lifetime.observe(&memory), Moved::No);
+        assert_ne!(lifetime.observe(&memory), Change::None);
         assert!(!lifetime.is_certain(sample), "a pause may have unloaded it");
         unloading.pause_ends(&memory);
         let after_the_pause = now();
-        assert_ne!(lifetime.observe(&memory), Moved::No);
+        assert_ne!(lifetime.observe(&memory), Change::None);
         assert!(lifetime.is_certain(after_the_pause), "the end of the pause was observed before it");
         assert!(!lifetime.is_certain(sample));
     }
 
-    /// Counts pauses where it has no counters, so every pause is a step.
+    /// Counts pauses where it has no counters, so every pause is progress.
     fn lifetime_of(redefinition: Redefinition) -> (Arc<Unloading>, Lifetime) {
         let no_code = CodeFreeing::default();
         let (none, pauses) = (Duration::ZERO, Detector::Pauses);
@@ -199,33 +221,34 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_the_vm_is_looked_up_when_it_matters_first() {
+    fn the_count_of_redefinitions_is_looked_up_when_needed() {
         let memory = StackCopy::new(0, &[]);
         let (unloading, mut lifetime) = lifetime_of(Redefinition::default());
         lifetime.observe(&memory);
-        assert_eq!(lifetime.observe(&memory), Moved::No);
-        assert!(!unloading.redefinition().is_prepared(), "nothing has moved");
+        assert_eq!(lifetime.observe(&memory), Change::None);
+        assert!(!unloading.redefinition().is_prepared(), "nothing has changed");
         unloading.pause_begins(|| false, || {});
         unloading.pause_ends(&memory);
-        assert_eq!(lifetime.observe(&memory), Moved::Replaced, "there is no variable");
+        assert_eq!(lifetime.observe(&memory), Change::Replaced, "there is no variable");
         assert!(unloading.redefinition().is_prepared());
     }
 
     #[test]
-    fn steps_without_a_redefinition_replace_nothing() {
+    fn progress_without_a_redefinition_replaces_nothing() {
         let count = [0_u8; 8];
         let memory = StackCopy::new(0x1000, &count);
-        let (unloading, mut lifetime) = lifetime_of(Redefinition::noted_at(0x1000));
-        let before = Observation { ticks: now(), mark: Some(1), steps: None };
+        let (unloading, mut lifetime) = lifetime_of(Redefinition::counted_at(0x1000));
+        let before = Observation { ticks: now(), mark: Some(1), progress: None };
         lifetime.apply(before, &memory);
-        // Seen by a pause before the variable was known, looked at after.
+        // Observed in a pause before the variable was known, applied after.
         let default = Redefinition::default();
-        let queued = |pauses| Observation { ticks: 1, mark: Some(1), steps: default.steps(&memory, pauses) };
-        assert_eq!(lifetime.apply(queued(0), &memory), Moved::No);
-        assert_eq!(lifetime.apply(queued(2), &memory), Moved::No);
+        let queued =
+            |pauses| Observation { ticks: 1, mark: Some(1), progress: default.progress(&memory, pauses) };
+        assert_eq!(lifetime.apply(queued(0), &memory), Change::None);
+        assert_eq!(lifetime.apply(queued(2), &memory), Change::None);
         let count = [1_u8, 0, 0, 0, 0, 0, 0, 0];
         let memory = StackCopy::new(0x1000, &count);
-        assert_eq!(lifetime.apply(unloading.observe(&memory), &memory), Moved::Replaced);
+        assert_eq!(lifetime.apply(unloading.observe(&memory), &memory), Change::Replaced);
     }
 
     #[test]
@@ -242,7 +265,7 @@ mod tests {
         let mut lifetime = Lifetime::new(unloading);
         lifetime.observe(&memory);
         let sample = now();
-        assert_ne!(lifetime.observe(&memory), Moved::No);
+        assert_ne!(lifetime.observe(&memory), Change::None);
         assert!(!lifetime.is_certain(sample));
     }
 }

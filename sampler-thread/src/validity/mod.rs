@@ -1,7 +1,8 @@
 //! Which names and code of the VM are still those of the time of a sample.
 
 pub mod code_freeing;
-pub(crate) mod lifetime;
+pub mod lifetime;
 pub mod redefinition;
 pub mod self_test;
 pub mod unloading;
+mod variables;

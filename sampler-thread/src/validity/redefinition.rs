@@ -1,14 +1,14 @@
-//! What tells that the VM may have freed methods of classes that were redefined.
+//! Detects that the VM may have freed methods of redefined classes.
 //!
-//! Problem: a class that is redefined (Java agents, debuggers, JFR) leaves its old methods behind. They are freed at some
-//! later safepoint, of a collection or of another redefinition, without any class being unloaded, and even in loaders
-//! whose classes are never unloaded; the next class of the loader puts its methods there.
-//! Approach: two things must have happened before another method can lie where one was: a safepoint, which the VM counts
-//! before it frees anything, and a class that was read after it, which it counts as loaded. Both have moved between two
-//! looks: names read before are believed no more. That is often so while a program starts, so it counts only once the
-//! VM has redefined a class at all, which it notes in a variable that the symbol table of its library tells. To look
-//! that up takes 2 ms, so it is done when both have moved for the first time, or after a while.
-//! Invariant: where that variable is not found, a class may have been redefined.
+//! Problem: redefining a class (Java agents, debuggers, JFR) leaves its old methods behind. The VM frees them at a later
+//! safepoint, of a collection or of another redefinition, without unloading a class, and even in loaders whose classes
+//! are never unloaded; the next class of the loader puts its methods there.
+//! Approach: two events precede another method at the same address: a safepoint, which the VM counts before it frees
+//! anything, and the loading of a class after it, which it counts as well. If both counters grew between two
+//! observations, names read before are no proof. Both grow while a program starts, so this counts only once the VM has
+//! redefined a class, which it notes in a variable that is found through the symbol table of its library. Finding it
+//! takes 2 ms, so it is done when both counters grew for the first time, or after a while.
+//! Invariant: if that variable is not found, any class may have been redefined.
 //! Sources: `oops/instanceKlass.cpp` (`purge_previous_version_list`), `classfile/classLoaderDataGraph.cpp`
 //! (`clean_deallocate_lists`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
 //! `services/{classLoadingService,runtimeService}.cpp`, JDK 11 to 25.
@@ -18,108 +18,111 @@ use std::sync::OnceLock;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::walk::native::variables;
+use crate::validity::variables;
 
-/// Counted at each class that is read, archived ones apart from the others, and at each safepoint when it begins.
+/// Counters of loaded classes, of loaded archived classes, and of safepoints, each counted when it begins.
 const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedClasses", "sun.rt.safepoints"];
 
 /// `JvmtiExport::_redefinition_count` (seen in JDK 17, 21, 25) or `JvmtiExport::_has_redefined_a_class` (11), with their bytes.
 const VARIABLES: [(&str, u64); 2] =
     [("_ZN11JvmtiExport19_redefinition_countE", 8), ("_ZN11JvmtiExport22_has_redefined_a_classE", 1)];
 
-/// How far the VM was at one moment; a method can only have been replaced by another if both numbers have grown since.
+/// Counters of the VM at one moment; a method can only have been replaced by another if both grew since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps {
+pub struct Progress {
     loaded: u64,
     safepoints: u64,
 }
 
-impl Steps {
+impl Progress {
     /// Whether a method may have been replaced between `before` and this moment.
     pub fn may_replace_since(self, before: Self) -> bool {
         self.loaded != before.loaded && self.safepoints != before.safepoints
     }
 }
 
-/// The VM's word for whether any class was redefined.
+/// Where the VM counts redefinitions.
 #[derive(Debug, Clone, Copy)]
-enum Noted {
+enum Counter {
     At { address: u64, bytes: u64 },
-    Nowhere,
+    NotFound,
 }
 
-/// Where to look.
+/// The VM's count of redefinitions and its other counters.
 #[derive(Debug, Default)]
 pub struct Redefinition {
-    /// File of the VM's library, and what to add to the addresses it was linked at.
+    /// File of the VM's library, and its load bias.
     library: Option<(PathBuf, u64)>,
-    noted: OnceLock<Noted>,
+    counter: OnceLock<Counter>,
     counters: Option<[PerfCounter; 3]>,
 }
 
 impl Redefinition {
-    /// What this VM offers; usable once it is initialised.
+    /// Finds the counters of an initialised VM.
     pub fn choose(hotspot: &HotSpot, memory: &impl Memory, library: Option<(PathBuf, u64)>) -> Self {
         let [loaded, shared, safepoints] = COUNTERS.map(|name| hotspot.perf_counter(memory, name));
         let counters = loaded.zip(shared).zip(safepoints);
         let counters = counters.map(|((loaded, shared), safepoints)| [loaded, shared, safepoints]);
-        Self { library, noted: OnceLock::new(), counters }
+        Self { library, counter: OnceLock::new(), counters }
     }
 
-    /// Looks for the VM's variable, once, which takes milliseconds; for the sampler thread.
+    /// Finds the count of redefinitions; takes milliseconds at the first call, so only the sampler thread calls it.
     pub fn prepare(&self) {
-        self.noted.get_or_init(|| {
+        self.counter.get_or_init(|| {
             let found = self.library.as_ref().and_then(|(path, bias)| {
                 let (address, bytes) = variables::find(path, &VARIABLES)?;
-                Some(Noted::At { address: address.wrapping_add(*bias), bytes })
+                Some(Counter::At { address: address.wrapping_add(*bias), bytes })
             });
             found.unwrap_or_else(|| {
-                tracing::info!("the VM does not tell whether classes were redefined: they may have been");
-                Noted::Nowhere
+                tracing::info!(
+                    "the VM's count of redefined classes was not found; any class may have been redefined"
+                );
+                Counter::NotFound
             })
         });
     }
 
-    /// The variable, of 8 bytes, is here.
+    /// A count of redefinitions of 8 bytes at `address`.
     #[cfg(test)]
-    pub(crate) fn noted_at(address: u64) -> Self {
-        Self { noted: OnceLock::from(Noted::At { address, bytes: 8 }), ..Self::default() }
+    pub(crate) fn counted_at(address: u64) -> Self {
+        Self { counter: OnceLock::from(Counter::At { address, bytes: 8 }), ..Self::default() }
     }
 
-    /// Whether the VM's variable was looked for.
+    /// Whether [`Redefinition::prepare`] was called.
     pub fn is_prepared(&self) -> bool {
-        self.noted.get().is_some()
+        self.counter.get().is_some()
     }
 
-    /// Whether a class may have been redefined so far; true as long as the VM's variable was not looked for.
+    /// Whether a class may have been redefined; true before [`Redefinition::prepare`].
     pub fn may_have_happened(&self, memory: &impl Memory) -> bool {
         self.count(memory) != 0
     }
 
     fn count(&self, memory: &impl Memory) -> u64 {
-        match self.noted.get() {
-            Some(&Noted::At { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
-            Some(&Noted::At { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
-            Some(Noted::Nowhere) | None => 1,
+        match self.counter.get() {
+            Some(&Counter::At { address, bytes: 8 }) => memory.read_u64(address).unwrap_or(1),
+            Some(&Counter::At { address, .. }) => memory.read_u8(address).unwrap_or(1).into(),
+            Some(Counter::NotFound) | None => 1,
         }
     }
 
-    /// How far the VM is; `None` as long as no class was redefined. `pauses` are the collections so far, which stand in
-    /// where there are no counters.
-    pub fn steps(&self, memory: &impl Memory, pauses: u64) -> Option<Steps> {
+    /// Returns the progress of the VM; `None` while no class was redefined.
+    ///
+    /// Without counters `pauses`, the number of collections, takes their place.
+    pub fn progress(&self, memory: &impl Memory, pauses: u64) -> Option<Progress> {
         let count = self.count(memory);
         if count == 0 {
             return None;
         }
         let without = count.wrapping_add(pauses);
         let Some([loaded, shared, safepoints]) = self.counters else {
-            return Some(Steps { loaded: without, safepoints: without });
+            return Some(Progress { loaded: without, safepoints: without });
         };
         match (loaded.read(memory), shared.read(memory), safepoints.read(memory)) {
             (Ok(loaded), Ok(shared), Ok(safepoints)) => {
-                Some(Steps { loaded: loaded.wrapping_add(shared), safepoints })
+                Some(Progress { loaded: loaded.wrapping_add(shared), safepoints })
             }
-            _ => Some(Steps { loaded: without, safepoints: without }),
+            _ => Some(Progress { loaded: without, safepoints: without }),
         }
     }
 }
@@ -132,10 +135,10 @@ mod tests {
     #[test]
     fn nothing_counts_before_the_first_redefinition() {
         let redefinition = Redefinition::default();
-        assert!(redefinition.noted.set(Noted::At { address: 0x1000, bytes: 8 }).is_ok());
+        assert!(redefinition.counter.set(Counter::At { address: 0x1000, bytes: 8 }).is_ok());
         let at = |count: u64| {
             let bytes = count.to_le_bytes();
-            redefinition.steps(&StackCopy::new(0x1000, &bytes), 0)
+            redefinition.progress(&StackCopy::new(0x1000, &bytes), 0)
         };
         assert_eq!(at(0), None);
         let first = at(1).expect("redefined");
@@ -143,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_may_have_happened() {
+    fn an_unknown_count_means_possibly_redefined() {
         let redefinition = Redefinition::default();
         redefinition.prepare();
         assert!(redefinition.may_have_happened(&StackCopy::new(0, &[])));
         let memory = StackCopy::new(0, &[]);
-        let [before, after] = [0, 2].map(|pauses| redefinition.steps(&memory, pauses).expect("possible"));
+        let [before, after] = [0, 2].map(|pauses| redefinition.progress(&memory, pauses).expect("possible"));
         assert!(after.may_replace_since(before) && !before.may_replace_since(before));
     }
 
     #[test]
     fn a_class_and_a_safepoint_are_needed() {
-        let steps = |loaded, safepoints| Steps { loaded, safepoints };
-        let before = steps(5, 7);
-        assert!(!steps(6, 7).may_replace_since(before) && !steps(5, 9).may_replace_since(before));
-        assert!(steps(6, 8).may_replace_since(before));
+        let progress = |loaded, safepoints| Progress { loaded, safepoints };
+        let before = progress(5, 7);
+        assert!(!progress(6, 7).may_replace_since(before) && !progress(5, 9).may_replace_since(before));
+        assert!(progress(6, 8).may_replace_since(before));
     }
 }

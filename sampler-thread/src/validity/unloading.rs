@@ -1,13 +1,13 @@
-//! What tells that the VM may have unloaded classes, and the short talk with its thread when a pause begins.
+//! Detects that the VM may have unloaded classes; the handshake with the VM thread at the start of a pause.
 //!
-//! Problem: a `Method*` in a stack copy is a promise about the moment of the sample; once its class is unloaded the
-//! same address may hold another method, and a name read there would be a wrong one.
-//! Approach: a *mark* is a number that moves before any metadata is freed. It is the VM's own count of unloaded classes
-//! where there is one, and a count of garbage collection pauses where there is not; a class that ran at the time of a
-//! sample cannot be unloaded before another pause: every collector keeps what was reachable when its marking began.
-//! At the beginning of a pause the VM's thread waits for the sampler, within a budget, so that samples from before the
-//! pause are named before it frees anything. The sampler is no thread of the VM: no safepoint stops it.
-//! Invariant: the VM's thread waits at most for the budget, and only if something is pending.
+//! Problem: a `Method*` in a stack copy is valid at the time of the sample; once its class is unloaded the same address
+//! may hold another method, and a name read there would be wrong.
+//! Approach: a *mark* is a number that changes before any metadata is freed. It is the VM's count of unloaded classes, or
+//! a count of garbage collection pauses if the VM has no such counter. A class that ran at the time of a sample cannot be
+//! unloaded before another pause: every collector keeps what was reachable when its marking began.
+//! At the start of a pause the VM thread waits for the sampler, within a budget, so that samples from before the pause
+//! are named before it frees anything. The sampler is not a thread of the VM: no safepoint stops it.
+//! Invariant: the VM thread waits at most for the budget, and only if something is pending.
 //! Sources: `services/classLoadingService.cpp` (counted in `InstanceKlass::unload_class`, before the purge),
 //! `prims/jvmtiExport.cpp` (`JvmtiGCMarker`), JDK 11 to 25.
 
@@ -18,25 +18,22 @@ use std::time::{Duration, Instant};
 use queue::Histogram;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
-use crate::validity::code_freeing::CodeFreeing;
-use crate::validity::redefinition::{Redefinition, Steps};
+use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing};
+use crate::validity::redefinition::{Progress, Redefinition};
 
-/// Counters that together count every unloaded class, archived ones apart from the others.
-pub(crate) const CLASS_COUNTERS: [&str; 2] = ["java.cls.unloadedClasses", "java.cls.sharedUnloadedClasses"];
-
-/// What marks are made of.
+/// The source of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detector {
     /// The VM's counters of unloaded classes.
     Counters([PerfCounter; 2]),
-    /// Garbage collection pauses: the VM runs with `-XX:-UsePerfData`.
+    /// Garbage collection pauses, if the VM runs with `-XX:-UsePerfData`.
     Pauses,
-    /// Nothing: neither counters nor events. No name but those of permanent classes is certain.
+    /// None: neither counters nor events. Only names of permanent classes are certain.
     Nothing,
 }
 
 impl Detector {
-    /// The best one a VM offers; `events` tells whether pauses will be reported.
+    /// Returns the best one of this VM; `events` is whether pauses are reported.
     pub fn choose(hotspot: &HotSpot, memory: &impl Memory, events: bool) -> Self {
         match CLASS_COUNTERS.map(|name| hotspot.perf_counter(memory, name)) {
             [Some(loaded), Some(shared)] => Self::Counters([loaded, shared]),
@@ -45,7 +42,7 @@ impl Detector {
         }
     }
 
-    /// Name for statistics and people.
+    /// Name in statistics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Counters(_) => "unload counters",
@@ -55,15 +52,15 @@ impl Detector {
     }
 }
 
-/// A mark and when it was there: later than the reading, so that what happened after `ticks` happened after it.
+/// A mark with a time stamp taken after it was read, so that what happened after `ticks` happened after the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
     /// Time stamp counter after the reading.
     pub ticks: u64,
-    /// The mark; `None` while nothing is certain.
+    /// The mark; `None` during a pause or without a source.
     pub mark: Option<u64>,
-    /// How far the VM is in replacing methods; `None` as long as no class was redefined.
-    pub steps: Option<Steps>,
+    /// Progress of the VM in replacing methods; `None` while no class was redefined.
+    pub progress: Option<Progress>,
 }
 
 /// Shared by the sampler thread and the callbacks of the VM.
@@ -73,38 +70,40 @@ pub struct Unloading {
     redefinition: Redefinition,
     budget: Duration,
     ticks: fn() -> u64,
-    /// Slots of the VM that hold the loaders which are never unloaded.
+    /// Slots of the VM that refer to the loaders that are never unloaded.
     permanent_loaders: Vec<u64>,
-    /// Twice the pauses that ended, plus one while one runs.
+    /// Twice the number of ended pauses, plus one during a pause.
     pauses: AtomicU64,
-    /// Time stamp counter when the newest pause went on after its drain.
+    /// Time stamp when the newest pause continued after the handshake.
     newest_pause: AtomicU64,
-    /// Whether requests wait that are in no queue any more.
-    holding: AtomicBool,
-    /// Whether the sampler empties queues and walks what Java threads left there.
+    /// Whether requests wait that were taken from their queues.
+    has_requests: AtomicBool,
+    /// Whether the sampler drains queues or walks requests of Java threads.
     draining: AtomicBool,
     /// Whether a pause waits that began after the last drain.
-    waits: AtomicBool,
+    pause_waits: AtomicBool,
     exchange: Mutex<Exchange>,
     answered: Condvar,
-    /// What pauses were prolonged by, in nanoseconds.
+    /// Time by which pauses were prolonged, in nanoseconds.
     added_ns: Histogram,
-    /// Pauses that went on before everything was drained.
+    /// Pauses that continued before everything was drained.
     cut_short: AtomicU64,
 }
 
 #[derive(Default)]
 struct Exchange {
-    asked: u64,
+    /// Pauses that waited so far.
+    requested: u64,
+    /// Pauses that were answered so far.
     answered: u64,
-    seen: Vec<Observation>,
+    observations: Vec<Observation>,
 }
 
-/// Observations kept between two looks of the sampler; a pause takes longer than a millisecond, a look comes every 25.
-const MAX_SEEN: usize = 64;
+/// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 25 ms.
+const MAX_OBSERVATIONS: usize = 64;
 
 impl Unloading {
-    /// With a `budget` of zero no pause waits.
+    /// Creates the handshake; with a `budget` of zero no pause waits.
     pub fn new(
         detector: Detector,
         freeing: CodeFreeing,
@@ -122,9 +121,9 @@ impl Unloading {
             permanent_loaders,
             pauses: AtomicU64::new(0),
             newest_pause: AtomicU64::new(0),
-            holding: AtomicBool::new(false),
+            has_requests: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            waits: AtomicBool::new(false),
+            pause_waits: AtomicBool::new(false),
             exchange: Mutex::new(Exchange::default()),
             answered: Condvar::new(),
             added_ns: Histogram::new(),
@@ -132,12 +131,12 @@ impl Unloading {
         }
     }
 
-    /// What marks are made of.
+    /// Returns the source of marks.
     pub fn detector(&self) -> Detector {
         self.detector
     }
 
-    /// Slots that hold the loaders which are never unloaded.
+    /// Returns the slots that refer to the loaders that are never unloaded.
     pub fn permanent_loaders(&self) -> &[u64] {
         &self.permanent_loaders
     }
@@ -149,59 +148,60 @@ impl Unloading {
                 (Ok(own), Ok(shared)) => Some(own.wrapping_add(shared)),
                 _ => None,
             },
-            // Acquire: pairs with the callbacks; what is read after an even number is read outside of a pause, or
-            // the number has moved at the next look.
+            // Acquire: pairs with the callbacks; what is read after an even number is read outside of a pause, or the
+            // next observation finds another number.
             Detector::Pauses => Some(self.pauses.load(Ordering::Acquire)).filter(|count| count % 2 == 0),
             Detector::Nothing => None,
         };
-        let steps = self.redefinition.steps(memory, self.pauses.load(Ordering::Acquire));
-        Observation { ticks: (self.ticks)(), mark, steps }
+        let progress = self.redefinition.progress(memory, self.pauses.load(Ordering::Acquire));
+        Observation { ticks: (self.ticks)(), mark, progress }
     }
 
-    /// What tells of redefined classes.
+    /// Returns the detector of redefined classes.
     pub fn redefinition(&self) -> &Redefinition {
         &self.redefinition
     }
 
-    /// Moves before code is freed; `None` if nothing tells.
+    /// Returns a number that changes before code is freed; `None` if the VM has no counter.
     pub fn code_mark(&self, memory: &impl Memory) -> Option<u64> {
         self.freeing.mark(memory)
     }
 
-    /// Whether no pause began after `ticks`: code that ran then is where it was.
+    /// Whether no pause began after `ticks`, so that code that ran then still exists.
     pub fn is_code_certain(&self, ticks: u64) -> bool {
         ticks > self.newest_pause.load(Ordering::Acquire)
     }
 
-    /// The time stamp counter.
+    /// Reads the time stamp counter.
     pub fn ticks(&self) -> u64 {
         (self.ticks)()
     }
 
     fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        // The state is a few numbers; whoever panicked left them whole.
+        // Every state of these few numbers is valid, so a panic elsewhere does no harm.
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// # For the VM's thread, at a safepoint
+/// # For the VM thread, at a safepoint
 ///
-/// The lock is shared with the sampler thread alone, which the VM never stops, and held for nanoseconds.
+/// Only the sampler thread shares the lock; the VM never stops it, and it holds the lock for nanoseconds.
 impl Unloading {
-    /// A pause begins: has everything that is pending named first, as long as the budget lasts.
+    /// Waits at the start of a pause until everything pending is named, or the budget is used up.
     ///
-    /// `pending` tells whether a queue holds anything; `wake` wakes the sampler.
+    /// `pending` returns whether a queue holds requests; `wake` wakes the sampler.
     pub fn pause_begins(&self, pending: impl FnOnce() -> bool, wake: impl FnOnce()) {
         let start = Instant::now();
-        // In the order in which requests are handed on: whoever clears one flag has set the next one before.
-        let in_hand = || self.holding.load(Ordering::Acquire) || self.draining.load(Ordering::Acquire);
-        if !self.budget.is_zero() && (pending() || in_hand()) {
+        // In the order in which requests are passed on: a flag is set before the one in front of it is cleared.
+        let in_progress =
+            || self.has_requests.load(Ordering::Acquire) || self.draining.load(Ordering::Acquire);
+        if !self.budget.is_zero() && (pending() || in_progress()) {
             let mut exchange = self.exchange();
-            exchange.asked += 1;
-            let asked = exchange.asked;
-            self.waits.store(true, Ordering::Relaxed);
+            exchange.requested += 1;
+            let requested = exchange.requested;
+            self.pause_waits.store(true, Ordering::Relaxed);
             wake();
-            let unanswered = |exchange: &mut Exchange| exchange.answered < asked;
+            let unanswered = |exchange: &mut Exchange| exchange.answered < requested;
             let (exchange, waited) = self
                 .answered
                 .wait_timeout_while(exchange, self.budget, unanswered)
@@ -212,68 +212,69 @@ impl Unloading {
                 self.cut_short.fetch_add(1, Ordering::Relaxed);
             }
         }
-        // Release, as below: whoever sees what this pause does sees that it began.
+        // Release, as below: a reader that sees effects of this pause also sees that it began.
         self.newest_pause.store((self.ticks)(), Ordering::Release);
-        // Only the VM's thread writes. Odd from here on; a second beginning without an end moves it as well.
+        // Only the VM thread writes. Odd from here on; a second start without an end changes the number, too.
         let count = self.pauses.load(Ordering::Relaxed);
         self.pauses.store((count | 1) + if count % 2 == 1 { 2 } else { 0 }, Ordering::Release);
         self.added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// A pause ends: notes what the mark is before any Java thread runs again.
+    /// Notes the mark at the end of a pause, before any Java thread runs again.
     pub fn pause_ends(&self, memory: &impl Memory) {
         let count = self.pauses.load(Ordering::Relaxed);
         self.pauses.store((count | 1) + 1, Ordering::Release);
         let observation = self.observe(memory);
-        let seen = &mut self.exchange().seen;
-        if seen.len() < MAX_SEEN {
-            seen.push(observation);
+        let observations = &mut self.exchange().observations;
+        if observations.len() < MAX_OBSERVATIONS {
+            observations.push(observation);
         }
     }
 }
 
 /// # For the sampler thread
 impl Unloading {
-    /// A drain begins; the answer to hand to [`Self::drained`].
-    pub fn drain_begins(&self) -> u64 {
-        self.waits.store(false, Ordering::Relaxed);
-        // Release: a pause that finds the queues empty because we took their requests must see this.
+    /// Begins a drain; returns the pauses it answers, for [`Self::end_drain`].
+    pub fn begin_drain(&self) -> u64 {
+        self.pause_waits.store(false, Ordering::Relaxed);
+        // Release: a pause that finds the queues empty because the drain took their requests must see this.
         self.draining.store(true, Ordering::Release);
-        self.exchange().asked
+        self.exchange().requested
     }
 
-    /// Whether requests wait that were taken from their queues. For whoever takes them: the sampler, its
-    /// substitute, or a thread that ends.
-    pub fn holds(&self, anything: bool) {
-        self.holding.store(anything, Ordering::Release);
+    /// Notes whether requests wait that were taken from their queues.
+    ///
+    /// Called by the thread that takes them: the sampler, its substitute, or a thread that ends.
+    pub fn set_has_requests(&self, has_requests: bool) {
+        self.has_requests.store(has_requests, Ordering::Release);
     }
 
-    /// Whether a pause waits that no drain has answered yet: a hint, for work that can be put off.
-    pub fn is_asked(&self) -> bool {
-        self.waits.load(Ordering::Relaxed)
+    /// Whether a pause waits that no drain has answered; a hint, for work that can be delayed.
+    pub fn does_pause_wait(&self) -> bool {
+        self.pause_waits.load(Ordering::Relaxed)
     }
 
-    /// A drain ended: everything that was queued when it began is named.
-    pub fn drained(&self, asked: u64) {
+    /// Ends a drain: everything that was queued when it began is named.
+    pub fn end_drain(&self, requested: u64) {
         self.draining.store(false, Ordering::Release);
         let mut exchange = self.exchange();
-        if exchange.answered < asked {
-            exchange.answered = asked;
+        if exchange.answered < requested {
+            exchange.answered = requested;
             self.answered.notify_all();
         }
     }
 
-    /// Observations that callbacks made, oldest first.
-    pub fn take_seen(&self) -> Vec<Observation> {
-        std::mem::take(&mut self.exchange().seen)
+    /// Takes the observations of callbacks, oldest first.
+    pub fn take_observations(&self) -> Vec<Observation> {
+        std::mem::take(&mut self.exchange().observations)
     }
 
-    /// What pauses were prolonged by, in nanoseconds.
+    /// Returns the time by which pauses were prolonged, in nanoseconds.
     pub fn added_ns(&self) -> &Histogram {
         &self.added_ns
     }
 
-    /// Pauses that went on before everything was drained.
+    /// Returns the number of pauses that continued before everything was drained.
     pub fn cut_short(&self) -> u64 {
         self.cut_short.load(Ordering::Relaxed)
     }
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_pending_is_not_waited_for() {
+    fn a_pause_does_not_wait_if_nothing_is_pending() {
         let unloading = unloading(Duration::from_secs(3600));
         unloading.pause_begins(|| false, || panic!("nobody is to be woken"));
         assert_eq!(unloading.cut_short(), 0);
@@ -315,12 +316,12 @@ mod tests {
             let unloading = &unloading;
             let sampler = scope.spawn(move || {
                 woken.recv().expect("woken");
-                let asked = unloading.drain_begins();
+                let requested = unloading.begin_drain();
                 let during = unloading.observe(&StackCopy::new(0, &[])).mark;
-                unloading.drained(asked);
+                unloading.end_drain(requested);
                 during
             });
-            unloading.pause_begins(|| true, || wake.send(()).expect("the sampler listens"));
+            unloading.pause_begins(|| true, || wake.send(()).expect("the sampler waits"));
             assert_eq!(sampler.join().expect("no panic"), Some(0), "the pause had not begun");
         });
         assert_eq!(unloading.cut_short(), 0);
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_goes_on_when_its_budget_is_over() {
+    fn a_pause_continues_when_its_budget_is_used_up() {
         let unloading = unloading(Duration::from_micros(50));
         unloading.pause_begins(|| true, || {});
         assert_eq!(unloading.cut_short(), 1);
@@ -336,22 +337,22 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_the_samplers_hands_are_waited_for() {
+    fn a_pause_waits_for_requests_that_were_taken() {
         let unloading = unloading(Duration::from_micros(50));
-        let asked = unloading.drain_begins();
-        assert!(!unloading.is_asked());
+        let requested = unloading.begin_drain();
+        assert!(!unloading.does_pause_wait());
         unloading.pause_begins(|| false, || {});
         assert_eq!(unloading.cut_short(), 1);
-        assert!(unloading.is_asked(), "the drain began before the pause");
-        unloading.drained(asked);
+        assert!(unloading.does_pause_wait(), "the drain began before the pause");
+        unloading.end_drain(requested);
         unloading.pause_begins(|| false, || panic!("the drain has ended"));
-        unloading.holds(true);
+        unloading.set_has_requests(true);
         unloading.pause_begins(|| false, || {});
         assert_eq!(unloading.cut_short(), 2);
-        unloading.holds(false);
+        unloading.set_has_requests(false);
         unloading.pause_begins(|| false, || panic!("nothing waits"));
         let taken_just_then = || {
-            unloading.holds(true);
+            unloading.set_has_requests(true);
             false
         };
         unloading.pause_begins(taken_just_then, || {});
@@ -359,19 +360,19 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_moves_with_every_pause() {
+    fn the_mark_changes_with_every_pause() {
         let unloading = unloading(Duration::ZERO);
         let memory = StackCopy::new(0, &[]);
         let first = unloading.observe(&memory).mark;
         unloading.pause_begins(|| true, || panic!("no budget"));
         unloading.pause_ends(&memory);
-        let [seen] = unloading.take_seen()[..] else { panic!("one observation") };
-        assert!(seen.mark.is_some() && seen.mark != first);
-        assert_eq!(unloading.observe(&memory).mark, seen.mark);
+        let [observed] = unloading.take_observations()[..] else { panic!("one observation") };
+        assert!(observed.mark.is_some() && observed.mark != first);
+        assert_eq!(unloading.observe(&memory).mark, observed.mark);
         // An end whose beginning was missed, and two beginnings in a row.
         unloading.pause_ends(&memory);
         let third = unloading.observe(&memory).mark;
-        assert_ne!(third, seen.mark);
+        assert_ne!(third, observed.mark);
         unloading.pause_begins(|| false, || {});
         unloading.pause_begins(|| false, || {});
         unloading.pause_ends(&memory);

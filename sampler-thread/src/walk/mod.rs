@@ -1,5 +1,6 @@
 //! From a snapshot to frames.
 
 pub mod native;
-pub mod resolve;
 pub mod snapshot;
+pub mod stacks;
+pub mod vm;

@@ -1,6 +1,6 @@
-//! What the sampler tells about itself and the accounts.
+//! Sends the accounts and the statistics of the sampler.
 //!
-//! Invariant: everything is cumulative, and an account is sent whenever it changed.
+//! Invariant: every number is cumulative, and an account is sent whenever it changed.
 
 use proto::v1::{self, agent_message::Body};
 use stackwalk::Memory;
@@ -8,26 +8,27 @@ use stackwalk::Memory;
 use super::Worker;
 use crate::account::add_lost;
 use crate::account::clock;
-use crate::host::Host;
+use crate::process::Process;
 use crate::send::statistics::histogram_message;
 
-impl<H: Host, M: Memory> Worker<H, M> {
+impl<P: Process, M: Memory> Worker<P, M> {
+    /// Sends statistics with the accounts that changed; `whole` ones include histograms and the accounts of idle threads.
     pub(super) fn send_statistics(&mut self, whole: bool) {
         let mut lost = self.stats.lost.clone();
         let mut before_timer_ns = self.stats.before_timer_ns;
-        for facts in self.host.threads() {
-            let account = self.account_for(&facts);
-            // A thread that ends now keeps its last reading; its own callback or discovery brings the final one.
+        for facts in self.process.threads() {
+            let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
+            // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
             if whole || account.dirty {
                 let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
                 account.read_clock(clock_ns.unwrap_or(0));
             }
         }
-        // Beside theirs: what is sent in between may take long, and threads go on burning.
+        // Read next to the clocks of the threads: sending may take long, and threads go on.
         let process_cpu_ns = clock::process_cpu_nanos();
         let mut threads = std::mem::take(&mut self.closed);
-        for account in self.accounts.iter_mut().flatten() {
-            let counters = self.host.queue(account.facts.slot).lost();
+        for account in self.accounts.iter_mut() {
+            let counters = self.process.queue(account.facts.slot).lost();
             add_lost(&mut lost, &account.lost(counters));
             before_timer_ns += account.facts.before_timer_ns;
             if account.take_due(whole) {
@@ -52,7 +53,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
             threads,
             requests: self.stats.requests,
             samples: self.stats.samples,
-            // Each time, for requests are the sum of both.
+            // Each time, because requests are the sum of both.
             resolved: self.stats.resolved,
             failed: self.stats.failed(),
             sampler_cpu_ns: self.own_cpu_ns(),
@@ -62,11 +63,11 @@ impl<H: Host, M: Memory> Worker<H, M> {
         }
     }
 
-    /// Adds what is not sent every time.
+    /// Adds what only whole statistics contain.
     fn complete(&self, statistics: &mut v1::Statistics) {
-        let pool = self.host.pool().stats();
-        let timers = self.host.timers();
-        let queue_bytes = self.host.queue_bytes();
+        let pool = self.process.pool().stats();
+        let timers = self.process.timer_counts();
+        let queue_bytes = self.process.queue_bytes();
         statistics.stops = self.stats.stops();
         statistics.sampling = Some(self.sampling(&timers));
         statistics.handler_cycles = Some(histogram_message(&self.stats.handler_cycles));
@@ -76,17 +77,17 @@ impl<H: Host, M: Memory> Worker<H, M> {
         statistics.queue = Some(self.intake.with_state(|_, state| v1::QueueStatistics {
             capacity_bytes: queue_bytes.used,
             most_bytes: queue_bytes.most,
-            lost_after_growth: state.sizes.lost_after_growth,
+            lost_after_growth: state.queue_sizes.lost_after_growth,
             drained_at_exit: state.drained_at_exit,
-            grown: state.sizes.grown,
+            grown: state.queue_sizes.grown,
             pool_bytes: pool.service_bytes() as u64,
             pool_exhausted: pool.exhausted(),
             pool_grown: state.pool_size.grown,
             pool_shrunk: state.pool_size.shrunk,
             pool_high_water: state.pool_size.high_water,
-            high_water: state.sizes.high_water,
-            shrunk: state.sizes.shrunk,
-            largest: state.sizes.largest,
+            high_water: state.queue_sizes.high_water,
+            shrunk: state.queue_sizes.shrunk,
+            largest: state.queue_sizes.largest,
         }));
         statistics.unloading = Some(self.stats.unloading(&self.unloading));
         statistics.self_tests =
@@ -94,7 +95,7 @@ impl<H: Host, M: Memory> Worker<H, M> {
         statistics.timers = Some(v1::TimerStatistics {
             threads: timers.threads,
             with_timer: timers.with_timer,
-            turns: timers.turns,
+            turns: timers.rotations,
             without_slot: timers.without_slot,
         });
     }

@@ -8,15 +8,13 @@
 //! that a library that is unloaded cannot make a walk fault; what `prepare` costs is bounded by time shares, not by hope.
 //! The decision is told in `design/native-unwinding.md`.
 
-pub mod frames;
 mod image;
 pub mod maps;
 mod names;
 mod rules;
-mod symbols;
+pub(crate) mod symbols;
 mod tables;
 mod unwind;
-pub(crate) mod variables;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

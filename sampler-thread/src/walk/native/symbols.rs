@@ -15,7 +15,7 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::{Endianness, ReadCache, ReadRef, elf};
 
 /// Libraries are of 64 bits.
-pub(super) type Header = elf::FileHeader64<Endianness>;
+pub(crate) type Header = elf::FileHeader64<Endianness>;
 
 /// Longest name read, in bytes; longer ones are cut.
 const MAX_NAME: usize = 1024;
@@ -210,7 +210,7 @@ fn each_function(
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.
-pub(super) fn each_symbol(
+pub(crate) fn each_symbol(
     begin: u64,
     bytes: u64,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,

@@ -8,10 +8,12 @@
 //! allocated; what does not fit [`SECTION_BYTES`] is refused.
 //! Sources: Linux Standard Base Core 5.0, chapters 10.5 and 10.6.
 
-use gimli::{BaseAddresses, EhFrame, EhFrameOffset, FrameDescriptionEntry, LittleEndian, UnwindSection};
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, UnwindSection,
+};
 use stackwalk::Memory;
 
-use super::unwind::Slice;
+pub(super) type Slice<'t> = EndianSlice<'t, LittleEndian>;
 
 /// Room for one function's rows with their common part; those of libjvm's largest functions have 3 KB.
 const SECTION_BYTES: usize = 16 << 10;

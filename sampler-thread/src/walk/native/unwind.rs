@@ -8,14 +8,13 @@
 //! Sources: DWARF 5, chapter 6.4; System V ABI for AMD64, figure 3.36 (register numbers).
 
 use gimli::{
-    CfaRule, EhFrame, EndianSlice, Expression, LittleEndian, Operation, Register, RegisterRule,
-    UnwindContext, UnwindExpression, UnwindTableRow,
+    CfaRule, EhFrame, Expression, Operation, Register, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindTableRow,
 };
 use stackwalk::{Memory, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
-use super::tables::{Section, Tables};
+use super::tables::{Section, Slice, Tables};
 
-pub(super) type Slice<'t> = EndianSlice<'t, LittleEndian>;
 type Row = UnwindTableRow<usize>;
 
 /// DWARF numbers of the registers a callee keeps, in the order of [`Rule::saved`]; the last is the return address.

@@ -1,9 +1,9 @@
-//! Where a library's variable lies, by the symbol table of its file.
+//! Finds a variable of a library through the symbol table of its file.
 //!
-//! Problem: a few facts of the VM are in variables that it does not export.
-//! Approach: the table is read piece by piece, and of the names only those of variables of the wanted size, in the order
-//! in which they lie in the file: libjvm has 4,000, and to read them one by one took 3 ms of a program's start.
-//! Invariant: nothing is kept.
+//! Problem: some state of the VM is in variables that it does not export.
+//! Approach: the table is read in chunks. Only names of variables of the right size are read, in file order: libjvm has
+//! 4,000 variables, and reading their names one by one takes 3 ms.
+//! Invariant: nothing is cached.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,13 +12,13 @@ use std::path::Path;
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::{ReadCache, elf};
 
-use super::symbols::{Header, each_symbol};
+use crate::walk::native::symbols::{Header, each_symbol};
 
 /// Longest name compared, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Address as linked, and bytes, of the first of these variables (name and bytes) that the file at `path` tells of.
-pub fn find(path: &Path, wanted: &[(&str, u64)]) -> Option<(u64, u64)> {
+/// Returns address as linked and size of the first variable in the file at `path` that has one of these names and sizes.
+pub fn find(path: &Path, variables: &[(&str, u64)]) -> Option<(u64, u64)> {
     let file = File::open(path).ok()?;
     let data = ReadCache::new(File::open(path).ok()?);
     let header = Header::parse(&data).ok()?;
@@ -31,22 +31,22 @@ pub fn find(path: &Path, wanted: &[(&str, u64)]) -> Option<(u64, u64)> {
     each_symbol(table.sh_offset(endian), table.sh_size(endian), &read, |symbol| {
         let bytes = symbol.st_size(endian);
         let is_variable = symbol.st_type() == elf::STT_OBJECT && !symbol.is_undefined(endian);
-        if is_variable && wanted.iter().any(|(_, size)| *size == bytes) {
+        if is_variable && variables.iter().any(|(_, size)| *size == bytes) {
             let name = strings.saturating_add(symbol.st_name(endian).into());
             candidates.push(Candidate { name, address: symbol.st_value(endian), bytes });
         }
     })
     .ok()?;
     candidates.sort_unstable_by_key(|candidate| candidate.name);
-    let mut names = Names { file: &file, at: 0, piece: Vec::new() };
+    let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
     let found = candidates.iter().find(|candidate| {
         let name = names.get(candidate.name);
-        wanted.iter().any(|(text, size)| *size == candidate.bytes && name == Some(text.as_bytes()))
+        variables.iter().any(|(text, size)| *size == candidate.bytes && name == Some(text.as_bytes()))
     });
     found.map(|candidate| (candidate.address, candidate.bytes))
 }
 
-/// A variable of a wanted size.
+/// A variable of the right size.
 struct Candidate {
     /// Position of its name in the file.
     name: u64,
@@ -58,25 +58,25 @@ struct Candidate {
 /// Bytes of names read at once.
 const NAMES_AT_ONCE: usize = 16 << 10;
 
-/// Names of a file, of which a piece is at hand.
-struct Names<'a> {
+/// Reads names from a file through a buffer.
+struct NameReader<'a> {
     file: &'a File,
-    /// Position of the piece in the file.
+    /// Position of the buffer in the file.
     at: u64,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl Names<'_> {
-    /// The name at this position in the file, or as much of it as is compared.
+impl NameReader<'_> {
+    /// Returns the name at this position in the file, cut to [`MAX_NAME`].
     fn get(&mut self, at: u64) -> Option<&[u8]> {
-        let end = self.at.saturating_add(self.piece.len() as u64);
+        let end = self.at.saturating_add(self.buffer.len() as u64);
         if at < self.at || at.saturating_add(MAX_NAME as u64) > end {
-            self.piece.resize(NAMES_AT_ONCE, 0);
-            let length = self.file.read_at(&mut self.piece, at).unwrap_or(0);
-            self.piece.truncate(length);
+            self.buffer.resize(NAMES_AT_ONCE, 0);
+            let length = self.file.read_at(&mut self.buffer, at).unwrap_or(0);
+            self.buffer.truncate(length);
             self.at = at;
         }
-        let rest = self.piece.get(usize::try_from(at - self.at).ok()?..)?;
+        let rest = self.buffer.get(usize::try_from(at - self.at).ok()?..)?;
         rest.get(..MAX_NAME).unwrap_or(rest).split(|&byte| byte == 0).next()
     }
 }
@@ -86,11 +86,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_lie_together_are_read_together() {
+    fn adjacent_names_are_read_at_once() {
         let mut file = tempfile::tempfile().expect("a file");
         let text: Vec<u8> = (0..5000).flat_map(|n| format!("v{n:05}\0").into_bytes()).collect();
         std::io::Write::write_all(&mut file, &text).expect("written");
-        let mut names = Names { file: &file, at: 0, piece: Vec::new() };
+        let mut names = NameReader { file: &file, at: 0, buffer: Vec::new() };
         let mut reads = std::collections::BTreeSet::new();
         for n in 0..5000 {
             assert_eq!(names.get(n * 7), Some(format!("v{n:05}").as_bytes()));

@@ -1,10 +1,10 @@
-//! What a developer asks of each walk besides its sample: where it fell short, and whether nonsense can break it.
+//! Extra walks of each sampled stack: describe walks that ended early, walk damaged stacks, or time walks.
 //!
-//! Problem: a walker is wrong where nobody looks, in a few instructions of a few stubs, and robust only if arbitrary
-//! registers cannot make it loop, panic or fault in a living process.
-//! Approach: the option `debug=` chooses a [`Probe`]; [`Probing`] describes each new place where a stack could not be
-//! walked to its root, repeats every walk many times with registers, thread fields and stack words shifted at random, or
-//! times a walk with everything remembered and one with nothing.
+//! Problem: errors of the walker hide in a few instructions of a few stubs, and it is robust only if arbitrary registers
+//! cannot make it loop, panic or fault in a living process.
+//! Approach: a [`Probe`] selects what is done. [`Probing`] describes each new place where a stack could not be walked to
+//! its root, repeats every walk many times with registers, thread fields and stack words changed at random, or times a
+//! walk with a full cache and one with an empty cache.
 //! Invariant: samples are the same with and without a probe; a probed walk uses a cache of its own.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,33 +17,34 @@ use stackwalk::{
     Symbol, Walker,
 };
 
-use crate::walk::resolve::MAX_FRAMES;
 use crate::walk::snapshot::Snapshot;
+use crate::walk::stacks::MAX_FRAMES;
+use crate::walk::vm::Vm;
 
-/// A sample that has waited longer is not probed: the probe is what the sampler is late with, and the end of the session
+/// Age above which a sample is not probed, in nanoseconds: probing makes the sampler late, and the end of the session
 /// waits for the last sample.
-pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
-/// Places described before the rest is only counted: what a person reads in one go.
+const MAX_AGE_NS: u64 = 1_000_000_000;
+/// Places that are described; further ones are only counted.
 const MAX_PLACES: usize = 200;
-/// Frames of a deep stack.
+/// Minimum number of frames of a deep stack.
 const DEEP: u64 = 100;
-/// Stack words looked through for addresses of code.
+/// Stack words that are searched for addresses of code.
 const WORDS: usize = 48;
 /// Bytes of code shown before and from the pc on.
 const CODE: usize = 24;
 
-/// What to do besides sampling; by default nothing.
+/// What is done with each walk besides sampling; nothing by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Probe {
-    /// Describe each new place where a walk ended early.
+    /// Log each new place where a walk ended early.
     pub stops: bool,
-    /// Walks with shifted registers per sample.
+    /// Number of walks with changed registers per sample.
     pub shifted_walks: u32,
-    /// Time each walk, warm and cold.
+    /// Time each walk with a full and with an empty cache.
     pub times: bool,
 }
 
-/// A probe at work.
+/// The state of a probe.
 pub(crate) struct Probing {
     probe: Probe,
     cache: Box<ScopeCache>,
@@ -58,7 +59,7 @@ pub(crate) struct Probing {
     times: Times,
 }
 
-/// What walks took.
+/// Durations of walks.
 #[derive(Default)]
 struct Times {
     /// Nanoseconds per frame of warm walks of deep stacks, and of all.
@@ -85,17 +86,18 @@ impl Probing {
         })
     }
 
-    /// Probes one captured stack of a Java thread; `native` is asked where walks ended early.
+    /// Probes a captured stack of a Java thread that is `age_ns` old; `native` finds callers of native frames.
     pub(crate) fn look<M: Memory>(
         &mut self,
-        hotspot: &HotSpot,
-        memory: &M,
+        vm: &Vm<M>,
         native: &mut dyn NativeCode,
         snapshot: &Snapshot,
+        age_ns: u64,
     ) {
-        if snapshot.head.capture.thread == 0 {
+        if snapshot.head.capture.thread == 0 || age_ns >= MAX_AGE_NS {
             return;
         }
+        let (hotspot, memory) = (&*vm.hotspot, &vm.memory);
         if self.probe.stops {
             self.describe_early_stop(hotspot, memory, native, snapshot);
         }
@@ -107,7 +109,7 @@ impl Probing {
         }
     }
 
-    /// Says what was counted.
+    /// Logs the counts.
     pub(crate) fn report(&self) {
         if self.walks != 0 {
             tracing::warn!("shifted walks {} frames {} stops {:?}", self.walks, self.frames, self.stops);
@@ -135,7 +137,7 @@ impl Probing {
         }
     }
 
-    /// Walks a stack with nothing remembered and with everything, which a second walk in between has brought.
+    /// Walks a stack with an empty cache, then with the cache that the first walk filled.
     fn time_walks<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
         let (capture, stack) = (&snapshot.head.capture, snapshot.stack);
         let limits = Limits { max_frames: MAX_FRAMES };
@@ -247,7 +249,7 @@ impl Probing {
     }
 }
 
-/// One stack that was not walked to its root, for a person who has to find out why.
+/// Describes a stack that was not walked to its root.
 struct Description<'a, M> {
     hotspot: &'a HotSpot,
     memory: &'a M,
@@ -335,10 +337,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shifts_change_something_and_repeat() {
+    fn shifts_change_captures_reproducibly() {
         let probe = Probe { shifted_walks: 1, ..Probe::default() };
         let changed = || {
-            let mut probing = Probing::new(probe).expect("asked for");
+            let mut probing = Probing::new(probe).expect("a probe");
             let stack: Vec<u8> = (0..=255).collect();
             let mut captures = Vec::new();
             for _ in 0..1000 {
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn no_probe_costs_nothing() {
+    fn the_default_probe_does_nothing() {
         assert!(Probing::new(Probe::default()).is_none());
     }
 }

@@ -1,0 +1,105 @@
+//! Developers' hooks, with the cargo feature `hooks` only: extra walks, an observer of walks, delays, changes of the period.
+//!
+//! Invariant: without the feature this module does not exist; with it, default [`Hooks`] change nothing.
+
+pub mod probe;
+
+use std::time::{Duration, Instant};
+
+use stackwalk::{Frame, Memory, Stop};
+
+use crate::hooks::probe::{Probe, Probing};
+use crate::walk::snapshot::Snapshot;
+use crate::walk::stacks::{StackWalker, Walk};
+use crate::walk::vm::Vm;
+
+/// Receives the walk of the request with this slot and time stamp: what was walked, its frames, why the walk ended.
+pub type OnWalk = fn(u32, u64, &Snapshot<'_>, &[Frame], Stop);
+
+/// Factors by which [`Hooks::retune`] multiplies the shortest period, one after the other.
+const FACTORS: [u64; 5] = [1, 3, 2, 5, 4];
+
+/// What developers can switch on (`debug=` of the agent's options).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hooks {
+    /// Extra walks of each sampled stack.
+    pub probe: Probe,
+    /// Extra sleep of the sampler, once a second.
+    pub stall: Option<Duration>,
+    /// Time between two changes of the timers' period.
+    pub retune: Option<Duration>,
+}
+
+/// The hooks of a running sampler.
+pub(crate) struct ActiveHooks {
+    hooks: Hooks,
+    /// Called with each walk of a Java thread.
+    on_walk: Option<OnWalk>,
+    probing: Option<Probing>,
+    next_retune: Option<Instant>,
+    retunes: usize,
+}
+
+impl ActiveHooks {
+    pub(crate) fn new(hooks: Hooks, on_walk: Option<OnWalk>) -> Self {
+        let next_retune = hooks.retune.map(|period| Instant::now() + period);
+        Self { hooks, on_walk, probing: Probing::new(hooks.probe), next_retune, retunes: 0 }
+    }
+
+    /// Sleeps as long as [`Hooks::stall`] says; to be called once a second.
+    pub(crate) fn stall(&self) {
+        if let Some(stall) = self.hooks.stall {
+            // The purpose of this hook is to make the sampler late.
+            #[expect(clippy::disallowed_methods)]
+            std::thread::sleep(stall);
+        }
+    }
+
+    /// Returns the next period in nanoseconds if it is to change at `now`.
+    pub(crate) fn retune(&mut self, now: Instant, shortest_ns: u64) -> Option<u64> {
+        let due = self.next_retune.filter(|due| now >= *due)?;
+        self.next_retune = self.hooks.retune.map(|period| due.max(now) + period);
+        self.retunes += 1;
+        FACTORS.get(self.retunes % FACTORS.len()).map(|factor| shortest_ns.saturating_mul(*factor))
+    }
+
+    /// Shows a walk to the hooks; the sample is `age_ns` old.
+    pub(crate) fn walked<M: Memory>(
+        &mut self,
+        vm: &Vm<M>,
+        walker: &mut StackWalker,
+        walk: &Walk,
+        snapshot: &Snapshot<'_>,
+        (slot, ticks, age_ns): (u32, u64, u64),
+    ) {
+        if let Some(on_walk) = self.on_walk.filter(|_| snapshot.head.capture.thread != 0) {
+            on_walk(slot, ticks, snapshot, walker.frames(walk), walk.stop);
+        }
+        if let Some(probing) = &mut self.probing {
+            probing.look(vm, &mut walker.libraries.reading(&vm.memory), snapshot, age_ns);
+        }
+    }
+
+    /// Logs what was counted.
+    pub(crate) fn report(&self) {
+        if let Some(probing) = &self.probing {
+            probing.report();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_period_changes_in_turn() {
+        let every = Duration::from_millis(50);
+        let mut hooks = ActiveHooks::new(Hooks { retune: Some(every), ..Hooks::default() }, None);
+        let start = Instant::now();
+        assert_eq!(hooks.retune(start, 10), None, "too early");
+        let periods: Vec<_> = (1..=6).filter_map(|n| hooks.retune(start + every * 2 * n, 10)).collect();
+        assert_eq!(periods, [30, 20, 50, 40, 10, 30]);
+        assert_eq!(ActiveHooks::new(Hooks::default(), None).retune(start + every, 10), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! Ids of frames, and of the labels of native threads.
+//!
+//! Problem: a warm program repeats the same frames millions of times; reading a name from the VM costs microseconds, and
+//! naming a native frame a file read and a demangling.
+//! Approach: a method is named once per `Method*`, a frame once per (method, bci, kind), a native frame once per pc. What
+//! may have been unloaded is forgotten; native frames are forgotten when the list of libraries changes.
+//! Invariant: a method that may have been unloaded since the sample is shown as `[unloaded]`, never by the name that its
+//! address has by then; `[compiling] Class.method` appears only if the names could be read in full.
+
+use std::hash::BuildHasherDefault;
+
+use proto::v1::FrameKind;
+use rustc_hash::FxHasher;
+use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
+
+use crate::name::dictionaries::Dictionaries;
+use crate::process::{ThreadFacts, ThreadKind};
+use crate::validity::lifetime::Change;
+use crate::walk::native::{NativeLibraries, Owner};
+use crate::walk::vm::Vm;
+
+type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
+
+/// Most cached methods, frames and pcs; about 40 bytes each. Beyond, all are forgotten.
+const MAX_CACHED: usize = 1 << 18;
+
+/// Frame in place of a method that the VM may have freed.
+const UNLOADED: &str = "[unloaded]";
+/// Frame in place of native frames that no unwind table covers.
+const NATIVE_MISSING: &str = "[native frames missing]";
+/// Frame in place of frames of a virtual thread that are being copied back to its stack.
+const THAWING: &str = "[frames being thawed]";
+
+/// Id of a method.
+#[derive(Clone, Copy)]
+struct MethodId {
+    id: u64,
+    /// Time stamp from which on this address is this method forever; `None` if its class may be unloaded.
+    permanent_since: Option<u64>,
+}
+
+/// Ids of everything that was named, and the dictionaries they refer to.
+#[derive(Default)]
+pub struct FrameNames {
+    /// The dictionaries.
+    pub dictionaries: Dictionaries,
+    methods: Map<Method, MethodId>,
+    /// Methods named for the current stack, with what keeps them alive.
+    pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
+    /// Time stamp of the current stack if its methods may have been unloaded since.
+    pub(super) uncertain_at: Option<u64>,
+    /// Whether bytecode indexes are shown.
+    has_positions: bool,
+    /// Frames of the current stack that are shown as unloaded.
+    pub(super) unloaded: u32,
+    frames: Map<(Method, i32, u8), u64>,
+    stubs: Map<Blob, u64>,
+    /// Revision, and ids of both labels, by thread id.
+    threads: Map<u32, (u32, [u64; 2])>,
+    /// Labels of methods being compiled.
+    compiling: Map<Method, Option<u64>>,
+    native: Map<u64, u64>,
+    /// The list of libraries that `native` was made with.
+    libraries: u64,
+    /// `CompilerThread`s by kernel thread id.
+    compilers: Map<i32, u64>,
+}
+
+impl FrameNames {
+    pub(super) fn new(has_positions: bool) -> Self {
+        Self { has_positions, ..Self::default() }
+    }
+
+    /// Begins a stack: forgets what the VM unloaded, and native frames if the list of libraries is another one.
+    pub(super) fn begin(&mut self, change: Change, libraries: u64) {
+        if self.frames.len().max(self.methods.len()).max(self.native.len()) > MAX_CACHED {
+            self.forget_ids();
+        }
+        self.forget(change);
+        if std::mem::replace(&mut self.libraries, libraries) != libraries {
+            self.native.clear();
+        }
+    }
+
+    /// Forgets all ids, but not the dictionaries.
+    pub fn forget_ids(&mut self) {
+        let dictionaries = std::mem::take(&mut self.dictionaries);
+        let compilers = std::mem::take(&mut self.compilers);
+        let (has_positions, libraries) = (self.has_positions, self.libraries);
+        *self = Self { dictionaries, has_positions, libraries, compilers, ..Self::default() };
+    }
+
+    /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
+    pub(super) fn forget(&mut self, change: Change) {
+        let Self { methods, frames, compiling, .. } = self;
+        match change {
+            Change::None => return,
+            Change::Unloaded => methods.retain(|_, known| known.permanent_since.is_some()),
+            Change::Replaced => methods.clear(),
+        }
+        compiling.clear();
+        frames.retain(|(method, ..), _| methods.contains_key(method));
+    }
+
+    /// Notes that `method` cannot be unloaded from time stamp `since` on.
+    pub(super) fn set_permanent(&mut self, method: Method, since: u64) {
+        if let Some(known) = self.methods.get_mut(&method) {
+            known.permanent_since = Some(since);
+        }
+    }
+
+    /// Whether the present name of `method` is the one it had at the time of the sample.
+    fn is_certain(&self, method: Method) -> bool {
+        let Some(ticks) = self.uncertain_at else { return true };
+        let since = self.methods.get(&method).and_then(|known| known.permanent_since);
+        since.is_some_and(|since| since <= ticks)
+    }
+
+    fn unloaded(&mut self) -> u64 {
+        self.unloaded += 1;
+        self.dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
+    }
+
+    /// Returns the id of a frame; `None` for the VM's entry frames, which are not part of a profile.
+    pub(super) fn frame<M: Memory>(
+        &mut self,
+        frame: &Frame,
+        vm: &Vm<M>,
+        libraries: &mut NativeLibraries,
+    ) -> Option<u64> {
+        let bci = frame.bci().filter(|_| self.has_positions).map_or(-1, |bci| bci.0);
+        Some(match *frame {
+            Frame::Interpreted { method, .. } => self.java(method, bci, FrameKind::Interpreted, vm),
+            Frame::Compiled { method, level, inlined, .. } => {
+                self.java(method, bci, kind_of(level, inlined), vm)
+            }
+            Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
+            Frame::Stub { blob, .. } => {
+                let Self { stubs, dictionaries, .. } = self;
+                let id = || dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob));
+                *stubs.entry(blob).or_insert_with(id)
+            }
+            Frame::Native { place, interrupted } => self.native(place, interrupted, vm, libraries),
+            Frame::Gap { missing, .. } => {
+                let text = match missing {
+                    Missing::Native => NATIVE_MISSING,
+                    Missing::Thawing => THAWING,
+                };
+                self.dictionaries.symbol_frame(FrameKind::Marker, text)
+            }
+            Frame::Entry { .. } => return None,
+        })
+    }
+
+    fn java<M: Memory>(&mut self, method: Method, bci: i32, kind: FrameKind, vm: &Vm<M>) -> u64 {
+        if !self.is_certain(method) {
+            return self.unloaded();
+        }
+        let key = (method, bci, kind as u8);
+        if let Some(&id) = self.frames.get(&key) {
+            return id;
+        }
+        let method_id = match self.methods.get(&method) {
+            Some(known) => known.id,
+            None => {
+                let Some(text) = vm.method_text(method) else { return self.unloaded() };
+                let id = self.dictionaries.method(&text);
+                self.methods.insert(method, MethodId { id, permanent_since: None });
+                let loaded_by = vm.hotspot.loaded_by(&vm.memory, method).unwrap_or_default();
+                self.unproven.push((method, loaded_by));
+                id
+            }
+        };
+        let line = (bci >= 0).then(|| vm.hotspot.line(&vm.memory, method, stackwalk::Bci(bci))).flatten();
+        let id = self.dictionaries.java_frame(kind, method_id, bci, line.unwrap_or(0).into());
+        self.frames.insert(key, id);
+        id
+    }
+
+    fn native<M: Memory>(
+        &mut self,
+        place: Place,
+        interrupted: bool,
+        vm: &Vm<M>,
+        libraries: &mut NativeLibraries,
+    ) -> u64 {
+        // A return address may belong to the next function if the call never returns.
+        let pc = place.pc.0.wrapping_sub(u64::from(!interrupted));
+        let Self { native, dictionaries, .. } = self;
+        *native.entry(pc).or_insert_with(|| {
+            let name = libraries.name(&vm.memory, pc);
+            let kind = if name.owner == Owner::Vm { FrameKind::Vm } else { FrameKind::Native };
+            dictionaries.symbol_frame(kind, &name.text)
+        })
+    }
+
+    /// Returns the label for the method that compiler thread `tid` was compiling when `stack` was copied.
+    ///
+    /// Known only while the compilation lasts; a sample waits up to one drain period, so short ones have no label.
+    pub(super) fn compiled_method<M: Memory>(
+        &mut self,
+        vm: &Vm<M>,
+        tid: i32,
+        stack: &StackCopy<'_>,
+    ) -> Option<u64> {
+        let Vm { hotspot, memory } = vm;
+        let is_thread = |address: u64| hotspot.thread_id(memory, address) == u32::try_from(tid).ok();
+        let known = self.compilers.get(&tid).copied().filter(|&address| is_thread(address));
+        let address = match known {
+            Some(address) => address,
+            None => {
+                let found = hotspot.java_threads(memory).find(|&address| is_thread(address))?;
+                self.compilers.retain(|_, address| *address != found);
+                self.compilers.insert(tid, found);
+                found
+            }
+        };
+        let method = hotspot.compiled_method(memory, address, stack)?;
+        // The method is alive while it is compiled, but the task may be over: its name is checked like that of a frame.
+        if !self.is_certain(method) {
+            return None;
+        }
+        if let Some(&label) = self.compiling.get(&method) {
+            return label;
+        }
+        let label = vm.method_text(method).map(|text| {
+            let class = text.class_name.replace('/', ".");
+            let label = format!("[compiling] {class}.{}", text.name);
+            self.dictionaries.symbol_frame(FrameKind::Marker, &label)
+        });
+        self.compiling.insert(method, label);
+        self.unproven.push((method, None));
+        label
+    }
+
+    /// Returns the ids of two labels, leaf first: the thread's name without its number, and its kind.
+    pub(super) fn thread(&mut self, thread: &ThreadFacts) -> [u64; 2] {
+        if let Some((revision, ids)) = self.threads.get(&thread.id)
+            && *revision == thread.revision
+        {
+            return *ids;
+        }
+        let family = thread.name.trim_end_matches(|c: char| c.is_ascii_digit() || "#-_ ".contains(c));
+        let kind = match thread.kind {
+            ThreadKind::Compiler => "[JIT compiler]",
+            ThreadKind::Gc => "[GC]",
+            ThreadKind::Vm => "[VM]",
+            _ => "[native thread]",
+        };
+        let ids = [family, kind].map(|name| self.dictionaries.symbol_frame(FrameKind::Marker, name));
+        if self.threads.len() > MAX_CACHED {
+            self.threads.clear();
+        }
+        self.threads.insert(thread.id, (thread.revision, ids));
+        ids
+    }
+}
+
+fn kind_of(level: CompileLevel, inlined: bool) -> FrameKind {
+    if inlined {
+        FrameKind::Inlined
+    } else if level.is_c2() {
+        FrameKind::C2
+    } else {
+        FrameKind::C1
+    }
+}

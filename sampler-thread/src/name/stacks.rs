@@ -1,0 +1,148 @@
+//! Names walked stacks and gives each its id.
+//!
+//! Problem: a method may be unloaded between the sample and the moment its name is read, and another method may lie there.
+//! Approach: names read for a stack are proven afterwards: if the VM unloaded classes meanwhile, the stack is named again
+//! and its methods are shown as unloaded (`crate::validity::lifetime`).
+//! Invariant: a method that may have been unloaded has no name.
+
+use stackwalk::{Frame, Memory, StackCopy, Stop};
+
+use crate::name::frames::FrameNames;
+use crate::process::{ThreadFacts, ThreadKind};
+use crate::validity::lifetime::{Change, Lifetime};
+use crate::validity::self_test::Trust;
+use crate::walk::snapshot::Snapshot;
+use crate::walk::stacks::{MAX_FRAMES, StackWalker, Walk};
+use crate::walk::vm::Vm;
+
+/// Stop reason of Java stacks that are not walked because the self-test failed.
+pub const STOP_SELF_TEST: &str = "self_test_failed";
+
+/// Stop reason of samples of a native thread whose stack bounds were unknown: nothing was copied, only the newest frame
+/// is shown.
+pub const STOP_NOT_COPIED: &str = "not_copied";
+
+/// Stop reason of samples of a native thread that could not be walked to the root, whatever the cause.
+pub const STOP_NATIVE_CUT: &str = "native_cut";
+
+/// Stop reason of samples whose stack was not copied because the snapshot pool was empty: only the newest frame is known.
+pub const STOP_POOL_EXHAUSTED: &str = "pool_exhausted";
+
+/// A walked and named stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedStack {
+    /// Its id in the dictionaries.
+    pub id: u64,
+    /// Why the walk ended.
+    pub stop: &'static str,
+    /// Whether every frame down to the root is there.
+    pub complete: bool,
+    /// Frames whose method may have been unloaded since the sample.
+    pub unloaded: u32,
+    /// Whether something is missing because the VM may have freed it between the sample and the walk.
+    pub is_late: bool,
+    /// `None` without compiled code; otherwise whether some of it is inlined.
+    pub compiled: Option<bool>,
+}
+
+/// Names stacks; owns the names and their ids.
+pub struct StackNamer {
+    /// Names and ids of frames.
+    pub names: FrameNames,
+    trust: Trust,
+    ids: Vec<u64>,
+}
+
+impl StackNamer {
+    /// A namer with empty dictionaries.
+    pub fn new(trust: Trust) -> Self {
+        Self { names: FrameNames::new(trust.positions), trust, ids: Vec::with_capacity(MAX_FRAMES as usize) }
+    }
+
+    /// Names a stack of the walker's group; `thread` is whose it is, if known.
+    pub fn name<M: Memory>(
+        &mut self,
+        vm: &Vm<M>,
+        walker: &mut StackWalker,
+        walk: &Walk,
+        snapshot: &Snapshot<'_>,
+        thread: Option<&ThreadFacts>,
+    ) -> NamedStack {
+        let is_java = snapshot.head.capture.thread != 0;
+        if is_java && !self.trust.walks {
+            let (id, stop) = (self.names.dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
+            return NamedStack { id, stop, complete: false, unloaded: 0, is_late: false, compiled: None };
+        }
+        self.names.begin(walker.lifetime.take_change(), walker.libraries.list());
+        self.names.uncertain_at = (!walker.lifetime.is_certain(walk.ticks)).then_some(walk.ticks);
+        self.name_frames(vm, walker, walk, snapshot, thread);
+        if !self.prove(&vm.memory, &mut walker.lifetime) {
+            self.names.uncertain_at = Some(walk.ticks);
+            self.name_frames(vm, walker, walk, snapshot, thread);
+        }
+        let stop = match walk.stop {
+            stop if stop.is_complete() => stop.name(),
+            _ if !snapshot.is_copy => STOP_POOL_EXHAUSTED,
+            _ if !is_java && snapshot.stack.is_empty() => STOP_NOT_COPIED,
+            _ if !is_java => STOP_NATIVE_CUT,
+            stop => stop.name(),
+        };
+        let is_cut = walk.is_restricted && matches!(walk.stop, Stop::CodeReplaced(_) | Stop::UnknownCode(_));
+        let compiled = walker.frames(walk).iter().filter_map(|frame| match *frame {
+            Frame::Compiled { inlined, .. } => Some(inlined),
+            _ => None,
+        });
+        NamedStack {
+            id: self.names.dictionaries.stack(&self.ids, stop),
+            stop,
+            complete: walk.stop.is_complete(),
+            unloaded: self.names.unloaded,
+            is_late: self.names.unloaded > 0 || is_cut,
+            compiled: compiled.reduce(|some, inlined| some || inlined),
+        }
+    }
+
+    /// Fills `ids`.
+    fn name_frames<M: Memory>(
+        &mut self,
+        vm: &Vm<M>,
+        walker: &mut StackWalker,
+        walk: &Walk,
+        snapshot: &Snapshot<'_>,
+        thread: Option<&ThreadFacts>,
+    ) {
+        let Self { names, trust, ids } = self;
+        ids.clear();
+        names.unloaded = 0;
+        let nearby = vm.nearby();
+        let (frames, libraries) = walker.frames_and_libraries(walk);
+        ids.extend(frames.iter().filter_map(|frame| names.frame(frame, &nearby, libraries)));
+        let capture = &snapshot.head.capture;
+        let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
+        // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
+        if thread.kind == ThreadKind::Compiler && trust.walks {
+            let stack = StackCopy::new(capture.stack_low, snapshot.stack);
+            ids.extend(names.compiled_method(vm, thread.tid, &stack));
+        }
+        ids.extend(names.thread(thread));
+    }
+
+    /// Returns whether nothing was unloaded while unproven names were read; forgets them otherwise.
+    fn prove<M: Memory>(&mut self, memory: &M, lifetime: &mut Lifetime) -> bool {
+        let unproven = std::mem::take(&mut self.names.unproven);
+        if unproven.is_empty() {
+            return true;
+        }
+        let permanent: Vec<bool> =
+            unproven.iter().map(|&(_, loaded_by)| lifetime.is_permanent(memory, loaded_by)).collect();
+        if lifetime.observe(memory) != Change::None {
+            self.names.forget(lifetime.take_change());
+            return false;
+        }
+        let now = lifetime.now();
+        for ((method, _), _) in unproven.iter().zip(permanent).filter(|(_, permanent)| *permanent) {
+            self.names.set_permanent(*method, now);
+        }
+        true
+    }
+}

@@ -1,0 +1,212 @@
+//! What the sampler thread and its helper need from the sampled process.
+//!
+//! Problem: threads, timers and slots belong to the agent, which may use `unsafe`; this crate may not.
+//! Approach: the agent implements three roles ([`Queues`], [`Threads`], [`Timers`]) and passes what never changes as
+//! [`Settings`].
+//! Invariant: the slot of an ended thread keeps its queue, and its requests keep their snapshots, until
+//! [`Threads::retire`] frees the slot. Until then the sampler, its substitute or the ending thread may empty the queue.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
+
+use crate::drain::pace::PaceTuning;
+#[cfg(feature = "hooks")]
+use crate::hooks::{Hooks, OnWalk};
+use crate::period::interval::Tuning;
+use crate::validity::self_test::{SelfTest, Trust};
+use crate::validity::unloading::Unloading;
+
+pub use proto::v1::ThreadKind;
+
+/// One profiled thread, as the agent knows it.
+#[derive(Debug, Clone)]
+pub struct ThreadFacts {
+    /// Index of the thread's slot, and of its queue.
+    pub slot: u32,
+    /// Id of this thread on the wire; never reused for another thread.
+    pub id: u32,
+    /// Incremented when name or kind change.
+    pub revision: u32,
+    /// Kernel thread id.
+    pub tid: i32,
+    /// Name in Java, or in the kernel for other threads.
+    pub name: Arc<str>,
+    /// What kind of thread it is.
+    pub kind: ThreadKind,
+    /// Reading of the thread's CPU clock when its timer was armed, in nanoseconds.
+    pub armed_ns: u64,
+    /// Unfinished period carried over from ended threads, in nanoseconds.
+    pub carried_ns: u64,
+    /// CPU time the thread used before its timer was armed, in nanoseconds.
+    pub before_timer_ns: u64,
+    /// When the thread had no timer.
+    pub coverage: Coverage,
+    /// CPU time covered by timer expirations, as counted by the handlers, in nanoseconds.
+    pub expired_ns: u64,
+    /// Final reading of the thread's CPU clock, in nanoseconds: when it ended or profiling stopped.
+    pub ended_ns: Option<u64>,
+}
+
+/// CPU time of a thread during which it had no timer; it is counted as lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Number of gaps.
+    pub gaps: u64,
+    /// CPU time in closed gaps, in nanoseconds.
+    pub untimed_ns: u64,
+    /// CPU clock at the start of the open gap, in nanoseconds; `None` while the thread has a timer.
+    pub untimed_since: Option<u64>,
+}
+
+impl Coverage {
+    /// Returns the CPU time without a timer up to clock reading `clock_ns`, in nanoseconds.
+    pub fn untimed_at(&self, clock_ns: u64) -> u64 {
+        let present = self.untimed_since.map_or(0, |since| clock_ns.saturating_sub(since));
+        self.untimed_ns.saturating_add(present)
+    }
+
+    /// Opens a gap at clock reading `clock_ns`, unless one is open.
+    pub fn begin_gap(&mut self, clock_ns: u64) {
+        if self.untimed_since.is_none() {
+            self.gaps += 1;
+            self.untimed_since = Some(clock_ns);
+        }
+    }
+
+    /// Closes the gap at clock reading `clock_ns`.
+    pub fn end_gap(&mut self, clock_ns: u64) {
+        self.untimed_ns = self.untimed_at(clock_ns);
+        self.untimed_since = None;
+    }
+}
+
+/// Memory of request queues, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueBytes {
+    /// Allocated now.
+    pub used: u64,
+    /// Most that was allocated at once.
+    pub most: u64,
+}
+
+/// Counts about timers, for statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimerCounts {
+    /// Profiled threads.
+    pub threads: u64,
+    /// Threads that have a timer.
+    pub with_timer: u64,
+    /// Timers moved from one thread to another so far.
+    pub rotations: u64,
+    /// Threads that got no slot; they are missing from the account.
+    pub without_slot: u64,
+    /// Changes of the period so far.
+    pub changes: u64,
+    /// Timers replaced by one with another period.
+    pub replaced: u64,
+    /// Threads whose timers still have an older period.
+    pub outdated: u64,
+}
+
+/// A sampled thread whose stack bounds were unknown, so that its stack was not copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnboundedStack {
+    /// Index of its slot.
+    pub slot: u32,
+    /// Id of the thread on the wire.
+    pub thread: u32,
+    /// Its stack pointer at the time of the sample.
+    pub sp: u64,
+    /// Its thread pointer, which C libraries place at the high end of the stacks they allocate.
+    pub thread_pointer: u64,
+}
+
+/// Request queues, the memory they are made of, and the pool of stack copies.
+pub trait Queues: Send + Sync + 'static {
+    /// Returns the slots whose queues may hold requests.
+    fn ready(&self) -> Vec<u32>;
+    /// Returns the queue of a slot.
+    fn queue(&self, slot: u32) -> &ThreadQueue;
+    /// Returns the pool that holds stack copies.
+    fn pool(&self) -> &SnapshotPool<'static>;
+    /// Returns the memory of all request queues.
+    fn queue_bytes(&self) -> QueueBytes;
+    /// Takes memory for a queue of this size; `None` if there is none left.
+    fn take_ring(&self, size: Capacity) -> Option<RingEnds>;
+    /// Takes back a ring that no queue uses.
+    fn give_back_ring(&self, ring: RingEnds);
+    /// Moves the queue of a slot to the ring it was offered, in place of the slot's handler.
+    ///
+    /// Does nothing while the slot's thread is alive.
+    fn adopt_ring(&self, slot: u32);
+    /// Gives the pages of unused memory back to the kernel; their content is lost.
+    fn release_pages(&self, bytes: &mut [MaybeUninit<u8>]);
+}
+
+/// The profiled threads and their slots.
+pub trait Threads: Send + Sync + 'static {
+    /// Looks for threads that started or ended without an event.
+    fn discover(&self);
+    /// Finds the bounds of stacks, so that the next sample of their threads includes a copy.
+    fn bound_stacks(&self, stacks: &[UnboundedStack]);
+    /// Returns the thread that owns a slot.
+    fn thread(&self, slot: u32) -> Option<ThreadFacts>;
+    /// Returns all threads that own a slot, ended ones included.
+    fn threads(&self) -> Vec<ThreadFacts>;
+    /// Returns an unused thread id for the wire.
+    fn next_thread_id(&self) -> u32;
+    /// Returns the threads that ended since the last call.
+    fn ended(&self) -> Vec<ThreadFacts>;
+    /// Frees the slot of an ended thread; the next new thread takes over its unfinished `handed_on_ns`.
+    fn retire(&self, slot: u32, handed_on_ns: u64);
+}
+
+/// The CPU timers of the profiled threads.
+pub trait Timers: Send + Sync + 'static {
+    /// Notes that a drain begins which will walk everything the queues hold.
+    fn drain_begins(&self);
+    /// Moves timers to threads that ran without one, where the kernel grants fewer timers than there are threads.
+    fn rotate(&self);
+    /// Returns the period with this index, in nanoseconds.
+    fn period_ns(&self, index: u8) -> u64;
+    /// Sets the period of new timers, in nanoseconds; returns false if that is impossible before some more drains.
+    fn aim_period(&self, period_ns: u64) -> bool;
+    /// Replaces timers that have another period, as far as possible; to be called after a drain.
+    fn retune(&self);
+    /// Measures the shortest time between two expirations of a CPU timer, in nanoseconds; `None` if that failed.
+    ///
+    /// Runs on the calling thread, which must be the sampler, and uses at most `max_cpu_ns` of CPU time.
+    fn measure_tick(&self, max_cpu_ns: u64) -> Option<u64>;
+    /// Returns counts about timers.
+    fn timer_counts(&self) -> TimerCounts;
+}
+
+/// The sampled process, in all its roles.
+pub trait Process: Queues + Threads + Timers {}
+
+impl<P: Queues + Threads + Timers> Process for P {}
+
+/// Runs the self-test on the sampler thread, and returns its results and what may be shown because of them.
+pub type Examine = Box<dyn FnOnce() -> (Trust, Vec<SelfTest>) + Send>;
+
+/// What is fixed for the whole session.
+pub struct Settings {
+    /// Which samples are from before the VM unloaded classes or freed code.
+    pub unloading: Arc<Unloading>,
+    /// The self-test.
+    pub examine: Examine,
+    /// Sizes that request queues may take.
+    pub queue_sizes: SizeRange,
+    /// When queues are drained.
+    pub pace: PaceTuning,
+    /// What the period of the timers follows.
+    pub tuning: Tuning,
+    /// Developers' hooks.
+    #[cfg(feature = "hooks")]
+    pub hooks: Hooks,
+    /// Called with each walk of a Java thread.
+    #[cfg(feature = "hooks")]
+    pub on_walk: Option<OnWalk>,
+}

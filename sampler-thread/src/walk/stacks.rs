@@ -1,0 +1,163 @@
+//! Walks copied stacks.
+//!
+//! Problem: code on a stack may have been freed between the sample and the walk, and other code may lie there since.
+//! Approach: a stack is walked with all code while no pause began that may have freed code; otherwise only code counts
+//! that was decoded before the sample. Stacks of a group are kept side by side, so that all of them are walked before
+//! the first is named: a late walk lacks the rest of the stack, a late name only itself.
+//! Invariant: a walk that did not reach the root has a stop reason; no frame is guessed.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use stackwalk::{Frame, Limits, Memory, ScopeCache, Stop, Walker};
+
+use crate::validity::lifetime::Lifetime;
+use crate::validity::unloading::Unloading;
+use crate::walk::native::NativeLibraries;
+use crate::walk::snapshot::Snapshot;
+use crate::walk::vm::Vm;
+
+/// Most frames of one stack.
+///
+/// A thread stack of 1 MiB holds about 10,000 small compiled frames; other profilers also stop at 2,048.
+pub const MAX_FRAMES: u32 = 2048;
+
+/// Libraries that one walk may load; a stack rarely crosses ten.
+const MAX_LOADS: usize = 32;
+
+/// A walked stack that is not named yet.
+#[derive(Debug)]
+pub struct Walk {
+    /// Where its frames are in the walker.
+    frames: Range<usize>,
+    /// Time stamp of the sample.
+    pub ticks: u64,
+    /// Why the walk ended.
+    pub stop: Stop,
+    /// Whether only code counted that was decoded before the sample.
+    pub is_restricted: bool,
+}
+
+/// Walks stacks; owns the caches that walks need.
+pub struct StackWalker {
+    scopes: Box<ScopeCache>,
+    /// Native code of the process.
+    pub libraries: NativeLibraries,
+    /// What is still loaded.
+    pub lifetime: Lifetime,
+    /// The last two drains: time stamp of each, and the generation of code that began with it.
+    generations: [(u64, u32); 2],
+    /// Whether stacks of Java threads are walked.
+    walks_java: bool,
+    /// The frames of a group of stacks, one after the other.
+    frames: Vec<Frame>,
+    is_refreshed: bool,
+}
+
+impl StackWalker {
+    /// A walker with empty caches; it leaves out Java threads unless `walks_java`.
+    pub fn new(unloading: Arc<Unloading>, walks_java: bool) -> Self {
+        Self {
+            scopes: Box::new(ScopeCache::new()),
+            libraries: NativeLibraries::default(),
+            lifetime: Lifetime::new(unloading),
+            generations: [(0, 0); 2],
+            walks_java,
+            frames: Vec::with_capacity(2 * MAX_FRAMES as usize),
+            is_refreshed: false,
+        }
+    }
+
+    /// Begins a drain; returns whether the VM's counters show that it unloaded classes since the last drain.
+    pub fn begin_drain<M: Memory>(&mut self, vm: &Vm<M>) -> bool {
+        let [_, newest] = self.generations;
+        // The time is read before the generation: code decoded later proves nothing for earlier samples.
+        self.generations = [newest, (self.lifetime.now(), self.scopes.next_generation())];
+        self.lifetime.begin_drain(&vm.memory)
+    }
+
+    /// Drops the frames of all stacks walked before.
+    pub fn begin_group(&mut self) {
+        self.frames.clear();
+    }
+
+    /// Whether the buffer of frames may be too small for another stack.
+    pub(crate) fn is_full(&self) -> bool {
+        self.frames.len() > MAX_FRAMES as usize
+    }
+
+    /// Returns the frames of a walk of this group.
+    pub fn frames(&self, walk: &Walk) -> &[Frame] {
+        self.frames.get(walk.frames.clone()).unwrap_or_default()
+    }
+
+    /// Returns the frames of a walk of this group, and what native frames are named by.
+    pub(crate) fn frames_and_libraries(&mut self, walk: &Walk) -> (&[Frame], &mut NativeLibraries) {
+        (self.frames.get(walk.frames.clone()).unwrap_or_default(), &mut self.libraries)
+    }
+
+    /// Walks a stack that was sampled at `ticks`.
+    pub fn walk<M: Memory>(&mut self, vm: &Vm<M>, snapshot: &Snapshot<'_>, ticks: u64) -> Walk {
+        let start = self.frames.len();
+        if snapshot.head.capture.thread != 0 && !self.walks_java {
+            return Walk { frames: start..start, ticks, stop: Stop::NotStarted, is_restricted: false };
+        }
+        if !self.lifetime.covers(ticks) {
+            self.lifetime.observe(&vm.memory);
+        }
+        let mut restriction = self.restriction(vm, ticks);
+        let mut stop = self.walk_with(vm, snapshot, start, restriction);
+        if restriction.is_none() {
+            // A pause may have begun during the walk.
+            restriction = self.restriction(vm, ticks);
+            if restriction.is_some() {
+                stop = self.walk_with(vm, snapshot, start, restriction);
+            }
+        }
+        Walk { frames: start..self.frames.len(), ticks, stop, is_restricted: restriction.is_some() }
+    }
+
+    /// Returns the newest generation of code that certainly existed at `ticks`; `None` if no code was freed since.
+    fn restriction<M: Memory>(&self, vm: &Vm<M>, ticks: u64) -> Option<u32> {
+        if self.lifetime.is_code_certain(ticks, &vm.memory) {
+            return None;
+        }
+        let known = self.generations.iter().rev().find(|(since, _)| *since <= ticks);
+        Some(known.map_or(0, |(_, generation)| *generation))
+    }
+
+    /// Fills `frames` from `start` on; a walk that met a library for the first time is repeated with its tables.
+    fn walk_with<M: Memory>(
+        &mut self,
+        vm: &Vm<M>,
+        snapshot: &Snapshot<'_>,
+        start: usize,
+        restriction: Option<u32>,
+    ) -> Stop {
+        let Self { scopes, libraries, frames, .. } = self;
+        scopes.restrict_to_code_before(restriction);
+        let mut loads = 0;
+        loop {
+            frames.truncate(start);
+            let limits = Limits { max_frames: MAX_FRAMES };
+            let mut native = libraries.reading(&vm.memory);
+            let mut walker = Walker::new(&vm.hotspot, &vm.memory, scopes, limits).with_native(&mut native);
+            let mut walk = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
+            frames.extend(walk.by_ref());
+            let stop = walk.stop();
+            loads += 1;
+            if loads > MAX_LOADS || !libraries.prepare(&vm.memory) {
+                return stop;
+            }
+        }
+    }
+
+    /// Notices libraries that were loaded or unloaded; to be called a few times a second, outside of a walk.
+    pub fn refresh(&mut self) {
+        self.libraries.refresh();
+        // Not at the first call: programs that print a line end before the second.
+        if std::mem::replace(&mut self.is_refreshed, true) {
+            self.lifetime.prepare();
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The way of a sample: collect, walk, name, count.
+//!
+//! Problem: a pause waits for a short time only, and may free code and classes that requests refer to. A stack that is
+//! walked too late lacks everything below that code; one that is named too late lacks a name.
+//! Approach: requests are walked in groups, and a group is named after all of it is walked. Stacks without Java come
+//! last: a pause frees nothing on them but what a compiler's label names, and naming native code takes longest.
+//! Queues are collected in between, so that none overflows during a long walk.
+//! Invariant: every collected request becomes a sample or is counted as failed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue::{Request, RequestFlags, SnapshotView};
+use stackwalk::{Capture, Memory};
+
+use super::{Worker, nanos};
+use crate::name::stacks::NamedStack;
+use crate::process::{Process, UnboundedStack};
+use crate::send::batch::{FLAG_INCOMPLETE, FLAG_TRUNCATED, Sample};
+use crate::walk::snapshot::Snapshot;
+use crate::walk::stacks::Walk;
+
+/// Longest time between two collections.
+const COLLECT_PERIOD: Duration = Duration::from_millis(4);
+/// Longest time for which a drain collects further requests; those it has by then are finished.
+const LONGEST_DRAIN: Duration = Duration::from_millis(100);
+/// Stacks walked before the first is named: more than wait at the start of nearly every pause, and few enough that the
+/// pool can hold their copies meanwhile.
+const GROUP: usize = 32;
+/// Samples per message: at about 8 bytes each, well below 64 KiB.
+const BATCH_SAMPLES: usize = 2_000;
+/// Dictionary entries that force a flush: some 5 bytes a node and 50 a string or method, 0.5 MB in all.
+const PENDING_ENTRIES: usize = 20_000;
+
+/// Cause of a request that cannot become a sample because its thread is unknown.
+const NO_THREAD: &str = "no_thread";
+
+/// A request whose stack was walked.
+struct WalkedRequest<'p> {
+    slot: u32,
+    request: Request,
+    view: Option<SnapshotView<'p>>,
+    walk: Walk,
+    walk_time: Duration,
+}
+
+impl<P: Process, M: Memory> Worker<P, M> {
+    /// Makes samples of all waiting requests, and of those that arrive within [`LONGEST_DRAIN`].
+    pub(super) fn sample_waiting(&mut self) {
+        let start = Instant::now();
+        self.sample_java_threads();
+        loop {
+            while let Some(request) = self.without_java.pop_front() {
+                self.sample([request]);
+                if self.unloading.does_pause_wait() {
+                    self.sample_java_threads();
+                }
+            }
+            let is_more_waiting = self.intake.requests_walked();
+            if !is_more_waiting || start.elapsed() >= LONGEST_DRAIN {
+                return;
+            }
+            self.sample_java_threads();
+        }
+    }
+
+    /// Collects requests, makes samples of those of Java threads and keeps the others; then a waiting pause continues.
+    fn sample_java_threads(&mut self) {
+        let pauses = self.unloading.begin_drain();
+        self.collect();
+        let mut requests = std::mem::take(&mut self.requests);
+        self.intake.take(&mut requests);
+        requests.retain(|&(slot, request)| {
+            let is_java = request.flags.contains(RequestFlags::IN_JAVA_THREAD);
+            if !is_java {
+                self.without_java.push_back((slot, request));
+            }
+            is_java
+        });
+        self.sample(requests.drain(..));
+        self.requests = requests;
+        self.unloading.end_drain(pauses);
+    }
+
+    /// Makes samples of requests: walks the stacks of a group, then names and counts each of them.
+    fn sample(&mut self, requests: impl IntoIterator<Item = (u32, Request)>) {
+        let process = Arc::clone(&self.process);
+        let mut requests = requests.into_iter().peekable();
+        let mut group = Vec::new();
+        while requests.peek().is_some() {
+            while group.len() < GROUP
+                && !self.walker.is_full()
+                && let Some((slot, request)) = requests.next()
+            {
+                group.push(self.walk(&*process, slot, request));
+                self.collect_if_due();
+            }
+            for walked in group.drain(..) {
+                let (stack, thread) = self.name(&walked);
+                self.count(&walked, stack, thread);
+                self.collect_if_due();
+            }
+            self.walker.begin_group();
+        }
+    }
+
+    /// Moves the requests of all queues to the intake.
+    pub(super) fn collect(&mut self) {
+        self.intake.collect();
+        self.collected = Instant::now();
+    }
+
+    /// Collects, and rotates timers, if the last collection was [`COLLECT_PERIOD`] ago.
+    fn collect_if_due(&mut self) {
+        let now = Instant::now();
+        if now - self.collected >= COLLECT_PERIOD {
+            self.collect();
+            self.rotate_timers(now);
+        }
+    }
+
+    /// Walks the stack of a request; its frames stay in the walker until the next group.
+    fn walk<'p>(&mut self, process: &'p P, slot: u32, request: Request) -> WalkedRequest<'p> {
+        let start = Instant::now();
+        self.accounts.open_slot(slot, process, &mut self.namer.names.dictionaries);
+        self.stats.requests += 1;
+        let view = process.pool().view(request.snapshot, request.snapshot_len as usize);
+        let snapshot = snapshot_of(view.as_ref(), &request);
+        if snapshot.head.previous_cycles != 0 {
+            self.stats.handler_cycles.record(snapshot.head.previous_cycles);
+            self.stats.handler_ticks += snapshot.head.previous_cycles;
+        }
+        let Capture { thread: java_thread, sp, stack_high: thread_pointer, .. } = snapshot.head.capture;
+        if let Some(account) = self.accounts.get(slot)
+            && snapshot.is_copy
+            && snapshot.stack.is_empty()
+            && java_thread == 0
+        {
+            self.unbounded.push(UnboundedStack { slot, thread: account.facts.id, sp, thread_pointer });
+        }
+        let walk = self.walker.walk(&self.vm, &snapshot, request.ticks);
+        WalkedRequest { slot, request, view, walk, walk_time: start.elapsed() }
+    }
+
+    /// Names a walked stack; returns it with the id of its virtual thread, if it has one.
+    fn name(&mut self, walked: &WalkedRequest<'_>) -> (NamedStack, Option<u32>) {
+        let start = Instant::now();
+        let WalkedRequest { slot, request, view, walk, walk_time } = walked;
+        let snapshot = snapshot_of(view.as_ref(), request);
+        let thread = self.accounts.get(*slot).map(|account| &account.facts);
+        let stack = self.namer.name(&self.vm, &mut self.walker, walk, &snapshot, thread);
+        let virtual_thread = thread.filter(|_| snapshot.head.virtual_thread != 0).map(|carrier| {
+            let (java_id, name) = (snapshot.head.virtual_thread, snapshot.virtual_thread_name());
+            let dictionaries = &mut self.namer.names.dictionaries;
+            let next_id = || self.process.next_thread_id();
+            self.virtual_threads.id(java_id, name, carrier, dictionaries, next_id)
+        });
+        #[cfg(feature = "hooks")]
+        {
+            let age_ns =
+                crate::account::clock::monotonic_nanos().saturating_sub(self.clock.nanos(request.ticks));
+            let sample = (*slot, request.ticks, age_ns);
+            self.hooks.walked(&self.vm, &mut self.walker, walk, &snapshot, sample);
+        }
+        self.stats.walk_ns.record(nanos(*walk_time + start.elapsed()));
+        if stack.is_late {
+            self.pace.shorten(start);
+        }
+        (stack, virtual_thread)
+    }
+
+    /// Adds a sample to the account of its thread and to the batch.
+    fn count(&mut self, walked: &WalkedRequest<'_>, stack: NamedStack, virtual_thread: Option<u32>) {
+        let WalkedRequest { slot, request, .. } = walked;
+        self.stats.count_stop(stack.stop);
+        self.stats.count_unloaded(stack.unloaded);
+        if let Some(inlined) = stack.compiled {
+            self.compiled_walks.count(stack.stop, inlined);
+        }
+        let time_ns = self.clock.nanos(request.ticks);
+        let cpu_ns = request.cpu_ns(self.process.period_ns(request.flags.period()));
+        let Some(account) = self.accounts.get_mut(*slot) else {
+            self.stats.count_failed(NO_THREAD);
+            return;
+        };
+        self.stats.samples += 1;
+        match stack.complete {
+            true => self.stats.resolved += 1,
+            false => self.stats.count_failed(stack.stop),
+        }
+        account.add_sample(cpu_ns);
+        let mut flags = 0;
+        if request.flags.contains(RequestFlags::TRUNCATED) {
+            flags |= FLAG_TRUNCATED;
+        }
+        if !stack.complete {
+            flags |= FLAG_INCOMPLETE;
+        }
+        let thread = virtual_thread.unwrap_or(account.facts.id);
+        self.batch.push(Sample { time_ns, thread, stack: stack.id, cpu_ns, flags, count: 1 });
+        let pending = self.namer.names.dictionaries.pending_len();
+        if self.batch.len() >= BATCH_SAMPLES || pending >= PENDING_ENTRIES {
+            self.flush();
+        }
+    }
+}
+
+/// Returns what the handler wrote, or what the request itself contains.
+fn snapshot_of<'a>(view: Option<&'a SnapshotView<'_>>, request: &Request) -> Snapshot<'a> {
+    view.and_then(|view| Snapshot::read(view.bytes())).unwrap_or_else(|| Snapshot::of_request(request))
+}
