@@ -1,4 +1,4 @@
-//! The kernel's clocks, read off the profiled threads.
+//! The kernel's clocks.
 //!
 //! Sources: clock_gettime(2), clock_getres(2); Linux `include/linux/posix-timers_types.h`
 //! (`CPUCLOCK_PERTHREAD_MASK` = 4, `CPUCLOCK_SCHED` = 2, clock id = (!tid << 3) | 6).
@@ -8,13 +8,13 @@ use std::io;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_getres, clock_gettime};
 
-/// The id of the CPU clock of thread `tid` of this process.
+/// Returns the id of the CPU clock of thread `tid` of this process.
 pub fn thread_cpu_clock(tid: i32) -> i32 {
     const PER_THREAD_SCHED: i32 = 6;
     (!tid << 3) | PER_THREAD_SCHED
 }
 
-/// CPU time of thread `tid` of this process in nanoseconds.
+/// Returns the CPU time of thread `tid` of this process in nanoseconds.
 ///
 /// # Errors
 /// `EINVAL` when the thread has ended.
@@ -22,27 +22,27 @@ pub fn thread_cpu_nanos(tid: i32) -> io::Result<u64> {
     read(ClockId::from_raw(thread_cpu_clock(tid)))
 }
 
-/// CPU time of the calling thread in nanoseconds.
+/// Returns the CPU time of the calling thread in nanoseconds.
 pub fn own_cpu_nanos() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// CPU time of the whole process in nanoseconds, ended threads included.
+/// Returns the CPU time of the whole process in nanoseconds, ended threads included.
 pub fn process_cpu_nanos() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
 }
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub fn monotonic_nanos() -> u64 {
     read(ClockId::CLOCK_MONOTONIC).unwrap_or(0)
 }
 
-/// CLOCK_REALTIME in nanoseconds since the epoch.
+/// Returns CLOCK_REALTIME in nanoseconds since the epoch.
 pub fn wall_nanos() -> u64 {
     read(ClockId::CLOCK_REALTIME).unwrap_or(0)
 }
 
-/// Length of a scheduler tick in nanoseconds, the shortest true period of a CPU timer; 0 if unknown.
+/// Returns the kernel's tick in nanoseconds, the shortest period of a CPU timer; 0 if unknown.
 ///
 /// The coarse clock advances once per tick, so its resolution is the tick.
 pub fn kernel_tick_nanos() -> u64 {
@@ -54,7 +54,7 @@ fn read(clock: ClockId) -> io::Result<u64> {
 }
 
 fn nanos(time: TimeSpec) -> u64 {
-    // Negative times do not occur on these clocks; if one did, 0 is the honest floor.
+    // Negative times do not occur on these clocks.
     let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec()).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn clock_of_an_ended_thread_is_an_error() {
         let tid = std::thread::spawn(|| nix::unistd::gettid().as_raw()).join().expect("thread ran");
-        // The kernel may keep the task for an instant after join; its directory entry tells.
+        // The kernel may keep the task for an instant after join; its directory entry shows when it is gone.
         while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
             std::thread::yield_now();
         }

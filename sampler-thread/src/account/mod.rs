@@ -1,10 +1,10 @@
 //! The account of each thread: CPU time by the kernel = sampled + lost by cause + unfinished period.
 //!
-//! Problem: a reader must be able to see that nothing was left out.
-//! Approach: expirations of a thread's timer lie on a fixed grid of its own CPU clock, so every request stands for
-//! whole intervals; the clock itself is read here, off the profiled thread.
-//! A thread that ends leaves an unfinished period; the next new thread takes it over and reaches its first
-//! expiration that much sooner, so that a program of many short threads is sampled as truly as one long thread.
+//! Problem: a reader must be able to see that no CPU time is missing.
+//! Approach: expirations of a thread's timer lie on a fixed grid of its own CPU clock, so that every request stands for
+//! whole intervals; the sampler reads the clock of the thread.
+//! A thread that ends leaves an unfinished period. The next new thread takes it over and reaches its first expiration
+//! earlier by that time, so that many short threads are sampled as accurately as one long thread.
 //! Invariant: over the process, the sum of kernel time = sampled + lost + unfinished, with every term >= 0.
 
 pub(crate) mod accounts;
@@ -20,7 +20,7 @@ use crate::process::ThreadFacts;
 /// Running totals of one thread.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Who it is.
+    /// The thread.
     pub facts: ThreadFacts,
     /// Samples sent.
     pub samples: u64,
@@ -28,9 +28,9 @@ pub struct Account {
     pub sampled_ns: u64,
     /// Sampler-side losses by cause.
     lost_late: [(u64, u64); LateLoss::ALL.len()],
-    /// CPU clock of the thread at the last reading, in nanoseconds.
+    /// Last reading of the CPU clock of the thread, in nanoseconds.
     clock_ns: u64,
-    /// Whether anything changed since the account was last sent.
+    /// Whether the account changed since it was sent.
     pub dirty: bool,
     /// Revision of `facts` that was sent last.
     pub sent_revision: Option<u32>,
@@ -38,19 +38,19 @@ pub struct Account {
     sent_samples: u64,
 }
 
-/// Samples since it was sent last that make it worth to send an account, of some 30 bytes, before its turn.
-const WORTH_SENDING: u64 = 10;
+/// Samples after which an account, of some 30 bytes, is sent in brief statistics.
+const MIN_SAMPLES: u64 = 10;
 
 /// Losses that happen after a request was drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LateLoss {
-    /// The thread has no timer: the kernel refused one.
+    /// The thread has no timer, because the kernel refused one.
     NoTimer,
 }
 
 impl LateLoss {
-    /// Every cause, in the order of its index.
+    /// Every cause, by index.
     pub const ALL: [Self; 1] = [Self::NoTimer];
 
     /// Name on the wire.
@@ -62,7 +62,7 @@ impl LateLoss {
 }
 
 impl Account {
-    /// Opens the account of a thread; the counters of its slot began with it.
+    /// Opens the account of a thread whose slot has new counters.
     pub fn open(facts: ThreadFacts) -> Self {
         let clock_ns = facts.armed_ns;
         Self {
@@ -77,9 +77,9 @@ impl Account {
         }
     }
 
-    /// Whether the account has changed and is to be sent: at its turn, or with enough samples. It counts as sent then.
-    pub fn take_due(&mut self, is_turn: bool) -> bool {
-        let due = self.dirty && (is_turn || self.samples >= self.sent_samples + WORTH_SENDING);
+    /// Whether the account has changed and is part of `whole` statistics, or of brief ones; it then counts as sent.
+    pub fn take_due(&mut self, whole: bool) -> bool {
+        let due = self.dirty && (whole || self.samples >= self.sent_samples + MIN_SAMPLES);
         if due {
             self.dirty = false;
             self.sent_samples = self.samples;
@@ -94,7 +94,7 @@ impl Account {
         self.dirty = true;
     }
 
-    /// Notes a reading of the thread's CPU clock.
+    /// Records a reading of the thread's CPU clock.
     pub fn read_clock(&mut self, clock_ns: u64) {
         if clock_ns > self.clock_ns {
             self.clock_ns = clock_ns;
@@ -104,19 +104,19 @@ impl Account {
         self.lost_late[LateLoss::NoTimer as usize] = (coverage.gaps, coverage.untimed_at(self.clock_ns));
     }
 
-    /// Makes up for a clock that could not be read at the end: expirations prove the time they stand for.
+    /// Corrects a clock that could not be read at the end: expirations prove the CPU time they stand for.
     pub fn settle(&mut self, counters: &LostCounters) {
         let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
         let proven = self.sampled_ns.saturating_add(lost);
         self.clock_ns = self.clock_ns.saturating_add(proven.saturating_sub(self.kernel_ns()));
     }
 
-    /// CPU time since the timer was armed plus the period taken over.
+    /// Returns the CPU time since the timer was armed plus the period taken over, in nanoseconds.
     pub fn kernel_ns(&self) -> u64 {
         self.clock_ns.saturating_sub(self.facts.armed_ns).saturating_add(self.facts.carried_ns)
     }
 
-    /// Losses of this thread by cause: name, count, nanoseconds.
+    /// Returns the losses of this thread by cause.
     pub fn lost(&self, counters: &LostCounters) -> Vec<v1::Lost> {
         let early = counters.snapshot();
         let early = early.iter().map(|lost| (lost.cause.name(), lost.count, lost.nanos));
@@ -129,13 +129,13 @@ impl Account {
             .collect()
     }
 
-    /// CPU time that no expiration has covered yet.
+    /// Returns the CPU time that no expiration has covered, in nanoseconds.
     pub fn unfinished_ns(&self, counters: &LostCounters) -> u64 {
         let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
         self.kernel_ns().saturating_sub(self.sampled_ns).saturating_sub(lost)
     }
 
-    /// The account as a message; `handed_on_ns` is set once the thread has ended.
+    /// Returns the account as a message; `handed_on_ns` is set if the thread has ended.
     pub fn message(&self, counters: &LostCounters, handed_on_ns: Option<u64>) -> v1::ThreadAccount {
         v1::ThreadAccount {
             thread: self.facts.id,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_timer_all_time_is_named_lost() {
+    fn time_without_a_timer_is_lost() {
         let counters = LostCounters::new();
         let mut coverage = Coverage::default();
         coverage.begin_gap(100);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_with_a_timer_and_without_add_up() {
+    fn gaps_without_a_timer_add_up() {
         let counters = LostCounters::new();
         let mut coverage = Coverage::default();
         coverage.begin_gap(100);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn expirations_prove_time_that_no_clock_tells() {
+    fn expirations_prove_time_without_a_clock_reading() {
         let counters = LostCounters::new();
         let mut account = Account::open(facts(100, 4));
         account.add_sample(50);
@@ -253,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn an_account_waits_for_its_turn_or_for_samples() {
+    fn an_account_is_sent_when_whole_or_with_enough_samples() {
         let mut account = Account::open(facts(100, 0));
         assert!(!account.take_due(false), "no sample yet");
         assert!(account.take_due(true) && !account.take_due(true));
-        (0..WORTH_SENDING - 1).for_each(|_| account.add_sample(1));
+        (0..MIN_SAMPLES - 1).for_each(|_| account.add_sample(1));
         assert!(!account.take_due(false));
         account.add_sample(1);
         assert!(account.take_due(false) && !account.take_due(false));

@@ -1,10 +1,10 @@
 //! From the time stamp counter to CLOCK_MONOTONIC.
 //!
 //! Problem: the handler stamps requests with the processor's counter, because reading a clock costs it a thousand
-//! cycles when caches are cold; readers want nanoseconds.
-//! Approach: the sampler reads both clocks once per drain; the line through the first and the newest reading maps one
-//! to the other.
-//! Invariant: a request is never dated after the newest reading.
+//! cycles when caches are cold; messages contain nanoseconds.
+//! Approach: the sampler reads both clocks once per drain; time stamps are mapped by the line through the first and the
+//! newest reading.
+//! Invariant: the time of a request is never after the newest reading.
 //! Source: Intel SDM vol. 3, "Invariant TSC"; `constant_tsc nonstop_tsc` in /proc/cpuinfo.
 
 /// One reading of both clocks.
@@ -24,7 +24,7 @@ pub struct TickClock {
 }
 
 impl TickClock {
-    /// A mapping that knows one point; good once a second one was read.
+    /// A mapping with one reading; it is usable after the second.
     pub fn new(first: Reading) -> Self {
         Self { first, newest: first }
     }
@@ -34,7 +34,7 @@ impl TickClock {
         self.newest = reading;
     }
 
-    /// How long `ticks` of the counter take, in nanoseconds; 0 before the second reading.
+    /// Returns the duration of `ticks` of the counter in nanoseconds; 0 before the second reading.
     pub fn duration_ns(&self, ticks: u64) -> u64 {
         let ticks_run = self.newest.ticks.saturating_sub(self.first.ticks);
         let ns_run = self.newest.ns.saturating_sub(self.first.ns);
@@ -42,7 +42,7 @@ impl TickClock {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// CLOCK_MONOTONIC, in nanoseconds, when the counter read `ticks`.
+    /// Returns CLOCK_MONOTONIC, in nanoseconds, at counter reading `ticks`.
     pub fn nanos(&self, ticks: u64) -> u64 {
         let ticks_run = self.newest.ticks.saturating_sub(self.first.ticks);
         let ns_run = self.newest.ns.saturating_sub(self.first.ns);

@@ -1,30 +1,31 @@
-//! How long the timers' period must be for the profiler to stay within its budget.
+//! Keeps the profiler within its budget of CPU time.
 //!
-//! Problem: what a sample costs depends on the program's stacks, the processor and the moment, and is known only from
-//! the running profile.
-//! Approach: once a round, compare what handlers and sampler burnt with what the whole process burnt. Too much: the
-//! period grows at once, by as much as the part of the cost that depends on it has to shrink. Little for several rounds
-//! in a row: it shrinks, by a half at the most. What lies between leaves it alone.
-//! Waking up and looking for threads costs the same whatever the period is; a period is not lengthened for that.
+//! Problem: the cost of a sample depends on the program's stacks, the processor and the moment, and is known only from the
+//! running profile.
+//! Approach: once a second, the CPU time of handlers and sampler is compared with that of the process. If it is too high,
+//! the period grows at once, by as much as the part of the cost that depends on it has to shrink. If it is low for
+//! several rounds, the period shrinks, at most by half. In between it stays.
+//! The cost of waking up and of discovering threads does not depend on the period, which is not lengthened for it.
 //! Invariant: the period stays between its bounds.
 
-/// Smallest CPU time of the process that a round is measured against, in nanoseconds: a tenth of a processor.
+/// Smallest CPU time of the process in a round that counts, in nanoseconds: a tenth of a processor.
 ///
-/// A budget of 1 % of an idle program would be less than waking up costs.
+/// Waking up alone costs more than 1 % of an idle program.
 const LEAST_BASE_NS: u64 = 100_000_000;
-/// Rounds left out at the start, when symbol tables are read and every name is new.
-const ROUNDS_LEFT_OUT: u32 = 2;
-/// Share of the budget below which a round counts as calm, and that a shrinking period aims below.
-const CALM: f64 = 0.7;
-const AIM: f64 = 0.85;
-/// Calm rounds before the period shrinks.
-const CALM_ROUNDS: u32 = 3;
-/// Largest change in one round.
-const FASTEST: f64 = 4.0;
-/// Smallest growth; less is not worth new timers for every thread.
-const SMALLEST: f64 = 1.1;
+/// Rounds that do not count at the start, when symbol tables are read and every name is new.
+const SKIPPED_ROUNDS: u32 = 2;
+/// Share of the budget below which the cost of a round counts as low.
+const LOW: f64 = 0.7;
+/// Share of the budget that a shrinking period aims at.
+const TARGET: f64 = 0.85;
+/// Consecutive rounds of low cost before the period shrinks.
+const LOW_ROUNDS: u32 = 3;
+/// Largest factor in one round.
+const MAX_FACTOR: f64 = 4.0;
+/// Smallest factor; less is not worth new timers for every thread.
+const MIN_FACTOR: f64 = 1.1;
 
-/// CPU time burnt since the session began, in nanoseconds.
+/// CPU time used since the session began, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// By signal handlers, their delivery included.
@@ -47,96 +48,96 @@ impl Spent {
         }
     }
 
-    /// What the profiler burnt.
+    /// Returns the CPU time of the profiler.
     pub fn own_ns(&self) -> u64 {
         self.handlers_ns.saturating_add(self.threads_ns)
     }
 
-    /// The part that grows with the number of samples.
+    /// Returns the part that grows with the number of samples.
     fn per_sample_ns(&self) -> u64 {
         self.handlers_ns.saturating_add(self.drains_ns.min(self.threads_ns))
     }
 }
 
-/// The periods to choose from, in nanoseconds.
+/// Bounds of the period, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The shortest.
     pub shortest_ns: u64,
     /// The longest.
     pub longest_ns: u64,
-    /// Shortest time between two expirations that the kernel is capable of; 0 if unknown.
+    /// Shortest time between two expirations of a timer; 0 if unknown.
     pub tick_ns: u64,
 }
 
-/// Watches the cost and chooses the period.
+/// Measures the cost and chooses the period.
 #[derive(Debug, Clone)]
 pub struct Budget {
     share_ppm: u64,
     last: Spent,
-    /// When the rounds that count began.
+    /// At the start of the rounds that count.
     begun: Spent,
     rounds: u32,
-    calm: u32,
+    low_rounds: u32,
 }
 
 impl Budget {
     /// A budget of `share_ppm` millionths of the process's CPU time; rounds start from `now`.
     pub fn new(share_ppm: u64, now: Spent) -> Self {
-        Self { share_ppm, last: now, begun: now, rounds: 0, calm: 0 }
+        Self { share_ppm, last: now, begun: now, rounds: 0, low_rounds: 0 }
     }
 
-    /// The budget, in millionths.
+    /// Returns the budget, in millionths.
     pub fn share_ppm(&self) -> u64 {
         self.share_ppm
     }
 
-    /// What was spent in all rounds that count.
-    pub fn watched(&self) -> Spent {
+    /// Returns the CPU time of all rounds that count.
+    pub fn measured(&self) -> Spent {
         self.last.since(&self.begun)
     }
 
-    /// Ends a round; the period for the next one.
+    /// Ends a round; returns the period for the next one.
     pub fn after_round(&mut self, now: Spent, period_ns: u64, bounds: Bounds) -> u64 {
         let round = now.since(&self.last);
         self.last = now;
         self.rounds = self.rounds.saturating_add(1);
-        if self.rounds <= ROUNDS_LEFT_OUT {
+        if self.rounds <= SKIPPED_ROUNDS {
             self.begun = now;
             return period_ns;
         }
         let factor = self.factor(&round);
-        // Below the tick a period is a wish: the kernel fires once a tick, and the cost is that of the tick.
+        // With a period below the tick, timers expire once per tick, and the cost is that of the tick.
         let true_ns = period_ns.max(bounds.tick_ns);
-        let wanted_ns = match factor {
+        let next_ns = match factor {
             1.0 => period_ns,
             factor if factor < 1.0 && period_ns <= bounds.tick_ns => bounds.shortest_ns,
             factor => (true_ns as f64 * factor) as u64,
         };
-        wanted_ns.clamp(bounds.shortest_ns, bounds.longest_ns.max(bounds.shortest_ns))
+        next_ns.clamp(bounds.shortest_ns, bounds.longest_ns.max(bounds.shortest_ns))
     }
 
-    /// What the period is to be multiplied with.
+    /// Returns the factor by which the period changes.
     fn factor(&mut self, round: &Spent) -> f64 {
         let base_ns = round.process_ns.max(LEAST_BASE_NS) as f64;
         let allowed_ns = base_ns * self.share_ppm as f64 / 1e6;
         let (own_ns, per_sample_ns) = (round.own_ns() as f64, round.per_sample_ns() as f64);
         let fixed_ns = own_ns - per_sample_ns;
         if own_ns > allowed_ns {
-            self.calm = 0;
-            // Of a budget that waking up alone uses up, samples still get a quarter on top.
-            let room_ns = (allowed_ns - fixed_ns).max(allowed_ns / 4.0);
-            let factor = per_sample_ns / room_ns;
-            return if factor <= 1.0 { 1.0 } else { factor.clamp(SMALLEST, FASTEST) };
+            self.low_rounds = 0;
+            // If waking up alone uses the budget, samples still get a quarter of it.
+            let available_ns = (allowed_ns - fixed_ns).max(allowed_ns / 4.0);
+            let factor = per_sample_ns / available_ns;
+            return if factor <= 1.0 { 1.0 } else { factor.clamp(MIN_FACTOR, MAX_FACTOR) };
         }
-        self.calm = if own_ns < CALM * allowed_ns { self.calm + 1 } else { 0 };
-        if self.calm < CALM_ROUNDS {
+        self.low_rounds = if own_ns < LOW * allowed_ns { self.low_rounds + 1 } else { 0 };
+        if self.low_rounds < LOW_ROUNDS {
             return 1.0;
         }
-        self.calm = 0;
-        // Positive: own, of which fixed is a part, is below 0.7 of what is allowed.
-        let factor = per_sample_ns / (AIM * allowed_ns - fixed_ns);
-        if factor > 1.0 / SMALLEST { 1.0 } else { factor.max(1.0 / 2.0) }
+        self.low_rounds = 0;
+        // Positive: own, which includes fixed, is below 0.7 of allowed.
+        let factor = per_sample_ns / (TARGET * allowed_ns - fixed_ns);
+        if factor > 1.0 / MIN_FACTOR { 1.0 } else { factor.max(1.0 / 2.0) }
     }
 }
 
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn dear_samples_become_fewer_until_they_fit_and_no_fewer() {
+    fn costly_samples_become_fewer_until_they_fit_the_budget() {
         let mut process =
             Process { spent: Spent::default(), cpus: 8, sample_ns: 120_000, fixed_ns: 2_000_000 };
         let rounds = rounds(&mut process, 10_000, 1_000_000, 20);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_samples_are_left_alone() {
+    fn cheap_samples_change_nothing() {
         let mut process =
             Process { spent: Spent::default(), cpus: 8, sample_ns: 10_000, fixed_ns: 1_000_000 };
         let rounds = rounds(&mut process, 10_000, 1_000_000, 20);
@@ -198,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn when_the_load_is_gone_the_period_comes_back() {
+    fn the_period_shrinks_when_the_load_is_gone() {
         let mut process = Process { spent: Spent::default(), cpus: 1, sample_ns: 5_000, fixed_ns: 500_000 };
         let rounds = rounds(&mut process, 10_000, 1_000_000_000, 60);
         assert_eq!(rounds[59].0, 1_000_000, "{rounds:?}");
     }
 
     #[test]
-    fn what_no_period_can_save_does_not_lengthen_it_for_ever() {
+    fn fixed_cost_does_not_lengthen_the_period() {
         let mut process =
             Process { spent: Spent::default(), cpus: 1, sample_ns: 1_000, fixed_ns: 30_000_000 };
         let rounds = rounds(&mut process, 10_000, 10_000_000, 20);

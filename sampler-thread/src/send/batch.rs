@@ -36,20 +36,20 @@ impl Batch {
         self.samples.push(sample);
     }
 
-    /// Samples in the batch.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// Takes the message out, if there is one; columns that say nothing are left empty.
+    /// Takes the samples as a message, if there are any; columns with default values are left empty.
     pub fn take(&mut self) -> Option<SampleBatch> {
         let samples = &mut self.samples;
-        // Queues are drained one after the other; ascending times take two bytes where others take four.
+        // Queues are drained one after the other; ascending times take two bytes instead of four.
         samples.sort_by_key(|sample| sample.time_ns);
         let first_time_ns = samples.first()?.time_ns;
         let cpu_unit_ns = samples.iter().fold(0, |unit, sample| common_divisor(sample.cpu_ns, unit));
@@ -78,7 +78,7 @@ impl Batch {
     }
 }
 
-/// Greatest common divisor; CPU times are multiples of one interval, so the first step is nearly always the last.
+/// Returns the greatest common divisor; CPU times are multiples of one interval, so one step is nearly always enough.
 fn common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);

@@ -1,13 +1,13 @@
-//! What is known about the truth of walks: results of comparisons, and what may be shown because of them.
+//! Results of the self-test, and what may be shown because of them.
 //!
-//! Problem: a VM of another build may keep its structures differently than its tables lead us to believe.
-//! Approach: at start the agent compares walks of parked threads with the VM's own answer; here the ends of walks
-//! through compiled code are counted until there are enough of them.
-//! A walk that contradicts itself is cut and marked, never guessed, so the second test switches nothing off.
+//! Problem: the structures of another build of the VM may differ from what its tables describe.
+//! Approach: at the start the agent compares walks of parked threads with the VM's own stack traces; later the stop
+//! reasons of the first walks through compiled code are counted.
+//! A walk that contradicts itself is cut and marked, so that the second test switches nothing off.
 
 pub use proto::v1::{SelfTest, SelfTestOutcome};
 
-/// What may be shown.
+/// What may be shown after the self-test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trust {
     /// Java stacks.
@@ -20,7 +20,7 @@ impl Trust {
     /// Everything.
     pub const ALL: Self = Self { walks: true, positions: true };
 
-    /// Trust after tests, by the names of the capabilities that walks and positions rest on.
+    /// Returns what may be shown, from the capabilities that walks and positions require.
     pub fn of(results: &[SelfTest], walks: &[&str], positions: &[&str]) -> Self {
         let holds = |names: &[&str]| {
             !results.iter().any(|test| has_failed(test) && names.contains(&test.capability.as_str()))
@@ -33,17 +33,17 @@ fn has_failed(test: &SelfTest) -> bool {
     test.outcome() == SelfTestOutcome::Failed
 }
 
-/// A comparison that came out equal.
+/// Returns the result of a comparison without differences.
 pub fn passed(capability: &str, detail: String) -> SelfTest {
     result(capability, SelfTestOutcome::Passed, detail)
 }
 
-/// A comparison that did not.
+/// Returns the result of a comparison with differences.
 pub fn failed(capability: &str, detail: String) -> SelfTest {
     result(capability, SelfTestOutcome::Failed, detail)
 }
 
-/// A comparison that could not be made.
+/// Returns the result of a comparison that was impossible.
 pub fn not_tried(capability: &str, detail: String) -> SelfTest {
     result(capability, SelfTestOutcome::NotTried, detail)
 }
@@ -52,24 +52,22 @@ fn result(capability: &str, outcome: SelfTestOutcome, detail: String) -> SelfTes
     SelfTest { capability: capability.to_owned(), outcome: outcome.into(), detail }
 }
 
-/// The failures among results, in words.
+/// Describes the failures among results.
 pub fn failures(results: &[SelfTest]) -> String {
     let failures = results.iter().filter(|test| has_failed(test));
     failures.map(|test| format!("{}: {}", test.capability, test.detail)).collect::<Vec<_>>().join("; ")
 }
 
-/// Walks through compiled code that are enough to judge; a second of one busy thread.
-const ENOUGH: u64 = 100;
+/// Walks through compiled code that are counted; a second of one busy thread.
+const MAX_WALKS: u64 = 100;
 
-/// Contradictions among them above which something is wrong, per hundred.
-///
-/// Real JVMs of four releases show at most one (`design/hotspot.md`, "Proof").
-const TOO_MANY: u64 = 10;
+/// Contradictions per hundred walks above which the test fails; JVMs of four releases have at most one.
+const MAX_CONTRADICTIONS: u64 = 10;
 
-/// Stop reasons of walks that contradict themselves, as a wrong layout makes them.
+/// Stop reasons of walks that contradict themselves, as with a wrong layout.
 const CONTRADICTIONS: [&str; 4] = ["bad_frame", "unknown_code", "not_progressing", "invalid_method"];
 
-/// Watches how walks through compiled code end.
+/// Counts stop reasons of walks through compiled code.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledWalks {
     walks: u64,
@@ -79,25 +77,25 @@ pub(crate) struct CompiledWalks {
 }
 
 impl CompiledWalks {
-    /// Counts a walk that met compiled code, which may have had others inlined.
+    /// Counts a walk through compiled code; `inlined` is whether it has inlined frames.
     pub fn count(&mut self, stop: &str, inlined: bool) {
-        if self.walks >= ENOUGH {
+        if self.walks >= MAX_WALKS {
             return;
         }
         self.walks += 1;
         self.inlined += u64::from(inlined);
         self.contradictions += u64::from(CONTRADICTIONS.contains(&stop));
-        if self.walks == ENOUGH && self.is_bad() && !self.warned {
+        if self.walks == MAX_WALKS && self.is_bad() && !self.warned {
             self.warned = true;
             tracing::warn!(
-                "self-test failed (compiled code: {}): many stacks will be cut, and marked as such",
+                "self-test failed (compiled code: {}); many stacks will be incomplete, and marked as such",
                 self.detail()
             );
         }
     }
 
     fn is_bad(&self) -> bool {
-        self.contradictions * 100 > TOO_MANY * self.walks
+        self.contradictions * 100 > MAX_CONTRADICTIONS * self.walks
     }
 
     fn detail(&self) -> String {
@@ -105,11 +103,11 @@ impl CompiledWalks {
         format!("{contradictions} contradictions in {walks} walks, {inlined} of them with inlined methods")
     }
 
-    /// The result so far.
+    /// Returns the result so far.
     pub fn result(&self) -> SelfTest {
         const CAPABILITY: &str = "compiled code";
         match self.walks {
-            walks if walks < ENOUGH => not_tried(CAPABILITY, format!("{} so far", self.detail())),
+            walks if walks < MAX_WALKS => not_tried(CAPABILITY, format!("{} so far", self.detail())),
             _ if self.is_bad() => failed(CAPABILITY, self.detail()),
             _ => passed(CAPABILITY, self.detail()),
         }

@@ -1,14 +1,14 @@
-//! What the handler writes into a slab: a capture, a few words about itself, the stack bytes, frozen frames, a name.
+//! The layout of a snapshot, which the handler writes into a slab: capture, cost, stack bytes, frozen frames, a name.
 //!
 //! ```text
 //! SnapshotHead (256)  stack bytes, padded to 16   { ChunkHead (16)  chunk bytes, padded to 16 }...  name bytes
 //! ```
 //!
-//! Problem: the handler's own cost must be known in production, but counting it in shared memory would cost more than
-//! what is counted.
-//! Approach: each run leaves its length in the thread's slot, and the thread's next run carries it along; only the
-//! last run of each thread is never seen.
-//! Invariant: writer and reader agree on the layout through this module alone.
+//! Problem: the handler's cost must be measured in production, but counting it in shared memory would cost more than the
+//! handler itself.
+//! Approach: each run stores its length in the thread's slot, and the thread's next run copies it into its snapshot; only
+//! the last run of each thread is not counted.
+//! Invariant: the layout is defined in this module only.
 
 use queue::{Request, RequestFlags};
 use stackwalk::{CAPTURE_BYTES, Capture, Frozen, StackCopy};
@@ -29,15 +29,15 @@ pub struct SnapshotHead {
     pub chunks: u8,
     /// 1 if the newest chunk has no frames.
     pub emptied: u8,
-    /// How far they go, a [`FrozenExtent`].
+    /// The [`FrozenExtent`] of the chunks.
     pub frozen_extent: u8,
-    /// Bytes a character of the name less one.
+    /// Bytes per character of the name, minus one.
     pub name_coder: u8,
-    /// Bytes of the virtual thread's name behind the chunks; 0 if it has none, or if it was left out.
+    /// Bytes of the virtual thread's name after the chunks; 0 if it has none, or if it was left out.
     pub name_bytes: u32,
 }
 
-/// How far the handler came with the frames in the heap.
+/// How far the handler copied the frozen frames in the heap.
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FrozenExtent {
@@ -48,17 +48,17 @@ pub enum FrozenExtent {
     Whole = 1,
     /// To the end of the slab or of the stack limit.
     NoRoom = 2,
-    /// To the last chunk that is looked at.
+    /// To the maximum number of chunks.
     ManyChunks = 3,
-    /// To an object that is no chunk.
+    /// To an object that is not a chunk.
     NoChunk = 4,
-    /// The entry of the continuation is not where it ought to be.
+    /// The entry of the continuation was not found.
     NoEntry = 5,
     /// The entry has no continuation.
     NoContinuation = 6,
 }
 
-/// What precedes the bytes of each chunk of frozen frames.
+/// The record before the bytes of each chunk of frozen frames.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChunkHead {
@@ -66,7 +66,7 @@ pub struct ChunkHead {
     pub address: u64,
     /// Bytes copied, without padding.
     pub bytes: u32,
-    /// Bytes there were to copy; more than `bytes` in a chunk that is cut, which is the last.
+    /// Bytes in use; more than `bytes` in a chunk that is cut, which is the last.
     pub used: u32,
 }
 
@@ -79,12 +79,12 @@ const _: () = assert!(size_of::<SnapshotHead>() == HEAD_BYTES && CAPTURE_BYTES +
 const _: () = assert!(std::mem::offset_of!(SnapshotHead, previous_cycles) == CAPTURE_BYTES);
 const _: () = assert!(CHUNK_HEAD_BYTES == 16);
 
-/// `bytes` rounded up to where the next part begins. Signal safe.
+/// Returns `bytes` rounded up to the start of the next part. Signal safe.
 pub const fn padded(bytes: usize) -> usize {
     bytes.saturating_add(15) & !15
 }
 
-/// A snapshot, read.
+/// A snapshot that was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshot<'a> {
     /// Its head.
@@ -95,24 +95,24 @@ pub struct Snapshot<'a> {
     pub frozen: Frozen<'a>,
     /// Bytes of its name; empty if it has none, or if it was left out.
     pub name: &'a [u8],
-    /// Whether the handler had memory to write one; else this is what the request itself says.
+    /// Whether the handler wrote it; otherwise it is made of the request itself.
     pub is_copy: bool,
 }
 
 impl<'a> Snapshot<'a> {
-    /// Registers and nothing else.
+    /// A snapshot of registers only.
     pub fn of_registers(capture: Capture) -> Self {
         let head = SnapshotHead { capture, ..SnapshotHead::default() };
         Self { head, stack: &[], frozen: Frozen::NONE, name: &[], is_copy: true }
     }
 
-    /// What a request without a snapshot still says: enough for the newest frame.
+    /// A snapshot from a request without one: enough for the newest frame.
     pub fn of_request(request: &Request) -> Self {
         let capture = Capture {
             pc: request.pc,
             sp: request.sp,
             fp: request.fp,
-            // That there is a `JavaThread` is known, not where; nothing is read there.
+            // The address of the `JavaThread` is unknown; nothing is read from there.
             thread: u64::from(request.flags.contains(RequestFlags::IN_JAVA_THREAD)),
             thread_state: u64::from(request.thread_state.cast_unsigned()),
             stack_low: request.sp,
@@ -122,7 +122,7 @@ impl<'a> Snapshot<'a> {
         Self { is_copy: false, ..Self::of_registers(capture) }
     }
 
-    /// Reads what the handler wrote; `None` for bytes that hold no head.
+    /// Reads a snapshot; `None` if the bytes are too short.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
         let (capture, words) = head.split_at_checked(CAPTURE_BYTES)?;
@@ -157,12 +157,12 @@ impl<'a> Snapshot<'a> {
             0 => Frozen::NONE,
             _ => Frozen::new(copies.map(|chunk| chunk.copy), whole).ending_at(end).emptied(head.emptied != 0),
         };
-        // Behind a chunk that is not there in full stands no name.
+        // After an incomplete chunk there is no name.
         let name = rest.get(..head.name_bytes as usize).filter(|_| found == count).unwrap_or_default();
         Some(Self { head, stack, frozen, name, is_copy: true })
     }
 
-    /// Name of the virtual thread, if it came along.
+    /// Returns the name of the virtual thread, if it was copied.
     pub fn virtual_thread_name(&self) -> Option<String> {
         let text = match self.head.name_coder {
             0 => self.name.iter().map(|&byte| char::from(byte)).collect(),
@@ -175,14 +175,14 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// A chunk as it was copied.
+/// A copied chunk.
 struct ChunkCopy<'a> {
     copy: StackCopy<'a>,
-    /// Where its frames end, copied or not.
+    /// End address of its frames, copied or not.
     end: u64,
 }
 
-/// The chunk at the start of `rest`, which goes on behind it.
+/// Reads the chunk at the start of `rest`, and advances `rest`.
 fn chunk_copy<'a>(rest: &mut &'a [u8]) -> Option<ChunkCopy<'a>> {
     let (address, after) = rest.split_first_chunk::<8>()?;
     let (length, after) = after.split_first_chunk::<4>()?;
@@ -217,7 +217,7 @@ mod tests {
         let bytes = [written(&head), name].concat();
         let read = |bytes| Snapshot::read(bytes).and_then(|snapshot| snapshot.virtual_thread_name());
         assert_eq!(read(&bytes).as_deref(), Some("\u{65e5}-1"));
-        assert_eq!(read(&bytes[..bytes.len() - 1]), None, "a name that is not there in full is no name");
+        assert_eq!(read(&bytes[..bytes.len() - 1]), None, "an incomplete name");
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         assert!(Snapshot::read(&bytes[..HEAD_BYTES - 1]).is_none());
         assert!(Snapshot::read(&bytes[..HEAD_BYTES + 4]).is_none(), "stack bytes are missing");
         let cut = Snapshot::read(&bytes[..HEAD_BYTES + 32 + 16]).expect("a stack");
-        assert!(cut.frozen.chunk(0).is_none(), "a chunk that is not there in full is no chunk");
+        assert!(cut.frozen.chunk(0).is_none(), "an incomplete chunk");
         let cut = Snapshot::read(&bytes[..end_of_chunks - 16]).expect("a stack");
         assert!(cut.frozen.chunk(0).is_some() && !cut.frozen.is_whole(), "the oldest chunk is missing");
         assert_eq!(cut.virtual_thread_name(), None);

@@ -57,7 +57,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     pub(super) fn sampling(&self, timers: &TimerCounts) -> v1::Sampling {
         let budget = self.tuner.budget();
-        let watched = budget.map(Budget::watched).unwrap_or_default();
+        let measured = budget.map(Budget::measured).unwrap_or_default();
         v1::Sampling {
             period_ns: self.tuner.period_ns(),
             shortest_ns: self.tuner.shortest_ns(),
@@ -67,8 +67,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             tick_ns: self.tick.ns,
             processors: self.tuner.processors(),
             budget_ppm: budget.map_or(0, Budget::share_ppm),
-            cost_ns: watched.own_ns(),
-            cost_of_ns: watched.process_ns,
+            cost_ns: measured.own_ns(),
+            cost_of_ns: measured.process_ns,
         }
     }
 }

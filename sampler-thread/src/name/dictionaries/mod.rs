@@ -1,13 +1,12 @@
-//! Dictionary entries, sent once and referred to by numbers.
+//! Dictionary entries, sent once and referred to by ids.
 //!
-//! Problem: a stack of a hundred frames would cost kilobytes a sample if it were spelt out each time, and a program in
-//! its steady state still brings new stacks, which differ from known ones in a few frames.
-//! Approach: strings, methods and frames are numbered in the order of their first use. A stack is a node of a forest:
-//! a frame below its caller, below a root that says why the walk ended; so a new stack costs what is new in it.
-//! Walks of one thread follow each other, so a stack is compared with the one before first, and only where they
-//! part is looked up.
-//! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that names it; a number is never
-//! used for two entries of a kind, also after what was sent has been forgotten.
+//! Problem: a stack of a hundred frames takes kilobytes, and even a program in its steady state has new stacks, which
+//! differ from known ones in a few frames.
+//! Approach: strings, methods and frames get ids in the order of their first use. A stack is a node of a forest: a frame
+//! below its caller, below a root with the stop reason; a new stack takes as many nodes as it has new frames. Consecutive
+//! walks of a thread are similar, so a stack is compared with the one before first, and only the rest is looked up.
+//! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that refers to it; an id is never
+//! used for two entries of a kind, even after the sent entries were forgotten.
 
 mod nodes;
 mod pending;
@@ -23,18 +22,19 @@ use pending::Pending;
 
 pub use pending::append;
 
-/// Entries remembered as sent before all are forgotten and sent again, per kind.
+/// Most sent entries of a kind; beyond, all are forgotten and sent again.
 ///
-/// A node takes some 25 bytes with the map's spare room; minutes of H2, Clojure or a compiler make fewer than 100,000.
+/// A node takes some 25 bytes with the spare capacity of the map; minutes of H2, Clojure or a compiler make fewer than
+/// 100,000.
 const MAX_SENT: usize = 1 << 19;
 
-/// What a destination may show where it had to give stacks up: the dictionary with it, and its number.
+/// Returns a stack for samples whose stacks a destination had to give up: its entries, and its id.
 ///
-/// These entries have the first numbers of each session, which [`Dictionaries`] leaves free.
+/// These entries have the first ids of each session, which [`Dictionaries`] does not use.
 pub fn reserved_stack(frame: &str, stop: &str) -> (Dictionary, u64) {
     let mut pending = Pending::default();
-    for (number, text) in (1..).zip([frame, stop]) {
-        pending.string(number, text);
+    for (id, text) in (1..).zip([frame, stop]) {
+        pending.string(id, text);
     }
     pending.frame(1, FrameKind::Marker, 0, -1, 0, 1);
     pending.node(1, 0, 2);
@@ -42,27 +42,27 @@ pub fn reserved_stack(frame: &str, stop: &str) -> (Dictionary, u64) {
     (pending.take().unwrap_or_default(), 2)
 }
 
-/// First numbers after those of [`reserved_stack`]: strings, methods, frames, nodes.
+/// First ids after those of [`reserved_stack`]: strings, methods, frames, nodes.
 const FIRST: [u32; 4] = [3, 1, 2, 3];
 
-/// Numbers by a hash of what they stand for.
+/// Ids by a hash of the content.
 #[derive(Debug, Default)]
-struct Numbers {
+struct Ids {
     known: std::collections::HashMap<u64, u32, BuildHasherDefault<FxHasher>>,
     used: u32,
 }
 
-impl Numbers {
-    /// The number of the entry with this hash, and whether it is new.
-    fn number(&mut self, hash: u64) -> (u32, bool) {
+impl Ids {
+    /// Returns the id of the entry with this hash, and whether it is new.
+    fn id(&mut self, hash: u64) -> (u32, bool) {
         let Self { known, used } = self;
         let mut is_new = false;
-        let number = *known.entry(hash).or_insert_with(|| {
+        let id = *known.entry(hash).or_insert_with(|| {
             is_new = true;
             *used += 1;
             *used
         });
-        (number, is_new)
+        (id, is_new)
     }
 
     fn forgotten(&self) -> Self {
@@ -70,7 +70,7 @@ impl Numbers {
     }
 }
 
-/// A Java method in words.
+/// The names of a Java method.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodText {
     /// Internal class name, with slashes.
@@ -87,12 +87,12 @@ pub struct MethodText {
     pub hidden: bool,
 }
 
-/// Everything that was sent, and what is waiting to be.
+/// All entries, sent and pending.
 #[derive(Debug)]
 pub struct Dictionaries {
-    strings: Numbers,
-    methods: Numbers,
-    frames: Numbers,
+    strings: Ids,
+    methods: Ids,
+    frames: Ids,
     nodes: Nodes,
     pending: Pending,
     forgotten: bool,
@@ -101,7 +101,7 @@ pub struct Dictionaries {
 impl Default for Dictionaries {
     fn default() -> Self {
         let [strings, methods, frames, nodes] = FIRST;
-        let from = |first: u32| Numbers { used: first - 1, ..Numbers::default() };
+        let from = |first: u32| Ids { used: first - 1, ..Ids::default() };
         Self {
             strings: from(strings),
             methods: from(methods),
@@ -114,59 +114,59 @@ impl Default for Dictionaries {
 }
 
 impl Dictionaries {
-    /// Number of a string; 0 for the empty one.
+    /// Returns the id of a string; 0 for the empty one.
     pub fn string(&mut self, text: &str) -> u64 {
-        self.string_number(text).into()
+        self.string_id(text).into()
     }
 
-    fn string_number(&mut self, text: &str) -> u32 {
+    fn string_id(&mut self, text: &str) -> u32 {
         if text.is_empty() {
             return 0;
         }
-        let (number, is_new) = self.strings.number(xxh3_64(text.as_bytes()));
+        let (id, is_new) = self.strings.id(xxh3_64(text.as_bytes()));
         if is_new {
-            self.pending.string(number, text);
+            self.pending.string(id, text);
         }
-        number
+        id
     }
 
-    /// Number of a method.
+    /// Returns the id of a method.
     pub fn method(&mut self, text: &MethodText) -> u64 {
         let strings = [&text.class_name, &text.name, &text.signature, &text.source_file];
-        let strings = strings.map(|text| self.string_number(text));
+        let strings = strings.map(|text| self.string_id(text));
         let modifiers = text.modifiers << 1 | u32::from(text.hidden);
         let [a, b, c, d] = strings;
-        let (number, is_new) = self.methods.number(hash([a, b, c, d, modifiers]));
+        let (id, is_new) = self.methods.id(hash([a, b, c, d, modifiers]));
         if is_new {
-            self.pending.method(number, strings, modifiers);
+            self.pending.method(id, strings, modifiers);
         }
-        number.into()
+        id.into()
     }
 
-    /// Number of a frame of Java code.
+    /// Returns the id of a frame of Java code.
     pub fn java_frame(&mut self, kind: FrameKind, method: u64, bci: i32, line: u32) -> u64 {
-        self.frame(kind, number(method), bci, line, 0)
+        self.frame(kind, narrow(method), bci, line, 0)
     }
 
-    /// Number of a frame that is named by a symbol.
+    /// Returns the id of a frame that is named by a symbol.
     pub fn symbol_frame(&mut self, kind: FrameKind, symbol: &str) -> u64 {
-        let symbol = self.string_number(symbol);
+        let symbol = self.string_id(symbol);
         self.frame(kind, 0, -1, 0, symbol)
     }
 
     fn frame(&mut self, kind: FrameKind, method: u32, bci: i32, line: u32, symbol: u32) -> u64 {
         let content = hash([kind as u32, method, bci.cast_unsigned(), line, symbol]);
-        let (number, is_new) = self.frames.number(content);
+        let (id, is_new) = self.frames.id(content);
         if is_new {
-            self.pending.frame(number, kind, method, bci, line, symbol);
+            self.pending.frame(id, kind, method, bci, line, symbol);
         }
-        number.into()
+        id.into()
     }
 
-    /// Number of a stack: frames, leaf first, and why the walk ended.
+    /// Returns the id of a stack with these frames, leaf first, and this stop reason.
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
-        let stop = self.string_number(stop);
-        let frames = frames.iter().rev().map(|&frame| number(frame));
+        let stop = self.string_id(stop);
+        let frames = frames.iter().rev().map(|&frame| narrow(frame));
         let Self { nodes, pending, .. } = self;
         nodes.leaf(stop, frames, |node, parent, frame| pending.node(node, parent, frame)).into()
     }
@@ -176,17 +176,17 @@ impl Dictionaries {
         self.pending.thread(thread);
     }
 
-    /// Entries that wait, if there are any.
+    /// Takes the pending entries, if there are any.
     pub fn take_pending(&mut self) -> Option<Dictionary> {
         self.pending.take()
     }
 
-    /// Count of waiting entries, to keep messages below the size limit.
+    /// Returns the number of pending entries.
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Forgets what was sent; it is then sent again when it is used again.
+    /// Forgets the sent entries, which are then sent again with their next use.
     pub fn forget(&mut self) {
         self.strings = self.strings.forgotten();
         self.methods = self.methods.forgotten();
@@ -195,10 +195,10 @@ impl Dictionaries {
         self.forgotten = true;
     }
 
-    /// Whether what was sent has been forgotten since the last call, by [`forget`](Self::forget) or because too much
-    /// was remembered; callers that keep numbers of their own must then forget them too.
+    /// Whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because there were too
+    /// many; callers must then forget all ids.
     pub fn take_forgotten(&mut self) -> bool {
-        let known = [&self.strings, &self.methods, &self.frames].map(|numbers| numbers.known.len());
+        let known = [&self.strings, &self.methods, &self.frames].map(|ids| ids.known.len());
         if known.into_iter().chain([self.nodes.len()]).any(|len| len > MAX_SENT) {
             self.forget();
         }
@@ -206,15 +206,15 @@ impl Dictionaries {
     }
 }
 
-/// Numbers are handed out as 64 bits, like the ids of the first wire version; those of frames and methods are ours.
-fn number(wide: u64) -> u32 {
+/// Returns an id that was given out as 64 bits.
+fn narrow(wide: u64) -> u32 {
     u32::try_from(wide).unwrap_or(0)
 }
 
-fn hash(numbers: [u32; 5]) -> u64 {
+fn hash(content: [u32; 5]) -> u64 {
     let mut hash = Xxh3::new();
-    for number in numbers {
-        hash.update(&number.to_le_bytes());
+    for word in content {
+        hash.update(&word.to_le_bytes());
     }
     hash.digest()
 }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_comes_again_under_new_numbers() {
+    fn forgotten_entries_are_sent_again_with_new_ids() {
         let mut dictionaries = Dictionaries::default();
         let all = |dictionaries: &mut Dictionaries| {
             let frame = dictionaries.symbol_frame(FrameKind::Native, "f");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_numbers_stay_free() {
+    fn reserved_ids_stay_free() {
         let (reserved, stack) = reserved_stack("[merged]", "merged");
         let reserved = reserved.entries.expect("entries");
         let mut dictionaries = Dictionaries::default();

@@ -1,10 +1,10 @@
-//! The forest of stacks: which frame below which caller has which number.
+//! The forest of stacks: ids by caller and frame.
 
 use std::hash::BuildHasherDefault;
 
 use rustc_hash::FxHasher;
 
-/// Numbers by caller and frame; roots have caller 0 and a reason in place of a frame.
+/// Ids by caller and frame; roots have caller 0 and a stop reason instead of a frame.
 #[derive(Debug)]
 pub(super) struct Nodes {
     known: std::collections::HashMap<(u32, u32), u32, BuildHasherDefault<FxHasher>>,
@@ -14,27 +14,27 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// No nodes yet; the first gets the number `first`.
+    /// No nodes; the first gets the id `first`.
     pub(super) fn from(first: u32) -> Self {
         Self { known: Default::default(), used: first - 1, last: Vec::new() }
     }
 
-    /// Nodes that are remembered.
+    /// Returns the number of known nodes.
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Forgets all nodes; their numbers are not used again.
+    /// Forgets all nodes; their ids are not reused.
     pub(super) fn forget(&mut self) {
         *self = Self::from(self.used + 1);
     }
 
-    /// The node of a stack; `fresh` gets number, caller and frame of each that is new.
+    /// Returns the node of a stack; passes id, caller and frame of each new node to `add`.
     pub(super) fn leaf(
         &mut self,
         stop: u32,
         frames: impl Iterator<Item = u32>,
-        mut fresh: impl FnMut(u32, u32, u32),
+        mut add: impl FnMut(u32, u32, u32),
     ) -> u32 {
         let Self { known, used, last } = self;
         let mut caller = 0;
@@ -47,7 +47,7 @@ impl Nodes {
                 last.truncate(depth);
                 caller = *known.entry((caller, frame)).or_insert_with(|| {
                     *used += 1;
-                    fresh(*used, caller, frame);
+                    add(*used, caller, frame);
                     *used
                 });
                 last.push((frame, caller));

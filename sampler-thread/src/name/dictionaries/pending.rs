@@ -1,4 +1,4 @@
-//! Entries that wait to be sent, in the columns of their message.
+//! Pending entries, in the columns of their message.
 
 use proto::v1::{Dictionary, Entries, FrameKind, Thread};
 
@@ -10,15 +10,15 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn string(&mut self, number: u32, text: &str) {
-        begin(&mut self.entries.first_string, number, self.entries.string.is_empty());
+    pub(super) fn string(&mut self, id: u32, text: &str) {
+        begin(&mut self.entries.first_string, id, self.entries.string.is_empty());
         self.entries.string.push(text.to_owned());
     }
 
     /// A method: class, name, signature and source file.
-    pub(super) fn method(&mut self, number: u32, strings: [u32; 4], modifiers: u32) {
+    pub(super) fn method(&mut self, id: u32, strings: [u32; 4], modifiers: u32) {
         let entries = &mut self.entries;
-        begin(&mut entries.first_method, number, entries.method_class.is_empty());
+        begin(&mut entries.first_method, id, entries.method_class.is_empty());
         let [class_name, name, signature, source_file] = strings;
         entries.method_class.push(class_name);
         entries.method_name.push(name);
@@ -27,17 +27,9 @@ impl Pending {
         entries.method_modifiers.push(modifiers);
     }
 
-    pub(super) fn frame(
-        &mut self,
-        number: u32,
-        kind: FrameKind,
-        method: u32,
-        bci: i32,
-        line: u32,
-        symbol: u32,
-    ) {
+    pub(super) fn frame(&mut self, id: u32, kind: FrameKind, method: u32, bci: i32, line: u32, symbol: u32) {
         let entries = &mut self.entries;
-        begin(&mut entries.first_frame, number, entries.frame_kind.is_empty());
+        begin(&mut entries.first_frame, id, entries.frame_kind.is_empty());
         entries.frame_kind.push(kind.into());
         entries.frame_method.push(method);
         entries.frame_bci.push(bci);
@@ -46,10 +38,10 @@ impl Pending {
     }
 
     /// A node: its caller, 0 for a root, and its frame, or the string of a root.
-    pub(super) fn node(&mut self, number: u32, caller: u32, frame: u32) {
+    pub(super) fn node(&mut self, id: u32, caller: u32, frame: u32) {
         let entries = &mut self.entries;
-        begin(&mut entries.first_node, number, entries.node_frame.is_empty());
-        entries.node_parent.push(if caller == 0 { 0 } else { number - caller });
+        begin(&mut entries.first_node, id, entries.node_frame.is_empty());
+        entries.node_parent.push(if caller == 0 { 0 } else { id - caller });
         entries.node_frame.push(frame);
     }
 
@@ -76,13 +68,13 @@ impl Pending {
     }
 }
 
-fn begin(first: &mut u32, number: u32, is_first: bool) {
+fn begin(first: &mut u32, id: u32, is_first: bool) {
     if is_first {
-        *first = number;
+        *first = id;
     }
 }
 
-/// Adds the entries of `more` to `dictionary` if their numbers follow; else it is given back, unchanged.
+/// Adds the entries of `more` to `dictionary` if their ids are consecutive; otherwise returns it unchanged.
 #[must_use]
 pub fn append(dictionary: &mut Dictionary, mut more: Dictionary) -> Option<Dictionary> {
     if let Some(new) = &mut more.entries {
@@ -125,19 +117,19 @@ mod tests {
 
     fn strings(first: u32, texts: &[&str]) -> Dictionary {
         let mut pending = Pending::default();
-        (first..).zip(texts).for_each(|(number, text)| pending.string(number, text));
+        (first..).zip(texts).for_each(|(id, text)| pending.string(id, text));
         pending.take().expect("entries")
     }
 
     #[test]
-    fn only_what_follows_is_appended() {
+    fn only_consecutive_entries_are_appended() {
         let mut all = Dictionary::default();
         assert_eq!(append(&mut all, strings(3, &["c", "d"])), None, "the first may begin anywhere");
         assert_eq!(append(&mut all, strings(5, &["e"])), None);
         let other = strings(9, &["i"]);
         assert_eq!(append(&mut all, other.clone()), Some(other));
         let threads = Dictionary { threads: vec![Thread::default()], ..Dictionary::default() };
-        assert_eq!(append(&mut all, threads), None, "threads have numbers of their own");
+        assert_eq!(append(&mut all, threads), None, "threads have ids of their own");
         assert_eq!(all.entries, strings(3, &["c", "d", "e"]).entries);
         assert_eq!(all.threads.len(), 1);
     }

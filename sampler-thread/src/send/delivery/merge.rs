@@ -1,10 +1,10 @@
-//! Samples that wait for room: summed by (time, thread, stack), ever coarser in time.
+//! Merges samples in the backlog: sums by (time, thread, stack), coarser in time the more there are.
 //!
-//! Problem: a collector that is away for an hour must cost the agent bounded memory, and no CPU time.
-//! Approach: rows are keyed by the time rounded to a resolution that doubles whenever there are too many; when an hour
-//! is not coarse enough, stacks are given up and the thread alone is kept: one row for each. How many threads there are
-//! is bounded by those that fold them ([`super::threads`]).
-//! Invariant: the sum of CPU time and of counts that went in comes out.
+//! Problem: an absence of the collector of an hour must take bounded memory and lose no CPU time.
+//! Approach: rows are keyed by the time, rounded to a resolution that doubles whenever there are too many rows. If an hour
+//! is not coarse enough, stacks are given up, which leaves one row for each thread; [`super::threads`] limits the number
+//! of threads.
+//! Invariant: sums of CPU time and of counts stay the same.
 
 use std::hash::BuildHasherDefault;
 
@@ -14,13 +14,13 @@ use rustc_hash::FxHasher;
 
 use crate::send::batch::{Batch, Sample};
 
-/// Rows kept; each takes about 100 bytes with the map's spare room.
+/// Most rows; each takes about 100 bytes with the spare capacity of the map.
 const MAX_ROWS: usize = 100_000;
-/// Finest resolution: what the collector's own finest rows are rounded to.
+/// Finest resolution, that of the collector.
 const FINEST_NS: u64 = 1_000_000_000;
 /// Coarsest resolution before stacks are given up.
 const COARSEST_NS: u64 = FINEST_NS << 12;
-/// Rows of one message.
+/// Most rows of one message.
 const ROWS_PER_MESSAGE: usize = 20_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,14 +41,14 @@ struct Row {
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<FxHasher>>;
 type Rows = Map<Key, Row>;
 
-/// Samples that wait.
+/// Merged samples.
 pub struct Merged {
     rows: Rows,
     max_rows: usize,
-    /// Rows beyond which they are folded: `max_rows`, more where folding was of no use.
+    /// Number of rows beyond which they are merged further: `max_rows`, or more if that had no effect.
     fold_beyond: usize,
     resolution_ns: u64,
-    /// Stack of rows whose own one was given up.
+    /// Stack of rows whose stacks were given up.
     unnamed: u64,
     unnamed_ns: u64,
     merged: u64,
@@ -56,7 +56,7 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Nothing waits yet; `unnamed` is the id of a stack that says that stacks were given up.
+    /// No rows; `unnamed` is the id of the stack for rows whose stacks were given up.
     pub fn new(unnamed: u64) -> Self {
         Self::with_rows(unnamed, MAX_ROWS)
     }
@@ -74,46 +74,47 @@ impl Merged {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Samples that were ever merged.
+    /// Returns the number of samples merged so far.
     pub fn merged(&self) -> u64 {
         self.merged
     }
 
-    /// Coarsest resolution ever used, in nanoseconds; 0 before the first merge.
+    /// Returns the coarsest resolution so far, in nanoseconds; 0 before the first merge.
     pub fn coarsest_ns(&self) -> u64 {
         self.coarsest_ns
     }
 
-    /// CPU time whose stacks were given up, in nanoseconds.
+    /// Returns the CPU time whose stacks were given up, in nanoseconds.
     pub fn unnamed_ns(&self) -> u64 {
         self.unnamed_ns
     }
 
-    /// Adds the rows of a batch; `known` tells whether a stack's dictionary entry was or will be sent, `number` which
-    /// thread a row is kept for.
-    pub fn add(&mut self, batch: &SampleBatch, known: impl Fn(u64) -> bool, number: impl Fn(u32) -> u32) {
+    /// Adds the rows of a batch.
+    ///
+    /// `is_known` is whether a stack's entry was or will be sent; `id` returns the id under which a thread's rows are kept.
+    pub fn add(&mut self, batch: &SampleBatch, is_known: impl Fn(u64) -> bool, id: impl Fn(u32) -> u32) {
         for sample in rows(batch) {
             let count = sample.count;
             let stack = sample.stack.into();
-            let stack = if known(stack) { stack } else { self.unnamed };
+            let stack = if is_known(stack) { stack } else { self.unnamed };
             if stack == self.unnamed {
                 self.unnamed_ns += sample.cpu_ns;
             }
             self.merged += count;
             let row = Row { last_ns: sample.time_ns, cpu_ns: sample.cpu_ns, count };
-            let key = Key { bucket: 0, thread: number(sample.thread), stack, flags: sample.flags };
+            let key = Key { bucket: 0, thread: id(sample.thread), stack, flags: sample.flags };
             insert(&mut self.rows, key, row, self.resolution_ns);
             while self.rows.len() > self.fold_beyond && self.coarsen() {}
         }
         self.coarsest_ns = self.coarsest_ns.max(self.resolution_ns);
     }
 
-    /// Folds the rows once more; false when there is nothing left to give up.
+    /// Merges rows further; returns false if no resolution is left to give up.
     fn coarsen(&mut self) -> bool {
         let give_up_stacks = self.resolution_ns >= COARSEST_NS;
         if !give_up_stacks {
@@ -128,15 +129,15 @@ impl Merged {
             insert(&mut self.rows, key, row, self.resolution_ns);
         }
         if give_up_stacks {
-            // A fold visits every row. Where threads alone are half of what is kept, the next one waits until there are
-            // twice as many.
+            // Merging visits every row. If threads alone make up half of the limit, the next time is when there are twice
+            // as many rows.
             let left = self.rows.len();
             self.fold_beyond = if left > self.max_rows / 2 { left.saturating_mul(2) } else { self.max_rows };
         }
         !give_up_stacks || self.rows.len() < before
     }
 
-    /// CPU time that waits, in nanoseconds, by thread.
+    /// Returns the CPU time of the rows by thread, in nanoseconds.
     pub fn cpu_by_thread(&self) -> Map<u32, u64> {
         let mut sums = Map::default();
         for (key, row) in &self.rows {
@@ -145,14 +146,14 @@ impl Merged {
         sums
     }
 
-    /// Gives up these stacks.
+    /// Gives up the stacks that are `lost`.
     pub fn give_up_stacks(&mut self, lost: impl Fn(u64) -> bool) {
         let unnamed = self.unnamed;
         let given_up = self.change(|key| lost(key.stack) && key.stack != unnamed, |key| key.stack = unnamed);
         self.unnamed_ns += given_up;
     }
 
-    /// Counts what threads burnt for others, as `into` says.
+    /// Moves rows of threads to others, as given by `into`.
     pub fn fold_threads(&mut self, into: &Map<u32, u32>) {
         self.change(
             |key| into.contains_key(&key.thread),
@@ -160,7 +161,7 @@ impl Merged {
         );
     }
 
-    /// Changes the keys of the rows that `fits`; the CPU time of these.
+    /// Changes the keys of the rows for which `fits` holds; returns their CPU time.
     fn change(&mut self, fits: impl Fn(&Key) -> bool, change: impl Fn(&mut Key)) -> u64 {
         let changed: Vec<(Key, Row)> = self.rows.extract_if(|key, _| fits(key)).collect();
         let mut cpu_ns = 0;
@@ -172,14 +173,14 @@ impl Merged {
         cpu_ns
     }
 
-    /// Takes rows out as messages, oldest first, while `room` says so.
-    pub fn release(&mut self, mut room: impl FnMut(SampleBatch) -> bool) {
+    /// Passes rows to `send` as messages, oldest first, as long as it returns true.
+    pub fn release(&mut self, mut send: impl FnMut(SampleBatch) -> bool) {
         let mut rows: Vec<(Key, Row)> = self.rows.drain().collect();
         rows.sort_unstable_by_key(|(key, row)| (row.last_ns, *key));
         let mut rows = rows.into_iter().peekable();
         let mut more = true;
         while more && rows.peek().is_some() {
-            more = room(message(rows.by_ref().take(ROWS_PER_MESSAGE)));
+            more = send(message(rows.by_ref().take(ROWS_PER_MESSAGE)));
         }
         self.rows.extend(rows);
         self.fold_beyond = self.max_rows;
@@ -278,17 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_rows_are_not_folded_for_each() {
+    fn more_threads_than_rows_are_not_merged_for_each_sample() {
         let mut merged = Merged::with_rows(UNNAMED, 100);
         merged.add(&batch((0..5000).map(|n| (n, 1 + n as u32, n))), |_| true, |thread| thread);
         assert_eq!(merged.rows.len(), 5000);
-        assert!(merged.fold_beyond >= 5000, "folded for every row beyond {}", merged.fold_beyond);
+        assert!(merged.fold_beyond >= 5000, "merged for every row beyond {}", merged.fold_beyond);
         assert_eq!(sums(&all(&mut merged)), (50_000, 5000));
         assert_eq!(merged.fold_beyond, 100);
     }
 
     #[test]
-    fn a_stack_that_nobody_will_know_is_counted_for_its_thread() {
+    fn an_unknown_stack_is_counted_for_its_thread() {
         let mut merged = Merged::new(UNNAMED);
         merged.add(&batch([(1, 1, 7), (2, 1, 8)]), |stack| stack == 7, |thread| thread);
         let out = all(&mut merged);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_stays() {
+    fn rows_that_are_not_sent_stay() {
         let mut merged = Merged::new(UNNAMED);
         merged.add(&batch((0..50_000).map(|n| (n, 1, n))), |_| true, |thread| thread);
         let mut first = Vec::new();

@@ -1,22 +1,21 @@
-//! Delivery to a collector that may be slow, away or restarted.
+//! Delivery to a collector that may be slow, unreachable or restarted.
 //!
-//! Problem: a profile must not lose CPU time because of its collector, must not cost unbounded memory because of it, and
-//! must not make the sampler wait for it.
-//! Approach: messages wait in a bounded window ([`window`]) until they are acknowledged, and a thread of its own ([`link`])
-//! sends them, over as many connections as it takes. When the window is full, samples are merged ([`merge`]) and
-//! dictionary entries held back, until there is room again.
-//! Invariant: what leaves for the collector names nothing whose dictionary entry does not precede it, and its CPU time
-//! adds up to that of all samples.
-//! Bounds: what waits beside the window takes some 40 MB at most, and some 300 bytes for each thread that lives
-//! ([`threads`], [`names`], [`merge`]). What is given up for that is resolution: of time, then of stacks, then of threads
-//! that ended.
-//! Exception: what is in the window already when the collector loses its memory is sent as it is, and may name entries
-//! that were acknowledged before.
+//! Problem: because of its collector a profile must not lose CPU time, must not use unbounded memory, and must not make
+//! the sampler wait.
+//! Approach: messages stay in a bounded window ([`window`]) until they are acknowledged; a dedicated thread ([`sender`])
+//! sends them, over as many connections as necessary. While the window is full, samples are merged ([`merge`]) and
+//! dictionary entries are kept in a backlog ([`backlog`]).
+//! Invariant: a sent message refers only to dictionary entries that precede it, and the CPU time of all sent samples adds
+//! up to that of all samples.
+//! Bounds: the backlog takes at most about 40 MB, and some 300 bytes for each live thread ([`threads`], [`entries`],
+//! [`merge`]). Beyond, it gives up resolution: of time first, then stacks, then ended threads.
+//! Exception: messages that are in the window when the collector loses its memory are sent unchanged, and may refer to
+//! entries that were acknowledged before.
 
-mod held;
-mod link;
+mod backlog;
+mod entries;
 mod merge;
-mod names;
+mod sender;
 mod threads;
 mod transport;
 mod window;
@@ -29,23 +28,23 @@ use std::time::Duration;
 
 use proto::v1::{self, Dictionary, Statistics, agent_message::Body};
 
-use self::held::Held;
+use self::backlog::Backlog;
 use self::window::Window;
 use crate::send::sink::{Encoder, Sink, SinkError};
 
 pub use transport::{Target, TlsError};
 
-/// Name of the link's thread, as `ps -T` and `/proc` show it.
-pub const THREAD_NAME: &str = "tickwalk-link";
+/// Name of the sending thread, as `ps -T` and `/proc` show it.
+pub const THREAD_NAME: &str = "tickwalk-send";
 
-/// Bytes not acknowledged from which on samples are merged: two minutes of sixteen busy processors at 100 samples a
+/// Unacknowledged bytes from which on samples are merged: two minutes of sixteen busy processors at 100 samples a
 /// second, 20 bytes each.
 pub const DEFAULT_WINDOW: u64 = 4 << 20;
 
 /// Longest wait for the last acknowledgement when the JVM ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Called on the link's thread first, with its kernel thread id.
+/// Called first on the sending thread, with its kernel thread id.
 pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
 
 /// A collector as a destination.
@@ -54,16 +53,16 @@ pub struct Delivery {
     token: String,
     encoder: Encoder,
     window: Arc<Window>,
-    /// The link's end of the wake-up pipe and its greeting, until its thread starts.
+    /// The sending thread's end of the wake-up pipe and its first call, until it starts.
     to_start: Option<(UnixStream, OnThread)>,
-    held: Held,
+    backlog: Backlog,
 }
 
 impl Delivery {
-    /// A destination that connects once the session begins; `on_thread` runs on the link's thread.
+    /// A destination that connects when the session begins; `on_thread` runs on the sending thread.
     ///
     /// # Errors
-    /// If no pipe can be made.
+    /// If the wake-up pipe cannot be created.
     pub fn new(target: Target, token: String, window: u64, on_thread: OnThread) -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
@@ -74,7 +73,7 @@ impl Delivery {
             encoder: Encoder::default(),
             window: Arc::new(Window::new(window, wake)),
             to_start: Some((woken, on_thread)),
-            held: Held::new(),
+            backlog: Backlog::new(),
         })
     }
 
@@ -85,33 +84,33 @@ impl Delivery {
         let Some((wake, on_thread)) = self.to_start.take() else { return Ok(()) };
         let target = self.target.clone();
         let (running, started) = channel::<()>();
-        // The sampler thread, which calls this, has every signal blocked, and a new thread inherits that.
+        // The new thread inherits the signal mask of the sampler thread, which blocks every signal.
         std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             on_thread(nix::unistd::gettid().as_raw());
             drop(running);
-            link::run(&target, &window, &wake);
+            sender::run(&target, &window, &wake);
         })?;
-        // Whoever looks for threads next must know already that this one is ours; nothing is ever sent.
+        // This thread must be excluded before threads are discovered; nothing is ever sent.
         let _ = started.recv();
         Ok(())
     }
 
     fn push(&mut self, body: Body) -> Result<(), SinkError> {
-        sender(&self.window, &mut self.encoder)(body).map(|_| ())
+        appender(&self.window, &mut self.encoder)(body).map(|_| ())
     }
 
     fn samples(&mut self, batch: &v1::SampleBatch) -> Result<(), SinkError> {
         self.release(false)?;
-        if self.window.room() && self.held.passes_samples() {
+        if self.window.has_space() && self.backlog.samples_may_bypass() {
             return self.push(Body::Samples(batch.clone()));
         }
-        self.held.samples(batch);
+        self.backlog.samples(batch);
         Ok(())
     }
 
     fn dictionary(&mut self, dictionary: &Dictionary) -> Result<(), SinkError> {
         self.release(false)?;
-        match self.held.dictionary(dictionary, self.window.room()) {
+        match self.backlog.dictionary(dictionary, self.window.has_space()) {
             Some(passed) => self.push(Body::Dictionary(passed)),
             None => Ok(()),
         }
@@ -119,39 +118,39 @@ impl Delivery {
 
     fn statistics(&mut self, statistics: &Statistics) -> Result<(), SinkError> {
         self.release(false)?;
-        self.held.statistics(statistics);
-        if self.window.room() { self.release_statistics() } else { Ok(()) }
+        self.backlog.statistics(statistics);
+        if self.window.has_space() { self.release_statistics() } else { Ok(()) }
     }
 
     fn release_statistics(&mut self) -> Result<(), SinkError> {
         let delivery = self.delivery();
-        let Self { held, window, encoder, .. } = self;
-        held.release_statistics(delivery, &mut sender(window, encoder))
+        let Self { backlog, window, encoder, .. } = self;
+        backlog.release_statistics(delivery, &mut appender(window, encoder))
     }
 
-    /// Sends what was held back, as far as there is room; all of it if `anyway`.
-    fn release(&mut self, anyway: bool) -> Result<(), SinkError> {
-        self.look_for_loss();
-        if !anyway && !self.window.room() {
+    /// Sends the backlog as far as there is space, or all of it if `force`.
+    fn release(&mut self, force: bool) -> Result<(), SinkError> {
+        self.check_for_loss();
+        if !force && !self.window.has_space() {
             return Ok(());
         }
-        let Self { held, window, encoder, .. } = self;
-        held.release(anyway, &mut sender(window, encoder))?;
-        if self.held.is_full_of_accounts() { self.release_statistics() } else { Ok(()) }
+        let Self { backlog, window, encoder, .. } = self;
+        backlog.release(force, &mut appender(window, encoder))?;
+        if self.backlog.is_full_of_accounts() { self.release_statistics() } else { Ok(()) }
     }
 
-    fn look_for_loss(&mut self) {
+    fn check_for_loss(&mut self) {
         if let Some(connection) = self.window.take_forgotten() {
-            self.held.lost(connection);
+            self.backlog.collector_forgot(connection);
         }
     }
 }
 
-/// Appends messages to the window.
-fn sender(window: &Window, encoder: &mut Encoder) -> impl FnMut(Body) -> Result<bool, SinkError> {
+/// Returns a function that appends messages to the window.
+fn appender(window: &Window, encoder: &mut Encoder) -> impl FnMut(Body) -> Result<bool, SinkError> {
     |body| {
         encoder.encode(body, |sequence, framed| window.push(sequence, framed))?;
-        Ok(window.room())
+        Ok(window.has_space())
     }
 }
 
@@ -175,8 +174,11 @@ impl Sink for Delivery {
         match self.window.close(FINISH_TIMEOUT) {
             0 => Ok(()),
             left if self.window.facts().connections == 0 => {
-                // That it cannot be reached was said when it was tried first; a second line would tell nothing new.
-                tracing::info!("{} never answered: {left} messages end with the session", self.name());
+                // A warning was logged at the first attempt.
+                tracing::info!(
+                    "{} never answered: {left} messages are dropped at the end of the session",
+                    self.name()
+                );
                 Ok(())
             }
             left => Err(SinkError::Undelivered(format!("{left} messages were not acknowledged"))),
@@ -188,12 +190,12 @@ impl Sink for Delivery {
     }
 
     fn take_forgotten(&mut self) -> bool {
-        self.look_for_loss();
-        self.held.take_forgotten(self.window.room(), self.window.long_absent())
+        self.check_for_loss();
+        self.backlog.take_forgotten(self.window.has_space(), self.window.long_absent())
     }
 
     fn delivery(&self) -> Option<v1::Delivery> {
-        let (facts, rows) = (self.window.facts(), self.held.rows());
+        let (facts, rows) = (self.window.facts(), self.backlog.rows());
         Some(v1::Delivery {
             connections: facts.connections,
             resent: facts.resent,
@@ -206,6 +208,6 @@ impl Sink for Delivery {
     }
 
     fn cpu_ns(&self) -> u64 {
-        self.window.facts().link_cpu_ns
+        self.window.facts().sender_cpu_ns
     }
 }

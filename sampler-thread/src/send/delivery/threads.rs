@@ -1,12 +1,12 @@
-//! Threads that wait for room: their entries and accounts.
+//! Threads in the backlog: their entries and accounts.
 //!
-//! Problem: a program that starts ten million short threads while the collector is away must not cost an entry, an
-//! account and a row for each of them.
-//! Approach: from [`MAX_WAITING`] entries on, the threads with the least CPU time are folded until half as many wait:
-//! platform threads that ended into one entry for each kind of thread, named [`ENDED`]; virtual threads into the thread
-//! that carried them, which has their account anyway.
-//! Invariants: a platform thread is folded whole, with its account and all its rows, or not at all, so each account
-//! agrees with its samples and their sums stay what they were. What cannot be folded is what lives, or has been sent.
+//! Problem: a program may start ten million short threads during an absence of the collector; an entry, an account and a
+//! row for each take too much memory.
+//! Approach: from [`MAX_WAITING`] entries on, the threads with the least CPU time are folded until half of the entries are
+//! left: ended platform threads into one entry for each kind of thread, named [`ENDED`]; virtual threads into their
+//! carrier, which has their account anyway.
+//! Invariants: a platform thread is folded with its account and all its rows, so that each account agrees with its samples
+//! and the sums stay the same. Live threads and threads whose entry was sent are not folded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -17,26 +17,25 @@ use rustc_hash::FxHasher;
 use super::merge::Merged;
 use crate::account::add_lost;
 
-/// Entries that wait before threads are folded; with its account, each takes some 300 bytes.
+/// Most entries before threads are folded; each takes some 300 bytes with its account.
 pub const MAX_WAITING: usize = 16_384;
 
-/// Virtual threads whose carriers are remembered, the newest ones; more than the agent itself remembers numbers of.
+/// Most virtual threads whose carriers are kept, the newest ones; more than the sampler keeps ids of.
 const MAX_CARRIERS: usize = 65_536;
 
-/// Name of what stands for threads that began and ended while the collector was away.
+/// Name of the entry for threads that started and ended during an absence of the collector.
 pub const ENDED: &str = "[ended threads]";
 
-/// Numbers from here down stand for ended threads, one for each kind; agents number threads from 1, and collectors use
-/// numbers above.
-const LAST_NUMBER: u32 = (1 << 31) - 1;
+/// Ids from here down stand for ended threads, one for each kind; agents use ids from 1 on, and collectors use higher ids.
+const LAST_ID: u32 = (1 << 31) - 1;
 
 type Map<V> = HashMap<u32, V, BuildHasherDefault<FxHasher>>;
 
-/// Which thread a virtual one ran on.
+/// The carrier of a virtual thread.
 #[derive(Debug, Clone, Copy)]
 struct Carrier {
     id: u32,
-    /// Whether its rows go under the carrier's number, because its entry was given up.
+    /// Whether its rows are kept under the carrier's id, because its entry was given up.
     is_folded: bool,
 }
 
@@ -47,120 +46,122 @@ pub struct Threads {
     waiting: Map<Thread>,
     /// Accounts, each in its newest state.
     accounts: Map<ThreadAccount>,
-    /// Platform threads whose entries left, until they have ended and nothing that waits names them.
+    /// Platform threads whose entries were sent, until they have ended and no row refers to them.
     sent: Map<Thread>,
     /// Those of them that have ended.
-    over: Vec<u32>,
+    ended_sent: Vec<u32>,
     carriers: BTreeMap<u32, Carrier>,
-    /// Sums of the accounts of folded threads since the session began, by the number that stands for them.
-    ended: Map<ThreadAccount>,
+    /// Sums of the accounts of folded threads since the start of the session, by id.
+    sums: Map<ThreadAccount>,
     limit: usize,
-    /// Entries beyond which threads are folded: the limit, more where too many could not be.
+    /// Number of entries beyond which threads are folded: the limit, or more if too many cannot be folded.
     fold_beyond: usize,
-    /// Whether virtual threads that may live were folded, and have to be introduced again.
-    is_lacking: bool,
+    /// Whether live virtual threads may have been folded, so that their entries must be sent again.
+    has_missing: bool,
 }
 
 impl Threads {
-    /// Nothing waits; at most about `limit` entries will, beside those of threads that live.
+    /// Nothing waits; at most about `limit` entries of ended threads may.
     pub fn new(limit: usize) -> Self {
         Self {
             waiting: Map::default(),
             accounts: Map::default(),
             sent: Map::default(),
-            over: Vec::new(),
+            ended_sent: Vec::new(),
             carriers: BTreeMap::new(),
-            ended: Map::default(),
+            sums: Map::default(),
             limit,
             fold_beyond: limit,
-            is_lacking: false,
+            has_missing: false,
         }
     }
 
-    /// Whether what comes next may go out at once.
-    pub fn is_passed(&self) -> bool {
-        self.waiting.is_empty() && !self.is_lacking
+    /// Whether entries may bypass the backlog.
+    pub fn may_bypass(&self) -> bool {
+        self.waiting.is_empty() && !self.has_missing
     }
 
-    /// Whether virtual threads have to be introduced again.
-    pub fn is_lacking(&self) -> bool {
-        self.is_lacking
+    /// Whether entries of virtual threads must be sent again.
+    pub fn has_missing(&self) -> bool {
+        self.has_missing
     }
 
-    /// Every thread that is met from now on is introduced again.
-    pub fn introduced_again(&mut self) {
-        self.is_lacking = false;
+    /// Notes that the sampler sends the entry of every thread again with its next sample.
+    pub fn begin_again(&mut self) {
+        self.has_missing = false;
         self.carriers.values_mut().for_each(|carrier| carrier.is_folded = false);
     }
 
-    /// Accounts that wait.
+    /// Returns the number of accounts that wait.
     pub fn accounts(&self) -> usize {
         self.accounts.len()
     }
 
-    /// Notes entries that are sent at once.
-    pub fn pass(&mut self, threads: &[Thread]) {
+    /// Records entries that are sent.
+    pub fn record_sent(&mut self, threads: &[Thread]) {
         for thread in threads {
-            self.note_carrier(thread);
+            self.record_carrier(thread);
             if thread.kind() != ThreadKind::Virtual {
                 self.sent.insert(thread.id, thread.clone());
             }
         }
     }
 
-    /// Keeps entries until there is room.
-    pub fn introduce(&mut self, threads: Vec<Thread>) {
+    /// Keeps entries until there is space.
+    pub fn keep(&mut self, threads: Vec<Thread>) {
         for thread in threads {
-            self.note_carrier(&thread);
-            if self.number(thread.id) == thread.id {
+            self.record_carrier(&thread);
+            if self.id(thread.id) == thread.id {
                 self.waiting.insert(thread.id, thread);
             }
         }
     }
 
-    /// Keeps an account until there is room.
+    /// Keeps an account until there is space.
     pub fn keep_account(&mut self, account: ThreadAccount) {
         self.accounts.insert(account.thread, account);
     }
 
-    /// Takes the entries, which are sent now.
+    /// Takes the entries, to be sent.
     pub fn take_entries(&mut self) -> Vec<Thread> {
         let entries: Vec<Thread> = std::mem::take(&mut self.waiting).into_values().collect();
-        self.pass(&entries);
+        self.record_sent(&entries);
         self.fold_beyond = self.limit;
         entries
     }
 
-    /// Takes the accounts, which are sent now, after the entries.
+    /// Takes the accounts, to be sent after the entries.
     pub fn take_accounts(&mut self) -> Vec<ThreadAccount> {
         let accounts: Vec<ThreadAccount> = std::mem::take(&mut self.accounts).into_values().collect();
-        self.over.extend(accounts.iter().filter(|account| account.ended).map(|account| account.thread));
+        self.ended_sent.extend(accounts.iter().filter(|account| account.ended).map(|account| account.thread));
         accounts
     }
 
-    /// Forgets threads that have ended; only when nothing that waits names them.
+    /// Forgets ended threads; to be called only when no row refers to them.
     pub fn forget_ended(&mut self) {
-        for thread in std::mem::take(&mut self.over) {
+        for thread in std::mem::take(&mut self.ended_sent) {
             self.sent.remove(&thread);
         }
     }
 
-    /// The number under which samples of `thread` are kept.
-    pub fn number(&self, thread: u32) -> u32 {
+    /// Returns the id under which samples of `thread` are kept.
+    pub fn id(&self, thread: u32) -> u32 {
         match self.carriers.get(&thread) {
             Some(carrier) if carrier.is_folded => carrier.id,
             _ => thread,
         }
     }
 
-    /// The same while the sampler still names what the collector has lost.
-    pub fn number_after_loss(&self, thread: u32) -> u32 {
+    /// Returns the same while the sampler may refer to entries that the collector has lost.
+    pub fn id_after_loss(&self, thread: u32) -> u32 {
         let is_known = self.waiting.contains_key(&thread) || self.sent.contains_key(&thread);
         self.carriers.get(&thread).filter(|_| !is_known).map_or(thread, |carrier| carrier.id)
     }
 
-    /// The collector lost every entry: those of platform threads that may still be named wait again, and rows of virtual
-    /// threads whose entries do not wait go under their carriers.
+    /// Adapts to a collector that lost every entry.
+    ///
+    /// Entries of platform threads that rows may refer to wait again; rows of virtual threads without a waiting entry move
+    /// to their carriers.
     pub fn send_again(&mut self, rows: &mut Merged) {
         for (&id, thread) in &self.sent {
             self.waiting.entry(id).or_insert_with(|| thread.clone());
@@ -172,7 +173,7 @@ impl Threads {
         rows.fold_threads(&into);
     }
 
-    /// Folds threads if too many wait; their rows are among `rows`, if they have any.
+    /// Folds threads, and their rows in `rows`, if too many wait.
     pub fn fold(&mut self, rows: &mut Merged) {
         if self.waiting.len() <= self.fold_beyond {
             return;
@@ -189,11 +190,11 @@ impl Threads {
         let mut into: Map<u32> = Map::default();
         for (_, id) in candidates {
             let Some(thread) = self.waiting.remove(&id) else { continue };
-            let number = match thread.kind() {
+            let target = match thread.kind() {
                 ThreadKind::Virtual => self.fold_virtual(&thread),
                 kind => self.fold_ended(id, kind),
             };
-            into.insert(id, number);
+            into.insert(id, target);
         }
         self.follow_carriers(&mut into);
         rows.fold_threads(&into);
@@ -212,29 +213,29 @@ impl Threads {
     fn fold_virtual(&mut self, thread: &Thread) -> u32 {
         let carrier = Carrier { id: thread.carrier, is_folded: true };
         self.remember(thread.id, carrier);
-        self.is_lacking = true;
+        self.has_missing = true;
         thread.carrier
     }
 
     /// Adds the account of a platform thread to that of its kind.
     fn fold_ended(&mut self, id: u32, kind: ThreadKind) -> u32 {
-        let number = LAST_NUMBER - kind as u32;
+        let target = LAST_ID - kind as u32;
         let sum = self
-            .ended
-            .entry(number)
-            .or_insert_with(|| ThreadAccount { thread: number, ..ThreadAccount::default() });
+            .sums
+            .entry(target)
+            .or_insert_with(|| ThreadAccount { thread: target, ..ThreadAccount::default() });
         if let Some(account) = self.accounts.remove(&id) {
             add(sum, &account);
         }
-        self.accounts.insert(number, sum.clone());
-        if !self.sent.contains_key(&number) {
+        self.accounts.insert(target, sum.clone());
+        if !self.sent.contains_key(&target) {
             let name = ENDED.to_owned();
-            self.waiting.insert(number, Thread { id: number, name, kind: kind.into(), ..Thread::default() });
+            self.waiting.insert(target, Thread { id: target, name, kind: kind.into(), ..Thread::default() });
         }
-        number
+        target
     }
 
-    /// What ran on a folded thread goes where that went, its entry included: nothing may name a thread without one.
+    /// Folds virtual threads whose carriers were folded, because every thread needs the entry of its carrier.
     fn follow_carriers(&mut self, into: &mut Map<u32>) {
         let carried = self.waiting.values().filter(|thread| into.contains_key(&thread.carrier));
         let carried: Vec<(u32, u32)> = carried.map(|thread| (thread.id, thread.carrier)).collect();
@@ -242,13 +243,13 @@ impl Threads {
             self.waiting.remove(&id);
             into.insert(id, carrier);
         }
-        // A thread is carried by one of the platform's, so one step leads to what stands for both.
-        let steps: Vec<(u32, u32)> =
+        // Carriers are platform threads, so that one step is enough.
+        let targets: Vec<(u32, u32)> =
             into.iter().filter_map(|(&id, carrier)| Some((id, *into.get(carrier)?))).collect();
-        into.extend(steps);
+        into.extend(targets);
     }
 
-    fn note_carrier(&mut self, thread: &Thread) {
+    fn record_carrier(&mut self, thread: &Thread) {
         if thread.carrier != 0 {
             let is_folded = self.carriers.get(&thread.id).is_some_and(|carrier| carrier.is_folded);
             self.remember(thread.id, Carrier { id: thread.carrier, is_folded });
@@ -262,14 +263,14 @@ impl Threads {
         }
     }
 
-    /// Entries that wait.
+    /// Returns the number of entries that wait.
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
         self.waiting.len()
     }
 }
 
-/// Adds an account to a sum. The sum never ends: collectors take an account that ended off their list.
+/// Adds an account to a sum. The sum is never marked as ended, because collectors remove ended accounts.
 fn add(sum: &mut ThreadAccount, account: &ThreadAccount) {
     for (sum, more) in [
         (&mut sum.kernel_ns, account.kernel_ns),

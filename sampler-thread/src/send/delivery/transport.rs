@@ -1,8 +1,8 @@
 //! A connection to a collector: Unix socket, TCP, or TLS over TCP.
 //!
-//! Problem: samples name classes and methods of somebody's program, and must not cross a network readable by all.
-//! Approach: TCP without encryption only on the loopback interface, unless the user insists; beyond it TLS 1.2 or 1.3
-//! with rustls, and the collector's certificate is checked.
+//! Problem: samples contain names of classes and methods, which must not cross a network unencrypted.
+//! Approach: unencrypted TCP only on the loopback interface, unless the user allows more; otherwise TLS 1.2 or 1.3 with
+//! rustls, which verifies the collector's certificate.
 //! Invariant: no call blocks longer than its time limit.
 
 use std::fmt;
@@ -20,9 +20,9 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// Longest wait for a collector to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest wait for a collector that does not read, or does not answer in a handshake.
+/// Longest wait for a collector that does not read or does not answer a handshake.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where systems keep the certificates they trust: Debian and Alpine, Red Hat, SUSE.
+/// Files of trusted certificates: Debian and Alpine, Red Hat, SUSE.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
 
@@ -34,7 +34,7 @@ pub enum TlsError {
     Unreadable(PathBuf, String),
     /// The file holds no certificate.
     NoCertificate(PathBuf),
-    /// No file was given and the system keeps none where it is looked for.
+    /// No file was given and the system has none of the known ones.
     NoSystemRoots,
     /// The host is neither a name nor an address.
     BadName(String),
@@ -48,9 +48,9 @@ impl fmt::Display for TlsError {
             Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::NoCertificate(path) => write!(f, "{} holds no certificate in PEM form", path.display()),
             Self::NoSystemRoots => {
-                f.write_str("no file with trusted certificates was found; give one with ca=PATH")
+                f.write_str("the system has no known file of trusted certificates; name one with ca=PATH")
             }
-            Self::BadName(host) => write!(f, "'{host}' is neither a host name nor an address"),
+            Self::BadName(host) => write!(f, "'{host}' is neither a host name nor an IP address"),
             Self::Config(error) => write!(f, "TLS cannot be set up: {error}"),
         }
     }
@@ -58,7 +58,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// Where a collector listens.
+/// The address of a collector.
 #[derive(Clone)]
 pub enum Target {
     /// A Unix stream socket.
@@ -74,7 +74,7 @@ pub enum Target {
     Tls {
         /// Host and port.
         address: String,
-        /// The name the certificate must bear.
+        /// The name that the certificate must contain.
         name: ServerName<'static>,
         /// Trusted certificates.
         config: Arc<ClientConfig>,
@@ -112,7 +112,7 @@ impl Target {
     /// Connects.
     ///
     /// # Errors
-    /// Of the socket, of name resolution, of TLS; `PermissionDenied` if samples would cross a network unencrypted.
+    /// Errors of the socket, of name resolution and of TLS; `PermissionDenied` if samples would cross a network unencrypted.
     pub fn connect(&self) -> io::Result<Connection> {
         match self {
             Self::Unix(path) => {
@@ -161,10 +161,13 @@ impl fmt::Display for Target {
 }
 
 fn unencrypted() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "samples would cross the network unencrypted")
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "samples would cross the network unencrypted; use tls:HOST:PORT, or add insecure",
+    )
 }
 
-/// Connects to the first address of a host that answers.
+/// Connects to the first address of the host that accepts.
 fn tcp(address: &str) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in address.to_socket_addrs()? {
@@ -226,12 +229,12 @@ impl Connection {
     /// Sends all of `bytes`.
     ///
     /// # Errors
-    /// Of the socket; `WouldBlock` or `TimedOut` if the peer does not read.
+    /// Errors of the socket; `WouldBlock` or `TimedOut` if the peer does not read.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &mut self.tls else { return self.socket.write_all(bytes) };
         let mut rest = bytes;
         while !rest.is_empty() {
-            // rustls buffers 64 KiB at a time; what it does not take is offered again.
+            // rustls buffers 64 KiB at a time; the rest is passed again.
             let taken = tls.writer().write(rest)?;
             rest = rest.get(taken..).unwrap_or_default();
             while tls.wants_write() {
@@ -241,10 +244,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what has arrived; to be called when the socket is readable. Nothing yet is `Some(0)`, the end is `None`.
+    /// Receives what has arrived, if the socket is readable; returns `Some(0)` for nothing yet, `None` for the end.
     ///
     /// # Errors
-    /// Of the socket and of TLS.
+    /// Errors of the socket and of TLS.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let Some(tls) = &mut self.tls else {
             let length = self.socket.read(buffer)?;

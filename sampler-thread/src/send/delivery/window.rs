@@ -1,9 +1,9 @@
-//! What was sent or waits to be, until the collector has acknowledged it.
+//! Messages until the collector has acknowledged them.
 //!
-//! Problem: the sampler must never wait for the network, and nothing may be lost or counted twice when a connection is.
-//! Approach: one queue of framed messages between the sampler, which appends, and the link's thread, which sends,
-//! repeats after a reconnect, and forgets what was acknowledged.
-//! Invariant: a message leaves the window only by an acknowledgement that covers its sequence number.
+//! Problem: the sampler must never wait for the network; when a connection breaks, no message may be lost or counted twice.
+//! Approach: one queue of framed messages. The sampler appends; the sending thread sends, repeats after a reconnection,
+//! and removes acknowledged messages.
+//! Invariant: a message is removed only after an acknowledgement of its sequence number.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,73 +12,73 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes handed to the socket at a time.
+/// Most bytes written to the socket at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The queue and the state of the link.
+/// The queue and the state of the connection.
 pub struct Window {
     state: Mutex<State>,
     changed: Condvar,
-    /// Wakes the link's thread, which waits for it and its socket together.
+    /// Wakes the sending thread, which waits for this and its socket.
     wake: UnixStream,
     limit: u64,
 }
 
 #[derive(Default)]
 struct State {
-    /// The framed `Hello`, sent first on every connection.
+    /// The framed `Hello`, the first message of every connection.
     hello: Vec<u8>,
     /// Sequence numbers and framed messages, ascending.
     messages: VecDeque<(u64, Vec<u8>)>,
     bytes: u64,
-    /// Highest sequence number the collector called safe.
+    /// Highest sequence number acknowledged by the collector.
     acknowledged: u64,
-    /// Highest sequence number handed to the present connection.
+    /// Highest sequence number sent on this connection.
     sent: u64,
-    /// Highest sequence number handed to any connection.
+    /// Highest sequence number sent on any connection.
     sent_ever: u64,
     connections: u64,
     is_connected: bool,
     resent: u64,
-    /// The connection, counted from 1, on which the collector was found to have lost what it had acknowledged.
+    /// The connection, counted from 1, on which the collector was found to have lost acknowledged messages.
     forgotten: Option<u64>,
     closing: bool,
     given_up: bool,
-    link_cpu_ns: u64,
+    sender_cpu_ns: u64,
 }
 
-/// Numbers about a window, for the statistics.
+/// Counts for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowFacts {
     /// Connections made so far.
     pub connections: u64,
     /// Messages sent again.
     pub resent: u64,
-    /// Bytes not acknowledged.
+    /// Unacknowledged bytes.
     pub bytes: u64,
-    /// CPU time of the link's thread, in nanoseconds.
-    pub link_cpu_ns: u64,
+    /// CPU time of the sending thread, in nanoseconds.
+    pub sender_cpu_ns: u64,
 }
 
 impl Window {
-    /// An empty window with room for about `limit` bytes; `wake` is written to when the link should look.
+    /// An empty window for about `limit` bytes; a write to `wake` wakes the sending thread.
     pub fn new(limit: u64, wake: UnixStream) -> Self {
         Self { state: Mutex::new(State::default()), changed: Condvar::new(), wake, limit }
     }
 
-    /// Bytes from which on there is no room.
+    /// Returns the number of bytes from which on the window is full.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    // What the sampler calls.
+    // Called by the sampler.
 
-    /// Whether more may be appended; a soft limit, what is appended nevertheless is kept.
-    pub fn room(&self) -> bool {
+    /// Whether the window is not full; a message that is appended to a full window is kept nevertheless.
+    pub fn has_space(&self) -> bool {
         self.state.lock().bytes < self.limit
     }
 
-    /// Sets the message each connection begins with.
+    /// Sets the first message of every connection.
     pub fn set_hello(&self, framed: Vec<u8>) {
         self.state.lock().hello = framed;
     }
@@ -89,38 +89,38 @@ impl Window {
         state.bytes += framed.len() as u64;
         state.messages.push_back((sequence, framed));
         drop(state);
-        self.wake_link();
+        self.wake_sender();
     }
 
-    /// The connection, counted from 1, on which the collector was found to have lost what it had acknowledged; told once
+    /// Returns the connection, counted from 1, on which the collector was found to have lost acknowledged messages; once
     /// for each loss.
     pub fn take_forgotten(&self) -> Option<u64> {
         self.state.lock().forgotten.take()
     }
 
-    /// Whether the collector is away and was for long: how many connections there were until then.
+    /// Returns the number of connections so far if the collector has been unreachable for long.
     pub fn long_absent(&self) -> Option<u64> {
         let state = self.state.lock();
         (!state.is_connected && state.bytes >= self.limit / 2).then_some(state.connections)
     }
 
-    /// Numbers for the statistics.
+    /// Returns counts for the statistics.
     pub fn facts(&self) -> WindowFacts {
         let state = self.state.lock();
         WindowFacts {
             connections: state.connections,
             resent: state.resent,
             bytes: state.bytes,
-            link_cpu_ns: state.link_cpu_ns,
+            sender_cpu_ns: state.sender_cpu_ns,
         }
     }
 
-    /// Waits until everything is acknowledged, the link has given up, or `patience` is over; the messages left.
+    /// Waits at most `patience` until everything is acknowledged or the sending thread ends; returns the messages left.
     pub fn close(&self, patience: Duration) -> usize {
         let deadline = Instant::now() + patience;
         let mut state = self.state.lock();
         state.closing = true;
-        self.wake_link();
+        self.wake_sender();
         while !state.messages.is_empty() && !state.given_up {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 break;
@@ -129,25 +129,25 @@ impl Window {
         state.messages.len()
     }
 
-    fn wake_link(&self) {
-        // A byte that cannot be written means that earlier ones wait to be read, or that the link has ended.
+    fn wake_sender(&self) {
+        // An error means that earlier bytes are unread, or that the sending thread has ended.
         let _ = (&self.wake).write(&[0]);
     }
 
-    // What the link's thread calls.
+    // Called by the sending thread.
 
-    /// The message each connection begins with.
+    /// Returns the first message of every connection.
     pub fn hello(&self) -> Vec<u8> {
         self.state.lock().hello.clone()
     }
 
-    /// The collector answered the `Hello` of a new connection: it has everything up to `sequence`.
+    /// Records the answer to the first message of a connection: the collector has everything up to `sequence`.
     pub fn resume(&self, sequence: u64) {
         let mut state = self.state.lock();
         state.connections += 1;
         state.is_connected = true;
         if sequence < state.acknowledged {
-            // Another collector, or one that lost its store: what it called safe once is gone.
+            // Another collector, or one that lost its store: acknowledged messages are lost.
             state.forgotten = Some(state.connections);
         }
         state.acknowledged = sequence;
@@ -159,22 +159,22 @@ impl Window {
         self.changed.notify_all();
     }
 
-    /// The connection has ended.
+    /// Records the end of the connection.
     pub fn disconnected(&self) {
         self.state.lock().is_connected = false;
     }
 
-    /// The collector has everything up to `sequence`.
+    /// Records that the collector has everything up to `sequence`.
     pub fn acknowledge(&self, sequence: u64) {
         let mut state = self.state.lock();
-        // A collector can only have what was sent to it; anything beyond is a lie that would lose messages.
+        // A collector cannot have messages that were not sent; a higher number would lose them.
         state.acknowledged = sequence.min(state.sent).max(state.acknowledged);
         state.forget_acknowledged();
         drop(state);
         self.changed.notify_all();
     }
 
-    /// Fills `chunk` with the next messages to send; false if there are none.
+    /// Fills `chunk` with the next messages to send; returns false if there are none.
     pub fn next_chunk(&self, chunk: &mut Vec<u8>) -> bool {
         chunk.clear();
         let mut state = self.state.lock();
@@ -203,15 +203,15 @@ impl Window {
         state.closing && state.messages.is_empty()
     }
 
-    /// The link's thread ends; nobody need wait for acknowledgements any more.
+    /// Records that the sending thread ends, so that no acknowledgement will follow.
     pub fn give_up(&self) {
         self.state.lock().given_up = true;
         self.changed.notify_all();
     }
 
-    /// Notes the CPU time of the link's thread.
-    pub fn set_link_cpu(&self, nanos: u64) {
-        self.state.lock().link_cpu_ns = nanos;
+    /// Records the CPU time of the sending thread.
+    pub fn set_sender_cpu(&self, nanos: u64) {
+        self.state.lock().sender_cpu_ns = nanos;
     }
 }
 
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_acknowledged_is_sent_again_on_the_next_connection() {
+    fn unacknowledged_messages_are_sent_again_on_the_next_connection() {
         let window = window(5);
-        assert!(!window.room());
+        assert!(!window.has_space());
         window.resume(1);
         assert_eq!(chunk(&window), [2, 3, 4, 5]);
         assert!(chunk(&window).is_empty());
         window.acknowledge(3);
-        assert!(window.room());
+        assert!(window.has_space());
         window.push(6, vec![6]);
         window.resume(3);
         assert_eq!(chunk(&window), [4, 5, 6]);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_collector_may_know_more_than_it_could_say() {
+    fn a_collector_may_have_more_than_it_acknowledged() {
         let window = window(5);
         window.resume(1);
         chunk(&window);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_what_was_not_sent_loses_nothing() {
+    fn an_acknowledgement_of_unsent_messages_loses_nothing() {
         let window = window(3);
         window.resume(1);
         window.acknowledge(9);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_ends_with_the_last_acknowledgement_or_with_the_link() {
+    fn closing_ends_with_the_last_acknowledgement_or_the_thread() {
         let patience = Duration::from_secs(60);
         let acknowledged = window(3);
         let unreachable = window(4);

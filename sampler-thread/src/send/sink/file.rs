@@ -1,4 +1,4 @@
-//! A recording file: the stream as it is, message after message.
+//! A recording file: all messages, one after the other.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ impl FileSink {
 impl Sink for FileSink {
     fn send(&mut self, body: &Body) -> Result<(), SinkError> {
         let body = match body {
-            // A recording is passed around; the token is not.
+            // Recordings are shared; the token is secret.
             Body::Hello(hello) => Body::Hello(Hello { token: String::new(), ..hello.clone() }),
             other => other.clone(),
         };

@@ -1,12 +1,12 @@
-//! Where messages go: a recording file, a collector, or both.
+//! Destinations of messages: a recording file, a collector, or both.
 //!
-//! Problem: a slow, dead or full destination must not stop the sampler thread, and must be noticed.
-//! Approach: every destination is a [`Sink`] with a numbering of its own; a failing one is given up with one log line,
-//! the others go on. A collector ([`crate::send::delivery`]) never fails: it is reconnected to.
+//! Problem: a slow, dead or full destination must not stop the sampler thread, and must be reported.
+//! Approach: every destination is a [`Sink`] with its own sequence numbers. One that fails is dropped with one log line,
+//! the others go on. A collector ([`crate::send::delivery`]) does not fail: the connection is made again.
 //! Invariant: a sink gets every message of the session, in order.
 
+mod encoder;
 mod file;
-mod pieces;
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use std::io;
 use proto::framing::FramingError;
 use proto::v1::{self, agent_message::Body};
 
+pub use encoder::Encoder;
 pub use file::FileSink;
-pub use pieces::Encoder;
 
-/// Why a destination was given up.
+/// Why a destination was dropped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SinkError {
@@ -25,7 +25,7 @@ pub enum SinkError {
     Io(io::Error),
     /// A message could not be encoded.
     Framing(FramingError),
-    /// The collector has not acknowledged everything; what it lacks, in words.
+    /// The collector has not acknowledged everything; describes the rest.
     Undelivered(String),
 }
 
@@ -61,27 +61,28 @@ pub trait Sink: Send + Sync {
     /// Any error means that this destination is lost.
     fn send(&mut self, body: &Body) -> Result<(), SinkError>;
 
-    /// Makes sure that everything is safe, as far as the destination can tell.
+    /// Waits until everything is stored, as far as the destination can tell.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`SinkError::Undelivered`].
     fn finish(&mut self) -> Result<(), SinkError>;
 
-    /// The destination in words, for log lines.
+    /// Returns the name of the destination for log lines.
     fn name(&self) -> String;
 
-    /// Whether the destination lacks dictionary entries it was given, so that all must be sent again; asked at the end
-    /// of each flush, when nothing waits that refers to earlier entries, and true once for each loss.
+    /// Whether the destination lost dictionary entries, so that all must be sent again; true once for each loss.
+    ///
+    /// To be called at the end of each flush, when no waiting sample refers to earlier entries.
     fn take_forgotten(&mut self) -> bool {
         false
     }
 
-    /// How delivery goes, for the statistics.
+    /// Returns the state of delivery, for the statistics.
     fn delivery(&self) -> Option<v1::Delivery> {
         None
     }
 
-    /// CPU time of the sink's own threads, in nanoseconds.
+    /// Returns the CPU time of the sink's own threads, in nanoseconds.
     fn cpu_ns(&self) -> u64 {
         0
     }
@@ -106,36 +107,36 @@ impl Destinations {
 
     /// Sends to all; a destination that fails is dropped with one log line.
     pub fn send(&mut self, body: &Body) {
-        self.each("gave up", |sink| sink.send(body));
+        self.each("dropped", |sink| sink.send(body));
     }
 
     /// Finishes all.
     pub fn finish(&mut self) {
-        self.each("could not finish", |sink| sink.finish());
+        self.each("cannot finish", |sink| sink.finish());
     }
 
     /// Whether dictionary entries must be sent again.
     pub fn take_forgotten(&mut self) -> bool {
-        // Every sink is asked, because each answer is given once.
-        let asked: Vec<bool> = self.sinks.iter_mut().map(|sink| sink.take_forgotten()).collect();
-        asked.contains(&true)
+        // Every sink is called, because each returns true only once.
+        let forgotten: Vec<bool> = self.sinks.iter_mut().map(|sink| sink.take_forgotten()).collect();
+        forgotten.contains(&true)
     }
 
-    /// How delivery to the collector goes, if there is one.
+    /// Returns the state of delivery to the collector, if there is one.
     pub fn delivery(&self) -> Option<v1::Delivery> {
         self.sinks.iter().find_map(|sink| sink.delivery())
     }
 
-    /// CPU time of all sinks' own threads, in nanoseconds.
+    /// Returns the CPU time of all sinks' own threads, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.sinks.iter().map(|sink| sink.cpu_ns()).sum()
     }
 
-    fn each(&mut self, trouble: &str, mut action: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>) {
+    fn each(&mut self, action_name: &str, mut action: impl FnMut(&mut dyn Sink) -> Result<(), SinkError>) {
         self.sinks.retain_mut(|sink| match action(sink.as_mut()) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!("{trouble} {}: {error}", sink.name());
+                tracing::warn!("{action_name} destination {}: {error}", sink.name());
                 false
             }
         });

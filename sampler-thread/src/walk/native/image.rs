@@ -1,9 +1,9 @@
-//! A library as it lies in memory: its unwind tables and its build id.
+//! A library in memory: its unwind tables and its build id.
 //!
-//! Problem: the file a library was loaded from may have been replaced or deleted since, and the vDSO has none.
+//! Problem: the file of a library may have been replaced or deleted, and the vDSO has none.
 //! Approach: the program headers in memory lead to `.eh_frame_hdr` and the notes through checked reads; files are read
 //! for symbols only, after the build id was compared (`super::symbols`).
-//! Invariant: tables are found by address alone (`PT_GNU_EH_FRAME`), so stripped libraries have them as well.
+//! Invariant: tables are found by address (`PT_GNU_EH_FRAME`), so that stripped libraries have them as well.
 //! Sources: System V ABI (program headers), Linux Standard Base Core 5.0, chapter 10.6 (`.eh_frame_hdr`).
 
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
@@ -23,25 +23,25 @@ const MAX_NOTES: u64 = 4096;
 /// A library in memory.
 #[derive(Debug, Default)]
 pub struct Image {
-    /// What to subtract from an address to get the one the library was linked at.
+    /// Difference between an address in memory and as linked.
     pub bias: u64,
-    /// Where its unwind tables are, if it has any that can be searched.
+    /// Its unwind tables, if they can be searched.
     pub tables: Option<Tables>,
     /// Its build id, empty if it has none.
     pub build_id: Vec<u8>,
 }
 
 impl Image {
-    /// The library whose first byte lies at `base`; an empty one if that is no ELF image.
+    /// Reads the library at `base`; returns an empty image if it is not an ELF image.
     pub fn read<M: Memory + ?Sized>(memory: &M, base: u64) -> Self {
         Self::parse(memory, base).unwrap_or_default()
     }
 
     fn parse<M: Memory + ?Sized>(memory: &M, base: u64) -> Option<Self> {
-        let head = copy(memory, base, HEAD_BYTES as u64)?;
-        let header = Header::parse(&*head).ok()?;
+        let bytes = copy(memory, base, HEAD_BYTES as u64)?;
+        let header = Header::parse(&*bytes).ok()?;
         let endian = header.endian().ok()?;
-        let segments = header.program_headers(endian, &*head).ok()?;
+        let segments = header.program_headers(endian, &*bytes).ok()?;
         let first = segments
             .iter()
             .find(|segment| segment.p_type(endian) == elf::PT_LOAD && segment.p_offset(endian) == 0)?;

@@ -1,6 +1,6 @@
 //! `/proc/self/maps`, line by line.
 //!
-//! Invariant: a line that is not understood is left out; nothing here fails.
+//! Invariant: malformed lines are skipped; parsing never fails.
 //! Source: proc_pid_maps(5).
 
 /// One mapping of the process.
@@ -22,7 +22,7 @@ pub struct Mapping<'t> {
     pub path: &'t str,
 }
 
-/// The mappings in `text`, by address as the kernel lists them.
+/// Returns the mappings in `text`, in the order of their addresses.
 pub fn parse(text: &str) -> impl Iterator<Item = Mapping<'_>> {
     text.lines().filter_map(mapping)
 }

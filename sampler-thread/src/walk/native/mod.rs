@@ -1,16 +1,15 @@
-//! Native code of this process: which library holds a pc, who called it, and what it is called.
+//! Native code of this process: the library of a pc, the caller of a frame, the name of a function.
 //!
-//! Problem: walking must not allocate or read files, libraries come and go, and most of them never appear in a stack.
-//! Approach: the list of libraries comes from `/proc/self/maps`; a walk that meets a library whose tables are not loaded
-//! yet, or no library at all, ends there and leaves a note; [`NativeLibraries::prepare`] then loads what was missing
-//! and the walk is made again.
-//! Invariants: [`NativeCode::caller`] allocates nothing; tables are read where they lie and through checked reads, so
-//! that a library that is unloaded cannot make a walk fault; what `prepare` costs is bounded by time shares, not by hope.
-//! The decision is told in `design/native-unwinding.md`.
+//! Problem: walking must not allocate or read files, libraries are loaded and unloaded, and most never appear in a stack.
+//! Approach: the list of libraries comes from `/proc/self/maps`. A walk that needs tables that are not loaded, or an
+//! unknown library, ends there and records what is missing; [`NativeLibraries::prepare`] loads it and the walk is repeated.
+//! Invariants: [`NativeCode::caller`] allocates nothing; tables are read in place through checked reads, so that an
+//! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
+//! Decision: `design/native-unwinding.md`.
 
+mod function_names;
 mod image;
 pub mod maps;
-mod names;
 mod rules;
 pub(crate) mod symbols;
 mod tables;
@@ -26,20 +25,20 @@ use rules::Rules;
 use symbols::Symbols;
 use unwind::{NoRule, Unwinder};
 
-pub use names::{NativeName, Owner};
+pub use function_names::{NativeName, Owner};
 
-/// Where the list of libraries comes from.
+/// The list of mappings.
 const MAPS: &str = "/proc/self/maps";
 
-/// Longest time a list is believed.
-const BELIEVED: Duration = Duration::from_secs(2);
-/// Looks may take this share of the time, because an unknown pc may stay unknown, and a process with 10,000 threads has
-/// 20,000 mappings.
-const LOOK_SHARE: u32 = 200;
-/// Time for looks that may be saved up: libraries are loaded in bursts, each look takes 0.1 to 1 ms.
-const SAVED_UP: Duration = Duration::from_millis(20);
+/// Longest time for which the list is used.
+const MAX_AGE: Duration = Duration::from_secs(2);
+/// Reading the list may take one part in this many of the time: an unknown pc may stay unknown, and a process with 10,000
+/// threads has 20,000 mappings.
+const READ_SHARE: u32 = 200;
+/// Most time for reading that may accumulate: libraries are loaded in bursts, reading takes 0.1 to 1 ms.
+const MAX_SAVED: Duration = Duration::from_millis(20);
 
-/// Libraries whose tables or symbols are kept; far above what processes load.
+/// Most libraries whose tables or symbols are kept; processes load far fewer.
 const MAX_LOADED: usize = 2_000;
 
 /// All native code.
@@ -48,24 +47,24 @@ pub struct NativeLibraries {
     libraries: Vec<Library>,
     unwinder: Unwinder,
     rules: Rules,
-    /// What the last walk missed.
+    /// What the last walk needed.
     missing: Missing,
-    /// When the list was read last.
-    looked: Option<Instant>,
-    /// Time spent on looks beyond what was saved up, still to be earned.
+    /// Time of the last reading of the list.
+    list_read: Option<Instant>,
+    /// Time of reading that exceeded the saved time.
     owed: Duration,
-    /// Time saved up for looks.
+    /// Time left for reading.
     saved: Duration,
-    /// Grows whenever the list changes.
+    /// Version of the list.
     list: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Nothing,
-    /// This library's tables.
+    /// The tables of this library.
     Tables(usize),
-    /// Any library at a pc.
+    /// The library of a pc.
     Library,
 }
 
@@ -77,7 +76,7 @@ struct Library {
     offset: u64,
     inode: u64,
     path: Box<str>,
-    /// Where the library's first byte lies.
+    /// Address of the library's first byte.
     base: u64,
     image: Option<Image>,
     symbols: Option<Option<Symbols>>,
@@ -90,16 +89,16 @@ impl Default for NativeLibraries {
             unwinder: Unwinder::default(),
             rules: Rules::default(),
             missing: Missing::Nothing,
-            looked: None,
+            list_read: None,
             owed: Duration::ZERO,
-            saved: SAVED_UP,
+            saved: MAX_SAVED,
             list: 0,
         }
     }
 }
 
 impl NativeLibraries {
-    /// Loads what the last walk missed; returns whether that walk may now get further.
+    /// Loads what the last walk needed; returns whether a repeated walk may get further.
     pub fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) -> bool {
         match std::mem::replace(&mut self.missing, Missing::Nothing) {
             Missing::Nothing => false,
@@ -113,43 +112,42 @@ impl NativeLibraries {
                     _ => false,
                 }
             }
-            Missing::Library => self.may_look() && self.look(),
+            Missing::Library => self.may_read_list() && self.read_list(),
         }
     }
 
-    /// Looks for libraries that were unloaded; called now and then outside of a walk. Returns whether any pc may mean
-    /// another function than before.
+    /// Reads the list again if it is old; to be called outside of a walk. Returns whether it changed.
     pub fn refresh(&mut self) -> bool {
-        self.looked.is_none_or(|at| at.elapsed() >= BELIEVED) && self.may_look() && self.look()
+        self.list_read.is_none_or(|at| at.elapsed() >= MAX_AGE) && self.may_read_list() && self.read_list()
     }
 
-    fn may_look(&self) -> bool {
-        self.looked.is_none_or(|at| at.elapsed() / LOOK_SHARE >= self.owed)
+    fn may_read_list(&self) -> bool {
+        self.list_read.is_none_or(|at| at.elapsed() / READ_SHARE >= self.owed)
     }
 
-    /// Number of the present list of libraries: with another one a pc may mean another function.
+    /// Returns the version of the list of libraries; with another one a pc may belong to another function.
     pub fn list(&self) -> u64 {
         self.list
     }
 
     /// Reads the list of libraries; returns whether it changed.
-    fn look(&mut self) -> bool {
+    fn read_list(&mut self) -> bool {
         let start = Instant::now();
         let changed = match std::fs::read(MAPS) {
             Ok(bytes) => self.update(&String::from_utf8_lossy(&bytes)),
             Err(_) => false,
         };
         let earned =
-            self.looked.map_or(Duration::ZERO, |at| start.saturating_duration_since(at) / LOOK_SHARE);
+            self.list_read.map_or(Duration::ZERO, |at| start.saturating_duration_since(at) / READ_SHARE);
         let took = start.elapsed();
-        let have = (self.saved + earned.saturating_sub(self.owed)).min(SAVED_UP);
+        let have = (self.saved + earned.saturating_sub(self.owed)).min(MAX_SAVED);
         self.owed = took.saturating_sub(have);
         self.saved = have.saturating_sub(took);
-        self.looked = Some(Instant::now());
+        self.list_read = Some(Instant::now());
         changed
     }
 
-    /// Takes over a list of mappings; libraries that are still there keep what was loaded of them.
+    /// Replaces the list; libraries that are still mapped keep what was loaded.
     fn update(&mut self, text: &str) -> bool {
         let mut found: Vec<Library> = Vec::new();
         let mut first: Option<maps::Mapping<'_>> = None;
@@ -158,15 +156,15 @@ impl NativeLibraries {
             if mapping.offset == 0 && has_file {
                 first = Some(mapping);
             }
-            let head = first.filter(|head| head.inode == mapping.inode && head.path == mapping.path);
-            if let (true, Some(head)) = (mapping.executable, head) {
+            let first = first.filter(|first| first.inode == mapping.inode && first.path == mapping.path);
+            if let (true, Some(first)) = (mapping.executable, first) {
                 found.push(Library {
                     start: mapping.start,
                     end: mapping.end,
                     offset: mapping.offset,
                     inode: mapping.inode,
                     path: mapping.path.into(),
-                    base: head.start,
+                    base: first.start,
                     image: None,
                     symbols: None,
                 });
@@ -194,19 +192,19 @@ impl NativeLibraries {
         self.libraries.get(index).filter(|library| pc < library.end).map(|_| index)
     }
 
-    /// Bytes of all symbols and rules held.
+    /// Returns the bytes of all symbols and rules.
     pub fn bytes(&self) -> usize {
         let symbols = self.libraries.iter().filter_map(|library| library.symbols.as_ref()?.as_ref());
         symbols.map(Symbols::bytes).sum::<usize>() + self.rules.bytes()
     }
 
-    /// The same for a walk, which reads tables from `memory`.
+    /// Returns a view for a walk, which reads tables from `memory`.
     pub fn reading<'a, M: Memory + ?Sized>(&'a mut self, memory: &'a M) -> NativeView<'a, M> {
         NativeView { libraries: self, memory }
     }
 }
 
-/// All native code with the memory it lies in.
+/// All native code, with its memory.
 pub struct NativeView<'a, M: ?Sized> {
     libraries: &'a mut NativeLibraries,
     memory: &'a M,
@@ -225,7 +223,7 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
         interrupted: bool,
         stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
-        // A return address may belong to the next function already if the call never returns.
+        // A return address may belong to the next function if the call never returns.
         let pc = registers.pc.wrapping_sub(u64::from(!interrupted));
         let Self { libraries: native, memory } = self;
         if let Some(rule) = native.rules.of(pc) {
@@ -268,7 +266,7 @@ impl Library {
             if path.starts_with('/') {
                 return Symbols::load(Path::new(&**path), build_id);
             }
-            // The vDSO is whole in its one mapping.
+            // The vDSO consists of a single mapping.
             let mut bytes = vec![0; usize::try_from(*end - *base).ok()?];
             memory.read(*base, &mut bytes).ok()?;
             Symbols::of_bytes(bytes)

@@ -1,66 +1,66 @@
-//! Unwind rules of the pcs that walks have met.
+//! Cache of unwind rules by pc.
 //!
-//! Problem: a walk must not allocate, and memory for all the pcs of a large program should not be spent on a small one.
-//! Approach: a table of numbers by address leads to rules that are appended to memory reserved at the start, whose
-//! pages cost nothing until they are reached.
+//! Problem: a walk must not allocate, and a small program should not pay for the pcs of a large one.
+//! Approach: a table of indexes by address refers to rules that are appended to memory reserved at the start, whose pages
+//! take no memory until they are used.
 //! Invariant: nothing is allocated after [`Rules::default`].
 
 use super::unwind::Rule;
 
-/// Rules remembered: a pc of a native frame each, 48 bytes. A profile of a JVM under load meets some thousands.
+/// Most rules, 48 bytes each. A profile of a JVM under load needs some thousands.
 const RULES: usize = 1 << 12;
 
-/// Rules by pc; a pc displaces another one of the same place.
+/// Rules by pc; a pc replaces another one with the same index.
 #[derive(Debug)]
 pub struct Rules {
-    /// Numbers in `known`, counted from 1; 0 for none.
-    places: Box<[u16]>,
-    known: Vec<(u64, Rule)>,
+    /// Indexes in `rules`, counted from 1; 0 for none.
+    indexes: Box<[u16]>,
+    rules: Vec<(u64, Rule)>,
 }
 
-const _: () = assert!(RULES <= u16::MAX as usize, "numbers of rules fit");
+const _: () = assert!(RULES <= u16::MAX as usize, "indexes fit");
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { places: vec![0; RULES].into_boxed_slice(), known: Vec::with_capacity(RULES) }
+        Self { indexes: vec![0; RULES].into_boxed_slice(), rules: Vec::with_capacity(RULES) }
     }
 }
 
 impl Rules {
-    /// The rule of `pc`, if it is remembered.
+    /// Returns the rule of `pc`, if it is cached.
     pub fn of(&self, pc: u64) -> Option<Rule> {
-        let number = *self.places.get(place(pc))?;
-        let (known, rule) = self.known.get(usize::from(number).checked_sub(1)?)?;
+        let index = *self.indexes.get(slot_of(pc))?;
+        let (known, rule) = self.rules.get(usize::from(index).checked_sub(1)?)?;
         (*known == pc).then_some(*rule)
     }
 
-    /// Remembers the rule of `pc`.
+    /// Caches the rule of `pc`.
     pub fn put(&mut self, pc: u64, rule: Rule) {
-        let Some(number) = self.places.get_mut(place(pc)) else { return };
-        match usize::from(*number).checked_sub(1).and_then(|index| self.known.get_mut(index)) {
+        let Some(index) = self.indexes.get_mut(slot_of(pc)) else { return };
+        match usize::from(*index).checked_sub(1).and_then(|at| self.rules.get_mut(at)) {
             Some(displaced) => *displaced = (pc, rule),
-            // A place brings one entry at most, so there is room without growing.
+            // Each index is used for at most one entry, so that the vector does not grow.
             None => {
-                self.known.push((pc, rule));
-                *number = self.known.len() as u16;
+                self.rules.push((pc, rule));
+                *index = self.rules.len() as u16;
             }
         }
     }
 
     /// Forgets all rules.
     pub fn forget(&mut self) {
-        self.places.fill(0);
-        self.known.clear();
+        self.indexes.fill(0);
+        self.rules.clear();
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.places) + size_of_val(&*self.known)
+        size_of_val(&*self.indexes) + size_of_val(&*self.rules)
     }
 }
 
-/// Where the rule of a pc is remembered: neighbouring return addresses go to different places.
-fn place(pc: u64) -> usize {
+/// Returns the slot of a pc; neighbouring return addresses have different slots.
+fn slot_of(pc: u64) -> usize {
     let mixed = pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(mixed).unwrap_or(0) % RULES
 }
@@ -70,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_a_place_is_remembered_without_growing() {
+    fn the_last_rule_of_a_slot_is_kept_without_growing() {
         let mut rules = Rules::default();
-        let capacity = rules.known.capacity();
+        let capacity = rules.rules.capacity();
         let rule = |pc: u64| Rule::Offsets {
             register: 7,
             offset: (pc / 16) as i32,
@@ -82,8 +82,8 @@ mod tests {
             rules.put(pc, rule(pc));
             assert_eq!(rules.of(pc), Some(rule(pc)));
         }
-        assert_eq!((rules.known.len(), rules.known.capacity()), (RULES, capacity));
-        assert_eq!(rules.of(0), None, "displaced");
+        assert_eq!((rules.rules.len(), rules.rules.capacity()), (RULES, capacity));
+        assert_eq!(rules.of(0), None, "replaced");
         rules.forget();
         assert!(rules.of(16 * (10 * RULES as u64 - 1)).is_none());
     }

@@ -1,8 +1,8 @@
-//! Names of functions in a library's file.
+//! Names of functions from a library's file.
 //!
-//! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundreds.
-//! Approach: 12 bytes per function are kept, sorted by address; a name is read from the file when it is asked for.
-//! Invariant: a file is believed only if its build id is that of the library in memory (both may have none).
+//! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
+//! Approach: 12 bytes per function are kept, sorted by address; a name is read from the file when it is needed.
+//! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
 use std::fs::File;
@@ -20,10 +20,10 @@ pub(crate) type Header = elf::FileHeader64<Endianness>;
 /// Longest name read, in bytes; longer ones are cut.
 const MAX_NAME: usize = 1024;
 
-/// Bytes that a function without a size is believed to have at most.
+/// Largest size of a function whose size is unknown, in bytes.
 const MAX_UNSIZED: u32 = 4096;
 
-/// Where distributions put separate debug files.
+/// Folder of separate debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// One function.
@@ -35,7 +35,7 @@ struct Function {
     name: u32,
 }
 
-/// Where names are read from.
+/// The source of names.
 #[derive(Debug)]
 enum Source {
     File(File),
@@ -52,20 +52,20 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Functions of the library at `path`, or of its debug file if it was stripped; `None` if there are none, or if
-    /// the files are not those of a library with this `build_id`.
+    /// Reads the functions of the library at `path`, or of its debug file if it was stripped; `None` if there are none, or
+    /// if the files have another build id.
     pub fn load(path: &Path, build_id: &[u8]) -> Option<Self> {
         let own = SymbolFile::open(path, build_id)?;
-        if own.whole {
+        if own.is_whole {
             return own.symbols;
         }
-        debug_files(path, build_id, own.link)
+        debug_files(path, build_id, own.debug_file)
             .filter_map(|path| SymbolFile::open(&path, build_id))
             .find_map(|file| file.symbols)
             .or(own.symbols)
     }
 
-    /// Functions of a library that has no file, from its bytes.
+    /// Reads the functions of a library that has no file, from its bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Option<Self> {
         let (strings, functions) = {
             let data = &*bytes;
@@ -81,12 +81,12 @@ impl Symbols {
         Some(Self { source: Source::Memory(bytes), strings, functions })
     }
 
-    /// Bytes the table takes.
+    /// Returns the bytes of the table.
     pub fn bytes(&self) -> usize {
         self.functions.capacity() * size_of::<Function>()
     }
 
-    /// The mangled name of the function around `address`, as linked.
+    /// Returns the mangled name of the function at `address`, as linked.
     pub fn name(&self, address: u64) -> Option<Vec<u8>> {
         let address = u32::try_from(address).ok()?;
         let after = self.functions.partition_point(|function| function.start <= address);
@@ -113,13 +113,13 @@ impl Symbols {
     }
 }
 
-/// What one file offers.
+/// The symbols of one file.
 struct SymbolFile {
     symbols: Option<Symbols>,
-    /// Whether these are all functions, and not the exported ones alone.
-    whole: bool,
+    /// Whether these are all functions, not only the exported ones.
+    is_whole: bool,
     /// Name of the separate debug file.
-    link: Option<Vec<u8>>,
+    debug_file: Option<Vec<u8>>,
 }
 
 impl SymbolFile {
@@ -131,7 +131,7 @@ impl SymbolFile {
         if file_build_id(&sections, endian, &data) != build_id {
             return None;
         }
-        let link = sections
+        let debug_file = sections
             .section_by_name(endian, b".gnu_debuglink")
             .and_then(|(_, section)| section.data(endian, &data).ok())
             .and_then(|content| content.split(|&byte| byte == 0).next())
@@ -141,19 +141,19 @@ impl SymbolFile {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             if let Some((strings, functions)) = functions(&sections, endian, &read, kind) {
                 let symbols = Some(Symbols { source: Source::File(file), strings, functions });
-                return Some(Self { symbols, whole: kind == elf::SHT_SYMTAB, link });
+                return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }
         }
-        Some(Self { symbols: None, whole: false, link })
+        Some(Self { symbols: None, is_whole: false, debug_file })
     }
 }
 
 /// Entries of a symbol table that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Position of the names and the functions of a symbol table, sorted; `None` if there are none.
+/// Returns the position of the names and the sorted functions of a symbol table; `None` if there are none.
 ///
-/// The table is read piece by piece and twice, so that no more memory is taken than is kept: libjvm's has 1.7 MB.
+/// The table is read in chunks and twice, to allocate only what is kept: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
     endian: Endianness,
@@ -167,7 +167,7 @@ fn functions<'d, R: ReadRef<'d>>(
     each_function(begin, bytes, endian, read, |_| count += 1).ok()?;
     let mut functions: Vec<Function> = Vec::with_capacity(count);
     each_function(begin, bytes, endian, read, |function| functions.push(function)).ok()?;
-    // Of several names for one place the widest, then a global one; the rest of the order is that of the names.
+    // Of several functions at an address the largest comes first, then a global one; ties are ordered by name.
     functions.sort_unstable_by_key(|function| {
         (function.start, u32::MAX - (function.size & !LOCAL), function.size & LOCAL, function.name)
     });
@@ -221,10 +221,10 @@ pub(crate) fn each_symbol(
     let mut done = 0;
     while done < bytes / ENTRY as u64 * ENTRY as u64 {
         let length = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(buffer.len()) / ENTRY * ENTRY;
-        let piece = buffer.get_mut(..length).unwrap_or_default();
-        read(begin.saturating_add(done), piece)?;
+        let chunk = buffer.get_mut(..length).unwrap_or_default();
+        read(begin.saturating_add(done), chunk)?;
         done += length as u64;
-        for entry in piece.as_chunks::<ENTRY>().0 {
+        for entry in chunk.as_chunks::<ENTRY>().0 {
             if let Ok((symbol, _)) = object::pod::from_bytes::<elf::Sym64<Endianness>>(entry) {
                 visit(symbol);
             }
@@ -249,18 +249,18 @@ fn file_build_id<'d, R: ReadRef<'d>>(
     Vec::new()
 }
 
-/// Where a stripped library's debug file may be.
-fn debug_files(path: &Path, build_id: &[u8], link: Option<Vec<u8>>) -> impl Iterator<Item = PathBuf> {
+/// Returns the paths where a stripped library's debug file may be.
+fn debug_files(path: &Path, build_id: &[u8], debug_file: Option<Vec<u8>>) -> impl Iterator<Item = PathBuf> {
     let hex: Vec<String> = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let by_id = hex.split_first().filter(|(_, rest)| !rest.is_empty()).map(|(first, rest)| {
         Path::new(DEBUG_ROOT).join(".build-id").join(first).join(format!("{}.debug", rest.concat()))
     });
     let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-    let by_link = link.into_iter().flat_map(move |name| {
+    let by_name = debug_file.into_iter().flat_map(move |name| {
         let name = Path::new(std::ffi::OsStr::from_bytes(&name)).to_owned();
         let below = folder.strip_prefix("/").unwrap_or(&folder);
         let debug = Path::new(DEBUG_ROOT).join(below).join(&name);
         [folder.join(&name), folder.join(".debug").join(&name), debug]
     });
-    by_id.into_iter().chain(by_link)
+    by_id.into_iter().chain(by_name)
 }

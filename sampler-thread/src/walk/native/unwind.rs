@@ -1,10 +1,10 @@
 //! From the registers of a native frame to those of its caller, by the rows of `.eh_frame`.
 //!
 //! Problem: finding and running the rows for a pc takes a microsecond, and a profile meets the same pcs all the time.
-//! Approach: a row is reduced to a [`Rule`] of 36 bytes and remembered by pc; the few rows with expressions (PLT entries,
-//! signal trampolines) are run anew each time.
-//! Invariants: nothing is allocated; a row that is missing, or that asks for a register that was not recovered, is a
-//! refusal, never a guess; the caller's sp (the CFA) lies above the frame's own.
+//! Approach: a row is reduced to a [`Rule`] of 36 bytes and cached by pc; the few rows with expressions (PLT entries,
+//! signal trampolines) are run each time.
+//! Invariants: nothing is allocated; a missing row, or one that needs a register that was not recovered, is an error; the
+//! caller's sp (the CFA) is above the frame's own.
 //! Sources: DWARF 5, chapter 6.4; System V ABI for AMD64, figure 3.36 (register numbers).
 
 use gimli::{
@@ -17,41 +17,41 @@ use super::tables::{Section, Slice, Tables};
 
 type Row = UnwindTableRow<usize>;
 
-/// DWARF numbers of the registers a callee keeps, in the order of [`Rule::saved`]; the last is the return address.
-const KEPT: [u16; 7] = [3, 6, 12, 13, 14, 15, 16];
+/// DWARF numbers of callee-saved registers, in the order of `Rule::Offsets::saved`; the last is the return address.
+const CALLEE_SAVED: [u16; 7] = [3, 6, 12, 13, 14, 15, 16];
 /// DWARF number of the stack pointer.
 const RSP: u16 = 7;
-/// Position of the return address in [`KEPT`].
+/// Position of the return address in [`CALLEE_SAVED`].
 const RETURN: usize = 6;
 
 /// Deepest stack of an expression; those of linkers and C libraries need three.
 const MAX_EXPRESSION: usize = 16;
 
-/// How to find the caller.
+/// How to compute the registers of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// There is none.
+    /// There is no caller.
     Root,
-    /// CFA = register + offset; registers are kept in it or at an offset from it.
+    /// CFA = register + offset; saved registers are at an offset from the CFA.
     Offsets {
         /// DWARF number.
         register: u8,
         /// Bytes.
         offset: i32,
-        /// By [`KEPT`].
+        /// By [`CALLEE_SAVED`].
         saved: [Saved; 7],
     },
 }
 
-/// Where the caller's value of a register is.
+/// The place of the caller's value of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saved {
     /// Still in the register.
     Same,
-    /// At the CFA plus so many words.
+    /// At this offset from the CFA, in words.
     At(i16),
-    /// Gone.
-    Lost,
+    /// Unknown.
+    Undefined,
 }
 
 /// Why no rule was found.
@@ -63,7 +63,7 @@ pub enum NoRule {
     Expression,
 }
 
-/// Buffers for reading rows, made once.
+/// Buffers for reading rows.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     context: Box<UnwindContext<usize>>,
@@ -71,7 +71,7 @@ pub struct Unwinder {
 }
 
 impl Unwinder {
-    /// The rule for `pc`, an address for lookup (inside the calling instruction, for callers).
+    /// Returns the rule for `pc`, an address inside the running or calling instruction.
     ///
     /// # Errors
     /// [`NoRule`].
@@ -80,7 +80,7 @@ impl Unwinder {
         reduce(row)
     }
 
-    /// First instruction of the function around `pc`, as the tables tell it.
+    /// Returns the address of the function at `pc`, according to the tables.
     pub fn function_start<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
@@ -90,7 +90,7 @@ impl Unwinder {
         self.section.function(memory, tables, pc).map(|(function, ..)| function.initial_address())
     }
 
-    /// The caller by a row with expressions.
+    /// Returns the registers of the caller by a row with expressions.
     ///
     /// # Errors
     /// [`NativeStop`].
@@ -114,13 +114,15 @@ impl Unwinder {
             }
             CfaRule::Expression(expression) => evaluate(expression, None)?,
         };
-        let mut values = [0; KEPT.len()];
-        for (value, &number) in values.iter_mut().zip(&KEPT) {
+        let mut values = [0; CALLEE_SAVED.len()];
+        for (value, &number) in values.iter_mut().zip(&CALLEE_SAVED) {
             *value = match row.register(Register(number)) {
                 Some(RegisterRule::Offset(offset)) => word(stack, cfa.wrapping_add_signed(offset))?,
                 Some(RegisterRule::Expression(expression)) => word(stack, evaluate(&expression, Some(cfa))?)?,
                 Some(RegisterRule::ValExpression(expression)) => evaluate(&expression, Some(cfa))?,
-                Some(RegisterRule::Undefined) if number == KEPT[RETURN] => return Err(NativeStop::Root),
+                Some(RegisterRule::Undefined) if number == CALLEE_SAVED[RETURN] => {
+                    return Err(NativeStop::Root);
+                }
                 None | Some(RegisterRule::SameValue) => value_of(registers, number).unwrap_or(0),
                 _ => 0,
             };
@@ -147,11 +149,11 @@ impl Unwinder {
 }
 
 fn reduce(row: &Row) -> Result<Rule, NoRule> {
-    let mut saved = [Saved::Same; KEPT.len()];
-    for (place, &number) in saved.iter_mut().zip(&KEPT) {
+    let mut saved = [Saved::Same; CALLEE_SAVED.len()];
+    for (place, &number) in saved.iter_mut().zip(&CALLEE_SAVED) {
         *place = match row.register(Register(number)) {
             None | Some(RegisterRule::SameValue) => Saved::Same,
-            Some(RegisterRule::Undefined) => Saved::Lost,
+            Some(RegisterRule::Undefined) => Saved::Undefined,
             Some(RegisterRule::Offset(offset)) if offset % 8 == 0 => {
                 i16::try_from(offset / 8).map(Saved::At).map_err(|_| NoRule::Expression)?
             }
@@ -162,7 +164,7 @@ fn reduce(row: &Row) -> Result<Rule, NoRule> {
         };
     }
     match saved[RETURN] {
-        Saved::Lost => return Ok(Rule::Root),
+        Saved::Undefined => return Ok(Rule::Root),
         Saved::Same => return Err(NoRule::Missing),
         Saved::At(_) => {}
     }
@@ -177,7 +179,7 @@ fn reduce(row: &Row) -> Result<Rule, NoRule> {
 }
 
 impl Rule {
-    /// The caller by this rule; `pc` is named if the rule needs what is not known.
+    /// Returns the registers of the caller by this rule; `pc` is part of the error.
     ///
     /// # Errors
     /// [`NativeStop`].
@@ -192,27 +194,27 @@ impl Rule {
         };
         let base = value_of(registers, u16::from(*register)).ok_or(NativeStop::NoRule(pc))?;
         let cfa = base.wrapping_add_signed(i64::from(*offset));
-        let mut values = [0; KEPT.len()];
-        for ((value, &number), place) in values.iter_mut().zip(&KEPT).zip(saved) {
+        let mut values = [0; CALLEE_SAVED.len()];
+        for ((value, &number), place) in values.iter_mut().zip(&CALLEE_SAVED).zip(saved) {
             *value = match place {
                 Saved::Same => value_of(registers, number).unwrap_or(0),
                 Saved::At(words) => {
                     let address = cfa.wrapping_add_signed(i64::from(*words) * 8);
                     match word(stack, address) {
                         Ok(word) => word,
-                        // Rows of epilogues speak of registers that were popped already, below sp.
+                        // In epilogues, rows refer to registers that are already popped, below sp.
                         Err(_) if address < registers.sp => value_of(registers, number).unwrap_or(0),
                         Err(stop) => return Err(stop),
                     }
                 }
-                Saved::Lost => 0,
+                Saved::Undefined => 0,
             };
         }
         finish(registers, cfa, values)
     }
 }
 
-/// The caller's registers from the values of [`KEPT`].
+/// Returns the caller's registers from the values of [`CALLEE_SAVED`].
 fn finish(callee: &NativeRegisters, sp: u64, values: [u64; 7]) -> Result<NativeRegisters, NativeStop> {
     let [rbx, fp, r12, r13, r14, r15, pc] = values;
     if pc == 0 {
@@ -224,7 +226,7 @@ fn finish(callee: &NativeRegisters, sp: u64, values: [u64; 7]) -> Result<NativeR
     Ok(NativeRegisters { pc, sp, fp, preserved: PreservedRegisters { rbx, r12, r13, r14, r15 } })
 }
 
-/// Value of a register by its DWARF number.
+/// Returns the value of a register by its DWARF number.
 fn value_of(registers: &NativeRegisters, number: u16) -> Option<u64> {
     let NativeRegisters { pc, sp, fp, preserved } = *registers;
     let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
@@ -238,7 +240,7 @@ fn word(stack: &StackCopy<'_>, address: u64) -> Result<u64, NativeStop> {
     stack.word(address).ok_or(NativeStop::Unreadable(address))
 }
 
-/// The value an expression leaves, `None` if it needs what is not known here.
+/// Returns the value of an expression; `None` if it needs an unknown value.
 fn run_expression(
     expression: Expression<Slice<'_>>,
     initial: Option<u64>,
@@ -282,7 +284,7 @@ fn run_expression(
     }
 }
 
-/// The stack of an expression; `None` wherever it would run over or under.
+/// The stack of an expression; operations return `None` on overflow and underflow.
 #[derive(Default)]
 struct Values {
     values: [u64; MAX_EXPRESSION],

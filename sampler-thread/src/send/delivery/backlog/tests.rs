@@ -55,7 +55,7 @@ struct Live {
 
 /// Agent, window and collector.
 struct World {
-    held: Held,
+    backlog: Backlog,
     live: Vec<Live>,
     ended: Vec<ThreadAccount>,
     /// Stacks that were sent, by content, with their numbers.
@@ -126,7 +126,7 @@ impl Collector {
 impl World {
     fn new() -> Self {
         Self {
-            held: Held::with_threads(LIMIT),
+            backlog: Backlog::with_threads(LIMIT),
             live: Vec::new(),
             ended: Vec::new(),
             interned: HashMap::new(),
@@ -254,25 +254,26 @@ impl World {
         self.batch.push(Sample { time_ns, thread, stack: parent.into(), cpu_ns: 10, flags: 0, count: 1 });
     }
 
-    fn room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.window.len() < WINDOW
     }
 
     fn notice(&mut self) {
         if let Some(connection) = self.to_notice.take() {
-            self.held.lost(connection);
+            self.backlog.collector_forgot(connection);
         }
     }
 
-    fn release(&mut self, anyway: bool) {
+    fn release(&mut self, force: bool) {
         self.notice();
-        if anyway || self.room() {
-            let Self { held, window, .. } = self;
-            held.release(anyway, &mut |body| {
-                window.push((body, false));
-                Ok(window.len() < WINDOW)
-            })
-            .expect("appended");
+        if force || self.has_space() {
+            let Self { backlog, window, .. } = self;
+            backlog
+                .release(force, &mut |body| {
+                    window.push((body, false));
+                    Ok(window.len() < WINDOW)
+                })
+                .expect("appended");
         }
     }
 
@@ -280,20 +281,20 @@ impl World {
         if self.dictionary != Dictionary::default() {
             let dictionary = std::mem::take(&mut self.dictionary);
             self.release(false);
-            let passed = self.held.dictionary(&dictionary, self.room());
+            let passed = self.backlog.dictionary(&dictionary, self.has_space());
             self.window.extend(passed.map(|dictionary| (Body::Dictionary(dictionary), false)));
         }
         if let Some(batch) = self.batch.take() {
             self.release(false);
-            if self.room() && self.held.passes_samples() {
+            if self.has_space() && self.backlog.samples_may_bypass() {
                 self.window.push((Body::Samples(batch), false));
             } else {
-                self.held.samples(&batch);
+                self.backlog.samples(&batch);
             }
         }
         self.notice();
         let absent = (!self.is_connected && self.window.len() >= WINDOW / 2).then_some(self.connections);
-        if self.held.take_forgotten(self.room(), absent) {
+        if self.backlog.take_forgotten(self.has_space(), absent) {
             self.interned.clear();
             self.carried.iter_mut().for_each(|(_, _, is_sent)| *is_sent = false);
             self.live.iter_mut().for_each(|thread| thread.is_introduced = false);
@@ -310,23 +311,23 @@ impl World {
         let live: HashSet<u32> = self.live.iter().map(|thread| thread.account.thread).collect();
         self.carried.retain(|(_, carrier, _)| live.contains(carrier));
         self.release(false);
-        self.held.statistics(&Statistics { threads, ..Statistics::default() });
-        let waiting = self.held.threads.entries();
+        self.backlog.statistics(&Statistics { threads, ..Statistics::default() });
+        let waiting = self.backlog.threads.entries();
         // Those that live now, those that lived when the collector went away, and as many again before the next fold.
         let bound = 4 * (LIMIT + self.most_live);
         assert!(waiting <= bound, "{waiting} entries wait, with {} threads at most", self.most_live);
-        if self.room() {
+        if self.has_space() {
             self.release_statistics();
         }
     }
 
     fn release_statistics(&mut self) {
-        let Self { held, window, .. } = self;
+        let Self { backlog, window, .. } = self;
         let mut send = |body| {
             window.push((body, false));
             Ok(true)
         };
-        held.release_statistics(None, &mut send).expect("appended");
+        backlog.release_statistics(None, &mut send).expect("appended");
     }
 
     fn take(&mut self) {
@@ -418,8 +419,8 @@ fn rows_of_a_long_absence_keep_their_stacks_for_a_collector_that_forgot() {
     let away = [[Step::Run(1), Step::Statistics]; 20].concat();
     let world = forgetful(&away);
     // Two threads, twenty rounds: the first two rounds are in the window, the others were held.
-    assert_eq!(world.held.rows().unnamed_ns(), 0);
-    assert!(world.held.rows().merged() > 20, "{}", world.held.rows().merged());
+    assert_eq!(world.backlog.rows().unnamed_ns(), 0);
+    assert!(world.backlog.rows().merged() > 20, "{}", world.backlog.rows().merged());
 }
 
 #[test]
@@ -431,12 +432,12 @@ fn rows_that_name_what_was_lost_keep_their_time() {
     }
     // A slow collector: there is a connection, so nothing is sent again.
     [[Step::Run(1), Step::Statistics]; 20].concat().into_iter().for_each(|step| world.step(step));
-    assert_eq!(world.held.rows().unnamed_ns(), 0);
+    assert_eq!(world.backlog.rows().unnamed_ns(), 0);
     world.step(Step::Disconnect);
     world.step(Step::Connect { forgets: true });
     world.end();
     world.check();
-    assert!(world.held.rows().unnamed_ns() > 200, "{}", world.held.rows().unnamed_ns());
+    assert!(world.backlog.rows().unnamed_ns() > 200, "{}", world.backlog.rows().unnamed_ns());
 }
 
 #[test]

@@ -1,10 +1,9 @@
-//! The thread that keeps a connection to the collector.
+//! The thread that sends to the collector.
 //!
-//! Problem: collectors are restarted, networks fail, and neither may cost the profiled program anything.
-//! Approach: connect, introduce, send what the window holds, take acknowledgements; on any error start over after a
-//! pause that doubles up to ten seconds, until a collector takes something.
-//! Invariant: the thread ends when the session has ended and everything is acknowledged, or when the session has ended
-//! and the collector does not answer.
+//! Problem: collectors are restarted and networks fail; neither may affect the profiled program.
+//! Approach: connect, send the first message, send the window, receive acknowledgements. After an error start over after
+//! a pause that doubles up to ten seconds, until a collector acknowledges something.
+//! Invariant: the thread ends after the session, when everything is acknowledged or the collector does not answer.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -22,29 +21,29 @@ use super::transport::{Connection, Target};
 use super::window::Window;
 use crate::account::clock;
 
-/// Pause after the first failure; it doubles with each one that follows.
+/// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Longest wait for the collector's answer to the introduction.
+/// Longest wait for the answer to the first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest message a collector may send; acknowledgements take some ten bytes, a refusal is one line.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Why a connection ended.
 #[derive(Debug)]
-enum LinkError {
+enum SendError {
     Io(io::Error),
     /// The peer is no collector.
     Framing(FramingError),
-    /// The collector refused, in its own words.
+    /// The collector refused, for this reason.
     Rejected(String),
     Closed,
-    /// No answer to the introduction.
+    /// No answer to the first message.
     Silent,
 }
 
-impl fmt::Display for LinkError {
+impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
@@ -56,32 +55,32 @@ impl fmt::Display for LinkError {
     }
 }
 
-impl From<io::Error> for LinkError {
+impl From<io::Error> for SendError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<Errno> for LinkError {
+impl From<Errno> for SendError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
     }
 }
 
-/// Runs the link until the session is over.
+/// Sends messages until the session is over.
 pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
     let mut pauses = Pauses::new();
-    let mut told: Option<String> = None;
+    let mut reported: Option<String> = None;
     let mut connected_before = false;
     while !window.done() {
         let ended = match open(target, window, wake) {
             Ok(mut open) => {
                 connected_before = true;
-                // A collector that welcomes and then takes nothing, as one with a full disk may, has not recovered.
+                // A collector that accepts a connection but no message, like one with a full disk, has not recovered.
                 let ended = open.serve(window, wake, || {
                     pauses = Pauses::new();
-                    if told.take().is_some() {
-                        tracing::info!("collector={target} answers again");
+                    if reported.take().is_some() {
+                        tracing::info!("collector={target} is reachable again");
                     }
                 });
                 window.disconnected();
@@ -89,14 +88,16 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
             }
             Err(error) => Err(error),
         };
-        window.set_link_cpu(clock::own_cpu_nanos());
+        window.set_sender_cpu(clock::own_cpu_nanos());
         let Err(error) = ended else { break };
         // One line for each change, not for each attempt.
         let reason = error.to_string();
-        if told.as_ref() != Some(&reason) {
-            let trouble = if connected_before { "lost" } else { "cannot reach" };
-            tracing::warn!("{trouble} collector={target}: {reason}; samples are kept and it is tried again");
-            told = Some(reason);
+        if reported.as_ref() != Some(&reason) {
+            let trouble = if connected_before { "lost the connection to" } else { "cannot reach" };
+            tracing::warn!(
+                "{trouble} collector={target}: {reason}; samples are kept until it is reachable again"
+            );
+            reported = Some(reason);
         }
         if window.closing() && pauses.failed_since_closing() {
             break;
@@ -106,7 +107,7 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
     window.give_up();
 }
 
-/// The time between two attempts.
+/// Time between two attempts.
 struct Pauses {
     next: Duration,
     closing_failures: u32,
@@ -117,7 +118,7 @@ impl Pauses {
         Self { next: FIRST_PAUSE, closing_failures: 0 }
     }
 
-    /// One attempt is still made after the session has ended; a collector that is being restarted gets that chance.
+    /// Whether a second attempt after the end of the session failed; a collector may be restarting at the first.
     fn failed_since_closing(&mut self) -> bool {
         self.closing_failures += 1;
         self.closing_failures > 1
@@ -144,7 +145,7 @@ struct Open {
     decoder: FrameDecoder,
 }
 
-fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, LinkError> {
+fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, SendError> {
     let mut open = Open { connection: target.connect()?, decoder: FrameDecoder::with_max(MAX_ANSWER_BYTES) };
     open.connection.send(&window.hello())?;
     let deadline = Instant::now() + HELLO_TIMEOUT;
@@ -155,7 +156,7 @@ fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, Lin
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(LinkError::Silent);
+            return Err(SendError::Silent);
         }
         if readable(&[open.connection.as_fd()], left)? {
             open.receive()?;
@@ -165,17 +166,17 @@ fn open(target: &Target, window: &Window, wake: &UnixStream) -> Result<Open, Lin
 }
 
 impl Open {
-    /// Sends what the window holds; `taken` is called when the collector has taken something.
+    /// Sends the window; `on_acknowledged` is called after each acknowledgement.
     fn serve(
         &mut self,
         window: &Window,
         wake: &UnixStream,
-        mut taken: impl FnMut(),
-    ) -> Result<(), LinkError> {
+        mut on_acknowledged: impl FnMut(),
+    ) -> Result<(), SendError> {
         let mut chunk = Vec::new();
         loop {
             while window.next_chunk(&mut chunk) {
-                // A rejection explains a broken pipe better than the pipe does.
+                // A rejection explains the error of the socket.
                 if let Err(error) = self.connection.send(&chunk) {
                     self.rejection()?;
                     return Err(error.into());
@@ -184,7 +185,7 @@ impl Open {
             if window.done() {
                 return Ok(());
             }
-            window.set_link_cpu(clock::own_cpu_nanos());
+            window.set_sender_cpu(clock::own_cpu_nanos());
             let mut fds = [
                 PollFd::new(self.connection.as_fd(), PollFlags::POLLIN),
                 PollFd::new(wake.as_fd(), PollFlags::POLLIN),
@@ -201,29 +202,29 @@ impl Open {
                 self.receive()?;
                 if let Some(sequence) = self.acknowledged()? {
                     window.acknowledge(sequence);
-                    taken();
+                    on_acknowledged();
                 }
             }
         }
     }
 
-    fn receive(&mut self) -> Result<(), LinkError> {
+    fn receive(&mut self) -> Result<(), SendError> {
         let mut buffer = [0; 4096];
-        let length = self.connection.receive(&mut buffer)?.ok_or(LinkError::Closed)?;
+        let length = self.connection.receive(&mut buffer)?.ok_or(SendError::Closed)?;
         self.decoder.push(buffer.get(..length).unwrap_or_default());
         Ok(())
     }
 
-    /// Highest acknowledgement among the messages received.
-    fn acknowledged(&mut self) -> Result<Option<u64>, LinkError> {
+    /// Returns the highest acknowledgement among the received messages.
+    fn acknowledged(&mut self) -> Result<Option<u64>, SendError> {
         let mut highest = None;
-        while let Some(message) = self.decoder.next::<CollectorMessage>().map_err(LinkError::Framing)? {
+        while let Some(message) = self.decoder.next::<CollectorMessage>().map_err(SendError::Framing)? {
             match message.body {
                 Some(collector_message::Body::Acknowledgement(ack)) => {
                     highest = highest.max(Some(ack.sequence));
                 }
                 Some(collector_message::Body::Reject(reject)) => {
-                    return Err(LinkError::Rejected(reject.reason));
+                    return Err(SendError::Rejected(reject.reason));
                 }
                 None => {}
             }
@@ -231,8 +232,8 @@ impl Open {
         Ok(highest)
     }
 
-    /// The rejection that has arrived, if there is one.
-    fn rejection(&mut self) -> Result<(), LinkError> {
+    /// Returns the rejection that has arrived as an error, if there is one.
+    fn rejection(&mut self) -> Result<(), SendError> {
         if readable(&[self.connection.as_fd()], Duration::ZERO)? && self.receive().is_ok() {
             self.acknowledged()?;
         }
@@ -240,8 +241,8 @@ impl Open {
     }
 }
 
-/// Waits until one of `fds` is readable, or for `timeout`.
-fn readable(fds: &[std::os::fd::BorrowedFd<'_>], timeout: Duration) -> Result<bool, LinkError> {
+/// Waits at most `timeout` until one of `fds` is readable; returns whether one is.
+fn readable(fds: &[std::os::fd::BorrowedFd<'_>], timeout: Duration) -> Result<bool, SendError> {
     let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
     match poll(&mut fds, timeout) {
@@ -251,7 +252,7 @@ fn readable(fds: &[std::os::fd::BorrowedFd<'_>], timeout: Duration) -> Result<bo
     }
 }
 
-/// Takes the wake-up bytes out of the pipe.
+/// Reads all bytes from the wake-up pipe.
 fn empty(mut wake: &UnixStream) {
     let mut bytes = [0; 256];
     while wake.read(&mut bytes).is_ok_and(|length| length == bytes.len()) {}

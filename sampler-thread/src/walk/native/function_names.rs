@@ -1,8 +1,8 @@
-//! Text for native frames.
+//! Names of native functions.
 //!
-//! A function without a symbol is named by its library, where it begins there, and the library's build id, from which
-//! its name can still be found later: `libfoo.so+0x1230@0123456789abcdef`.
-//! Parameters are left out: they lengthen names of C++ functions threefold and hardly tell overloads of a profile apart.
+//! A function without a symbol is named by its library, its offset and the build id of the library, from which its name
+//! can be found later: `libfoo.so+0x1230@0123456789abcdef`.
+//! Parameters are left out: they make names of C++ functions three times as long and rarely distinguish frames.
 
 use cpp_demangle::DemangleOptions;
 use stackwalk::Memory;
@@ -10,13 +10,13 @@ use stackwalk::Memory;
 use super::NativeLibraries;
 use super::image::Image;
 
-/// Longest name shown, in bytes: instances of templates fill screens.
+/// Longest name, in bytes; names of template instances may be much longer.
 const MAX_NAME: usize = 256;
 
-/// Bytes of a build id in a name: enough to find it, half of what a reader has to see.
+/// Bytes of a build id in a name, enough to identify the library.
 const BUILD_ID_BYTES: usize = 8;
 
-/// Whose code it is.
+/// The owner of native code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The VM's library.
@@ -30,16 +30,16 @@ pub enum Owner {
 /// A named native frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NativeName {
-    /// What is shown.
+    /// The name.
     pub text: String,
-    /// Whose it is.
+    /// The owner of its code.
     pub owner: Owner,
 }
 
 impl NativeLibraries {
-    /// Name of the function around `pc`, an address inside the running or calling instruction.
+    /// Returns the name of the function at `pc`, an address inside the running or calling instruction.
     ///
-    /// Opens files and loads symbols where that was not done yet; allocates.
+    /// Opens files, loads symbols and allocates.
     pub fn name<M: Memory + ?Sized>(&mut self, memory: &M, pc: u64) -> NativeName {
         let index = self.index_of(pc);
         let Some(library) = index.and_then(|index| self.libraries.get_mut(index)) else {
@@ -47,7 +47,7 @@ impl NativeLibraries {
         };
         let file = library.file_name().to_owned();
         let owner = if file == "libjvm.so" { Owner::Vm } else { Owner::Library };
-        // Taken out and put back: its symbols are reached through the library as well.
+        // Taken out and put back, because its symbols are borrowed from the library as well.
         let image = library.image.take().unwrap_or_else(|| Image::read(memory, library.base));
         let linked = pc.wrapping_sub(image.bias);
         let symbol = library.symbols(memory, &image.build_id).and_then(|symbols| symbols.name(linked));
@@ -68,7 +68,7 @@ impl NativeLibraries {
     }
 }
 
-/// A symbol as its author wrote it, without parameters and version.
+/// Returns a symbol as its author wrote it, without parameters and version.
 fn demangled(symbol: &str) -> String {
     let symbol = symbol.split('@').next().unwrap_or(symbol);
     let mut text = match rustc_demangle::try_demangle(symbol) {
