@@ -1,5 +1,4 @@
-//! Where a collector listens and an agent connects, as written in options: `unix:/path`, `tcp:host:port`,
-//! `host:port` or `tls:host:port`.
+//! Addresses of collectors in options: `unix:/path`, `tcp:host:port`, `host:port` or `tls:host:port`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,18 +9,18 @@ use std::str::FromStr;
 pub enum Address {
     /// Path of a Unix stream socket.
     Unix(PathBuf),
-    /// TCP host, a name or an address (IPv6 without brackets), and port.
+    /// TCP host and port.
     Tcp {
-        /// Name or address.
+        /// Name or address, IPv6 without brackets.
         host: String,
-        /// Port; 0 lets the system choose when listening.
+        /// Port; a listener at port 0 gets a free port from the system.
         port: u16,
     },
-    /// As TCP, encrypted.
+    /// As TCP, with TLS.
     Tls {
         /// Name or address.
         host: String,
-        /// Port; 0 lets the system choose when listening.
+        /// As for TCP.
         port: u16,
     },
 }
@@ -34,7 +33,7 @@ pub enum AddressError {
     NoPath,
     /// The part before the port is missing.
     NoHost,
-    /// There is no `:port` at the end, or it is not a number below 65536.
+    /// The `:port` at the end is missing or not a number below 65536.
     NoPort,
 }
 

@@ -160,7 +160,7 @@ fn other_versions_and_first_messages_are_refused() {
     check_rejected(&altered(|hello| hello.magic = 1), "magic number 0x00000001", b"");
     let heartbeat =
         AgentMessage { sequence: 1, body: Some(agent_message::Body::Heartbeat(Heartbeat { time_ns: 1 })) };
-    check_rejected(&framed(&heartbeat), "not a hello", b"");
+    check_rejected(&framed(&heartbeat), "not a Hello", b"");
     let unnumbered = AgentMessage { sequence: 0, ..hello.clone() };
     check_rejected(&framed(&unnumbered), "no sequence number", b"");
     let two = [framed(&hello), altered(|hello| hello.session_id = 2)].concat();
@@ -261,17 +261,17 @@ fn limits_hold() {
     agent.write_all(&small().framed()[0]).expect("server reads");
     await_acknowledgement(&agent, 1);
     let (_, rejected) = answers(fixture.connect());
-    assert!(rejected.unwrap_or_default().contains("serves 1 connections"));
+    assert!(rejected.unwrap_or_default().contains("maximum of 1 connections"));
     drop(agent);
     // The place is free once the server has noticed the end of the first connection.
     let rejected = loop {
         let (_, rejected) = answers_to(fixture.connect(), &Stream::of_session(2).bytes());
         let reason = rejected.unwrap_or_default();
-        if !reason.contains("serves 1 connections") {
+        if !reason.contains("maximum of 1 connections") {
             break reason;
         }
     };
-    assert!(rejected.contains("knows 1 sessions"), "{rejected}");
+    assert!(rejected.contains("maximum of 1 sessions"), "{rejected}");
 }
 
 #[test]
@@ -293,7 +293,10 @@ fn sessions_without_a_connection_make_room() {
     // One that is connected is not forgotten, and comes first.
     let open: Vec<UnixStream> = [11, 12].map(|session| held(&connect, &first_half(session))).into();
     let (_, rejected) = converse(connect(), &first_half(13));
-    assert_eq!(rejected.as_deref(), Some("the collector knows 2 sessions already"));
+    assert_eq!(
+        rejected.as_deref(),
+        Some("the collector already has its maximum of 2 sessions; try again later")
+    );
     drop(open);
     // The first comes back after it has been forgotten, and goes on in its recording without doubling anything.
     let mut again = small();
@@ -344,8 +347,8 @@ fn bytes_that_drip_are_not_waited_for() {
     let framed = small().framed();
     // A long message that would take minutes, before the peer is known and after.
     for (start, hello, silence, reason) in [
-        (&[][..], short, long, "no hello arrived in time"),
-        (&framed[0], long, short, "nothing was heard for too long"),
+        (&[][..], short, long, "no Hello arrived in time; connect again"),
+        (&framed[0], long, short, "no complete message arrived in time; connect again"),
     ] {
         let fixture = Fixture::with(Limits { hello, silence, ..Limits::default() });
         let mut stream = fixture.connect();
@@ -385,7 +388,10 @@ fn a_wrong_token_is_refused_and_a_right_one_is_not_recorded() {
     let mut messages = small().messages().to_vec();
     let plain = small().bytes();
     let (acknowledged, rejected) = answers_to(connect(), &plain);
-    assert_eq!((acknowledged, rejected.as_deref()), (0, Some("the token is missing or wrong")));
+    assert_eq!(
+        (acknowledged, rejected.as_deref()),
+        (0, Some("the token is missing or wrong; set token= or tokenfile= to the collector's token"))
+    );
     if let Some(agent_message::Body::Hello(hello)) = &mut messages[0].body {
         hello.token = "sesame".to_owned();
     }
@@ -404,14 +410,14 @@ fn an_agent_that_falls_silent_makes_room() {
     let fixture = Fixture::with(Limits { silence: Duration::from_millis(20), ..Limits::default() });
     let mut agent = fixture.connect();
     agent.write_all(&small().framed()[0]).expect("server reads");
-    assert_eq!(answers(agent), (1, Some("nothing was heard for too long".to_owned())));
+    assert_eq!(answers(agent), (1, Some("no complete message arrived in time; connect again".to_owned())));
 }
 
 #[test]
 fn a_dictionary_has_a_limit() {
     let fixture = Fixture::with(Limits { dictionary_bytes: 10, ..Limits::default() });
     let (_, rejected) = answers_to(fixture.connect(), &small().bytes());
-    assert_eq!(rejected.as_deref(), Some("more than 10 bytes of dictionary entries"));
+    assert_eq!(rejected.as_deref(), Some("the dictionary entries exceed 10 bytes; connect again"));
 }
 
 #[test]
@@ -489,7 +495,7 @@ fn peers_that_never_introduce_themselves_are_closed() {
     let limits = Limits { hello: Duration::from_millis(20), ..Limits::default() };
     let fixture = Fixture::with(limits);
     let (_, rejected) = answers(fixture.connect());
-    assert_eq!(rejected.as_deref(), Some("no hello arrived in time"));
+    assert_eq!(rejected.as_deref(), Some("no Hello arrived in time; connect again"));
 }
 
 #[test]

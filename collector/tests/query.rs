@@ -244,7 +244,7 @@ fn http_answers_and_refuses() {
     check("/api/v1/methods?limit=x", host, "400", "limit");
     check("/api/v1/methods?%FF%", host, "400", "parameter");
     check("/api/v1/nonsense", host, "404", "no such question");
-    check("/nonsense", host, "404", "nothing at this address");
+    check("/nonsense", host, "404", "no such endpoint");
     check("/api/v1/processes", "Host: evil.example\r\n", "403", "Host");
     check(&format!("/api/v1/methods?x={}", "y".repeat(20_000)), host, "414", "16 KiB");
     let (_, headers, body) =

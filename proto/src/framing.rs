@@ -1,35 +1,33 @@
 //! gRPC's length-prefixed framing over any byte stream.
 //!
-//! Problem: protobuf messages carry no length, and a stream delivers bytes in arbitrary portions.
+//! Problem: protobuf messages have no length, and a stream delivers bytes in arbitrary portions.
 //! Approach: each message is preceded by one flag byte (0: the message is not compressed) and its length, four
-//! bytes, big-endian. [`FrameDecoder`] does no I/O, so that it can be tested byte by byte; [`FrameReader`] puts
-//! it in front of a [`Read`].
-//! Invariant: a length is compared with the limit before a byte is reserved for it, and an error never panics.
+//! bytes, big-endian. [`FrameDecoder`] does no I/O; [`FrameReader`] reads the bytes from a [`Read`].
+//! Invariant: a length is compared with the limit before memory is reserved for it, and no input causes a panic.
 
 use std::fmt;
 use std::io::{self, Read};
 
-/// Longest message either side accepts, in bytes, without its prefix: 4 MiB.
+/// Maximum length of a message in bytes, without its prefix: 4 MiB, the default of gRPC implementations.
 ///
-/// It is the default limit of gRPC implementations. A full batch of the agent is about 100 KB (10,000 samples),
-/// so the limit is generous, while a peer that lies about a length costs at most this much buffer. A decoded
-/// message can be larger than its encoding: the worst case is a list of empty entries, two bytes each on the
+/// A full batch of the agent has about 100 KB (10,000 samples). The limit bounds the buffer that a wrong length can cause.
+/// A decoded message can be larger than its encoding: the worst case is a list of empty entries, two bytes each on the
 /// wire and up to 100 bytes in memory.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// Bytes in front of each message: flag and length.
+/// Bytes of the prefix of each message: flag and length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// How much a [`FrameReader`] asks for at once; one read fetches several ordinary messages.
+/// Bytes a [`FrameReader`] reads at once: several ordinary messages.
 const READ_BYTES: usize = 64 << 10;
 
 /// Why bytes are not a framed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FramingError {
-    /// The flag byte is neither 0 nor 1, so this is not the start of a message.
+    /// The flag byte is neither 0 nor 1: this is not the start of a message.
     BadFlag(u8),
-    /// The message is compressed (flag 1), which this version does not read.
+    /// The message is compressed (flag 1), which is not supported.
     Unsupported,
     /// The message is longer than the limit.
     TooLong {
@@ -38,11 +36,11 @@ pub enum FramingError {
         /// The limit in bytes.
         max: usize,
     },
-    /// The stream ended inside a message, after this many bytes of it.
+    /// The stream ended inside a message, after this number of bytes of it.
     Truncated(usize),
-    /// The bytes of the message, this many, are not a valid encoding of the expected type.
+    /// The bytes of the message, of this number, are not a valid encoding of the expected type.
     Malformed(usize),
-    /// The stream below failed.
+    /// Reading the stream failed.
     Io(io::ErrorKind),
 }
 
@@ -63,7 +61,7 @@ impl fmt::Display for FramingError {
 
 impl std::error::Error for FramingError {}
 
-/// Appends `message` with its prefix to `out`, whose earlier content stays.
+/// Appends `message` with its prefix to `out`.
 ///
 /// # Errors
 /// [`FramingError::TooLong`] if the message exceeds [`MAX_MESSAGE_BYTES`]; `out` is unchanged then.
@@ -77,7 +75,7 @@ pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<
     out.reserve(PREFIX_BYTES + len);
     out.push(0);
     out.extend_from_slice(&prefix_len.to_be_bytes());
-    // Encoding into a Vec fails only when it runs out of room, and a Vec grows.
+    // Encoding fails only when the buffer is full, and a Vec grows.
     if message.encode(out).is_err() {
         out.truncate(start);
         return Err(FramingError::Malformed(len));
@@ -85,10 +83,11 @@ pub fn encode_frame(message: &impl prost::Message, out: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// Decodes one message from `framed`: prefix and message exactly, as [`FrameDecoder::next_framed`] returns them.
+/// Decodes one message from `framed`, which holds exactly prefix and message, as [`FrameDecoder::next_framed`] returns
+/// them.
 ///
 /// # Errors
-/// As [`FrameDecoder::next`], and [`FramingError::Truncated`] if `framed` is shorter than its prefix says.
+/// As [`FrameDecoder::next`], and [`FramingError::Truncated`] if `framed` is shorter than the length in its prefix.
 pub fn decode_frame<M: prost::Message + Default>(framed: &[u8]) -> Result<M, FramingError> {
     match framed_len(framed, MAX_MESSAGE_BYTES)? {
         Some(len) if len <= framed.len() => decode_body(&framed[PREFIX_BYTES..len]),
@@ -100,9 +99,9 @@ fn decode_body<M: prost::Message + Default>(body: &[u8]) -> Result<M, FramingErr
     M::decode(body).map_err(|_| FramingError::Malformed(body.len()))
 }
 
-/// Length of the first message in `bytes`, prefix included; `None` if the prefix is not complete.
+/// Returns the length of the first message in `bytes` with its prefix; `None` if the prefix is incomplete.
 fn framed_len(bytes: &[u8], max: usize) -> Result<Option<usize>, FramingError> {
-    // The flag is judged as soon as it is there: garbage is refused at its first byte.
+    // The flag is checked as soon as it arrives: other streams are refused at their first byte.
     match bytes.first() {
         None => return Ok(None),
         Some(0) => {}
@@ -119,14 +118,14 @@ fn framed_len(bytes: &[u8], max: usize) -> Result<Option<usize>, FramingError> {
     Ok(Some(PREFIX_BYTES + len))
 }
 
-/// Cuts a stream of bytes into messages, without doing I/O.
+/// Splits a stream of bytes into messages, without I/O.
 ///
 /// An error in the framing is permanent: the position of the next message is unknown, so every later call
 /// returns the same error. [`FramingError::Malformed`] is not: the message is skipped.
 #[derive(Debug)]
 pub struct FrameDecoder {
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were returned already.
+    /// Bytes of `buffer` that were returned.
     consumed: usize,
     max: usize,
 }
@@ -138,17 +137,17 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// A decoder that accepts messages of up to [`MAX_MESSAGE_BYTES`].
+    /// Creates a decoder that accepts messages of up to [`MAX_MESSAGE_BYTES`].
     pub fn new() -> Self {
         Self::with_max(MAX_MESSAGE_BYTES)
     }
 
-    /// A decoder that accepts messages of up to `max` bytes, for example while a peer is still unknown.
+    /// Creates a decoder that accepts messages of up to `max` bytes.
     pub fn with_max(max: usize) -> Self {
         FrameDecoder { buffer: Vec::new(), consumed: 0, max }
     }
 
-    /// Changes the limit for the messages that follow.
+    /// Sets the limit for the following messages.
     pub fn set_max(&mut self, max: usize) {
         self.max = max;
     }
@@ -163,7 +162,7 @@ impl FrameDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next message, `None` if more bytes are needed.
+    /// Returns the next message, `None` if more bytes are needed.
     ///
     /// # Errors
     /// [`FramingError::BadFlag`], [`Unsupported`](FramingError::Unsupported) and
@@ -177,10 +176,10 @@ impl FrameDecoder {
         }
     }
 
-    /// The bytes of the next message with its prefix, undecoded; `None` if more bytes are needed.
+    /// Returns the bytes of the next message with its prefix, undecoded; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// As [`next`](Self::next), except that the message itself is not looked at.
+    /// As [`next`](Self::next), except for errors of the message itself.
     pub fn next_framed(&mut self) -> Result<Option<&[u8]>, FramingError> {
         let pending = &self.buffer[self.consumed..];
         match framed_len(pending, self.max)? {
@@ -192,12 +191,12 @@ impl FrameDecoder {
         }
     }
 
-    /// Bytes received that do not make up a whole message yet.
+    /// Returns the number of received bytes after the last complete message.
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.consumed
     }
 
-    /// Tells whether the stream may end here.
+    /// Checks that the stream does not end inside a message.
     ///
     /// # Errors
     /// [`FramingError::Truncated`] if bytes of an unfinished message are pending.
@@ -223,12 +222,12 @@ pub struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Reads from `stream`, which needs no buffering of its own.
+    /// Reads from `stream`, which needs no buffer.
     pub fn new(stream: R) -> Self {
         FrameReader { stream, decoder: FrameDecoder::new(), chunk: vec![0; READ_BYTES].into_boxed_slice() }
     }
 
-    /// The next message, `None` at the orderly end of the stream.
+    /// Returns the next message, `None` at the end of the stream.
     ///
     /// # Errors
     /// As [`FrameDecoder::next`]; [`FramingError::Truncated`] if the stream ends inside a message,
@@ -241,10 +240,10 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// The bytes of the next message with its prefix, undecoded; `None` at the orderly end of the stream.
+    /// Returns the bytes of the next message with its prefix, undecoded; `None` at the end of the stream.
     ///
     /// # Errors
-    /// As [`next`](Self::next), except that the message itself is not looked at.
+    /// As [`next`](Self::next), except for errors of the message itself.
     pub fn next_framed(&mut self) -> Result<Option<&[u8]>, FramingError> {
         while !self.decoder.has_whole_message()? {
             match self.stream.read(&mut self.chunk) {
@@ -260,7 +259,7 @@ impl<R: Read> FrameReader<R> {
         self.decoder.next_framed()
     }
 
-    /// The stream below, for example to set its timeout.
+    /// Returns the stream, for example to set its timeout.
     pub fn get_ref(&self) -> &R {
         &self.stream
     }

@@ -1,17 +1,17 @@
 //! The log-linear buckets of [`Histogram`] messages.
 //!
-//! Problem: costs range from a hundred cycles to milliseconds, and both ends matter.
-//! Approach: eight buckets to each power of two, so that a value is known to within 1/8 whatever its size;
-//! values below eight have a bucket each. A value `v >= 8` with `e = floor(log2 v)` lies in bucket
+//! Problem: durations range from a hundred cycles to milliseconds, and both ends matter.
+//! Approach: eight buckets for each power of two, so that the relative error is at most 1/8; values below eight have a
+//! bucket each. A value `v >= 8` with `e = floor(log2 v)` lies in bucket
 //! `8 * (e - 2) + ((v >> (e - 3)) & 7)`.
-//! Invariant: bucket numbers grow with the values, and every `u64` has a bucket below [`BUCKETS`].
+//! Invariant: bucket numbers ascend with the values, and every `u64` has a bucket below [`BUCKETS`].
 
 use crate::v1::Histogram;
 
 /// Number of buckets: the largest value, 2^64 - 1, lies in bucket 495.
 pub const BUCKETS: usize = 496;
 
-/// The bucket of `value`. It neither allocates nor panics, so a signal handler may call it.
+/// Returns the bucket of `value`. It neither allocates nor panics, so a signal handler may call it.
 pub const fn bucket_of(value: u64) -> usize {
     if value < 8 {
         return value as usize;
@@ -20,7 +20,7 @@ pub const fn bucket_of(value: u64) -> usize {
     8 * (exponent as usize - 2) + ((value >> (exponent - 3)) & 7) as usize
 }
 
-/// Smallest value of a bucket; values of `index` beyond the last bucket count as the last.
+/// Returns the smallest value of a bucket; an `index` beyond the last bucket counts as the last.
 pub const fn lowest_in(index: usize) -> u64 {
     if index < 8 {
         return index as u64;
@@ -30,12 +30,12 @@ pub const fn lowest_in(index: usize) -> u64 {
     (8 + (index as u64 & 7)) << (exponent - 3)
 }
 
-/// Largest value of a bucket; values of `index` beyond the last bucket count as the last.
+/// Returns the largest value of a bucket; an `index` beyond the last bucket counts as the last.
 pub const fn highest_in(index: usize) -> u64 {
     if index + 1 < BUCKETS { lowest_in(index + 1) - 1 } else { u64::MAX }
 }
 
-/// Counts of a histogram being taken, one plain counter a bucket (4 KB).
+/// A histogram that values are added to, one counter for each bucket (4 KB).
 #[derive(Clone, Debug)]
 pub struct Recorder {
     counts: Box<[u64; BUCKETS]>,
@@ -50,12 +50,12 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Counts one value.
+    /// Adds one value.
     pub fn record(&mut self, value: u64) {
         self.record_many(value, 1);
     }
 
-    /// Counts `value` as often as `count` says, for example when reading the counters of a bucket.
+    /// Adds `value` `count` times.
     pub fn record_many(&mut self, value: u64, count: u64) {
         if count == 0 {
             return;
@@ -66,7 +66,7 @@ impl Recorder {
         self.max = self.max.max(value);
     }
 
-    /// Counts all values of a message, except in buckets that do not exist.
+    /// Adds all values of a message; buckets that do not exist are ignored.
     pub fn add(&mut self, histogram: &Histogram) {
         for (&index, &count) in histogram.bucket.iter().zip(&histogram.bucket_count) {
             if let Some(slot) = self.counts.get_mut(index as usize) {
@@ -77,7 +77,7 @@ impl Recorder {
         self.max = self.max.max(histogram.max);
     }
 
-    /// The message with the buckets that are not empty, in ascending order.
+    /// Returns the message with the buckets that are not empty, in ascending order.
     pub fn to_message(&self) -> Histogram {
         let (bucket, bucket_count) = (0u32..)
             .zip(self.counts.iter())
@@ -88,7 +88,7 @@ impl Recorder {
     }
 }
 
-/// Adds the values of `from` to `into`; buckets that do not exist are left out.
+/// Adds the values of `from` to `into`; buckets that do not exist are ignored.
 pub fn merge(into: &mut Histogram, from: &Histogram) {
     let mut sum = Recorder::default();
     sum.add(into);
@@ -96,10 +96,10 @@ pub fn merge(into: &mut Histogram, from: &Histogram) {
     *into = sum.to_message();
 }
 
-/// The value below which a share `q` (0 to 1) of the counted values lie; 0 for an empty histogram.
+/// Returns the value below which a share `q` (0 to 1) of the counted values lie; 0 for an empty histogram.
 ///
-/// The answer is the middle of the bucket that holds that value, at most 1/16 away from it, and never more than
-/// the largest value counted. `q` outside 0 to 1 counts as the nearer end.
+/// The result is the middle of that value's bucket, with a relative error of at most 1/16, and at most the largest value
+/// counted. `q` is clamped to 0 to 1.
 pub fn quantile(histogram: &Histogram, q: f64) -> u64 {
     let mut buckets: Vec<(u32, u64)> = histogram
         .bucket
@@ -108,7 +108,7 @@ pub fn quantile(histogram: &Histogram, q: f64) -> u64 {
         .zip(histogram.bucket_count.iter().copied())
         .filter(|&(index, count)| (index as usize) < BUCKETS && count > 0)
         .collect();
-    // Senders write buckets in order, but a message from elsewhere need not.
+    // The agent writes buckets in order; other senders may not.
     buckets.sort_unstable_by_key(|&(index, _)| index);
     let total = buckets.iter().fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
     if total == 0 {

@@ -1,16 +1,16 @@
-//! Hands on what is stored, live, as OTLP profiles over gRPC.
+//! Forwards stored samples as OTLP profiles over gRPC.
 //!
-//! Problem: other systems want the same samples, and they are away, slow or in error at times, which may neither
-//! delay the store nor fill the memory.
-//! Approach: the store tells of what is durable ([`crate::store::Follower`]); one thread sums it up by session, thread
-//! and stack, makes a request a session every few seconds, and delivers the requests to each receiver in order,
-//! from a bounded buffer of its own.
+//! Problem: receivers of the samples may be unreachable, slow or failing, which must neither delay the store nor fill the
+//! memory.
+//! Approach: the store passes durable samples to a follower ([`crate::store::Follower`]). One thread sums them up by
+//! session, thread and stack, builds a request for each session every few seconds, and delivers the requests to each
+//! receiver in order, from a bounded buffer for each.
 //! Invariant: for each receiver, every sample stored since the start is delivered, waiting, or dropped and counted by
-//! cause ([`Account`]). A request whose answer was lost is sent again under the same profile id.
+//! cause ([`Account`]). A request without a response is sent again with the same profile id.
 //!
 //! What is promised across failures and restarts: `design/forwarding.md`, "Handing on".
 
-mod gathering;
+mod aggregation;
 mod outbox;
 mod sending;
 mod target;
@@ -28,31 +28,31 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 pub use outbox::{Account, Amount, Cause};
 pub use target::{Target, TargetError};
 
-use crate::store::{Follower, Fresh, Store, StoreError};
-use gathering::Gathering;
+use crate::store::{Follower, Store, StoreError, StoredSamples};
+use aggregation::Aggregation;
 use outbox::{Batch, Outbox};
 
-/// Batches of agents that may wait to be summed up; each is at most a read from a connection.
+/// Maximum batches that wait to be summed up; each is at most one read from a connection.
 const WAITING: usize = 4096;
 
-/// How requests are made and sent.
+/// Settings for building and sending requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Time that is summed up in one request.
+    /// Time covered by one request.
     pub every: Duration,
-    /// Distinct pairs of thread and stack that are not waited with any longer.
+    /// Number of distinct pairs of thread and stack at which requests are sent early.
     pub cells: usize,
-    /// Longest request in bytes; receivers written in Go take 4 MiB unless told otherwise.
+    /// Maximum length of a request in bytes; gRPC in Go accepts 4 MiB by default.
     pub request_bytes: u64,
-    /// Bytes of requests that wait for one receiver; in memory they take about three times that.
+    /// Maximum bytes of requests that wait for one receiver; they take about three times that in memory.
     pub buffer_bytes: u64,
-    /// Time a receiver has to answer.
+    /// Maximum time for a response.
     pub timeout: Duration,
-    /// Pause after the first failure; it doubles with each.
+    /// Pause after the first failure; it doubles with each further one.
     pub first_pause: Duration,
-    /// Longest pause.
+    /// Maximum pause.
     pub longest_pause: Duration,
-    /// Time for deliveries under way when the forwarder is told to stop.
+    /// Maximum time for deliveries in progress when the forwarder stops.
     pub stop: Duration,
 }
 
@@ -71,15 +71,15 @@ impl Default for Settings {
     }
 }
 
-/// Why forwarding cannot begin.
+/// Why forwarding cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForwardError {
     /// A receiver cannot be used.
     Target(TargetError),
-    /// The store cannot be followed.
+    /// The store accepts no follower.
     Store(StoreError),
-    /// No thread, or no runtime on it.
+    /// The thread or its runtime cannot be started.
     Thread(io::ErrorKind),
 }
 
@@ -87,50 +87,49 @@ impl fmt::Display for ForwardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ForwardError::Target(error) => error.fmt(f),
-            ForwardError::Store(error) => write!(f, "the store cannot be followed: {error}"),
-            ForwardError::Thread(kind) => write!(f, "the thread that forwards cannot be started: {kind}"),
+            ForwardError::Store(error) => write!(f, "the store accepts no follower: {error}"),
+            ForwardError::Thread(kind) => write!(f, "the forwarding thread cannot be started: {kind}"),
         }
     }
 }
 
 impl std::error::Error for ForwardError {}
 
-/// What the thread is told.
+/// Messages to the forwarding thread.
 #[derive(Debug)]
-enum News {
-    Fresh(Fresh),
+enum Event {
+    Stored(StoredSamples),
     Stop,
 }
 
-/// The end that the store holds.
+/// Passes samples from the store to the forwarding thread.
 #[derive(Debug)]
-struct Tap {
-    news: mpsc::Sender<News>,
+struct EventSender {
+    events: mpsc::Sender<Event>,
     outboxes: Vec<(String, Arc<Outbox>)>,
 }
 
-impl Follower for Tap {
-    fn follow(&self, fresh: Fresh) {
-        let missed = match self.news.try_send(News::Fresh(fresh)) {
+impl Follower for EventSender {
+    fn follow(&self, samples: StoredSamples) {
+        let (samples, cause) = match self.events.try_send(Event::Stored(samples)) {
             Ok(()) => return,
-            Err(mpsc::error::TrySendError::Full(News::Fresh(fresh))) => (fresh, Cause::Behind),
-            Err(mpsc::error::TrySendError::Closed(News::Fresh(fresh))) => (fresh, Cause::Stopped),
+            Err(mpsc::error::TrySendError::Full(Event::Stored(samples))) => (samples, Cause::Behind),
+            Err(mpsc::error::TrySendError::Closed(Event::Stored(samples))) => (samples, Cause::Stopped),
             Err(_) => return,
         };
-        let (fresh, cause) = missed;
-        let total = fresh.total();
-        self.outboxes.iter().for_each(|(_, outbox)| outbox.never_came(total, cause));
+        let total = samples.total();
+        self.outboxes.iter().for_each(|(_, outbox)| outbox.count_dropped(total, cause));
     }
 }
 
-/// What became of everything, by receiver; kept when the forwarder has ended.
+/// Accounts of all receivers; valid after the forwarder has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
     outboxes: Vec<(String, Arc<Outbox>)>,
 }
 
 impl Accounts {
-    /// Address and account of each receiver.
+    /// Returns address and account of each receiver.
     pub fn get(&self) -> Vec<(&str, Account)> {
         self.outboxes.iter().map(|(address, outbox)| (address.as_str(), outbox.account())).collect()
     }
@@ -139,16 +138,16 @@ impl Accounts {
 /// A running forwarder; dropping it ends it.
 #[derive(Debug)]
 pub struct Forwarder {
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<Event>,
     accounts: Accounts,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Forwarder {
-    /// Hands what `store` takes in from now on to `targets`.
+    /// Starts to forward samples that `store` receives from now on to `targets`.
     ///
     /// # Errors
-    /// If a target cannot be used, the store is followed already, or there is no thread.
+    /// If a target cannot be used, the store has a follower, or the thread cannot be started.
     pub fn start(store: &Store, targets: &[Target], settings: Settings) -> Result<Forwarder, ForwardError> {
         let thread_error = |error: io::Error| ForwardError::Thread(error.kind());
         let runtime =
@@ -165,24 +164,24 @@ impl Forwarder {
             let sending = sending::run(address.clone(), channel, headers, Arc::clone(outbox), settings);
             senders.spawn_on(sending, runtime.handle());
         }
-        let (news, receiver) = mpsc::channel(WAITING);
-        let tap = Tap { news: news.clone(), outboxes: outboxes.clone() };
-        store.follow(Arc::new(tap)).map_err(ForwardError::Store)?;
+        let (events, receiver) = mpsc::channel(WAITING);
+        let sender = EventSender { events: events.clone(), outboxes: outboxes.clone() };
+        store.follow(Arc::new(sender)).map_err(ForwardError::Store)?;
         let accounts = Accounts { outboxes };
         let thread_accounts = accounts.clone();
         let thread = std::thread::Builder::new()
             .name("forward".into())
             .spawn(move || runtime.block_on(run(receiver, &thread_accounts, senders, settings)))
             .map_err(thread_error)?;
-        Ok(Forwarder { news, accounts, thread: Some(thread) })
+        Ok(Forwarder { events, accounts, thread: Some(thread) })
     }
 
-    /// The accounts, to be read at any time.
+    /// Returns the accounts, which can be read at any time.
     pub fn accounts(&self) -> Accounts {
         self.accounts.clone()
     }
 
-    /// Sends what is held, for a bounded time, and ends; what was not delivered by then is counted and logged.
+    /// Sends all waiting samples, for a bounded time, and ends; undelivered samples are counted and logged.
     pub fn stop(mut self) -> Accounts {
         self.end();
         self.accounts.clone()
@@ -190,8 +189,8 @@ impl Forwarder {
 
     fn end(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // It fails if the thread has ended, which is what is asked for.
-        let _ = self.news.blocking_send(News::Stop);
+        // It fails only if the thread has ended.
+        let _ = self.events.blocking_send(Event::Stop);
         if thread.join().is_err() {
             tracing::error!("the forwarder panicked");
         }
@@ -214,46 +213,46 @@ impl Drop for Forwarder {
 }
 
 async fn run(
-    mut news: mpsc::Receiver<News>,
+    mut events: mpsc::Receiver<Event>,
     accounts: &Accounts,
     mut senders: JoinSet<()>,
     settings: Settings,
 ) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut gathering = Gathering::new(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX / 2));
+    let mut aggregation = Aggregation::new(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX / 2));
     let mut ticks = interval_at(Instant::now() + settings.every, settings.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let arrived = tokio::select! {
-            arrived = news.recv() => arrived,
+            arrived = events.recv() => arrived,
             _ = ticks.tick() => {
-                hand_out(accounts, gathering.take(&settings)).await;
+                hand_out(accounts, aggregation.take(&settings)).await;
                 continue;
             }
         };
         match arrived {
-            Some(News::Fresh(fresh)) => {
-                let batches = gathering.add(&fresh, &settings);
+            Some(Event::Stored(samples)) => {
+                let batches = aggregation.add(&samples, &settings);
                 hand_out(accounts, batches).await;
-                if gathering.cells() >= settings.cells {
-                    hand_out(accounts, gathering.take(&settings)).await;
+                if aggregation.cells() >= settings.cells {
+                    hand_out(accounts, aggregation.take(&settings)).await;
                 }
             }
-            Some(News::Stop) | None => break,
+            Some(Event::Stop) | None => break,
         }
     }
-    // Later ones are counted by the tap.
-    news.close();
-    while let Some(late) = news.recv().await {
-        if let News::Fresh(fresh) = late {
-            hand_out(accounts, gathering.add(&fresh, &settings)).await;
+    // Samples after this are counted by the sender.
+    events.close();
+    while let Some(late) = events.recv().await {
+        if let Event::Stored(samples) = late {
+            hand_out(accounts, aggregation.add(&samples, &settings)).await;
         }
     }
-    hand_out(accounts, gathering.take(&settings)).await;
+    hand_out(accounts, aggregation.take(&settings)).await;
     accounts.outboxes.iter().for_each(|(_, outbox)| outbox.close());
     let all = async { while senders.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(settings.stop, all).await;
-    // What an aborted sender had on its way is given up with the rest.
+    // Requests of aborted senders are dropped with the others.
     senders.shutdown().await;
     accounts.outboxes.iter().for_each(|(_, outbox)| outbox.abandon());
 }
@@ -262,7 +261,7 @@ async fn hand_out(accounts: &Accounts, batches: impl IntoIterator<Item = Batch>)
     for batch in batches {
         for (address, outbox) in &accounts.outboxes {
             if outbox.put(batch.clone()) {
-                tracing::warn!(%address, "the buffer for a receiver is full, the oldest profiles are dropped");
+                tracing::warn!(%address, "the buffer of a receiver is full: the oldest profiles are dropped");
             }
         }
         // Making requests is work without a pause, and deliveries share the thread.

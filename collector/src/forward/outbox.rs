@@ -1,6 +1,6 @@
-//! What waits for one receiver, and what became of everything that ever did.
+//! The buffer of requests for one receiver, and its account.
 //!
-//! Invariant: every sample that was put in is delivered, dropped for one cause, or still here; never two of these.
+//! Invariant: every sample put into it is exactly one of delivered, dropped for one cause, or waiting.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::profile::Cell;
 pub enum Cause {
     /// Samples were stored faster than they could be summed up.
     Behind,
-    /// The receiver was away, or too slow, for longer than the buffer lasts.
+    /// The buffer was full: the receiver was unreachable or slow for too long.
     BufferFull,
-    /// The receiver answered with an error after which nothing may be sent again.
+    /// The receiver answered with a permanent error.
     Refused,
-    /// The receiver took the request and said that it rejects the profile in it.
+    /// The receiver accepted the request and rejected its profile.
     Rejected,
-    /// The collector ended before the receiver took it.
+    /// The collector ended before delivery.
     Stopped,
 }
 
@@ -32,7 +32,7 @@ impl Cause {
     pub const ALL: [Cause; 5] =
         [Cause::Behind, Cause::BufferFull, Cause::Refused, Cause::Rejected, Cause::Stopped];
 
-    /// Its name in metrics and logs.
+    /// Returns its name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Behind => "behind",
@@ -44,10 +44,10 @@ impl Cause {
     }
 }
 
-/// Requests, and what is in them.
+/// A number of requests, and their contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Requests; 0 for samples that were never put into one.
+    /// Requests; 0 for samples without a request.
     pub requests: u64,
     /// Samples.
     pub samples: u64,
@@ -79,26 +79,26 @@ impl From<Cell> for Amount {
     }
 }
 
-/// What became of everything for one receiver.
+/// Delivery to one receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Taken by the receiver.
+    /// Delivered.
     pub delivered: Amount,
-    /// Waiting, or on its way.
+    /// Waiting, or being sent.
     pub waiting: Amount,
-    /// Attempts that failed and were, or will be, repeated.
+    /// Failed attempts that are repeated.
     pub retries: u64,
     dropped: [Amount; Cause::ALL.len()],
 }
 
 impl Account {
-    /// What was dropped for a cause.
+    /// Returns what was dropped for a cause.
     pub fn dropped(&self, cause: Cause) -> Amount {
         self.dropped[cause as usize]
     }
 }
 
-/// One request with its weight.
+/// One request and its contents.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) request: Arc<ExportProfilesServiceRequest>,
@@ -110,7 +110,7 @@ struct State {
     queue: VecDeque<Batch>,
     account: Account,
     is_closed: bool,
-    /// Whether batches gave way since the last delivery.
+    /// Whether batches were dropped since the last delivery.
     is_full: bool,
 }
 
@@ -124,7 +124,7 @@ impl State {
 /// The buffer in front of one receiver.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Most bytes that wait.
+    /// Maximum of waiting bytes.
     limit: u64,
     state: Mutex<State>,
     changed: Notify,
@@ -139,7 +139,7 @@ impl Outbox {
         self.state.lock().account
     }
 
-    /// Puts a batch at the end; whether older ones had to give way, for the first time since a delivery.
+    /// Appends a batch. Returns whether older ones were dropped for it, for the first time since a delivery.
     pub(super) fn put(&self, batch: Batch) -> bool {
         let mut state = self.state.lock();
         state.account.waiting.add(batch.amount);
@@ -150,7 +150,7 @@ impl Outbox {
         is_full
     }
 
-    /// The oldest batch; `None` once the outbox is closed and empty.
+    /// Removes and returns the oldest batch; `None` once the outbox is closed and empty.
     pub(super) async fn next(&self) -> Option<Batch> {
         loop {
             let changed = self.changed.notified();
@@ -166,7 +166,7 @@ impl Outbox {
         }
     }
 
-    /// Takes back a batch that could not be delivered yet; it is the oldest again, and the first to give way.
+    /// Puts a batch back after a failed attempt, as the oldest one.
     pub(super) fn put_back(&self, batch: Batch) {
         let mut state = self.state.lock();
         state.account.retries += 1;
@@ -185,18 +185,18 @@ impl Outbox {
         self.state.lock().drop_batch(amount, cause);
     }
 
-    /// Counts samples that never were part of a batch.
-    pub(super) fn never_came(&self, cell: Cell, cause: Cause) {
+    /// Counts samples that were dropped before they were part of a batch.
+    pub(super) fn count_dropped(&self, cell: Cell, cause: Cause) {
         self.state.lock().account.dropped[cause as usize].add(cell.into());
     }
 
-    /// Nothing will be put in any more.
+    /// Closes the outbox: no further batch is added.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_one();
     }
 
-    /// Waits until nothing will be put in any more.
+    /// Waits until the outbox is closed.
     pub(super) async fn closed(&self) {
         loop {
             let changed = self.changed.notified();
@@ -211,7 +211,7 @@ impl Outbox {
         self.state.lock().is_closed
     }
 
-    /// Gives up everything, also what is on its way.
+    /// Drops all batches, including the one being sent.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         state.queue.clear();
@@ -221,16 +221,16 @@ impl Outbox {
 
     fn shed(&self, state: &mut State) -> bool {
         let mut is_full = false;
-        // What is on its way weighs as well, but only what is here can give way.
+        // The batch being sent counts as well, but only queued ones can be dropped.
         while state.account.waiting.bytes > self.limit
             && let Some(oldest) = state.queue.pop_front()
         {
             state.drop_batch(oldest.amount, Cause::BufferFull);
             is_full = true;
         }
-        let is_news = is_full && !state.is_full;
+        let is_first = is_full && !state.is_full;
         state.is_full |= is_full;
-        is_news
+        is_first
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn the_oldest_gives_way_and_is_counted() {
+    async fn the_oldest_batch_is_dropped_and_counted() {
         let outbox = Outbox::new(250);
         assert!(!outbox.put(batch(1)));
         assert!(!outbox.put(batch(2)));
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!((account.dropped(Cause::BufferFull).samples, account.waiting.samples), (1, 5));
         let second = outbox.next().await.expect("two wait");
         assert_eq!(second.amount.samples, 2);
-        // While it is on its way, another comes; taken back, it is the oldest.
+        // Another batch arrives while it is sent; put back, it is the oldest.
         outbox.put(batch(4));
         assert_eq!(outbox.account().dropped(Cause::BufferFull).samples, 1 + 3);
         outbox.put_back(second);

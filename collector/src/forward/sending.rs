@@ -1,4 +1,4 @@
-//! Delivery to one receiver: one request at a time, repeated for as long as that may help.
+//! Delivery to one receiver: one request at a time, repeated while its errors are temporary.
 //!
 //! Source: OTLP specification 1.5 and later, "Failures" and "Retryable Response Codes"; google.rpc.RetryInfo.
 
@@ -17,15 +17,15 @@ use tonic::{Code, Request, Status};
 use super::Settings;
 use super::outbox::{Batch, Cause, Outbox};
 
-/// How an attempt ended.
+/// Result of an attempt.
 enum Outcome {
     Delivered,
-    /// It may be tried again, not before this time if there is one.
-    Later(Option<Duration>, Status),
-    Lost(Cause, String),
+    /// A temporary error, and the delay that the receiver demands, if any.
+    Retry(Option<Duration>, Status),
+    Failed(Cause, String),
 }
 
-/// Sends what is put into `outbox` until that is closed and empty.
+/// Sends the batches of `outbox` until it is closed and empty.
 pub(super) async fn run(
     address: String,
     channel: Channel,
@@ -39,26 +39,26 @@ pub(super) async fn run(
         match attempt(&mut client, &headers, &batch, settings.timeout).await {
             Outcome::Delivered => {
                 if failures > 0 {
-                    tracing::info!(%address, "the receiver takes profiles again");
+                    tracing::info!(%address, "the receiver accepts profiles again");
                 }
                 failures = 0;
                 outbox.delivered(batch.amount);
             }
-            Outcome::Later(asked, status) => {
+            Outcome::Retry(delay, status) => {
                 if failures == 0 {
-                    tracing::warn!(%address, code = %status.code(), reason = status.message(), "the receiver does not take profiles, they wait");
+                    tracing::warn!(%address, code = %status.code(), reason = status.message(), "the receiver does not accept profiles; they wait and are sent again");
                 }
                 failures += 1;
                 outbox.put_back(batch);
-                let wait = tokio::time::sleep(asked.unwrap_or_else(|| pause(&settings, failures)));
-                // At the end the receiver may be back, and little time is left to see it.
+                let wait = tokio::time::sleep(delay.unwrap_or_else(|| pause(&settings, failures)));
+                // When the outbox closes, the next attempt is made at once: little time is left.
                 tokio::select! {
                     () = wait => {}
-                    () = outbox.closed(), if asked.is_none() && !outbox.is_closed() => failures = 0,
+                    () = outbox.closed(), if delay.is_none() && !outbox.is_closed() => failures = 0,
                 }
             }
-            Outcome::Lost(cause, reason) => {
-                tracing::warn!(%address, cause = cause.name(), samples = batch.amount.samples, %reason, "the receiver does not want a profile, it is dropped");
+            Outcome::Failed(cause, reason) => {
+                tracing::warn!(%address, cause = cause.name(), samples = batch.amount.samples, %reason, "the receiver refused a profile, which is dropped");
                 failures = 0;
                 outbox.dropped(batch.amount, cause);
             }
@@ -78,36 +78,36 @@ async fn attempt(
             request.metadata_mut().insert(key, value.clone());
         }
     }
-    // Both, for the deadline travels with the request and the receiver may not keep it.
+    // The timeout is sent with the request; it is enforced here as well, in case the receiver ignores it.
     request.set_timeout(timeout);
     let answer = match tokio::time::timeout(timeout, client.export(request)).await {
         Ok(answer) => answer,
-        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+        Err(_) => Err(Status::deadline_exceeded("no response in time")),
     };
     match answer {
         Ok(response) => match response.into_inner().partial_success {
             Some(ExportProfilesPartialSuccess { rejected_profiles: 1.., error_message }) => {
-                Outcome::Lost(Cause::Rejected, error_message)
+                Outcome::Failed(Cause::Rejected, error_message)
             }
             Some(ExportProfilesPartialSuccess { error_message, .. }) if !error_message.is_empty() => {
-                tracing::warn!(reason = %error_message, "the receiver took a profile and warns");
+                tracing::warn!(reason = %error_message, "the receiver accepted a profile with a warning");
                 Outcome::Delivered
             }
             _ => Outcome::Delivered,
         },
         Err(status) => {
-            let asked = retry_delay(&status);
-            if is_temporary(&status, asked.is_some()) {
-                Outcome::Later(asked, status)
+            let delay = retry_delay(&status);
+            if is_temporary(&status, delay.is_some()) {
+                Outcome::Retry(delay, status)
             } else {
-                Outcome::Lost(Cause::Refused, format!("{}: {}", status.code(), status.message()))
+                Outcome::Failed(Cause::Refused, format!("{}: {}", status.code(), status.message()))
             }
         }
     }
 }
 
-/// Whether the same request may succeed later.
-fn is_temporary(status: &Status, asks_for_delay: bool) -> bool {
+/// Returns whether the same request may succeed later.
+fn is_temporary(status: &Status, has_delay: bool) -> bool {
     match status.code() {
         Code::Cancelled
         | Code::DeadlineExceeded
@@ -115,14 +115,14 @@ fn is_temporary(status: &Status, asks_for_delay: bool) -> bool {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => true,
-        Code::ResourceExhausted => asks_for_delay,
-        // An error of the connection rather than an answer of the receiver.
+        Code::ResourceExhausted => has_delay,
+        // An error of the connection, not a response of the receiver.
         _ => status.source().is_some(),
     }
 }
 
-/// Time before the next attempt: doubled after each failure, and a random part of it so that collectors that lost
-/// the same receiver do not come back together.
+/// Returns the time before the next attempt: doubled after each failure, and partly random so that collectors do not
+/// retry at the same time.
 fn pause(settings: &Settings, failures: u32) -> Duration {
     let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     let whole = settings.first_pause.saturating_mul(factor).min(settings.longest_pause);
@@ -130,7 +130,7 @@ fn pause(settings: &Settings, failures: u32) -> Duration {
     whole.mul_f64(0.5 + f64::from(random) / 2000.0)
 }
 
-/// google.rpc.Status, as far as it matters here.
+/// google.rpc.Status, the fields used here.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Details {
     #[prost(message, repeated, tag = "3")]
@@ -162,10 +162,10 @@ struct Delay {
     nanos: i32,
 }
 
-/// Longest wait a receiver can ask for; a mistaken one must not silence the collector for good.
+/// Maximum delay a receiver can demand.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
-/// How long the receiver asks to be left alone.
+/// Returns the delay that the receiver demands.
 fn retry_delay(status: &Status) -> Option<Duration> {
     let details = Details::decode(status.details()).ok()?.details;
     let any = details.iter().find(|any| any.type_url.ends_with("google.rpc.RetryInfo"))?;
@@ -178,7 +178,7 @@ fn retry_delay(status: &Status) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn asking(code: Code, seconds: i64) -> Status {
+    fn demanding(code: Code, seconds: i64) -> Status {
         let info = RetryInfo { retry_delay: Some(Delay { seconds, nanos: 500_000_000 }) };
         let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_owned();
         let details = Details { details: vec![Any { type_url, value: info.encode_to_vec() }] };
@@ -186,20 +186,20 @@ mod tests {
     }
 
     #[test]
-    fn the_receiver_says_when() {
-        let when = |status: &Status| retry_delay(status);
-        assert_eq!(when(&asking(Code::Unavailable, 2)), Some(Duration::from_millis(2500)));
-        assert_eq!(when(&asking(Code::Unavailable, 1 << 40)), Some(LONGEST_DELAY));
-        assert_eq!(when(&asking(Code::Unavailable, -1)), None);
-        assert_eq!(when(&Status::with_details(Code::Unavailable, "", vec![0xff, 1].into())), None);
-        assert!(is_temporary(&asking(Code::ResourceExhausted, 1), true));
+    fn delays_are_read_and_bounded() {
+        let delay = |status: &Status| retry_delay(status);
+        assert_eq!(delay(&demanding(Code::Unavailable, 2)), Some(Duration::from_millis(2500)));
+        assert_eq!(delay(&demanding(Code::Unavailable, 1 << 40)), Some(LONGEST_DELAY));
+        assert_eq!(delay(&demanding(Code::Unavailable, -1)), None);
+        assert_eq!(delay(&Status::with_details(Code::Unavailable, "", vec![0xff, 1].into())), None);
+        assert!(is_temporary(&demanding(Code::ResourceExhausted, 1), true));
         assert!(!is_temporary(&Status::resource_exhausted("too long"), false));
         assert!(!is_temporary(&Status::invalid_argument("no profile"), false));
         assert!(!is_temporary(&Status::unauthenticated("who?"), false));
     }
 
     #[test]
-    fn pauses_grow_to_a_bound() {
+    fn pauses_grow_to_their_maximum() {
         let settings = Settings::default();
         assert!(pause(&settings, 1) <= settings.first_pause);
         assert!(pause(&settings, 3) > settings.first_pause);

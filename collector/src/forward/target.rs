@@ -1,4 +1,4 @@
-//! Where to forward to: the address of a receiver, and what is sent along with each request.
+//! Receivers: their address, and the headers of each request.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-/// Why a receiver cannot be named like this.
+/// Why a receiver's description is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// Not `http://HOST:PORT` or `https://HOST:PORT`.
+    /// The address is not `http://HOST:PORT` or `https://HOST:PORT`.
     Address,
-    /// No header of the form `NAME=VALUE` in ASCII.
+    /// The header is not `NAME=VALUE` in ASCII.
     Header,
-    /// The certificates of this machine, or those given, cannot be used.
+    /// The certificates of this machine, or the given ones, cannot be loaded.
     Certificates,
 }
 
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TargetError::Address => "write http://HOST:4317 or https://HOST:4317",
-            TargetError::Header => "write a header as NAME=VALUE",
-            TargetError::Certificates => "the certificates that receivers are trusted by cannot be loaded",
+            TargetError::Address => "invalid receiver address: write http://HOST:4317 or https://HOST:4317",
+            TargetError::Header => "invalid header: write NAME=VALUE in ASCII",
+            TargetError::Certificates => "the certificates to trust cannot be loaded: check the system's certificates or the given PEM file",
         })
     }
 }
@@ -35,11 +35,11 @@ impl std::error::Error for TargetError {}
 pub struct Target {
     address: String,
     headers: MetadataMap,
-    /// PEM of the certificates that are trusted; the system's if there is none.
+    /// Trusted certificates in PEM form; `None` for the system's.
     certificates: Option<String>,
 }
 
-/// Without the headers' values, which may be secrets.
+/// Omits the values of headers, which may be secrets.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self
@@ -55,14 +55,14 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// The receiver at `address`.
+    /// Returns the receiver at `address`.
     ///
     /// # Errors
     /// [`TargetError::Address`].
     pub fn new(address: &str) -> Result<Target, TargetError> {
         let address = address.trim_end_matches('/').to_owned();
         let endpoint = Endpoint::from_shared(address.clone()).map_err(|_| TargetError::Address)?;
-        // By the text, for the library gives sockets of files a made-up address of this kind.
+        // The text is checked because the library converts socket files to such an address.
         let is_known = address.starts_with("http://") || address.starts_with("https://");
         let is_bare = matches!(endpoint.uri().path(), "" | "/");
         if is_known && is_bare && endpoint.uri().host().is_some_and(|host| !host.is_empty()) {
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// The same receiver, who gets `header`, `NAME=VALUE`, with each request.
+    /// Adds `header`, `NAME=VALUE`, to each request.
     ///
     /// # Errors
     /// [`TargetError::Header`].
@@ -85,13 +85,13 @@ impl Target {
         Ok(self)
     }
 
-    /// The same receiver, trusted by one of the certificates in `pem` and no others.
+    /// Trusts only the certificates in `pem`.
     pub fn with_certificates(mut self, pem: String) -> Target {
         self.certificates = Some(pem);
         self
     }
 
-    /// As it was given.
+    /// Returns the address as given.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -100,7 +100,7 @@ impl Target {
         &self.headers
     }
 
-    /// A channel that connects when it is first used, and again after every loss. Called within a runtime.
+    /// Returns a channel that connects on first use and after every loss. Call it within a runtime.
     pub(super) fn channel(&self, connect: Duration) -> Result<Channel, TargetError> {
         let mut endpoint = Endpoint::from_shared(self.address.clone()).map_err(|_| TargetError::Address)?;
         if self.address.starts_with("https:") {
@@ -111,7 +111,7 @@ impl Target {
             };
             endpoint = endpoint.tls_config(tls).map_err(|_| TargetError::Certificates)?;
         }
-        // A receiver behind a firewall that forgets connections is noticed before a request is lost in it.
+        // Detects connections that a firewall dropped silently.
         let keep_alive = Duration::from_secs(30);
         Ok(endpoint.connect_timeout(connect).http2_keep_alive_interval(keep_alive).connect_lazy())
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_those_of_receivers() {
+    fn addresses_are_checked() {
         for (address, is_good) in [
             ("http://127.0.0.1:4317", true),
             ("https://pyroscope.example:4317/", true),

@@ -1,13 +1,13 @@
-//! Connections of the HTTP server: how many at a time, and how long each may wait.
+//! Connections of the HTTP server: their number, and time limits for each.
 //!
-//! Problem: whoever can reach the port can open connections and leave them half asked or half answered, until there is
-//! no descriptor or memory left for anybody else.
-//! Approach: a connection is accepted when there is a place for it, others wait with the system; a request has to be
-//! whole in time, which also ends connections that ask nothing; the system gives a peer up that does not take its
-//! answer (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`); and a
-//! connection that has lived long enough ends after the answer under way, for who asks on and on could stay for ever.
-//! Invariant: a place is free again after twice [`Limits::life`], whatever the peer does; answers are bounded by the
-//! questions that may be put.
+//! Problem: a peer can open connections and leave requests or responses incomplete until the process has no file
+//! descriptors or memory left.
+//! Approach: a connection is accepted when a permit is free, others wait in the listen queue. A request must be complete
+//! in time, which also closes idle connections. The kernel closes a connection whose peer does not read the response
+//! (`TCP_USER_TIMEOUT`, which covers closed receive windows since Linux 4.x: tcp(7), `tcp_probe_timer`). A connection
+//! ends after [`Limits::life`] and the response in progress, however active it is.
+//! Invariant: a permit is free again after twice [`Limits::life`], whatever the peer does; the queries bound the length of
+//! responses.
 
 use std::io;
 use std::sync::Arc;
@@ -21,22 +21,23 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-/// Pause after an accept that failed: usually there are no descriptors left, and trying on at once would not free one.
+/// Pause after a failed accept: usually the process has run out of file descriptors.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Longest request line and headers together, in bytes; beyond it hyper answers 431. Query strings have 16 KiB.
+/// Maximum length of request line and headers together, in bytes; hyper answers longer ones with 431. Query strings have
+/// up to 16 KiB.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// What clients may take up.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at the same time, at least one; more wait until one ends.
+    /// Maximum number of connections, at least one; more wait until one ends.
     pub(super) connections: usize,
-    /// From the first moment, or from the answer before, until a request's headers are whole.
+    /// Maximum time from the start, or the previous response, until a request's headers are complete.
     pub(super) request: Duration,
-    /// How long a peer may take nothing of an answer that is under way.
+    /// Maximum time in which the peer reads nothing of a response.
     pub(super) unread: Duration,
-    /// How long a connection may go on; an answer that is under way then may take as long again.
+    /// Maximum duration of a connection; a response in progress then may take as long again.
     pub(super) life: Duration,
 }
 
@@ -51,24 +52,24 @@ impl Default for Limits {
     }
 }
 
-/// Serves until `stopped`, then ends what is idle and waits for the answers under way.
+/// Serves until `stopped`, then closes idle connections and waits for responses in progress.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
     limits: Limits,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let permits = Arc::new(Semaphore::new(limits.connections));
     let (stop, stopping) = watch::channel(());
     loop {
         let accepted = tokio::select! {
-            // An error means that the server was dropped, which is a way to stop it.
+            // An error means that the server was dropped, which stops it as well.
             _ = &mut stopped => break,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &permits) => accepted,
         };
         match accepted {
-            Ok(Some((stream, place))) => {
-                tokio::spawn(converse(stream, router.clone(), limits, stopping.clone(), place));
+            Ok(Some((stream, permit))) => {
+                tokio::spawn(serve_one(stream, router.clone(), limits, stopping.clone(), permit));
             }
             Ok(None) => break,
             Err(error) => {
@@ -78,29 +79,29 @@ pub(super) async fn serve(
         }
     }
     drop((listener, stop));
-    // All places are free when the last connection has ended; an error would say that they are gone for good.
-    let _ = places.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX)).await;
+    // All permits are free when the last connection has ended; the semaphore is never closed.
+    let _ = permits.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX)).await;
 }
 
-/// The next connection, once there is a place for it; `None` if there never will be.
+/// Returns the next connection once a permit is free; `None` if the semaphore is closed.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> io::Result<Option<(TcpStream, OwnedSemaphorePermit)>> {
-    let Ok(place) = Arc::clone(places).acquire_owned().await else { return Ok(None) };
+    let Ok(permit) = Arc::clone(permits).acquire_owned().await else { return Ok(None) };
     let (stream, _) = listener.accept().await?;
-    Ok(Some((stream, place)))
+    Ok(Some((stream, permit)))
 }
 
-async fn converse(
+async fn serve_one(
     stream: TcpStream,
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<()>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) {
     if let Err(error) = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.unread)) {
-        tracing::warn!(%error, "an HTTP connection without a time limit for its reader is not served");
+        tracing::warn!(%error, "HTTP connection refused: its time limit for unread responses cannot be set");
         return;
     }
     let connection = http1::Builder::new()
@@ -123,9 +124,9 @@ async fn converse(
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "HTTP connection"),
-        Err(_) => tracing::debug!("HTTP connection cut off: its answer was not taken in time"),
+        Err(_) => tracing::debug!("HTTP connection closed: the peer did not read the response in time"),
     }
-    drop(place);
+    drop(permit);
 }
 
 #[cfg(test)]
@@ -138,9 +139,9 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything here takes, on any machine.
+    /// Longer than any step of these tests takes.
     const LONG: Duration = Duration::from_secs(300);
-    /// What is waited for, and long enough for a client that does what it should at once.
+    /// The limit under test; long enough for a client that acts at once.
     const SHORT: Duration = Duration::from_secs(1);
 
     struct Served {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     impl Served {
-        /// One connection at a time, so that one that hangs is felt by the next.
+        /// One connection at a time, so that a blocked one blocks the next.
         fn with(limits: Limits) -> Served {
             let limits = Limits { connections: 1, ..limits };
             let runtime =
@@ -191,7 +192,7 @@ mod tests {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
     }
 
-    /// Asks, and reads one answer without closing.
+    /// Sends a request and reads the response; the connection stays open.
     fn answer(stream: &mut TcpStream) -> String {
         ask(stream);
         let mut text = Vec::new();
@@ -204,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn more_connections_than_places_wait() {
+    fn connections_without_a_permit_wait() {
         let served = Served::with(Limits { request: LONG, ..Limits::default() });
         let mut first = served.connect();
         answer(&mut first);
         let mut second = served.connect();
         ask(&mut second);
-        // A server that served the second would have done so while it answers the first over and over.
+        // A server that serves the second would do so while it answers the first 200 times.
         for _ in 0..200 {
             answer(&mut first);
         }
@@ -219,27 +220,27 @@ mod tests {
         assert_eq!(early, Err(ErrorKind::WouldBlock));
         second.set_nonblocking(false).expect("a socket");
         drop(first);
-        assert!(matches!(second.read(&mut [0; 64]), Ok(1..)), "the place is free now");
+        assert!(matches!(second.read(&mut [0; 64]), Ok(1..)), "the permit is free");
     }
 
     #[test]
-    fn headers_that_drip_are_not_waited_for() {
+    fn slow_headers_time_out() {
         let served = Served::with(Limits { request: SHORT, ..Limits::default() });
         let mut slow = served.connect();
         slow.write_all(b"GET / HTTP/1.1\r\nX: ").expect("server reads");
         slow.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
-        // A byte each 20 ms would go on for minutes.
+        // At one byte each 20 ms the loop would take minutes.
         let closed = (0..5000).any(|_| {
             let is_refused = slow.write_all(b"x").is_err();
             let read = slow.read(&mut [0; 512]).map_err(|error| error.kind());
             is_refused || !matches!(read, Err(ErrorKind::WouldBlock) | Ok(1..))
         });
-        assert!(closed, "the connection is kept open for ever");
+        assert!(closed, "the connection stays open");
         served.check_serves();
     }
 
     #[test]
-    fn who_asks_nothing_makes_room() {
+    fn idle_connections_are_closed() {
         let served = Served::with(Limits { request: SHORT, ..Limits::default() });
         let silent = served.connect();
         let mut idle = served.connect();
@@ -250,11 +251,11 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_on_and_on_makes_room() {
+    fn busy_connections_end_after_their_life() {
         let served = Served::with(Limits { request: LONG, life: SHORT, ..Limits::default() });
         let mut busy = served.connect();
         let mut byte = [0];
-        // Each answer is read to its end; the last one says that the connection closes, or is followed by its end.
+        // Each response is read to its end; after the last one the connection is closed.
         let is_closed = (0..1_000_000).any(|_| {
             let is_refused = busy.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").is_err();
             let mut text = Vec::new();
@@ -263,37 +264,37 @@ mod tests {
             }
             !text.ends_with(b"here\n")
         });
-        assert!(is_closed, "the connection goes on for ever");
+        assert!(is_closed, "the connection stays open");
         served.check_serves();
     }
 
     #[test]
-    fn who_sips_the_answer_makes_room() {
+    fn slow_readers_end_after_their_life() {
         let served = Served::with(Limits { unread: LONG, life: SHORT, ..Limits::default() });
         let mut slow = served.connect();
         slow.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
         assert_eq!(slow.read(&mut [0]).expect("the answer begins"), 1);
-        // The next one waits until then, and fails after minutes.
+        // The next connection waits until then, or fails after minutes.
         served.check_serves();
         drop(slow);
     }
 
     #[test]
-    fn who_does_not_read_the_answer_makes_room() {
+    fn unread_responses_time_out() {
         let served = Served::with(Limits { unread: SHORT, ..Limits::default() });
-        let mut deaf = served.connect();
-        deaf.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
+        let mut silent = served.connect();
+        silent.write_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
         served.check_serves();
-        drop(deaf);
+        drop(silent);
     }
 
     #[test]
-    fn headers_have_a_length() {
+    fn long_headers_are_refused() {
         let served = Served::with(Limits::default());
         let mut stream = served.connect();
         stream.write_all(b"GET / HTTP/1.1\r\nX: ").expect("server reads");
         let line = vec![b'x'; 2 * HEAD_BYTES];
-        // The server may close before it has everything.
+        // The server may close before it has read everything.
         let _ = stream.write_all(&line);
         let mut status = [0; 12];
         match stream.read_exact(&mut status) {

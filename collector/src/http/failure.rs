@@ -1,4 +1,4 @@
-//! Why a request is not answered, as status and text.
+//! Errors of the HTTP API, as status and text.
 
 use std::fmt;
 
@@ -37,15 +37,15 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Query(error) => error.fmt(f),
-            Failure::NotFound => {
-                f.write_str("there is nothing at this address; collector/API.md lists what there is")
+            Failure::NotFound => f.write_str("no such endpoint; see the HTTP API documentation"),
+            Failure::Method => f.write_str("method not allowed; use GET"),
+            Failure::TooLong => f.write_str("the query string exceeds 16 KiB; shorten it"),
+            Failure::BadQuery => f.write_str("invalid query string; write name=value pairs joined by &"),
+            Failure::Host => {
+                f.write_str("the Host header does not name this machine; use localhost or an IP address")
             }
-            Failure::Method => f.write_str("only GET is answered"),
-            Failure::TooLong => f.write_str("the query string is longer than 16 KiB"),
-            Failure::BadQuery => f.write_str("the query string is not a list of name=value"),
-            Failure::Host => f.write_str("the Host header does not name this machine"),
             Failure::NotReady(error) => error.fmt(f),
-            Failure::Internal => f.write_str("the question could not be answered, see the collector's log"),
+            Failure::Internal => f.write_str("internal error; see the log of the collector"),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Metrics in Prometheus' text format.
+//! Metrics in the text format of Prometheus.
 //!
-//! What the store knows anyway is read when it is asked for; only the time of questions is measured here.
+//! Most values are read from the store for each scrape; only the duration of queries is recorded here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::query::question::Answer;
 use crate::query::selection::Selection;
 use crate::store::Store;
 
-/// Bounds of the buckets for the time of a question, in seconds.
+/// Upper bounds of the buckets for the duration of a query, in seconds.
 const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 pub(super) struct Metrics {
@@ -29,18 +29,19 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new() -> prometheus::Result<Metrics> {
         let registry = Registry::new();
-        let options = HistogramOpts::new("tickwalk_query_duration_seconds", "Time to answer a question");
+        let options = HistogramOpts::new("tickwalk_query_duration_seconds", "Duration of queries");
         let questions = HistogramVec::new(options.buckets(SECONDS.to_vec()), &["query"])?;
         registry.register(Box::new(questions.clone()))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let build = IntGaugeVec::new(Opts::new("tickwalk_build_info", "This program"), &["version"])?;
+        let build =
+            IntGaugeVec::new(Opts::new("tickwalk_build_info", "Version of the collector"), &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         registry.register(Box::new(build))?;
         Ok(Metrics { registry, questions })
     }
 
-    /// Counts an answer that took `time`.
-    pub(super) fn asked(&self, answer: &Answer, time: Duration) {
+    /// Records the duration of a query.
+    pub(super) fn record(&self, answer: &Answer, time: Duration) {
         self.questions.with_label_values(&[answer.question]).observe(time.as_secs_f64());
     }
 
@@ -57,52 +58,56 @@ impl Metrics {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
             registry.register(Box::new(gauge))
         };
-        count("tickwalk_bytes_received_total", "Bytes of messages taken in", status.received_bytes)?;
-        count("tickwalk_messages_received_total", "Messages taken in", status.messages)?;
+        count("tickwalk_bytes_received_total", "Bytes of received messages", status.received_bytes)?;
+        count("tickwalk_messages_received_total", "Received messages", status.messages)?;
         count("tickwalk_commits_total", "Group commits of the store", status.commits)?;
-        let commits = Counter::new("tickwalk_commit_seconds_total", "Time in group commits")?;
+        let commits = Counter::new("tickwalk_commit_seconds_total", "Duration of all group commits")?;
         commits.inc_by(status.commit_ns as f64 / 1e9);
         registry.register(Box::new(commits))?;
-        count("tickwalk_folds_total", "Times the journal was folded into blocks", status.folds)?;
+        count("tickwalk_folds_total", "Folds of the journal into blocks", status.folds)?;
         count("tickwalk_storage_failures_total", "Writes to the store that failed", status.failures)?;
-        gauge("tickwalk_storage_failing", "1 while nothing can be stored", status.failing.is_some().into())?;
+        gauge(
+            "tickwalk_storage_failing",
+            "1 while writes to the store fail",
+            status.failing.is_some().into(),
+        )?;
         gauge("tickwalk_storage_bytes", "Bytes of the store's files", status.stored_bytes)?;
         gauge("tickwalk_storage_partitions", "Files of the store", status.partitions)?;
         count(
             "tickwalk_storage_early_partitions_total",
-            "Files begun before their time, because names or sessions filled the memory of one",
+            "Partitions begun early because names or sessions filled the memory of the previous one",
             status.early_partitions,
         )?;
         count(
             "tickwalk_sessions_turned_away_total",
-            "Times a session was turned away because there was no memory for it",
+            "Refused sessions, for lack of memory",
             status.sessions_turned_away,
         )?;
         gauge("tickwalk_session_bytes", "Memory of sessions and threads", status.session_bytes)?;
         gauge("tickwalk_dictionary_bytes", "Memory of dictionaries", status.dictionary_bytes)?;
         gauge(
             "tickwalk_dictionary_refused",
-            "Entries that the dictionaries of partitions had no room for",
+            "Dictionary entries refused for lack of memory",
             status.dictionary_refused,
         )?;
         count(
             "tickwalk_dictionaries_read_total",
-            "Dictionaries of old partitions read from their files again, as questions needed them",
+            "Dictionaries of old partitions read from their files for queries",
             status.dictionaries_read,
         )?;
         gauge(
             "tickwalk_ingest_queue_length",
-            "Requests that wait for the next commit",
+            "Requests waiting for the next commit",
             status.waiting_requests,
         )?;
-        gauge("tickwalk_open_samples", "Samples in memory that are not folded yet", status.open_samples)?;
-        gauge("tickwalk_agents_connected", "Connections of agents", (probe.connections)() as u64)?;
+        gauge("tickwalk_open_samples", "Samples in memory before their fold", status.open_samples)?;
+        gauge("tickwalk_agents_connected", "Open connections of agents", (probe.connections)() as u64)?;
         let samples = IntCounterVec::new(
-            Opts::new("tickwalk_samples_total", "Samples stored, of all sessions that are kept"),
+            Opts::new("tickwalk_samples_total", "Stored samples of all retained sessions"),
             &["service"],
         )?;
         let lost = IntCounterVec::new(
-            Opts::new("tickwalk_samples_lost_total", "Samples lost, of all sessions that are kept"),
+            Opts::new("tickwalk_samples_lost_total", "Lost samples of all retained sessions"),
             &["reason"],
         )?;
         let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
@@ -116,7 +121,7 @@ impl Metrics {
             }
         });
         if let Err(error) = summed_up {
-            tracing::error!(%error, "sessions cannot be read, metrics go without some of them");
+            tracing::error!(%error, "some sessions cannot be read; the metrics omit them");
         }
         for (service, count) in by_service {
             samples.with_label_values(&[service.as_str()]).inc_by(count);
@@ -135,7 +140,7 @@ impl Metrics {
     }
 }
 
-/// What became of samples at each receiver they are forwarded to; nothing if there is none.
+/// Adds the accounts of all receivers, if there are any.
 fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()> {
     let accounts = accounts.get();
     if accounts.is_empty() {
@@ -147,31 +152,28 @@ fn forwarded(registry: &Registry, accounts: &Accounts) -> prometheus::Result<()>
         Ok(counter)
     };
     let samples =
-        counter("tickwalk_forwarded_samples_total", "Samples that a receiver has taken", &["receiver"])?;
+        counter("tickwalk_forwarded_samples_total", "Samples delivered to a receiver", &["receiver"])?;
     let cpu = CounterVec::new(
-        Opts::new("tickwalk_forwarded_cpu_seconds_total", "CPU time that a receiver has taken"),
+        Opts::new("tickwalk_forwarded_cpu_seconds_total", "CPU time of samples delivered to a receiver"),
         &["receiver"],
     )?;
     registry.register(Box::new(cpu.clone()))?;
     let requests =
-        counter("tickwalk_forwarded_requests_total", "Requests that a receiver has taken", &["receiver"])?;
+        counter("tickwalk_forwarded_requests_total", "Requests delivered to a receiver", &["receiver"])?;
     let bytes = counter(
         "tickwalk_forwarded_bytes_total",
-        "Bytes of these requests before compression",
+        "Bytes of delivered requests before compression",
         &["receiver"],
     )?;
-    let retries = counter(
-        "tickwalk_forward_retries_total",
-        "Requests that failed and were, or will be, repeated",
-        &["receiver"],
-    )?;
+    let retries =
+        counter("tickwalk_forward_retries_total", "Failed attempts that are repeated", &["receiver"])?;
     let dropped = counter(
         "tickwalk_forward_dropped_samples_total",
-        "Samples that a receiver has not got",
+        "Samples dropped instead of delivered",
         &["receiver", "reason"],
     )?;
     let waiting = IntGaugeVec::new(
-        Opts::new("tickwalk_forward_waiting_bytes", "Bytes of requests that wait"),
+        Opts::new("tickwalk_forward_waiting_bytes", "Bytes of waiting requests"),
         &["receiver"],
     )?;
     registry.register(Box::new(waiting.clone()))?;

@@ -1,12 +1,12 @@
-//! The HTTP side of a collector: JSON API, metrics, health, and the web UI.
+//! The HTTP server of a collector: JSON API, metrics, health, and the web UI.
 //!
-//! Problem: people, browsers and monitoring systems ask while agents send, and whoever can reach the port can ask
-//! anything.
-//! Approach: axum on a runtime of its own; each question is answered on a blocking thread, a few at a time, by
-//! [`crate::query`]. Everything is read only. Who may hold a connection, and how long: `connections`.
-//! Invariant: every input is bounded, and every error is a JSON object with one line for people.
+//! Problem: people, browsers and monitoring systems send queries while agents send samples, and any peer that reaches the
+//! port can send any query.
+//! Approach: axum on its own runtime; each query is answered on a blocking thread, a few at a time, by
+//! [`crate::query`]. Everything is read only. `connections` limits connections.
+//! Invariant: every input is bounded, and every error is a JSON object with one line of text.
 //!
-//! Addresses, parameters and answers: `collector/API.md`.
+//! Endpoints, parameters and responses: `collector/API.md`.
 
 mod assets;
 mod connections;
@@ -35,24 +35,24 @@ use crate::store::Store;
 use failure::Failure;
 use metrics::Metrics;
 
-/// Questions answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
-const QUESTIONS: usize = 4;
+/// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
+const QUERIES: usize = 4;
 
-/// Longest query string in bytes.
+/// Maximum length of a query string in bytes.
 const QUERY_BYTES: usize = 16 << 10;
 
-/// Answers from this length on are compressed, if the client takes that.
+/// Responses from this length on are compressed if the client accepts it.
 const COMPRESS_BYTES: usize = 1024;
 
-/// How long answers under way may take once the server is told to stop.
+/// Maximum time for responses in progress when the server stops.
 const STOP: Duration = Duration::from_secs(5);
 
-/// What the server tells of the collector around it.
+/// State of the collector that metrics show beside the store.
 #[derive(Clone)]
 pub struct Probe {
-    /// Connections of agents being served.
+    /// Returns the number of open connections of agents.
     pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// What was handed on.
+    /// Accounts of forwarding.
     pub forwarded: Accounts,
 }
 
@@ -62,7 +62,7 @@ impl Default for Probe {
     }
 }
 
-/// Parameters, if the query string has them in a form that can be read.
+/// Parameters of a valid query string.
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 struct Shared {
@@ -70,7 +70,7 @@ struct Shared {
     probe: Probe,
     metrics: Metrics,
     questions: Arc<Semaphore>,
-    /// Metrics are asked for one at a time, whatever the questions are.
+    /// Metrics are collected one at a time, independently of queries.
     scrapes: Arc<Semaphore>,
     is_loopback: bool,
 }
@@ -87,7 +87,7 @@ impl HttpServer {
     /// Serves `store` on `address`.
     ///
     /// # Errors
-    /// If the address cannot be listened on, or threads cannot be started.
+    /// If listening on the address fails or threads cannot be started.
     pub fn start(address: SocketAddr, store: Arc<Store>, probe: Probe) -> io::Result<HttpServer> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -98,10 +98,10 @@ impl HttpServer {
         let address = listener.local_addr()?;
         let is_loopback = address.ip().is_loopback();
         if !is_loopback {
-            tracing::warn!(%address, "HTTP beyond this machine, without encryption or authentication");
+            tracing::warn!(%address, "HTTP is served beyond this machine without encryption or authentication; use a loopback address or a proxy");
         }
         let metrics = Metrics::new().map_err(io::Error::other)?;
-        let (questions, scrapes) = (Arc::new(Semaphore::new(QUESTIONS)), Arc::new(Semaphore::new(1)));
+        let (questions, scrapes) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(1)));
         let shared = Arc::new(Shared { store, probe, metrics, questions, scrapes, is_loopback });
         let (stop, stopped) = oneshot::channel();
         let (done, served) = oneshot::channel();
@@ -112,12 +112,12 @@ impl HttpServer {
         Ok(HttpServer { address, runtime: Some(runtime), stop: Some(stop), served: Some(served) })
     }
 
-    /// The address listened on, with the port the system chose.
+    /// Returns the address of the listener, with its actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers what is under way, then ends.
+    /// Finishes responses in progress, then ends.
     pub fn stop(mut self) {
         self.end();
     }
@@ -125,11 +125,11 @@ impl HttpServer {
     fn end(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         if let (Some(stop), Some(served)) = (self.stop.take(), self.served.take()) {
-            // It fails if the server has ended already.
+            // It fails only if the server has ended.
             let _ = stop.send(());
             let in_time = runtime.block_on(async { tokio::time::timeout(STOP, served).await });
             if in_time.is_err() {
-                tracing::warn!("answers under way were cut off");
+                tracing::warn!("the server stopped before all responses were complete");
             }
         }
         runtime.shutdown_timeout(Duration::from_millis(100));
@@ -157,12 +157,12 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Refuses what no client of ours sends, and marks every answer as data.
+/// Refuses long query strings and foreign Host headers, and adds security headers to every response.
 async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
         return failure(Failure::TooLong);
     }
-    // A page of another site whose name points here could read profiles; its Host header gives it away.
+    // Against DNS rebinding: a page of another site whose name resolves to this machine has a foreign Host header.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
         return failure(Failure::Host);
@@ -198,8 +198,8 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
-    let turns = Arc::clone(&shared.scrapes);
-    let text = in_turn(turns, move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
+    let permits = Arc::clone(&shared.scrapes);
+    let text = with_permit(permits, move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
     match text.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         _ => failure(Failure::Internal),
@@ -238,10 +238,10 @@ async fn answer(
         .get(header::ACCEPT_ENCODING)
         .and_then(|accepted| accepted.to_str().ok())
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
-    let work = in_turn(Arc::clone(&shared.questions), move || {
+    let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
         let answer = question::answer(&shared.store, &question, name.as_deref(), &pairs, now_ns())?;
-        shared.metrics.asked(&answer, began.elapsed());
+        shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });
     match work.await {
@@ -250,16 +250,16 @@ async fn answer(
     }
 }
 
-/// Does `work` on a blocking thread, when it is its turn.
+/// Runs `work` on a blocking thread once a permit is free.
 ///
-/// Whoever asked may go; what has begun is done all the same, and others wait for that.
-async fn in_turn<T: Send + 'static>(
-    turns: Arc<Semaphore>,
+/// Work that has begun runs to its end and keeps its permit even if the client disconnects.
+async fn with_permit<T: Send + 'static>(
+    permits: Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let turn = turns.acquire_owned().await.map_err(|_| Failure::Internal)?;
+    let permit = permits.acquire_owned().await.map_err(|_| Failure::Internal)?;
     let work = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         work()
     });
     work.await.map_err(|_| Failure::Internal)
@@ -293,28 +293,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_fails_is_not_ready() {
+    fn a_failing_store_is_not_ready() {
         let response = failure(Failure::NotReady(crate::store::StoreError::Full));
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
-    /// Clients that ask and hang up cannot have more answered at once than there are turns.
+    /// Clients that disconnect cannot cause more concurrent work than there are permits.
     #[tokio::test]
-    async fn a_turn_lasts_as_long_as_the_work() {
-        let turns = Arc::new(Semaphore::new(1));
+    async fn a_permit_is_held_until_the_work_ends() {
+        let permits = Arc::new(Semaphore::new(1));
         let (begun, has_begun) = oneshot::channel();
         let (finish, may_finish) = std::sync::mpsc::channel::<()>();
-        let first = tokio::spawn(in_turn(Arc::clone(&turns), move || {
+        let first = tokio::spawn(with_permit(Arc::clone(&permits), move || {
             begun.send(()).expect("waited for");
             may_finish.recv()
         }));
         has_begun.await.expect("begun");
         first.abort();
         assert!(first.await.expect_err("gone").is_cancelled());
-        assert_eq!(turns.available_permits(), 0, "the work goes on, and so does its turn");
+        assert_eq!(permits.available_permits(), 0, "the work goes on and keeps its permit");
         finish.send(()).expect("still at work");
-        assert_eq!(in_turn(Arc::clone(&turns), || 7).await.expect("a turn"), 7);
-        assert_eq!(turns.available_permits(), 1);
+        assert_eq!(with_permit(Arc::clone(&permits), || 7).await.expect("a permit"), 7);
+        assert_eq!(permits.available_permits(), 1);
     }
 
     #[test]

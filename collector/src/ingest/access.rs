@@ -1,9 +1,9 @@
-//! Who may send: a shared token, and TLS beyond this machine.
+//! Access control: a shared token, and TLS beyond the loopback interface.
 //!
-//! Problem: whoever reaches a collector could fill its disk with invented profiles, and samples name the classes and
-//! methods of somebody's program.
-//! Approach: the token of the `Hello` must equal the collector's own, if it has one; an address beyond the loopback
-//! interface needs TLS or an explicit permission.
+//! Problem: any peer that reaches a collector could fill its disk with forged profiles, and samples contain class and
+//! method names of private programs.
+//! Approach: the token of the `Hello` must equal the collector's token, if it has one; an address beyond the loopback
+//! interface requires TLS or explicit permission.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,34 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Who may send.
+/// Conditions for agents that send.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// What agents must say; anything will do if `None`.
+    /// Shared secret of agents and collector; `None` accepts any token.
     pub token: Option<String>,
-    /// Certificate and key, for TLS addresses.
+    /// Certificate and key for TLS addresses.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Whether an unencrypted address beyond this machine may be listened on.
+    /// Permits unencrypted addresses beyond the loopback interface.
     pub insecure: bool,
 }
 
-/// Why certificate and key cannot be used.
+/// Why certificate and key cannot be loaded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// A file cannot be read, or holds nothing of the kind in PEM form.
+    /// The file cannot be read, or has no certificate or key in PEM form; with the reason.
     Unusable(PathBuf, String),
-    /// Certificate and key do not fit.
+    /// The private key does not belong to the certificate.
     Config(rustls::Error),
 }
 
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unusable(path, error) => write!(f, "cannot use {}: {error}", path.display()),
-            Self::Config(error) => write!(f, "certificate and key cannot be used: {error}"),
+            Self::Unusable(path, error) => {
+                write!(f, "cannot use {}: {error}; a readable PEM file is required", path.display())
+            }
+            Self::Config(error) => write!(f, "certificate and key do not belong together: {error}"),
         }
     }
 }
@@ -68,13 +70,13 @@ impl Access {
         Ok(self)
     }
 
-    /// Whether an agent that says `token` may send.
+    /// Returns whether an agent with this token may send.
     pub(super) fn admits(&self, token: &str) -> bool {
         self.token.as_ref().is_none_or(|own| equal(own.as_bytes(), token.as_bytes()))
     }
 }
 
-/// Compares in a time that tells nothing about where the texts differ.
+/// Compares in a time that does not depend on the position of the first difference.
 fn equal(own: &[u8], other: &[u8]) -> bool {
     own.len() == other.len() && own.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_certificate_is_named() {
+    fn an_unreadable_certificate_is_named_in_the_error() {
         let missing = Path::new("/nowhere/cert.pem");
         let error = Access::default().with_certificate(missing, missing).expect_err("no such file");
         assert!(error.to_string().starts_with("cannot use /nowhere/cert.pem: "), "{error}");

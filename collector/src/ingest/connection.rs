@@ -1,4 +1,4 @@
-//! One connection: Hello, then messages until either side ends it.
+//! Serves one connection: a Hello, then messages until either side closes it.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -15,57 +15,57 @@ use proto::v1::{
 use proto::version::{self, VersionError};
 
 use super::Shared;
-use super::session::Sink;
+use super::session::SessionSink;
 use super::socket::Stream;
 use crate::store::StoreError;
 
-/// Bytes asked for in one read: about one ordinary batch of samples.
+/// Maximum bytes of one read: about one ordinary batch of samples.
 const READ_BYTES: usize = 64 << 10;
 
-/// Longest Hello accepted: its longest field is the command line, which the kernel passes in full only up to
-/// 128 KiB an argument; nothing else justifies buffering more for an unknown peer.
+/// Maximum length of a Hello: its longest field is the command line, and the kernel limits an argument to 128 KiB. An
+/// unknown peer gets no larger buffer.
 const HELLO_BYTES: usize = 256 << 10;
 
-/// Bytes still taken in from one connection after the stop: more than a socket buffer holds (208 KiB by default,
-/// 6 MiB at most for TCP), so nothing that had arrived is left behind, and a peer that keeps sending is not waited for.
+/// Maximum bytes read from one connection after the stop: more than a socket buffer holds (208 KiB by default, 6 MiB at
+/// most for TCP), so that all bytes that arrived before the stop are read, and a peer that keeps sending cannot delay it.
 const DRAIN_BYTES: usize = 8 << 20;
 
-/// How long a refused peer has to read the reason before the connection is closed on it.
+/// Time a refused peer has to read the reason before the connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Why a connection was closed by the collector; its text is sent to the agent.
+/// Why the collector closed a connection; its text is sent to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The bytes received are not framed messages, or end inside one.
     Framing(FramingError),
-    /// The agent speaks another version, or the peer is not an agent.
+    /// The agent has another wire version, or the peer is not an agent.
     Version(VersionError),
     /// The first message is not a Hello.
     NoHello,
-    /// No Hello arrived in time.
+    /// No Hello arrived within [`Limits::hello`](super::Limits::hello).
     HelloLate,
-    /// A message without a sequence number.
+    /// A message has no sequence number.
     NoSequence,
-    /// A second Hello names another session.
+    /// A second Hello has another session id, this one.
     OtherSession(u64),
-    /// As many connections as allowed are being served.
+    /// The maximum number of connections is served.
     TooManyConnections(usize),
-    /// As many sessions as allowed are known.
+    /// The maximum number of sessions is known.
     TooManySessions(usize),
-    /// The recording could not be written.
+    /// The recording or the store cannot be written.
     Storage(io::ErrorKind),
-    /// The store does not take the session for now.
+    /// The store refuses the session temporarily.
     Store(StoreError),
-    /// The peer does not read its acknowledgements, or is gone.
+    /// Sending an acknowledgement failed: the peer does not read, or closed the connection.
     Unread(io::ErrorKind),
-    /// The agent's token is not the collector's.
+    /// The agent's token differs from the collector's.
     WrongToken,
-    /// A known agent has sent nothing for too long.
+    /// No complete message arrived within [`Limits::silence`](super::Limits::silence).
     Silent,
-    /// More dictionary entries than allowed.
+    /// The dictionary entries of the connection exceed this number of bytes.
     DictionaryTooLarge(u64),
-    /// The collector is stopping while the peer keeps sending.
+    /// The collector stops and the peer keeps sending.
     Stopping,
 }
 
@@ -74,18 +74,31 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Framing(error) => error.fmt(f),
             Refusal::Version(error) => error.fmt(f),
-            Refusal::NoHello => f.write_str("the first message is not a hello"),
-            Refusal::HelloLate => f.write_str("no hello arrived in time"),
-            Refusal::NoSequence => f.write_str("a message has no sequence number"),
-            Refusal::OtherSession(id) => write!(f, "a second hello names another session, {id:016x}"),
-            Refusal::TooManyConnections(max) => write!(f, "the collector serves {max} connections already"),
-            Refusal::TooManySessions(max) => write!(f, "the collector knows {max} sessions already"),
+            Refusal::NoHello => {
+                f.write_str("the first message is not a Hello; connect with a Tickwalk agent")
+            }
+            Refusal::HelloLate => f.write_str("no Hello arrived in time; connect again"),
+            Refusal::NoSequence => f.write_str("a message has no sequence number; numbers start at 1"),
+            Refusal::OtherSession(id) => write!(
+                f,
+                "a second Hello has another session id, {id:016x}; use one connection for each session"
+            ),
+            Refusal::TooManyConnections(max) => {
+                write!(f, "the collector already serves its maximum of {max} connections; try again later")
+            }
+            Refusal::TooManySessions(max) => {
+                write!(f, "the collector already has its maximum of {max} sessions; try again later")
+            }
             Refusal::Storage(kind) => write!(f, "the recording cannot be written: {kind}"),
             Refusal::Store(error) => error.fmt(f),
             Refusal::Unread(kind) => write!(f, "acknowledgements cannot be sent: {kind}"),
-            Refusal::WrongToken => f.write_str("the token is missing or wrong"),
-            Refusal::Silent => f.write_str("nothing was heard for too long"),
-            Refusal::DictionaryTooLarge(max) => write!(f, "more than {max} bytes of dictionary entries"),
+            Refusal::WrongToken => f.write_str(
+                "the token is missing or wrong; set token= or tokenfile= to the collector's token",
+            ),
+            Refusal::Silent => f.write_str("no complete message arrived in time; connect again"),
+            Refusal::DictionaryTooLarge(max) => {
+                write!(f, "the dictionary entries exceed {max} bytes; connect again")
+            }
             Refusal::Stopping => f.write_str("the collector is stopping"),
         }
     }
@@ -93,7 +106,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Serves `stream` in a thread of its own, `None` if it was refused at once.
+/// Starts a thread that serves `stream`; returns `None` if the connection is refused.
 pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let second = match stream.try_clone() {
         Ok(second) => second,
@@ -114,7 +127,7 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
     if !admitted {
         let refusal = Refusal::TooManyConnections(max);
         tracing::warn!(connection = id, reason = %refusal, "connection refused");
-        // The listener must not wait for this peer, so it gets the reason only if it reads it in time.
+        // The listener must not wait long for this peer to read the reason.
         let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
         let _ = send_reject(&stream, refusal);
         return None;
@@ -127,7 +140,7 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
     match spawned {
         Ok(thread) => Some(thread),
         Err(error) => {
-            tracing::warn!(connection = id, %error, "no thread for a connection");
+            tracing::warn!(connection = id, %error, "connection dropped: its thread cannot be started");
             shared.open.lock().remove(&id);
             None
         }
@@ -153,9 +166,9 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     let mut deadline = Instant::now() + shared.limits.hello;
     let mut session: Option<Attached> = None;
     let mut drained = 0;
-    let mut pace = Pace::new(shared.limits.bytes_per_second);
+    let mut rate_limit = RateLimit::new(shared.limits.bytes_per_second);
     loop {
-        // Bytes do not put the deadline off, only whole messages do: a peer that drips holds no place for ever.
+        // Only complete messages extend the deadline: slow senders cannot hold a connection.
         let late = if session.is_none() { Refusal::HelloLate } else { Refusal::Silent };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -173,15 +186,15 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
         if received == 0 {
             return inbox.decoder.finish().map_err(Refusal::Framing);
         }
-        // Messages in front of a faulty one are good, so they are recorded before the fault is acted upon.
-        let fault = inbox.cut_messages(shared, &mut session).err();
-        let is_heard = !inbox.messages.is_empty();
+        // The messages before a faulty one are valid, so they are stored before the fault closes the connection.
+        let fault = inbox.take_messages(shared, &mut session).err();
+        let has_messages = !inbox.messages.is_empty();
         if let Some(session) = &mut session {
             session.record(stream, &mut inbox)?;
         }
-        pace.keep(received);
-        if is_heard {
-            // Our own work on the message is no silence of the agent's.
+        rate_limit.wait(received);
+        if has_messages {
+            // Counted from here, so that the collector's own work does not use up the agent's time.
             deadline = Instant::now() + shared.limits.silence;
         }
         if let Some(fault) = fault {
@@ -197,11 +210,11 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
     }
 }
 
-/// The session a connection belongs to since its Hello.
+/// The session of a connection, known after its Hello.
 struct Attached {
     id: u64,
-    writer: Arc<Mutex<dyn Sink>>,
-    /// Bytes of dictionary entries so far.
+    writer: Arc<Mutex<dyn SessionSink>>,
+    /// Bytes of dictionary messages received.
     dictionary_bytes: u64,
     reply: Vec<u8>,
 }
@@ -216,7 +229,7 @@ impl Attached {
         Ok(Attached { id: hello.session_id, writer, dictionary_bytes: 0, reply: Vec::new() })
     }
 
-    /// Writes what `inbox` holds to the recording, then acknowledges it.
+    /// Stores the messages of `inbox`, then acknowledges them.
     fn record(&mut self, stream: &Stream, inbox: &mut Inbox) -> Result<(), Refusal> {
         if inbox.messages.is_empty() {
             return Ok(());
@@ -227,14 +240,14 @@ impl Attached {
         self.reply.clear();
         encode_frame(&CollectorMessage { body: Some(body) }, &mut self.reply).map_err(Refusal::Framing)?;
         match { stream }.write_all(&self.reply) {
-            // An agent that has said goodbye may leave without reading the answer; what it sent before is read on.
+            // An agent may close the connection after its Goodbye without reading; reading what it sent goes on.
             Err(error) if is_gone(error.kind()) => Ok(()),
             result => result.map_err(unread),
         }
     }
 }
 
-/// Received bytes and the whole messages cut from them.
+/// Received bytes, and the complete messages among them.
 struct Inbox {
     decoder: FrameDecoder,
     chunk: Box<[u8]>,
@@ -260,10 +273,10 @@ impl Inbox {
         Ok(received)
     }
 
-    /// Moves whole messages from the decoder to `messages`; the first one opens `session`.
-    fn cut_messages(&mut self, shared: &Shared, session: &mut Option<Attached>) -> Result<(), Refusal> {
+    /// Moves complete messages from the decoder to `messages`; the first one opens `session`.
+    fn take_messages(&mut self, shared: &Shared, session: &mut Option<Attached>) -> Result<(), Refusal> {
         while let Some(framed) = self.decoder.next_framed().map_err(Refusal::Framing)? {
-            // Decoding what is stored undecoded keeps recordings free of messages nobody can read.
+            // Messages are stored undecoded; decoding them here keeps invalid ones out.
             let message: AgentMessage = decode_frame(framed).map_err(Refusal::Framing)?;
             if message.sequence == 0 {
                 return Err(Refusal::NoSequence);
@@ -293,13 +306,13 @@ impl Inbox {
                 None => self.bytes.extend_from_slice(framed),
             }
             self.messages.push((message.sequence, self.bytes.len() - before));
-            // The peer is known now, so what follows may be as long as messages are allowed to be.
+            // After the Hello, messages may have their full length.
             self.decoder.set_max(shared.limits.message_bytes);
         }
         Ok(())
     }
 
-    /// Sequence number and framed bytes of the messages held.
+    /// Returns sequence number and framed bytes of each message.
     fn messages(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut rest = &self.bytes[..];
         self.messages.iter().map(move |&(sequence, len)| {
@@ -315,7 +328,7 @@ impl Inbox {
     }
 }
 
-/// The message as it is recorded, if it holds a token: recordings are passed around.
+/// Returns the message without its token if it has one: the token must not get into recordings.
 fn without_token(message: &AgentMessage) -> Option<AgentMessage> {
     match &message.body {
         Some(agent_message::Body::Hello(hello)) if !hello.token.is_empty() => {
@@ -326,22 +339,22 @@ fn without_token(message: &AgentMessage) -> Option<AgentMessage> {
     }
 }
 
-/// Keeps one connection to its share of bytes: a second's worth may come at once.
-struct Pace {
+/// Limits the bytes per second of one connection; bursts of one second's bytes are allowed.
+struct RateLimit {
     bytes_per_second: f64,
     allowance: f64,
     last: Instant,
 }
 
-impl Pace {
+impl RateLimit {
     fn new(bytes_per_second: u64) -> Self {
         let bytes_per_second = bytes_per_second.max(1) as f64;
-        Pace { bytes_per_second, allowance: bytes_per_second, last: Instant::now() }
+        RateLimit { bytes_per_second, allowance: bytes_per_second, last: Instant::now() }
     }
 
-    /// Waits until `received` bytes are covered; meanwhile the sender's own buffers fill.
-    #[allow(clippy::disallowed_methods, reason = "what is waited for is time itself")]
-    fn keep(&mut self, received: usize) {
+    /// Waits until the rate permits `received` more bytes; meanwhile the sender's buffers fill.
+    #[allow(clippy::disallowed_methods, reason = "the wait is for time only")]
+    fn wait(&mut self, received: usize) {
         let now = Instant::now();
         let earned = now.duration_since(self.last).as_secs_f64() * self.bytes_per_second;
         self.last = now;
@@ -360,17 +373,17 @@ fn send_reject(mut stream: &Stream, refusal: Refusal) -> io::Result<()> {
     stream.write_all(&bytes)
 }
 
-/// Reads on for a moment: closing a socket with unread bytes in it would discard the reason just sent.
+/// Reads until the peer closes or [`LINGER`] is over: closing a socket with unread bytes would discard the reason.
 fn linger(mut stream: &Stream) {
     stream.end_writing();
     let deadline = Instant::now() + LINGER;
-    let mut sink = [0; 4096];
+    let mut discarded = [0; 4096];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
             return;
         }
-        match stream.read(&mut sink) {
+        match stream.read(&mut discarded) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }

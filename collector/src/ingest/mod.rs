@@ -1,13 +1,12 @@
-//! Serves agents: one thread a connection, one recording a session.
+//! Receives the messages of agents: one thread for each connection, one recording for each session.
 //!
-//! Problem: several agents send at once; any of them may be slow, broken or hostile, connect again in the
-//! middle of a session, or still hold its connection open when the collector has to go.
-//! Approach: a listener thread waits for connections and the stop signal together; each connection has a plain
-//! blocking thread that appends what it reads to its session's recording and then acknowledges it.
-//! At stop the listener closes the reading half of every connection: what has arrived is still read,
-//! recorded and acknowledged, and no read can block any more.
-//! Invariant: a message is acknowledged after its bytes were written to the recording, never before; a fault
-//! of one connection ends that connection only.
+//! Problem: several agents send at once; any of them may be slow, broken or hostile, reconnect during a session, or keep
+//! its connection open when the collector stops.
+//! Approach: a listener thread waits for connections and the stop signal; each connection has a blocking thread that
+//! appends received messages to the session's recording or to the store, and then acknowledges them. At stop the listener
+//! closes the reading half of every connection: bytes that have arrived are still stored and acknowledged, and reads
+//! return at once.
+//! Invariant: a message is acknowledged only after it was stored; a fault of one connection ends that connection only.
 
 mod access;
 mod connection;
@@ -34,25 +33,25 @@ use session::Sessions;
 pub use session::{Destination, SessionReport};
 use socket::{Listener, Stream};
 
-/// What a server allows its peers.
+/// Limits of a server for its peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections served at the same time; each is a thread and up to one message of buffer.
+    /// Maximum number of connections; each has a thread and a buffer of up to one message.
     pub connections: usize,
-    /// Sessions known at the same time. Those without a connection make room, except in recordings named after one
-    /// file.
+    /// Maximum number of known sessions. Sessions without a connection are evicted, except with
+    /// [`Destination::File`].
     pub sessions: usize,
-    /// Longest message in bytes.
+    /// Maximum length of a message in bytes.
     pub message_bytes: usize,
-    /// Time a new connection has to introduce itself.
+    /// Maximum time until the Hello of a new connection.
     pub hello: Duration,
-    /// Time a peer may leave an acknowledgement unread once its receive buffer is full.
+    /// Maximum time an acknowledgement stays unread once the peer's receive buffer is full.
     pub write: Duration,
-    /// Time a known agent may go without a whole message; statistics arrive every second.
+    /// Maximum time between two complete messages of an agent; statistics arrive every second.
     pub silence: Duration,
-    /// Bytes a second taken from one connection; what comes faster waits with its sender.
+    /// Maximum bytes per second of one connection; faster senders are slowed down.
     pub bytes_per_second: u64,
-    /// Bytes of dictionary entries taken from one connection.
+    /// Maximum bytes of dictionary messages of one connection.
     pub dictionary_bytes: u64,
 }
 
@@ -71,13 +70,13 @@ impl Default for Limits {
     }
 }
 
-/// State that listener and connections share.
+/// State shared by listener and connections.
 struct Shared {
     limits: Limits,
     access: Access,
     stopping: AtomicBool,
     sessions: Mutex<Sessions>,
-    /// Second handles of the connections being served, for closing them at stop.
+    /// Second handles of the open connections, to close them at stop.
     open: Mutex<HashMap<u64, Stream>>,
 }
 
@@ -97,7 +96,7 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// Asks the server to take in what has arrived and then to end; returns at once.
+    /// Makes the server store what has arrived and then end; returns at once.
     pub fn stop(&self) {
         // Release pairs with the Acquire of the listener, which reads the flag after the waker became readable.
         self.shared.stopping.store(true, Ordering::Release);
@@ -105,26 +104,26 @@ impl StopHandle {
         let _ = (&*self.waker).write(&[0]);
     }
 
-    /// Connections being served.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.open.lock().len()
     }
 }
 
 impl Server {
-    /// Listens on `address` and serves until stopped, with recordings going to `destination`.
+    /// Starts a server that listens on `address` and stores sessions in `destination`.
     ///
     /// # Errors
-    /// If the address cannot be listened on or the listener thread cannot be started.
+    /// If listening on the address fails or the listener thread cannot be started.
     pub fn start(address: &Address, destination: Destination, limits: Limits) -> io::Result<Server> {
         Server::start_for(Access::default(), address, destination, limits)
     }
 
-    /// As [`Server::start`], for those whom `access` admits.
+    /// As [`Server::start`], with access control.
     ///
     /// # Errors
-    /// As [`Server::start`]; `PermissionDenied` for an unencrypted address beyond this machine, and `InvalidInput` for
-    /// a TLS address without a certificate.
+    /// As [`Server::start`]; `PermissionDenied` for an unencrypted address beyond the loopback interface, and
+    /// `InvalidInput` for a TLS address without a certificate.
     pub fn start_for(
         access: Access,
         address: &Address,
@@ -150,22 +149,22 @@ impl Server {
         Ok(Server { address, shared, stop, listener: Some(thread) })
     }
 
-    /// The address listened on, with the port the system chose.
+    /// Returns the address of the listener, with its actual port.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// A handle that stops this server.
+    /// Returns a handle that stops this server.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
 
-    /// Sessions that are known, in order of their first connection.
+    /// Returns the known sessions in the order of their first connection.
     pub fn sessions(&self) -> Vec<SessionReport> {
         self.shared.sessions.lock().report()
     }
 
-    /// Takes in what has arrived, ends all threads and tells what was recorded.
+    /// Stores what has arrived, ends all threads and returns the known sessions.
     pub fn stop(mut self) -> Vec<SessionReport> {
         self.end();
         self.sessions()
@@ -187,7 +186,7 @@ impl Drop for Server {
     }
 }
 
-/// Pause after an accept that failed: usually there are no descriptors left, and trying on at once would not free one.
+/// Pause after a failed accept: usually the process has run out of file descriptors.
 const RETRY_MS: u16 = 100;
 
 fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
@@ -199,13 +198,13 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => {
-                tracing::error!(%error, "waiting for connections failed, the collector accepts no more");
+                tracing::error!(%error, "waiting for connections failed; restart the collector to accept connections");
                 break;
             }
         }
         let stopping = shared.stopping.load(Ordering::Acquire);
         threads.retain(|thread| !thread.is_finished());
-        // Connections that wait to be accepted are served even at stop: their data may be complete.
+        // At stop, waiting connections are still accepted: their data may be complete.
         let failed = loop {
             match listener.accept() {
                 Ok(stream) => {
@@ -223,7 +222,7 @@ fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
             break;
         }
         if failed {
-            // A stop ends the pause. An error is one of the next wait as well, which tells it.
+            // The stop signal ends the pause. An error occurs again in the next wait, which logs it.
             let mut stop = [PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
             let _ = poll(&mut stop, PollTimeout::from(RETRY_MS));
         }

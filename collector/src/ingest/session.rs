@@ -1,12 +1,12 @@
-//! Sessions and the recordings they go to.
+//! Sessions and the files or stores that hold them.
 //!
-//! A session outlives its connections: an agent that lost its connection comes back with the same session id
-//! and repeats what was not acknowledged. Its recording is open while a connection uses it, and resumed from
-//! the file afterwards, also by a collector that was started anew.
+//! A session outlives its connections: an agent that lost its connection reconnects with the same session id and repeats
+//! what was not acknowledged. Its recording is open while a connection uses it, and resumed from the file afterwards, also
+//! after a restart of the collector.
 //!
-//! A collector lives longer than thousands of JVMs, so sessions without a connection make room for new ones: what is
-//! needed to go on with them lies in the store or in a file whose name tells the session. Only recordings named after
-//! one file are all remembered, for each of them is a name that is taken.
+//! A collector outlives thousands of JVMs, so sessions without a connection are evicted when the limit is reached: the
+//! store, or a file name with the session id, has what is needed to resume them. Sessions of [`Destination::File`] are
+//! never evicted, because each owns a file name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,19 +21,19 @@ use super::connection::Refusal;
 use crate::recording::{RecordingError, RecordingWriter};
 use crate::store::{SessionWriter, Store, StoreError};
 
-/// Takes the messages of one session; what it answers for is safe.
-pub(super) trait Sink: Send {
-    /// Stores those of `messages` (number and framed bytes) that it does not have; the highest number it has.
+/// Stores the messages of one session.
+pub(super) trait SessionSink: Send {
+    /// Stores the new ones among `messages` (number and framed bytes), and returns the highest stored number.
     fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal>;
 }
 
-impl Sink for RecordingWriter {
+impl SessionSink for RecordingWriter {
     fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
         RecordingWriter::append(self, messages).map_err(storage)
     }
 }
 
-impl Sink for SessionWriter {
+impl SessionSink for SessionWriter {
     fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
         SessionWriter::append(self, messages).map_err(|error| match error {
             StoreError::NamesGone | StoreError::TooManySessions => Refusal::Store(error),
@@ -42,19 +42,19 @@ impl Sink for SessionWriter {
     }
 }
 
-/// Where recordings go.
+/// Where sessions are stored.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// The first session goes to this file, replacing it; a session of another process beside it, under the
-    /// same name with the process id added.
+    /// The first session replaces this file; each further session gets a file beside it, with the process id added to the
+    /// name.
     File(PathBuf),
-    /// Each session goes to a file of its own in this directory, `PID-SESSION.tickwalk`.
+    /// Each session has its own file in this directory, `PID-SESSION.tickwalk`.
     Directory(PathBuf),
-    /// All sessions go to a store.
+    /// A store holds all sessions.
     Store(Arc<Store>),
 }
 
-/// What is known about a session.
+/// A session and its place.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SessionReport {
@@ -66,7 +66,7 @@ pub struct SessionReport {
 
 struct Session {
     report: SessionReport,
-    writer: Weak<Mutex<dyn Sink>>,
+    writer: Weak<Mutex<dyn SessionSink>>,
 }
 
 /// All sessions of a server.
@@ -88,25 +88,25 @@ impl Sessions {
         self.in_order.values().map(|session| session.report.clone()).collect()
     }
 
-    /// The recording of the session that `hello` introduces, opened if it is not.
-    pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<dyn Sink>>, Refusal> {
+    /// Returns the sink of the session of `hello`, and opens it if necessary.
+    pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<dyn SessionSink>>, Refusal> {
         let known = self.by_id.get(&hello.session_id).and_then(|number| self.in_order.get_mut(number));
         if let Some(session) = known {
             if let Some(writer) = session.writer.upgrade() {
                 return Ok(writer);
             }
-            let writer: Arc<Mutex<dyn Sink>> = match &self.destination {
+            let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
                 Destination::Store(store) => in_store(store, hello)?,
                 _ => Arc::new(Mutex::new(resume_or_create(&session.report.path, hello)?)),
             };
             session.writer = Arc::downgrade(&writer);
             return Ok(writer);
         }
-        if self.in_order.len() >= self.max && !self.forget_one() {
+        if self.in_order.len() >= self.max && !self.evict_one() {
             return Err(Refusal::TooManySessions(self.max));
         }
         let path = self.path_for(hello);
-        let writer: Arc<Mutex<dyn Sink>> = match &self.destination {
+        let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
             Destination::File(_) => Arc::new(Mutex::new(RecordingWriter::create(&path).map_err(storage)?)),
             Destination::Directory(_) => Arc::new(Mutex::new(resume_or_create(&path, hello)?)),
             Destination::Store(store) => in_store(store, hello)?,
@@ -122,8 +122,8 @@ impl Sessions {
         Ok(writer)
     }
 
-    /// Forgets a session that has no connection, if there is one that may be forgotten.
-    fn forget_one(&mut self) -> bool {
+    /// Evicts the oldest session without a connection; returns whether there was one.
+    fn evict_one(&mut self) -> bool {
         if matches!(self.destination, Destination::File(_)) {
             return false;
         }
@@ -144,7 +144,7 @@ impl Sessions {
             Destination::File(path) if self.in_order.is_empty() => path.clone(),
             Destination::File(path) => {
                 let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-                // Processes can follow each other under one id, so a name in use gets the session as well.
+                // Process ids are reused, so a name in use gets the session id as well.
                 let candidate = path.with_file_name(format!("{stem}-{}.tickwalk", hello.pid));
                 if self.in_order.values().any(|session| session.report.path == candidate) {
                     path.with_file_name(format!("{stem}-{}-{:016x}.tickwalk", hello.pid, hello.session_id))
@@ -156,7 +156,7 @@ impl Sessions {
     }
 }
 
-fn in_store(store: &Store, hello: &Hello) -> Result<Arc<Mutex<dyn Sink>>, Refusal> {
+fn in_store(store: &Store, hello: &Hello) -> Result<Arc<Mutex<dyn SessionSink>>, Refusal> {
     let writer = store.session(hello).map_err(|error| Refusal::Storage(io::Error::from(error).kind()))?;
     Ok(Arc::new(Mutex::new(writer)))
 }
@@ -168,7 +168,7 @@ fn resume_or_create(path: &std::path::Path, hello: &Hello) -> Result<RecordingWr
             RecordingWriter::create(path).map_err(storage)
         }
         Err(RecordingError::Io(kind)) => Err(Refusal::Storage(kind)),
-        // A file in our directory that is something else is not ours to overwrite.
+        // A file that is no recording is never overwritten.
         Err(_) => Err(Refusal::Storage(io::ErrorKind::AlreadyExists)),
     }
 }

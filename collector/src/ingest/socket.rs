@@ -1,4 +1,4 @@
-//! Unix, TCP and TLS sockets behind one face.
+//! Unix, TCP and TLS sockets with one interface.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::access::Access;
 use crate::address::Address;
 
-/// A socket that accepts connections without blocking.
+/// A non-blocking listening socket.
 pub(super) enum Listener {
     Unix(UnixListener, PathBuf),
     Tcp(TcpListener),
@@ -37,14 +37,17 @@ impl Listener {
                 if !access.insecure && !listener.local_addr()?.ip().is_loopback() {
                     return Err(io::Error::new(
                         io::ErrorKind::PermissionDenied,
-                        "listening beyond this machine without encryption has to be allowed",
+                        "unencrypted listening beyond the loopback interface is refused: use tls:HOST:PORT or pass --insecure",
                     ));
                 }
                 Ok(Listener::Tcp(listener))
             }
             Address::Tls { host, port } => {
                 let config = access.tls.as_ref().ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate and its key")
+                    io::Error::new(
+                        io::ErrorKind::InvalidInput,
+                        "a tls: address needs a certificate and its key: pass --tls-cert and --tls-key",
+                    )
                 })?;
                 Ok(Listener::Tls(bind_tcp(host, *port)?, Arc::clone(config)))
             }
@@ -75,7 +78,7 @@ impl Listener {
             Listener::Tcp(listener) => Stream::Tcp(accept_tcp(listener)?),
             Listener::Tls(listener, config) => {
                 let stream = accept_tcp(listener)?;
-                // The handshake takes place in the first reads, on the connection's own thread.
+                // The handshake takes place in the first reads, in the connection's thread.
                 let session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
                 Stream::Tls(stream, Box::new(Mutex::new(session)))
             }
@@ -95,7 +98,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Listener::Unix(_, path) = self {
-            // Somebody may have removed it already, and then there is nothing to do.
+            // The file may be removed already.
             let _ = fs::remove_file(path);
         }
     }
@@ -109,20 +112,20 @@ fn bind_tcp(host: &str, port: u16) -> io::Result<TcpListener> {
 
 fn accept_tcp(listener: &TcpListener) -> io::Result<TcpStream> {
     let (stream, _) = listener.accept()?;
-    // Whether an accepted socket inherits non-blocking mode differs between systems, hence explicitly.
+    // Systems differ in whether an accepted socket inherits non-blocking mode.
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// Removes the socket file of a collector that is gone; one that still answers keeps its address.
+/// Removes the socket file of a collector that has ended; a file with a listener stays.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => match UnixStream::connect(path) {
             Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
             Err(_) => fs::remove_file(path),
         },
-        // Anything else is left alone: binding reports that the address is in use.
+        // Other files stay: binding fails with "address in use".
         _ => Ok(()),
     }
 }
@@ -135,7 +138,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// A second handle of the socket, for closing it; encrypted bytes cannot be read or written through it.
+    /// Returns a second handle of the socket, only to close it: it has no TLS session.
     pub(super) fn try_clone(&self) -> io::Result<Stream> {
         Ok(match self {
             Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
@@ -157,18 +160,18 @@ impl Stream {
         }
     }
 
-    /// Lets reads return what has arrived and then the end of the stream, instead of waiting.
+    /// Makes reads return the bytes that have arrived and then the end of the stream, without waiting.
     pub(super) fn end_reading(&self) {
         self.shutdown(Shutdown::Read);
     }
 
-    /// Tells the peer that nothing more will be sent.
+    /// Closes the writing half.
     pub(super) fn end_writing(&self) {
         self.shutdown(Shutdown::Write);
     }
 
     fn shutdown(&self, how: Shutdown) {
-        // It fails when the peer is gone, which is what it would bring about.
+        // It fails only if the peer has closed the connection.
         let _ = match self {
             Stream::Unix(stream) => stream.shutdown(how),
             Stream::Tcp(stream) | Stream::Tls(stream, _) => stream.shutdown(how),
@@ -200,17 +203,18 @@ impl Write for &Stream {
     }
 }
 
-/// Reads decrypted bytes; `Interrupted` when only the session itself went on, so that the caller looks at its clock.
+/// Reads decrypted bytes; returns `Interrupted` when only the TLS session advanced, so that the caller checks its
+/// deadline.
 fn read_tls(session: &mut ServerConnection, mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     match session.reader().read(buffer) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        // A peer that leaves without saying so has ended the stream; the framing tells whether inside a message.
+        // A peer that closes without close_notify has ended the stream; the framing detects an incomplete message.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
         result => return result,
     }
     session.read_tls(&mut stream)?;
     let processed = session.process_new_packets();
-    // An alert that tells the peer what is wrong goes out even when nothing else can.
+    // An alert about an error is sent before the error is returned.
     while session.wants_write() {
         session.write_tls(&mut stream)?;
     }
@@ -219,9 +223,9 @@ fn read_tls(session: &mut ServerConnection, mut stream: &TcpStream, buffer: &mut
 }
 
 fn write_tls(session: &mut ServerConnection, mut stream: &TcpStream, buffer: &[u8]) -> io::Result<usize> {
-    let taken = session.writer().write(buffer)?;
+    let written = session.writer().write(buffer)?;
     while session.wants_write() {
         session.write_tls(&mut stream)?;
     }
-    Ok(taken)
+    Ok(written)
 }

@@ -1,8 +1,8 @@
-//! Blocks of numbers in columns, compressed: the form of everything numerous in the store.
+//! Compressed blocks of numbers in columns: samples, sums, dictionaries and threads in the store.
 //!
-//! Approach: each column is a list of LEB128 numbers, those that ascend as differences; zstd takes out what
-//! repeats. Which columns a block has is fixed by its table (`design/store.md`), so blocks carry no names.
-//! Invariant: no bytes, however damaged, cause a panic or an allocation beyond [`MAX_BLOCK_BYTES`].
+//! Approach: each column is a list of LEB128 numbers, ascending ones as differences; zstd removes repetition. The table
+//! of a block determines its columns (`design/store.md`), so blocks contain no names.
+//! Invariant: no input, however damaged, causes a panic or an allocation beyond [`MAX_BLOCK_BYTES`].
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -10,9 +10,9 @@ use std::fmt;
 
 use zstd::bulk::Decompressor;
 
-/// Longest block before compression; a longer one could not be read back. Folds are forced long before: at most 16
+/// Maximum length of a block before compression; reading rejects longer ones. Folds are forced long before: at most 16
 /// million samples and a commit wait for one, which are 30 bytes each in five columns, a dictionary has 256 MiB, and
-/// the numbers of a session are 32 million of 15 bytes. For the rest, the bound is for damaged files.
+/// the numbers of a session are 32 million of 15 bytes.
 const MAX_BLOCK_BYTES: usize = 1 << 30;
 
 /// zstd's fastest regular level: higher ones save less than a tenth on batches of samples (`design/store.md`).
@@ -24,7 +24,7 @@ const LEVEL: i32 = 1;
 pub enum BlockError {
     /// The compressed form is damaged, or longer than a block may be.
     Compression,
-    /// So much was to be one block that it could not be read back.
+    /// The content is too long for one block.
     TooLong,
     /// A column ends before its last number.
     Truncated,
@@ -33,9 +33,9 @@ pub enum BlockError {
 impl fmt::Display for BlockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            BlockError::Compression => "a block of the store cannot be decompressed",
-            BlockError::TooLong => "a block of the store would be too long to be read back",
-            BlockError::Truncated => "a block of the store ends too early",
+            BlockError::Compression => "a block of the store cannot be decompressed: the file is damaged",
+            BlockError::TooLong => "a block of the store would exceed 1 GiB",
+            BlockError::Truncated => "a block of the store ends too early: the file is damaged",
         })
     }
 }
@@ -43,14 +43,14 @@ impl fmt::Display for BlockError {
 impl std::error::Error for BlockError {}
 
 thread_local! {
-    /// What zstd works with, made once a thread and not for each block: `design/store.md` has what that saves.
+    /// Context of zstd, created once for each thread instead of each block (figures in `design/store.md`).
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 /// Compresses `bytes`.
 ///
 /// # Errors
-/// [`BlockError::TooLong`] for what [`decompress`] would refuse: whatever is written can be read.
+/// [`BlockError::TooLong`] for input that [`decompress`] would reject.
 pub(super) fn compress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
     if bytes.len() > MAX_BLOCK_BYTES {
         return Err(BlockError::TooLong);
@@ -58,7 +58,7 @@ pub(super) fn compress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
     zstd::bulk::compress(bytes, LEVEL).map_err(|_| BlockError::Compression)
 }
 
-/// Undoes [`compress`].
+/// Decompresses the result of [`compress`].
 pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, BlockError> {
     let len = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten();
     let len = len.and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= MAX_BLOCK_BYTES);
@@ -98,7 +98,7 @@ impl BlockWriter {
         }
     }
 
-    /// A column whose numbers mostly ascend, as differences; wrapping makes any order possible.
+    /// Writes a column whose numbers mostly ascend, as differences; any order is possible by wrapping.
     pub(super) fn ascending(&mut self, values: impl IntoIterator<Item = u64>) {
         let mut last = 0u64;
         for value in values {
@@ -127,7 +127,7 @@ impl BlockReader {
     #[inline]
     pub(super) fn number(&mut self) -> Result<u64, BlockError> {
         let rest = self.bytes.get(self.position..).unwrap_or_default();
-        // Most numbers are small: differences of threads, counts.
+        // Most numbers have one byte: differences of threads, counts.
         if let Some(&byte) = rest.first().filter(|&&byte| byte < 0x80) {
             self.position += 1;
             return Ok(byte.into());
@@ -151,13 +151,13 @@ impl BlockReader {
         Ok(String::from_utf8_lossy(bytes))
     }
 
-    /// The number of rows, checked against the bytes there are: a row has at least one byte.
+    /// Returns the number of rows, checked against the remaining bytes: a row has at least one.
     pub(super) fn rows(&mut self) -> Result<usize, BlockError> {
         let rows = usize::try_from(self.number()?).map_err(|_| BlockError::Truncated)?;
         if rows > self.bytes.len() - self.position { Err(BlockError::Truncated) } else { Ok(rows) }
     }
 
-    /// Goes past numbers that nobody wants.
+    /// Skips `rows` numbers.
     pub(super) fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
         if rows == 0 {
             return Ok(());
@@ -183,7 +183,7 @@ impl BlockReader {
         Ok(values)
     }
 
-    /// A column of differences, without a list of it.
+    /// Visits the numbers of a column of differences.
     pub(super) fn each_ascending(
         &mut self,
         rows: usize,
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_read_is_not_written() {
-        // Pages that nobody touches cost nothing.
+    fn oversized_blocks_are_not_written() {
+        // Untouched pages take no memory.
         let bytes = vec![0; MAX_BLOCK_BYTES + 1];
         assert_eq!(compress(&bytes), Err(BlockError::TooLong));
     }

@@ -18,20 +18,20 @@ use crate::profile::{Cell, Definitions, Frame, Method, Profile, Stack};
 /// Is told what has been stored.
 pub trait Follower: Debug + Send + Sync {
     /// Takes `fresh` or leaves it; called by the thread that writes, so it returns at once.
-    fn follow(&self, fresh: Fresh);
+    fn follow(&self, fresh: StoredSamples);
 }
 
 /// Samples of one session that have just become durable.
 #[derive(Debug)]
-pub struct Fresh {
+pub struct StoredSamples {
     view: View,
     session: u64,
     taken: Taken,
 }
 
-impl Fresh {
-    pub(super) fn new(view: &View, session: u64, taken: Taken) -> Fresh {
-        Fresh { view: view.clone(), session, taken }
+impl StoredSamples {
+    pub(super) fn new(view: &View, session: u64, taken: Taken) -> StoredSamples {
+        StoredSamples { view: view.clone(), session, taken }
     }
 
     /// Where they were stored.

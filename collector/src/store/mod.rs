@@ -45,7 +45,7 @@ use rustc_hash::FxHashMap;
 pub use column::BlockError;
 pub use dictionary::{Dictionary, FrameRow, MethodRow, Node, StackRow};
 pub use error::StoreError;
-pub use follow::{Follower, Fresh};
+pub use follow::{Follower, StoredSamples};
 pub use read::{Extent, Sample, Scope, Threads, View};
 pub use rollup::Level;
 pub use session::Session;

@@ -13,7 +13,7 @@ use proto::v1::agent_message::Body;
 use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
-use super::follow::Fresh;
+use super::follow::StoredSamples;
 use super::head::Head;
 use super::partition::{Journaled, Partition};
 use super::read::View;
@@ -262,7 +262,9 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
                 let _ = reply.send(Ok(sequence));
                 if let Some(follower) = shared.follower.get() {
                     let view = View::new(Arc::clone(&partition), &shared.turns);
-                    fresh.into_iter().for_each(|batch| follower.follow(Fresh::new(&view, session, batch)));
+                    fresh
+                        .into_iter()
+                        .for_each(|batch| follower.follow(StoredSamples::new(&view, session, batch)));
                 }
             }
         }

@@ -137,7 +137,7 @@ pub(super) fn load_sessions(
         let row = SessionRow::decode(&*row).map_err(|_| StoreError::Damaged)?;
         let mut session = Session::from_row(row);
         if extent == Extent::Threads {
-            THREADS.below(connection, key, |block| restore_threads(&mut session, block))?;
+            THREADS.each_of(connection, key, |block| restore_threads(&mut session, block))?;
         }
         visit(session_of(key), &session);
     }

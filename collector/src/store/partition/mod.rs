@@ -386,7 +386,7 @@ impl Partition {
         let database = self.database()?;
         let mut coverage = *self.coverage.read();
         coverage.removed = levels;
-        let removed = database.alone(|connection| {
+        let removed = database.exclusively(|connection| {
             database::transact(connection, |connection| {
                 RAW.clear(connection)?;
                 for level in [Level::Minute, Level::Hour].into_iter().take(levels.saturating_sub(1) as usize)

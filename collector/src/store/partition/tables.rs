@@ -1,10 +1,9 @@
 //! The tables of a partition, and the statements that read and write them.
 //!
-//! All but `meta` have a key of numbers and a block of bytes. Rows lie in the order they were written in, beside an index
-//! of keys: with blocks of some kilobytes that measured better than rows in the tree of their keys (`design/store.md`).
-//! SQLite's numbers are signed. Sessions, which are any 64 bits, are stored with their highest bit turned, so that their
-//! order is kept; times, folds and numbers of `meta` as the signed numbers of the same bits: none but the latter gets
-//! near the highest bit, and they are not ordered.
+//! All tables but `meta` have a key of numbers and a block of bytes. Rows are stored in the order of insertion, beside an
+//! index of keys: for blocks of some kilobytes this is faster than rows in the tree of keys (`design/store-engine.md`).
+//! SQLite's numbers are signed. Session ids, which use all 64 bits, are stored with their highest bit inverted, which
+//! keeps their order; times, folds and numbers of `meta` are stored as signed numbers of the same bits.
 
 use std::ops::Range;
 
@@ -39,9 +38,8 @@ const SUM: &[&str] = &["level", "start_s", "session", "fold"];
 const ALL: [&Table; 9] =
     [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &NUMBERS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
 
-/// What is asked of a partition's file.
 impl Reading<'_> {
-    /// What the file held at that moment.
+    /// Returns the coverage in this snapshot.
     pub(in super::super) fn coverage(&self) -> Result<Coverage, StoreError> {
         read_coverage(self.connection()?)
     }
@@ -73,22 +71,22 @@ impl Reading<'_> {
     }
 }
 
-/// A session's id as a part of a key.
+/// Returns the part of a key for a session id.
 pub(super) fn session_key(id: u64) -> i64 {
     (id ^ 1 << 63).cast_signed()
 }
 
-/// The session that a part of a key stands for.
+/// Returns the session id of a part of a key.
 pub(super) fn session_of(key: i64) -> u64 {
     key.cast_unsigned() ^ 1 << 63
 }
 
-/// Another number as a part of a key, or the end of a range.
+/// Returns the part of a key for another number.
 fn bound(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What makes all tables.
+/// Returns the statements that create all tables.
 pub(super) fn create_all() -> String {
     let mut text =
         String::from("CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;");
@@ -103,7 +101,7 @@ pub(super) fn create_all() -> String {
 }
 
 impl Table {
-    /// Writes a row over the one with the same key.
+    /// Writes a row, and replaces the one with the same key.
     pub(super) fn put(&self, connection: &Connection, key: &[i64], block: &[u8]) -> Result<(), StoreError> {
         let marks = ["?"; 5][..=key.len()].join(", ");
         let mut statement =
@@ -135,7 +133,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the keys of all rows begin with, ascending.
+    /// Returns the first part of all keys, ascending.
     pub(super) fn keys(&self, connection: &Connection) -> Result<Vec<i64>, StoreError> {
         let first = self.key[0];
         let text = format!("SELECT {first} FROM {} ORDER BY {first}", self.name);
@@ -144,8 +142,8 @@ impl Table {
         Ok(keys.collect::<Result<_, _>>()?)
     }
 
-    /// Visits the rows whose keys begin with `first`, in the order of the rest.
-    pub(super) fn below(
+    /// Visits the rows whose keys begin with `first`, by key.
+    pub(super) fn each_of(
         &self,
         connection: &Connection,
         first: i64,
@@ -161,24 +159,24 @@ impl Table {
         Ok(())
     }
 
-    /// The row with `key`.
+    /// Returns the row with `key`.
     pub(super) fn get(&self, connection: &Connection, key: &[i64]) -> Result<Option<Vec<u8>>, StoreError> {
-        let wanted = self.key.join(" = ? AND ");
+        let columns = self.key.join(" = ? AND ");
         let mut statement =
-            connection.prepare_cached(&format!("SELECT block FROM {} WHERE {wanted} = ?", self.name))?;
+            connection.prepare_cached(&format!("SELECT block FROM {} WHERE {columns} = ?", self.name))?;
         bind(&mut statement, key)?;
         let mut rows = statement.raw_query();
         rows.next()?.map(|row| Ok(bytes(row.get_ref(0)?)?.to_vec())).transpose()
     }
 
-    /// The highest number of a fold, `None` if there is no row.
+    /// Returns the highest fold, `None` without rows.
     pub(super) fn last_fold(&self, connection: &Connection) -> Result<Option<u64>, StoreError> {
         let text = format!("SELECT max(fold) FROM {}", self.name);
         let last: Option<i64> = connection.query_row(&text, [], |row| row.get(0))?;
         Ok(last.map(i64::cast_unsigned))
     }
 
-    /// Start of the first row of `level` in `range`.
+    /// Returns the start of the first row of `level` in `range`.
     pub(super) fn first_start(
         &self,
         connection: &Connection,
@@ -195,8 +193,8 @@ impl Table {
         Ok(first.map(i64::cast_unsigned))
     }
 
-    /// Visits rows that start in `range`, of `level` in a table of sums, by start, session and fold: those that `wants`
-    /// says yes to, by start and session. Blocks of others are not read.
+    /// Visits the rows that start in `range`, of `level` in a table of sums, and of the sessions that `wants` selects, by
+    /// start, session and fold. Blocks of other sessions are not read.
     pub(super) fn range(
         &self,
         connection: &Connection,
@@ -206,7 +204,7 @@ impl Table {
         mut visit: impl FnMut([u64; 3], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let of_level = if level.is_some() { "level = ? AND " } else { "" };
-        // The index has all of this.
+        // The index has all these columns.
         let text = format!(
             "SELECT start_s, session, fold, rowid FROM {} WHERE {of_level}start_s >= ? AND start_s < ? \
              ORDER BY start_s, session, fold",
@@ -252,7 +250,7 @@ fn bind(statement: &mut Statement<'_>, numbers: &[i64]) -> Result<(), StoreError
     Ok(())
 }
 
-/// The block of a row; anything else was not written by a store.
+/// Returns the block of a row; a value of another type is damage.
 fn bytes(value: ValueRef<'_>) -> Result<&[u8], StoreError> {
     match value {
         ValueRef::Blob(bytes) => Ok(bytes),
@@ -267,7 +265,7 @@ pub(super) fn put_number(connection: &Connection, name: &str, number: u64) -> Re
     Ok(())
 }
 
-/// A number of `meta`.
+/// Returns a number of `meta`.
 pub(super) fn number(connection: &Connection, name: &str) -> Result<Option<u64>, StoreError> {
     let mut statement = connection.prepare_cached("SELECT value FROM meta WHERE name = ?")?;
     let value: Option<i64> = statement.query_row([name], |row| row.get(0)).optional()?;

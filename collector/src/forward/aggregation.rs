@@ -1,4 +1,4 @@
-//! Sums up what has been stored since the last time, and makes requests of it.
+//! Sums up the samples stored since the last request, and builds requests from the sums.
 
 use std::sync::Arc;
 
@@ -9,56 +9,57 @@ use super::Settings;
 use super::outbox::{Amount, Batch};
 use crate::export::otlp;
 use crate::profile::Cell;
-use crate::store::{Fresh, View};
+use crate::store::{StoredSamples, View};
 
-/// Cells in one request at most: names are looked up while the store waits, so not too many at once.
+/// Maximum cells in one request: the store waits while names are looked up.
 const CELLS: usize = 2000;
 
-/// One session since the last time.
+/// Sums of one session since its last request.
 #[derive(Debug)]
-struct Gathered {
+struct SessionSums {
     view: View,
     cells: FxHashMap<(u32, u32), Cell>,
     first_ns: u64,
     last_ns: u64,
 }
 
-/// All sessions since the last time.
+/// Sums of all sessions since their last requests.
 #[derive(Debug)]
-pub(super) struct Gathering {
-    sessions: FxHashMap<u64, Gathered>,
+pub(super) struct Aggregation {
+    sessions: FxHashMap<u64, SessionSums>,
     cells: usize,
-    ids: Ids,
+    ids: ProfileIds,
 }
 
-/// Ids of profiles: the session and a number that no other profile of the session has, in this run or another.
+/// Generates profile ids: the session id, and a number that is unique in the session over all runs of the collector.
 #[derive(Debug)]
-struct Ids {
+struct ProfileIds {
     next: u64,
 }
 
-impl Ids {
+impl ProfileIds {
     fn next(&mut self, session: u64) -> Vec<u8> {
         self.next += 1;
         [session.to_be_bytes(), self.next.to_be_bytes()].concat()
     }
 }
 
-impl Gathering {
-    /// Nothing yet; `start_ns` is the time of the day.
-    pub(super) fn new(start_ns: u64) -> Gathering {
-        Gathering { sessions: FxHashMap::default(), cells: 0, ids: Ids { next: start_ns } }
+impl Aggregation {
+    /// Creates an empty aggregation; `start_ns` is the current time since the epoch.
+    pub(super) fn new(start_ns: u64) -> Aggregation {
+        Aggregation { sessions: FxHashMap::default(), cells: 0, ids: ProfileIds { next: start_ns } }
     }
 
-    /// Distinct pairs of thread and stack that are held.
+    /// Returns the number of distinct pairs of thread and stack.
     pub(super) fn cells(&self) -> usize {
         self.cells
     }
 
-    /// Adds samples; requests come back if those before were stored elsewhere, under other numbers.
-    pub(super) fn add(&mut self, fresh: &Fresh, settings: &Settings) -> Vec<Batch> {
-        let session = fresh.session();
-        let is_elsewhere = |gathered: &Gathered| !gathered.view.is_same(fresh.view());
+    /// Adds samples. Returns requests for the session's previous samples if those are in another partition, whose stack
+    /// numbers differ.
+    pub(super) fn add(&mut self, samples: &StoredSamples, settings: &Settings) -> Vec<Batch> {
+        let session = samples.session();
+        let is_elsewhere = |gathered: &SessionSums| !gathered.view.is_same(samples.view());
         let before = if self.sessions.get(&session).is_some_and(is_elsewhere) {
             self.sessions.remove(&session)
         } else {
@@ -68,26 +69,26 @@ impl Gathering {
             self.cells -= gathered.cells.len();
             requests(session, gathered, &mut self.ids, settings)
         });
-        let gathered = self.sessions.entry(session).or_insert_with(|| Gathered {
-            view: fresh.view().clone(),
+        let gathered = self.sessions.entry(session).or_insert_with(|| SessionSums {
+            view: samples.view().clone(),
             cells: FxHashMap::default(),
             first_ns: u64::MAX,
             last_ns: 0,
         });
         let known = gathered.cells.len();
-        for (thread, stack, add) in fresh.cells() {
+        for (thread, stack, add) in samples.cells() {
             let cell = gathered.cells.entry((thread, stack)).or_default();
             cell.cpu_ns = cell.cpu_ns.saturating_add(add.cpu_ns);
             cell.samples = cell.samples.saturating_add(add.samples);
         }
         self.cells += gathered.cells.len() - known;
-        let range_ns = fresh.range_ns();
+        let range_ns = samples.range_ns();
         gathered.first_ns = gathered.first_ns.min(range_ns.start);
         gathered.last_ns = gathered.last_ns.max(range_ns.end);
         batches
     }
 
-    /// Requests for everything that is held, one session after the other.
+    /// Returns requests for all sums, one session after the other, and resets the sums.
     pub(super) fn take<'g>(&'g mut self, settings: &'g Settings) -> impl Iterator<Item = Batch> + 'g {
         self.cells = 0;
         let sessions = std::mem::take(&mut self.sessions);
@@ -96,20 +97,19 @@ impl Gathering {
     }
 }
 
-fn requests(session: u64, gathered: Gathered, ids: &mut Ids, settings: &Settings) -> Vec<Batch> {
+fn requests(session: u64, gathered: SessionSums, ids: &mut ProfileIds, settings: &Settings) -> Vec<Batch> {
     let mut cells: Vec<(u32, u32, Cell)> =
         gathered.cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
     cells.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
     let mut waiting: Vec<&[(u32, u32, Cell)]> = cells.chunks(CELLS).rev().collect();
     let mut batches: Vec<Batch> = Vec::new();
     while let Some(chunk) = waiting.pop() {
-        // It is there, for its samples were stored under it.
         let Some(profile) = gathered.view.profile(session, chunk) else { continue };
         let mut parts: Vec<(u32, u64, Cell)> = profile.cells().collect();
         parts.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
         let duration_ns = gathered.last_ns.saturating_sub(gathered.first_ns);
         let mut request = otlp::request(&profile, &parts, gathered.first_ns, duration_ns);
-        // The start does not tell apart the parts of one stretch of time.
+        // Parts of the same period have the same start, so they need distinct ids.
         let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
         scopes
             .flat_map(|scope| &mut scope.profiles)
