@@ -98,6 +98,6 @@ def interleaved(count, name, run):
 def spread(values, text):
     """Returns the cells median, middle half and range of a table row; `text` formats one value."""
     values = sorted(values)
-    quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
     low, middle, high = (text(value) for value in quartiles)
     return f"{middle} | {low} .. {high} | {text(values[0])} .. {text(values[-1])}"
