@@ -27,7 +27,7 @@ const EVENTS: [jvmtiEvent; 3] = [
 enum State {
     Idle,
     Prepared(Box<PreparedSession>),
-    Running(Session),
+    Running(Box<Session>),
 }
 
 static STATE: RwLock<State> = RwLock::new(State::Idle);
@@ -125,7 +125,7 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
     let jvmti = prepared.jvmti();
     match Session::start(*prepared, jni, thread) {
         Ok(session) => {
-            *STATE.write() = State::Running(session);
+            *STATE.write() = State::Running(Box::new(session));
             let enabled = jvmti
                 .enable(jvmtiEvent::JVMTI_EVENT_THREAD_START)
                 .and_then(|()| jvmti.enable(jvmtiEvent::JVMTI_EVENT_THREAD_END));
