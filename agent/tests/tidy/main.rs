@@ -9,12 +9,13 @@
 
 #![allow(missing_docs)]
 
+mod architecture;
 mod circles;
+mod history;
 mod source;
 
 use std::collections::BTreeSet;
 use std::env;
-use std::path::Path;
 use std::process::Command;
 
 use source::{code_of, has_token, imports, is_test, read, sources, without_tests, workspace};
@@ -163,15 +164,6 @@ fn functions_of_the_handler_obey_its_rules() {
         None => vec![format!("{path}: does not exist")],
     });
     settle(complaints.collect());
-}
-
-#[test]
-fn the_architecture_page_names_paths_that_exist() {
-    let page = "design/architecture.md";
-    settle(match read(page) {
-        Some(text) => path_complaints(&text, &workspace()),
-        None => vec![format!("{page}: does not exist")],
-    });
 }
 
 #[test]
@@ -366,38 +358,6 @@ fn a_handler_that_does_too_much_is_noticed() {
     check("a.lock().expect(\"b\");", "`lock(`");
     check("a.lock().expect(\"b\");", "`expect(`");
     check(&"\n".repeat(HANDLER_LINES + 1), "more than 150");
-}
-
-// ---------------------------------------------------------------- the architecture page
-
-fn path_complaints(page: &str, root: &Path) -> Vec<String> {
-    let missing = paths_in(page).into_iter().filter(|path| !root.join(path).exists());
-    missing.map(|path| format!("design/architecture.md: `{path}` does not exist")).collect()
-}
-
-/// What stands in back-ticks and looks like a path of this repository: relative, with a slash, and either inside
-/// one of our folders or with the name of a file at its end.
-fn paths_in(page: &str) -> Vec<&str> {
-    let file_types = [".rs", ".md", ".toml", ".proto", ".java", ".sh", ".json", ".html", ".js", ".css"];
-    let looks_like_path = |span: &&str| {
-        let ours = span.split('/').next().is_some_and(|first| {
-            first == "design" || first == ".ci" || EDGES.iter().any(|(name, _)| *name == first)
-        });
-        let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-        let file = file_types.iter().any(|file_type| span.ends_with(file_type));
-        plain && span.contains('/') && !span.starts_with('/') && (ours || file)
-    };
-    page.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(looks_like_path).collect()
-}
-
-#[test]
-fn a_path_that_rotted_is_noticed() {
-    let page = "`queue/src/lib.rs`, `queue/src/gone.rs`; `old/src/a.rs`\n`/proc/self/task`, `a/b`, `Arc<a/b>`, `design`";
-    assert_eq!(paths_in(page), ["queue/src/lib.rs", "queue/src/gone.rs", "old/src/a.rs"]);
-    let complaints = path_complaints(page, &workspace()).join("\n");
-    assert!(
-        complaints.contains("gone.rs") && complaints.contains("old/src") && !complaints.contains("lib.rs")
-    );
 }
 
 // ---------------------------------------------------------------- files

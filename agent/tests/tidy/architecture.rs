@@ -1,0 +1,109 @@
+//! Paths and functions that the architecture page names exist.
+//!
+//! Problem: a page that follows one sample through the code is wrong after the first renaming.
+//! Approach: what stands in back-ticks and looks like a path of this repository is looked up, and for each function
+//! that the page names in the form "`function` in `path`" or "`Type::function` in `path`", the file is searched for its
+//! definition.
+//! Invariant: a page that names few functions is a complaint, because then its form has changed unnoticed.
+//!
+//! Source: rbspy's `ARCHITECTURE.md`, which names folders that do not exist.
+
+use std::path::Path;
+
+use crate::source::{code_of, find_token, has_token, read, workspace};
+use crate::{EDGES, settle};
+
+const PAGE: &str = "design/architecture.md";
+/// Functions that the page names at the least: one for each step of a sample.
+const LEAST_FUNCTIONS: usize = 1;
+/// Endings of files that the page may name without one of our folders in front.
+const FILE_TYPES: &[&str] =
+    &[".rs", ".md", ".toml", ".proto", ".java", ".sh", ".json", ".html", ".js", ".css"];
+
+#[test]
+fn the_architecture_page_names_paths_that_exist() {
+    settle(match read(PAGE) {
+        Some(text) => path_complaints(PAGE, &text, &workspace()),
+        None => vec![format!("{PAGE}: does not exist")],
+    });
+}
+
+#[test]
+fn the_architecture_page_names_functions_that_exist() {
+    let text = read(PAGE).unwrap_or_default();
+    let functions = functions_in(&text);
+    assert!(functions.len() >= LEAST_FUNCTIONS, "{PAGE}: names {} functions", functions.len());
+    settle(function_complaints(&functions, read));
+}
+
+fn path_complaints(document: &str, text: &str, root: &Path) -> Vec<String> {
+    let missing = paths_in(text).into_iter().filter(|path| !root.join(path).exists());
+    missing.map(|path| format!("{document}: `{path}` does not exist")).collect()
+}
+
+/// The code spans that look like a path of this repository: relative, with a slash, and either inside one of our
+/// folders or with the name of a file at the end.
+fn paths_in(page: &str) -> Vec<&str> {
+    let looks_like_path = |span: &&str| {
+        let ours = span.split('/').next().is_some_and(|first| {
+            first == "design" || first == ".ci" || EDGES.iter().any(|(name, _)| *name == first)
+        });
+        let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+        let file = FILE_TYPES.iter().any(|file_type| span.ends_with(file_type));
+        plain && span.contains('/') && !span.starts_with('/') && (ours || file)
+    };
+    page.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(looks_like_path).collect()
+}
+
+/// Functions, with their types if given, and the files that the page names for them.
+fn functions_in(page: &str) -> Vec<(&str, &str)> {
+    let mut functions = Vec::new();
+    for line in page.lines() {
+        // Odd parts are code spans, even parts the text between them.
+        let parts: Vec<&str> = line.split('`').collect();
+        for part in parts.windows(3).skip(1).step_by(2) {
+            if part[1] == " in " && part[2].ends_with(".rs") {
+                functions.push((part[0], part[2]));
+            }
+        }
+    }
+    functions
+}
+
+fn function_complaints(functions: &[(&str, &str)], read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let is_there = |function: &str, path: &str| {
+        let code = read(path).map(|text| code_of(&text)).unwrap_or_default();
+        let (owner, name) = function.rsplit_once("::").unwrap_or(("", function));
+        defines(&code, name) && (owner.is_empty() || has_token(&code, owner))
+    };
+    let missing = functions.iter().filter(|(function, path)| !is_there(function, path));
+    missing.map(|(function, path)| format!("{PAGE}: no function `{function}` in `{path}`")).collect()
+}
+
+fn defines(code: &str, name: &str) -> bool {
+    let definition = format!("fn {name}");
+    let rest = find_token(code, &definition).map(|at| &code[at + definition.len()..]);
+    rest.is_some_and(|rest| rest.starts_with(['(', '<']))
+}
+
+#[test]
+fn a_path_that_does_not_exist_is_noticed() {
+    let page = "`queue/src/lib.rs`, `queue/src/gone.rs`; `old/src/a.rs`\n`/proc/self/task`, `a/b`, `Arc<a/b>`, `design`";
+    assert_eq!(paths_in(page), ["queue/src/lib.rs", "queue/src/gone.rs", "old/src/a.rs"]);
+    let complaints = path_complaints("a.md", page, &workspace()).join("\n");
+    assert!(
+        complaints.contains("gone.rs") && complaints.contains("old/src") && !complaints.contains("lib.rs")
+    );
+}
+
+#[test]
+fn a_function_that_does_not_exist_is_noticed() {
+    let page = "`take` in `a.rs`, `Queue::push` in `a.rs`; `b` in `c.md`, `gone` in `a.rs`\n`Ring::push` in `a.rs`, `x` in `b.rs`.";
+    let functions = functions_in(page);
+    let names: Vec<&str> = functions.iter().map(|(function, _)| *function).collect();
+    assert_eq!(names, ["take", "Queue::push", "gone", "Ring::push", "x"]);
+    let text = "impl Queue { pub fn push<T>() {} }\nfn take() { gone(); } // fn gone()";
+    let complaints = function_complaints(&functions, |path| (path == "a.rs").then(|| text.to_owned()));
+    let missing: Vec<_> = complaints.iter().filter_map(|complaint| complaint.split('`').nth(1)).collect();
+    assert_eq!(missing, ["gone", "Ring::push", "x"]);
+}
