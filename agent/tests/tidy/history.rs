@@ -28,20 +28,21 @@ const ANYWHERE: &[&str] = &["anew", "no longer", "as before", "until now"];
 
 #[test]
 fn pages_contain_no_history() {
+    let complaints = documents().into_iter().flat_map(|path| match read(&path) {
+        Some(text) => history_complaints(&path, &text),
+        None => vec![format!("{path}: does not exist")],
+    });
+    settle(complaints.collect());
+}
+
+/// The pages of `design/` and the documents beside them.
+pub fn documents() -> Vec<String> {
     let folder = fs::read_dir(workspace().join("design")).expect("the folder of pages");
     let names = folder.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());
     let pages: Vec<_> =
         names.filter(|name| name.ends_with(".md")).map(|name| format!("design/{name}")).collect();
     assert!(pages.len() > 10, "found {} pages: the search is broken", pages.len());
-    let documents = pages.into_iter().chain(DOCUMENTS.iter().map(|path| path.to_string()));
-    settle(
-        documents
-            .flat_map(|path| match read(&path) {
-                Some(text) => history_complaints(&path, &text),
-                None => vec![format!("{path}: does not exist")],
-            })
-            .collect(),
-    );
+    pages.into_iter().chain(DOCUMENTS.iter().map(|path| path.to_string())).collect()
 }
 
 fn history_complaints(path: &str, text: &str) -> Vec<String> {
