@@ -9,7 +9,7 @@
 //! time continue.
 //! Sources: `java.base/share/classes/java/lang/ref/{Reference,Finalizer}.java`, JDK 11 to 25.
 
-use sampler_thread::validity::self_test::{SelfTest, Trust, failed, failures, not_tried, passed};
+use sampler_thread::validity::self_test::{Capabilities, SelfTest, failed, failures, not_tried, passed};
 use stackwalk::{
     Capture, Frame, HotSpot, Limits, LiveMemory, Memory, ScopeCache, Symbol, ThreadOffsets, Walker,
 };
@@ -111,13 +111,13 @@ impl Subject<'_> {
     }
 }
 
-/// Compares a walk with the VM's stack trace, on the sampler thread, and reports failures. Returns what may be shown, and
-/// the results.
+/// Compares a walk with the VM's stack trace, on the sampler thread, and reports failures. Returns the capabilities
+/// left enabled, and the results.
 pub fn examine(
     evidence: Option<&Evidence>,
     hotspot: &HotSpot,
     memory: &LiveMemory,
-) -> (Trust, Vec<SelfTest>) {
+) -> (Capabilities, Vec<SelfTest>) {
     let results = match evidence {
         Some(evidence) => compare_walk(evidence, hotspot, memory),
         None => {
@@ -125,16 +125,16 @@ pub fn examine(
             [WALKING, NAMES, POSITIONS].map(|what| not_tried(what, reason.clone())).to_vec()
         }
     };
-    let trust = Trust::of(&results, &[WALKING, NAMES], &[POSITIONS]);
-    let consequence = match trust {
-        Trust { walks: false, .. } => {
+    let enabled = Capabilities::of(&results, &[WALKING, NAMES], &[POSITIONS]);
+    let consequence = match enabled {
+        Capabilities { walks: false, .. } => {
             "samples have no Java stacks, CPU time is complete; please report this JVM"
         }
-        Trust { positions: false, .. } => "frames have no line numbers; please report this JVM",
-        _ => return (trust, results),
+        Capabilities { positions: false, .. } => "frames have no line numbers; please report this JVM",
+        _ => return (enabled, results),
     };
     log::print(&format!("self-test failed ({}); {consequence}", failures(&results)));
-    (trust, results)
+    (enabled, results)
 }
 
 fn compare_walk(evidence: &Evidence, hotspot: &HotSpot, memory: &LiveMemory) -> Vec<SelfTest> {
@@ -225,8 +225,8 @@ mod tests {
     #[track_caller]
     fn check(walked: &[WalkedFrame], end: Result<(), &'static str>, walks: bool, positions: bool, why: &str) {
         let results = compare("T", walked, end, &[vm_frame("wait", -1), vm_frame("run", 7)]);
-        let trust = Trust::of(&results, &[WALKING, NAMES], &[POSITIONS]);
-        assert_eq!(trust, Trust { walks, positions });
+        let enabled = Capabilities::of(&results, &[WALKING, NAMES], &[POSITIONS]);
+        assert_eq!(enabled, Capabilities { walks, positions });
         assert_eq!(failures(&results), why);
     }
 

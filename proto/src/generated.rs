@@ -271,7 +271,7 @@ pub struct Sampling {
     pub replaced: u64,
     /// threads that still have another period
     #[prost(uint64, tag = "5")]
-    pub stragglers: u64,
+    pub outdated: u64,
     /// shortest time between two expirations, measured in the first second; 0 = unknown
     #[prost(uint64, tag = "6")]
     pub tick_ns: u64,
@@ -355,7 +355,7 @@ pub struct TimerStatistics {
     pub with_timer: u64,
     /// timers moved from one thread to another
     #[prost(uint64, tag = "3")]
-    pub turns: u64,
+    pub rotations: u64,
     /// threads beyond the maximum number that can be profiled
     #[prost(uint64, tag = "4")]
     pub without_slot: u64,

@@ -34,9 +34,9 @@ pub enum Fault {
     ReadyAlways,
     /// The exchange by which the drain clears the flag.
     ReadyTake,
-    /// The head of a slab class's free list.
+    /// The accesses to `FreeList::word` that take and return a slab.
     FreeList,
-    /// The tag that keeps a recycled free-list head from looking unchanged.
+    /// The tag in `FreeList::word`, which changes with each exchange.
     FreeListTag,
     /// Publication of a slab's bytes.
     Filled,

@@ -15,7 +15,7 @@ use crate::drain::pace::PaceTuning;
 #[cfg(feature = "hooks")]
 use crate::hooks::{Hooks, OnWalk};
 use crate::period::interval::Tuning;
-use crate::validity::self_test::{SelfTest, Trust};
+use crate::validity::self_test::{Capabilities, SelfTest};
 use crate::validity::unloading::Unloading;
 
 pub use proto::v1::ThreadKind;
@@ -189,7 +189,7 @@ pub trait Process: Queues + Threads + Timers {}
 impl<P: Queues + Threads + Timers> Process for P {}
 
 /// Runs the self-test on the sampler thread, and returns its results and what may be shown because of them.
-pub type Examine = Box<dyn FnOnce() -> (Trust, Vec<SelfTest>) + Send>;
+pub type Examine = Box<dyn FnOnce() -> (Capabilities, Vec<SelfTest>) + Send>;
 
 /// What is fixed for the whole session.
 pub struct Settings {

@@ -110,14 +110,14 @@ impl<P: Process, M: Memory> Worker<P, M> {
         // A measured tick is more reliable than the kernel's claim.
         hello.kernel_tick_ns = if tick.ns == 0 { hello.kernel_tick_ns } else { tick.ns };
         let clock = TickClock::new(reading(&settings.unloading));
-        let (trust, self_tests) = (settings.examine)();
+        let (enabled, self_tests) = (settings.examine)();
         let processors = interval::processors();
         let mut worker = Self {
             process,
             intake,
             vm,
-            walker: StackWalker::new(Arc::clone(&settings.unloading), trust.walks),
-            namer: StackNamer::new(trust),
+            walker: StackWalker::new(Arc::clone(&settings.unloading), enabled.walks),
+            namer: StackNamer::new(enabled),
             unloading: settings.unloading,
             self_tests,
             compiled_walks: CompiledWalks::default(),
@@ -255,10 +255,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
         if let Some(samples) = self.batch.take() {
             self.destinations.send(&Body::Samples(samples));
         }
-        if self.destinations.take_forgotten() {
+        if self.destinations.take_resend_request() {
             names.dictionaries.forget();
         }
-        if names.dictionaries.take_forgotten() {
+        if names.dictionaries.take_reset() {
             names.forget_ids();
             self.virtual_threads.forget_sent();
             self.accounts.iter_mut().for_each(|account| account.sent_revision = None);

@@ -19,7 +19,7 @@ use proto::v1::Dictionary;
 use sampler_thread::name::dictionaries::append;
 use sampler_thread::name::stacks::{NamedStack, StackNamer};
 use sampler_thread::validity::code_freeing::CodeFreeing;
-use sampler_thread::validity::self_test::Trust;
+use sampler_thread::validity::self_test::Capabilities;
 use sampler_thread::validity::unloading::{Detector, Unloading};
 use sampler_thread::walk::snapshot::Snapshot;
 use sampler_thread::walk::stacks::StackWalker;
@@ -104,7 +104,14 @@ impl Scene {
         let vm = Vm { hotspot: Arc::new(hotspot), memory: process };
         let mut walker = StackWalker::new(unloading, true);
         walker.begin_drain(&vm);
-        Self { process, vm, walker, namer: StackNamer::new(Trust::ALL), sent: Dictionary::default(), thread }
+        Self {
+            process,
+            vm,
+            walker,
+            namer: StackNamer::new(Capabilities::ALL),
+            sent: Dictionary::default(),
+            thread,
+        }
     }
 
     /// Walks and names the stack as that of a sample at `ticks`.

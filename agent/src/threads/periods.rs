@@ -65,7 +65,7 @@ impl Periods {
     }
 
     /// Returns the number of threads whose timers have another period than new ones get.
-    pub(super) fn stragglers(&self) -> u64 {
+    pub(super) fn outdated(&self) -> u64 {
         let others = self.users.iter().enumerate().filter(|(index, _)| *index != usize::from(self.target));
         others.map(|(_, users)| u64::from(users.threads)).sum()
     }
@@ -131,7 +131,7 @@ mod tests {
             assert!(periods.aim(&table, period_ns));
             periods.enter(periods.target());
         }
-        assert_eq!(periods.stragglers(), PERIODS as u64 - 1);
+        assert_eq!(periods.outdated(), PERIODS as u64 - 1);
         assert!(!periods.aim(&table, 99), "every index is in use");
         periods.leave(4);
         for _ in 0..QUARANTINE {

@@ -59,7 +59,7 @@ impl Registry {
             without_slot: table.rotation.without_slot,
             changes: table.periods.changes,
             replaced: table.replaced,
-            outdated: table.periods.stragglers(),
+            outdated: table.periods.outdated(),
         }
     }
 

@@ -71,7 +71,7 @@ impl Registry {
     /// Replaces the timers that have another period than new ones get, as far as that is possible now.
     pub(super) fn retune(&self) {
         let mut table = self.table.lock();
-        if table.stopped || table.periods.stragglers() == 0 {
+        if table.stopped || table.periods.outdated() == 0 {
             return;
         }
         let mut replaced = 0;

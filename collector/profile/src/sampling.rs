@@ -32,7 +32,7 @@ impl Sampling {
             shortest_ns: sampling.shortest_ns,
             changes: sampling.changes,
             replaced: sampling.replaced,
-            stragglers: sampling.stragglers,
+            stragglers: sampling.outdated,
             tick_ns: sampling.tick_ns,
             processors: sampling.processors,
             budget: sampling.budget_ppm as f64 / 1e6,

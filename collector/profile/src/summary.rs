@@ -231,7 +231,7 @@ impl Summary {
             timers: Timers {
                 threads: timers.threads,
                 with_timer: timers.with_timer,
-                turns: timers.turns,
+                turns: timers.rotations,
                 without_slot: timers.without_slot,
             },
             sampling,

@@ -262,7 +262,7 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
         timers: Timers {
             threads: timers.threads,
             with_timer: timers.with_timer,
-            turns: timers.turns,
+            turns: timers.rotations,
             without_slot: timers.without_slot,
         },
         warnings: Vec::new(),

@@ -182,7 +182,7 @@ fn sampling() -> Statistics {
             shortest_ns: 4_000_000,
             changes: 3,
             replaced: 40,
-            stragglers: 1,
+            outdated: 1,
             tick_ns: 4_000_100,
             processors: 2,
             budget_ppm: 10_000,

@@ -13,7 +13,7 @@ pub(crate) mod timestamps;
 pub(crate) mod virtual_threads;
 
 use proto::v1;
-use queue::{LostCause, LostCounters};
+use queue::LostCounters;
 
 use crate::process::ThreadFacts;
 
@@ -165,17 +165,11 @@ pub fn add_lost(total: &mut Vec<v1::Lost>, lost: &[v1::Lost]) {
     }
 }
 
-/// Name of the loss that happens when nobody takes the samples any more.
-pub const LOST_DELIVERY: &str = "delivery";
-
-/// Every cause a handler can count, for the documentation test.
-pub fn handler_causes() -> Vec<&'static str> {
-    LostCause::ALL.iter().map(|cause| cause.name()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use queue::LostCause;
 
     use super::*;
     use crate::process::{Coverage, ThreadKind};

@@ -10,7 +10,7 @@ use stackwalk::{Frame, Memory, StackCopy, Stop};
 use crate::name::frames::FrameNames;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::{Change, Lifetime};
-use crate::validity::self_test::Trust;
+use crate::validity::self_test::Capabilities;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::{MAX_FRAMES, StackWalker, Walk};
 use crate::walk::vm::Vm;
@@ -49,14 +49,18 @@ pub struct NamedStack {
 pub struct StackNamer {
     /// Names and ids of frames.
     pub names: FrameNames,
-    trust: Trust,
+    enabled: Capabilities,
     ids: Vec<u64>,
 }
 
 impl StackNamer {
     /// A namer with empty dictionaries.
-    pub fn new(trust: Trust) -> Self {
-        Self { names: FrameNames::new(trust.positions), trust, ids: Vec::with_capacity(MAX_FRAMES as usize) }
+    pub fn new(enabled: Capabilities) -> Self {
+        Self {
+            names: FrameNames::new(enabled.positions),
+            enabled,
+            ids: Vec::with_capacity(MAX_FRAMES as usize),
+        }
     }
 
     /// Names a stack of the walker's group; `thread` is whose it is, if known.
@@ -69,7 +73,7 @@ impl StackNamer {
         thread: Option<&ThreadFacts>,
     ) -> NamedStack {
         let is_java = snapshot.head.capture.thread != 0;
-        if is_java && !self.trust.walks {
+        if is_java && !self.enabled.walks {
             let (id, stop) = (self.names.dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
             return NamedStack { id, stop, complete: false, unloaded: 0, is_late: false, compiled: None };
         }
@@ -111,7 +115,7 @@ impl StackNamer {
         snapshot: &Snapshot<'_>,
         thread: Option<&ThreadFacts>,
     ) {
-        let Self { names, trust, ids } = self;
+        let Self { names, enabled, ids } = self;
         ids.clear();
         names.unloaded = 0;
         let nearby = vm.nearby();
@@ -120,7 +124,7 @@ impl StackNamer {
         let capture = &snapshot.head.capture;
         let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
-        if thread.kind == ThreadKind::Compiler && trust.walks {
+        if thread.kind == ThreadKind::Compiler && enabled.walks {
             let stack = StackCopy::new(capture.stack_low, snapshot.stack);
             ids.extend(names.compiled_method(vm, thread.tid, &stack));
         }

@@ -1,4 +1,4 @@
-//! Results of the self-test, and what may be shown because of them.
+//! Results of the self-test, and the capabilities that it leaves enabled.
 //!
 //! Problem: the structures of another build of the VM may differ from what its tables describe.
 //! Approach: at the start the agent compares walks of parked threads with the VM's own stack traces; later the stop
@@ -7,20 +7,20 @@
 
 pub use proto::v1::{SelfTest, SelfTestOutcome};
 
-/// What may be shown after the self-test.
+/// Capabilities that the self-test leaves enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trust {
+pub struct Capabilities {
     /// Java stacks.
     pub walks: bool,
     /// Bytecode indexes and lines.
     pub positions: bool,
 }
 
-impl Trust {
-    /// Everything.
+impl Capabilities {
+    /// All capabilities.
     pub const ALL: Self = Self { walks: true, positions: true };
 
-    /// Returns what may be shown, from the capabilities that walks and positions require.
+    /// Returns the capabilities left enabled; `walks` and `positions` name the tests that each requires.
     pub fn of(results: &[SelfTest], walks: &[&str], positions: &[&str]) -> Self {
         let holds = |names: &[&str]| {
             !results.iter().any(|test| has_failed(test) && names.contains(&test.capability.as_str()))

@@ -95,7 +95,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         statistics.timers = Some(v1::TimerStatistics {
             threads: timers.threads,
             with_timer: timers.with_timer,
-            turns: timers.rotations,
+            rotations: timers.rotations,
             without_slot: timers.without_slot,
         });
     }

@@ -63,7 +63,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             shortest_ns: self.tuner.shortest_ns(),
             changes: timers.changes,
             replaced: timers.replaced,
-            stragglers: timers.outdated,
+            outdated: timers.outdated,
             tick_ns: self.tick.ns,
             processors: self.tuner.processors(),
             budget_ppm: budget.map_or(0, Budget::share_ppm),

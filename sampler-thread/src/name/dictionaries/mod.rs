@@ -95,7 +95,7 @@ pub struct Dictionaries {
     frames: Ids,
     nodes: Nodes,
     pending: Pending,
-    forgotten: bool,
+    was_reset: bool,
 }
 
 impl Default for Dictionaries {
@@ -108,7 +108,7 @@ impl Default for Dictionaries {
             frames: from(frames),
             nodes: Nodes::from(nodes),
             pending: Pending::default(),
-            forgotten: false,
+            was_reset: false,
         }
     }
 }
@@ -192,17 +192,17 @@ impl Dictionaries {
         self.methods = self.methods.forgotten();
         self.frames = self.frames.forgotten();
         self.nodes.forget();
-        self.forgotten = true;
+        self.was_reset = true;
     }
 
     /// Whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because there were too
     /// many; callers must then forget all ids.
-    pub fn take_forgotten(&mut self) -> bool {
+    pub fn take_reset(&mut self) -> bool {
         let known = [&self.strings, &self.methods, &self.frames].map(|ids| ids.known.len());
         if known.into_iter().chain([self.nodes.len()]).any(|len| len > MAX_SENT) {
             self.forget();
         }
-        std::mem::take(&mut self.forgotten)
+        std::mem::take(&mut self.was_reset)
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
         let before = all(&mut dictionaries);
         let first = pending(&mut dictionaries);
         dictionaries.forget();
-        assert!(dictionaries.take_forgotten() && !dictionaries.take_forgotten());
+        assert!(dictionaries.take_reset() && !dictionaries.take_reset());
         let after = all(&mut dictionaries);
         let second = pending(&mut dictionaries);
         assert!(after.0 > before.0 && after.1 > before.1);

@@ -15,7 +15,7 @@ use crate::name::dictionaries::reserved_stack;
 use crate::send::sink::SinkError;
 
 /// Frame of stacks that were given up.
-const UNNAMED: &str = "[merged]";
+const MERGED: &str = "[merged]";
 
 /// Sends a message; returns whether there is space for more.
 pub type Send<'a> = dyn FnMut(Body) -> Result<bool, SinkError> + 'a;
@@ -37,10 +37,10 @@ impl Backlog {
 
     fn with_threads(limit: usize) -> Self {
         // The entries of this stack come first, so that it is always known.
-        let (dictionary, unnamed) = reserved_stack(UNNAMED, "merged");
+        let (dictionary, merged_stack) = reserved_stack(MERGED, "merged");
         let mut entries = PendingEntries::default();
         entries.keep_first(dictionary);
-        Self { entries, threads: Threads::new(limit), rows: Merged::new(unnamed), statistics: None }
+        Self { entries, threads: Threads::new(limit), rows: Merged::new(merged_stack), statistics: None }
     }
 
     /// Returns the merged samples.
@@ -152,7 +152,7 @@ impl Backlog {
         let from = self.entries.collector_forgot(connection).unwrap_or(u64::MAX);
         self.rows.give_up_stacks(|stack| stack < from);
         // Always kept: the stack `[merged]` refers to these entries, and the sampler does not send them again.
-        let (dictionary, _) = reserved_stack(UNNAMED, "merged");
+        let (dictionary, _) = reserved_stack(MERGED, "merged");
         self.entries.keep_first(dictionary);
         self.threads.send_again(&mut self.rows);
     }
@@ -160,7 +160,7 @@ impl Backlog {
     /// Whether the sampler has to send every entry again with its next use; to be called at the end of a flush.
     ///
     /// `absent` is the number of connections so far, if the collector is unreachable for long.
-    pub fn take_forgotten(&mut self, has_space: bool, absent: Option<u64>) -> bool {
+    pub fn take_resend_request(&mut self, has_space: bool, absent: Option<u64>) -> bool {
         let (at_once, with_space) = self.entries.missing();
         // Entries that were dropped are sent again when there is space for them.
         if at_once || has_space && (with_space || self.threads.has_missing()) {

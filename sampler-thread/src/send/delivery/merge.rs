@@ -46,28 +46,28 @@ pub struct Merged {
     rows: Rows,
     max_rows: usize,
     /// Number of rows beyond which they are merged further: `max_rows`, or more if that had no effect.
-    fold_beyond: usize,
+    fold_threshold: usize,
     resolution_ns: u64,
     /// Stack of rows whose stacks were given up.
-    unnamed: u64,
+    merged_stack: u64,
     unnamed_ns: u64,
     merged: u64,
     coarsest_ns: u64,
 }
 
 impl Merged {
-    /// No rows; `unnamed` is the id of the stack for rows whose stacks were given up.
-    pub fn new(unnamed: u64) -> Self {
-        Self::with_rows(unnamed, MAX_ROWS)
+    /// No rows; `merged_stack` is the id of the stack for rows whose stacks were given up.
+    pub fn new(merged_stack: u64) -> Self {
+        Self::with_rows(merged_stack, MAX_ROWS)
     }
 
-    fn with_rows(unnamed: u64, max_rows: usize) -> Self {
+    fn with_rows(merged_stack: u64, max_rows: usize) -> Self {
         Self {
             rows: Rows::default(),
             max_rows,
-            fold_beyond: max_rows,
+            fold_threshold: max_rows,
             resolution_ns: FINEST_NS,
-            unnamed,
+            merged_stack,
             unnamed_ns: 0,
             merged: 0,
             coarsest_ns: 0,
@@ -101,15 +101,15 @@ impl Merged {
         for sample in rows(batch) {
             let count = sample.count;
             let stack = sample.stack.into();
-            let stack = if is_known(stack) { stack } else { self.unnamed };
-            if stack == self.unnamed {
+            let stack = if is_known(stack) { stack } else { self.merged_stack };
+            if stack == self.merged_stack {
                 self.unnamed_ns += sample.cpu_ns;
             }
             self.merged += count;
             let row = Row { last_ns: sample.time_ns, cpu_ns: sample.cpu_ns, count };
             let key = Key { bucket: 0, thread: id(sample.thread), stack, flags: sample.flags };
             insert(&mut self.rows, key, row, self.resolution_ns);
-            while self.rows.len() > self.fold_beyond && self.coarsen() {}
+            while self.rows.len() > self.fold_threshold && self.coarsen() {}
         }
         self.coarsest_ns = self.coarsest_ns.max(self.resolution_ns);
     }
@@ -122,8 +122,8 @@ impl Merged {
         }
         let before = self.rows.len();
         for (mut key, row) in std::mem::take(&mut self.rows) {
-            if give_up_stacks && key.stack != self.unnamed {
-                key.stack = self.unnamed;
+            if give_up_stacks && key.stack != self.merged_stack {
+                key.stack = self.merged_stack;
                 self.unnamed_ns += row.cpu_ns;
             }
             insert(&mut self.rows, key, row, self.resolution_ns);
@@ -132,7 +132,8 @@ impl Merged {
             // Merging visits every row. If threads alone make up half of the limit, the next time is when there are twice
             // as many rows.
             let left = self.rows.len();
-            self.fold_beyond = if left > self.max_rows / 2 { left.saturating_mul(2) } else { self.max_rows };
+            self.fold_threshold =
+                if left > self.max_rows / 2 { left.saturating_mul(2) } else { self.max_rows };
         }
         !give_up_stacks || self.rows.len() < before
     }
@@ -148,8 +149,9 @@ impl Merged {
 
     /// Gives up the stacks that are `lost`.
     pub fn give_up_stacks(&mut self, lost: impl Fn(u64) -> bool) {
-        let unnamed = self.unnamed;
-        let given_up = self.change(|key| lost(key.stack) && key.stack != unnamed, |key| key.stack = unnamed);
+        let merged_stack = self.merged_stack;
+        let given_up =
+            self.change(|key| lost(key.stack) && key.stack != merged_stack, |key| key.stack = merged_stack);
         self.unnamed_ns += given_up;
     }
 
@@ -183,7 +185,7 @@ impl Merged {
             more = send(message(rows.by_ref().take(ROWS_PER_MESSAGE)));
         }
         self.rows.extend(rows);
-        self.fold_beyond = self.max_rows;
+        self.fold_threshold = self.max_rows;
         if self.rows.is_empty() {
             self.resolution_ns = FINEST_NS;
         }
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    const UNNAMED: u64 = 99;
+    const MERGED_STACK: u64 = 99;
 
     fn batch(samples: impl IntoIterator<Item = (u64, u32, u64)>) -> SampleBatch {
         let mut batch = Batch::default();
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn equal_stacks_within_a_second_are_one_row() {
-        let mut merged = Merged::new(UNNAMED);
+        let mut merged = Merged::new(MERGED_STACK);
         merged.add(
             &batch([(5_000, 1, 7), (6_000, 1, 7), (7_000, 2, 7), (SECOND + 1_000, 1, 7)]),
             |_| true,
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_hour_fits_into_few_rows_and_keeps_its_sums_and_stacks() {
-        let mut merged = Merged::with_rows(UNNAMED, 1000);
+        let mut merged = Merged::with_rows(MERGED_STACK, 1000);
         let wanted = 36_000;
         for tenth in 0..wanted {
             merged.add(&batch([(tenth * SECOND / 10, 1, 1 + tenth % 7)]), |_| true, |thread| thread);
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn stacks_are_given_up_last_and_no_time_is_lost() {
-        let mut merged = Merged::with_rows(UNNAMED, 100);
+        let mut merged = Merged::with_rows(MERGED_STACK, 100);
         merged.add(&batch((0..5000).map(|n| (n, 1 + (n % 3) as u32, n))), |_| true, |thread| thread);
         assert!(merged.rows.len() <= 100);
         assert!(merged.unnamed_ns() > 0);
@@ -280,26 +282,26 @@ mod tests {
 
     #[test]
     fn more_threads_than_rows_are_not_merged_for_each_sample() {
-        let mut merged = Merged::with_rows(UNNAMED, 100);
+        let mut merged = Merged::with_rows(MERGED_STACK, 100);
         merged.add(&batch((0..5000).map(|n| (n, 1 + n as u32, n))), |_| true, |thread| thread);
         assert_eq!(merged.rows.len(), 5000);
-        assert!(merged.fold_beyond >= 5000, "merged for every row beyond {}", merged.fold_beyond);
+        assert!(merged.fold_threshold >= 5000, "merged for every row beyond {}", merged.fold_threshold);
         assert_eq!(sums(&all(&mut merged)), (50_000, 5000));
-        assert_eq!(merged.fold_beyond, 100);
+        assert_eq!(merged.fold_threshold, 100);
     }
 
     #[test]
     fn an_unknown_stack_is_counted_for_its_thread() {
-        let mut merged = Merged::new(UNNAMED);
+        let mut merged = Merged::new(MERGED_STACK);
         merged.add(&batch([(1, 1, 7), (2, 1, 8)]), |stack| stack == 7, |thread| thread);
         let out = all(&mut merged);
-        assert_eq!(out[0].node, [7, UNNAMED as u32]);
+        assert_eq!(out[0].node, [7, MERGED_STACK as u32]);
         assert_eq!(merged.unnamed_ns(), 10);
     }
 
     #[test]
     fn rows_that_are_not_sent_stay() {
-        let mut merged = Merged::new(UNNAMED);
+        let mut merged = Merged::new(MERGED_STACK);
         merged.add(&batch((0..50_000).map(|n| (n, 1, n))), |_| true, |thread| thread);
         let mut first = Vec::new();
         merged.release(|message| {

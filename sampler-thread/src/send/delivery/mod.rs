@@ -140,7 +140,7 @@ impl Delivery {
     }
 
     fn check_for_loss(&mut self) {
-        if let Some(connection) = self.window.take_forgotten() {
+        if let Some(connection) = self.window.take_memory_loss() {
             self.backlog.collector_forgot(connection);
         }
     }
@@ -189,9 +189,9 @@ impl Sink for Delivery {
         format!("collector={}", self.target)
     }
 
-    fn take_forgotten(&mut self) -> bool {
+    fn take_resend_request(&mut self) -> bool {
         self.check_for_loss();
-        self.backlog.take_forgotten(self.window.has_space(), self.window.long_absent())
+        self.backlog.take_resend_request(self.window.has_space(), self.window.long_absent())
     }
 
     fn delivery(&self) -> Option<v1::Delivery> {

@@ -55,7 +55,7 @@ pub struct Threads {
     sums: Map<ThreadAccount>,
     limit: usize,
     /// Number of entries beyond which threads are folded: the limit, or more if too many cannot be folded.
-    fold_beyond: usize,
+    fold_threshold: usize,
     /// Whether live virtual threads may have been folded, so that their entries must be sent again.
     has_missing: bool,
 }
@@ -71,7 +71,7 @@ impl Threads {
             carriers: BTreeMap::new(),
             sums: Map::default(),
             limit,
-            fold_beyond: limit,
+            fold_threshold: limit,
             has_missing: false,
         }
     }
@@ -126,7 +126,7 @@ impl Threads {
     pub fn take_entries(&mut self) -> Vec<Thread> {
         let entries: Vec<Thread> = std::mem::take(&mut self.waiting).into_values().collect();
         self.record_sent(&entries);
-        self.fold_beyond = self.limit;
+        self.fold_threshold = self.limit;
         entries
     }
 
@@ -175,7 +175,7 @@ impl Threads {
 
     /// Folds threads, and their rows in `rows`, if too many wait.
     pub fn fold(&mut self, rows: &mut Merged) {
-        if self.waiting.len() <= self.fold_beyond {
+        if self.waiting.len() <= self.fold_threshold {
             return;
         }
         let cpu_ns = rows.cpu_by_thread();
@@ -199,7 +199,7 @@ impl Threads {
         self.follow_carriers(&mut into);
         rows.fold_threads(&into);
         let left = self.waiting.len();
-        self.fold_beyond = if left > self.limit / 2 { left.saturating_mul(2) } else { self.limit };
+        self.fold_threshold = if left > self.limit / 2 { left.saturating_mul(2) } else { self.limit };
     }
 
     fn may_fold(&self, thread: &Thread) -> bool {

@@ -41,7 +41,7 @@ struct State {
     is_connected: bool,
     resent: u64,
     /// The connection, counted from 1, on which the collector was found to have lost acknowledged messages.
-    forgotten: Option<u64>,
+    memory_lost_on: Option<u64>,
     closing: bool,
     given_up: bool,
     sender_cpu_ns: u64,
@@ -94,8 +94,8 @@ impl Window {
 
     /// Returns the connection, counted from 1, on which the collector was found to have lost acknowledged messages; once
     /// for each loss.
-    pub fn take_forgotten(&self) -> Option<u64> {
-        self.state.lock().forgotten.take()
+    pub fn take_memory_loss(&self) -> Option<u64> {
+        self.state.lock().memory_lost_on.take()
     }
 
     /// Returns the number of connections so far if the collector has been unreachable for long.
@@ -148,7 +148,7 @@ impl Window {
         state.is_connected = true;
         if sequence < state.acknowledged {
             // Another collector, or one that lost its store: acknowledged messages are lost.
-            state.forgotten = Some(state.connections);
+            state.memory_lost_on = Some(state.connections);
         }
         state.acknowledged = sequence;
         state.forget_acknowledged();
@@ -266,7 +266,7 @@ mod tests {
         chunk(&window);
         window.resume(4);
         assert_eq!(chunk(&window), [5]);
-        assert_eq!(window.take_forgotten(), None);
+        assert_eq!(window.take_memory_loss(), None);
     }
 
     #[test]
@@ -278,8 +278,8 @@ mod tests {
         window.push(4, vec![4]);
         window.resume(1);
         assert_eq!(chunk(&window), [4]);
-        assert_eq!(window.take_forgotten(), Some(2));
-        assert_eq!(window.take_forgotten(), None);
+        assert_eq!(window.take_memory_loss(), Some(2));
+        assert_eq!(window.take_memory_loss(), None);
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub trait Sink: Send + Sync {
     /// Whether the destination lost dictionary entries, so that all must be sent again; true once for each loss.
     ///
     /// To be called at the end of each flush, when no waiting sample refers to earlier entries.
-    fn take_forgotten(&mut self) -> bool {
+    fn take_resend_request(&mut self) -> bool {
         false
     }
 
@@ -116,10 +116,10 @@ impl Destinations {
     }
 
     /// Whether dictionary entries must be sent again.
-    pub fn take_forgotten(&mut self) -> bool {
+    pub fn take_resend_request(&mut self) -> bool {
         // Every sink is called, because each returns true only once.
-        let forgotten: Vec<bool> = self.sinks.iter_mut().map(|sink| sink.take_forgotten()).collect();
-        forgotten.contains(&true)
+        let requests: Vec<bool> = self.sinks.iter_mut().map(|sink| sink.take_resend_request()).collect();
+        requests.contains(&true)
     }
 
     /// Returns the state of delivery to the collector, if there is one.

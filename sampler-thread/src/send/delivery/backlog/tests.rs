@@ -294,7 +294,7 @@ impl World {
         }
         self.notice();
         let absent = (!self.is_connected && self.window.len() >= WINDOW / 2).then_some(self.connections);
-        if self.backlog.take_forgotten(self.has_space(), absent) {
+        if self.backlog.take_resend_request(self.has_space(), absent) {
             self.interned.clear();
             self.carried.iter_mut().for_each(|(_, _, is_sent)| *is_sent = false);
             self.live.iter_mut().for_each(|thread| thread.is_introduced = false);
