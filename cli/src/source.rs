@@ -1,19 +1,28 @@
-//! What questions are put to: a recording, a store that no collector has open, or a running collector.
+//! Sources of profiles: a recording, a store that no collector has open, or a running collector.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use collector::query::question;
 use collector::store::Store;
+use profile::export::{self, Options, format::Format};
+use profile::query::error::QueryError;
+use profile::query::question;
+use profile::query::selection::Selection;
+use profile::recording::Recording;
 
-/// Longest answer taken from a collector, in bytes: a call tree of 200,000 nodes is about 10 MB.
+/// Longest answer read from a collector, in bytes: a call tree of 200,000 nodes is about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
 
-/// A collector answers within a second; a busy one has four questions before this one.
+/// Time a collector has to answer; it answers within a second, a busy one has four questions before this one.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Names and values of parameters.
+pub type Pairs = Vec<(String, String)>;
 
 /// A recording (FILE), a store (DIR), or a collector (`http://HOST:PORT`).
 #[derive(Clone, Debug)]
@@ -33,32 +42,91 @@ impl FromStr for Source {
     }
 }
 
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Path(path) => path.display().fmt(f),
+            Source::Url(url) => f.write_str(url),
+        }
+    }
+}
+
 impl Source {
-    /// The answer to `question`, the part of an address behind `/api/v1/`, as bytes.
+    /// Returns the answer to `question`, the part of an address behind `/api/v1/`.
     pub fn ask(&self, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
         match self {
-            Source::Path(_) => {
-                let store = self.open()?;
+            Source::Path(path) => {
+                let source = open(path)?;
                 let (question, name) =
                     question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
-                Ok(question::answer(&store, question, name, pairs, now_ns())?.bytes)
+                Ok(question::answer(&*source, question, name, pairs, now_ns())?.bytes)
             }
             Source::Url(url) => fetch(url, question, pairs),
         }
     }
 
-    /// The recording or store itself.
-    pub fn open(&self) -> anyhow::Result<Store> {
+    /// Writes an export.
+    pub fn export(
+        &self,
+        format: Format,
+        options: Options,
+        pairs: &[(String, String)],
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
         match self {
-            Source::Path(path) if path.is_dir() => {
-                Store::open_for_reading(path).with_context(|| path.display().to_string())
+            Source::Path(path) => {
+                let source = open(path).map_err(io::Error::other)?;
+                let selection = Selection::of(pairs).map_err(io::Error::other)?;
+                export::write(&*source, &selection, format, options, now_ns(), out).map_err(io::Error::other)
             }
+            Source::Url(url) => {
+                let mut pairs = pairs.to_vec();
+                pairs.push(("format".to_owned(), format.name().to_owned()));
+                pairs.extend(options.pairs());
+                let bytes = fetch(url, "export", &pairs).map_err(io::Error::other)?;
+                out.write_all(&bytes)
+            }
+        }
+    }
+
+    /// The file to write a page of this source to, unless another one is named.
+    pub fn page_path(&self) -> PathBuf {
+        match self {
+            Source::Path(path) if path.is_dir() => path.join("flamegraph.html"),
+            Source::Path(path) => path.with_extension("html"),
+            Source::Url(_) => PathBuf::from("flamegraph.html"),
+        }
+    }
+
+    /// Opens the recording or store to be served.
+    pub fn open_store(&self) -> anyhow::Result<Store> {
+        match self {
+            Source::Path(path) if path.is_dir() => open_directory(path),
             Source::Path(path) => {
                 Store::of_recording(path).map_err(|error| anyhow!("{}: {error}", path.display()))
             }
-            Source::Url(url) => bail!("{url} is a collector, a FILE or DIR is needed"),
+            Source::Url(url) => {
+                bail!("{url} is a running collector; name a recording or the directory of a store")
+            }
         }
     }
+}
+
+/// Opens the recording or store at `path`.
+fn open(path: &Path) -> anyhow::Result<Box<dyn profile::source::Source>> {
+    Ok(match path.is_dir() {
+        true => Box::new(open_directory(path)?),
+        false => Box::new(read_recording(path)?),
+    })
+}
+
+fn open_directory(path: &Path) -> anyhow::Result<Store> {
+    Store::open_for_reading(path).with_context(|| path.display().to_string())
+}
+
+/// Reads the recording at `path`.
+pub fn read_recording(path: &Path) -> anyhow::Result<Recording> {
+    Recording::read(path).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 fn fetch(url: &str, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
@@ -85,20 +153,21 @@ fn fetch(url: &str, question: &str, pairs: &[(String, String)]) -> anyhow::Resul
     }
 }
 
-fn now_ns() -> u64 {
+/// Now, in nanoseconds since the epoch.
+pub fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Options that say what a question is about; the words are those of the HTTP API.
+/// The selection; its words are those of the HTTP API.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArguments {
     /// Begin: seconds since the epoch, or back from now (from the end, for a recording), such as -15m
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     from: Option<String>,
     /// End, exclusive, as for --from
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     to: Option<String>,
     /// Process: its id in `view processes`, its pid, or its service
     #[arg(long, value_name = "NAME")]
@@ -122,7 +191,7 @@ pub struct SelectionArguments {
 
 impl SelectionArguments {
     /// As parameters of a question.
-    pub fn pairs(&self) -> Vec<(String, String)> {
+    pub fn pairs(&self) -> Pairs {
         let single = [("from", &self.from), ("to", &self.to)];
         let repeated = [
             ("process", &self.process),
@@ -138,4 +207,17 @@ impl SelectionArguments {
             .flat_map(|(name, values)| values.iter().map(move |value| (name.to_owned(), value.clone())));
         single.chain(repeated).collect()
     }
+}
+
+/// Checks the form of a time.
+fn moment(text: &str) -> Result<String, QueryError> {
+    Selection::of(&[("from".to_owned(), text.to_owned())])?;
+    Ok(text.to_owned())
+}
+
+/// Splits `NAME=VALUE`, as given to `option`.
+pub fn pair(option: &str, parameter: &str) -> anyhow::Result<(String, String)> {
+    let (name, value) =
+        parameter.split_once('=').with_context(|| format!("{option} {parameter}: write NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
 }

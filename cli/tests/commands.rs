@@ -338,11 +338,15 @@ fn a_format_that_is_not_known_is_answered_with_those_that_are() {
         check_error(arguments, 2, "the formats are collapsed (.collapsed), ");
         assert_eq!(stderr(&tickwalk(arguments)).lines().count(), 1);
     }
-    check_error(&["export", "--from", "soon", "x"], 2, "for example 90s");
+    check_error(&["export", "--from", "soon", "x"], 2, "such as -90s");
     let recorded = Recorded::new();
     let recording = recorded.recording.to_str().expect("text");
     check_error(&["export", "-o", "parquet", recording], 1, "-f app.parquet");
-    check_error(&["export", "-o", "collapsed", "--thread", "nobody", recording], 1, "no thread has 'nobody'");
+    check_error(
+        &["export", "-o", "collapsed", "--thread", "nobody", recording],
+        1,
+        "the selection has no samples",
+    );
 }
 
 #[test]

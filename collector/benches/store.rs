@@ -24,12 +24,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use collector::query::question::answer;
-use collector::recording::RecordingReader;
 use collector::store::{Retention, Store};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
+use profile::query::question::answer;
+use profile::recording::RecordingReader;
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Hello, SampleBatch, Thread};

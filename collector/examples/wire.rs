@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use collector::recording::RecordingReader;
+use profile::recording::RecordingReader;
 use prost::Message;
 use proto::rows::rows;
 use proto::v1::agent_message::Body;

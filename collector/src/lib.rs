@@ -30,9 +30,4 @@ pub mod address;
 pub mod forward;
 pub mod http;
 pub mod ingest;
-pub mod query;
 pub mod store;
-pub mod ui;
-
-pub use ::profile;
-pub use ::profile::{export, numbered, quantity, recording, sampling, summary, texts, trust, warnings};

@@ -2,23 +2,32 @@
 
 mod support;
 
-use collector::profile::Profile;
-use collector::query::top::{Order, methods};
-use collector::summary::{NOT_RECEIVED, Summary};
+use profile::process::ProcessProfile;
+use profile::query::selection::Selection;
+use profile::query::tree::{MethodCost, Order, Tree};
+use profile::recording::Recording;
+use profile::summary::{NOT_RECEIVED, Summary};
 use proto::v1::{AgentMessage, agent_message::Body};
 use support::{INTERVAL_NS, Stream, small};
 
-/// The profile of the messages for which `keep` holds.
-fn profile_of(mut stream: Stream, keep: impl Fn(&AgentMessage) -> bool) -> Profile {
-    let whole = stream.profile();
-    let mut profile = Profile::new(whole.hello().clone());
+/// The session of the messages for which `keep` holds.
+fn recording_of(mut stream: Stream, keep: impl Fn(&AgentMessage) -> bool) -> Recording {
+    let mut recording = Recording::new(stream.profile().hello().clone());
     stream
         .messages()
         .iter()
         .filter(|message| keep(message))
         .cloned()
-        .for_each(|message| profile.add(message));
-    profile
+        .for_each(|message| recording.add(message));
+    recording
+}
+
+fn summary(recording: &Recording) -> Summary {
+    Summary::new(&ProcessProfile::whole(recording).expect("one process"))
+}
+
+fn methods(recording: &Recording, order: Order) -> Vec<MethodCost> {
+    Tree::of(recording, &Selection::default(), 0).expect("a tree").0.methods(order)
 }
 
 fn check_closed(summary: &Summary) {
@@ -44,7 +53,7 @@ fn a_whole_session_closes() {
 
 #[test]
 fn a_crash_before_statistics_leaves_the_samples() {
-    let summary = Summary::new(&profile_of(small(), |message| {
+    let summary = summary(&recording_of(small(), |message| {
         !matches!(message.body, Some(Body::Statistics(_) | Body::Goodbye(_)))
     }));
     check_closed(&summary);
@@ -57,9 +66,9 @@ fn a_crash_before_statistics_leaves_the_samples() {
 
 #[test]
 fn samples_that_never_arrived_are_lost() {
-    let profile = profile_of(small(), |message| !matches!(message.body, Some(Body::Samples(_))));
-    assert_eq!(profile.missing_messages(), 1);
-    let summary = Summary::new(&profile);
+    let recording = recording_of(small(), |message| !matches!(message.body, Some(Body::Samples(_))));
+    assert_eq!(recording.session().missing_messages, 1);
+    let summary = summary(&recording);
     check_closed(&summary);
     assert_eq!(summary.cpu_ns.lost[NOT_RECEIVED], 16 * INTERVAL_NS);
     assert_eq!(summary.explained, 0.0);
@@ -67,11 +76,11 @@ fn samples_that_never_arrived_are_lost() {
 
 #[test]
 fn dictionaries_that_never_arrived_are_shown() {
-    let profile = profile_of(small(), |message| !matches!(message.body, Some(Body::Dictionary(_))));
-    let top = methods(&profile, Order::SelfTime);
+    let recording = recording_of(small(), |message| !matches!(message.body, Some(Body::Dictionary(_))));
+    let top = methods(&recording, Order::SelfTime);
     assert_eq!(top.len(), 1);
     assert_eq!((top[0].name.as_str(), top[0].self_ns), ("[unknown]", 16 * INTERVAL_NS));
-    let summary = Summary::new(&profile);
+    let summary = summary(&recording);
     check_closed(&summary);
     assert!(summary.threads.iter().all(|row| row.name == "[unknown]" && row.kind == "native"));
 }
@@ -79,16 +88,16 @@ fn dictionaries_that_never_arrived_are_shown() {
 #[test]
 fn repeated_messages_change_nothing() {
     let mut stream = small();
-    let mut profile = stream.profile();
+    let mut recording = stream.recording();
     for message in stream.messages() {
-        profile.add(message.clone());
+        recording.add(message.clone());
     }
-    assert_eq!(Summary::new(&profile), Summary::new(&stream.profile()));
+    assert_eq!(summary(&recording), Summary::new(&stream.profile()));
 }
 
 #[test]
 fn recursion_counts_once() {
-    let top = methods(&small().profile(), Order::TotalTime);
+    let top = methods(&small().recording(), Order::TotalTime);
     let descend = top.iter().find(|method| method.name == "com.example.Work.descend").expect("method");
     assert_eq!((descend.self_ns, descend.total_ns), (3 * INTERVAL_NS, 3 * INTERVAL_NS));
     let main = top.iter().find(|method| method.name == "com.example.Main.main").expect("method");

@@ -6,16 +6,19 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read};
+use std::io::Read;
 
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::RowAccessor;
-use collector::export::samples::{Sample, Samples, Selection, summed};
-use collector::export::{firefox, jfr, otlp, parquet, pprof, speedscope};
-use collector::profile::{Naming, Profile};
-use collector::recording::RecordingReader;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use profile::export::format::Format;
+use profile::export::parquet::Table;
+use profile::export::{self, Options, firefox, jfr, otlp, parquet, pprof, speedscope};
+use profile::process::ProcessProfile;
+use profile::query::error::QueryError;
+use profile::query::selection::Selection;
+use profile::recording::Recording;
 use prost::Message;
 use proto::v1::agent_message::Body;
 use proto::v1::{Dictionary, Entries, FrameKind, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
@@ -35,87 +38,83 @@ impl Sums {
         *self.leaves.entry(leaf.to_owned()).or_default() += cpu_ns;
     }
 
-    fn of(profile: &Profile) -> Self {
-        let mut naming = Naming::new(profile);
+    fn of(profile: &ProcessProfile) -> Self {
+        let dictionary = profile.dictionary();
         let mut sums = Sums::default();
         for (thread, stack, cell) in profile.cells() {
-            let leaf = naming.stack(stack)[0].name;
+            let leaf = dictionary.frame_text(dictionary.path(stack)[0]).into_owned();
             let tid = profile.thread(thread).map_or(0, |thread| u64::from(thread.tid));
-            sums.add(tid, naming.text(leaf), cell.cpu_ns);
+            sums.add(tid, &leaf, cell.cpu_ns);
         }
         sums
     }
 }
 
-fn samples(stream: &mut Stream) -> Samples<Cursor<Vec<u8>>> {
-    Samples::new(RecordingReader::new(Cursor::new(stream.bytes())).expect("a recording"))
-}
-
 /// Runs `write` on a small and a realistic session and compares what `read` sees with the session.
-fn check(write: impl Fn(&Profile, Samples<Cursor<Vec<u8>>>, &mut Vec<u8>), read: impl Fn(&[u8]) -> Sums) {
+fn check(write: impl Fn(&ProcessProfile, &mut Vec<u8>), read: impl Fn(&[u8]) -> Sums) {
     for mut stream in [small(), realistic::shop(true)] {
         let profile = stream.profile();
         let mut bytes = Vec::new();
-        write(&profile, samples(&mut stream), &mut bytes);
+        write(&profile, &mut bytes);
         assert_eq!(read(&bytes), Sums::of(&profile));
     }
 }
 
 #[test]
-fn the_stream_of_samples_is_what_the_profile_sums_up() {
-    let mut stream = realistic::shop(true);
-    let profile = stream.profile();
-    let all: Vec<Sample> = samples(&mut stream).collect();
-    assert_eq!(all.iter().map(|sample| sample.samples).sum::<u64>(), profile.total().samples);
-    assert_eq!(all.iter().map(|sample| sample.cpu_ns).sum::<u64>(), profile.total().cpu_ns);
-    let part = profile.clone().with_samples(summed(all));
-    assert_eq!(part.total(), profile.total());
-    assert_eq!(Sums::of(&part), Sums::of(&profile));
+fn samples_are_what_the_session_counts() {
+    let recording = realistic::shop(true).recording();
+    let profile = ProcessProfile::whole(&recording).expect("one process");
+    let total = profile.total();
+    assert_eq!((total.samples, total.cpu_ns), (recording.session().samples, recording.session().sampled_ns));
 }
 
 #[test]
 fn times_are_those_of_the_day() {
-    let mut stream = small();
-    let hello = stream.profile().hello().clone();
-    let first = samples(&mut stream).next().expect("a sample");
+    let profile = small().profile();
+    let hello = profile.hello();
     // Synthetic batches begin at 0 of the monotonic clock, which was `monotonic_ns` when the day's was `wall_clock_ns`.
-    assert_eq!(first.time_ns, hello.wall_clock_ns - hello.monotonic_ns + 1_000_000);
+    assert_eq!(profile.samples()[0].time_ns, hello.wall_clock_ns - hello.monotonic_ns + 1_000_000);
 }
 
 #[test]
 fn a_message_that_is_repeated_counts_once() {
     let mut stream = small();
-    let framed = stream.framed();
-    let position = framed.len() - 3;
-    let mut bytes = framed.concat();
-    bytes.extend_from_slice(&framed[position]);
-    let once = samples(&mut stream).count();
-    let reader = RecordingReader::new(Cursor::new(bytes)).expect("a recording");
-    assert_eq!(Samples::new(reader).count(), once);
+    let once = stream.profile().samples().len();
+    let mut recording = stream.recording();
+    let position = stream.messages().len() - 3;
+    recording.add(stream.messages()[position].clone());
+    assert_eq!(ProcessProfile::whole(&recording).expect("one process").samples().len(), once);
 }
 
 #[test]
 fn threads_and_times_select() {
-    let mut stream = small();
-    let profile = stream.profile();
-    let count = |stream: &mut Stream, selection: &Selection| {
-        samples(stream).filter(|sample| selection.includes(sample)).count()
+    let select = |recording: &Recording, pairs: &[(&str, &str)]| {
+        let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let selection = Selection::of(&pairs).expect("a selection");
+        ProcessProfile::of(recording, &selection, 0).expect("one process")
     };
-    let all = Selection::default();
-    assert!(all.is_all());
-    let workers = all.clone().of_threads(&profile, "worker").expect("there is one");
-    assert_eq!(count(&mut stream, &workers), 3);
-    assert!(all.clone().of_threads(&profile, "nobody").is_none());
+    let recording = small().recording();
+    assert!(!select(&recording, &[]).is_part());
+    let workers = select(&recording, &[("thread", "worker")]);
+    assert!(workers.is_part());
+    assert_eq!(workers.samples().len(), 3);
+    assert_eq!(select(&recording, &[("thread", "nobody")]).samples().len(), 0);
+    assert_eq!(select(&recording, &[("frame", "Work.descend")]).samples().len(), 1);
+    let nobody = Selection::of(&[("thread".to_owned(), "nobody".to_owned())]).expect("a selection");
+    let written =
+        export::write(&recording, &nobody, Format::Collapsed, Options::default(), 0, &mut Vec::new());
+    assert_eq!(written, Err(QueryError::NoSamples));
 
     let mut stream = Stream::new();
     stream.thread(1, "main", ThreadKind::Java);
     let stack = stream.java_stack(&["A.main"]);
     (0..100).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
-    let profile = stream.profile();
+    let recording = stream.recording();
     // Samples lie at 1 to 100 ms of a clock that stood at 55 s when the session began: all are before its start.
-    let early = all.clone().during(&profile, None, Some(0));
-    let late = all.during(&profile, Some(0), None);
-    assert_eq!((count(&mut stream, &early), count(&mut stream, &late)), (100, 0));
+    let start = recording.session().hello.wall_clock_ns / 1_000_000_000;
+    let start = start.to_string();
+    let count = |name| select(&recording, &[(name, &start)]).samples().len();
+    assert_eq!((count("to"), count("from")), (100, 0));
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn pprof() {
         }
         sums
     };
-    check(|profile, samples, out| pprof::write(profile, samples, out).expect("memory"), read);
+    check(|profile, out| pprof::write(profile, out).expect("memory"), read);
 }
 
 #[test]
@@ -202,7 +201,7 @@ fn otlp() {
         }
         sums
     };
-    check(|profile, samples, out| otlp::write(profile, samples, out).expect("memory"), read);
+    check(|profile, out| otlp::write(profile, out).expect("memory"), read);
 }
 
 #[test]
@@ -210,8 +209,7 @@ fn otlp_counts_nanoseconds_where_intervals_do_not_fit() {
     let mut stream = Stream::new();
     let stack = stream.java_stack(&["A.main"]);
     stream.sample(1, stack, INTERVAL_NS + 1);
-    let cells: Vec<_> = stream.profile().cells().collect();
-    let request = otlp::request(&stream.profile(), &cells, 7, 9);
+    let request = otlp::request(&stream.profile(), 7, 9);
     let strings = request.dictionary.expect("a dictionary").string_table;
     let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
     let sample_type = profile.sample_type.expect("a sample type");
@@ -237,7 +235,7 @@ fn speedscope() {
         }
         sums
     };
-    check(|profile, samples, out| speedscope::write(profile, samples, out).expect("memory"), read);
+    check(|profile, out| speedscope::write(profile, out).expect("memory"), read);
 }
 
 #[test]
@@ -273,7 +271,7 @@ fn firefox() {
         }
         sums
     };
-    check(|profile, samples, out| firefox::write(profile, samples, out).expect("memory"), read);
+    check(|profile, out| firefox::write(profile, out).expect("memory"), read);
 }
 
 #[test]
@@ -281,7 +279,8 @@ fn parquet() {
     for mut stream in [small(), realistic::shop(true)] {
         let profile = stream.profile();
         let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
-        parquet::write(&profile, samples(&mut stream), &mut samples_file, &mut stacks_file).expect("memory");
+        parquet::write(&profile, Table::Samples, &mut samples_file).expect("memory");
+        parquet::write(&profile, Table::Stacks, &mut stacks_file).expect("memory");
         let mut leaves = BTreeMap::new();
         for row in table_rows(stacks_file) {
             let frames = row.get_list(2).expect("a list");
@@ -332,7 +331,8 @@ fn tables_of_several_sessions_are_read_as_one() {
         stream.sample(1, again, INTERVAL_NS);
         let profile = stream.profile();
         let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
-        parquet::write(&profile, samples(&mut stream), &mut samples_file, &mut stacks_file).expect("memory");
+        parquet::write(&profile, Table::Samples, &mut samples_file).expect("memory");
+        parquet::write(&profile, Table::Stacks, &mut stacks_file).expect("memory");
         let mut in_session = 0;
         for row in table_rows(stacks_file) {
             let content = format!("{:?} {:?}", row.get_string(1), row.get_list(3));
@@ -418,7 +418,7 @@ fn jfr_has_an_event_for_each_sample() {
     let mut stream = realistic::shop(true);
     let profile = stream.profile();
     let mut bytes = Vec::new();
-    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut bytes).expect("memory");
+    jfr::write(&profile, jfr::Options::default(), &mut bytes).expect("memory");
     assert_eq!(chunks(&bytes).len(), 1);
     assert_eq!(most_frequent(&bytes), profile.total().samples);
 }
@@ -432,7 +432,7 @@ fn a_long_flight_recording_is_several_chunks() {
     (0..count).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
     let profile = stream.profile();
     let mut bytes = Vec::new();
-    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut bytes).expect("memory");
+    jfr::write(&profile, jfr::Options::default(), &mut bytes).expect("memory");
     assert!(chunks(&bytes).len() > 1);
     assert_eq!(most_frequent(&bytes), count);
 }
@@ -442,12 +442,13 @@ fn export_all(stream: &mut Stream) -> [Vec<u8>; 7] {
     let profile = stream.profile();
     let mut files: [Vec<u8>; 7] = Default::default();
     let [first, second, third, fourth, fifth, sixth, seventh] = &mut files;
-    pprof::write(&profile, samples(stream), first).expect("memory");
-    otlp::write(&profile, samples(stream), second).expect("memory");
-    speedscope::write(&profile, samples(stream), third).expect("memory");
-    firefox::write(&profile, samples(stream), fourth).expect("memory");
-    jfr::write(&profile, samples(stream), jfr::Options::default(), &mut *fifth).expect("memory");
-    parquet::write(&profile, samples(stream), sixth, seventh).expect("memory");
+    pprof::write(&profile, first).expect("memory");
+    otlp::write(&profile, second).expect("memory");
+    speedscope::write(&profile, third).expect("memory");
+    firefox::write(&profile, fourth).expect("memory");
+    jfr::write(&profile, jfr::Options::default(), &mut *fifth).expect("memory");
+    parquet::write(&profile, Table::Samples, sixth).expect("memory");
+    parquet::write(&profile, Table::Stacks, seventh).expect("memory");
     files
 }
 
@@ -526,6 +527,6 @@ fn merged_samples_are_told_apart_again_in_a_flight_recording() {
     let profile = stream.profile();
     assert_eq!(profile.total().samples, 8);
     let mut bytes = Vec::new();
-    jfr::write(&profile, samples(&mut stream), jfr::Options::default(), &mut bytes).expect("memory");
+    jfr::write(&profile, jfr::Options::default(), &mut bytes).expect("memory");
     assert_eq!(most_frequent(&bytes), 8);
 }

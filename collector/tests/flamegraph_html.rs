@@ -6,40 +6,38 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use collector::query::question::answer;
-use collector::query::selection::Selection;
-use collector::store::Store;
-use collector::ui::standalone;
-use proto::framing::encode_frame;
+use profile::query::question::answer;
+use profile::query::selection::Selection;
+use profile::recording::Recording;
+use profile::ui::standalone;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};
 use serde_json::Value;
 use support::Stream;
 
-fn recording(stream: &mut Stream) -> Store {
-    recording_of(stream.messages())
+fn recording(stream: &mut Stream) -> Recording {
+    stream.recording()
 }
 
-fn recording_of(messages: &[AgentMessage]) -> Store {
-    let mut bytes = Vec::new();
-    messages.iter().for_each(|message| encode_frame(message, &mut bytes).expect("small message"));
-    let file = tempfile::NamedTempFile::new().expect("temporary file");
-    std::fs::write(file.path(), bytes).expect("written");
-    Store::of_recording(file.path()).expect("a recording")
+fn recording_of(messages: &[AgentMessage]) -> Recording {
+    let Some(Body::Hello(hello)) = &messages[0].body else { panic!("hello comes first") };
+    let mut recording = Recording::new(hello.clone());
+    messages.iter().cloned().for_each(|message| recording.add(message));
+    recording
 }
 
-fn page(store: &Store, selection: &[(&str, &str)]) -> String {
+fn page(store: &Recording, selection: &[(&str, &str)]) -> String {
     let mut chosen = Selection::default();
     for (name, value) in selection {
         assert_eq!(chosen.set(name, value), Ok(true), "{name}");
     }
     let mut bytes = Vec::new();
-    standalone::write(store, &chosen, &mut bytes).expect("writing to memory");
+    standalone::write(store, &chosen, u64::MAX / 2, &mut bytes).expect("writing to memory");
     String::from_utf8(bytes).expect("a page is text")
 }
 
 /// The answer of the API to the question of a call tree.
-fn flamegraph(store: &Store, selection: &[(&str, &str)]) -> Value {
+fn flamegraph(store: &Recording, selection: &[(&str, &str)]) -> Value {
     let pairs: Vec<(String, String)> =
         selection.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let answer = answer(store, "flamegraph", None, &pairs, u64::MAX / 2).expect("an answer");
@@ -66,7 +64,7 @@ fn data(page: &str) -> serde_json::Value {
 
 #[test]
 fn page_needs_nothing_else() {
-    let page = page(&recording(&mut support::realistic::shop(false)), &[]);
+    let page = page(&support::realistic::shop(false).recording(), &[]);
     keep("shop.html", &page);
     for loading in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest", "http://", "https://"] {
         assert!(!page.contains(loading), "the page contains {loading}");
@@ -95,7 +93,7 @@ fn page_carries_every_nanosecond() {
 
 #[test]
 fn page_of_a_selection_has_its_samples_only() {
-    let store = recording(&mut support::realistic::shop(false));
+    let store = support::realistic::shop(false).recording();
     for selection in
         [[("thread", "http-nio")], [("thread_kind", "compiler")], [("frame", "java.util")], [("kind", "c2")]]
     {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use collector::forward::{Account, Cause, Forwarder, Settings, Target};
-use collector::query::question::answer;
 use collector::store::{Retention, Store};
 use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_server::{
     ProfilesService, ProfilesServiceServer,
@@ -19,6 +18,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesDictionary, Sample};
 use parking_lot::{Condvar, Mutex};
+use profile::query::question::answer;
 use proto::v1::agent_message::Body;
 use support::Stream;
 use support::realistic::shop;

@@ -2,20 +2,24 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
 use collector::http::{HttpServer, Probe};
-use collector::profile::Profile;
-use collector::query::difference::method_differences;
-use collector::query::question::answer;
-use collector::query::selection::{QueryError, Selection};
-use collector::query::tree::Tree;
-use collector::query::{self, top::Order};
 use collector::store::{Retention, Store};
+use profile::process::ProcessProfile;
+use profile::query::difference::{Methods, method_differences};
+use profile::query::error::QueryError;
+use profile::query::question::answer;
+use profile::query::selection::Selection;
+use profile::query::tree::Tree;
+use profile::query::tree::{MethodCost, Order};
+use profile::recording::Recording;
+use profile::source::Source;
 use proto::framing::encode_frame;
 use proto::v1::Statistics;
 use proto::v1::agent_message::Body;
@@ -31,7 +35,8 @@ struct Both {
     _directory: TempDir,
     recording: Store,
     stored: Store,
-    profile: Profile,
+    live: Recording,
+    profile: ProcessProfile,
 }
 
 impl Both {
@@ -53,19 +58,27 @@ impl Both {
         let writer = stored.session(hello).expect("open store");
         let sent = messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]));
         assert_eq!(writer.append(sent), Ok(messages.len() as u64));
+        let live = Recording::read(&path).expect("recording");
         let recording = Store::of_recording(&path).expect("recording");
-        Both { _directory: directory, recording, stored, profile: Profile::read(&path).expect("recording") }
+        Both {
+            _directory: directory,
+            recording,
+            stored,
+            profile: ProcessProfile::whole(&live).expect("one process"),
+            live,
+        }
     }
 
     fn ask(&self, question: &str, pairs: &[(&str, &str)]) -> Value {
-        let answers =
-            [&self.recording, &self.stored].map(|store| ask(store, question, pairs).expect("answer"));
+        let sources: [&dyn Source; 3] = [&self.recording, &self.stored, &self.live];
+        let answers = sources.map(|source| ask(source, question, pairs).expect("answer"));
         assert_eq!(answers[0], answers[1], "recording and store differ: {question} {pairs:?}");
+        assert_eq!(answers[0], answers[2], "in memory and in the store differ: {question} {pairs:?}");
         answers[0].clone()
     }
 }
 
-fn ask(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Result<Value, QueryError> {
+fn ask(store: &dyn Source, question: &str, pairs: &[(&str, &str)]) -> Result<Value, QueryError> {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let (question, name) = question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
@@ -77,6 +90,33 @@ fn sum(column: &Value) -> u64 {
     column.as_array().expect("column").iter().map(|value| value.as_u64().expect("number")).sum()
 }
 
+/// Costs of methods, stack by stack: each sample counts once for each method on its stack.
+fn methods(profile: &ProcessProfile, order: Order) -> Vec<MethodCost> {
+    let mut costs: BTreeMap<String, MethodCost> = BTreeMap::new();
+    for (_, stack, cell) in profile.cells() {
+        let path = profile.dictionary().path(stack);
+        let names: Vec<String> =
+            path.iter().map(|&frame| profile.dictionary().frame_text(frame).into_owned()).collect();
+        for name in names.iter().collect::<BTreeSet<_>>() {
+            let empty = MethodCost { name: name.clone(), self_ns: 0, self_samples: 0, total_ns: 0 };
+            let cost = costs.entry(name.clone()).or_insert(empty);
+            cost.total_ns += cell.cpu_ns;
+            if *name == names[0] {
+                cost.self_ns += cell.cpu_ns;
+                cost.self_samples += cell.samples;
+            }
+        }
+    }
+    // A mark above a cut stack is no method.
+    costs.retain(|name, cost| cost.self_samples > 0 || !name.starts_with('['));
+    let mut costs: Vec<MethodCost> = costs.into_values().collect();
+    costs.sort_by_key(|cost| match order {
+        Order::SelfTime => Reverse((cost.self_ns, cost.total_ns)),
+        Order::TotalTime => Reverse((cost.total_ns, cost.self_ns)),
+    });
+    costs
+}
+
 #[test]
 fn methods_are_those_of_the_whole_session() {
     for folded in [false, true] {
@@ -85,7 +125,7 @@ fn methods_are_those_of_the_whole_session() {
             both.stored.flush().expect("fold");
         }
         for (order, name) in [(Order::SelfTime, "self"), (Order::TotalTime, "total")] {
-            let expected = query::top::methods(&both.profile, order);
+            let expected = methods(&both.profile, order);
             let answer = both.ask("methods", &[("order", name), ("limit", "10000")]);
             assert_eq!(answer["methods"], serde_json::to_value(&expected).expect("JSON"), "folded: {folded}");
             assert_eq!(answer["total_ns"], both.profile.total().cpu_ns);
@@ -111,15 +151,18 @@ fn every_view_of_time_adds_up_to_the_whole() {
     }
     let threads = both.ask("threads", &[("limit", "1000")]);
     assert_eq!(threads["total_ns"], whole);
-    let expected: BTreeMap<String, u64> =
-        query::threads::threads(&both.profile).into_iter().map(|row| (row.name, row.sampled_ns)).collect();
+    let expected: BTreeMap<String, u64> = profile::query::threads::threads(&both.profile)
+        .into_iter()
+        .map(|row| (row.name, row.sampled_ns))
+        .collect();
     let rows = threads["threads"].as_array().expect("rows").iter();
     let found: BTreeMap<String, u64> = rows
         .map(|row| (row["thread"].as_str().expect("name").into(), row["cpu_ns"].as_u64().expect("number")))
         .collect();
     assert_eq!(found, expected);
     // Each kind of leaf is selected once.
-    let kinds = query::selection::FRAME_KINDS.map(|(kind, _)| both.ask("methods", &[("kind", kind)]));
+    let kinds =
+        profile::query::selection::FRAME_KINDS.map(|(kind, _)| both.ask("methods", &[("kind", kind)]));
     assert_eq!(kinds.iter().map(|answer| answer["total_ns"].as_u64().expect("number")).sum::<u64>(), whole);
     let gc = both.ask("methods", &[("thread_kind", "gc")])["total_ns"].as_u64().expect("number");
     let java = both.ask("methods", &[("thread_kind", "java")])["total_ns"].as_u64().expect("number");
@@ -161,9 +204,10 @@ fn differences_are_of_shares() {
     let mut half = Selection::default();
     half.set("thread", "http-nio-8080-exec-1").expect("parameter");
     let part = Tree::of(&both.stored, &half, NOW_NS).expect("tree").0;
-    assert!(method_differences(&all, &all).iter().all(|row| row.change == 0.0));
-    let rows = method_differences(&all, &part);
-    let total = |share: fn(&query::difference::MethodDifference) -> f64| rows.iter().map(share).sum::<f64>();
+    assert!(method_differences(&Methods::of(&all), &Methods::of(&all)).iter().all(|row| row.change == 0.0));
+    let rows = method_differences(&Methods::of(&all), &Methods::of(&part));
+    let total =
+        |share: fn(&profile::query::difference::MethodDifference) -> f64| rows.iter().map(share).sum::<f64>();
     assert!((total(|row| row.before_share) - 1.0).abs() < 1e-9);
     assert!((total(|row| row.after_share) - 1.0).abs() < 1e-9);
     assert!(rows[0].change.abs() >= rows[1].change.abs());
@@ -175,7 +219,7 @@ fn differences_are_of_shares() {
 #[test]
 fn the_account_is_that_of_the_summary() {
     let both = Both::of(shop(true));
-    let summary = collector::summary::Summary::new(&both.profile);
+    let summary = profile::summary::Summary::new(&both.profile);
     let answer = both.ask("statistics", &[]);
     let account = &answer["processes"][0];
     assert_eq!(account["kernel_ns"], summary.cpu_ns.kernel);

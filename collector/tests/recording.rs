@@ -2,11 +2,11 @@
 
 mod support;
 
-use collector::profile::Profile;
-use collector::query::selection::Selection;
-use collector::recording::{RecordingError, RecordingReader, RecordingWriter};
-use collector::store::Store;
-use collector::ui::standalone;
+use profile::export::table;
+use profile::query::selection::Selection;
+use profile::query::tree::Order;
+use profile::recording::{Recording, RecordingError, RecordingReader, RecordingWriter};
+use profile::ui::standalone;
 use proptest::prelude::*;
 use proto::framing::FramingError;
 use proto::v1::AgentMessage;
@@ -56,7 +56,7 @@ fn other_files_are_named_as_such() {
     check(&[0, 0, 0, 0, 0], RecordingError::NotARecording);
     let framed = small().framed();
     check(&framed[1], RecordingError::NotARecording);
-    let missing = Profile::read(std::path::Path::new("/nonexistent/file"));
+    let missing = Recording::read(std::path::Path::new("/nonexistent/file"));
     assert_eq!(missing.map(|_| ()), Err(RecordingError::Io(std::io::ErrorKind::NotFound)));
 }
 
@@ -82,11 +82,9 @@ proptest! {
         let position = position.index(bytes.len());
         bytes[position] = value;
         let Ok(mut reader) = RecordingReader::new(&bytes[..]) else { return Ok(()) };
-        let mut profile = Profile::new(reader.hello().clone());
-        reader.by_ref().for_each(|message| profile.add(message));
-        let file = tempfile::NamedTempFile::new()?;
-        std::fs::write(file.path(), &bytes)?;
-        let store = Store::of_recording(file.path()).expect("read before");
-        standalone::write(&store, &Selection::default(), Vec::new())?;
+        let mut recording = Recording::new(reader.hello().clone());
+        reader.by_ref().for_each(|message| recording.add(message));
+        standalone::write(&recording, &Selection::default(), 0, Vec::new())?;
+        table::report(&recording, &Selection::default(), &[Order::SelfTime], 10, 0)?;
     }
 }

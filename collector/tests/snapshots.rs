@@ -7,10 +7,11 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use collector::export::collapsed::{self, Options, Unit};
-use collector::export::table::report;
-use collector::query::top::Order;
-use collector::summary::Summary;
+use profile::export::collapsed::{self, Options, Unit};
+use profile::export::table::report;
+use profile::query::selection::Selection;
+use profile::query::tree::Order;
+use profile::summary::Summary;
 use support::small;
 
 fn check(name: &str, actual: &str) {
@@ -36,7 +37,9 @@ fn summary() {
 
 #[test]
 fn hot_methods() {
-    check("report.txt", &report(&small().profile(), &[Order::SelfTime, Order::TotalTime], 10));
+    let orders = [Order::SelfTime, Order::TotalTime];
+    let report = report(&small().recording(), &Selection::default(), &orders, 10, 0).expect("a report");
+    check("report.txt", &report);
 }
 
 #[test]

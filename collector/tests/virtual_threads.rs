@@ -2,12 +2,13 @@
 
 mod support;
 
-use collector::export::samples::{Samples, Selection};
-use collector::export::table;
-use collector::query::question::answer;
-use collector::query::threads::{threads, virtual_threads};
-use collector::recording::RecordingReader;
 use collector::store::{Retention, Store};
+use profile::export::table;
+use profile::process::ProcessProfile;
+use profile::query::question::answer;
+use profile::query::selection::Selection;
+use profile::query::threads::{threads, virtual_threads};
+use profile::source::Source;
 use proto::framing::encode_frame;
 use proto::v1::ThreadKind;
 use proto::v1::agent_message::Body;
@@ -80,7 +81,6 @@ fn a_name_told_with_one_carrier_is_known_for_all() {
 fn a_virtual_thread_is_selected_whole() {
     for carriers in [[true, false], [false, true]] {
         let mut stream = stream_naming(carriers);
-        let profile = stream.profile();
         let bytes = stream.bytes();
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("recording.tickwalk");
@@ -99,10 +99,11 @@ fn a_virtual_thread_is_selected_whole() {
             assert_eq!(rows[0]["java_id"], 77);
             let cells = rows[0]["cpu_ns"].as_array().expect("cells");
             assert_eq!(cells.iter().filter_map(Value::as_u64).sum::<u64>(), 80 * MS);
-            let selection = Selection::default().of_threads(&profile, name).expect("such a thread");
-            let samples = Samples::new(RecordingReader::new(&bytes[..]).expect("a recording"));
-            let exported = samples.filter(|sample| selection.includes(sample)).map(|sample| sample.cpu_ns);
-            assert_eq!(exported.sum::<u64>(), 80 * MS, "{carriers:?} {name}");
+            let selection = Selection::of(&[("thread".to_owned(), name.to_owned())]).expect("a selection");
+            for source in [&store as &dyn Source, &stream.recording()] {
+                let exported = ProcessProfile::of(source, &selection, 0).expect("one process");
+                assert_eq!(exported.total().cpu_ns, 80 * MS, "{carriers:?} {name}");
+            }
         }
         let rows = ask_for(&store, "timeline", &[("by", "thread")])["rows"].as_array().map(Vec::len);
         assert_eq!(rows, Some(4), "two carriers, two virtual threads");

@@ -1,18 +1,16 @@
-//! `tickwalk diff`: what changed between two recordings, or between two selections of one source.
+//! `tickwalk diff`: the methods that changed between two sources, or between two selections of one source.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
 use clap::Args;
-use collector::query::difference::method_differences;
-use collector::query::selection::Selection;
-use collector::query::tree::Tree;
-use collector::query::view::differences;
-use collector::store::Store;
+use profile::query::difference::{Methods, method_differences};
+use profile::query::view::differences;
 
 use crate::output;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{Pairs, SelectionArguments, Source, pair};
+
+/// Methods of each side that are compared; the collector's limit.
+const METHODS: &str = "10000";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -20,6 +18,7 @@ Shares are of the CPU time of each side, so runs of different length can be comp
 
 Examples:
   tickwalk diff before.tickwalk after.tickwalk
+  tickwalk diff release.tickwalk http://127.0.0.1:4172 --after from=-1h
   tickwalk diff http://127.0.0.1:4172 --before from=-2h --before to=-1h --after from=-1h")]
 pub struct Arguments {
     /// Recording, directory of a store, or http://HOST:PORT of a collector
@@ -44,8 +43,8 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let both = arguments.selection.pairs();
-    let of_before = pairs(&arguments.of_before)?;
-    let of_after = pairs(&arguments.of_after)?;
+    let of_before = pairs("--before", &arguments.of_before)?;
+    let of_after = pairs("--after", &arguments.of_after)?;
     let text = match &arguments.after {
         None => {
             let prefixed = |prefix: &str, pairs: &[(String, String)]| {
@@ -57,11 +56,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             arguments.before.ask(if arguments.json { "diff/methods" } else { "diff/text" }, &pairs)?
         }
         Some(after) => {
-            if matches!((&arguments.before, after), (Source::Url(_), _) | (_, Source::Url(_))) {
-                bail!("a collector can be compared with itself only: give one source, --before and --after");
-            }
-            let before = tree(&arguments.before.open()?, &[&both[..], &of_before].concat())?;
-            let after = tree(&after.open()?, &[&both[..], &of_after].concat())?;
+            let before = methods(&arguments.before, [&both[..], &of_before].concat())?;
+            let after = methods(after, [&both[..], &of_after].concat())?;
             let rows = method_differences(&before, &after);
             match arguments.json {
                 true => (serde_json::to_string_pretty(&rows[..rows.len().min(arguments.limit)])? + "\n")
@@ -74,22 +70,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn pairs(parameters: &[String]) -> anyhow::Result<Vec<(String, String)>> {
-    let pair = |parameter: &String| {
-        let (name, value) =
-            parameter.split_once('=').with_context(|| format!("{parameter}: write NAME=VALUE"))?;
-        Ok((name.to_owned(), value.to_owned()))
-    };
-    parameters.iter().map(pair).collect()
+fn pairs(option: &str, parameters: &[String]) -> anyhow::Result<Pairs> {
+    parameters.iter().map(|parameter| pair(option, parameter)).collect()
 }
 
-fn tree(store: &Store, pairs: &[(String, String)]) -> anyhow::Result<Tree> {
-    let mut selection = Selection::default();
-    for (name, value) in pairs {
-        if !selection.set(name, value)? {
-            bail!("unknown parameter {name:?}");
-        }
-    }
-    let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    Ok(Tree::of(store, &selection, u64::try_from(now_ns)?)?.0)
+fn methods(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
+    pairs.push(("limit".to_owned(), METHODS.to_owned()));
+    Ok(serde_json::from_slice(&source.ask("methods", &pairs)?)?)
 }

@@ -116,7 +116,7 @@ fn run_waste(arguments: &WasteArguments) -> anyhow::Result<ExitCode> {
     let jvm = arguments.common.jvm()?;
     let burn = ["waste".to_owned(), arguments.milliseconds.to_string()];
     let run = jvm.run(&format!("interval={}", arguments.interval), &burn)?;
-    let comparison = waste::Comparison::new(&run);
+    let comparison = waste::Comparison::new(&run)?;
     if comparison.ways.is_empty() {
         bail!("the Java program told no truths");
     }

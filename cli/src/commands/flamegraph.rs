@@ -1,32 +1,36 @@
-//! `tickwalk flamegraph`: the flame graph of a recording.
+//! `tickwalk flamegraph`: the page with its data inside.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use collector::query::selection::Selection;
-use collector::ui::standalone;
+use profile::export::Options;
+use profile::export::format::Format;
 
-use super::open_recording;
 use crate::output;
+use crate::source::{SelectionArguments, Source};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   tickwalk flamegraph recording.tickwalk
-  tickwalk flamegraph -o /tmp/app.html recording.tickwalk")]
+  tickwalk flamegraph -o /tmp/app.html --from -15m http://127.0.0.1:4172")]
 pub struct Arguments {
-    /// File to write [default: the recording's name with .html]
+    /// File to write [default: the recording's name with .html; flamegraph.html for a store or a collector]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Recording to read
-    recording: PathBuf,
+    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    #[arg(value_name = "RECORDING|DIR|URL")]
+    source: Source,
+    #[command(flatten)]
+    selection: SelectionArguments,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let store = open_recording(&arguments.recording)?;
-    let page = arguments.output.unwrap_or_else(|| arguments.recording.with_extension("html"));
-    output::write_file(&page, |out| standalone::write(&store, &Selection::default(), out))?;
+    let Arguments { output, source, selection } = arguments;
+    let page = output.unwrap_or_else(|| source.page_path());
+    let pairs = selection.pairs();
+    output::write_file(&page, |out| source.export(Format::Flamegraph, Options::default(), &pairs, out))?;
     eprintln!("flame graph  {}", page.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -14,13 +14,9 @@ mod serve;
 mod top;
 mod view;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::{Parser, Subcommand};
-use collector::profile::Profile;
-use collector::store::Store;
 use tracing::Level;
 
 /// CPU-time profiler for Java programs on HotSpot JVMs.
@@ -45,21 +41,21 @@ enum Verb {
     Record(record::Arguments),
     /// Profile a JVM that runs already, for a time or to its end
     Attach(attach::Arguments),
-    /// Receive sessions of agents, keep them in files or in a store, and answer questions, until interrupted
+    /// Receive sessions of agents, keep them in files or in a store, and serve the page, until interrupted
     Collect(collect::Arguments),
-    /// Show the methods of a recording that used most CPU time
+    /// Show the methods or threads that used most CPU time
     Top(top::Arguments),
     /// Show a named view of a recording, a store or a running collector
     View(view::Arguments),
-    /// Show which methods changed between two recordings or two times
+    /// Show which methods changed between two sources or two selections
     Diff(diff::Arguments),
-    /// Ask a question of the HTTP API, answered as JSON
+    /// Print the answer of the HTTP API to a question, as JSON
     Query(query::Arguments),
-    /// Show a recording, or a store that no collector has open, as pages in the browser
+    /// Serve the page of a recording, or of a store that no collector has open
     Serve(serve::Arguments),
-    /// Draw the flame graph of a recording as one HTML file
+    /// Write the page with flame graph, methods and threads as one HTML file
     Flamegraph(flamegraph::Arguments),
-    /// Convert a recording for other tools
+    /// Write a profile in the format of another tool
     Export(export::Arguments),
     /// Check whether this machine and its JDKs can be profiled
     Doctor(doctor::Arguments),
@@ -93,12 +89,4 @@ impl Cli {
             Verb::Experiment(arguments) => experiment::run(arguments),
         }
     }
-}
-
-fn read_profile(recording: &Path) -> anyhow::Result<Profile> {
-    Profile::read(recording).map_err(|error| anyhow!("{}: {error}", recording.display()))
-}
-
-fn open_recording(recording: &Path) -> anyhow::Result<Store> {
-    Store::of_recording(recording).map_err(|error| anyhow!("{}: {error}", recording.display()))
 }

@@ -1,18 +1,20 @@
 //! What `record` and `attach` have in common: how is sampled, and what becomes of it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use collector::export::table;
 use collector::ingest::SessionReport;
-use collector::query::selection::Selection;
-use collector::query::top::Order;
-use collector::summary::Summary;
-use collector::ui::standalone;
+use profile::export::table;
+use profile::process::ProcessProfile;
+use profile::query::selection::Selection;
+use profile::query::tree::Order;
+use profile::summary::Summary;
+use profile::ui::standalone;
 
-use super::{open_recording, read_profile};
 use crate::launch::Interval;
 use crate::output;
+use crate::source::{now_ns, read_recording};
 
 /// How is sampled.
 #[derive(Debug, Args)]
@@ -67,17 +69,19 @@ impl Results {
     /// # Errors
     /// If a file cannot be read or written.
     pub fn report(&self, session: &SessionReport, others: &[SessionReport]) -> anyhow::Result<()> {
-        let profile = read_profile(&session.path)?;
+        let recording = read_recording(&session.path)?;
         let orders = [Order::SelfTime, Order::TotalTime];
-        eprintln!("\ntickwalk: {}", table::report(&profile, &orders, self.top));
+        let all = Selection::default();
+        eprintln!("\ntickwalk: {}", table::report(&recording, &all, &orders, self.top, now_ns())?);
 
-        let store = open_recording(&session.path)?;
         let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
-        output::write_file(&page, |out| standalone::write(&store, &Selection::default(), out))?;
+        output::write_file(&page, |out| {
+            standalone::write(&recording, &all, now_ns(), out).map_err(io::Error::other)
+        })?;
         eprintln!("recording    {}", session.path.display());
         eprintln!("flame graph  {}", page.display());
         if let Some(path) = &self.summary {
-            write_summary(path, &Summary::new(&profile))?;
+            write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
             eprintln!("summary      {}", path.display());
         }
         for other in others {

@@ -2,16 +2,15 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::output;
-use crate::source::{SelectionArguments, Source};
+use crate::source::{SelectionArguments, Source, pair};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Questions: processes, statistics, flamegraph, methods, callers, callees, threads, timeline, diff, diff/methods
-Their parameters and answers are described in collector/API.md.
+Questions: processes, statistics, summary, flamegraph, methods, callers, callees, threads, timeline, diff, diff/methods
+API.md of the collector describes their parameters and answers.
 
 Examples:
   tickwalk query methods recording.tickwalk --with limit=5
@@ -32,9 +31,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {
-        let (name, value) =
-            parameter.split_once('=').with_context(|| format!("--with {parameter}: write NAME=VALUE"))?;
-        pairs.push((name.to_owned(), value.to_owned()));
+        pairs.push(pair("--with", parameter)?);
     }
     let answer = arguments.source.ask(&arguments.question, &pairs)?;
     output::print(|out| out.write_all(&answer))?;

@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let store = arguments.source.open()?;
+    let store = arguments.source.open_store()?;
     // Blocked before the server has threads, so that the signals wait for this one.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
     let http = HttpServer::start(arguments.http, Arc::new(store), Probe::default())

@@ -1,24 +1,21 @@
-//! `tickwalk top`: hot methods and busy threads of a recording.
+//! `tickwalk top`: hot methods and busy threads.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use collector::export::table;
-use collector::query::top::Order;
-use collector::summary::Summary;
 
-use super::read_profile;
 use crate::output;
+use crate::source::{SelectionArguments, Source};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   tickwalk top recording.tickwalk
   tickwalk top --by total --limit 50 recording.tickwalk
+  tickwalk top --by thread --process shop.jar --from -15m http://127.0.0.1:4172
   tickwalk top --json recording.tickwalk")]
 pub struct Arguments {
-    /// Print the account of CPU time as JSON instead of tables
+    /// Print the account of CPU time of one process as JSON instead of tables
     #[arg(long)]
     json: bool,
     /// Show one table only, by this CPU time
@@ -27,8 +24,11 @@ pub struct Arguments {
     /// Methods or threads shown in each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Recording to read
-    recording: PathBuf,
+    /// Recording, directory of a store, or http://HOST:PORT of a collector
+    #[arg(value_name = "RECORDING|DIR|URL")]
+    source: Source,
+    #[command(flatten)]
+    selection: SelectionArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -43,19 +43,24 @@ enum By {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let profile = read_profile(&arguments.recording)?;
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&Summary::new(&profile))? + "\n"
-    } else if let Some(By::Thread) = arguments.by {
-        table::threads(&profile, arguments.limit)
-    } else {
-        let orders: &[Order] = match arguments.by {
-            Some(By::SelfTime) => &[Order::SelfTime],
-            Some(By::Total) => &[Order::TotalTime],
-            Some(By::Thread) | None => &[Order::SelfTime, Order::TotalTime],
-        };
-        table::report(&profile, orders, arguments.limit)
+    let mut pairs = arguments.selection.pairs();
+    let question = match arguments.by {
+        _ if arguments.json => "summary",
+        Some(By::Thread) => "top/threads",
+        _ => "top",
     };
-    output::print(|out| out.write_all(text.as_bytes()))?;
+    let order = match arguments.by {
+        Some(By::SelfTime) => Some("self"),
+        Some(By::Total) => Some("total"),
+        Some(By::Thread) | None => None,
+    };
+    pairs.extend(order.map(|order| ("order".to_owned(), order.to_owned())));
+    pairs.push(("limit".to_owned(), arguments.limit.to_string()));
+    let mut answer = arguments.source.ask(question, &pairs)?;
+    if arguments.json {
+        let summary: serde_json::Value = serde_json::from_slice(&answer)?;
+        answer = (serde_json::to_string_pretty(&summary)? + "\n").into_bytes();
+    }
+    output::print(|out| out.write_all(&answer))?;
     Ok(ExitCode::SUCCESS)
 }

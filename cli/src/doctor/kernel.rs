@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::IoSliceMut;
 
-use collector::quantity;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::signal::{SigEvent, SigSet, SigevNotify, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -12,6 +11,7 @@ use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+use profile::quantity;
 
 use super::Finding;
 

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use collector::profile::Profile;
-use collector::quantity::duration;
-use collector::summary::{CpuTime, Summary};
-use collector::trust::{Outcome, SelfTest};
+use profile::process::ProcessProfile;
+use profile::quantity::duration;
+use profile::recording::Recording;
+use profile::summary::{CpuTime, Summary};
+use profile::trust::{Outcome, SelfTest};
 
 use super::Finding;
 
@@ -26,7 +27,7 @@ pub(super) fn examine(java: &Path, agent: &Path) -> Vec<Finding> {
     }
 }
 
-fn run(java: &Path, agent: &Path) -> Result<(Profile, Vec<String>), Finding> {
+fn run(java: &Path, agent: &Path) -> Result<(ProcessProfile, Vec<String>), Finding> {
     let fail = |found: String, fix: &str| Finding::fail(SUBJECT, found, fix);
     let folder = tempfile::tempdir()
         .map_err(|error| fail(format!("no temporary directory: {error}"), "set TMPDIR to a writable one"))?;
@@ -50,13 +51,15 @@ fn run(java: &Path, agent: &Path) -> Result<(Profile, Vec<String>), Finding> {
     }
     // An agent that refuses the JVM writes no session.
     let written = fs::metadata(&recording).is_ok_and(|metadata| metadata.len() > 0);
-    match Profile::read(&recording) {
-        Ok(profile) if written => Ok((profile, said)),
+    let profile =
+        Recording::read(&recording).ok().and_then(|recording| ProcessProfile::whole(&recording).ok());
+    match profile {
+        Some(profile) if written => Ok((profile, said)),
         _ => Err(fail(said.join("; "), "use a JDK with the HotSpot VM, 11 or newer")),
     }
 }
 
-fn findings(java: &Path, profile: &Profile, said: &[String]) -> Vec<Finding> {
+fn findings(java: &Path, profile: &ProcessProfile, said: &[String]) -> Vec<Finding> {
     let summary = Summary::new(profile);
     let mut findings = Vec::new();
     let run = format!("{} {} at {}", summary.jvm.name, summary.jvm.version, java.display());

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow, bail};
-use collector::profile::Profile;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
+use profile::process::ProcessProfile;
+use profile::recording::Recording;
 use tempfile::TempDir;
 
 const CLASS_NAME: &str = "TickwalkExperiment";
@@ -23,7 +24,9 @@ pub struct Jvm {
 #[derive(Debug)]
 pub struct Run {
     /// The recording, read.
-    pub profile: Profile,
+    pub recording: Recording,
+    /// The whole of it.
+    pub profile: ProcessProfile,
     /// What the program printed after `truth`, a line each, split at spaces.
     pub truths: Vec<Vec<String>>,
     /// User CPU time of the whole JVM as the kernel told its parent, in nanoseconds.
@@ -71,13 +74,14 @@ impl Jvm {
         if !output.status.success() {
             bail!("{} ended with {}: {}", self.java.display(), output.status, last_lines(&output.stderr));
         }
-        let profile = Profile::read(&recording)
+        let recording = Recording::read(&recording)
             .map_err(|error| anyhow!("no recording ({error}): {}", last_lines(&output.stderr)))?;
-        if profile.goodbye().is_none() {
+        if recording.session().goodbye.is_none() {
             bail!("the recording is incomplete: {}", last_lines(&output.stderr));
         }
         Ok(Run {
-            profile,
+            profile: ProcessProfile::whole(&recording)?,
+            recording,
             truths: truths(&String::from_utf8_lossy(&output.stdout)),
             user_ns: after.0.saturating_sub(before.0),
             system_ns: after.1.saturating_sub(before.1),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::chart::{Chart, Dot, escape};
 use super::queue::{Row, Study};
-use collector::quantity;
+use profile::quantity;
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;\
 max-width:1000px;padding:1.5rem;background:#fff;color:#1d2430}h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;\

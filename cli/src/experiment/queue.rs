@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use collector::query::drains::{Distribution, Drains, drains};
-use collector::summary::Summary;
+use profile::query::drains::{Distribution, Drains, drains};
+use profile::summary::Summary;
 
 use super::grid::Cell;
 use super::jvm::{Jvm, Run};
@@ -42,14 +42,20 @@ pub struct Row {
 impl Row {
     fn new(cell: Cell, run: &Run) -> Self {
         let summary = Summary::new(&run.profile);
-        let lost = run.profile.statistics().map(|statistics| &statistics.lost[..]).unwrap_or_default();
+        let lost = run
+            .profile
+            .session()
+            .statistics
+            .as_ref()
+            .map(|statistics| &statistics.lost[..])
+            .unwrap_or_default();
         let lost = lost.iter().filter(|lost| lost.count > 0);
         let calls = run.truth("calls").and_then(|numbers| numbers.first().copied()).unwrap_or(0);
         Self {
             cell,
             samples: summary.samples,
             lost: lost.map(|lost| (lost.cause.clone(), lost.count)).collect(),
-            lost_share: collector::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
+            lost_share: profile::quantity::share(summary.cpu_ns.lost_ns(), summary.cpu_ns.kernel),
             without_stack: summary.failed.get("pool_exhausted").copied().unwrap_or(0),
             call_ns: summary.cpu_ns.sampled / u64::try_from(calls).unwrap_or(0).max(1),
             queue_bytes: summary.queue.most_bytes,
@@ -57,7 +63,7 @@ impl Row {
             largest: summary.queue.largest,
             grown: summary.queue.grown,
             lost_after_growth: summary.queue.lost_after_growth,
-            drains: drains(&run.profile),
+            drains: drains(run.profile.session()),
         }
     }
 

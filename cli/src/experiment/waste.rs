@@ -6,8 +6,9 @@
 
 use std::fmt;
 
-use collector::query::top::{Order, methods};
-use collector::summary::Summary;
+use profile::query::selection::Selection;
+use profile::query::tree::{Order, Tree};
+use profile::summary::Summary;
 
 use super::jvm::Run;
 
@@ -45,8 +46,8 @@ pub struct Comparison {
 
 impl Comparison {
     /// Lays what `run` measured beside the truths it printed.
-    pub fn new(run: &Run) -> Self {
-        let methods = methods(&run.profile, Order::TotalTime);
+    pub fn new(run: &Run) -> anyhow::Result<Self> {
+        let methods = Tree::of(&run.recording, &Selection::default(), 0)?.0.methods(Order::TotalTime);
         let summary = Summary::new(&run.profile);
         let way = |line: &Vec<String>| {
             let [name, cpu, user] = line.as_slice() else { return None };
@@ -55,7 +56,7 @@ impl Comparison {
             let user_ns = user.parse::<u64>().ok();
             Some(Way { name: name.clone(), truth_ns: cpu.parse().ok()?, user_ns, profile_ns })
         };
-        Self {
+        Ok(Self {
             ways: run.truths.iter().filter_map(way).collect(),
             interval_ns: summary.interval_ns,
             rusage_ns: (run.user_ns, run.system_ns),
@@ -63,7 +64,7 @@ impl Comparison {
             own_ns: summary.sampler.cpu_ns,
             sampled_ns: summary.cpu_ns.sampled,
             lost_ns: summary.cpu_ns.lost_ns(),
-        }
+        })
     }
 
     /// Error of the account against the kernel's sum, as a share of it.

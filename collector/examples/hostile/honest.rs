@@ -10,7 +10,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use collector::store::{Extent, Scope, Store};
+use collector::store::Store;
+use profile::source::{Extent, Scope};
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Goodbye, Hello, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
@@ -181,7 +182,7 @@ pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
     let (mut has_ended, mut is_named) = (vec![false; sent.len()], vec![true; sent.len()]);
     for view in store.views() {
         let mut stacks = Vec::new();
-        let visit = |session, thread, stack, cell: collector::profile::Cell| {
+        let visit = |session, thread, stack, cell: profile::cell::Cell| {
             if let Some(index) = index(session) {
                 *cpu_ns[index].entry(thread).or_default() += cell.cpu_ns;
                 stacks.push((index, stack));

@@ -33,13 +33,15 @@ use std::time::Instant;
 
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server};
-use collector::profile::Profile;
-use collector::query::question::answer;
-use collector::query::top::{Order, methods};
 use collector::store::{Retention, Store};
-use collector::summary::Summary;
 use honest::Counts;
 use mutation::Random;
+use profile::process::ProcessProfile;
+use profile::query::question::answer;
+use profile::query::selection::Selection;
+use profile::query::tree::Order;
+use profile::recording::Recording;
+use profile::summary::Summary;
 use proto::framing::encode_frame;
 use proto::v1::AgentMessage;
 use proto::v1::agent_message::Body;
@@ -184,11 +186,11 @@ fn read_all(directory: &Path) -> Result<usize, Box<dyn Error>> {
         if path.extension().is_none_or(|extension| extension != "tickwalk") {
             continue;
         }
-        let profile = Profile::read(&path)?;
-        let summary = Summary::new(&profile);
+        let recording = Recording::read(&path)?;
+        let summary = Summary::new(&ProcessProfile::whole(&recording)?);
         let _ = serde_json::to_string(&summary)?;
-        let _ = methods(&profile, Order::TotalTime);
-        let _ = collector::export::table::report(&profile, &[Order::SelfTime], 20);
+        let orders = [Order::SelfTime, Order::TotalTime];
+        let _ = profile::export::table::report(&recording, &Selection::default(), &orders, 20, 0)?;
         read += 1;
     }
     Ok(read)

@@ -10,7 +10,7 @@ use proto::histogram::quantile;
 use proto::v1::{Histogram, Statistics, ThreadAccount};
 use serde::Serialize;
 
-use crate::Profile;
+use crate::process::ProcessProfile;
 use crate::quantity;
 use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
 use crate::sampling::{self, Sampling};
@@ -173,17 +173,17 @@ impl Summary {
     ///
     /// Without statistics, after a crash, kernel time is not known: the samples are all there is, and nothing is
     /// called explained.
-    pub fn new(profile: &Profile) -> Self {
+    pub fn new(profile: &ProcessProfile) -> Self {
         let threads = threads(profile);
-        let statistics = profile.statistics().cloned().unwrap_or_default();
+        let statistics = profile.session().statistics.clone().unwrap_or_default();
         let cpu_ns = cpu_time(profile, &threads);
         let whole = cpu_ns.kernel.saturating_add(cpu_ns.before_timer);
-        let explained = match profile.statistics() {
+        let explained = match profile.session().statistics {
             Some(_) => quantity::share(cpu_ns.sampled, whole).clamp(0.0, 1.0),
             None => 0.0,
         };
         let (unloading, self_tests) = (Unloading::new(&statistics), SelfTest::all(&statistics));
-        let samples = profile.total().samples;
+        let samples = profile.session().samples;
         let stops: BTreeMap<String, u64> =
             statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect();
         let delivery = Delivery::new(&statistics);
@@ -201,7 +201,7 @@ impl Summary {
             failed,
             cpu_ns,
             explained,
-            stops: if stops.is_empty() { stops_of_samples(profile) } else { stops },
+            stops: if stops.is_empty() { profile.stops() } else { stops },
             threads,
             virtual_threads: virtual_threads(profile),
             handler_cycles: HandlerCycles {
@@ -243,19 +243,19 @@ impl Summary {
             },
             interval_ns: hello.interval_ns,
             process_cpu_ns: statistics.process_cpu_ns,
-            complete: profile.goodbye().is_some(),
+            complete: profile.session().goodbye.is_some(),
             unloading,
             self_tests,
-            accounted: profile.statistics().is_some(),
+            accounted: profile.session().statistics.is_some(),
         }
     }
 
     /// Warnings for readers of `profile`, which this is the account of.
-    pub fn warnings(&self, profile: &Profile) -> Vec<String> {
+    pub fn warnings(&self, profile: &ProcessProfile) -> Vec<String> {
         let evidence = Evidence {
             is_complete: self.complete,
             cut: profile.cut().map(|cut| cut.to_string()),
-            missing_messages: profile.missing_messages(),
+            missing_messages: profile.session().missing_messages,
             unknown_samples: 0,
             samples: self.samples,
             is_part: profile.is_part(),
@@ -285,15 +285,16 @@ impl Summary {
     }
 }
 
-fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
-    let accounts: Vec<&ThreadAccount> = threads.iter().filter_map(|row| profile.account(row.id)).collect();
+fn cpu_time(profile: &ProcessProfile, threads: &[ThreadRow]) -> CpuTime {
+    let accounts: Vec<&ThreadAccount> =
+        threads.iter().filter_map(|row| profile.session().account(row.id)).collect();
     let mut of_threads: BTreeMap<String, u64> = BTreeMap::new();
     for lost in accounts.iter().flat_map(|account| &account.lost) {
         let sum = of_threads.entry(lost.cause.clone()).or_default();
         *sum = sum.saturating_add(lost.ns);
     }
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-    for entry in profile.statistics().iter().flat_map(|statistics| &statistics.lost) {
+    for entry in profile.session().statistics.iter().flat_map(|statistics| &statistics.lost) {
         let sum = lost.entry(entry.cause.clone()).or_default();
         *sum = sum.saturating_add(entry.ns);
     }
@@ -307,18 +308,18 @@ fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
         let sum = lost.entry(NOT_RECEIVED.to_owned()).or_default();
         *sum = sum.saturating_add(not_received);
     }
-    let sampled = profile.total().cpu_ns;
+    let sampled = profile.session().sampled_ns;
     let accounted = lost.values().fold(sampled, |sum, &ns| sum.saturating_add(ns));
     // An unfinished period that moved from an ended thread to a new one is CPU time of the ended one.
     let kernel = threads.iter().fold(0u64, |sum, row| {
-        let account = profile.account(row.id);
+        let account = profile.session().account(row.id);
         let (carried_ns, handed_on_ns) =
             account.map_or((0, 0), |account| (account.carried_ns, account.handed_on_ns));
         sum.saturating_add(row.kernel_ns.saturating_add(handed_on_ns).saturating_sub(carried_ns))
     });
     // Losses that no thread can be named for are in the process's list only.
-    let kernel = kernel.max(accounted);
-    let of_process = profile.statistics().map_or(0, |statistics| statistics.before_timer_ns);
+    let kernel = kernel.max(profile.session().kernel_ns()).max(accounted);
+    let of_process = profile.session().statistics.as_ref().map_or(0, |statistics| statistics.before_timer_ns);
     let before_timer = accounts.iter().fold(0u64, |sum, account| sum.saturating_add(account.before_timer_ns));
     CpuTime {
         kernel,
@@ -327,15 +328,6 @@ fn cpu_time(profile: &Profile, threads: &[ThreadRow]) -> CpuTime {
         unfinished: kernel - accounted,
         before_timer: of_process.max(before_timer),
     }
-}
-
-fn stops_of_samples(profile: &Profile) -> BTreeMap<String, u64> {
-    let mut stops = BTreeMap::new();
-    for (_, stack, cell) in profile.cells() {
-        let count: &mut u64 = stops.entry(profile.stop_of(stack).to_owned()).or_default();
-        *count = count.saturating_add(cell.samples);
-    }
-    stops
 }
 
 fn quantiles(histogram: &Histogram) -> Quantiles {

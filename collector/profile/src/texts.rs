@@ -21,12 +21,13 @@ pub struct Texts {
     ends: Vec<usize>,
     numbers: HashTable<u32>,
     seed: u64,
+    is_closed: bool,
 }
 
 impl Default for Texts {
     fn default() -> Self {
         let seed = RandomState::new().hash_one(0);
-        Texts { text: String::new(), ends: Vec::new(), numbers: HashTable::new(), seed }
+        Texts { text: String::new(), ends: Vec::new(), numbers: HashTable::new(), seed, is_closed: false }
     }
 }
 
@@ -74,14 +75,24 @@ impl Texts {
         number
     }
 
+    /// Adds `text`; it is found by [`find`](Self::find) unless this is closed, or has it already.
+    pub fn append(&mut self, text: Cow<'_, str>) {
+        if self.is_closed || self.find(&text).is_some() {
+            self.push(text);
+        } else {
+            self.add(&text);
+        }
+    }
+
     /// Adds `text` to be looked up by number only.
     pub fn push(&mut self, text: Cow<'_, str>) {
         self.text.push_str(&text);
         self.ends.push(self.text.len());
     }
 
-    /// From now on texts are looked up by number only.
+    /// Gives back the memory of the table, after which texts are looked up by number only.
     pub fn close(&mut self) {
+        self.is_closed = true;
         self.numbers = HashTable::new();
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();

@@ -7,9 +7,10 @@ use rustc_hash::FxHashMap;
 
 use super::Settings;
 use super::outbox::{Amount, Batch};
-use crate::export::otlp;
-use crate::profile::Cell;
 use crate::store::{StoredSamples, View};
+use profile::cell::Cell;
+use profile::export::otlp;
+use profile::process::ProcessProfile;
 
 /// Maximum cells in one request: the store waits while names are looked up.
 const CELLS: usize = 2000;
@@ -104,11 +105,12 @@ fn requests(session: u64, gathered: SessionSums, ids: &mut ProfileIds, settings:
     let mut waiting: Vec<&[(u32, u32, Cell)]> = cells.chunks(CELLS).rev().collect();
     let mut batches: Vec<Batch> = Vec::new();
     while let Some(chunk) = waiting.pop() {
-        let Some(profile) = gathered.view.profile(session, chunk) else { continue };
-        let mut parts: Vec<(u32, u64, Cell)> = profile.cells().collect();
-        parts.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
+        let Some(profile) = ProcessProfile::of_cells(&gathered.view, session, chunk, gathered.first_ns)
+        else {
+            continue;
+        };
         let duration_ns = gathered.last_ns.saturating_sub(gathered.first_ns);
-        let mut request = otlp::request(&profile, &parts, gathered.first_ns, duration_ns);
+        let mut request = otlp::request(&profile, gathered.first_ns, duration_ns);
         // Parts of the same period have the same start, so they need distinct ids.
         let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
         scopes

@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::profile::Cell;
+use profile::cell::Cell;
 
 /// Why samples were not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::failure::Failure;
-use crate::ui;
+use profile::ui;
 
 /// The file `name` of the page; `index.html` is served at `/`, all of them below `/ui/`.
 pub(super) fn reply(name: &str) -> Response {

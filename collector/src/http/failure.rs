@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::query::selection::QueryError;
 use crate::store::StoreError;
+use profile::query::error::QueryError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -20,7 +20,7 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn status(&self) -> u16 {
         match self {
-            Failure::Query(QueryError::Store(_) | QueryError::Encoding) | Failure::Internal => 500,
+            Failure::Query(QueryError::Read(_) | QueryError::Encoding(_)) | Failure::Internal => 500,
             Failure::Query(QueryError::UnknownView(_) | QueryError::UnknownQuestion) | Failure::NotFound => {
                 404
             }

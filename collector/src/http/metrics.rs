@@ -13,10 +13,10 @@ use prometheus::{
 
 use super::Probe;
 use crate::forward::{Accounts, Cause};
-use crate::query::processes::each_account;
-use crate::query::question::Answer;
-use crate::query::selection::Selection;
 use crate::store::Store;
+use profile::query::processes::each_account;
+use profile::query::question::Answer;
+use profile::query::selection::Selection;
 
 /// Upper bounds of the buckets for the duration of a query, in seconds.
 const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];

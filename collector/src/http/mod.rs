@@ -30,10 +30,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::forward::Accounts;
-use crate::query::question::{self, Answer};
 use crate::store::Store;
 use failure::Failure;
 use metrics::Metrics;
+use profile::query::question::{self, Answer};
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
 const QUERIES: usize = 4;
@@ -240,7 +240,7 @@ async fn answer(
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
     let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
-        let answer = question::answer(&shared.store, &question, name.as_deref(), &pairs, now_ns())?;
+        let answer = question::answer(&*shared.store, &question, name.as_deref(), &pairs, now_ns())?;
         shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });

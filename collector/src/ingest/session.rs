@@ -18,8 +18,8 @@ use proto::v1::Hello;
 use rustc_hash::FxHashMap;
 
 use super::connection::Refusal;
-use crate::recording::{RecordingError, RecordingWriter};
 use crate::store::{SessionWriter, Store, StoreError};
+use profile::recording::{RecordingError, RecordingWriter};
 
 /// Stores the messages of one session.
 pub(super) trait SessionSink: Send {

@@ -111,3 +111,9 @@ impl From<rusqlite::Error> for StoreError {
         }
     }
 }
+
+impl From<StoreError> for profile::source::ReadError {
+    fn from(error: StoreError) -> Self {
+        profile::source::ReadError(error.to_string())
+    }
+}

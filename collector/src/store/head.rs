@@ -10,11 +10,11 @@ use proto::rows::{has_equal_columns, rows};
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
-use super::dictionary::Dictionary;
-use super::session::{Names, Session};
+use super::session::{Names, StoredSession};
 use super::succession::CONNECTED_SHARE;
 use super::weight::account_weight;
-use crate::profile::Cell;
+use profile::cell::Cell;
+use profile::dictionary::Dictionary;
 
 /// Seconds of a minute, the finest bucket that sums are kept for.
 pub(super) const MINUTE_S: u64 = 60;
@@ -109,7 +109,7 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) dictionary: Dictionary,
-    pub(super) sessions: BTreeMap<u64, Session>,
+    pub(super) sessions: BTreeMap<u64, StoredSession>,
     /// By start of the minute in seconds since the epoch, then session.
     pub(super) open: BTreeMap<(u64, u64), OpenMinute>,
     pub(super) open_samples: usize,
@@ -242,7 +242,7 @@ impl Head {
 
     /// Counts what sessions take that came here otherwise than by messages.
     pub(super) fn weigh(&mut self) {
-        self.session_bytes = self.sessions.values().map(Session::bytes).sum();
+        self.session_bytes = self.sessions.values().map(StoredSession::bytes).sum();
     }
 
     /// Where the memory of a closed partition is read to.
@@ -257,7 +257,7 @@ impl Head {
     }
 
     /// Takes in a session that began in an earlier partition.
-    pub(super) fn carry(&mut self, id: u64, session: Session) {
+    pub(super) fn carry(&mut self, id: u64, session: StoredSession) {
         self.session_bytes += session.bytes();
         self.sessions.insert(id, session);
     }

@@ -38,21 +38,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use profile::source::{Part, Source};
 use proto::framing::FramingError;
 use proto::v1::Hello;
 use rustc_hash::FxHashMap;
 
 pub use column::BlockError;
-pub use dictionary::{Dictionary, FrameRow, MethodRow, Node, StackRow};
 pub use error::StoreError;
 pub use follow::{Follower, StoredSamples};
-pub use read::{Extent, Sample, Scope, Threads, View};
+pub use read::View;
 pub use rollup::Level;
-pub use session::Session;
 
-use crate::recording::{RecordingError, RecordingReader};
 use head::Head;
 use partition::Partition;
+use profile::recording::{RecordingError, RecordingReader};
 use turns::Turns;
 use writer::{Early, Request, Told};
 
@@ -367,6 +366,20 @@ impl Store {
         {
             tracing::error!("the writer of the store panicked");
         }
+    }
+}
+
+impl Source for Store {
+    fn parts(&self) -> Vec<Box<dyn Part + '_>> {
+        self.views().into_iter().map(|view| Box::new(view) as Box<dyn Part>).collect()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.is_recording
+    }
+
+    fn cut(&self) -> Option<FramingError> {
+        self.cut
     }
 }
 

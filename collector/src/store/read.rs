@@ -7,60 +7,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::dictionary::Dictionary;
 use super::error::StoreError;
 use super::head::{Head, MINUTE_S, OpenMinute};
 use super::partition::{self, Coverage, Partition, Reading};
 use super::rollup::Level;
-use super::session::Session;
 use super::turns::Turns;
-use crate::profile::Cell;
+use profile::cell::Cell;
+use profile::dictionary::Dictionary;
+use profile::session::Session;
+use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
-
-/// One sample, or several that were merged before they arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// Session it belongs to.
-    pub session: u64,
-    /// Nanoseconds since the epoch, known to the microsecond.
-    pub time_ns: u64,
-    /// Thread number.
-    pub thread: u32,
-    /// Stack number in the view's dictionary.
-    pub stack: u32,
-    /// CPU time it stands for.
-    pub cpu_ns: u64,
-    /// Samples merged into it.
-    pub count: u32,
-}
-
-/// What is read: a range of time, half open, in nanoseconds since the epoch, and sessions.
-#[derive(Clone)]
-pub struct Scope<'s> {
-    /// The time.
-    pub range_ns: Range<u64>,
-    /// Tells which sessions are read.
-    pub sessions: &'s dyn Fn(u64) -> bool,
-}
-
-/// How finely sums are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threads {
-    /// By thread where that is still known, else by group of threads.
-    Apart,
-    /// Groups will do, so that coarse levels can be used.
-    Together,
-}
-
-/// How much of a session is asked for; what is in memory anyway has all of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// What it says of itself, and its account of CPU time.
-    Account,
-    /// Its threads as well.
-    Threads,
-}
 
 /// A partition of a store, or a recording, to be read.
 #[derive(Clone, Debug)]
@@ -119,7 +76,7 @@ impl View {
         let head = self.partition.head.read();
         if head.is_aside {
             drop(head);
-            return self.partition.read_sessions(extent, wants, visit);
+            return self.partition.read_sessions(extent, wants, |id, session| visit(id, session));
         }
         for (&id, session) in head.sessions.iter().filter(|(id, _)| wants(**id)) {
             visit(id, session);
@@ -151,7 +108,7 @@ impl View {
     /// If the store cannot be read.
     pub fn stacks(&self, scope: &Scope<'_>, mut visit: impl FnMut(u64, u32, Cell)) -> Result<(), StoreError> {
         let (reading, coverage) = self.begin(|head, coverage| {
-            for_open(head, scope, |sample| visit(sample.session, sample.stack, cell(&sample)));
+            for_open(head, scope, |sample| visit(sample.session, sample.stack, sample.cell()));
             *coverage
         })?;
         let Some(reading) = reading else { return Ok(()) };
@@ -162,7 +119,7 @@ impl View {
             })?;
         }
         self.cut_minutes(&reading, scope, &plan.cut, |sample| {
-            visit(sample.session, sample.stack, cell(&sample));
+            visit(sample.session, sample.stack, sample.cell());
         })
     }
 
@@ -179,7 +136,7 @@ impl View {
     ) -> Result<(), StoreError> {
         let mut visit_sample = |sample: Sample| {
             if wants(sample.session, sample.thread) {
-                visit(sample.session, sample.thread, sample.stack, cell(&sample));
+                visit(sample.session, sample.thread, sample.stack, sample.cell());
             }
         };
         let (reading, coverage) = self.begin(|head, coverage| {
@@ -205,7 +162,7 @@ impl View {
         }
         self.cut_minutes(&reading, scope, &plan.cut, |sample| {
             if wants(sample.session, sample.thread) {
-                visit(sample.session, sample.thread, sample.stack, cell(&sample));
+                visit(sample.session, sample.thread, sample.stack, sample.cell());
             }
         })
     }
@@ -297,8 +254,53 @@ impl View {
     }
 }
 
-fn cell(sample: &Sample) -> Cell {
-    Cell { cpu_ns: sample.cpu_ns, samples: sample.count.into() }
+impl Part for View {
+    fn range_ns(&self) -> Range<u64> {
+        self.range_ns()
+    }
+
+    fn has_samples(&self) -> bool {
+        self.has_samples()
+    }
+
+    fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError> {
+        Ok(self.dictionary(read)?)
+    }
+
+    fn sessions(
+        &self,
+        extent: Extent,
+        is_selected: &dyn Fn(u64) -> bool,
+        visit: &mut dyn FnMut(u64, &Session),
+    ) -> Result<(), ReadError> {
+        Ok(self.sessions(extent, is_selected, visit)?)
+    }
+
+    fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
+        Ok(self.stacks(scope, visit)?)
+    }
+
+    fn thread_stacks(
+        &self,
+        scope: &Scope<'_>,
+        is_selected: &dyn Fn(u64, u32) -> bool,
+        visit: &mut dyn FnMut(u64, u32, u32, Cell),
+    ) -> Result<(), ReadError> {
+        Ok(self.thread_stacks(scope, is_selected, visit)?)
+    }
+
+    fn times(
+        &self,
+        scope: &Scope<'_>,
+        threads: Threads,
+        visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
+    ) -> Result<(), ReadError> {
+        Ok(self.times(scope, threads, visit)?)
+    }
+
+    fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
+        Ok(self.samples(scope, visit)?)
+    }
 }
 
 fn for_open(head: &Head, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) {

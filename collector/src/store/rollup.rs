@@ -6,8 +6,8 @@
 use rustc_hash::FxHashMap;
 
 use super::head::{MINUTE_S, Sums, by_stack};
-use super::session::Session;
-use crate::profile::Cell;
+use super::session::StoredSession;
+use profile::cell::Cell;
 
 /// A level of resolution, as the first part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,13 @@ impl Level {
     }
 
     /// Sums of a bucket of level `source` that starts at `start_s`, in the resolution of this level.
-    pub(super) fn coarsen(self, session: &mut Session, start_s: u64, source: Level, sums: &Sums) -> Sums {
+    pub(super) fn coarsen(
+        self,
+        session: &mut StoredSession,
+        start_s: u64,
+        source: Level,
+        sums: &Sums,
+    ) -> Sums {
         let mut group = |thread: u32| session.group_of(thread);
         let offset_s = start_s - self.start_of(start_s);
         let thread_stacks =

@@ -1,16 +1,19 @@
 //! One session as the store knows it: who sent it, its threads, and its account of CPU time.
 
 use std::cmp::Reverse;
+use std::ops::{Deref, DerefMut};
 
+use profile::session::Session;
+use profile::stop::UNKNOWN;
+use profile::thread::{account_owner, named};
 use prost::Message as _;
 use proto::statistics::carry_over;
-use proto::v1::{Hello, Statistics, Thread, ThreadAccount, ThreadKind};
+use proto::v1::{Hello, Statistics, Thread, ThreadKind};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::dictionary::Numbers;
+use super::dictionary::StoredRows;
 use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
-use crate::profile::{UNKNOWN, accountant, introduced};
 
 /// Accounts of ended threads that are kept; a JVM that starts a thread a request would fill the store with them.
 /// The process's own account, which is what is shown, does not depend on them.
@@ -77,37 +80,12 @@ pub(super) enum Names {
     Asked,
 }
 
-/// Everything about a session but its samples. Times are nanoseconds since the epoch.
+/// A session in a partition: what is known of it, and what the store does with it.
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Session {
-    /// The agent's introduction.
-    pub hello: Hello,
-    /// When it began: the start of its clocks, or its first sample.
-    pub first_ns: u64,
-    /// When its last message was taken, by the clock of the agent.
-    pub last_ns: u64,
-    /// Why the agent said it ended.
-    pub goodbye: Option<String>,
-    /// The latest statistics, without accounts of threads.
-    pub statistics: Option<Statistics>,
-    /// Messages whose numbers were skipped.
-    pub missing_messages: u64,
-    /// Sample batches with columns of different length.
-    pub uneven_batches: u64,
-    /// Samples received.
-    pub samples: u64,
-    /// CPU time they stand for.
-    pub sampled_ns: u64,
-    /// Samples whose stack was never defined.
-    pub unknown_samples: u64,
-    pub(super) last_sequence: u64,
-    /// Sums of accounts that are no longer kept.
-    retired_kernel_ns: u64,
-    retired_sampled_ns: u64,
-    pub(super) threads: FxHashMap<u32, Thread>,
-    pub(super) accounts: FxHashMap<u32, ThreadAccount>,
-    /// Rough memory of these two.
+pub struct StoredSession {
+    /// The session.
+    known: Session,
+    /// Rough memory of threads and accounts.
     thread_bytes: usize,
     /// Rough memory of the statistics.
     statistics_bytes: usize,
@@ -119,56 +97,42 @@ pub struct Session {
     /// When it was heard of last, as the number of a message of the partition.
     pub(super) heard: u64,
     /// What the numbers of its entries mean, for as long as the session may use them.
-    pub(super) numbers: Box<Numbers>,
+    pub(super) numbers: Box<StoredRows>,
     /// What a fold still has to write.
     pub(super) fresh_threads: Vec<Thread>,
     pub(super) is_changed: bool,
     groups: FxHashMap<String, Thread>,
 }
 
-impl Session {
-    /// A short name for what runs in the process: its main class or jar without path and arguments.
-    pub fn service(&self) -> &str {
-        let first = self.hello.command.split_whitespace().next().unwrap_or("");
-        let name = first.rsplit('/').next().unwrap_or(first);
-        if name.is_empty() { "java" } else { name }
-    }
+impl Deref for StoredSession {
+    type Target = Session;
 
-    /// The thread with this number.
-    pub fn thread(&self, id: u32) -> Option<&Thread> {
-        self.threads.get(&id)
+    fn deref(&self) -> &Session {
+        &self.known
     }
+}
 
-    /// All threads that were introduced, in no particular order.
-    pub fn threads(&self) -> impl Iterator<Item = &Thread> {
-        self.threads.values()
+impl DerefMut for StoredSession {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.known
     }
+}
 
-    /// The latest account of a thread.
-    pub fn account(&self, thread: u32) -> Option<&ThreadAccount> {
-        self.accounts.get(&thread)
-    }
-
+impl StoredSession {
     /// Whether the agent may still send: no goodbye, and not silent for a day.
     pub fn is_alive(&self, now_ns: u64) -> bool {
         self.goodbye.is_none() && now_ns.saturating_sub(self.last_ns) < ALIVE_NS
     }
 
-    /// Nanoseconds since the epoch of a time on the agent's monotonic clock.
-    pub(super) fn wall_ns(&self, monotonic_ns: u64) -> u64 {
-        let since = monotonic_ns.wrapping_sub(self.hello.monotonic_ns) as i64;
-        self.hello.wall_clock_ns.saturating_add_signed(since)
-    }
-
     pub(super) fn add_thread(&mut self, thread: Thread) {
-        let thread = introduced(thread);
+        let thread = named(thread);
         self.fresh_threads.push(thread.clone());
         self.keep_thread(thread);
     }
 
     fn keep_thread(&mut self, thread: Thread) {
         self.thread_bytes += weight(&thread);
-        if let Some(old) = self.threads.insert(thread.id, thread) {
+        if let Some(old) = self.known.add_thread(thread) {
             self.thread_bytes -= weight(&old);
         }
     }
@@ -191,8 +155,7 @@ impl Session {
 
     /// Lets go of threads and their accounts.
     pub(super) fn forget_threads(&mut self) {
-        self.threads.clear();
-        self.accounts.clear();
+        self.known.clear_threads();
         self.fresh_threads.clear();
         self.thread_bytes = 0;
     }
@@ -201,13 +164,13 @@ impl Session {
     pub(super) fn add_statistics(&mut self, mut statistics: Statistics) -> bool {
         for account in std::mem::take(&mut statistics.threads) {
             self.thread_bytes += account_weight(&account);
-            if let Some(old) = self.accounts.insert(account.thread, account) {
+            if let Some(old) = self.known.add_account(account) {
                 self.thread_bytes -= account_weight(&old);
             }
         }
-        if self.accounts.len() > 2 * ENDED_ACCOUNTS {
-            let ended = self.accounts.values().filter(|account| account.ended).count();
-            self.retire(ended.saturating_sub(ENDED_ACCOUNTS));
+        if self.accounts().len() > 2 * ENDED_ACCOUNTS {
+            let ended = self.accounts().filter(|account| account.ended).count();
+            self.retire_ended(ended.saturating_sub(ENDED_ACCOUNTS));
         }
         if let Some(older) = &self.statistics {
             carry_over(older, &mut statistics);
@@ -228,38 +191,16 @@ impl Session {
             reason.shrink_to_fit();
         }
         self.goodbye = Some(reason);
-        *self.numbers = Numbers::default();
+        *self.numbers = StoredRows::default();
     }
 
     /// Sums up `count` accounts of ended threads.
-    fn retire(&mut self, count: usize) {
-        let ended: Vec<u32> = self
-            .accounts
-            .values()
-            .filter(|account| account.ended)
-            .map(|account| account.thread)
-            .take(count)
-            .collect();
-        for account in ended.into_iter().filter_map(|thread| self.accounts.remove(&thread)) {
+    fn retire_ended(&mut self, count: usize) {
+        let ended = self.accounts().filter(|account| account.ended).map(|account| account.thread);
+        let ended: Vec<u32> = ended.take(count).collect();
+        for account in ended.into_iter().filter_map(|thread| self.known.retire(thread)) {
             self.thread_bytes -= account_weight(&account);
-            self.retired_kernel_ns =
-                self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
-            self.retired_sampled_ns = self.retired_sampled_ns.saturating_add(account.sampled_ns);
         }
-    }
-
-    /// CPU time of all threads by the kernel's clocks since their timers ran.
-    pub fn kernel_ns(&self) -> u64 {
-        self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
-            sum.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns))
-        })
-    }
-
-    /// CPU time of all samples that the agent says it has sent.
-    pub fn accounted_sampled_ns(&self) -> u64 {
-        self.accounts
-            .values()
-            .fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
     }
 
     /// The number under which samples of `thread` go on when threads are no longer told apart.
@@ -267,7 +208,7 @@ impl Session {
         if thread >= FIRST_GROUP {
             return thread;
         }
-        let known = self.threads.get(&thread);
+        let known = self.thread(thread);
         let name = group_name(known.map_or(UNKNOWN, |thread| &thread.name));
         if let Some(group) = self.groups.get(&name) {
             return group.id;
@@ -275,7 +216,7 @@ impl Session {
         let kind = known.map_or(ThreadKind::Unspecified as i32, |thread| thread.kind);
         // By its name, so that a group has the same number in every partition; the next one where two would share one.
         let mut id = FIRST_GROUP | xxh3_64(name.as_bytes()) as u32;
-        while self.threads.contains_key(&id) {
+        while self.thread(id).is_some() {
             id = FIRST_GROUP | id.wrapping_add(1);
         }
         // Groups of virtual threads have no carrier: their members moved from one to the other.
@@ -300,32 +241,32 @@ impl Session {
     }
 
     /// What a new partition has to know of a session that goes on.
-    pub(super) fn carried(&self) -> Session {
-        let is_over = |id: u32| self.accounts.get(&id).is_some_and(|account| account.ended);
-        let has_account = |thread: &Thread| self.accounts.contains_key(&thread.id);
+    pub(super) fn carried(&self) -> StoredSession {
+        let is_over = |id: u32| self.account(id).is_some_and(|account| account.ended);
+        let has_account = |thread: &Thread| self.account(thread.id).is_some();
         let (mut threads, mut others): (Vec<Thread>, Vec<Thread>) = self
-            .threads
-            .values()
-            .filter(|thread| thread.id < FIRST_GROUP && !is_over(accountant(thread)))
+            .threads()
+            .filter(|thread| thread.id < FIRST_GROUP && !is_over(account_owner(thread)))
             .cloned()
             .partition(has_account);
         // Agents number threads as they meet them, so what is still sampled is among the newest.
         others.sort_unstable_by_key(|thread| Reverse(thread.id));
         others.truncate(THREADS_CARRIED);
         threads.append(&mut others);
-        let mut session = Session {
-            threads: FxHashMap::default(),
-            groups: FxHashMap::default(),
-            numbers: Box::default(),
-            fresh_threads: Vec::new(),
-            dictionary_bytes: 0,
-            lacks_names: false,
-            heard: 0,
+        let mut known = self.known.clone();
+        known.clear_threads();
+        let mut session = StoredSession {
+            known,
+            statistics_bytes: self.statistics_bytes,
+            names: self.names,
             is_changed: true,
-            thread_bytes: self.accounts.values().map(account_weight).sum(),
-            ..self.clone()
+            ..StoredSession::default()
         };
-        session.retire(usize::MAX);
+        for account in self.accounts() {
+            session.thread_bytes += account_weight(account);
+            session.known.add_account(account.clone());
+        }
+        session.retire_ended(usize::MAX);
         for thread in threads {
             session.add_thread(thread);
         }
@@ -335,7 +276,7 @@ impl Session {
     pub(super) fn to_row(&self) -> SessionRow {
         let mut statistics = self.statistics.clone();
         if let Some(statistics) = &mut statistics {
-            statistics.threads = self.accounts.values().cloned().collect();
+            statistics.threads = self.accounts().cloned().collect();
         }
         SessionRow {
             hello: Some(self.hello.clone()),
@@ -355,23 +296,22 @@ impl Session {
         }
     }
 
-    pub(super) fn from_row(row: SessionRow) -> Session {
-        let mut session = Session {
-            hello: row.hello.unwrap_or_default(),
-            first_ns: row.first_ns,
-            last_ns: row.last_ns,
-            goodbye: row.goodbye,
-            missing_messages: row.missing_messages,
-            uneven_batches: row.uneven_batches,
-            samples: row.samples,
-            sampled_ns: row.sampled_ns,
-            unknown_samples: row.unknown_samples,
-            last_sequence: row.last_sequence,
-            retired_kernel_ns: row.retired_kernel_ns,
-            retired_sampled_ns: row.retired_sampled_ns,
-            names: if row.names_gone { Names::Gone } else { Names::Kept },
-            ..Session::default()
-        };
+    pub(super) fn from_row(row: SessionRow) -> StoredSession {
+        let names = if row.names_gone { Names::Gone } else { Names::Kept };
+        let mut session = StoredSession { names, ..StoredSession::default() };
+        let known = &mut session.known;
+        known.hello = row.hello.unwrap_or_default();
+        known.first_ns = row.first_ns;
+        known.last_ns = row.last_ns;
+        known.goodbye = row.goodbye;
+        known.missing_messages = row.missing_messages;
+        known.uneven_batches = row.uneven_batches;
+        known.samples = row.samples;
+        known.sampled_ns = row.sampled_ns;
+        known.unknown_samples = row.unknown_samples;
+        known.last_sequence = row.last_sequence;
+        known.retired_kernel_ns = row.retired_kernel_ns;
+        known.retired_sampled_ns = row.retired_sampled_ns;
         if let Some(statistics) = row.statistics {
             session.add_statistics(statistics);
         }
@@ -394,12 +334,14 @@ fn group_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proto::v1::ThreadAccount;
+
     use super::*;
 
     #[test]
     fn a_group_has_the_same_number_in_every_partition() {
         let groups = |order: [(u32, &str); 3]| {
-            let mut session = Session::default();
+            let mut session = StoredSession::default();
             order.map(|(id, name)| {
                 session.add_thread(Thread { id, name: name.into(), ..Thread::default() });
                 session.group_of(id)
@@ -412,7 +354,7 @@ mod tests {
 
     #[test]
     fn threads_of_a_pool_are_one_group() {
-        let mut session = Session::default();
+        let mut session = StoredSession::default();
         for (id, name) in [(1, "exec-1"), (2, "exec-22"), (3, "main")] {
             session.add_thread(Thread { id, name: name.into(), ..Thread::default() });
         }
@@ -425,7 +367,7 @@ mod tests {
 
     #[test]
     fn threads_that_ended_are_not_carried_on_for_ever() {
-        let mut session = Session::default();
+        let mut session = StoredSession::default();
         let count = 2 * THREADS_CARRIED as u32;
         for id in 1..=count {
             session.add_thread(Thread { id, name: format!("request-{id}"), ..Thread::default() });
@@ -441,18 +383,19 @@ mod tests {
             ..Thread::default()
         });
         let carried = session.carried();
-        assert!(carried.threads.len() <= THREADS_CARRIED + 1, "{}", carried.threads.len());
+        assert!(carried.threads().count() <= THREADS_CARRIED + 1, "{}", carried.threads().count());
         assert!(carried.thread(1).is_some(), "it lives");
         assert!(carried.thread(count + 1).is_some());
         // The accounts of the rest are gone, so only their number tells that they ended.
         let again = carried.carried();
-        assert!(again.threads.len() <= THREADS_CARRIED + 1, "{}", again.threads.len());
+        assert!(again.threads().count() <= THREADS_CARRIED + 1, "{}", again.threads().count());
         assert_eq!(again.kernel_ns(), u64::from(count));
     }
 
     #[test]
     fn a_row_comes_back() {
-        let mut session = Session { samples: 7, goodbye: Some("stop".into()), ..Session::default() };
+        let mut session = StoredSession::default();
+        (session.samples, session.goodbye) = (7, Some("stop".into()));
         session.add_thread(Thread { id: 1, name: "exec-1".into(), ..Thread::default() });
         let group = session.group_of(1);
         session.add_statistics(Statistics {
@@ -460,11 +403,11 @@ mod tests {
             threads: vec![ThreadAccount { thread: 1, kernel_ns: 5, ..ThreadAccount::default() }],
             ..Statistics::default()
         });
-        let mut back = Session::from_row(session.to_row());
+        let mut back = StoredSession::from_row(session.to_row());
         session.fresh_groups().into_iter().for_each(|group| back.restore_thread(group));
         assert_eq!((back.samples, back.goodbye.as_deref()), (7, Some("stop")));
         assert_eq!(back.account(1).map(|account| account.kernel_ns), Some(5));
         assert_eq!(back.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));
-        assert_eq!(back.statistics.map(|statistics| statistics.requests), Some(9));
+        assert_eq!(back.statistics.as_ref().map(|statistics| statistics.requests), Some(9));
     }
 }

@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use super::error::StoreError;
 use super::head::Head;
 use super::partition::Partition;
-use super::session::{Names, Session};
+use super::session::{Names, StoredSession};
 
 /// Share of the memory, one in so many, that what goes along may fill.
 pub(super) const CONNECTED_SHARE: usize = 2;
@@ -37,7 +37,7 @@ pub(super) fn inherit(
     head.dictionary.limit = old.dictionary.limit;
     head.session_limit = old.session_limit;
     // Clocks of agents may stand anywhere, so whoever was heard of in this partition is not asked for its own.
-    let is_alive = |id: &u64, session: &Session| {
+    let is_alive = |id: &u64, session: &StoredSession| {
         let was_heard = connected.contains(id) || session.heard > 0;
         session.goodbye.is_none() && (was_heard || session.is_alive(now_ns))
     };
@@ -69,7 +69,13 @@ pub(super) fn inherit(
 }
 
 /// Lets `carried` keep the names of `session` if they fit, all of them or none.
-fn take_names(head: &mut Head, carried: &mut Session, session: &Session, old: &Head, share: usize) -> bool {
+fn take_names(
+    head: &mut Head,
+    carried: &mut StoredSession,
+    session: &StoredSession,
+    old: &Head,
+    share: usize,
+) -> bool {
     let dictionary = &mut head.dictionary;
     let (limit, before) = (dictionary.limit, dictionary.bytes());
     dictionary.limit /= share;

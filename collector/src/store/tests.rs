@@ -17,7 +17,10 @@ mod given_back;
 mod succession;
 
 use super::*;
-use crate::profile::Cell;
+use profile::cell::Cell;
+use profile::dictionary::Dictionary;
+use profile::session::Session;
+use profile::source::{Extent, Scope, Threads};
 
 /// 2100-01-01, a whole day: partitions that tests begin at simulated times sort after those begun now.
 const DAY_NS: u64 = 4_102_444_800_000_000_000;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::FairMutex;
 
-use super::dictionary::Dictionary;
 use super::error::StoreError;
 use super::partition::Partition;
+use profile::dictionary::Dictionary;
 
 /// Who is next to read a dictionary.
 #[derive(Debug, Default)]

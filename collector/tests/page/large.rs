@@ -3,7 +3,7 @@
 //! What is drawn is counted in every run. Times depend on what else the machine does: they are printed, and held against
 //! their limits where `TICKWALK_TIMED=1` asks for it (`design/page.md`).
 
-use collector::query::question::answer;
+use profile::query::question::answer;
 use serde_json::Value;
 
 use crate::browser::Page;
@@ -14,7 +14,7 @@ const NODES: usize = 100_000;
 
 fn ask(served: &Served, question: &str) -> Value {
     let pairs = [("max_nodes".to_owned(), "200000".to_owned())];
-    let answer = answer(&served.store, question, None, &pairs, u64::MAX / 2).expect("an answer");
+    let answer = answer(&*served.store, question, None, &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use collector::query::selection::Selection;
 use collector::store::Store;
-use collector::ui::standalone;
+use profile::query::selection::Selection;
+use profile::ui::standalone;
 use proto::framing::encode_frame;
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn page_of(name: &str) -> (Store, PathBuf) {
     std::fs::write(&recording, bytes).expect("written");
     let store = Store::of_recording(&recording).expect("a recording");
     let mut text = Vec::new();
-    standalone::write(&store, &Selection::default(), &mut text).expect("writing to memory");
+    standalone::write(&store, &Selection::default(), 0, &mut text).expect("writing to memory");
     std::fs::write(&page, text).expect("written");
     (store, page)
 }
@@ -50,7 +50,7 @@ fn answer(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Value {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let answer =
-        collector::query::question::answer(store, question, name, &pairs, u64::MAX / 2).expect("an answer");
+        profile::query::question::answer(store, question, name, &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -5,7 +5,8 @@ pub mod realistic;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use collector::profile::Profile;
+use profile::process::ProcessProfile;
+use profile::recording::Recording;
 use proto::framing::encode_frame;
 use proto::v1::{
     AgentMessage, Counter, Dictionary, Entries, FrameKind, Goodbye, Hello, Histogram, Lost, QueueStatistics,
@@ -240,11 +241,16 @@ impl Stream {
             .collect()
     }
 
-    pub fn profile(&mut self) -> Profile {
-        let hello = self.hello.clone();
-        let mut profile = Profile::new(hello);
-        self.messages().iter().cloned().for_each(|message| profile.add(message));
-        profile
+    /// The session in memory.
+    pub fn recording(&mut self) -> Recording {
+        let mut recording = Recording::new(self.hello.clone());
+        self.messages().iter().cloned().for_each(|message| recording.add(message));
+        recording
+    }
+
+    /// All of the session, for exports.
+    pub fn profile(&mut self) -> ProcessProfile {
+        ProcessProfile::whole(&self.recording()).expect("one process")
     }
 }
 

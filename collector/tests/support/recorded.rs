@@ -7,8 +7,8 @@
 
 use std::path::Path;
 
-use collector::recording::RecordingReader;
 use collector::store::{Store, StoreError};
+use profile::recording::RecordingReader;
 use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, FrameKind, ThreadKind};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use crate::{Naming, Profile, UNKNOWN};
+use crate::cell::Cell;
+use crate::process::ProcessProfile;
 
 /// What the number at the end of a line counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,25 +29,22 @@ pub struct Options {
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(profile: &Profile, options: Options, mut out: impl Write) -> io::Result<()> {
-    let mut naming = Naming::new(profile);
-    // Different stack ids can have one text (same methods, other lines), which is one line.
-    let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
+    let dictionary = profile.dictionary();
+    // Different stacks can have one text (same methods, other lines), which is one line.
+    let mut lines: BTreeMap<String, Cell> = BTreeMap::new();
     for (thread, stack, cell) in profile.cells() {
         let mut line = String::new();
         if options.threads {
-            let name = profile.thread(thread).map_or(UNKNOWN, |thread| &thread.name);
-            push_frame(&mut line, name);
+            push_frame(&mut line, profile.thread_name(thread));
         }
-        for frame in naming.rooted_stack(stack) {
-            push_frame(&mut line, naming.text(frame.name));
+        for frame in dictionary.path(stack).into_iter().rev() {
+            push_frame(&mut line, &dictionary.frame_text(frame));
         }
-        let (cpu_ns, samples) = lines.entry(line).or_default();
-        *cpu_ns = cpu_ns.saturating_add(cell.cpu_ns);
-        *samples = samples.saturating_add(cell.samples);
+        lines.entry(line).or_default().add(cell);
     }
     let interval_ns = profile.hello().interval_ns;
-    for (line, (cpu_ns, samples)) in lines {
+    for (line, Cell { cpu_ns, samples }) in lines {
         let weight = match options.unit {
             Unit::Nanoseconds => cpu_ns,
             Unit::Samples if interval_ns > 0 => cpu_ns.saturating_add(interval_ns / 2) / interval_ns,

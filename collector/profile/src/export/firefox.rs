@@ -17,47 +17,42 @@ use fxprof_processed_profile::{
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
-use super::account::service_name;
 use super::frames::{Frames, kind_text};
-use super::samples::Sample;
-use crate::{Profile, UNKNOWN};
+use crate::process::ProcessProfile;
+use crate::source::Sample;
 
-/// Writes `samples`, which are those of `profile` or some of them, to `out`.
+/// Writes `profile` to `out`.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(
-    profile: &Profile,
-    samples: impl Iterator<Item = Sample>,
-    mut out: impl Write,
-) -> io::Result<()> {
+pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     let mut writer = Writer::new(profile);
-    samples.for_each(|sample| writer.add(&sample));
+    profile.samples().iter().for_each(|sample| writer.add(sample));
     serde_json::to_writer(&mut out, &writer.file)?;
     out.flush()
 }
 
 struct Writer<'p> {
-    profile: &'p Profile,
+    profile: &'p ProcessProfile,
     file: FirefoxProfile,
     process: ProcessHandle,
     frames: Frames<'p>,
     categories: FxHashMap<FrameKind, CategoryHandle>,
     threads: FxHashMap<u32, ThreadHandle>,
     /// The format keeps stacks by thread.
-    stacks: FxHashMap<(u32, u64), Option<StackHandle>>,
+    stacks: FxHashMap<(u32, u32), Option<StackHandle>>,
 }
 
 impl<'p> Writer<'p> {
-    fn new(profile: &'p Profile) -> Self {
+    fn new(profile: &'p ProcessProfile) -> Self {
         let hello = profile.hello();
         let start = Duration::from_nanos(hello.wall_clock_ns);
         let interval = SamplingInterval::from_nanos(hello.interval_ns.max(1));
-        let product = service_name(profile);
+        let product = profile.session().service();
         let mut file =
             FirefoxProfile::new(product, ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
         file.set_os_name("Linux");
-        // All names are in the file, so that the viewer asks nobody for symbols.
+        // All names are in the file, so that the viewer loads no symbols.
         file.set_symbolicated(true);
         let process = file.add_process(product, hello.pid, Timestamp::from_nanos_since_reference(0));
         Writer {
@@ -93,7 +88,7 @@ impl<'p> Writer<'p> {
         let tid = known.map_or(0, |thread| thread.tid);
         // No thread is called the main one, for such a one is shown under the name of the process.
         let thread = self.file.add_thread(self.process, tid, before, false);
-        self.file.set_thread_name(thread, known.map_or(UNKNOWN, |thread| &thread.name));
+        self.file.set_thread_name(thread, self.profile.thread_name(sample.thread));
         self.file.add_sample(thread, before, None, CpuDelta::ZERO, 0);
         self.threads.insert(sample.thread, thread);
         thread
@@ -119,7 +114,7 @@ impl<'p> Writer<'p> {
             .entry(kind)
             .or_insert_with(|| file.add_category(&kind_text(kind).replace('_', " "), color(kind)));
         FrameInfo {
-            frame: Frame::Label(file.intern_string(self.frames.text(frame))),
+            frame: Frame::Label(file.intern_string(&self.frames.all()[frame as usize].text)),
             category_pair: category.into(),
             flags: FrameFlags::empty(),
         }

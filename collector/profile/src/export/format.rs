@@ -5,7 +5,6 @@ use std::path::Path;
 
 /// A format that recordings can be exported in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Format {
     /// Collapsed stacks, a line each.
     Collapsed,
@@ -40,17 +39,14 @@ const FORMATS: &[(Format, &str, &[&str])] = &[
 /// There is no format of this name, or none that such files have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFormat {
-    asked_for: String,
+    text: String,
 }
 
 impl fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' tells no format; the formats are ", self.asked_for)?;
-        for (position, (_, name, suffixes)) in FORMATS.iter().enumerate() {
-            let separator = if position == 0 { "" } else { ", " };
-            write!(f, "{separator}{name} ({})", suffixes[0])?;
-        }
-        Ok(())
+        let formats = FORMATS.iter().map(|(_, name, suffixes)| format!("{name} ({})", suffixes[0]));
+        let formats: Vec<String> = formats.collect();
+        write!(f, "unknown format '{}'; the formats are {}", self.text, formats.join(", "))
     }
 }
 
@@ -63,7 +59,7 @@ impl Format {
     /// If there is none.
     pub fn of_name(name: &str) -> Result<Self, UnknownFormat> {
         let found = FORMATS.iter().find(|(_, known, _)| *known == name);
-        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { asked_for: name.to_owned() })
+        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { text: name.to_owned() })
     }
 
     /// The format of files named like `path`.
@@ -74,10 +70,31 @@ impl Format {
         let name = path.to_string_lossy();
         let found =
             FORMATS.iter().find(|(_, _, suffixes)| suffixes.iter().any(|suffix| name.ends_with(suffix)));
-        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { asked_for: name.into_owned() })
+        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { text: name.into_owned() })
     }
 
-    /// Whether the bytes are none for a terminal.
+    /// The name of the format.
+    pub fn name(self) -> &'static str {
+        FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// The usual suffix of its files.
+    pub fn suffix(self) -> &'static str {
+        FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(.., suffixes)| suffixes[0])
+    }
+
+    /// The media type of its files.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Format::Collapsed => "text/plain; charset=utf-8",
+            Format::Flamegraph => "text/html; charset=utf-8",
+            Format::Speedscope | Format::Firefox => "application/json",
+            Format::Otlp => "application/x-protobuf",
+            Format::Pprof | Format::Jfr | Format::Parquet => "application/octet-stream",
+        }
+    }
+
+    /// Whether the format is no text, so that it does not belong on a terminal.
     pub fn is_binary(self) -> bool {
         matches!(self, Format::Pprof | Format::Jfr | Format::Otlp | Format::Parquet)
     }
@@ -101,7 +118,7 @@ mod tests {
     fn what_is_unknown_is_answered_with_what_is_known() {
         let error = Format::of_name("pdf").expect_err("no such format").to_string();
         assert!(
-            error.starts_with("'pdf' tells no format; the formats are collapsed (.collapsed), "),
+            error.starts_with("unknown format 'pdf'; the formats are collapsed (.collapsed), "),
             "{error}"
         );
         assert!(FORMATS.iter().all(|(_, name, _)| error.contains(name)), "{error}");

@@ -1,18 +1,21 @@
-//! Frames in the parts that structured formats ask for: class, method, file, line.
+//! Frames in the parts that structured formats have: class, method, file, line.
 //!
-//! Each distinct frame of the stacks asked for has a number, in order of first use. The text of a frame is the one
-//! that tables and flame graphs show, so that sums by name agree between all of them.
+//! Each distinct frame of the written stacks has a number, in order of first use. The text of a frame is the one of tables
+//! and flame graphs, so that sums by name agree between all of them.
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
-use crate::{NameId, Naming, Profile, WHOLE_STACKS, class_text};
+use crate::class_name::class_text;
+use crate::dictionary::Dictionary;
+use crate::process::ProcessProfile;
+use crate::stop::{UNKNOWN, WHOLE_STACKS};
 
 /// A frame in parts; texts are empty and numbers 0 where nothing is known or nothing applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameParts {
-    /// What is shown: `package.Class.method` or a symbol.
-    pub name: NameId,
+    /// The text that is shown: `package.Class.method` or a symbol.
+    pub text: String,
     /// Class in internal form, `package/Class`, without what differs between runs; empty if it is no Java frame.
     pub class: String,
     /// Method, or the whole symbol if it is no Java frame.
@@ -34,138 +37,88 @@ pub struct FrameParts {
 }
 
 impl FrameParts {
+    fn of(dictionary: &Dictionary, frame: u32) -> FrameParts {
+        let row = dictionary.frame(frame);
+        let kind = FrameKind::try_from(i32::from(row.kind)).unwrap_or(FrameKind::Unspecified);
+        let text = dictionary.frame_text(frame).into_owned();
+        if row.method == 0 {
+            return FrameParts {
+                class: String::new(),
+                method: text.clone(),
+                signature: String::new(),
+                file: String::new(),
+                line: 0,
+                bci: -1,
+                kind,
+                modifiers: 0,
+                hidden: false,
+                text,
+            };
+        }
+        let method = dictionary.method(row.method);
+        let optional = |string| Some(dictionary.string(string)).filter(|text| *text != UNKNOWN).unwrap_or("");
+        let class = class_text(dictionary.string(method.class_name)).replace('.', "/");
+        let file = match (class.rsplit_once('/'), optional(method.source_file)) {
+            (_, "") => String::new(),
+            (Some((package, _)), file) => format!("{package}/{file}"),
+            (None, file) => file.to_owned(),
+        };
+        FrameParts {
+            // A method without a known class is a Java method nevertheless.
+            class: if class.is_empty() { UNKNOWN.to_owned() } else { class },
+            method: dictionary.string(method.name).to_owned(),
+            signature: optional(method.signature).to_owned(),
+            file,
+            line: row.line,
+            bci: row.bci,
+            kind,
+            modifiers: method.modifiers,
+            hidden: method.hidden,
+            text,
+        }
+    }
+
     /// Whether the frame is a Java method's.
     pub fn is_java(&self) -> bool {
         !self.class.is_empty()
     }
 }
 
-/// The distinct frames of the stacks asked for so far.
+/// The distinct frames of the stacks written so far.
 #[derive(Debug)]
 pub struct Frames<'p> {
-    profile: &'p Profile,
-    naming: Naming<'p>,
+    profile: &'p ProcessProfile,
     parts: Vec<FrameParts>,
-    by_id: FxHashMap<u64, u32>,
-    by_marker: FxHashMap<NameId, u32>,
+    numbers: FxHashMap<u32, u32>,
 }
 
 impl<'p> Frames<'p> {
     /// No frames yet, for stacks of `profile`.
-    pub fn new(profile: &'p Profile) -> Self {
-        Frames {
-            profile,
-            naming: Naming::new(profile),
-            parts: Vec::new(),
-            by_id: FxHashMap::default(),
-            by_marker: FxHashMap::default(),
-        }
+    pub fn new(profile: &'p ProcessProfile) -> Self {
+        Frames { profile, parts: Vec::new(), numbers: FxHashMap::default() }
     }
 
     /// Numbers of the frames of a stack, leaf first; a walk that was cut has a frame `[reason]` at its root.
-    pub fn stack(&mut self, id: u64) -> Vec<u32> {
-        let named = self.naming.rooted_stack(id);
-        let frames: &[u64] = self.profile.stack(id).map_or(&[], |stack| &stack.frames);
-        // What is longer than the stack's own frames are markers, at the root.
-        let with_ids = named.into_iter().rev().enumerate();
-        with_ids
-            .map(|(depth, named)| match frames.get(depth) {
-                Some(&frame) => self.defined(frame, named.name),
-                None => self.marker(named.name),
+    pub fn stack(&mut self, stack: u32) -> Vec<u32> {
+        let dictionary = self.profile.dictionary();
+        let path = dictionary.path(stack).into_iter();
+        path.map(|frame| {
+            *self.numbers.entry(frame).or_insert_with(|| {
+                self.parts.push(FrameParts::of(dictionary, frame));
+                (self.parts.len() - 1) as u32
             })
-            .collect()
+        })
+        .collect()
     }
 
-    /// All frames met so far, by number.
+    /// All frames so far, by number.
     pub fn all(&self) -> &[FrameParts] {
         &self.parts
     }
 
-    /// What is shown for a frame.
-    pub fn text(&self, frame: u32) -> &str {
-        self.naming.text(self.parts[frame as usize].name)
-    }
-
-    /// The text of a name.
-    pub fn name(&self, name: NameId) -> &str {
-        self.naming.text(name)
-    }
-
     /// Whether the walk of this stack was cut, so that callers are missing.
-    pub fn is_cut(&self, stack: u64) -> bool {
+    pub fn is_cut(&self, stack: u32) -> bool {
         !WHOLE_STACKS.contains(&self.profile.stop_of(stack))
-    }
-
-    fn defined(&mut self, id: u64, name: NameId) -> u32 {
-        if let Some(&number) = self.by_id.get(&id) {
-            return number;
-        }
-        let parts = self.parts_of(id, name);
-        let number = self.push(parts);
-        self.by_id.insert(id, number);
-        number
-    }
-
-    fn marker(&mut self, name: NameId) -> u32 {
-        if let Some(&number) = self.by_marker.get(&name) {
-            return number;
-        }
-        let number = self.push(self.symbol(name, FrameKind::Marker));
-        self.by_marker.insert(name, number);
-        number
-    }
-
-    fn push(&mut self, parts: FrameParts) -> u32 {
-        self.parts.push(parts);
-        (self.parts.len() - 1) as u32
-    }
-
-    fn symbol(&self, name: NameId, kind: FrameKind) -> FrameParts {
-        FrameParts {
-            name,
-            class: String::new(),
-            method: self.naming.text(name).to_owned(),
-            signature: String::new(),
-            file: String::new(),
-            line: 0,
-            bci: -1,
-            kind,
-            modifiers: 0,
-            hidden: false,
-        }
-    }
-
-    fn parts_of(&self, id: u64, name: NameId) -> FrameParts {
-        let profile = self.profile;
-        let Some(frame) = profile.frame(id) else {
-            return self.symbol(name, FrameKind::Marker);
-        };
-        let kind = FrameKind::try_from(frame.kind).unwrap_or(FrameKind::Unspecified);
-        let Some(method) = profile.method(frame.method) else {
-            return self.symbol(name, kind);
-        };
-        let text = |id| profile.string(id).unwrap_or_default();
-        // The text shown is class and method joined by a dot; methods have none, symbols of methods neither.
-        let class = class_text(text(method.class_name)).replace('.', "/");
-        let (_, method_name) = self.naming.text(name).rsplit_once('.').unwrap_or_default();
-        let file = match (class.rsplit_once('/'), text(method.source_file)) {
-            (_, "") => String::new(),
-            (Some((package, _)), file) => format!("{package}/{file}"),
-            (None, file) => file.to_owned(),
-        };
-        FrameParts {
-            name,
-            // A method without a known class is a Java method nevertheless.
-            class: if class.is_empty() { crate::UNKNOWN.to_owned() } else { class },
-            method: method_name.to_owned(),
-            signature: text(method.signature).to_owned(),
-            file,
-            line: frame.line,
-            bci: frame.bci,
-            kind,
-            modifiers: method.modifiers,
-            hidden: method.hidden,
-        }
     }
 }
 

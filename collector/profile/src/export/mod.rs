@@ -1,19 +1,91 @@
-//! Profiles in the forms other tools and people read.
+//! Profiles in the formats of other tools, one module for each, and as text tables.
 //!
-//! One module for each format. Those that need no more than sums take a [`Profile`](crate::Profile);
-//! the others also take the [`samples`] one by one.
+//! Each format is written from a [`ProcessProfile`](crate::process::ProcessProfile); [`format`] lists them by name.
 
-pub mod account;
 pub mod collapsed;
+mod comments;
 pub mod firefox;
-
 pub mod format;
 pub mod frames;
 pub mod jfr;
 pub mod otlp;
 pub mod parquet;
 pub mod pprof;
-pub mod samples;
 pub mod speedscope;
-pub mod strings;
+mod strings;
 pub mod table;
+
+use std::io::Write;
+
+use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
+use crate::query::selection::Selection;
+use crate::source::Source;
+use crate::ui::standalone;
+use format::Format;
+
+/// Details of some formats.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What the numbers of collapsed stacks count.
+    pub unit: collapsed::Unit,
+    /// Whether each collapsed stack begins with its thread's name.
+    pub threads: bool,
+    /// Whether JFR also has each sample as `jdk.ExecutionSample`.
+    pub execution_samples: bool,
+    /// Which of the tables of Parquet is written; it has to be chosen.
+    pub table: Option<parquet::Table>,
+}
+
+impl Options {
+    /// As parameters of a question, those that differ from the default.
+    pub fn pairs(self) -> Vec<(String, String)> {
+        let pairs = [
+            ("unit", (self.unit == collapsed::Unit::Nanoseconds).then_some("ns")),
+            ("threads", self.threads.then_some("true")),
+            ("execution_samples", self.execution_samples.then_some("true")),
+            (
+                "table",
+                self.table.map(|table| match table {
+                    parquet::Table::Samples => "samples",
+                    parquet::Table::Stacks => "stacks",
+                }),
+            ),
+        ];
+        pairs.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect()
+    }
+}
+
+/// Writes the samples of `selection` in `source` to `out`.
+///
+/// # Errors
+/// If the selection is not one process, which all formats but the page need, or has no samples; if the source cannot be
+/// read or writing fails.
+pub fn write(
+    source: &dyn Source,
+    selection: &Selection,
+    format: Format,
+    options: Options,
+    now_ns: u64,
+    out: &mut (dyn Write + Send),
+) -> Result<(), QueryError> {
+    if format == Format::Flamegraph {
+        return standalone::write(source, selection, now_ns, out);
+    }
+    let profile = ProcessProfile::of(source, selection, now_ns)?;
+    if profile.is_part() && profile.samples().is_empty() {
+        return Err(QueryError::NoSamples);
+    }
+    let Options { unit, threads, execution_samples, table } = options;
+    match format {
+        Format::Collapsed => collapsed::write(&profile, collapsed::Options { unit, threads }, out)?,
+        Format::Flamegraph => {}
+        Format::Pprof => pprof::write(&profile, out)?,
+        Format::Jfr => jfr::write(&profile, jfr::Options { execution_samples }, out)?,
+        Format::Speedscope => speedscope::write(&profile, out)?,
+        Format::Firefox => firefox::write(&profile, out)?,
+        Format::Otlp => otlp::write(&profile, out)?,
+        Format::Parquet => parquet::write(&profile, table.ok_or(QueryError::Missing("table"))?, out)?,
+    }
+    Ok(())
+}

@@ -20,49 +20,37 @@ use prost::Message;
 use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
 
-use super::account::{Span, service_name};
 use super::frames::{FrameParts, Frames};
-use super::samples::{Sample, summed};
 use super::strings::StringTable;
+use crate::cell::Cell;
+use crate::process::ProcessProfile;
 use crate::summary::Summary;
-use crate::{Cell, Profile, UNKNOWN};
 
-/// Writes `samples`, which are those of `profile` or some of them, to `out` as one request, unframed.
+/// Writes `profile` to `out` as one request, unframed.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(
-    profile: &Profile,
-    samples: impl Iterator<Item = Sample>,
-    mut out: impl Write,
-) -> io::Result<()> {
-    let mut span = Span::default();
-    let cells = summed(samples.inspect(|sample| span.add(sample)));
-    let request = request(profile, &cells, span.start_ns(profile), span.duration_ns(profile));
+pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
+    let request = request(profile, profile.start_ns(), profile.duration_ns());
     out.write_all(&request.encode_to_vec())?;
     out.flush()
 }
 
-/// The request that tells of `cells` (thread, stack and samples), taken within `duration_ns` from `start_ns`, ns
-/// since the epoch; `profile` knows what their ids mean.
+/// The request with the samples of `profile`, taken within `duration_ns` from `start_ns`, ns since the epoch.
 ///
-/// The profile's id is made of the session and the start, so that a request which is sent twice can be told.
-pub fn request(
-    profile: &Profile,
-    cells: &[(u32, u64, Cell)],
-    start_ns: u64,
-    duration_ns: u64,
-) -> ExportProfilesServiceRequest {
+/// The profile's id is made of the session and the start, so that receivers can recognise a request that is sent twice.
+pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> ExportProfilesServiceRequest {
     let hello = profile.hello();
+    let cells = profile.cells();
     let mut tables = Tables::new(profile);
-    let unit = Unit::of(cells, hello.interval_ns);
+    let unit = Unit::of(&cells, hello.interval_ns);
     let samples: Vec<OtlpSample> =
         cells.iter().map(|&(thread, stack, cell)| tables.sample(thread, stack, unit.value(cell))).collect();
     let sample_type = match unit {
         Unit::Intervals(_) => tables.value_type("samples", "count"),
         Unit::Nanoseconds => tables.value_type("cpu", "nanoseconds"),
     };
-    let attribute_indices = tables.account(cells);
+    let attribute_indices = tables.account(&cells);
     let otlp = OtlpProfile {
         sample_type: Some(sample_type),
         samples,
@@ -102,8 +90,8 @@ enum Unit {
 }
 
 impl Unit {
-    fn of(cells: &[(u32, u64, Cell)], interval_ns: u64) -> Self {
-        let whole = |&(_, _, cell): &(u32, u64, Cell)| cell.cpu_ns.is_multiple_of(interval_ns);
+    fn of(cells: &[(u32, u32, Cell)], interval_ns: u64) -> Self {
+        let whole = |&(_, _, cell): &(u32, u32, Cell)| cell.cpu_ns.is_multiple_of(interval_ns);
         if interval_ns > 0 && cells.iter().all(whole) {
             Unit::Intervals(interval_ns)
         } else {
@@ -120,10 +108,10 @@ impl Unit {
 }
 
 /// The program that was profiled, in OpenTelemetry's words.
-fn resource(profile: &Profile) -> Resource {
+fn resource(profile: &ProcessProfile) -> Resource {
     let hello = profile.hello();
     let attributes = [
-        ("service.name", Value::StringValue(service_name(profile).to_owned())),
+        ("service.name", Value::StringValue(profile.session().service().to_owned())),
         ("host.name", Value::StringValue(hello.host.clone())),
         ("process.pid", Value::IntValue(i64::from(hello.pid))),
         ("process.runtime.name", Value::StringValue(hello.jvm_name.clone())),
@@ -142,17 +130,17 @@ fn resource(profile: &Profile) -> Resource {
 
 /// The dictionary while it is made.
 struct Tables<'p> {
-    profile: &'p Profile,
+    profile: &'p ProcessProfile,
     frames: Frames<'p>,
     strings: StringTable,
     attributes: Vec<KeyValueAndUnit>,
     by_thread: FxHashMap<u32, Vec<i32>>,
     stacks: Vec<Stack>,
-    by_stack: FxHashMap<u64, i32>,
+    by_stack: FxHashMap<u32, i32>,
 }
 
 impl<'p> Tables<'p> {
-    fn new(profile: &'p Profile) -> Self {
+    fn new(profile: &'p ProcessProfile) -> Self {
         Tables {
             profile,
             frames: Frames::new(profile),
@@ -164,7 +152,7 @@ impl<'p> Tables<'p> {
         }
     }
 
-    fn sample(&mut self, thread: u32, stack: u64, value: i64) -> OtlpSample {
+    fn sample(&mut self, thread: u32, stack: u32, value: i64) -> OtlpSample {
         OtlpSample {
             stack_index: self.stack(stack),
             attribute_indices: self.thread(thread),
@@ -173,7 +161,7 @@ impl<'p> Tables<'p> {
         }
     }
 
-    fn stack(&mut self, id: u64) -> i32 {
+    fn stack(&mut self, id: u32) -> i32 {
         if let Some(&index) = self.by_stack.get(&id) {
             return index;
         }
@@ -189,14 +177,14 @@ impl<'p> Tables<'p> {
             return indices.clone();
         }
         let known = self.profile.thread(id);
-        let name = known.map_or(UNKNOWN, |thread| &thread.name).to_owned();
+        let name = self.profile.thread_name(id).to_owned();
         let tid = known.map_or(0, |thread| i64::from(thread.tid));
         let mut indices = vec![
             self.attribute("thread.name", Value::StringValue(name)),
             self.attribute("thread.id", Value::IntValue(tid)),
         ];
         if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
-            let carrier = self.profile.thread(thread.carrier).map_or(UNKNOWN, |carrier| &carrier.name);
+            let carrier = self.profile.thread_name(thread.carrier);
             let (carrier, java_id) = (carrier.to_owned(), thread.java_id);
             indices.push(self.attribute("tickwalk.thread.carrier", Value::StringValue(carrier)));
             indices.push(self.attribute("tickwalk.thread.virtual_id", Value::IntValue(java_id)));
@@ -206,7 +194,7 @@ impl<'p> Tables<'p> {
     }
 
     /// How far the profile can be trusted, in words of our own.
-    fn account(&mut self, cells: &[(u32, u64, Cell)]) -> Vec<i32> {
+    fn account(&mut self, cells: &[(u32, u32, Cell)]) -> Vec<i32> {
         let samples = cells.iter().fold(0, |sum: u64, (_, _, cell)| sum.saturating_add(cell.samples));
         let summary = Summary::new(self.profile);
         let mut indices = vec![self.attribute("tickwalk.samples", Value::IntValue(samples as i64))];
@@ -244,7 +232,7 @@ impl<'p> Tables<'p> {
         let native = self.attribute("profile.frame.type", Value::StringValue("native".to_owned()));
         let strings = &mut self.strings;
         for frame in self.frames.all() {
-            let function = function(strings, self.frames.name(frame.name), frame);
+            let function = function(strings, &frame.text, frame);
             let function_index = *by_function.entry(function).or_insert_with(|| {
                 functions.push(function);
                 (functions.len() - 1) as i32

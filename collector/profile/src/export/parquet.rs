@@ -21,10 +21,10 @@ use parquet::schema::parser::parse_message_type;
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::account::{comments, service_name};
+use super::comments::comments;
 use super::frames::{FrameParts, Frames, kind_text};
-use super::samples::Sample;
-use crate::{Profile, UNKNOWN};
+use crate::process::ProcessProfile;
+use crate::source::Sample;
 
 /// Rows of a group of samples: about 4 MB while it is made.
 const SAMPLES_A_GROUP: usize = 1 << 16;
@@ -65,36 +65,47 @@ const STACKS: &str = "message stacks {
     }
 }";
 
-/// Writes `samples`, which are those of `profile` or some of them, and the stacks they have.
+/// Writes a table of `profile` to `out`.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(
-    profile: &Profile,
-    samples: impl Iterator<Item = Sample>,
-    samples_out: impl Write + Send,
-    stacks_out: impl Write + Send,
-) -> io::Result<()> {
+pub fn write(profile: &ProcessProfile, table: Table, out: impl Write + Send) -> io::Result<()> {
     let mut stacks = Stacks::new(profile);
-    write_samples(profile, samples, &mut stacks, samples_out).map_err(io::Error::other)?;
-    write_stacks(profile, stacks, stacks_out).map_err(io::Error::other)
+    match table {
+        Table::Samples => write_samples(profile, &mut stacks, out).map_err(io::Error::other),
+        Table::Stacks => {
+            for sample in profile.samples() {
+                stacks.id(sample.stack);
+            }
+            write_stacks(profile, stacks, out).map_err(io::Error::other)
+        }
+    }
+}
+
+/// One of the two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// A row for each sample.
+    Samples,
+    /// A row for each distinct stack.
+    Stacks,
 }
 
 /// Ids of stacks in both tables, derived from what the table of stacks says of them. A session's own number of a stack
 /// means nothing in another session.
 struct Stacks<'p> {
-    profile: &'p Profile,
+    profile: &'p ProcessProfile,
     frames: Frames<'p>,
     /// Hashes of frames, by number.
     hashes: Vec<u64>,
-    by_number: FxHashMap<u64, i64>,
+    by_number: FxHashMap<u32, i64>,
     known: FxHashSet<i64>,
     /// Id, and number in the session: one for each row of the table, in order of first use.
-    rows: Vec<(i64, u64)>,
+    rows: Vec<(i64, u32)>,
 }
 
 impl<'p> Stacks<'p> {
-    fn new(profile: &'p Profile) -> Self {
+    fn new(profile: &'p ProcessProfile) -> Self {
         Stacks {
             profile,
             frames: Frames::new(profile),
@@ -105,13 +116,13 @@ impl<'p> Stacks<'p> {
         }
     }
 
-    fn id(&mut self, stack: u64) -> i64 {
+    fn id(&mut self, stack: u32) -> i64 {
         if let Some(&id) = self.by_number.get(&stack) {
             return id;
         }
         let frames = self.frames.stack(stack);
         for frame in self.hashes.len()..self.frames.all().len() {
-            self.hashes.push(hash_of(&self.frames.all()[frame], self.frames.text(frame as u32)));
+            self.hashes.push(hash_of(&self.frames.all()[frame]));
         }
         let mut content = Vec::with_capacity(8 * frames.len() + 16);
         frames.iter().for_each(|&frame| {
@@ -129,9 +140,9 @@ impl<'p> Stacks<'p> {
 }
 
 /// A hash of what the table of stacks shows of a frame.
-fn hash_of(frame: &FrameParts, text: &str) -> u64 {
+fn hash_of(frame: &FrameParts) -> u64 {
     let mut content = Vec::new();
-    for part in [text, &frame.class, &frame.method, &frame.file, &kind_text(frame.kind)] {
+    for part in [&frame.text, &frame.class, &frame.method, &frame.file, &kind_text(frame.kind)] {
         content.extend_from_slice(part.as_bytes());
         // Names can hold any character, but no UTF-8 text this byte.
         content.push(0xff);
@@ -141,26 +152,21 @@ fn hash_of(frame: &FrameParts, text: &str) -> u64 {
 }
 
 fn write_samples(
-    profile: &Profile,
-    mut samples: impl Iterator<Item = Sample>,
+    profile: &ProcessProfile,
     stacks: &mut Stacks<'_>,
     out: impl Write + Send,
 ) -> Result<(), ParquetError> {
     let hello = profile.hello();
-    let (service, host) = (text(service_name(profile)), text(&hello.host));
+    let (service, host) = (text(profile.session().service()), text(&hello.host));
     let mut threads: FxHashMap<u32, (ByteArray, i64)> = FxHashMap::default();
     let mut file = create(out, SAMPLES, profile)?;
-    loop {
-        let rows: Vec<Sample> = samples.by_ref().take(SAMPLES_A_GROUP).collect();
-        if rows.is_empty() {
-            break;
-        }
+    for rows in profile.samples().chunks(SAMPLES_A_GROUP) {
         let stack_ids: Vec<i64> = rows.iter().map(|row| stacks.id(row.stack)).collect();
-        for row in &rows {
+        for row in rows {
             threads.entry(row.thread).or_insert_with(|| {
                 let known = profile.thread(row.thread);
                 let tid = known.map_or(0, |thread| i64::from(thread.tid));
-                (text(known.map_or(UNKNOWN, |thread| &thread.name)), tid)
+                (text(profile.thread_name(row.thread)), tid)
             });
         }
         let count = rows.len();
@@ -175,15 +181,23 @@ fn write_samples(
         column::<ByteArrayType>(&mut group, &names, None)?;
         column::<Int64Type>(&mut group, &stack_ids, None)?;
         column::<Int64Type>(&mut group, &numbers(&|row| row.cpu_ns as i64), None)?;
-        column::<Int64Type>(&mut group, &numbers(&|row| row.samples as i64), None)?;
-        column::<BoolType>(&mut group, &rows.iter().map(|row| row.failed).collect::<Vec<bool>>(), None)?;
+        column::<Int64Type>(&mut group, &numbers(&|row| i64::from(row.count)), None)?;
+        column::<BoolType>(
+            &mut group,
+            &rows.iter().map(|row| profile.is_failed(row.stack)).collect::<Vec<bool>>(),
+            None,
+        )?;
         group.close()?;
     }
     file.close()?;
     Ok(())
 }
 
-fn write_stacks(profile: &Profile, stacks: Stacks<'_>, out: impl Write + Send) -> Result<(), ParquetError> {
+fn write_stacks(
+    profile: &ProcessProfile,
+    stacks: Stacks<'_>,
+    out: impl Write + Send,
+) -> Result<(), ParquetError> {
     let Stacks { mut frames, rows, .. } = stacks;
     let mut file = create(out, STACKS, profile)?;
     for rows in rows.chunks(STACKS_A_GROUP) {
@@ -198,7 +212,7 @@ fn write_stacks(profile: &Profile, stacks: Stacks<'_>, out: impl Write + Send) -
         column::<Int64Type>(&mut group, &rows.iter().map(|&(id, _)| id).collect::<Vec<_>>(), None)?;
         let stops: Vec<ByteArray> = rows.iter().map(|&(_, stack)| text(profile.stop_of(stack))).collect();
         column::<ByteArrayType>(&mut group, &stops, None)?;
-        column::<ByteArrayType>(&mut group, &texts(&|frame| text(frames.text(frame))), Some(&lists))?;
+        column::<ByteArrayType>(&mut group, &part(&|frame| text(&frame.text)), Some(&lists))?;
         column::<ByteArrayType>(
             &mut group,
             &part(&|frame| text(&frame.class.replace('/', "."))),
@@ -233,7 +247,7 @@ impl ListLevels {
 fn create<W: Write + Send>(
     out: W,
     schema: &str,
-    profile: &Profile,
+    profile: &ProcessProfile,
 ) -> Result<SerializedFileWriter<W>, ParquetError> {
     let compression = Compression::GZIP(GzipLevel::default());
     let account =

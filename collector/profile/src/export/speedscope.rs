@@ -12,10 +12,9 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
-use super::account::service_name;
 use super::frames::Frames;
-use super::samples::Sample;
-use crate::{Profile, UNKNOWN};
+use crate::process::ProcessProfile;
+use crate::stop::UNKNOWN;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
@@ -57,8 +56,8 @@ struct Sampled<'a> {
 
 /// Stacks of samples, each written where it is used but kept once.
 struct Rows<'a> {
-    stacks: &'a FxHashMap<u64, Vec<usize>>,
-    of_samples: Vec<u64>,
+    stacks: &'a FxHashMap<u32, Vec<usize>>,
+    of_samples: Vec<u32>,
 }
 
 impl Serialize for Rows<'_> {
@@ -67,21 +66,17 @@ impl Serialize for Rows<'_> {
     }
 }
 
-/// Writes `samples`, which are those of `profile` or some of them, to `out`; the busiest thread comes first.
+/// Writes `profile` to `out`; the busiest thread comes first.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(
-    profile: &Profile,
-    samples: impl Iterator<Item = Sample>,
-    mut out: impl Write,
-) -> io::Result<()> {
+pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
-    let mut numbered: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+    let mut paths: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     // Thread to stacks and weights of its samples.
-    let mut threads: BTreeMap<u32, (Vec<u64>, Vec<u64>)> = BTreeMap::new();
-    for sample in samples {
-        numbered.entry(sample.stack).or_insert_with(|| frames.stack(sample.stack));
+    let mut threads: BTreeMap<u32, (Vec<u32>, Vec<u64>)> = BTreeMap::new();
+    for sample in profile.samples() {
+        paths.entry(sample.stack).or_insert_with(|| frames.stack(sample.stack));
         let (stacks, weights) = threads.entry(sample.thread).or_default();
         stacks.push(sample.stack);
         weights.push(sample.cpu_ns);
@@ -89,8 +84,8 @@ pub fn write(
     let (shared, shared_frame_of) = shared_frames(&frames);
     let root_first =
         |frames: Vec<u32>| frames.into_iter().rev().map(|frame| shared_frame_of[frame as usize]).collect();
-    let stacks: FxHashMap<u64, Vec<usize>> =
-        numbered.into_iter().map(|(id, frames)| (id, root_first(frames))).collect();
+    let stacks: FxHashMap<u32, Vec<usize>> =
+        paths.into_iter().map(|(id, frames)| (id, root_first(frames))).collect();
     let mut profiles: Vec<Sampled> = threads
         .into_iter()
         .map(|(thread, (of_samples, weights))| Sampled {
@@ -106,7 +101,7 @@ pub fn write(
     profiles.sort_by_key(|sampled| std::cmp::Reverse(sampled.end_value));
     let file = File {
         schema: SCHEMA,
-        name: service_name(profile),
+        name: profile.session().service(),
         exporter: concat!("tickwalk ", env!("CARGO_PKG_VERSION")),
         active_profile_index: 0,
         shared: Shared { frames: shared },
@@ -116,7 +111,7 @@ pub fn write(
     out.flush()
 }
 
-fn thread_name(profile: &Profile, id: u32) -> String {
+fn thread_name(profile: &ProcessProfile, id: u32) -> String {
     match profile.thread(id) {
         None => UNKNOWN.to_owned(),
         Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
@@ -131,7 +126,7 @@ fn shared_frames<'f>(frames: &'f Frames) -> (Vec<Frame<'f>>, Vec<usize>) {
         .all()
         .iter()
         .map(|frame| {
-            let (name, file) = (frames.name(frame.name), frame.file.as_str());
+            let (name, file) = (frame.text.as_str(), frame.file.as_str());
             *positions.entry((name, file)).or_insert_with(|| {
                 shared.push(Frame { name, file });
                 shared.len() - 1

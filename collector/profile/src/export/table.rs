@@ -3,15 +3,47 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use rustc_hash::FxHashMap;
-
-use crate::Profile;
+use crate::process::ProcessProfile;
 use crate::quantity::{count, duration, percent, share, total};
-use crate::query::top::{MethodCost, Order, methods};
+use crate::query::error::QueryError;
+use crate::query::selection::Selection;
+use crate::query::tree::{MethodCost, Order, Tree};
+use crate::source::Source;
 use crate::summary::Summary;
 
-/// The account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
-pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
+/// Returns the account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
+///
+/// Several processes have no account in common: then the line has the sums of the selection only.
+///
+/// # Errors
+/// If the source cannot be read.
+pub fn report(
+    source: &dyn Source,
+    selection: &Selection,
+    orders: &[Order],
+    limit: usize,
+    now_ns: u64,
+) -> Result<String, QueryError> {
+    let (tree, _) = Tree::of(source, selection, now_ns)?;
+    let mut text = match ProcessProfile::of(source, selection, now_ns) {
+        Ok(profile) => account(&profile),
+        Err(QueryError::OneProcess(_)) => {
+            format!("{} samples, {} CPU time\n", count(tree.samples()), duration(tree.total_ns()))
+        }
+        Err(error) => return Err(error),
+    };
+    for &order in orders {
+        let title = match order {
+            Order::SelfTime => "Hot methods by self CPU time",
+            Order::TotalTime => "Hot methods by total CPU time",
+        };
+        push_table(&mut text, title, &tree.top_methods(order, limit).0, order, tree.total_ns());
+    }
+    Ok(text)
+}
+
+/// The account of CPU time in lines, with warnings.
+fn account(profile: &ProcessProfile) -> String {
     let summary = Summary::new(profile);
     let mut text = format!("{}\n", summary.sentence());
     text.extend(unloading(&summary).map(|line| line + "\n"));
@@ -19,32 +51,24 @@ pub fn report(profile: &Profile, orders: &[Order], limit: usize) -> String {
     for warning in summary.warnings(profile) {
         text.push_str(&format!("warning: {warning}\n"));
     }
-    for &order in orders {
-        let title = match order {
-            Order::SelfTime => "Hot methods by self CPU time",
-            Order::TotalTime => "Hot methods by total CPU time",
-        };
-        push_table(&mut text, title, &methods(profile, order), order, limit, profile.total().cpu_ns);
-    }
     text
 }
 
-/// The account of CPU time in one line, and up to `limit` threads: what each burnt in its own name, a carrier without
-/// what its virtual threads burnt.
-pub fn threads(profile: &Profile, limit: usize) -> String {
+/// Returns the account of CPU time in one line, and up to `limit` threads with the CPU time of their own samples: those of
+/// virtual threads are not counted for their carriers.
+pub fn threads(profile: &ProcessProfile, limit: usize) -> String {
     let summary = Summary::new(profile);
-    let mut own_ns: FxHashMap<u32, u64> = FxHashMap::default();
-    for (thread, _, cell) in profile.cells() {
-        let sum = own_ns.entry(thread).or_default();
-        *sum = sum.saturating_add(cell.cpu_ns);
-    }
+    let own = profile.by_thread();
+    let own_ns = |id: u32| own.get(&id).map_or(0, |cell| cell.cpu_ns);
     // A virtual thread whose carrier is not known has an account of its own, and is among the virtual threads as well.
-    let platform = summary.threads.iter().filter(|row| row.kind != "virtual").map(|row| {
-        (own_ns.get(&row.id).copied().unwrap_or(0), row.kind, i64::from(row.tid), row.name.clone())
-    });
+    let platform = summary
+        .threads
+        .iter()
+        .filter(|row| row.kind != "virtual")
+        .map(|row| (own_ns(row.id), row.kind, i64::from(row.tid), row.name.clone()));
     let virtual_threads = summary.virtual_threads.iter().map(|row| {
         let thread = format!("{} on {}", row.name, row.carriers.join(", "));
-        (row.sampled_ns, "virtual", row.java_id, thread)
+        (total(row.ids.iter().map(|&id| own_ns(id))), "virtual", row.java_id, thread)
     });
     let mut rows: Vec<_> = platform.chain(virtual_threads).filter(|&(cpu_ns, ..)| cpu_ns > 0).collect();
     rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.2, &a.3).cmp(&(b.2, &b.3))));
@@ -123,19 +147,12 @@ fn micros(ns: u64) -> String {
     format!("{} us", ns.div_ceil(1_000))
 }
 
-fn push_table(
-    text: &mut String,
-    title: &str,
-    methods: &[MethodCost],
-    order: Order,
-    limit: usize,
-    whole: u64,
-) {
+fn push_table(text: &mut String, title: &str, methods: &[MethodCost], order: Order, whole: u64) {
     let time_of = |method: &MethodCost| match order {
         Order::SelfTime => method.self_ns,
         Order::TotalTime => method.total_ns,
     };
-    let (head, time_title) = match order {
+    let (columns, time_title) = match order {
         Order::SelfTime => (["self", "total"], "self time"),
         Order::TotalTime => (["total", "self"], "total time"),
     };
@@ -143,8 +160,8 @@ fn push_table(
         return;
     }
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "\n{title}\n{:>8} {:>8} {time_title:>11}  method", head[0], head[1]);
-    let shown = methods.iter().filter(|method| time_of(method) > 0).take(limit);
+    let _ = writeln!(text, "\n{title}\n{:>8} {:>8} {time_title:>11}  method", columns[0], columns[1]);
+    let shown = methods.iter().filter(|method| time_of(method) > 0);
     for method in shown {
         let own = percent(share(method.self_ns, whole));
         let total = percent(share(method.total_ns, whole));

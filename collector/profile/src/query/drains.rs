@@ -4,7 +4,7 @@ use proto::histogram::quantile;
 use proto::v1::Histogram;
 use serde::Serialize;
 
-use crate::Profile;
+use crate::session::Session;
 
 /// A distribution in four points, each known to within 1/16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,9 +32,9 @@ pub struct Drains {
     pub walk_ns: Distribution,
 }
 
-/// The drains of the session of `profile`.
-pub fn drains(profile: &Profile) -> Drains {
-    let Some(statistics) = profile.statistics() else { return Drains::default() };
+/// The drains of a session.
+pub fn drains(session: &Session) -> Drains {
+    let Some(statistics) = &session.statistics else { return Drains::default() };
     let of = |histogram: &Option<Histogram>| histogram.as_ref().map(distribution).unwrap_or_default();
     Drains {
         requests: of(&statistics.drain_requests),
@@ -55,19 +55,19 @@ fn distribution(histogram: &Histogram) -> Distribution {
 
 #[cfg(test)]
 mod tests {
-    use proto::v1::{AgentMessage, Hello, Statistics, agent_message::Body};
+    use proto::v1::Statistics;
 
     use super::*;
 
     #[test]
     fn four_points_of_each() {
-        let mut profile = Profile::new(Hello::default());
-        assert_eq!(drains(&profile), Drains::default());
+        let mut session = Session::default();
+        assert_eq!(drains(&session), Drains::default());
         let requests =
             Histogram { count: 100, max: 7, bucket: vec![1, 2, 3, 7], bucket_count: vec![50, 45, 4, 1] };
         let statistics = Statistics { drain_requests: Some(requests), ..Statistics::default() };
-        profile.add(AgentMessage { sequence: 1, body: Some(Body::Statistics(statistics)) });
-        let found = drains(&profile);
+        session.add_statistics(statistics);
+        let found = drains(&session);
         assert_eq!(found.requests, Distribution { count: 100, p50: 1, p95: 2, p99: 3, max: 7 });
         assert_eq!(found.ns, Distribution::default());
     }

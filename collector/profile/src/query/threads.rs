@@ -6,7 +6,10 @@ use proto::v1::{Thread, ThreadKind};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::{Cell, Profile, UNKNOWN, accountant, made_up_name};
+use crate::cell::Cell;
+use crate::process::ProcessProfile;
+use crate::stop::UNKNOWN;
+use crate::thread::{account_owner, default_name, kind_text};
 
 /// CPU time of one thread. `kernel_ns = sampled_ns + lost_ns + unfinished_ns`, always.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,38 +68,35 @@ pub struct VirtualThreadRow {
     pub ids: Vec<u32>,
 }
 
-/// Samples by number of the thread.
-fn sampled(profile: &Profile) -> FxHashMap<u32, Cell> {
-    let mut sampled: FxHashMap<u32, Cell> = FxHashMap::default();
-    for (thread, _, cell) in profile.cells() {
-        add(sampled.entry(thread).or_default(), cell);
-    }
-    sampled
-}
-
-fn add(sum: &mut Cell, cell: Cell) {
-    sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-    sum.samples = sum.samples.saturating_add(cell.samples);
-}
-
 /// All threads that have a CPU clock of their own, the busiest first.
-pub fn threads(profile: &Profile) -> Vec<ThreadRow> {
-    let owner = |id: u32| profile.thread(id).map_or(id, accountant);
-    let own = sampled(profile);
+pub fn threads(profile: &ProcessProfile) -> Vec<ThreadRow> {
+    let owner = |id: u32| profile.thread(id).map_or(id, account_owner);
+    let own = profile.session_by_thread();
     let mut sampled: FxHashMap<u32, Cell> = FxHashMap::default();
-    for (&thread, &cell) in &own {
-        add(sampled.entry(owner(thread)).or_default(), cell);
+    for (&thread, &cell) in own {
+        sampled.entry(owner(thread)).or_default().add(cell);
     }
-    let ids: BTreeSet<u32> = profile.thread_ids().into_iter().map(owner).collect();
+    let ids: BTreeSet<u32> = thread_ids(profile).map(owner).collect();
     let mut rows: Vec<ThreadRow> =
         ids.into_iter().map(|id| row(profile, id, sampled.get(&id).copied().unwrap_or_default())).collect();
     rows.sort_by(|a, b| b.kernel_ns.cmp(&a.kernel_ns).then(a.tid.cmp(&b.tid)).then(a.id.cmp(&b.id)));
     rows
 }
 
+/// Numbers of all threads that were introduced, sampled or accounted for.
+fn thread_ids(profile: &ProcessProfile) -> impl Iterator<Item = u32> {
+    let session = profile.session();
+    let accounted = session.accounts().map(|account| account.thread);
+    session
+        .threads()
+        .map(|thread| thread.id)
+        .chain(accounted)
+        .chain(profile.session_by_thread().keys().copied())
+}
+
 /// All virtual threads that were sampled, the busiest first.
-pub fn virtual_threads(profile: &Profile) -> Vec<VirtualThreadRow> {
-    let sampled = sampled(profile);
+pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
+    let sampled = profile.session_by_thread();
     let mut threads: Vec<(&Thread, Cell)> = sampled
         .iter()
         .filter_map(|(&id, &cell)| Some((profile.thread(id)?, cell)))
@@ -116,7 +116,7 @@ pub fn virtual_threads(profile: &Profile) -> Vec<VirtualThreadRow> {
             ids: Vec::new(),
         });
         // The newest introduction knows the name best, if it knows one: it may have been read late, on another carrier.
-        if row.name.is_empty() || thread.name != made_up_name(thread.java_id) {
+        if row.name.is_empty() || thread.name != default_name(thread.java_id) {
             row.name.clone_from(&thread.name);
         }
         row.sampled_ns = row.sampled_ns.saturating_add(cell.cpu_ns);
@@ -135,9 +135,9 @@ pub fn virtual_threads(profile: &Profile) -> Vec<VirtualThreadRow> {
     rows
 }
 
-fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
+fn row(profile: &ProcessProfile, id: u32, received: Cell) -> ThreadRow {
     let thread = profile.thread(id);
-    let account = profile.account(id).cloned().unwrap_or_default();
+    let account = profile.session().account(id).cloned().unwrap_or_default();
     let not_received_ns = account.sampled_ns.saturating_sub(received.cpu_ns);
     let lost_ns = account.lost.iter().fold(not_received_ns, |sum, lost| sum.saturating_add(lost.ns));
     let accounted = received.cpu_ns.saturating_add(lost_ns);
@@ -158,18 +158,5 @@ fn row(profile: &Profile, id: u32, received: Cell) -> ThreadRow {
         samples: received.samples,
         not_received_ns,
         id,
-    }
-}
-
-/// A thread kind in one word, as in parameters and answers.
-pub fn kind_text(kind: ThreadKind) -> &'static str {
-    match kind {
-        ThreadKind::Java => "java",
-        ThreadKind::Compiler => "compiler",
-        ThreadKind::Gc => "gc",
-        ThreadKind::Vm => "vm",
-        ThreadKind::Virtual => "virtual",
-        // A thread of unknown kind is at least a thread of the process.
-        ThreadKind::Native | ThreadKind::Unspecified => "native",
     }
 }

@@ -10,7 +10,7 @@ use super::super::column::{self, BlockReader, BlockWriter};
 use super::super::error::StoreError;
 use super::super::head::{OpenMinute, Sums};
 use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
-use crate::profile::Cell;
+use profile::cell::Cell;
 
 /// Writes what is summed up of a session in a bucket of `level` that starts at `start_s`.
 pub(super) fn put_sums(

@@ -1,18 +1,19 @@
 //! Opening a partition: what is kept in memory is read, and the journal applied. Reading a closed one whose memory was
 //! given back: either its dictionary, or its sessions one after the other.
 
+use profile::dictionary::Dictionary;
+use profile::source::Extent;
 use prost::Message as _;
 use proto::framing::decode_frame;
 use proto::v1::{AgentMessage, Dictionary as Definitions};
 use rusqlite::Connection;
 
 use super::super::column;
-use super::super::dictionary::{Dictionary, Mark};
+use super::super::dictionary::{RowCounts, append};
 use super::super::error::StoreError;
 use super::super::head::Head;
-use super::super::read::Extent;
 use super::super::rollup::Level;
-use super::super::session::{Session, SessionRow};
+use super::super::session::{SessionRow, StoredSession};
 use super::tables::{
     DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, STACKS, THREADS, create_all, number, put_number, session_of,
 };
@@ -77,19 +78,19 @@ pub(super) fn has_journal(connection: &Connection) -> Result<bool, StoreError> {
 pub(super) fn load(
     mut head: Head,
     connection: &Connection,
-) -> Result<(Head, Coverage, Mark, u64, u64), StoreError> {
+) -> Result<(Head, Coverage, RowCounts, u64, u64), StoreError> {
     check(connection)?;
     let is_closed = head.dictionary.is_closed();
     let coverage = read_coverage(connection)?;
     let mut fold = 0;
     DICTIONARY.each(connection, |key, block| {
         fold = fold.max(key[0].cast_unsigned() + 1);
-        Ok(head.dictionary.append(block)?)
+        Ok(append(&mut head.dictionary, block)?)
     })?;
-    let mark = head.dictionary.mark();
+    let mark = head.dictionary.tables().lens();
     SESSIONS.each(connection, |key, row| {
         let row = SessionRow::decode(row).map_err(|_| StoreError::Damaged)?;
-        head.sessions.insert(session_of(key[0]), Session::from_row(row));
+        head.sessions.insert(session_of(key[0]), StoredSession::from_row(row));
         Ok(())
     })?;
     THREADS.each(connection, |key, block| {
@@ -99,7 +100,7 @@ pub(super) fn load(
     NUMBERS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
         // One that has ended refers to nothing any more, and in a closed partition none does.
-        let goes_on = |session: &&mut Session| session.goodbye.is_none() && !is_closed;
+        let goes_on = |session: &&mut StoredSession| session.goodbye.is_none() && !is_closed;
         let session = head.sessions.get_mut(&session_of(key[0])).filter(goes_on);
         if let Some(session) = session {
             session.numbers.append(block, &head.dictionary)?;
@@ -121,7 +122,7 @@ pub(super) fn load(
 /// Rows of the dictionary, to be looked up by number only.
 pub(super) fn load_dictionary(connection: &Connection) -> Result<Dictionary, StoreError> {
     let mut dictionary = Dictionary::for_reading();
-    DICTIONARY.each(connection, |_, block| Ok(dictionary.append(block)?))?;
+    DICTIONARY.each(connection, |_, block| Ok(append(&mut dictionary, block)?))?;
     Ok(dictionary)
 }
 
@@ -130,12 +131,12 @@ pub(super) fn load_sessions(
     connection: &Connection,
     extent: Extent,
     wants: impl Fn(u64) -> bool,
-    mut visit: impl FnMut(u64, &Session),
+    mut visit: impl FnMut(u64, &StoredSession),
 ) -> Result<(), StoreError> {
     for key in SESSIONS.keys(connection)?.into_iter().filter(|&key| wants(session_of(key))) {
         let row = SESSIONS.get(connection, &[key])?.ok_or(StoreError::Damaged)?;
         let row = SessionRow::decode(&*row).map_err(|_| StoreError::Damaged)?;
-        let mut session = Session::from_row(row);
+        let mut session = StoredSession::from_row(row);
         if extent == Extent::Threads {
             THREADS.each_of(connection, key, |block| restore_threads(&mut session, block))?;
         }
@@ -144,7 +145,7 @@ pub(super) fn load_sessions(
     Ok(())
 }
 
-fn restore_threads(session: &mut Session, block: &[u8]) -> Result<(), StoreError> {
+fn restore_threads(session: &mut StoredSession, block: &[u8]) -> Result<(), StoreError> {
     let definitions = Definitions::decode(column::decompress(block)?.as_slice());
     for thread in definitions.map_err(|_| StoreError::Damaged)?.threads {
         session.restore_thread(thread);

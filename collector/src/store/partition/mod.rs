@@ -19,15 +19,16 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use prost::Message as _;
 
 use super::column;
-use super::dictionary::{Dictionary, Mark};
+use super::dictionary::{self, RowCounts};
 use super::error::StoreError;
 use super::head::{Head, Sums};
-use super::read::Extent;
 use super::rollup::Level;
-use super::session::Session;
+use super::session::StoredSession;
 use blocks::{put_sums, raw_block, threads_block};
 use database::Database;
 use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
+use profile::dictionary::Dictionary;
+use profile::source::Extent;
 use tables::{DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
@@ -60,7 +61,7 @@ pub(super) struct Partition {
     is_loose: AtomicBool,
     pub(super) head: RwLock<Head>,
     pub(super) coverage: RwLock<Coverage>,
-    persisted: Mutex<Mark>,
+    persisted: Mutex<RowCounts>,
     folds: Mutex<u64>,
     journal: Mutex<u64>,
 }
@@ -122,7 +123,7 @@ impl Partition {
             is_loose: AtomicBool::new(false),
             head: RwLock::new(head),
             coverage: RwLock::new(coverage),
-            persisted: Mutex::new(Mark::default()),
+            persisted: Mutex::new(RowCounts::default()),
             folds: Mutex::new(0),
             journal: Mutex::new(0),
         }
@@ -214,9 +215,9 @@ impl Partition {
         let head = self.head.upgradable_read();
         let mut fold = self.folds.lock();
         let mut persisted = self.persisted.lock();
-        let mark = head.dictionary.mark();
+        let mark = head.dictionary.tables().lens();
         let definitions =
-            (mark != *persisted).then(|| head.dictionary.encode_since(*persisted)).transpose()?;
+            (mark != *persisted).then(|| dictionary::encode(&head.dictionary, *persisted)).transpose()?;
         let mut coverage = *self.coverage.read();
         let blocks: Vec<_> = head
             .open
@@ -261,7 +262,7 @@ impl Partition {
                 if !session.fresh_threads.is_empty() {
                     THREADS.put(connection, &[id, number], &threads_block(&session.fresh_threads)?)?;
                 }
-                if let Some(block) = session.numbers.encode_fresh()? {
+                if let Some(block) = session.numbers.encode()? {
                     NUMBERS.put(connection, &[id, number], &block)?;
                 }
             }
@@ -429,7 +430,7 @@ impl Partition {
         &self,
         extent: Extent,
         wants: impl Fn(u64) -> bool,
-        visit: impl FnMut(u64, &Session),
+        visit: impl FnMut(u64, &StoredSession),
     ) -> Result<(), StoreError> {
         load_sessions(self.database()?.begin_read()?.connection()?, extent, wants, visit)
     }

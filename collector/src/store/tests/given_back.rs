@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use proto::v1::{Statistics, ThreadAccount};
 
 use super::*;
-use crate::query::question::answer;
-use crate::query::selection::Selection;
-use crate::query::timeline::threads;
+use profile::query::question::answer;
+use profile::query::selection::Selection;
+use profile::query::timeline::threads;
 
 /// Seconds from one partition to the next.
 const STEP_S: u64 = 3600;

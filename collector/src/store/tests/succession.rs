@@ -127,9 +127,9 @@ fn threads_of_one_session_leave_memory_for_those_of_others() {
     let known = |store: &Store, session: u64| {
         let partition = store.shared.current().expect("open");
         let head = partition.head.read();
-        let whole: usize = head.sessions.values().map(Session::thread_bytes).sum();
+        let whole: usize = head.sessions.values().map(|session| session.thread_bytes()).sum();
         assert!(whole <= limit + (64 << 10), "{whole} bytes");
-        (head.sessions[&session].threads.len(), head.sessions[&session].accounts.len())
+        (head.sessions[&session].threads().count(), head.sessions[&session].accounts().len())
     };
     let mut liar = Agent::new(1);
     let messages = crowd(&mut liar, 30_000);

@@ -20,10 +20,10 @@ use proto::v1::Lost;
 use self::encode::Bytes;
 use self::metadata::{Id, metadata};
 use self::pools::Pools;
-use super::account::{comments, service_name};
+use super::comments::comments;
 use super::frames::Frames;
-use super::samples::Sample;
-use crate::Profile;
+use crate::process::ProcessProfile;
+use crate::source::Sample;
 
 /// Bytes of events after which a chunk is written; the JVM's own limit is 12 MB.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -35,40 +35,28 @@ const METADATA_EVENT: u64 = 0;
 const CHECKPOINT_EVENT: u64 = 1;
 
 /// What is written besides samples of CPU time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Also write each sample as `jdk.ExecutionSample`.
     pub execution_samples: bool,
-    /// Write what was lost, which is known for the whole session only.
-    pub losses: bool,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Options { execution_samples: false, losses: true }
-    }
-}
-
-/// Writes `samples`, which are those of `profile` or some of them, to `out`.
+/// Writes `profile` to `out`.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(
-    profile: &Profile,
-    samples: impl Iterator<Item = Sample>,
-    options: Options,
-    mut out: impl Write,
-) -> io::Result<()> {
+pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
     let mut chunk = Chunk::new(profile);
-    for sample in samples {
-        chunk.sample(&mut frames, &sample, options);
+    for sample in profile.samples() {
+        chunk.sample(&mut frames, sample, options);
         if chunk.events.len() >= CHUNK_BYTES {
             chunk.write(&mut out)?;
             chunk = Chunk::new(profile);
         }
     }
-    if options.losses {
+    // Losses are known for the whole session only.
+    if !profile.is_part() {
         chunk.losses();
     }
     chunk.write(&mut out)?;
@@ -77,7 +65,7 @@ pub fn write(
 
 /// One chunk. Ticks are nanoseconds of the recorded machine's monotonic clock.
 struct Chunk<'p> {
-    profile: &'p Profile,
+    profile: &'p ProcessProfile,
     pools: Pools,
     events: Bytes,
     /// Ticks of the first and the last sample.
@@ -85,7 +73,7 @@ struct Chunk<'p> {
 }
 
 impl<'p> Chunk<'p> {
-    fn new(profile: &'p Profile) -> Self {
+    fn new(profile: &'p ProcessProfile) -> Self {
         Chunk { profile, pools: Pools::default(), events: Bytes::default(), span: None }
     }
 
@@ -97,7 +85,7 @@ impl<'p> Chunk<'p> {
         let thread = self.pools.thread(self.profile, sample.thread);
         let stack = self.pools.stack(frames, sample.stack);
         // Readers count events, so samples that were merged are told apart again.
-        let count = sample.samples.clamp(1, EVENTS_OF_A_MERGED_SAMPLE);
+        let count = u64::from(sample.count).clamp(1, EVENTS_OF_A_MERGED_SAMPLE);
         let mut rest_ns = sample.cpu_ns % count;
         for _ in 0..count {
             let period_ns = sample.cpu_ns / count + std::mem::take(&mut rest_ns);
@@ -105,7 +93,7 @@ impl<'p> Chunk<'p> {
             fields.number(ticks);
             fields.number(stack);
             fields.number(thread);
-            fields.boolean(sample.failed);
+            fields.boolean(self.profile.is_failed(sample.stack));
             fields.number(period_ns);
             fields.boolean(false); // stacks are taken where the tick found the thread
             self.events.event(Id::CpuTimeSample as u64, &fields);
@@ -125,15 +113,18 @@ impl<'p> Chunk<'p> {
         let profile = self.profile;
         let count = |lost: &[Lost]| lost.iter().fold(0, |sum: u64, lost| sum.saturating_add(lost.count));
         let mut of_threads = 0u64;
-        for id in profile.thread_ids() {
-            let lost = profile.account(id).map_or(0, |account| count(&account.lost));
+        let session = profile.session();
+        let mut accounts: Vec<_> = session.accounts().collect();
+        accounts.sort_unstable_by_key(|account| account.thread);
+        for account in accounts {
+            let lost = count(&account.lost);
             if lost > 0 {
                 of_threads = of_threads.saturating_add(lost);
-                let thread = self.pools.thread(profile, id);
+                let thread = self.pools.thread(profile, account.thread);
                 self.lost(lost, thread);
             }
         }
-        let all = profile.statistics().map_or(0, |statistics| count(&statistics.lost));
+        let all = profile.session().statistics.as_ref().map_or(0, |statistics| count(&statistics.lost));
         if all > of_threads {
             self.lost(all - of_threads, 0);
         }
@@ -196,7 +187,7 @@ impl<'p> Chunk<'p> {
         };
         emit(Id::ActiveRecording, &|fields| {
             fields.number(1);
-            fields.string(Some(service_name(self.profile)));
+            fields.string(Some(self.profile.session().service()));
             fields.number(hello.wall_clock_ns / 1_000_000);
             fields.number((last - first) / 1_000_000);
         });

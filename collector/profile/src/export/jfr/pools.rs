@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::encode::Bytes;
 use super::metadata::Id;
 use crate::export::frames::{FrameParts, Frames, kind_text};
-use crate::{Profile, UNKNOWN};
+use crate::process::ProcessProfile;
 
 /// Access flag `static`: symbols have no receiver.
 const STATIC: u32 = 0x8;
@@ -58,14 +58,14 @@ pub struct Pools {
     classes: Pool<String>,
     methods: Pool<(String, String, String)>,
     frame_types: Pool<&'static str>,
-    stacks: Pool<u64>,
+    stacks: Pool<u32>,
     threads: Pool<u32>,
     states: Pool<&'static str>,
 }
 
 impl Pools {
     /// Number of a stack.
-    pub fn stack(&mut self, frames: &mut Frames, id: u64) -> u64 {
+    pub fn stack(&mut self, frames: &mut Frames, id: u32) -> u64 {
         if let Some(number) = self.stacks.get(&id) {
             return number;
         }
@@ -84,13 +84,13 @@ impl Pools {
     }
 
     /// Number of a thread.
-    pub fn thread(&mut self, profile: &Profile, id: u32) -> u64 {
+    pub fn thread(&mut self, profile: &ProcessProfile, id: u32) -> u64 {
         if let Some(number) = self.threads.get(&id) {
             return number;
         }
         let mut fields = Bytes::default();
         let known = profile.thread(id);
-        let name = known.map_or(UNKNOWN, |thread| &thread.name);
+        let name = profile.thread_name(id);
         let is_virtual = known.is_some_and(|thread| thread.kind() == ThreadKind::Virtual);
         let is_java = is_virtual || known.is_some_and(|thread| thread.kind() == ThreadKind::Java);
         // As the JVM's own recordings have it: a virtual thread has no thread of the system.

@@ -17,21 +17,20 @@ use proto::v1::ThreadKind;
 use rustc_hash::FxHashMap;
 
 use self::message::{Function, Label, Line, Location, Mapping, Profile as ProfileMessage, ValueType};
-use super::account::{Span, comments, service_name};
+use super::comments::comments;
 use super::frames::{FrameParts, Frames};
-use super::samples::{Sample, summed};
 use super::strings::StringTable;
-use crate::{Profile, UNKNOWN};
+use crate::process::ProcessProfile;
 
 /// Id of the one mapping.
 const PROGRAM: u64 = 1;
 
-/// Writes `samples`, which are those of `profile` or some of them, to `out`.
+/// Writes `profile` to `out`.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(profile: &Profile, samples: impl Iterator<Item = Sample>, out: impl Write) -> io::Result<()> {
-    let bytes = message(profile, samples).encode_to_vec();
+pub fn write(profile: &ProcessProfile, out: impl Write) -> io::Result<()> {
+    let bytes = message(profile).encode_to_vec();
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&bytes)?;
     gzip.finish()?.flush()
@@ -71,9 +70,8 @@ impl Tables {
     }
 }
 
-fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileMessage {
-    let mut span = Span::default();
-    let cells = summed(samples.inspect(|sample| span.add(sample)));
+fn message(profile: &ProcessProfile) -> ProfileMessage {
+    let cells = profile.cells();
     let mut tables = Tables::default();
     let mut frames = Frames::new(profile);
     let sample_type = vec![tables.value_type("samples", "count"), tables.value_type("cpu", "nanoseconds")];
@@ -81,12 +79,12 @@ fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileM
     let mut rows = Vec::with_capacity(cells.len());
     for (thread, stack, cell) in cells {
         let known = profile.thread(thread);
-        let name = tables.string(known.map_or(UNKNOWN, |thread| &thread.name));
+        let name = tables.string(profile.thread_name(thread));
         let tid = known.map_or(0, |thread| i64::from(thread.tid));
         let mut label =
             vec![Label { key: thread_key, str: name, num: 0 }, Label { key: tid_key, str: 0, num: tid }];
         if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
-            let carrier = profile.thread(thread.carrier).map_or(UNKNOWN, |carrier| &carrier.name);
+            let carrier = profile.thread_name(thread.carrier);
             let (key, str) = (tables.string("carrier"), tables.string(carrier));
             label.push(Label { key, str, num: 0 });
             let key = tables.string("virtual_thread_id");
@@ -101,7 +99,7 @@ fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileM
     let location = (0u32..)
         .zip(frames.all())
         .map(|(number, frame)| {
-            let function_id = tables.function(frames.name(frame.name), frame);
+            let function_id = tables.function(&frame.text, frame);
             Location {
                 id: location_id(number),
                 mapping_id: PROGRAM,
@@ -111,7 +109,7 @@ fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileM
         .collect();
     let mapping = Mapping {
         id: PROGRAM,
-        filename: tables.string(service_name(profile)),
+        filename: tables.string(profile.session().service()),
         has_functions: true,
         has_filenames: true,
         has_line_numbers: true,
@@ -124,8 +122,8 @@ fn message(profile: &Profile, samples: impl Iterator<Item = Sample>) -> ProfileM
         mapping: vec![mapping],
         location,
         function: std::mem::take(&mut tables.functions),
-        time_nanos: span.start_ns(profile) as i64,
-        duration_nanos: span.duration_ns(profile) as i64,
+        time_nanos: profile.start_ns() as i64,
+        duration_nanos: profile.duration_ns() as i64,
         period_type: Some(tables.value_type("cpu", "nanoseconds")),
         period: profile.hello().interval_ns as i64,
         comment,

@@ -8,8 +8,7 @@
 //! lives; and no session can change what another one sent. Memory is bounded: beyond [`MOST_BYTES`], what is new is
 //! counted and shown as unknown, until the next partition begins, which is at once.
 
-mod blocks;
-mod numbers;
+mod session_rows;
 
 use std::borrow::Cow;
 
@@ -17,12 +16,12 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::profile::{UNKNOWN, class_text};
+use crate::class_name::class_text;
 use crate::quantity::table_bytes;
+use crate::stop::UNKNOWN;
 use crate::texts::Texts;
 
-pub(super) use blocks::Mark;
-pub(super) use numbers::Numbers;
+pub use session_rows::SessionRows;
 
 /// Number of the string [`UNKNOWN`]; 0 is the empty one, "none".
 const UNKNOWN_STRING: u32 = 1;
@@ -88,19 +87,44 @@ pub struct StackRow {
 /// The dictionary of a partition or of a recording.
 #[derive(Clone, Debug)]
 pub struct Dictionary {
-    strings: Texts,
-    methods: Vec<MethodRow>,
-    frames: Vec<FrameRow>,
-    nodes: Vec<Node>,
-    stacks: Vec<StackRow>,
+    tables: Tables,
     known: Known,
-    /// Whether nothing comes to it any more.
+    /// Whether rows are only looked up by number.
     is_closed: bool,
-    /// What [`bytes`](Self::bytes) may reach: [`MOST_BYTES`], less in tests.
-    pub(super) limit: usize,
+    /// Limit of [`bytes`](Self::bytes): [`MOST_BYTES`] unless changed.
+    pub limit: usize,
     /// What it may reach for the session whose message is taken in; see [`admit`](Self::admit).
     admitted: usize,
     refused: u64,
+}
+
+/// Rows of one dictionary that were copied to another: numbers there by numbers here.
+#[derive(Debug, Default)]
+pub struct Copies {
+    nodes: FxHashMap<u32, u32>,
+    stacks: FxHashMap<u32, u32>,
+}
+
+/// The rows, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Texts; 0 is the empty one and stands for "none".
+    pub strings: Texts,
+    /// Methods; 0 is the unknown one.
+    pub methods: Vec<MethodRow>,
+    /// Frames; 0 is the unknown one.
+    pub frames: Vec<FrameRow>,
+    /// Nodes; 0 is the root, 1 the node of the unknown stack.
+    pub nodes: Vec<Node>,
+    /// Stacks; 0 is the unknown one.
+    pub stacks: Vec<StackRow>,
+}
+
+impl Tables {
+    /// Number of rows of each table, in the order of the fields.
+    pub fn lens(&self) -> [usize; 5] {
+        [self.strings.len(), self.methods.len(), self.frames.len(), self.nodes.len(), self.stacks.len()]
+    }
 }
 
 /// Where rows are that were told before; needed for as long as more comes.
@@ -116,16 +140,9 @@ struct Known {
 
 impl Default for Dictionary {
     fn default() -> Self {
+        let unknown = MethodRow { class_name: UNKNOWN_STRING, name: UNKNOWN_STRING, ..MethodRow::default() };
         let mut dictionary = Dictionary {
-            strings: Texts::default(),
-            methods: vec![MethodRow {
-                class_name: UNKNOWN_STRING,
-                name: UNKNOWN_STRING,
-                ..MethodRow::default()
-            }],
-            frames: Vec::new(),
-            nodes: vec![Node::default()],
-            stacks: Vec::new(),
+            tables: Tables { methods: vec![unknown], nodes: vec![Node::default()], ..Tables::default() },
             known: Known::default(),
             is_closed: false,
             limit: MOST_BYTES,
@@ -137,7 +154,7 @@ impl Default for Dictionary {
         // Frame 0 and stack 0 are what was referred to but never defined.
         dictionary.marker(UNKNOWN_STRING);
         let node = dictionary.child(0, 0);
-        dictionary.stacks.push(StackRow { node, stop: UNKNOWN_STRING });
+        dictionary.tables.stacks.push(StackRow { node, stop: UNKNOWN_STRING });
         dictionary
     }
 }
@@ -145,47 +162,89 @@ impl Default for Dictionary {
 impl Dictionary {
     /// Text of a string.
     pub fn string(&self, number: u32) -> &str {
-        self.strings.get(number).unwrap_or(UNKNOWN)
+        self.tables.strings.get(number).unwrap_or(UNKNOWN)
     }
 
     /// A method, the unknown one if there is none of this number.
     pub fn method(&self, number: u32) -> MethodRow {
-        self.methods.get(number as usize).copied().unwrap_or(self.methods[0])
+        self.tables.methods.get(number as usize).copied().unwrap_or(self.tables.methods[0])
     }
 
     /// A frame, the unknown one if there is none of this number.
     pub fn frame(&self, number: u32) -> FrameRow {
-        self.frames.get(number as usize).copied().unwrap_or(self.frames[0])
+        self.tables.frames.get(number as usize).copied().unwrap_or(self.tables.frames[0])
     }
 
     /// A stack, the unknown one if there is none of this number.
     pub fn stack(&self, number: u32) -> StackRow {
-        self.stacks.get(number as usize).copied().unwrap_or(self.stacks[0])
+        self.tables.stacks.get(number as usize).copied().unwrap_or(self.tables.stacks[0])
+    }
+
+    /// All rows.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Lets `read` append rows to the tables, each after the rows it refers to. After an error the dictionary must not be
+    /// used.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn append<E>(&mut self, read: impl FnOnce(&mut Tables) -> Result<(), E>) -> Result<(), E> {
+        let first = self.tables.lens();
+        read(&mut self.tables)?;
+        if !self.is_closed {
+            self.index_rows(first);
+        }
+        Ok(())
+    }
+
+    /// Makes the rows from `first` on those that are found when their content comes again.
+    fn index_rows(&mut self, first: [usize; 5]) {
+        let (known, tables) = (&mut self.known, &self.tables);
+        let [_, methods, frames, nodes, stacks] = first;
+        for (number, row) in (methods as u32..).zip(&tables.methods[methods..]).filter(|(_, row)| row.id != 0)
+        {
+            known.method_of.insert(row.id, number);
+        }
+        for (number, row) in (frames as u32..).zip(&tables.frames[frames..]) {
+            if row.id != 0 {
+                known.frame_of.insert(row.id, number);
+            } else if row.kind == FrameKind::Marker as u8 {
+                known.markers.insert(row.symbol, number);
+            }
+        }
+        for (number, row) in (nodes as u32..).zip(&tables.nodes[nodes..]) {
+            known.children.insert((row.parent, row.frame), number);
+        }
+        for (number, row) in (stacks as u32..).zip(&tables.stacks[stacks..]) {
+            known.stack_at.entry((row.node, row.stop)).or_insert(number);
+        }
     }
 
     /// All nodes; children follow their parents.
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+        &self.tables.nodes
     }
 
     /// Number of stacks.
     pub fn stack_count(&self) -> usize {
-        self.stacks.len()
+        self.tables.stacks.len()
     }
 
     /// Number of frames.
     pub fn frame_count(&self) -> usize {
-        self.frames.len()
+        self.tables.frames.len()
     }
 
     /// Most memory of the rows in bytes, room for more aside: exact when it is closed, and else as much as the tables
     /// take that have just grown.
     pub fn bytes(&self) -> usize {
-        let rows = self.strings.bytes()
-            + size_of_val(&*self.methods)
-            + size_of_val(&*self.frames)
-            + size_of_val(&*self.nodes)
-            + size_of_val(&*self.stacks);
+        let rows = self.tables.strings.bytes()
+            + size_of_val(&*self.tables.methods)
+            + size_of_val(&*self.tables.frames)
+            + size_of_val(&*self.tables.nodes)
+            + size_of_val(&*self.tables.stacks);
         let Known { method_of, frame_of, markers, children, stack_at } = &self.known;
         let by_id = method_of.len() + frame_of.len();
         rows + table_bytes::<(u64, u32)>(by_id)
@@ -193,27 +252,32 @@ impl Dictionary {
             + table_bytes::<((u32, u32), u32)>(children.len() + stack_at.len())
     }
 
+    /// A dictionary without a limit, for one session.
+    pub fn unlimited() -> Dictionary {
+        Dictionary { limit: usize::MAX, ..Dictionary::default() }
+    }
+
     /// A dictionary to read rows into that nobody adds to.
-    pub(super) fn for_reading() -> Dictionary {
+    pub fn for_reading() -> Dictionary {
         let mut dictionary = Dictionary::default();
         dictionary.close();
         dictionary
     }
 
     /// Whether nothing comes to it any more.
-    pub(super) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
     /// Gives back what is needed only to find rows again that were told before: nothing more comes.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.known = Known::default();
         self.is_closed = true;
-        self.strings.close();
-        self.methods.shrink_to_fit();
-        self.frames.shrink_to_fit();
-        self.nodes.shrink_to_fit();
-        self.stacks.shrink_to_fit();
+        self.tables.strings.close();
+        self.tables.methods.shrink_to_fit();
+        self.tables.frames.shrink_to_fit();
+        self.tables.nodes.shrink_to_fit();
+        self.tables.stacks.shrink_to_fit();
     }
 
     /// Entries there was no room for; what refers to them is shown as unknown.
@@ -223,19 +287,19 @@ impl Dictionary {
 
     /// What comes next is of a session that has brought `brought` bytes: all but a quarter is for everybody, the rest for
     /// those that have brought little.
-    pub(super) fn admit(&mut self, brought: usize) {
+    pub fn admit(&mut self, brought: usize) {
         let shared = self.limit - self.limit / KEPT_SHARE;
         let little = self.limit / KEPT_SHARE / KEPT_FOR;
         self.admitted = shared.max(self.bytes() + little.saturating_sub(brought));
     }
 
     /// Whether only what is kept for sessions that bring little is left: time for the next partition.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub fn is_crowded(&self) -> bool {
         self.bytes() >= self.limit - self.limit / KEPT_SHARE
     }
 
     /// Forgets entries that were refused, for they will be sent again.
-    pub(super) fn forgive(&mut self) {
+    pub fn forgive(&mut self) {
         self.refused = 0;
     }
 
@@ -250,23 +314,57 @@ impl Dictionary {
         has_room
     }
 
-    /// Frame numbers of a stack, leaf first, without the mark of a cut.
-    pub fn frames_of(&self, stack: u32) -> Vec<u32> {
+    /// Frame numbers of a stack, leaf first. A stack whose walk was cut has a frame `[reason]` at its root, an empty one
+    /// that frame alone.
+    pub fn path(&self, stack: u32) -> Vec<u32> {
         let mut frames = Vec::new();
         let mut node = self.stack(stack).node;
         while node != 0 {
-            let Node { parent, frame } = self.nodes[node as usize];
-            if !self.is_mark(node) {
-                frames.push(frame);
-            }
+            let Node { parent, frame } = self.tables.nodes[node as usize];
+            frames.push(frame);
             node = parent;
         }
         frames
     }
 
+    /// As [`path`](Self::path), without the frame `[reason]`.
+    pub fn frames_of(&self, stack: u32) -> Vec<u32> {
+        let mut frames = self.path(stack);
+        let is_mark = |&frame: &u32| {
+            let row = self.frame(frame);
+            frame != 0 && row.id == 0 && row.kind == FrameKind::Marker as u8
+        };
+        if frames.last().is_some_and(is_mark) {
+            frames.pop();
+        }
+        frames
+    }
+
+    /// Copies a stack of `other` with everything it refers to, and returns its number here; `copies` are of the same
+    /// `other`.
+    pub fn copy_stack(&mut self, other: &Dictionary, stack: u32, copies: &mut Copies) -> u32 {
+        if stack == 0 {
+            return 0;
+        }
+        if let Some(&copy) = copies.stacks.get(&stack) {
+            return copy;
+        }
+        let row = other.stack(stack);
+        let stop = self.intern(other.string(row.stop));
+        copies.nodes.entry(0).or_insert(0);
+        let node = self.adopt_node(other, row.node, &mut copies.nodes);
+        let next = self.tables.stacks.len() as u32;
+        let copy = *self.known.stack_at.entry((node, stop)).or_insert(next);
+        if copy == next {
+            self.tables.stacks.push(StackRow { node, stop });
+        }
+        copies.stacks.insert(stack, copy);
+        copy
+    }
+
     /// Whether a node is no frame but says why walks ended above it.
     fn is_mark(&self, node: u32) -> bool {
-        let Node { parent, frame } = self.nodes[node as usize];
+        let Node { parent, frame } = self.tables.nodes[node as usize];
         let row = self.frame(frame);
         parent == 0 && frame != 0 && row.id == 0 && row.kind == FrameKind::Marker as u8
     }
@@ -327,8 +425,8 @@ impl Dictionary {
         if !self.has_room() {
             return 0;
         }
-        self.methods.push(row);
-        (self.methods.len() - 1) as u32
+        self.tables.methods.push(row);
+        (self.tables.methods.len() - 1) as u32
     }
 
     /// A new row; 0, the unknown frame, if there is no room.
@@ -336,18 +434,18 @@ impl Dictionary {
         if !self.has_room() {
             return 0;
         }
-        self.frames.push(row);
-        (self.frames.len() - 1) as u32
+        self.tables.frames.push(row);
+        (self.tables.frames.len() - 1) as u32
     }
 
     fn intern(&mut self, text: &str) -> u32 {
-        if let Some(number) = self.strings.find(text) {
+        if let Some(number) = self.tables.strings.find(text) {
             return number;
         }
         if !self.has_room() {
             return UNKNOWN_STRING;
         }
-        self.strings.add(text)
+        self.tables.strings.add(text)
     }
 
     /// The frame that shows a text of ours in brackets.
@@ -371,9 +469,9 @@ impl Dictionary {
         if !self.has_room() {
             return UNKNOWN_NODE;
         }
-        let node = self.nodes.len() as u32;
+        let node = self.tables.nodes.len() as u32;
         self.known.children.insert((parent, frame), node);
-        self.nodes.push(Node { parent, frame });
+        self.tables.nodes.push(Node { parent, frame });
         node
     }
 }

@@ -7,10 +7,12 @@ use proto::v1::Histogram;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use super::selection::{QueryError, Selection};
+use super::error::QueryError;
+use super::selection::Selection;
 use crate::quantity::{self, total};
 use crate::sampling::{self, Sampling};
-use crate::store::{Extent, Session, Store};
+use crate::session::Session;
+use crate::source::{Extent, Source};
 use crate::summary::{Delivery, Timers};
 use crate::trust::SelfTest;
 use crate::warnings::Evidence;
@@ -108,29 +110,29 @@ pub type Listed<T> = (Vec<T>, usize);
 /// Processes that a selection names, its time included, the latest `limit` of them first.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// If the source cannot be read.
 pub fn processes(
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     limit: usize,
     now_ns: u64,
 ) -> Result<Listed<Process>, QueryError> {
-    let (accounts, left_out) = accounts(store, selection, limit, now_ns)?;
+    let (accounts, left_out) = accounts(source, selection, limit, now_ns)?;
     Ok((accounts.into_iter().map(|account| account.process).collect(), left_out))
 }
 
 /// Their accounts.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// If the source cannot be read.
 pub fn accounts(
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     limit: usize,
     now_ns: u64,
 ) -> Result<Listed<Account>, QueryError> {
     let (mut latest, mut all) = (Vec::new(), 0);
-    each_account(store, selection, now_ns, |account| {
+    each_account(source, selection, now_ns, |account| {
         all += 1;
         latest.push(account);
         // There can be any number of sessions, so the list is cut while it grows.
@@ -153,33 +155,27 @@ fn keep_latest(accounts: &mut Vec<Account>, limit: usize) {
 /// Visits the accounts of the processes that a selection names, its time included, one after the other.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// If the source cannot be read.
 pub fn each_account(
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     now_ns: u64,
     mut visit: impl FnMut(Account),
 ) -> Result<(), QueryError> {
-    let span = selection.span(store, now_ns);
+    let span = selection.span(source, now_ns);
     let mut known: FxHashSet<u64> = FxHashSet::default();
     // A session that goes on in a later partition is complete there.
-    for view in store.views().iter().rev() {
-        let mut fresh = Vec::new();
-        view.sessions(
-            Extent::Account,
-            |id| !known.contains(&id),
-            |id, session| {
-                let overlaps =
-                    !selection.has_time() || session.first_ns < span.to_ns && session.last_ns >= span.from_ns;
-                if overlaps && selection.wants_session(id, session) {
-                    fresh.push(id);
-                    let mut account = account(id, session, now_ns);
-                    account.warnings = warnings(store, session, &account);
-                    visit(account);
-                }
-            },
-        )?;
-        known.extend(fresh);
+    for part in source.parts().iter().rev() {
+        let mut visited = Vec::new();
+        part.sessions(Extent::Account, &|id| !known.contains(&id), &mut |id, session| {
+            if selection.is_during(session, &span) && selection.matches_session(id, session) {
+                visited.push(id);
+                let mut account = account(id, session, now_ns);
+                account.warnings = warnings(source, session, &account);
+                visit(account);
+            }
+        })?;
+        known.extend(visited);
     }
     Ok(())
 }
@@ -270,7 +266,7 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
 }
 
 /// Warnings of one session; a store may still receive the end of a live one.
-fn warnings(store: &Store, session: &Session, account: &Account) -> Vec<String> {
+fn warnings(source: &dyn Source, session: &Session, account: &Account) -> Vec<String> {
     if account.process.state == "live" && session.statistics.is_none() {
         // The first statistics come a second after the start.
         return Vec::new();
@@ -278,7 +274,7 @@ fn warnings(store: &Store, session: &Session, account: &Account) -> Vec<String> 
     let statistics = session.statistics.clone().unwrap_or_default();
     let evidence = Evidence {
         is_complete: account.process.state != "silent",
-        cut: store.cut().map(|cut| cut.to_string()),
+        cut: source.cut().map(|cut| cut.to_string()),
         missing_messages: account.missing_messages,
         unknown_samples: account.unknown_samples,
         samples: account.process.samples,

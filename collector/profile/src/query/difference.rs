@@ -2,10 +2,9 @@
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::top::Order;
-use super::tree::{Columns, Tree, heaviest};
+use super::tree::{Columns, MethodCost, Order, Tree, heaviest};
 
 /// Two selections in one tree.
 #[derive(Clone, Debug)]
@@ -93,22 +92,38 @@ pub struct MethodDifference {
     pub change: f64,
 }
 
+/// All methods of a selection, as the answer to the question `methods`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Methods {
+    /// CPU time of the selection.
+    pub total_ns: u64,
+    /// Costs, by self time.
+    pub methods: Vec<MethodCost>,
+}
+
+impl Methods {
+    /// The methods of `tree`.
+    pub fn of(tree: &Tree) -> Methods {
+        Methods { total_ns: tree.total_ns(), methods: tree.methods(Order::SelfTime) }
+    }
+}
+
 /// Methods by self time in two selections, normalised by CPU time; the largest changes first.
-pub fn method_differences(before: &Tree, after: &Tree) -> Vec<MethodDifference> {
-    let mut methods: FxHashMap<String, (u64, u64)> = FxHashMap::default();
-    for method in before.methods(Order::SelfTime) {
-        methods.entry(method.name).or_default().0 = method.self_ns;
+pub fn method_differences(before: &Methods, after: &Methods) -> Vec<MethodDifference> {
+    let mut methods: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
+    for method in &before.methods {
+        methods.entry(&method.name).or_default().0 = method.self_ns;
     }
-    for method in after.methods(Order::SelfTime) {
-        methods.entry(method.name).or_default().1 = method.self_ns;
+    for method in &after.methods {
+        methods.entry(&method.name).or_default().1 = method.self_ns;
     }
-    let share = |ns, tree: &Tree| crate::quantity::share(ns, tree.total_ns());
+    let share = |ns, side: &Methods| crate::quantity::share(ns, side.total_ns);
     let mut rows: Vec<MethodDifference> = methods
         .into_iter()
         .map(|(name, (before_ns, after_ns))| {
             let (before_share, after_share) = (share(before_ns, before), share(after_ns, after));
             let change = after_share - before_share;
-            MethodDifference { name, before_ns, after_ns, before_share, after_share, change }
+            MethodDifference { name: name.to_owned(), before_ns, after_ns, before_share, after_share, change }
         })
         .collect();
     rows.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.name.cmp(&b.name)));
@@ -153,8 +168,7 @@ fn summed_up(parents: &[u32], mut ns: Vec<u64>, counts: impl Fn(usize) -> bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Cell;
-    use crate::query::tree::add;
+    use crate::cell::Cell;
 
     /// Paths of names with their kinds, each with the CPU time that its end has.
     fn tree(paths: &[(&[(&str, FrameKind)], u64)]) -> Tree {
@@ -164,9 +178,9 @@ mod tests {
                 let name = tree.name(name);
                 tree.child(at, name, kind as u8)
             });
-            add(&mut tree.own[node as usize], Cell { cpu_ns: *cpu_ns, samples: 1 });
+            tree.own[node as usize].add(Cell { cpu_ns: *cpu_ns, samples: 1 });
         }
-        tree.settle();
+        tree.sum_totals();
         tree
     }
 

@@ -1,79 +1,24 @@
-//! What a question is about: time, processes, threads and stacks. The same words in options, URLs and the UI.
+//! Selections: time, processes, threads and stacks. Options, addresses and the page use the same words.
 
-use std::fmt;
 use std::ops::Range;
 
 use proto::v1::{FrameKind, Thread};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::profile::{virtual_id, virtual_ids};
-use crate::store::{Dictionary, Session, Store};
+use super::error::{QueryError, VALUES};
+use crate::dictionary::Dictionary;
+use crate::session::Session;
+use crate::source::Source;
+use crate::thread::{kind_text, virtual_id, virtual_ids};
 
 /// Longest value of a parameter in bytes; a longer one is nothing people would write.
 const VALUE_BYTES: usize = 1024;
-
-/// Most values of a parameter that may be repeated.
-const VALUES: usize = 64;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Ranges at least this long are widened to whole minutes, which are summed up already.
 const WHOLE_MINUTES_NS: u64 = 600 * NS_PER_S;
-
-/// Why a question cannot be understood or answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum QueryError {
-    /// No parameter has this name.
-    UnknownParameter(String),
-    /// The value of this parameter is not what is wanted.
-    BadValue {
-        /// Name of the parameter.
-        parameter: &'static str,
-        /// What to write instead.
-        wanted: &'static str,
-    },
-    /// This parameter is given too often.
-    TooMany(&'static str),
-    /// This parameter is needed.
-    Missing(&'static str),
-    /// There is no such question.
-    UnknownQuestion,
-    /// The answer could not be written down.
-    Encoding,
-    /// No view has this name.
-    UnknownView(String),
-    /// The store cannot be read.
-    Store(crate::store::StoreError),
-}
-
-impl fmt::Display for QueryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            QueryError::UnknownParameter(name) => write!(f, "unknown parameter {name:?}"),
-            QueryError::BadValue { parameter, wanted } => write!(f, "{parameter}: write {wanted}"),
-            QueryError::TooMany(parameter) => write!(f, "{parameter}: at most {VALUES} values"),
-            QueryError::Missing(parameter) => write!(f, "the parameter {parameter} is missing"),
-            QueryError::UnknownQuestion => {
-                f.write_str("there is no such question; collector/API.md lists them")
-            }
-            QueryError::Encoding => f.write_str("the answer could not be written down"),
-            QueryError::UnknownView(name) => {
-                write!(f, "unknown view {name:?}; there are {}", super::view::NAMES.join(", "))
-            }
-            QueryError::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for QueryError {}
-
-impl From<crate::store::StoreError> for QueryError {
-    fn from(error: crate::store::StoreError) -> Self {
-        QueryError::Store(error)
-    }
-}
 
 /// A moment as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +51,30 @@ pub struct Span {
     pub to_ns: u64,
 }
 
+impl Span {
+    /// As a range.
+    pub fn range_ns(&self) -> Range<u64> {
+        self.from_ns..self.to_ns
+    }
+}
+
 const MOMENT: &str = "seconds since the epoch, `now`, or a time back such as -90s, -15m, -2h, -7d";
 
 impl Selection {
+    /// The selection of these names and values.
+    ///
+    /// # Errors
+    /// If a name is unknown or a value not valid.
+    pub fn of(pairs: &[(String, String)]) -> Result<Selection, QueryError> {
+        let mut selection = Selection::default();
+        for (name, value) in pairs {
+            if !selection.set(name, value)? {
+                return Err(QueryError::UnknownParameter(name.clone()));
+            }
+        }
+        Ok(selection)
+    }
+
     /// Takes the parameter `name` if it belongs to a selection; whether it does.
     ///
     /// # Errors
@@ -126,7 +92,7 @@ impl Selection {
             _ => return Ok(false),
         };
         if value.is_empty() || value.len() > VALUE_BYTES {
-            return Err(QueryError::BadValue { parameter, wanted: "1 to 1024 bytes" });
+            return Err(QueryError::BadValue { parameter, expected: "1 to 1024 bytes" });
         }
         let list = match parameter {
             "from" => {
@@ -139,7 +105,7 @@ impl Selection {
             }
             "label" => {
                 let (key, text) = value.split_once('=').filter(|(key, _)| LABELS.contains(key)).ok_or(
-                    QueryError::BadValue { parameter, wanted: "host=, service=, jvm=, command= or pid=" },
+                    QueryError::BadValue { parameter, expected: "host=, service=, jvm=, command= or pid=" },
                 )?;
                 if self.labels.len() >= VALUES {
                     return Err(QueryError::TooMany(parameter));
@@ -171,14 +137,14 @@ impl Selection {
         Ok(true)
     }
 
-    /// The time meant, in a store or recording as it is at `now_ns`.
-    pub(super) fn span(&self, store: &Store, now_ns: u64) -> Span {
+    /// Returns the range of time that is selected in `source` at `now_ns`.
+    pub fn span(&self, source: &dyn Source, now_ns: u64) -> Span {
         let ranges: Vec<Range<u64>> =
-            store.views().iter().map(|view| view.range_ns()).filter(|range| range.end > 0).collect();
+            source.parts().iter().map(|part| part.range_ns()).filter(|range| range.end > 0).collect();
         let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-        // The end of a recording is its now.
-        let now_ns = if store.is_recording() { last_ns } else { now_ns };
+        // Times of a recording are relative to its end.
+        let now_ns = if source.has_ended() { last_ns } else { now_ns };
         let at = |moment| match moment {
             Moment::At(ns) => ns,
             Moment::Before(ns) => now_ns.saturating_sub(ns),
@@ -197,16 +163,23 @@ impl Selection {
         }
     }
 
-    /// Whether a time was chosen; without one, processes are wanted even before their first sample.
-    pub(super) fn has_time(&self) -> bool {
-        self.from.is_some() || self.to.is_some()
+    /// Whether `session` has a part in `span`; without a chosen time it has, even before its first sample.
+    pub fn is_during(&self, session: &Session, span: &Span) -> bool {
+        let has_time = self.from.is_some() || self.to.is_some();
+        !has_time || session.first_ns < span.to_ns && session.last_ns >= span.from_ns
     }
 
-    pub(super) fn wants_session(&self, id: u64, session: &Session) -> bool {
-        let is_named = |wanted: &String| {
-            *wanted == format!("{id:016x}")
-                || *wanted == session.hello.pid.to_string()
-                || wanted == session.service()
+    /// Whether samples of a matching session can be left out.
+    pub fn narrows_sessions(&self) -> bool {
+        self.from.is_some() || self.to.is_some() || self.filters_threads() || self.filters_stacks()
+    }
+
+    /// Whether a session has the processes and labels that are selected.
+    pub fn matches_session(&self, id: u64, session: &Session) -> bool {
+        let is_named = |text: &String| {
+            *text == format!("{id:016x}")
+                || *text == session.hello.pid.to_string()
+                || text == session.service()
         };
         let has_label = |(key, text): &(String, String)| match key.as_str() {
             "host" => session.hello.host == *text,
@@ -219,49 +192,52 @@ impl Selection {
             && self.labels.iter().all(has_label)
     }
 
-    /// Threads wanted of a session, `None` for all. A virtual thread has a number for each of its carriers, and its name
-    /// may have been told with one of them only: it is wanted whole.
-    pub(super) fn threads_of(&self, session: &Session) -> Option<FxHashSet<u32>> {
+    /// Returns the selected threads of a session, `None` for all. A virtual thread has a number for each of its carriers,
+    /// and its name may have come with one of them only: it is selected as a whole.
+    pub fn matching_threads(&self, session: &Session) -> Option<FxHashSet<u32>> {
         if self.threads.is_empty() && self.thread_kinds.is_empty() {
             return None;
         }
-        let has_name = |thread: &&Thread| self.threads.iter().any(|wanted| thread.name.contains(&**wanted));
+        let has_name = |thread: &&Thread| self.threads.iter().any(|text| thread.name.contains(&**text));
         let named = virtual_ids(session.threads().filter(has_name));
-        let is_wanted = |thread: &&Thread| {
-            let is_named = |wanted: &String| {
-                thread.name.contains(wanted.as_str())
+        let is_match = |thread: &&Thread| {
+            let is_named = |text: &String| {
+                thread.name.contains(text.as_str())
                     || named.contains(&virtual_id(thread))
-                    || (thread.tid != 0 && thread.tid.to_string() == *wanted)
+                    || (thread.tid != 0 && thread.tid.to_string() == *text)
             };
-            let kind = super::threads::kind_text(thread.kind());
+            let kind = kind_text(thread.kind());
             (self.threads.is_empty() || self.threads.iter().any(is_named))
-                && (self.thread_kinds.is_empty() || self.thread_kinds.iter().any(|wanted| wanted == kind))
+                && (self.thread_kinds.is_empty() || self.thread_kinds.iter().any(|name| name == kind))
         };
-        Some(session.threads().filter(is_wanted).map(|thread| thread.id).collect())
+        Some(session.threads().filter(is_match).map(|thread| thread.id).collect())
     }
 
-    pub(super) fn filters_sessions(&self) -> bool {
+    /// Whether processes or labels are selected.
+    pub fn filters_sessions(&self) -> bool {
         !self.processes.is_empty() || !self.labels.is_empty()
     }
 
-    pub(super) fn filters_threads(&self) -> bool {
+    /// Whether threads or kinds of threads are selected.
+    pub fn filters_threads(&self) -> bool {
         !self.threads.is_empty() || !self.thread_kinds.is_empty()
     }
 
-    pub(super) fn filters_stacks(&self) -> bool {
+    /// Whether frames or kinds of frames are selected.
+    pub fn filters_stacks(&self) -> bool {
         !self.kinds.is_empty() || !self.frames.is_empty()
     }
 
-    /// For each stack of `dictionary` whether it is wanted.
-    pub(super) fn wanted_stacks(&self, dictionary: &Dictionary) -> Vec<bool> {
+    /// Returns for each stack of `dictionary` whether it is selected.
+    pub fn matching_stacks(&self, dictionary: &Dictionary) -> Vec<bool> {
         let kinds: Vec<u8> = FRAME_KINDS
             .iter()
-            .filter(|(name, _)| self.kinds.iter().any(|wanted| wanted == name))
+            .filter(|(name, _)| self.kinds.iter().any(|kind| kind == name))
             .map(|&(_, kind)| kind as u8)
             .collect();
         let is_match = |frame: u32| {
             let text = dictionary.frame_text(frame);
-            self.frames.iter().all(|wanted| text.contains(wanted.as_str()))
+            self.frames.iter().all(|part| text.contains(part.as_str()))
         };
         let matching: Vec<bool> = if self.frames.is_empty() {
             Vec::new()
@@ -305,13 +281,13 @@ fn check(
     parameter: &'static str,
     value: &str,
     allowed: &[&str],
-    wanted: &'static str,
+    expected: &'static str,
 ) -> Result<(), QueryError> {
-    if allowed.contains(&value) { Ok(()) } else { Err(QueryError::BadValue { parameter, wanted }) }
+    if allowed.contains(&value) { Ok(()) } else { Err(QueryError::BadValue { parameter, expected }) }
 }
 
 fn moment(parameter: &'static str, text: &str) -> Result<Moment, QueryError> {
-    let bad = QueryError::BadValue { parameter, wanted: MOMENT };
+    let bad = QueryError::BadValue { parameter, expected: MOMENT };
     if text == "now" {
         return Ok(Moment::Before(0));
     }

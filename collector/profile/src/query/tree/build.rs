@@ -13,35 +13,16 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 
-use super::selection::Selection;
-use super::tree::{Tree, add, heaviest};
-use crate::profile::Cell;
-use crate::store::Dictionary;
-
-/// What is shown in place of nodes that were put together.
-pub const LEFT_OUT: &str = "[left out]";
-
-/// Bounds of a tree.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    /// Nodes that are taken of a partition, and that are left when there were twice as many. Each takes some 50 bytes, and
-    /// an answer has 200,000 at most.
-    nodes: usize,
-    /// Letters of names, after a partition was added; twice as many at any time.
-    letters: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds { nodes: 1 << 20, letters: 128 << 20 }
-    }
-}
+use super::{Bounds, LEFT_OUT, Tree, heaviest};
+use crate::cell::Cell;
+use crate::dictionary::Dictionary;
+use crate::query::selection::Selection;
 
 /// Longest name in bytes that is shown whole. Those of Java classes and methods have a few hundred at most.
 const LONG_NAME: usize = 2048;
 
 impl Tree {
-    pub(super) fn empty() -> Tree {
+    pub(in crate::query) fn empty() -> Tree {
         let mut tree = Tree::default();
         let name = tree.name("all");
         tree.parents.push(0);
@@ -51,7 +32,7 @@ impl Tree {
         tree
     }
 
-    pub(super) fn name(&mut self, text: &str) -> u32 {
+    pub(in crate::query) fn name(&mut self, text: &str) -> u32 {
         let text = shortened(text);
         if let Some(name) = self.names.find(&text) {
             return name;
@@ -62,16 +43,16 @@ impl Tree {
         self.names.add(&text)
     }
 
-    pub(super) fn child(&mut self, parent: u32, name: u32, kind: u8) -> u32 {
+    pub(in crate::query) fn child(&mut self, parent: u32, name: u32, kind: u8) -> u32 {
         let next = self.parents.len() as u32;
         let Tree { parents, name_of, kinds, children, .. } = self;
         let key = |node: u32| (parents[node as usize], name_of[node as usize], kinds[node as usize]);
         let hash = |key: (u32, u32, u8)| BuildHasherDefault::<FxHasher>::default().hash_one(key);
-        let wanted = (parent, name, kind);
-        if let Some(&node) = children.find(hash(wanted), |&node| key(node) == wanted) {
+        let sought = (parent, name, kind);
+        if let Some(&node) = children.find(hash(sought), |&node| key(node) == sought) {
             return node;
         }
-        children.insert_unique(hash(wanted), next, |&node| hash(key(node)));
+        children.insert_unique(hash(sought), next, |&node| hash(key(node)));
         parents.push(parent);
         name_of.push(name);
         kinds.push(kind);
@@ -89,15 +70,20 @@ impl Tree {
     }
 
     /// Adds what `sums` has by stack of `dictionary`.
-    pub(super) fn grow(&mut self, dictionary: &Dictionary, selection: &Selection, sums: &[Cell]) {
-        let wanted = selection.filters_stacks().then(|| selection.wanted_stacks(dictionary));
+    pub(in crate::query) fn add_part(
+        &mut self,
+        dictionary: &Dictionary,
+        selection: &Selection,
+        sums: &[Cell],
+    ) {
+        let matching = selection.filters_stacks().then(|| selection.matching_stacks(dictionary));
         let nodes = dictionary.nodes();
         let mut own = vec![Cell::default(); nodes.len()];
         let mut is_used = vec![false; nodes.len()];
         for (stack, cell) in sums.iter().enumerate().filter(|(_, cell)| cell.samples > 0) {
-            if wanted.as_ref().is_none_or(|wanted| wanted.get(stack).copied().unwrap_or(false)) {
+            if matching.as_ref().is_none_or(|matching| matching.get(stack).copied().unwrap_or(false)) {
                 let node = dictionary.stack(stack as u32).node as usize;
-                add(&mut own[node], *cell);
+                own[node].add(*cell);
                 is_used[node] = true;
             }
         }
@@ -125,14 +111,14 @@ impl Tree {
                 let kind = dictionary.frame(node.frame).kind;
                 self.child(above, names[frame], kind)
             };
-            add(&mut self.own[at as usize], own[number]);
+            self.own[at as usize].add(own[number]);
             shown[number] = at;
         }
-        self.keep_small();
+        self.prune_if_large();
     }
 
     /// Puts the lightest nodes together if there are too many.
-    pub(super) fn keep_small(&mut self) {
+    pub(in crate::query) fn prune_if_large(&mut self) {
         let Bounds { nodes, letters } = self.bounds;
         if self.len() <= 2 * nodes && self.names.letters() <= letters {
             return;
@@ -149,12 +135,12 @@ impl Tree {
 
     /// Keeps `nodes` of the nodes.
     fn prune(&mut self, nodes: usize) {
-        self.settle();
+        self.sum_totals();
         let kept = heaviest(&self.totals, nodes);
         let mut pruned = Tree { bounds: self.bounds, ..Tree::empty() };
         let mut shown = vec![0u32; self.len()];
         let mut names = vec![u32::MAX; self.names.len()];
-        add(&mut pruned.own[0], self.own[0]);
+        pruned.own[0].add(self.own[0]);
         for node in 1..self.len() {
             let above = shown[self.parents[node] as usize];
             let at = if kept[node] {
@@ -166,13 +152,13 @@ impl Tree {
             } else {
                 pruned.left_out(above)
             };
-            add(&mut pruned.own[at as usize], self.own[node]);
+            pruned.own[at as usize].add(self.own[node]);
             shown[node] = at;
         }
         *self = pruned;
     }
 
-    pub(super) fn settle(&mut self) {
+    pub(in crate::query) fn sum_totals(&mut self) {
         self.totals = self.own.iter().map(|cell| cell.cpu_ns).collect();
         sum_up(&mut self.totals, |node| self.parents[node]);
     }
@@ -191,9 +177,9 @@ fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= LONG_NAME {
         return Cow::Borrowed(text);
     }
-    let head = &text[..text.floor_char_boundary(LONG_NAME / 2)];
-    let tail = &text[text.ceil_char_boundary(text.len() - LONG_NAME / 4)..];
-    Cow::Owned(format!("{head}...{tail}"))
+    let start = &text[..text.floor_char_boundary(LONG_NAME / 2)];
+    let end = &text[text.ceil_char_boundary(text.len() - LONG_NAME / 4)..];
+    Cow::Owned(format!("{start}...{end}"))
 }
 
 #[cfg(test)]
@@ -210,7 +196,7 @@ mod tests {
                 let name = tree.name(name);
                 tree.child(at, name, OTHER)
             });
-            add(&mut tree.own[node as usize], Cell { cpu_ns: *cpu_ns, samples: 1 });
+            tree.own[node as usize].add(Cell { cpu_ns: *cpu_ns, samples: 1 });
         }
         tree
     }
@@ -239,10 +225,10 @@ mod tests {
     fn what_is_light_is_put_together_below_its_caller() {
         let small = Bounds { nodes: 4, letters: 1000 };
         let mut pruned = tree(small, &ALL);
-        pruned.keep_small();
+        pruned.prune_if_large();
         assert_eq!(pruned.len(), 7, "not twice as many yet");
         pruned.prune(4);
-        pruned.settle();
+        pruned.sum_totals();
         let expected = [("/main", 1, 1), ("/main/hot", 50, 1), ("/main/hot/leaf", 30, 1)];
         let left_out = [("/main/[left out]", 3, 2), ("/[left out]", 3, 1)];
         let expected: Vec<_> =
@@ -251,7 +237,7 @@ mod tests {
         assert_eq!((pruned.total_ns(), pruned.samples()), (87, 6));
         // Once more, and what was put together stays together.
         pruned.prune(2);
-        pruned.settle();
+        pruned.sum_totals();
         let expected = [("/main", 1, 1), ("/main/[left out]", 83, 4), ("/[left out]", 3, 1)];
         assert_eq!(paths(&pruned), expected.map(|(a, b, c)| (a.to_owned(), b, c)));
         assert_eq!((pruned.total_ns(), pruned.samples()), (87, 6));
@@ -263,9 +249,9 @@ mod tests {
         let all: Vec<(&str, u64)> = names.iter().zip(1..).map(|(name, cpu)| (name.as_str(), cpu)).collect();
         for bounds in [Bounds { nodes: 20, letters: 10_000 }, Bounds { nodes: 500, letters: 400 }] {
             let mut small = tree(bounds, &all);
-            small.keep_small();
+            small.prune_if_large();
             assert!(small.len() <= 2 * bounds.nodes && small.names.letters() <= bounds.letters, "{small:?}");
-            small.settle();
+            small.sum_totals();
             assert_eq!((small.total_ns(), small.samples()), (5050, 100));
             assert!(paths(&small).iter().any(|(path, ..)| path == "/main/name99"), "{small:?}");
         }

@@ -7,13 +7,15 @@
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::Wanted;
+use super::error::QueryError;
+use super::matches::Matches;
 use super::processes::{Account, accounts};
-use super::selection::{QueryError, Selection, Span};
+use super::selection::{Selection, Span};
 use super::timeline::{Key, MOST_ROWS, ThreadTime, Title, described, fitting};
-use super::tree::{Tree, add};
-use crate::profile::{Cell, made_up_name};
-use crate::store::{Scope, Store, View};
+use super::tree::Tree;
+use crate::cell::Cell;
+use crate::source::{Part, Scope, Source, with_dictionary};
+use crate::thread::default_name;
 use crate::warnings::PART;
 
 /// All that a page shows, as JSON.
@@ -52,20 +54,20 @@ struct Samples {
 type Sums = FxHashMap<(u32, Key, u64), Cell>;
 
 impl Embedded {
-    /// The data of `selection` in `store`.
+    /// The data of `selection` in `source`.
     ///
     /// # Errors
-    /// If the store cannot be read.
-    pub fn of(store: &Store, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
-        let span = selection.span(store, now_ns);
+    /// If the source cannot be read.
+    pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
+        let span = selection.span(source, now_ns);
         let bucket_ns = fitting(span.to_ns - span.from_ns);
         let mut tree = Tree::empty();
         let mut sums = Sums::default();
-        for view in store.views().iter().filter(|view| view.overlaps(&(span.from_ns..span.to_ns))) {
-            collect(view, selection, &span, bucket_ns, &mut tree, &mut sums)?;
+        for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
+            collect(&**part, selection, &span, bucket_ns, &mut tree, &mut sums)?;
         }
-        let (threads, row_of) = threads(store, &span, &sums)?;
-        let mut statistics = accounts(store, selection, MOST_ROWS, now_ns)?.0;
+        let (threads, row_of) = threads(source, &span, &sums)?;
+        let mut statistics = accounts(source, selection, MOST_ROWS, now_ns)?.0;
         if *selection != Selection::default() {
             statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
         }
@@ -111,40 +113,40 @@ impl Embedded {
     }
 }
 
-/// Adds the samples of `view` to `sums`, and their stacks to `tree`.
+/// Adds the samples of `part` to `sums`, and their stacks to `tree`.
 fn collect(
-    view: &View,
+    part: &dyn Part,
     selection: &Selection,
     span: &Span,
     bucket_ns: u64,
     tree: &mut Tree,
     sums: &mut Sums,
 ) -> Result<(), QueryError> {
-    let wanted = Wanted::of(view, selection)?;
-    let is_wanted = |id: u64| wanted.has(id);
+    let matches = Matches::of(part, selection)?;
+    let is_selected = |id: u64| matches.has_session(id);
     let mut stacks: FxHashMap<(u32, Key, u64), Cell> = FxHashMap::default();
     let whole = span.from_ns..span.to_ns;
-    if view.has_samples() {
-        view.samples(&Scope { range_ns: whole, sessions: &is_wanted }, |sample| {
-            if wanted.has_thread(sample.session, sample.thread) {
+    if part.has_samples() {
+        part.samples(&Scope { range_ns: whole, sessions: &is_selected }, &mut |sample| {
+            if matches.has_thread(sample.session, sample.thread) {
                 let bucket = (sample.time_ns - span.from_ns) / bucket_ns;
                 let sum = stacks.entry((sample.stack, (sample.session, sample.thread), bucket)).or_default();
-                add(sum, Cell { cpu_ns: sample.cpu_ns, samples: sample.count.into() });
+                sum.add(sample.cell());
             }
         })?;
     } else {
         // Of older parts only sums are kept.
         for (bucket, start_ns) in (0..).zip(whole.step_by(bucket_ns as usize)) {
             let range_ns = start_ns..span.to_ns.min(start_ns + bucket_ns);
-            let scope = Scope { range_ns, sessions: &is_wanted };
-            let wants = |session, thread| wanted.has_thread(session, thread);
-            view.thread_stacks(&scope, wants, |session, thread, stack, cell| {
-                add(stacks.entry((stack, (session, thread), bucket)).or_default(), cell);
+            let scope = Scope { range_ns, sessions: &is_selected };
+            let is_match = |session, thread| matches.has_thread(session, thread);
+            part.thread_stacks(&scope, &is_match, &mut |session, thread, stack, cell| {
+                stacks.entry((stack, (session, thread), bucket)).or_default().add(cell);
             })?;
         }
     }
-    view.dictionary(|dictionary| {
-        let shown = selection.filters_stacks().then(|| selection.wanted_stacks(dictionary));
+    with_dictionary(part, |dictionary| {
+        let shown = selection.filters_stacks().then(|| selection.matching_stacks(dictionary));
         let mut rows: Vec<_> = stacks
             .into_iter()
             .filter(|((stack, ..), _)| {
@@ -170,7 +172,7 @@ fn collect(
                 at = tree.child(at, name, dictionary.frame(frame).kind);
                 placed.insert(next, at);
             }
-            add(sums.entry((at, key, bucket)).or_default(), cell);
+            sums.entry((at, key, bucket)).or_default().add(cell);
         }
     })?;
     Ok(())
@@ -178,7 +180,7 @@ fn collect(
 
 /// The threads of `sums`, and the row of each: a virtual thread has one, whichever threads carried it.
 fn threads(
-    store: &Store,
+    source: &dyn Source,
     span: &Span,
     sums: &Sums,
 ) -> Result<(Vec<ThreadTime>, FxHashMap<Key, u32>), QueryError> {
@@ -186,7 +188,7 @@ fn threads(
     for ((_, key, _), cell) in sums {
         *times.entry(*key).or_default() += cell.cpu_ns;
     }
-    let mut known = described(store, &(span.from_ns..span.to_ns), times.keys(), ThreadTime::of)?;
+    let mut known = described(source, &span.range_ns(), times.keys(), ThreadTime::of)?;
     let mut keys: Vec<(Key, u64)> = times.into_iter().collect();
     keys.sort_unstable_by_key(|&(key, cpu_ns)| (std::cmp::Reverse(cpu_ns), key));
     let mut rows: Vec<ThreadTime> = Vec::new();
@@ -204,7 +206,7 @@ fn threads(
             first.cpu_ns += cpu_ns;
             first.carriers.append(&mut thread.carriers);
             first.tid = 0;
-            if first.thread == made_up_name(first.java_id) {
+            if first.thread == default_name(first.java_id) {
                 first.thread = thread.thread;
             }
         } else {

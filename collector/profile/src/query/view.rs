@@ -3,17 +3,13 @@
 use std::fmt::Write;
 
 use super::difference::MethodDifference;
+use super::error::QueryError;
 use super::processes::accounts;
-use super::selection::{QueryError, Selection};
+use super::selection::Selection;
 use super::timeline::threads;
-use super::top::Order;
-use super::tree::Tree;
+use super::tree::{Order, Tree};
 use crate::quantity::{count, duration, percent, share, total};
-use crate::store::Store;
-
-/// Names of all views.
-pub const NAMES: [&str; 5] =
-    ["hot-methods", "cpu-time-hot-methods", "cpu-time-statistics", "threads", "processes"];
+use crate::source::Source;
 
 /// The view `name` of a selection, up to `limit` rows.
 ///
@@ -21,18 +17,18 @@ pub const NAMES: [&str; 5] =
 /// If there is no such view or the store cannot be read.
 pub fn view(
     name: &str,
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     limit: usize,
     now_ns: u64,
 ) -> Result<String, QueryError> {
     let mut text = String::new();
     match name {
-        "hot-methods" => hot_methods(&mut text, store, selection, Order::TotalTime, limit, now_ns)?,
-        "cpu-time-hot-methods" => hot_methods(&mut text, store, selection, Order::SelfTime, limit, now_ns)?,
-        "cpu-time-statistics" => push_statistics(&mut text, store, selection, limit, now_ns)?,
+        "hot-methods" => hot_methods(&mut text, source, selection, Order::TotalTime, limit, now_ns)?,
+        "cpu-time-hot-methods" => hot_methods(&mut text, source, selection, Order::SelfTime, limit, now_ns)?,
+        "cpu-time-statistics" => push_statistics(&mut text, source, selection, limit, now_ns)?,
         "threads" => {
-            let (rows, _) = threads(store, selection, now_ns)?;
+            let (rows, _) = threads(source, selection, now_ns)?;
             let whole = total(rows.iter().map(|row| row.cpu_ns));
             line(
                 &mut text,
@@ -58,7 +54,7 @@ pub fn view(
                     "process", "state", "pid", "CPU time", "explained"
                 ),
             );
-            for account in accounts(store, selection, limit, now_ns)?.0 {
+            for account in accounts(source, selection, limit, now_ns)?.0 {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
                 line(
@@ -77,16 +73,16 @@ pub fn view(
 
 fn hot_methods(
     text: &mut String,
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     order: Order,
     limit: usize,
     now_ns: u64,
 ) -> Result<(), QueryError> {
-    let (tree, _) = Tree::of(store, selection, now_ns)?;
+    let (tree, _) = Tree::of(source, selection, now_ns)?;
     line(text, format_args!("{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns())));
     line(text, format_args!("{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time"));
-    for method in tree.dearest_methods(order, limit).0 {
+    for method in tree.top_methods(order, limit).0 {
         let own = percent(share(method.self_ns, tree.total_ns()));
         let total = percent(share(method.total_ns, tree.total_ns()));
         let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
@@ -97,12 +93,12 @@ fn hot_methods(
 
 fn push_statistics(
     text: &mut String,
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     limit: usize,
     now_ns: u64,
 ) -> Result<(), QueryError> {
-    for account in accounts(store, selection, limit, now_ns)?.0 {
+    for account in accounts(source, selection, limit, now_ns)?.0 {
         let process = &account.process;
         line(
             text,

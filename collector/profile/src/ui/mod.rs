@@ -1,4 +1,4 @@
-//! The page: one set of files, served by [`crate::http`] or written with its data inside by [`standalone`].
+//! The page: one set of files, served by the collector's HTTP side or written with its data inside by [`standalone`].
 //!
 //! The scripts are classic scripts in one scope, in the order below: data, drawing, views, the frame around them.
 //! The only difference between both forms is the source of the data: HTTP or an element of the page.

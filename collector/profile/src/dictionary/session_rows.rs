@@ -1,7 +1,7 @@
 //! The numbers that a session gave to its entries.
 //!
 //! Approach: each session keeps which row of the dictionary each of its numbers means; rows are shared between
-//! sessions by what they say. Numbers are stored with the session, for an agent does not repeat definitions that
+//! sessions by what they say. SessionRows are stored with the session, for an agent does not repeat definitions that
 //! were acknowledged.
 //! Invariant: rows made here bear the id of their content, except stacks, which are found by node and reason.
 
@@ -9,10 +9,9 @@ use proto::v1::Entries;
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::column::{BlockError, BlockReader, BlockWriter};
 use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, content_id};
-use crate::numbered::{self, FrameEntry, MAX_DEPTH, MAX_STACK_FRAMES, MethodEntry, Runs};
-use crate::profile::{END_OF_STACK, WHOLE_STACKS};
+use crate::entries::{self as received, FrameEntry, MAX_DEPTH, MAX_STACK_FRAMES, MethodEntry, Runs};
+use crate::stop::{END_OF_STACK, WHOLE_STACKS};
 
 /// Entries that a session may number, of all kinds together: more than an agent sends in years, and few enough for
 /// one block. Those beyond are not known.
@@ -24,115 +23,68 @@ const RUN_BYTES: usize = 2 * size_of::<(u32, Vec<u32>)>() + 32;
 
 /// What the numbers of one session mean: rows of the dictionary.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Numbers {
-    strings: Runs<u32>,
-    methods: Runs<u32>,
-    frames: Runs<u32>,
+pub struct SessionRows {
+    /// Strings.
+    pub strings: Runs<u32>,
+    /// Methods.
+    pub methods: Runs<u32>,
+    /// Frames.
+    pub frames: Runs<u32>,
     /// Node, and string of the reason why the walks ended that began at its root.
-    nodes: Runs<(u32, u32)>,
+    pub nodes: Runs<(u32, u32)>,
     /// Entries of all kinds.
     count: usize,
     /// Those that are nodes, which take twice as much.
     node_count: usize,
     /// Frames of the stacks this session was first with, and of those that were too deep.
     stack_frames: u64,
-    /// Up to which number of each kind the database has them.
-    stored: [u32; 4],
 }
 
-impl Numbers {
+impl SessionRows {
     /// Whether nothing has a number.
-    #[cfg(test)]
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Most memory: lists that have just grown are half empty, and runs of one number each have a list of their own.
-    pub(in super::super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let runs = self.strings.runs() + self.methods.runs() + self.frames.runs() + self.nodes.runs();
         let entry = 2 * size_of::<u32>();
         // All but the bytes that nodes take more.
         self.count * entry + self.node_count * entry + runs * RUN_BYTES
     }
 
-    fn ends(&self) -> [u32; 4] {
+    /// The number after the last one of each kind.
+    pub fn ends(&self) -> [u32; 4] {
         [self.strings.end(), self.methods.end(), self.frames.end(), self.nodes.end()]
     }
 
-    fn set_string(&mut self, number: u32, row: u32) {
+    /// Lets `number` mean a row, unless it means one already.
+    pub fn set_string(&mut self, number: u32, row: u32) {
         push(&mut self.strings, &mut self.count, number, row);
     }
 
-    fn set_method(&mut self, number: u32, row: u32) {
+    /// Lets `number` mean a row, unless it means one already.
+    pub fn set_method(&mut self, number: u32, row: u32) {
         push(&mut self.methods, &mut self.count, number, row);
     }
 
-    fn set_frame(&mut self, number: u32, row: u32) {
+    /// Lets `number` mean a row, unless it means one already.
+    pub fn set_frame(&mut self, number: u32, row: u32) {
         push(&mut self.frames, &mut self.count, number, row);
     }
 
-    fn set_node(&mut self, number: u32, node: (u32, u32)) {
+    /// Lets `number` mean a row, unless it means one already.
+    pub fn set_node(&mut self, number: u32, node: (u32, u32)) {
         let before = self.count;
         push(&mut self.nodes, &mut self.count, number, node);
         self.node_count += self.count - before;
     }
 
-    /// A block of what the database does not have yet, if there is any.
-    pub(in super::super) fn encode_fresh(&self) -> Result<Option<Vec<u8>>, BlockError> {
-        if self.ends().into_iter().zip(self.stored).all(|(end, stored)| end <= stored.max(1)) {
-            return Ok(None);
-        }
-        let mut block = BlockWriter::default();
-        for (rows, from) in [&self.strings, &self.methods, &self.frames].into_iter().zip(self.stored) {
-            let rows: Vec<(u32, u32)> = rows.since(from).map(|(number, row)| (number, *row)).collect();
-            block.number(rows.len() as u64);
-            block.ascending(rows.iter().map(|row| row.0.into()));
-            block.ascending(rows.iter().map(|row| row.1.into()));
-        }
-        let rows: Vec<(u32, (u32, u32))> =
-            self.nodes.since(self.stored[3]).map(|(number, row)| (number, *row)).collect();
-        block.number(rows.len() as u64);
-        block.ascending(rows.iter().map(|row| row.0.into()));
-        block.ascending(rows.iter().map(|row| row.1.0.into()));
-        block.column(rows.iter().map(|row| row.1.1.into()));
-        block.finish().map(Some)
-    }
-
-    /// The database has all of it.
-    pub(in super::super) fn set_stored(&mut self) {
-        self.stored = self.ends();
-    }
-
-    /// Takes in a block made by [`encode_fresh`](Self::encode_fresh), about rows of `dictionary`.
-    pub(in super::super) fn append(
-        &mut self,
-        bytes: &[u8],
-        dictionary: &Dictionary,
-    ) -> Result<(), BlockError> {
-        let mut block = BlockReader::new(bytes)?;
-        for kind in [&mut self.strings, &mut self.methods, &mut self.frames] {
-            let rows = block.rows()?;
-            let (numbers, rows) = (block.ascending(rows)?, block.ascending(rows)?);
-            for (number, row) in numbers.into_iter().zip(rows) {
-                push(kind, &mut self.count, number as u32, row as u32);
-            }
-        }
-        let rows = block.rows()?;
-        let (numbers, nodes, stops) = (block.ascending(rows)?, block.ascending(rows)?, block.narrow(rows)?);
-        for ((number, node), stop) in numbers.into_iter().zip(nodes).zip(stops) {
-            // Rows of the other kinds may be looked up whatever they are; nodes are climbed.
-            if node < dictionary.nodes.len() as u64 {
-                self.set_node(number as u32, (node as u32, stop));
-            }
-        }
-        self.set_stored();
-        Ok(())
-    }
-
-    /// The same numbers for rows of `new` that say what those of `old` do; nothing of it is stored yet.
-    pub(in super::super) fn renumbered(&self, new: &mut Dictionary, old: &Dictionary) -> Numbers {
+    /// The same numbers for rows of `new` that say what those of `old` do.
+    pub fn renumbered(&self, new: &mut Dictionary, old: &Dictionary) -> SessionRows {
         let mut nodes = FxHashMap::from_iter([(0, 0)]);
-        Numbers {
+        SessionRows {
             strings: self.strings.map(|&row| new.intern(old.string(row))),
             methods: self.methods.map(|&row| new.adopt_method(old, row)),
             frames: self.frames.map(|&row| new.adopt_frame(old, row)),
@@ -143,26 +95,25 @@ impl Numbers {
             node_count: self.node_count,
             // The stacks of a new partition are looked through once more, so that old ones are not counted twice.
             stack_frames: 0,
-            stored: [0; 4],
         }
     }
 }
 
 impl Dictionary {
     /// Takes in definitions of a session.
-    pub(in super::super) fn define(&mut self, entries: &Entries, own: &mut Numbers) {
-        for (number, text) in numbered::strings(entries) {
+    pub fn define(&mut self, entries: &Entries, own: &mut SessionRows) {
+        for (number, text) in received::strings(entries) {
             own.set_string(number, self.intern(text));
         }
-        for (number, method) in numbered::methods(entries) {
+        for (number, method) in received::methods(entries) {
             let row = self.method_row(&method, own);
             own.set_method(number, row);
         }
-        for (number, frame) in numbered::frames(entries) {
+        for (number, frame) in received::frames(entries) {
             let row = self.frame_row(&frame, own);
             own.set_frame(number, row);
         }
-        for (number, parent, frame) in numbered::nodes(entries) {
+        for (number, parent, frame) in received::nodes(entries) {
             let node = match parent {
                 0 => {
                     let stop = if frame == 0 { self.intern(END_OF_STACK) } else { string_row(frame, own) };
@@ -178,7 +129,7 @@ impl Dictionary {
         }
     }
 
-    fn method_row(&mut self, method: &MethodEntry, own: &Numbers) -> u32 {
+    fn method_row(&mut self, method: &MethodEntry, own: &SessionRows) -> u32 {
         let MethodEntry { modifiers, hidden, .. } = *method;
         let [class_name, name, signature, source_file] =
             [method.class_name, method.name, method.signature, method.source_file]
@@ -197,7 +148,7 @@ impl Dictionary {
         row
     }
 
-    fn frame_row(&mut self, frame: &FrameEntry, own: &Numbers) -> u32 {
+    fn frame_row(&mut self, frame: &FrameEntry, own: &SessionRows) -> u32 {
         let FrameEntry { kind, bci, line, .. } = *frame;
         let method = if frame.method == 0 { 0 } else { own.methods.get(frame.method).copied().unwrap_or(0) };
         let symbol = match (frame.method, method) {
@@ -237,7 +188,7 @@ impl Dictionary {
 
     /// The stack that a session means by node `number`; 0 if it was never defined.
     #[inline]
-    pub(in super::super) fn stack_of_node(&mut self, number: u32, own: &mut Numbers) -> u32 {
+    pub fn stack_of_node(&mut self, number: u32, own: &mut SessionRows) -> u32 {
         let Some(&(node, stop)) = own.nodes.get(number) else { return 0 };
         match self.known.stack_at.get(&(node, stop)) {
             Some(&stack) => stack,
@@ -245,7 +196,7 @@ impl Dictionary {
         }
     }
 
-    fn new_stack(&mut self, node: u32, stop: u32, own: &mut Numbers) -> u32 {
+    fn new_stack(&mut self, node: u32, stop: u32, own: &mut SessionRows) -> u32 {
         if self.is_full() {
             return 0;
         }
@@ -256,16 +207,16 @@ impl Dictionary {
         let mut depth = 0;
         let mut above = node;
         while above != 0 && depth <= MAX_DEPTH {
-            above = self.nodes[above as usize].parent;
+            above = self.tables.nodes[above as usize].parent;
             depth += 1;
         }
         own.stack_frames += u64::from(depth);
         let is_too_deep = above != 0;
         // A stack of no frames is shown as the reason why it is empty.
         let leaf = if node == 0 { self.empty_stack(stop) } else { node };
-        let stack = if is_too_deep { 0 } else { self.stacks.len() as u32 };
+        let stack = if is_too_deep { 0 } else { self.tables.stacks.len() as u32 };
         if !is_too_deep {
-            self.stacks.push(StackRow { node: leaf, stop });
+            self.tables.stacks.push(StackRow { node: leaf, stop });
         }
         self.known.stack_at.insert((node, stop), stack);
         stack
@@ -278,7 +229,12 @@ impl Dictionary {
     }
 
     /// Copies a node of `other` with its callers; `known` are nodes that were copied before.
-    fn adopt_node(&mut self, other: &Dictionary, node: u32, known: &mut FxHashMap<u32, u32>) -> u32 {
+    pub(super) fn adopt_node(
+        &mut self,
+        other: &Dictionary,
+        node: u32,
+        known: &mut FxHashMap<u32, u32>,
+    ) -> u32 {
         let mut path = Vec::new();
         let mut above = node;
         let mut own = loop {
@@ -286,10 +242,10 @@ impl Dictionary {
                 break own;
             }
             path.push(above);
-            above = other.nodes[above as usize].parent;
+            above = other.tables.nodes[above as usize].parent;
         };
         for node in path.into_iter().rev() {
-            let Node { frame, .. } = other.nodes[node as usize];
+            let Node { frame, .. } = other.tables.nodes[node as usize];
             let frame = if other.is_mark(node) {
                 let text = self.intern(other.string(other.frame(frame).symbol));
                 self.marker(text)
@@ -310,7 +266,7 @@ fn push<T>(kind: &mut Runs<T>, count: &mut usize, number: u32, row: T) {
 }
 
 /// The row of a string; one that was never defined is shown as such, and number 0 is none.
-fn string_row(number: u32, own: &Numbers) -> u32 {
+fn string_row(number: u32, own: &SessionRows) -> u32 {
     if number == 0 { 0 } else { own.strings.get(number).copied().unwrap_or(UNKNOWN_STRING) }
 }
 
@@ -342,7 +298,7 @@ mod tests {
     #[test]
     fn what_one_session_used_up_others_have() {
         let mut dictionary = Dictionary::default();
-        let (mut spent, mut fresh) = (Numbers::default(), Numbers::default());
+        let (mut spent, mut fresh) = (SessionRows::default(), SessionRows::default());
         dictionary.define(&chain(), &mut spent);
         dictionary.define(&chain(), &mut fresh);
         spent.stack_frames = MAX_STACK_FRAMES;
@@ -356,12 +312,12 @@ mod tests {
     #[test]
     fn a_full_dictionary_keeps_what_it_has_and_takes_nothing_new() {
         let mut dictionary = Dictionary::default();
-        let mut first = Numbers::default();
+        let mut first = SessionRows::default();
         dictionary.define(&chain(), &mut first);
         let known = dictionary.stack_of_node(3, &mut first);
         dictionary.limit = dictionary.bytes();
-        let (mark, memory) = (dictionary.mark(), dictionary.known.frame_of.len());
-        let mut second = Numbers::default();
+        let (rows, memory) = (dictionary.tables().lens(), dictionary.known.frame_of.len());
+        let mut second = SessionRows::default();
         dictionary.define(&chain(), &mut second);
         assert_eq!((dictionary.stack_of_node(3, &mut second), dictionary.refused()), (known, 0));
         let other = Entries {
@@ -370,18 +326,18 @@ mod tests {
             node_frame: vec![0, 1, 2, 3, 1],
             ..chain()
         };
-        let mut third = Numbers::default();
+        let mut third = SessionRows::default();
         dictionary.define(&other, &mut third);
         assert_eq!(dictionary.stack_of_node(3, &mut third), 0);
         assert_eq!(dictionary.stack_of_node(5, &mut third), 0, "its reason is not known");
         assert!(dictionary.refused() >= 4, "{}", dictionary.refused());
-        assert_eq!((dictionary.mark(), dictionary.known.frame_of.len()), (mark, memory));
+        assert_eq!((dictionary.tables().lens(), dictionary.known.frame_of.len()), (rows, memory));
     }
 
     #[test]
     fn a_closed_dictionary_has_its_rows_and_no_maps() {
         let mut dictionary = Dictionary::default();
-        let mut own = Numbers::default();
+        let mut own = SessionRows::default();
         dictionary.define(&chain(), &mut own);
         let stack = dictionary.stack_of_node(3, &mut own);
         let (frames, bytes) = (dictionary.frames_of(stack), dictionary.bytes());
@@ -394,7 +350,7 @@ mod tests {
         assert_eq!(capacities(&dictionary.known), 0);
         assert_eq!(dictionary.frames_of(stack), frames);
         // Letters and ends of the texts, and the rows.
-        let texts = ["", crate::profile::UNKNOWN, "root", "leaf", END_OF_STACK];
+        let texts = ["", crate::stop::UNKNOWN, "root", "leaf", END_OF_STACK];
         let letters: usize = texts.iter().map(|text| text.len()).sum();
         let [strings, methods, rows, nodes, stacks] = [5, 1, 3, 4, 2];
         let numbers = 8 * strings + 32 * methods + 32 * rows + 8 * nodes + 8 * stacks;
@@ -405,14 +361,14 @@ mod tests {
 
     #[test]
     fn a_session_numbers_so_much_and_no_more() {
-        let mut numbers = Numbers { count: MOST_NUMBERS - 1, ..Numbers::default() };
+        let mut numbers = SessionRows { count: MOST_NUMBERS - 1, ..SessionRows::default() };
         Dictionary::default().define(&chain(), &mut numbers);
         assert_eq!((numbers.strings.len(), numbers.frames.len(), numbers.nodes.len()), (1, 0, 0));
     }
 
     #[test]
     fn numbers_far_apart_count_as_the_lists_they_take() {
-        let (mut apart, mut together) = (Numbers::default(), Numbers::default());
+        let (mut apart, mut together) = (SessionRows::default(), SessionRows::default());
         for number in 0..1000 {
             apart.set_node(1 + 10 * number, (1, 1));
             together.set_node(1 + number, (1, 1));
@@ -425,7 +381,7 @@ mod tests {
     #[test]
     fn a_new_partition_begins_to_count_anew() {
         let mut old = Dictionary::default();
-        let mut numbers = Numbers::default();
+        let mut numbers = SessionRows::default();
         old.define(&chain(), &mut numbers);
         numbers.stack_frames = MAX_STACK_FRAMES;
         let mut new = Dictionary::default();

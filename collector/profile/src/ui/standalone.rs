@@ -4,24 +4,28 @@
 //! puts texts on the canvas or into text nodes only.
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::query::embedded::Embedded;
+use crate::query::error::QueryError;
 use crate::query::selection::Selection;
-use crate::store::Store;
+use crate::source::Source;
 
 /// The page may run its own script and style, and load nothing.
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
                       content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
-/// Writes the page of `selection` in `store` to `out`. Its title is the command of a single process.
+/// Writes the page of `selection` in `source` to `out`. Its title is the command of a single process.
 ///
 /// # Errors
-/// If the store cannot be read or writing fails.
-pub fn write(store: &Store, selection: &Selection, mut out: impl Write) -> io::Result<()> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let data = Embedded::of(store, selection, now.as_nanos() as u64).map_err(io::Error::other)?;
-    let json = serde_json::to_string(&data).map_err(io::Error::other)?;
+/// If the source cannot be read or writing fails.
+pub fn write(
+    source: &dyn Source,
+    selection: &Selection,
+    now_ns: u64,
+    mut out: impl Write,
+) -> Result<(), QueryError> {
+    let data = Embedded::of(source, selection, now_ns)?;
+    let json = serde_json::to_string(&data).map_err(io::Error::from)?;
     let head = [POLICY, "\n<style>\n", super::STYLE, "</style>"].concat();
     let scripts = [
         "<script id=\"data\" type=\"application/json\">",
@@ -34,7 +38,7 @@ pub fn write(store: &Store, selection: &Selection, mut out: impl Write) -> io::R
     ]
     .concat();
     out.write_all(super::filled(&escape_html(data.title()), &head, &scripts).as_bytes())?;
-    out.flush()
+    Ok(out.flush()?)
 }
 
 /// JSON that can stand inside a script element: no `<` that could end it or open a comment.

@@ -7,12 +7,14 @@ use proto::v1::{Thread, ThreadKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use super::Wanted;
-use super::selection::{QueryError, Selection, Span};
-use super::threads::kind_text;
-use crate::profile::{UNKNOWN, made_up_name, virtual_id};
+use super::error::QueryError;
+use super::matches::Matches;
+use super::selection::{Selection, Span};
 use crate::quantity::total;
-use crate::store::{Extent, Scope, Session, Store, Threads};
+use crate::session::Session;
+use crate::source::{Extent, Scope, Source, Threads, with_dictionary};
+use crate::stop::UNKNOWN;
+use crate::thread::{default_name, kind_text, virtual_id};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -87,23 +89,23 @@ pub(super) type Key = (u64, u32);
 /// CPU time over time; `bucket_ns` 0 chooses a width that yields about 200 buckets.
 ///
 /// # Errors
-/// If the store cannot be read, or the width yields more than [`MOST_BUCKETS`].
+/// If the source cannot be read, or the width yields more than [`MOST_BUCKETS`].
 pub fn timeline(
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     by: By,
     bucket_ns: u64,
     limit: usize,
     now_ns: u64,
 ) -> Result<Timeline, QueryError> {
-    let span = selection.span(store, now_ns);
+    let span = selection.span(source, now_ns);
     let width_ns = span.to_ns - span.from_ns;
     let bucket_ns = if bucket_ns == 0 { fitting(width_ns) } else { bucket_ns };
     let buckets = width_ns.div_ceil(bucket_ns);
     if buckets > MOST_BUCKETS {
         return Err(QueryError::BadValue {
             parameter: "bucket",
-            wanted: "a width that makes 10000 buckets or fewer",
+            expected: "a width that makes 10000 buckets or fewer",
         });
     }
     let key = |session, thread| match by {
@@ -114,10 +116,10 @@ pub fn timeline(
     let mut cells: FxHashMap<Key, BTreeMap<u64, u64>> = FxHashMap::default();
     let mut widest_ns = bucket_ns;
     let range_ns = span.from_ns..span.to_ns;
-    for view in store.views().iter().filter(|view| view.overlaps(&range_ns)) {
-        let wanted = Wanted::of(view, selection)?;
-        let is_wanted = |id: u64| wanted.has(id);
-        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_wanted };
+    for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
+        let matches = Matches::of(&**part, selection)?;
+        let is_selected = |id: u64| matches.has_session(id);
+        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
         let mut put = |session, thread, time_ns: u64, cpu_ns: u64| {
             let bucket = time_ns.saturating_sub(span.from_ns) / bucket_ns;
             let cell = cells.entry(key(session, thread)).or_default().entry(bucket).or_default();
@@ -126,13 +128,13 @@ pub fn timeline(
         if bucket_ns < NS_PER_S || selection.filters_stacks() {
             let stacks = selection
                 .filters_stacks()
-                .then(|| view.dictionary(|dictionary| selection.wanted_stacks(dictionary)))
+                .then(|| with_dictionary(&**part, |dictionary| selection.matching_stacks(dictionary)))
                 .transpose()?;
-            view.samples(&scope, |sample| {
+            part.samples(&scope, &mut |sample| {
                 let stack = sample.stack as usize;
-                let is_wanted =
+                let is_match =
                     stacks.as_ref().is_none_or(|stacks| stacks.get(stack).copied().unwrap_or(false));
-                if is_wanted && wanted.has_thread(sample.session, sample.thread) {
+                if is_match && matches.has_thread(sample.session, sample.thread) {
                     put(sample.session, sample.thread, sample.time_ns, sample.cpu_ns);
                 }
             })?;
@@ -142,8 +144,8 @@ pub fn timeline(
             } else {
                 Threads::Together
             };
-            view.times(&scope, threads, |session, thread, cell_s, cpu_ns| {
-                if wanted.has_thread(session, thread) {
+            part.times(&scope, threads, &mut |session, thread, cell_s, cpu_ns| {
+                if matches.has_thread(session, thread) {
                     widest_ns = widest_ns.max((cell_s.end - cell_s.start) * NS_PER_S);
                     put(session, thread, cell_s.start.saturating_mul(NS_PER_S), cpu_ns);
                 }
@@ -153,7 +155,7 @@ pub fn timeline(
     let mut titles = match by {
         By::All => FxHashMap::default(),
         By::Process => cells.keys().map(|&key| (key, Title::of_process(key.0))).collect(),
-        By::Thread => described(store, &range_ns, cells.keys(), |id, _, thread| Title::of(id, thread))?,
+        By::Thread => described(source, &range_ns, cells.keys(), |id, _, thread| Title::of(id, thread))?,
     };
     // Older parts may know the time less well than was asked for.
     let factor = widest_ns.div_ceil(bucket_ns);
@@ -198,7 +200,7 @@ fn whole_threads(
             rows.push((title, cells));
             continue;
         };
-        if row.thread == made_up_name(row.java_id) {
+        if row.thread == default_name(row.java_id) {
             row.thread = title.thread;
         }
         for (bucket, cpu_ns) in cells {
@@ -212,39 +214,41 @@ fn whole_threads(
 /// Threads by CPU time, the busiest first.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// If the source cannot be read.
 pub fn threads(
-    store: &Store,
+    source: &dyn Source,
     selection: &Selection,
     now_ns: u64,
 ) -> Result<(Vec<ThreadTime>, Span), QueryError> {
-    let span = selection.span(store, now_ns);
+    let span = selection.span(source, now_ns);
     let mut times: FxHashMap<Key, u64> = FxHashMap::default();
     let range_ns = span.from_ns..span.to_ns;
-    for view in store.views().iter().filter(|view| view.overlaps(&range_ns)) {
-        let wanted = Wanted::of(view, selection)?;
-        let is_wanted = |id: u64| wanted.has(id);
-        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_wanted };
+    for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
+        let matches = Matches::of(&**part, selection)?;
+        let is_selected = |id: u64| matches.has_session(id);
+        let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
         // What follows each other is mostly of one thread, and is summed up before the thread is looked up.
         let mut run: Option<(Key, u64)> = None;
         let mut put = |session: u64, thread: u32, cpu_ns: u64| match &mut run {
             Some((key, sum)) if *key == (session, thread) => *sum = sum.saturating_add(cpu_ns),
-            _ => close(&mut times, &wanted, run.replace(((session, thread), cpu_ns))),
+            _ => close(&mut times, &matches, run.replace(((session, thread), cpu_ns))),
         };
         if selection.filters_stacks() {
-            let stacks = view.dictionary(|dictionary| selection.wanted_stacks(dictionary))?;
-            let wants = |session, thread| wanted.has_thread(session, thread);
-            view.thread_stacks(&scope, wants, |session, thread, stack, cell| {
+            let stacks = with_dictionary(&**part, |dictionary| selection.matching_stacks(dictionary))?;
+            let is_match = |session, thread| matches.has_thread(session, thread);
+            part.thread_stacks(&scope, &is_match, &mut |session, thread, stack, cell| {
                 if stacks.get(stack as usize).copied().unwrap_or(false) {
                     put(session, thread, cell.cpu_ns);
                 }
             })?;
         } else {
-            view.times(&scope, Threads::Apart, |session, thread, _, cpu_ns| put(session, thread, cpu_ns))?;
+            part.times(&scope, Threads::Apart, &mut |session, thread, _, cpu_ns| {
+                put(session, thread, cpu_ns)
+            })?;
         }
-        close(&mut times, &wanted, run);
+        close(&mut times, &matches, run);
     }
-    let mut known = described(store, &range_ns, times.keys(), ThreadTime::of)?;
+    let mut known = described(source, &range_ns, times.keys(), ThreadTime::of)?;
     let mut rows: Vec<ThreadTime> = times
         .into_iter()
         .map(|(key, cpu_ns)| {
@@ -263,7 +267,7 @@ pub fn threads(
 
 /// What `of` makes of threads, as told by the last partition that knows them; threads that none does are left out.
 pub(super) fn described<'k, T>(
-    store: &Store,
+    source: &dyn Source,
     range_ns: &Range<u64>,
     keys: impl Iterator<Item = &'k Key>,
     of: impl Fn(u64, &Session, &Thread) -> T,
@@ -273,17 +277,13 @@ pub(super) fn described<'k, T>(
         missing.entry(session).or_default().insert(thread);
     }
     let mut found = FxHashMap::default();
-    for view in store.views().iter().rev().filter(|view| view.overlaps(range_ns)) {
-        let mut fresh = Vec::new();
-        view.sessions(
-            Extent::Threads,
-            |id| missing.contains_key(&id),
-            |id, session| {
-                let known = missing[&id].iter().filter_map(|&thread| session.thread(thread));
-                fresh.extend(known.map(|thread| ((id, thread.id), of(id, session, thread))));
-            },
-        )?;
-        for ((id, thread), description) in fresh {
+    for part in source.parts().iter().rev().filter(|part| part.overlaps(range_ns)) {
+        let mut found_here = Vec::new();
+        part.sessions(Extent::Threads, &|id| missing.contains_key(&id), &mut |id, session| {
+            let known = missing[&id].iter().filter_map(|&thread| session.thread(thread));
+            found_here.extend(known.map(|thread| ((id, thread.id), of(id, session, thread))));
+        })?;
+        for ((id, thread), description) in found_here {
             if let Some(threads) = missing.get_mut(&id) {
                 threads.remove(&thread);
             }
@@ -295,8 +295,8 @@ pub(super) fn described<'k, T>(
 }
 
 /// Adds the CPU time of a thread, if it is wanted.
-fn close(times: &mut FxHashMap<Key, u64>, wanted: &Wanted, run: Option<(Key, u64)>) {
-    if let Some((key, cpu_ns)) = run.filter(|&((session, thread), _)| wanted.has_thread(session, thread)) {
+fn close(times: &mut FxHashMap<Key, u64>, matches: &Matches, run: Option<(Key, u64)>) {
+    if let Some((key, cpu_ns)) = run.filter(|&((session, thread), _)| matches.has_thread(session, thread)) {
         let sum = times.entry(key).or_default();
         *sum = sum.saturating_add(cpu_ns);
     }
@@ -313,7 +313,7 @@ fn join_carriers(rows: &mut Vec<ThreadTime>) {
             kept.cpu_ns = kept.cpu_ns.saturating_add(next.cpu_ns);
             kept.carriers.append(&mut next.carriers);
             // The name may have been read late, and told for one carrier only.
-            if kept.thread == made_up_name(kept.java_id) {
+            if kept.thread == default_name(kept.java_id) {
                 kept.thread = std::mem::take(&mut next.thread);
             }
             // No one kernel thread.

@@ -1,0 +1,302 @@
+//! The samples of one process within a selection, with everything they refer to.
+//!
+//! Exports and the summary are made of it: they need single samples, threads and the account of a session, from
+//! whichever source. The dictionary holds only what the samples refer to, so several parts of a store become one.
+
+use std::collections::BTreeMap;
+
+use proto::framing::FramingError;
+use proto::v1::{Hello, Thread};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::cell::Cell;
+use crate::dictionary::{Copies, Dictionary};
+use crate::query::error::QueryError;
+use crate::query::matches::Matches;
+use crate::query::selection::{Selection, Span};
+use crate::session::Session;
+use crate::source::{Extent, Part, Sample, Scope, Source};
+use crate::stop::{UNKNOWN, is_failure};
+
+/// One process within a selection.
+#[derive(Clone, Debug)]
+pub struct ProcessProfile {
+    session: Session,
+    dictionary: Dictionary,
+    samples: Vec<Sample>,
+    /// All samples of the session by thread.
+    by_thread: FxHashMap<u32, Cell>,
+    is_part: bool,
+    cut: Option<FramingError>,
+}
+
+impl ProcessProfile {
+    /// The only process of `selection` in `source`.
+    ///
+    /// # Errors
+    /// If there is none or more than one, or the source cannot be read.
+    pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<ProcessProfile, QueryError> {
+        let span = selection.span(source, now_ns);
+        let sessions = sessions_of(source, selection, &span)?;
+        if sessions.len() != 1 {
+            return Err(QueryError::OneProcess(sessions.len()));
+        }
+        let (id, session) = sessions.into_iter().next().ok_or(QueryError::OneProcess(0))?;
+        let mut profile = ProcessProfile {
+            session,
+            dictionary: Dictionary::unlimited(),
+            samples: Vec::new(),
+            by_thread: FxHashMap::default(),
+            is_part: selection.narrows_sessions(),
+            cut: source.cut(),
+        };
+        for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
+            profile.add_part(&**part, id, selection, &span)?;
+        }
+        profile.by_thread = match profile.is_part {
+            true => session_by_thread(source, id)?,
+            false => sums_by_thread(&profile.samples),
+        };
+        if source.parts().iter().any(|part| !part.has_samples()) {
+            // Sums are of groups of threads, which have no accounts.
+            profile.session.retire_all();
+        }
+        Ok(profile)
+    }
+
+    /// All samples of a source with one process, such as a recording.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn whole(source: &dyn Source) -> Result<ProcessProfile, QueryError> {
+        Self::of(source, &Selection::default(), 0)
+    }
+
+    /// Sums of one session: thread, stack of the part's dictionary, and sum.
+    ///
+    /// The result has the threads of these sums, no account, and `time_ns` as the time of its samples. `None` if the part
+    /// does not know the session.
+    pub fn of_cells(part: &dyn Part, id: u64, cells: &[(u32, u32, Cell)], time_ns: u64) -> Option<Self> {
+        let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
+        let mut known = None;
+        let read = part.sessions(Extent::Threads, &|session| session == id, &mut |_, session| {
+            let mut copy = Session::default();
+            copy.introduce(session.hello.clone());
+            for thread in threads.iter().filter_map(|&thread| session.thread(thread)) {
+                copy.add_thread(thread.clone());
+                session.thread(thread.carrier).cloned().map(|carrier| copy.add_thread(carrier));
+            }
+            known = Some(copy);
+        });
+        let samples = cells.iter().map(|&(thread, stack, cell)| Sample {
+            session: id,
+            time_ns,
+            thread,
+            stack,
+            cpu_ns: cell.cpu_ns,
+            count: u32::try_from(cell.samples).unwrap_or(u32::MAX),
+        });
+        let mut samples: Vec<Sample> = samples.collect();
+        let mut own = Dictionary::unlimited();
+        let read = read.and_then(|()| {
+            part.dictionary(&mut |dictionary| {
+                let mut copies = Copies::default();
+                for sample in &mut samples {
+                    sample.stack = own.copy_stack(dictionary, sample.stack, &mut copies);
+                }
+            })
+        });
+        let session = known?;
+        if read.is_err() {
+            // Without names, samples keep their CPU time.
+            samples.iter_mut().for_each(|sample| sample.stack = 0);
+        }
+        let by_thread = FxHashMap::default();
+        Some(ProcessProfile { session, dictionary: own, samples, by_thread, is_part: true, cut: None })
+    }
+
+    fn add_part(
+        &mut self,
+        part: &dyn Part,
+        id: u64,
+        selection: &Selection,
+        span: &Span,
+    ) -> Result<(), QueryError> {
+        let matches = Matches::of(part, selection)?;
+        let is_session = |session: u64| session == id;
+        let scope = Scope { range_ns: span.range_ns(), sessions: &is_session };
+        let mut samples = Vec::new();
+        if part.has_samples() {
+            part.samples(&scope, &mut |sample| {
+                if matches.has_thread(id, sample.thread) {
+                    samples.push(sample);
+                }
+            })?;
+        } else {
+            // Only sums are kept: they stand at the beginning of the part.
+            let time_ns = part.range_ns().start.max(span.from_ns);
+            let is_selected = |session, thread| matches.has_thread(session, thread);
+            part.thread_stacks(&scope, &is_selected, &mut |session, thread, stack, cell| {
+                let count = u32::try_from(cell.samples).unwrap_or(u32::MAX);
+                samples.push(Sample { session, time_ns, thread, stack, cpu_ns: cell.cpu_ns, count });
+            })?;
+        }
+        let own = &mut self.dictionary;
+        part.dictionary(&mut |dictionary| {
+            let stacks = selection.filters_stacks().then(|| selection.matching_stacks(dictionary));
+            let is_match = |stack: u32| {
+                stacks.as_ref().is_none_or(|stacks| stacks.get(stack as usize).copied().unwrap_or(false))
+            };
+            samples.retain(|sample| is_match(sample.stack));
+            let mut copies = Copies::default();
+            for sample in &mut samples {
+                sample.stack = own.copy_stack(dictionary, sample.stack, &mut copies);
+            }
+        })?;
+        self.samples.append(&mut samples);
+        Ok(())
+    }
+
+    /// The session, whose account is of all its time.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The agent's introduction.
+    pub fn hello(&self) -> &Hello {
+        &self.session.hello
+    }
+
+    /// What samples refer to.
+    pub fn dictionary(&self) -> &Dictionary {
+        &self.dictionary
+    }
+
+    /// The samples; those of a recording in the order they were received.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Samples summed up by thread and stack, in ascending order of both.
+    pub fn cells(&self) -> Vec<(u32, u32, Cell)> {
+        let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
+        for sample in &self.samples {
+            cells.entry((sample.thread, sample.stack)).or_default().add(sample.cell());
+        }
+        let mut cells: Vec<_> =
+            cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
+        cells.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
+        cells
+    }
+
+    /// The selected samples summed up by thread.
+    pub fn by_thread(&self) -> FxHashMap<u32, Cell> {
+        sums_by_thread(&self.samples)
+    }
+
+    /// All samples of the session summed up by thread, whatever is selected.
+    pub fn session_by_thread(&self) -> &FxHashMap<u32, Cell> {
+        &self.by_thread
+    }
+
+    /// The number of samples by the reason why their walks ended.
+    pub fn stops(&self) -> BTreeMap<String, u64> {
+        let mut stops = BTreeMap::new();
+        for sample in &self.samples {
+            let count: &mut u64 = stops.entry(self.stop_of(sample.stack).to_owned()).or_default();
+            *count = count.saturating_add(sample.count.into());
+        }
+        stops
+    }
+
+    /// Sum of all samples.
+    pub fn total(&self) -> Cell {
+        let mut total = Cell::default();
+        self.samples.iter().for_each(|sample| total.add(sample.cell()));
+        total
+    }
+
+    /// Time of the first sample, or of the session's start if that is earlier; nanoseconds since the epoch.
+    pub fn start_ns(&self) -> u64 {
+        let first = self.samples.iter().map(|sample| sample.time_ns).min();
+        first.map_or(self.hello().wall_clock_ns, |first| first.min(self.hello().wall_clock_ns))
+    }
+
+    /// Time from [`start_ns`](Self::start_ns) to the last sample.
+    pub fn duration_ns(&self) -> u64 {
+        let last = self.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
+        last.saturating_sub(self.start_ns())
+    }
+
+    /// The thread with this number.
+    pub fn thread(&self, id: u32) -> Option<&Thread> {
+        self.session.thread(id)
+    }
+
+    /// The name of the thread with this number, [`UNKNOWN`] if it was never introduced.
+    pub fn thread_name(&self, id: u32) -> &str {
+        self.thread(id).map_or(UNKNOWN, |thread| &thread.name)
+    }
+
+    /// Whether the walk of this stack failed.
+    pub fn is_failed(&self, stack: u32) -> bool {
+        is_failure(self.stop_of(stack))
+    }
+
+    /// Why the walk of this stack ended.
+    pub fn stop_of(&self, stack: u32) -> &str {
+        self.dictionary.string(self.dictionary.stack(stack).stop)
+    }
+
+    /// Whether only a part of the session's samples is selected; the account is of the whole session.
+    pub fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    /// Why the recording ends before its last byte, `None` if it does not.
+    pub fn cut(&self) -> Option<FramingError> {
+        self.cut
+    }
+}
+
+/// At most two of the sessions that are selected, with their threads; a session that goes on in a later part is taken
+/// from there.
+fn sessions_of(
+    source: &dyn Source,
+    selection: &Selection,
+    span: &Span,
+) -> Result<BTreeMap<u64, Session>, QueryError> {
+    let mut found: BTreeMap<u64, Session> = BTreeMap::new();
+    for part in source.parts().iter().rev() {
+        let mut more = Vec::new();
+        part.sessions(Extent::Threads, &|id| !found.contains_key(&id), &mut |id, session| {
+            if found.len() + more.len() < 2
+                && selection.is_during(session, span)
+                && selection.matches_session(id, session)
+            {
+                more.push((id, session.clone()));
+            }
+        })?;
+        found.extend(more);
+    }
+    Ok(found)
+}
+
+fn sums_by_thread(samples: &[Sample]) -> FxHashMap<u32, Cell> {
+    let mut sums: FxHashMap<u32, Cell> = FxHashMap::default();
+    for sample in samples {
+        sums.entry(sample.thread).or_default().add(sample.cell());
+    }
+    sums
+}
+
+fn session_by_thread(source: &dyn Source, id: u64) -> Result<FxHashMap<u32, Cell>, QueryError> {
+    let mut sums: FxHashMap<u32, Cell> = FxHashMap::default();
+    let scope = Scope { range_ns: 0..u64::MAX, sessions: &|session| session == id };
+    for part in source.parts() {
+        part.thread_stacks(&scope, &|_, _| true, &mut |_, thread, _, cell| {
+            sums.entry(thread).or_default().add(cell);
+        })?;
+    }
+    Ok(sums)
+}

@@ -1,0 +1,108 @@
+//! Why a question cannot be understood or answered.
+
+use std::{fmt, io};
+
+use crate::export::format::UnknownFormat;
+use crate::source::ReadError;
+
+/// Most values of a parameter that may be repeated.
+pub const VALUES: usize = 64;
+
+/// Names of all questions.
+pub const QUESTIONS: [&str; 13] = [
+    "processes",
+    "statistics",
+    "summary",
+    "flamegraph",
+    "methods",
+    "callers",
+    "callees",
+    "threads",
+    "timeline",
+    "diff",
+    "view",
+    "top",
+    "export",
+];
+
+/// Names of all views.
+pub const VIEWS: [&str; 5] =
+    ["hot-methods", "cpu-time-hot-methods", "cpu-time-statistics", "threads", "processes"];
+
+/// Why a question cannot be understood or answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// No parameter has this name.
+    UnknownParameter(String),
+    /// The value of this parameter is not valid.
+    BadValue {
+        /// Name of the parameter.
+        parameter: &'static str,
+        /// What to write instead.
+        expected: &'static str,
+    },
+    /// This parameter is given too often.
+    TooMany(&'static str),
+    /// This parameter is needed.
+    Missing(&'static str),
+    /// There is no such question.
+    UnknownQuestion,
+    /// The answer could not be written.
+    Encoding(String),
+    /// No view has this name.
+    UnknownView(String),
+    /// No format has this name.
+    UnknownFormat(UnknownFormat),
+    /// An export has no samples.
+    NoSamples,
+    /// The answer is about one process, and so many are selected, or more.
+    OneProcess(usize),
+    /// The source cannot be read.
+    Read(ReadError),
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueryError::UnknownParameter(name) => write!(f, "unknown parameter {name:?}"),
+            QueryError::BadValue { parameter, expected } => write!(f, "{parameter}: write {expected}"),
+            QueryError::TooMany(parameter) => write!(f, "{parameter}: at most {VALUES} values"),
+            QueryError::Missing(parameter) => write!(f, "the parameter {parameter} is missing"),
+            QueryError::UnknownQuestion => {
+                write!(f, "no such question; the questions are {}", QUESTIONS.join(", "))
+            }
+            QueryError::Encoding(error) => write!(f, "the answer cannot be written: {error}"),
+            QueryError::UnknownView(name) => {
+                write!(f, "unknown view {name:?}; the views are {}", VIEWS.join(", "))
+            }
+            QueryError::UnknownFormat(error) => error.fmt(f),
+            QueryError::NoSamples => f.write_str("the selection has no samples"),
+            QueryError::OneProcess(0) => f.write_str("no process is selected"),
+            QueryError::OneProcess(_) => {
+                f.write_str("several processes are selected; choose one by process=, its id or its pid")
+            }
+            QueryError::Read(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+impl From<ReadError> for QueryError {
+    fn from(error: ReadError) -> Self {
+        QueryError::Read(error)
+    }
+}
+
+impl From<UnknownFormat> for QueryError {
+    fn from(error: UnknownFormat) -> Self {
+        QueryError::UnknownFormat(error)
+    }
+}
+
+impl From<io::Error> for QueryError {
+    fn from(error: io::Error) -> Self {
+        QueryError::Encoding(error.to_string())
+    }
+}

@@ -1,0 +1,156 @@
+//! Parameters of questions, as names and values.
+
+use super::error::QueryError;
+use super::selection::Selection;
+use super::timeline::{By, MOST_ROWS};
+use super::tree::Order;
+use crate::export::Options;
+use crate::export::collapsed::Unit;
+use crate::export::format::Format;
+use crate::export::parquet::Table;
+
+/// Nodes of a flame graph unless the question says otherwise, and at most.
+const NODES: usize = 20_000;
+const MOST_NODES: usize = 200_000;
+
+/// Rows of a table unless the question says otherwise.
+const ROWS: usize = 100;
+
+/// Parameters of a question: a selection, a second one for differences, and the rest.
+#[derive(Debug, Default)]
+pub struct Parameters {
+    /// What the question is about.
+    pub selection: Selection,
+    /// One side of a difference.
+    pub before: Selection,
+    /// The other side.
+    pub after: Selection,
+    /// Order of methods.
+    pub order: Option<Order>,
+    /// Rows of a timeline.
+    pub by: By,
+    /// Width of a bucket; 0 for a fitting one.
+    pub bucket_ns: u64,
+    /// Details of an export.
+    pub export: Options,
+    limit: Option<usize>,
+    max_nodes: Option<usize>,
+    method: Option<String>,
+    format: Option<Format>,
+}
+
+impl Parameters {
+    /// Reads names and values.
+    ///
+    /// # Errors
+    /// If a name is unknown or a value not valid.
+    pub fn parse(pairs: &[(String, String)]) -> Result<Parameters, QueryError> {
+        let mut parameters = Parameters::default();
+        for (name, value) in pairs {
+            parameters.set(name, value)?;
+        }
+        Ok(parameters)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), QueryError> {
+        let is_known = if let Some(name) = name.strip_prefix("before.") {
+            self.before.set(name, value)?
+        } else if let Some(name) = name.strip_prefix("after.") {
+            self.after.set(name, value)?
+        } else {
+            // A parameter without prefix holds for both sides of a difference.
+            self.before.set(name, value)?;
+            self.after.set(name, value)?;
+            self.selection.set(name, value)? || self.set_other(name, value)?
+        };
+        if is_known { Ok(()) } else { Err(QueryError::UnknownParameter(name.chars().take(40).collect())) }
+    }
+
+    fn set_other(&mut self, name: &str, value: &str) -> Result<bool, QueryError> {
+        let number = |parameter, expected, most: usize| {
+            let number = value.parse().ok().filter(|number| (1..=most).contains(number));
+            number.map(Some).ok_or(QueryError::BadValue { parameter, expected })
+        };
+        match name {
+            "limit" => self.limit = number("limit", "a number from 1 to 10000", MOST_ROWS)?,
+            "max_nodes" => self.max_nodes = number("max_nodes", "a number from 1 to 200000", MOST_NODES)?,
+            "method" => self.method = Some(value.to_owned()),
+            "bucket" => {
+                let milliseconds: Option<u64> = value.parse().ok().filter(|ms| (1..=86_400_000).contains(ms));
+                let expected = "a width in milliseconds, 1 to 86400000";
+                let bad = QueryError::BadValue { parameter: "bucket", expected };
+                self.bucket_ns = milliseconds.ok_or(bad)? * 1_000_000;
+            }
+            "order" => {
+                self.order = Some(choice(
+                    "order",
+                    value,
+                    "self or total",
+                    &[("self", Order::SelfTime), ("total", Order::TotalTime)],
+                )?);
+            }
+            "by" => {
+                let kinds = [("all", By::All), ("process", By::Process), ("thread", By::Thread)];
+                self.by = choice("by", value, "all, process or thread", &kinds)?;
+            }
+            "format" => self.format = Some(Format::of_name(value)?),
+            "unit" => {
+                let units = [("samples", Unit::Samples), ("ns", Unit::Nanoseconds)];
+                self.export.unit = choice("unit", value, "samples or ns", &units)?;
+            }
+            "threads" => self.export.threads = choice("threads", value, "true or false", &YES_NO)?,
+            "execution_samples" => {
+                self.export.execution_samples = choice("execution_samples", value, "true or false", &YES_NO)?;
+            }
+            "table" => {
+                let tables = [("samples", Table::Samples), ("stacks", Table::Stacks)];
+                self.export.table = Some(choice("table", value, "samples or stacks", &tables)?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Most rows of a table.
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(ROWS)
+    }
+
+    /// Most rows of a list that is complete unless it is very long.
+    pub fn most_rows(&self) -> usize {
+        self.limit.unwrap_or(MOST_ROWS)
+    }
+
+    /// Most nodes of a tree.
+    pub fn max_nodes(&self) -> usize {
+        self.max_nodes.unwrap_or(NODES)
+    }
+
+    /// The method that the question is about.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub fn method(&self) -> Result<&str, QueryError> {
+        self.method.as_deref().ok_or(QueryError::Missing("method"))
+    }
+
+    /// The format of an export.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub fn format(&self) -> Result<Format, QueryError> {
+        self.format.ok_or(QueryError::Missing("format"))
+    }
+}
+
+const YES_NO: [(&str, bool); 2] = [("true", true), ("false", false)];
+
+fn choice<T: Copy>(
+    parameter: &'static str,
+    value: &str,
+    expected: &'static str,
+    choices: &[(&str, T)],
+) -> Result<T, QueryError> {
+    let found = choices.iter().find(|(name, _)| *name == value);
+    found.map(|&(_, choice)| choice).ok_or(QueryError::BadValue { parameter, expected })
+}

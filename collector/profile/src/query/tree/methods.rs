@@ -1,0 +1,159 @@
+//! What follows from the tree for single methods: their costs, callers and callees.
+
+use serde::{Deserialize, Serialize};
+
+use super::Tree;
+use crate::cell::Cell;
+
+/// What methods are ranked by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// CPU time in the method's own code.
+    #[default]
+    SelfTime,
+    /// CPU time in the method and all it called.
+    TotalTime,
+}
+
+/// CPU time of one method, or of one function or marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MethodCost {
+    /// Text of the method's frames.
+    pub name: String,
+    /// CPU time of samples with the method on top of the stack.
+    pub self_ns: u64,
+    /// Number of these samples.
+    pub self_samples: u64,
+    /// CPU time of samples with the method anywhere on the stack, each counted once however often it recurs.
+    pub total_ns: u64,
+}
+
+impl Tree {
+    /// Positions of nodes whose method is not on the path above them already: sums over these count each sample
+    /// once, however deep a recursion is.
+    fn outermost(&self) -> Vec<bool> {
+        let mut first_child = vec![0u32; self.len()];
+        let mut sibling = vec![0u32; self.len()];
+        for node in (1..self.len()).rev() {
+            let parent = self.parents[node] as usize;
+            sibling[node] = std::mem::replace(&mut first_child[parent], node as u32);
+        }
+        let mut outermost = vec![true; self.len()];
+        let mut on_path = vec![0u32; self.names.len()];
+        let mut node = 0u32;
+        loop {
+            let name = self.name_of[node as usize] as usize;
+            outermost[node as usize] = on_path[name] == 0;
+            on_path[name] += 1;
+            if first_child[node as usize] != 0 {
+                node = first_child[node as usize];
+                continue;
+            }
+            loop {
+                on_path[self.name_of[node as usize] as usize] -= 1;
+                if node == 0 {
+                    return outermost;
+                }
+                if sibling[node as usize] != 0 {
+                    node = sibling[node as usize];
+                    break;
+                }
+                node = self.parents[node as usize];
+            }
+        }
+    }
+
+    /// All methods with their costs, most expensive first, then by name.
+    pub fn methods(&self, order: Order) -> Vec<MethodCost> {
+        self.top_methods(order, usize::MAX).0
+    }
+
+    /// The first `limit` of [`methods`](Self::methods), and how many more there are.
+    pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
+        let outermost = self.outermost();
+        let mut costs = vec![(Cell::default(), 0u64); self.names.len()];
+        for node in 1..self.len() {
+            let cost = &mut costs[self.name_of[node] as usize];
+            cost.0.add(self.own[node]);
+            if outermost[node] {
+                cost.1 = cost.1.saturating_add(self.totals[node]);
+            }
+        }
+        // The mark above a cut stack is no method: nothing runs in it.
+        let is_method = |&name: &u32| {
+            let (own, total_ns) = costs[name as usize];
+            total_ns > 0 && (own.samples > 0 || !self.text(name).starts_with('['))
+        };
+        let mut ranked: Vec<u32> = (0..self.names.len() as u32).filter(is_method).collect();
+        let key = |name: u32| {
+            let (own, total_ns) = costs[name as usize];
+            match order {
+                Order::SelfTime => (own.cpu_ns, total_ns),
+                Order::TotalTime => (total_ns, own.cpu_ns),
+            }
+        };
+        let first = |a: &u32, b: &u32| key(*b).cmp(&key(*a)).then_with(|| self.text(*a).cmp(self.text(*b)));
+        let left_out = ranked.len().saturating_sub(limit);
+        if left_out > 0 {
+            ranked.select_nth_unstable_by(limit, first);
+            ranked.truncate(limit);
+        }
+        ranked.sort_unstable_by(first);
+        let row = |name: u32| {
+            let (own, total_ns) = costs[name as usize];
+            let (self_ns, self_samples) = (own.cpu_ns, own.samples);
+            MethodCost { name: self.text(name).to_owned(), self_ns, self_samples, total_ns }
+        };
+        (ranked.into_iter().map(row).collect(), left_out)
+    }
+
+    /// Everything below the method `name`, merged; its root stands for the method.
+    pub fn callees(&self, name: &str) -> Tree {
+        let mut tree = Tree::empty();
+        let Some(method) = self.names.find(name) else {
+            tree.sum_totals();
+            return tree;
+        };
+        let outermost = self.outermost();
+        let mut shown: Vec<Option<u32>> = vec![None; self.len()];
+        for node in 1..self.len() {
+            let above = shown[self.parents[node] as usize];
+            shown[node] = if self.name_of[node] == method && outermost[node] {
+                Some(0)
+            } else if let Some(above) = above {
+                let name = tree.name(self.text(self.name_of[node]));
+                Some(tree.child(above, name, self.kinds[node]))
+            } else {
+                None
+            };
+            if let Some(at) = shown[node] {
+                tree.own[at as usize].add(self.own[node]);
+            }
+        }
+        tree.sum_totals();
+        tree
+    }
+
+    /// Everything above the method `name`, turned around: children are callers, with the CPU time spent in the
+    /// method when called from there.
+    pub fn callers(&self, name: &str) -> Tree {
+        let mut tree = Tree::empty();
+        if let Some(method) = self.names.find(name) {
+            let outermost = self.outermost();
+            for node in (1..self.len()).filter(|&node| self.name_of[node] == method && outermost[node]) {
+                let mut at = 0;
+                let mut caller = self.parents[node] as usize;
+                while caller != 0 {
+                    let name = tree.name(self.text(self.name_of[caller]));
+                    at = tree.child(at, name, self.kinds[caller]);
+                    caller = self.parents[caller] as usize;
+                }
+                // Samples are counted by node, not by subtree: what matters here is time.
+                tree.own[at as usize].add(Cell { cpu_ns: self.totals[node], samples: 0 });
+                tree.prune_if_large();
+            }
+        }
+        tree.sum_totals();
+        tree
+    }
+}

@@ -1,0 +1,165 @@
+//! One session: the process that was profiled, its threads, and its account of CPU time.
+//!
+//! Times are nanoseconds since the epoch.
+
+use proto::rows::Row;
+use proto::statistics::carry_over;
+use proto::v1::{Hello, Statistics, Thread, ThreadAccount};
+use rustc_hash::FxHashMap;
+
+use crate::thread::named;
+
+/// Everything about a session but its samples.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    /// The agent's introduction.
+    pub hello: Hello,
+    /// Start of the session: of its clocks, or its first sample if that is older.
+    pub first_ns: u64,
+    /// Time of its last message, by the clock of the agent.
+    pub last_ns: u64,
+    /// Why the agent ended; `None` without its last message.
+    pub goodbye: Option<String>,
+    /// The latest statistics, without accounts of threads; `None` before the first.
+    pub statistics: Option<Statistics>,
+    /// Messages whose numbers were skipped.
+    pub missing_messages: u64,
+    /// Sample batches with columns of different length; their complete rows are counted.
+    pub uneven_batches: u64,
+    /// Samples received.
+    pub samples: u64,
+    /// CPU time they stand for.
+    pub sampled_ns: u64,
+    /// Samples whose stack was never defined.
+    pub unknown_samples: u64,
+    /// Number of the last message.
+    pub last_sequence: u64,
+    /// Kernel time of accounts that are not kept.
+    pub retired_kernel_ns: u64,
+    /// Sampled time of accounts that are not kept.
+    pub retired_sampled_ns: u64,
+    threads: FxHashMap<u32, Thread>,
+    accounts: FxHashMap<u32, ThreadAccount>,
+}
+
+impl Session {
+    /// A short name for what runs in the process: its main class or jar without path and arguments.
+    pub fn service(&self) -> &str {
+        let first = self.hello.command.split_whitespace().next().unwrap_or("");
+        let name = first.rsplit('/').next().unwrap_or(first);
+        if name.is_empty() { "java" } else { name }
+    }
+
+    /// Returns whether message number `sequence` is new, and counts the messages that are missing before it.
+    pub fn accept(&mut self, sequence: u64) -> bool {
+        if sequence <= self.last_sequence {
+            return false;
+        }
+        self.missing_messages += sequence - self.last_sequence - 1;
+        self.last_sequence = sequence;
+        true
+    }
+
+    /// Sets the agent's introduction.
+    pub fn introduce(&mut self, hello: Hello) {
+        self.first_ns = hello.wall_clock_ns;
+        self.last_ns = self.last_ns.max(hello.wall_clock_ns);
+        self.hello = hello;
+    }
+
+    /// Returns the time of the day of a time on the agent's monotonic clock.
+    pub fn wall_ns(&self, monotonic_ns: u64) -> u64 {
+        let since = monotonic_ns.wrapping_sub(self.hello.monotonic_ns) as i64;
+        self.hello.wall_clock_ns.saturating_add_signed(since)
+    }
+
+    /// Records that a message of this time on the agent's monotonic clock arrived.
+    pub fn see(&mut self, monotonic_ns: u64) {
+        self.last_ns = self.last_ns.max(self.wall_ns(monotonic_ns));
+    }
+
+    /// Counts a row of samples taken at `wall_ns`; `is_known` tells whether its stack was defined.
+    pub fn count(&mut self, row: &Row, wall_ns: u64, is_known: bool) {
+        self.first_ns = self.first_ns.min(wall_ns);
+        self.last_ns = self.last_ns.max(wall_ns);
+        self.samples = self.samples.saturating_add(row.count);
+        self.sampled_ns = self.sampled_ns.saturating_add(row.cpu_ns);
+        self.unknown_samples = self.unknown_samples.saturating_add(if is_known { 0 } else { row.count });
+    }
+
+    /// The thread with this number.
+    pub fn thread(&self, id: u32) -> Option<&Thread> {
+        self.threads.get(&id)
+    }
+
+    /// All threads that were introduced, in no particular order.
+    pub fn threads(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.values()
+    }
+
+    /// Adds or replaces a thread, and returns the replaced one.
+    pub fn add_thread(&mut self, thread: Thread) -> Option<Thread> {
+        self.threads.insert(thread.id, named(thread))
+    }
+
+    /// Forgets all threads and accounts.
+    pub fn clear_threads(&mut self) {
+        self.threads.clear();
+        self.accounts.clear();
+    }
+
+    /// The latest account of a thread.
+    pub fn account(&self, thread: u32) -> Option<&ThreadAccount> {
+        self.accounts.get(&thread)
+    }
+
+    /// The latest accounts of all threads, in no particular order.
+    pub fn accounts(&self) -> impl ExactSizeIterator<Item = &ThreadAccount> {
+        self.accounts.values()
+    }
+
+    /// Adds or replaces an account, and returns the replaced one.
+    pub fn add_account(&mut self, account: ThreadAccount) -> Option<ThreadAccount> {
+        self.accounts.insert(account.thread, account)
+    }
+
+    /// Sets the latest statistics; what they leave out is as it was.
+    pub fn add_statistics(&mut self, mut statistics: Statistics) {
+        for account in std::mem::take(&mut statistics.threads) {
+            self.add_account(account);
+        }
+        if let Some(older) = &self.statistics {
+            carry_over(older, &mut statistics);
+        }
+        self.statistics = Some(statistics);
+    }
+
+    /// Removes the account of a thread, whose sums stay in those of the process, and returns it.
+    pub fn retire(&mut self, thread: u32) -> Option<ThreadAccount> {
+        let account = self.accounts.remove(&thread)?;
+        self.retired_kernel_ns =
+            self.retired_kernel_ns.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns));
+        self.retired_sampled_ns = self.retired_sampled_ns.saturating_add(account.sampled_ns);
+        Some(account)
+    }
+
+    /// As [`retire`](Self::retire), for all threads.
+    pub fn retire_all(&mut self) {
+        let threads: Vec<u32> = self.accounts.keys().copied().collect();
+        threads.into_iter().for_each(|thread| drop(self.retire(thread)));
+    }
+
+    /// CPU time of all threads by the kernel's clocks since their timers ran.
+    pub fn kernel_ns(&self) -> u64 {
+        self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
+            sum.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns))
+        })
+    }
+
+    /// CPU time of all samples that the agent has sent, by its own account.
+    pub fn accounted_sampled_ns(&self) -> u64 {
+        self.accounts
+            .values()
+            .fold(self.retired_sampled_ns, |sum, account| sum.saturating_add(account.sampled_ns))
+    }
+}

@@ -1,0 +1,45 @@
+//! Threads as they are shown, and how virtual threads belong to their carriers.
+
+use proto::v1::{Thread, ThreadKind};
+use rustc_hash::FxHashSet;
+
+/// Returns the id of the thread that has the account of `thread`: the carrier of a virtual thread, whose CPU clock it uses.
+pub fn account_owner(thread: &Thread) -> u32 {
+    if thread.kind() == ThreadKind::Virtual && thread.carrier != 0 { thread.carrier } else { thread.id }
+}
+
+/// Returns `thread` with a name: most virtual threads have none of their own.
+pub fn named(mut thread: Thread) -> Thread {
+    if thread.kind() == ThreadKind::Virtual && thread.name.is_empty() {
+        thread.name = default_name(thread.java_id);
+    }
+    thread
+}
+
+/// Returns the name shown for a virtual thread that has none, or whose name is not known yet.
+pub fn default_name(java_id: i64) -> String {
+    format!("virtual thread #{java_id}")
+}
+
+/// Returns `java.lang.Thread.threadId()` of a virtual thread, which is the same on all its carriers; 0 for other threads.
+pub fn virtual_id(thread: &Thread) -> i64 {
+    if thread.kind() == ThreadKind::Virtual { thread.java_id } else { 0 }
+}
+
+/// Returns the [`virtual_id`]s of the virtual threads among `threads`.
+pub fn virtual_ids<'t>(threads: impl Iterator<Item = &'t Thread>) -> FxHashSet<i64> {
+    threads.map(virtual_id).filter(|&id| id != 0).collect()
+}
+
+/// Returns a thread kind in one word, as in parameters and answers.
+pub fn kind_text(kind: ThreadKind) -> &'static str {
+    match kind {
+        ThreadKind::Java => "java",
+        ThreadKind::Compiler => "compiler",
+        ThreadKind::Gc => "gc",
+        ThreadKind::Vm => "vm",
+        ThreadKind::Virtual => "virtual",
+        // A thread of unknown kind is at least a thread of the process.
+        ThreadKind::Native | ThreadKind::Unspecified => "native",
+    }
+}
