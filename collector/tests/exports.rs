@@ -500,7 +500,6 @@ fn hostile_sessions_can_be_exported() {
         cpu_units: vec![u64::MAX; 4],
         flags: Vec::new(),
         count: vec![u64::MAX, 0],
-        ..Default::default()
     }));
     let lost = vec![Lost { cause: "queue_full".into(), count: u64::MAX, ns: u64::MAX }; 2];
     let account = ThreadAccount { thread: 9, lost: lost.clone(), ..Default::default() };

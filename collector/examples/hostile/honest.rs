@@ -89,8 +89,7 @@ impl Agent {
             node_frame: vec![1],
             ..Entries::default()
         };
-        let entries =
-            Dictionary { threads: threads.collect(), entries: Some(numbered), ..Dictionary::default() };
+        let entries = Dictionary { threads: threads.collect(), entries: Some(numbered) };
         let hello = self.hello.clone();
         [self.message(Body::Hello(hello)), self.message(Body::Dictionary(entries))].concat()
     }
