@@ -1,4 +1,4 @@
-//! Delivery to collectors that are slow, away, restarted or forgetful: no CPU time is lost and none counted twice.
+//! Delivery to a collector that is slow, unreachable or restarted: no CPU time is lost and none is counted twice.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -17,12 +17,12 @@ use sampler_thread::send::delivery::{Delivery, Target};
 use sampler_thread::send::sink::{Sink, SinkError};
 use tempfile::TempDir;
 
-/// A collector under the test's control; what it received survives its connections.
+/// A collector under the test's control; it keeps received messages across connections.
 struct Collector {
     _directory: TempDir,
     path: PathBuf,
     listener: UnixListener,
-    /// By sequence number, so that what is received twice counts once.
+    /// Messages by sequence number, so that a message received twice counts once.
     received: HashMap<u64, Body>,
 }
 
@@ -40,8 +40,8 @@ impl Collector {
         Self { _directory: directory, path, listener, received: HashMap::new() }
     }
 
-    /// Accepts the next connection and reads its introduction.
-    fn introduced(&mut self) -> (Peer, Hello) {
+    /// Accepts the next connection and reads its `Hello`.
+    fn accept_hello(&mut self) -> (Peer, Hello) {
         let (stream, _) = self.listener.accept().expect("accept");
         let mut peer = Peer { stream, decoder: FrameDecoder::new() };
         let first = peer.next();
@@ -50,19 +50,19 @@ impl Collector {
         (peer, hello)
     }
 
-    /// Accepts the next connection and says that everything up to `resume` is there.
+    /// Accepts the next connection and acknowledges everything up to `resume`.
     fn accept(&mut self, resume: u64) -> Peer {
-        let (mut peer, _) = self.introduced();
+        let (mut peer, _) = self.accept_hello();
         peer.acknowledge(resume);
         peer
     }
 
-    /// Takes messages until one fits; the sequence number of that one.
-    fn take_until(&mut self, peer: &mut Peer, acknowledge: bool, fits: impl Fn(&Body) -> bool) -> u64 {
+    /// Receives messages until one matches; returns its sequence number.
+    fn receive_until(&mut self, peer: &mut Peer, acknowledge: bool, matches: impl Fn(&Body) -> bool) -> u64 {
         loop {
             let message = peer.next();
             let body = message.body.expect("a body");
-            let found = fits(&body);
+            let found = matches(&body);
             self.received.insert(message.sequence, body);
             if acknowledge {
                 peer.acknowledge(message.sequence);
@@ -73,7 +73,7 @@ impl Collector {
         }
     }
 
-    /// CPU time and samples received, each message once.
+    /// Returns the received CPU time and number of samples; each message counts once.
     fn sums(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for body in self.received.values() {
@@ -112,7 +112,7 @@ impl Peer {
     }
 }
 
-/// A delivery whose session has begun.
+/// Returns a delivery whose session has begun.
 fn delivery(path: &Path, window: u64) -> Delivery {
     let target = Target::Unix(path.to_owned());
     let mut delivery = Delivery::new(target, "secret".to_owned(), window, Box::new(|_| {})).expect("pipe");
@@ -141,19 +141,19 @@ fn is_samples(body: &Body) -> bool {
 }
 
 #[test]
-fn a_lost_connection_costs_nothing_and_counts_nothing_twice() {
+fn after_a_lost_connection_each_sample_arrives_once() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 1 << 20);
     let mut peer = collector.accept(1);
     delivery.send(&samples(10)).expect("sent");
     delivery.send(&samples(20)).expect("sent");
-    // The collector has recorded both, but its acknowledgement is lost with the connection.
-    let first = collector.take_until(&mut peer, false, is_samples);
-    collector.take_until(&mut peer, false, is_samples);
+    // The collector has recorded both messages, but the connection is lost before the acknowledgement.
+    let first = collector.receive_until(&mut peer, false, is_samples);
+    collector.receive_until(&mut peer, false, is_samples);
     drop(peer);
     let mut peer = collector.accept(first);
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (300, 30));
     let facts = delivery.delivery().expect("facts");
@@ -164,7 +164,7 @@ fn a_lost_connection_costs_nothing_and_counts_nothing_twice() {
 fn a_full_window_merges_and_loses_no_time() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 2000);
-    // Nobody answers the connection yet: the window fills, and what follows is merged or held back.
+    // The connection is not accepted yet: the window fills, and later messages are merged or kept in the backlog.
     for round in 0..200 {
         let first_node = 3 + 10 * round as u32;
         let entries =
@@ -181,19 +181,19 @@ fn a_full_window_merges_and_loses_no_time() {
     assert!(facts.merged_samples > 5000, "{facts:?}");
     assert!(facts.window_bytes < 10_000, "{facts:?}");
     let mut peer = collector.accept(1);
-    let at_hand = facts.window_bytes;
-    collector.take_until(&mut peer, true, |body| matches!(body, Body::Statistics(_)));
-    while delivery.delivery().expect("facts").window_bytes == at_hand {
+    let window_bytes_before = facts.window_bytes;
+    collector.receive_until(&mut peer, true, |body| matches!(body, Body::Statistics(_)));
+    while delivery.delivery().expect("facts").window_bytes == window_bytes_before {
         std::thread::yield_now();
     }
     let ended = std::thread::spawn(move || {
         delivery.send(&goodbye()).expect("sent");
         delivery.finish()
     });
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     ended.join().expect("no panic").expect("delivered");
     assert_eq!(collector.sums(), (200 * 500, 200 * 50));
-    // The account of every thread arrives, and the last statistics tell what was merged.
+    // The account of every thread arrives, and the last statistics count the merged samples.
     let mut accounts: Vec<u32> = Vec::new();
     let mut merged = 0;
     for body in collector.received.values() {
@@ -220,7 +220,7 @@ fn a_full_window_merges_and_loses_no_time() {
 }
 
 #[test]
-fn accounts_held_back_arrive_with_the_next_statistics() {
+fn accounts_in_the_backlog_arrive_with_the_next_statistics() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 100);
     let statistics = |threads: &[(u32, u64)]| {
@@ -234,12 +234,12 @@ fn accounts_held_back_arrive_with_the_next_statistics() {
     delivery.send(&statistics(&[(1, 10), (2, 20)])).expect("held");
     delivery.send(&statistics(&[(2, 25), (3, 30)])).expect("held");
     let mut peer = collector.accept(1);
-    collector.take_until(&mut peer, true, is_samples);
+    collector.receive_until(&mut peer, true, is_samples);
     while delivery.delivery().expect("facts").window_bytes > 0 {
         std::thread::yield_now();
     }
     delivery.send(&statistics(&[(1, 11)])).expect("sent");
-    let last = collector.take_until(&mut peer, true, |body| matches!(body, Body::Statistics(_)));
+    let last = collector.receive_until(&mut peer, true, |body| matches!(body, Body::Statistics(_)));
     let Some(Body::Statistics(sent)) = collector.received.get(&last) else { panic!("statistics") };
     let mut accounts: Vec<_> =
         sent.threads.iter().map(|account| (account.thread, account.kernel_ns)).collect();
@@ -248,12 +248,12 @@ fn accounts_held_back_arrive_with_the_next_statistics() {
 }
 
 #[test]
-fn a_collector_without_memory_gets_the_dictionary_again() {
+fn a_collector_that_lost_its_memory_gets_the_dictionary_again() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 1 << 20);
     let mut peer = collector.accept(1);
     delivery.send(&samples(10)).expect("sent");
-    collector.take_until(&mut peer, true, is_samples);
+    collector.receive_until(&mut peer, true, is_samples);
     while delivery.delivery().expect("facts").window_bytes > 0 {
         std::thread::yield_now();
     }
@@ -268,28 +268,28 @@ fn a_collector_without_memory_gets_the_dictionary_again() {
 }
 
 #[test]
-fn the_token_introduces_and_a_rejection_is_survived() {
+fn hello_contains_the_token_and_delivery_continues_after_a_rejection() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 1 << 20);
-    let (mut peer, hello) = collector.introduced();
+    let (mut peer, hello) = collector.accept_hello();
     assert_eq!(hello.token, "secret");
     peer.answer(collector_message::Body::Reject(Reject { reason: "the collector is full".to_owned() }));
     drop(peer);
     delivery.send(&samples(3)).expect("kept");
     let mut peer = collector.accept(1);
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (30, 3));
 }
 
 #[test]
-fn a_collector_that_leaves_for_good_is_told_of() {
+fn unacknowledged_messages_of_a_lost_collector_are_an_error() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 1 << 20);
     let mut peer = collector.accept(1);
     delivery.send(&samples(3)).expect("sent");
-    collector.take_until(&mut peer, false, is_samples);
+    collector.receive_until(&mut peer, false, is_samples);
     drop((peer, collector));
     delivery.send(&goodbye()).expect("kept");
     let error = delivery.finish().expect_err("nobody is there");
@@ -297,16 +297,16 @@ fn a_collector_that_leaves_for_good_is_told_of() {
 }
 
 #[test]
-fn a_collector_that_never_was_is_not_waited_for() {
+fn a_collector_that_never_existed_is_no_error() {
     let directory = tempfile::tempdir().expect("tempdir");
     let mut delivery = delivery(&directory.path().join("nobody"), 1 << 20);
     delivery.send(&goodbye()).expect("kept");
-    delivery.finish().expect("told at the first attempt");
+    delivery.finish().expect("no error");
     assert_eq!(delivery.delivery().expect("facts").connections, 0);
 }
 
 #[test]
-fn an_unencrypted_network_is_noticed() {
+fn an_unencrypted_network_is_detected() {
     let tcp = |address: &str, insecure| Target::Tcp { address: address.to_owned(), insecure };
     // 192.0.2.1 is reserved for documentation (RFC 5737).
     assert!(tcp("192.0.2.1:4170", false).is_unencrypted_network());
@@ -314,7 +314,7 @@ fn an_unencrypted_network_is_noticed() {
     assert!(!tcp("127.0.0.1:4170", false).is_unencrypted_network());
 }
 
-/// Node `node` below `parent`, with a string of that many bytes beside it.
+/// Returns an entry of `node` below `parent`, and a string of `bytes` bytes.
 fn entry(node: u32, parent: u32, bytes: usize) -> Body {
     let entries = Entries {
         first_string: node,
@@ -333,8 +333,8 @@ fn sample_of(stack: u64) -> Body {
     Body::Samples(batch.take().expect("filled"))
 }
 
-/// Sends more entries and samples of them than are held back; nodes from `first`, ten of a megabyte each and one below
-/// each other.
+/// Sends more entries than the backlog takes, and a sample of each: ten nodes of a megabyte from `first` on, each the
+/// child of the one before.
 fn overflow(delivery: &mut Delivery, first: u32) {
     for node in first..first + 10 {
         delivery.send(&entry(node, if node == first { 0 } else { node - 1 }, 1 << 20)).expect("held");
@@ -348,7 +348,7 @@ fn wait_until_empty(delivery: &Delivery) {
     }
 }
 
-/// Asserts that each node was told before it is named; CPU time of the stack that stands for all given up.
+/// Asserts that each node is sent before it is referred to; returns the CPU time of the stack `[merged]`.
 fn merged_ns_of_known_nodes(received: &HashMap<u64, Body>) -> u64 {
     let mut known = std::collections::HashSet::from([0]);
     let mut merged_ns = 0;
@@ -375,25 +375,25 @@ fn merged_ns_of_known_nodes(received: &HashMap<u64, Body>) -> u64 {
 }
 
 #[test]
-fn nothing_names_an_entry_that_was_dropped() {
+fn no_message_refers_to_a_dropped_entry() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 4096);
-    // The first fills the window.
+    // The first entry fills the window.
     delivery.send(&entry(3, 0, 8192)).expect("sent");
     overflow(&mut delivery, 4);
     let mut peer = collector.accept(1);
-    collector.take_until(
+    collector.receive_until(
         &mut peer,
         true,
         |body| matches!(body, Body::Dictionary(sent) if sent.encoded_len() > 8192),
     );
     wait_until_empty(&delivery);
-    // There is room: what was held goes out and fills the window again, so nothing is asked for yet.
+    // There is space: the backlog is sent and fills the window again, so entries need not be sent again yet.
     delivery.send(&sample_of(13)).expect("sent");
     assert!(!delivery.take_resend_request());
-    collector.take_until(&mut peer, true, is_samples);
+    collector.receive_until(&mut peer, true, is_samples);
     wait_until_empty(&delivery);
-    // The rest of that flush, and another, still refer to what was dropped.
+    // The rest of that flush and the next one still refer to dropped entries.
     delivery.send(&entry(14, 13, 1)).expect("sent");
     delivery.send(&sample_of(13)).expect("sent");
     delivery.send(&sample_of(14)).expect("sent");
@@ -401,7 +401,7 @@ fn nothing_names_an_entry_that_was_dropped() {
     delivery.send(&entry(15, 0, 1)).expect("sent");
     delivery.send(&sample_of(15)).expect("sent");
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (140, 14));
     let merged_ns = merged_ns_of_known_nodes(&collector.received);
@@ -409,17 +409,17 @@ fn nothing_names_an_entry_that_was_dropped() {
 }
 
 #[test]
-fn a_collector_without_memory_learns_the_stack_of_what_was_given_up() {
+fn a_collector_that_lost_its_memory_gets_the_stack_merged_again() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 4096);
     let mut peer = collector.accept(1);
     delivery.send(&entry(3, 0, 1)).expect("sent");
-    collector.take_until(
+    collector.receive_until(
         &mut peer,
         true,
         |body| matches!(body, Body::Dictionary(sent) if sent.encoded_len() > 0),
     );
-    collector.take_until(&mut peer, true, |_| true);
+    collector.receive_until(&mut peer, true, |_| true);
     wait_until_empty(&delivery);
     delivery.send(&entry(4, 0, 8192)).expect("sent");
     overflow(&mut delivery, 5);
@@ -429,34 +429,34 @@ fn a_collector_without_memory_learns_the_stack_of_what_was_given_up() {
     while delivery.delivery().expect("facts").connections < 2 {
         std::thread::yield_now();
     }
-    // It lost everything while too much is held and there is no room.
+    // It lost all entries while the backlog is full and the window has no space.
     assert!(delivery.take_resend_request());
-    collector.take_until(&mut peer, true, |body| matches!(body, Body::Dictionary(_)));
+    collector.receive_until(&mut peer, true, |body| matches!(body, Body::Dictionary(_)));
     wait_until_empty(&delivery);
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (100, 10));
     assert!(merged_ns_of_known_nodes(&collector.received) > 0);
 }
 
 #[test]
-fn rows_of_a_long_absence_keep_their_stacks_for_a_collector_without_memory() {
+fn rows_of_a_long_absence_keep_their_stacks_when_the_collector_lost_its_memory() {
     let mut collector = Collector::new();
     let mut delivery = delivery(&collector.path, 4096);
     let mut peer = collector.accept(1);
     delivery.send(&entry(3, 0, 1)).expect("sent");
     delivery.send(&sample_of(3)).expect("sent");
-    collector.take_until(&mut peer, true, is_samples);
+    collector.receive_until(&mut peer, true, is_samples);
     wait_until_empty(&delivery);
-    assert!(!delivery.take_resend_request(), "the collector is there");
+    assert!(!delivery.take_resend_request(), "the collector is connected");
     drop(peer);
     delivery.send(&entry(4, 3, 3000)).expect("kept");
-    // Half full, and the connection is gone: what is used from now on is sent again.
+    // The window is half full and the connection is lost: entries are sent again at their next use.
     while !delivery.take_resend_request() {
         std::thread::yield_now();
     }
-    assert!(!delivery.take_resend_request(), "once an absence");
+    assert!(!delivery.take_resend_request(), "once for each absence");
     delivery.send(&entry(5, 0, 3000)).expect("kept");
     for node in 6..20 {
         delivery.send(&entry(node, node - 1, 1)).expect("held");
@@ -467,12 +467,12 @@ fn rows_of_a_long_absence_keep_their_stacks_for_a_collector_without_memory() {
     while delivery.delivery().expect("facts").connections < 2 {
         std::thread::yield_now();
     }
-    assert!(!delivery.take_resend_request(), "all is on its way already");
+    assert!(!delivery.take_resend_request(), "all entries were sent again");
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     assert_eq!(collector.sums(), (140, 14));
-    // The entry that filled half of the window is below one that was lost.
+    // The entry that filled half of the window has a parent that was lost.
     collector.received.retain(|_, body| !matches!(body, Body::Dictionary(Dictionary { entries: Some(entries), .. }) if entries.first_node == 4));
     assert_eq!(merged_ns_of_known_nodes(&collector.received), 0);
 }
@@ -490,7 +490,7 @@ fn sample_by(threads: impl IntoIterator<Item = u32>) -> Body {
     Body::Samples(batch.take().expect("filled"))
 }
 
-/// The threads that were sent, by number, and the CPU time received for each.
+/// Returns the threads received, by id, and the CPU time of each.
 fn threads_sent(collector: &Collector) -> (HashMap<u32, Thread>, HashMap<u32, u64>) {
     let (mut threads, mut cpu_ns) = (HashMap::new(), HashMap::new());
     for body in collector.received.values() {
@@ -507,7 +507,7 @@ fn threads_sent(collector: &Collector) -> (HashMap<u32, Thread>, HashMap<u32, u6
     (threads, cpu_ns)
 }
 
-/// Threads that may wait beside those that live.
+/// Limit of threads in the backlog, live threads excluded.
 const MAX_THREADS: usize = 16_384;
 
 #[test]
@@ -517,7 +517,7 @@ fn virtual_threads_in_the_backlog_are_bounded() {
     // Accepted before the loop, which may take longer than the agent waits for the answer to its `Hello`. Without
     // acknowledgements the first message fills the window, and the rest stays in the backlog.
     let mut peer = collector.accept(1);
-    // Two and a quarter hours of as many new ones as are let through, and a platform thread with each second of them.
+    // Two and a quarter hours with the most virtual threads per second that are sent, and a new carrier each second.
     let (seconds, a_second) = (8_000, 50);
     for second in 0..seconds {
         let carrier = 1 + second * (a_second + 1);
@@ -528,13 +528,13 @@ fn virtual_threads_in_the_backlog_are_bounded() {
         delivery.send(&sample_by(carried)).expect("held");
     }
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     let (threads, cpu_ns) = threads_sent(&collector);
     let sent = |kind: ThreadKind| threads.values().filter(|thread| thread.kind() == kind).count();
     assert_eq!(sent(ThreadKind::Java), seconds as usize);
     assert!((100..MAX_THREADS).contains(&sent(ThreadKind::Virtual)), "{}", sent(ThreadKind::Virtual));
-    // Whoever has no entry is counted for its carrier.
+    // The CPU time of threads without entry counts for their carrier.
     let mut by_carrier: HashMap<u32, u64> = HashMap::new();
     for (id, cpu_ns) in cpu_ns {
         let thread = threads.get(&id).unwrap_or_else(|| panic!("thread {id} has no entry"));
@@ -557,7 +557,7 @@ fn short_threads_in_the_backlog_are_bounded() {
         let kind = |id| if id % 10 == 0 { ThreadKind::Native } else { ThreadKind::Java };
         let threads = ids.clone().map(|id| thread(id, kind(id), 0)).collect();
         delivery.send(&Body::Dictionary(Dictionary { threads, ..Dictionary::default() })).expect("held");
-        // The first one burns a hundred times as much as the others.
+        // The first thread uses a hundred times as much CPU time as the others.
         let busy = (second == 0).then_some(1);
         delivery.send(&sample_by(ids.clone().chain(busy.into_iter().cycle().take(99)))).expect("held");
         let account = |id| {
@@ -569,7 +569,7 @@ fn short_threads_in_the_backlog_are_bounded() {
         delivery.send(&Body::Statistics(Statistics { threads, ..Statistics::default() })).expect("held");
     }
     delivery.send(&goodbye()).expect("sent");
-    collector.take_until(&mut peer, true, is_goodbye);
+    collector.receive_until(&mut peer, true, is_goodbye);
     delivery.finish().expect("delivered");
     let (threads, cpu_ns) = threads_sent(&collector);
     assert!(threads.len() <= MAX_THREADS + 2, "{}", threads.len());
@@ -594,6 +594,6 @@ fn short_threads_in_the_backlog_are_bounded() {
         (sum(|account| account.sampled_ns), sum(|account| account.kernel_ns)),
         (count * 10 + 990, count * 11 + 990)
     );
-    // What burnt most keeps its name.
+    // The thread with the most CPU time keeps its name.
     assert_eq!(cpu_ns.get(&1), Some(&1000));
 }

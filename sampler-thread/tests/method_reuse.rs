@@ -1,7 +1,6 @@
-//! A `Method*` that is freed and used again must not keep, or lend, a name.
+//! A frame is never shown with the name of another method whose `Method*` has the same address.
 //!
-//! The stack of a real JVM, recorded by `stackwalk`, is resolved over memory in which one method's address is given
-//! to another method at a chosen moment.
+//! Walks a recorded stack of a real JVM over memory in which another method replaces one at a chosen moment.
 
 #![allow(missing_docs)]
 
@@ -26,8 +25,8 @@ use sampler_thread::walk::stacks::StackWalker;
 use sampler_thread::walk::vm::Vm;
 use stackwalk::{Frame, Limits, Memory, Method, ScopeCache, Unreadable, Walker};
 
-/// Bytes of a `Method` that tell its name: up to and including the pointer to its `ConstMethod`.
-const METHOD_HEAD: u64 = 16;
+/// Bytes of a `Method` that determine its name: up to and including the pointer to its `ConstMethod`.
+const NAME_BYTES: u64 = 16;
 
 fn now() -> u64 {
     static TICKS: AtomicU64 = AtomicU64::new(1);
@@ -40,8 +39,8 @@ struct Process {
     old: Method,
     new: Method,
     replaced: Cell<bool>,
-    /// Set: the VM collects garbage and replaces the method as soon as it is read.
-    ambush: Cell<bool>,
+    /// Whether the VM collects garbage and replaces the method at the next read of it.
+    collects_at_read: Cell<bool>,
     unloading: Arc<Unloading>,
 }
 
@@ -55,14 +54,14 @@ impl Process {
 
 impl Memory for Process {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        let in_old = address >= self.old.0 && address < self.old.0 + METHOD_HEAD;
-        if in_old && self.ambush.take() {
+        let in_old = address >= self.old.0 && address < self.old.0 + NAME_BYTES;
+        if in_old && self.collects_at_read.take() {
             self.fixture.read(address, into)?;
             self.collect();
             return Ok(());
         }
-        let moved = if in_old && self.replaced.get() { address - self.old.0 + self.new.0 } else { address };
-        self.fixture.read(moved, into)
+        let source = if in_old && self.replaced.get() { address - self.old.0 + self.new.0 } else { address };
+        self.fixture.read(source, into)
     }
 }
 
@@ -77,7 +76,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The method of the oldest frame will be replaced by that of another frame.
+    /// Prepares the replacement of the oldest frame's method by that of another frame.
     fn new() -> Self {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stackwalk/tests/fixtures");
         let mut fixture = Fixture::load(&fixtures.join("jdk21-x86_64/stacks.bin"));
@@ -98,8 +97,9 @@ impl Scene {
             now,
             Vec::new(),
         ));
-        let (replaced, ambush) = (Cell::new(false), Cell::new(false));
-        let process = Process { fixture, old, new, replaced, ambush, unloading: Arc::clone(&unloading) };
+        let (replaced, collects_at_read) = (Cell::new(false), Cell::new(false));
+        let process =
+            Process { fixture, old, new, replaced, collects_at_read, unloading: Arc::clone(&unloading) };
         let process: &'static Process = Box::leak(Box::new(process));
         let vm = Vm { hotspot: Arc::new(hotspot), memory: process };
         let mut walker = StackWalker::new(unloading, true);
@@ -114,7 +114,7 @@ impl Scene {
         }
     }
 
-    /// Walks and names the stack as that of a sample at `ticks`.
+    /// Walks and names the stack for a sample at `ticks`.
     fn sample(&mut self, ticks: u64) -> NamedStack {
         let Thread { capture, stack, .. } = &self.thread;
         let snapshot = Snapshot { stack, ..Snapshot::of_registers(*capture) };
@@ -139,7 +139,7 @@ impl Scene {
 
     fn take_sent(&mut self) {
         if let Some(more) = self.namer.names.dictionaries.take_pending() {
-            assert_eq!(append(&mut self.sent, more), None, "numbers follow each other");
+            assert_eq!(append(&mut self.sent, more), None, "ids are consecutive");
         }
     }
 
@@ -147,7 +147,7 @@ impl Scene {
         self.sample(now())
     }
 
-    /// Name of the oldest frame, the one of the method that is replaced.
+    /// Returns the name of the oldest frame, whose method is replaced.
     fn root(&self, named: NamedStack) -> String {
         let sent = self.sent.entries.as_ref().expect("entries");
         let place = |number: u32, first: u32| number.checked_sub(first).map(|place| place as usize);
@@ -170,7 +170,7 @@ impl Scene {
             frames.push(sent.node_frame[node]);
             node -= sent.node_parent[node] as usize;
         }
-        // Below lie the C frames that called Java, of which the recording holds no libraries.
+        // Older frames are C frames that called Java; the recording has no libraries for them.
         let is_java = |name: &String| name == "[unloaded]" || name.contains('.');
         frames.into_iter().rev().map(name).find(is_java).unwrap_or_default()
     }
@@ -183,12 +183,16 @@ fn a_reused_address_gets_its_new_name() {
     let old_name = scene.root(before);
     assert!(old_name.contains('.') && before.unloaded == 0, "{old_name}");
     let again = scene.sample_now();
-    assert_eq!(scene.root(again), old_name, "the name is remembered");
+    assert_eq!(scene.root(again), old_name, "the name is cached");
 
     let queued = now();
     scene.process.collect();
     let late = scene.sample(queued);
-    assert_eq!(scene.root(late), "[unloaded]", "a sample from before the collection is not guessed");
+    assert_eq!(
+        scene.root(late),
+        "[unloaded]",
+        "the name of a sample from before the collection is not guessed"
+    );
     assert!(late.unloaded > 0);
 
     let after = scene.sample_now();
@@ -198,25 +202,25 @@ fn a_reused_address_gets_its_new_name() {
 }
 
 #[test]
-fn a_method_that_is_replaced_while_its_name_is_read_has_none() {
+fn a_method_replaced_while_its_name_is_read_is_unloaded() {
     let mut scene = Scene::new();
-    scene.process.ambush.set(true);
-    let torn = scene.sample_now();
+    scene.process.collects_at_read.set(true);
+    let during = scene.sample_now();
     assert!(scene.process.replaced.get(), "the name was being read");
-    assert_eq!(scene.root(torn), "[unloaded]");
+    assert_eq!(scene.root(during), "[unloaded]");
     let after = scene.sample_now();
-    assert_eq!(after.unloaded, 0, "nothing of the torn reading was kept");
+    assert_eq!(after.unloaded, 0, "nothing of the inconsistent read is kept");
     assert!(scene.root(after).contains('.'));
 }
 
 #[test]
-fn what_was_walked_in_time_and_named_too_late_lacks_names_only() {
+fn a_stack_walked_before_a_collection_and_named_after_it_lacks_only_names() {
     let mut scene = Scene::new();
     for late in scene.sample_group_over_a_collection() {
         assert_eq!(scene.root(late), "[unloaded]", "no name is guessed");
         assert!(late.complete && late.is_late, "the walk is whole: {late:?}");
     }
-    // The whole of it would have been cut, had it been walked after the collection, too.
+    // A walk after the collection is cut.
     let queued = now();
     scene.process.collect();
     let too_late = scene.sample(queued);
@@ -224,7 +228,7 @@ fn what_was_walked_in_time_and_named_too_late_lacks_names_only() {
 }
 
 #[test]
-fn what_was_walked_in_time_keeps_names_that_were_known_then() {
+fn a_stack_walked_before_a_collection_keeps_names_known_then() {
     let mut scene = Scene::new();
     let before = scene.sample_now();
     let old_name = scene.root(before);

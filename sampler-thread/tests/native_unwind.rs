@@ -1,5 +1,5 @@
-//! Native unwinding on this test's own stack, no JVM: chains and names are right, nothing is allocated on the way, and
-//! what has no tables is refused.
+//! Native unwinding of this test's own stack, without a JVM: frames and names are correct, a walk allocates nothing,
+//! and code without tables is an error.
 
 #![allow(missing_docs)]
 #![allow(
@@ -28,17 +28,17 @@ fn count() {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract of this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count();
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller keeps the contract of this function.
         unsafe { System.dealloc(pointer, layout) };
     }
 }
@@ -91,7 +91,7 @@ fn outer() -> Moment {
     black_box(moment)
 }
 
-/// All frames as (pc for lookup), and why the walk ended; steps are counted by the counting allocator.
+/// Writes the pc of each frame, as used for lookup, to `pcs`, and returns why the walk ended; counts allocations.
 fn walk(
     libraries: &mut NativeLibraries,
     memory: &LiveMemory,
@@ -115,8 +115,8 @@ fn walk(
     stop
 }
 
-/// Walks until everything that the walk needs is loaded.
-fn whole_walk(
+/// Walks until all tables that the walk needs are loaded.
+fn complete_walk(
     libraries: &mut NativeLibraries,
     memory: &LiveMemory,
     moment: &Moment,
@@ -131,13 +131,13 @@ fn whole_walk(
 }
 
 #[test]
-fn the_whole_chain_with_names_and_without_an_allocation() {
+fn a_walk_to_the_root_has_all_names_and_allocates_nothing() {
     let moment = outer();
     let memory = LiveMemory::new();
     let mut libraries = NativeLibraries::default();
     let mut pcs = Vec::with_capacity(1000);
-    assert_eq!(whole_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
-    // Cold rules were allocation-free as well as warm ones.
+    assert_eq!(complete_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
+    // Neither cached nor uncached rules allocated.
     assert_eq!(walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
     assert_eq!(ALLOCATIONS.get(), 0);
 
@@ -145,17 +145,17 @@ fn the_whole_chain_with_names_and_without_an_allocation() {
     let own = "native_unwind::";
     let expect = ["innermost", "middle", "middle", "middle", "outer"].map(|name| format!("{own}{name}"));
     assert_eq!(names[..5], expect);
-    // Down to the start of a thread, whatever harness and C library call what lies between.
+    // The frames of the test harness and the C library, down to the start of the thread.
     assert!(names.len() > 8 && names.iter().all(|name| !name.starts_with('[')), "{names:?}");
 }
 
 #[test]
-fn what_has_no_tables_is_refused() {
+fn code_without_tables_is_an_error() {
     let moment = outer();
     let memory = LiveMemory::new();
     let mut libraries = NativeLibraries::default();
     let mut pcs = Vec::with_capacity(1000);
-    assert_eq!(whole_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
+    assert_eq!(complete_walk(&mut libraries, &memory, &moment, &mut pcs), NativeStop::Root);
 
     // A heap address is no code.
     let heap = Box::new(0_u64);
@@ -164,7 +164,7 @@ fn what_has_no_tables_is_refused() {
     assert_eq!(libraries.reading(&memory).caller(&lost, true, &stack), Err(NativeStop::UnknownCode(lost.pc)));
     assert_eq!(libraries.name(&memory, lost.pc).owner, Owner::Nobody);
 
-    // A copy that ends early names the address it lacks.
+    // The error of a short stack copy contains the missing address.
     let short = Moment { registers: moment.registers, stack: moment.stack[..64].to_vec() };
     let end = moment.registers.sp + 64;
     match walk(&mut libraries, &memory, &short, &mut pcs) {
@@ -173,29 +173,29 @@ fn what_has_no_tables_is_refused() {
     }
 }
 
-/// Prints what a warm native frame costs, and what loading the VM's tables and symbols does:
+/// Prints the cost of a native frame with cached rules, and of loading the VM's tables and symbols:
 /// `TICKWALK_MEASURE=path/to/libjvm.so cargo test --release -p sampler-thread --test native_unwind -- --nocapture`
 #[test]
 fn cost() {
     let Some(libjvm) = std::env::var_os("TICKWALK_MEASURE") else {
-        eprintln!("not measured: TICKWALK_MEASURE names no libjvm.so");
+        eprintln!("not measured: set TICKWALK_MEASURE to the path of a libjvm.so");
         return;
     };
     let moment = outer();
     let memory = LiveMemory::new();
     let mut libraries = NativeLibraries::default();
     let mut pcs = Vec::with_capacity(1000);
-    whole_walk(&mut libraries, &memory, &moment, &mut pcs);
+    complete_walk(&mut libraries, &memory, &moment, &mut pcs);
     let rounds: u32 = 20_000;
     let start = Instant::now();
     for _ in 0..rounds {
         black_box(walk(&mut libraries, &memory, &moment, &mut pcs));
     }
     let per_frame = start.elapsed().as_nanos() / u128::from(rounds) / pcs.len() as u128;
-    eprintln!("warm: {per_frame} ns a frame, {} frames", pcs.len());
+    eprintln!("warm: {per_frame} ns per frame, {} frames", pcs.len());
 
     let path = std::ffi::CString::new(libjvm.into_encoded_bytes()).expect("a path");
-    // SAFETY: loads the VM's library, which runs no VM by itself.
+    // SAFETY: loads the VM's library, whose initialisers start no VM.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     assert!(!handle.is_null(), "cannot load {path:?}");
     // SAFETY: the handle is open.
@@ -208,7 +208,7 @@ fn cost() {
     while let Err(NativeStop::UnknownCode(_) | NativeStop::NoRule(_)) =
         libraries.reading(&memory).caller(&registers, true, &stack)
     {
-        // The list is read anew at most ten times a second.
+        // The list of libraries is read at most ten times a second.
         loaded += u32::from(libraries.prepare(&memory));
         assert!(start.elapsed().as_secs() < 5, "the library is not found");
     }

@@ -1,4 +1,4 @@
-//! Delivery over TLS: the collector's certificate is checked, and what arrives is what was sent.
+//! Delivery over TLS: the collector's certificate is checked, and messages arrive unchanged.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use sampler_thread::send::delivery::{Delivery, Target, TlsError};
 use sampler_thread::send::sink::Sink;
 
-/// A certificate for `name`, written to `path`, and the configuration of a server that shows it.
+/// Writes a certificate for `name` to `path`; returns the configuration of a server that uses it.
 fn certificate(name: &str, path: &Path) -> Arc<ServerConfig> {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
     std::fs::write(path, made.cert.pem()).expect("written");
@@ -26,7 +26,7 @@ fn certificate(name: &str, path: &Path) -> Arc<ServerConfig> {
     Arc::new(config.expect("fitting certificate and key"))
 }
 
-/// Serves one connection until goodbye, acknowledging everything; the messages received.
+/// Serves one connection until `Goodbye` and acknowledges every message; returns the messages.
 fn serve(listener: &TcpListener, config: Arc<ServerConfig>) -> std::io::Result<Vec<AgentMessage>> {
     let (socket, _) = listener.accept()?;
     let session = ServerConnection::new(config).expect("session");
@@ -62,7 +62,7 @@ fn begin(target: Target) -> Delivery {
 }
 
 #[test]
-fn a_trusted_collector_gets_everything() {
+fn a_collector_with_a_trusted_certificate_receives_all_messages() {
     let directory = tempfile::tempdir().expect("tempdir");
     let roots = directory.path().join("cert.pem");
     let config = certificate("localhost", &roots);
@@ -77,7 +77,7 @@ fn a_trusted_collector_gets_everything() {
 }
 
 #[test]
-fn an_untrusted_collector_gets_nothing() {
+fn a_collector_with_an_untrusted_certificate_is_refused() {
     let directory = tempfile::tempdir().expect("tempdir");
     let own = directory.path().join("own.pem");
     let trusted = directory.path().join("trusted.pem");
@@ -86,14 +86,14 @@ fn an_untrusted_collector_gets_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = format!("localhost:{}", listener.local_addr().expect("address").port());
     let mut delivery = begin(Target::tls(&address, Some(&trusted)).expect("target"));
-    assert!(serve(&listener, config).is_err(), "the agent went on with a stranger");
+    assert!(serve(&listener, config).is_err(), "the agent accepted an untrusted certificate");
     drop(listener);
-    delivery.finish().expect("told at the first attempt");
+    delivery.finish().expect("no error");
     assert_eq!(delivery.delivery().expect("facts").connections, 0);
 }
 
 #[test]
-fn a_file_without_certificates_is_named() {
+fn a_file_without_certificates_is_an_error() {
     let error = Target::tls("localhost:1", Some(Path::new("/dev/null"))).err().expect("no certificate");
     assert!(matches!(error, TlsError::NoCertificate(_)), "{error}");
     let error = Target::tls("localhost:1", Some(Path::new("/nowhere"))).err().expect("no file");

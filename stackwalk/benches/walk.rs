@@ -1,9 +1,9 @@
-//! What a walk costs: warm with the cache, without it, and what the first sight of compiled code costs.
+//! Cost of a walk with a filled and an empty cache, and of decoding one pc or method.
 //!
-//! Recorded stacks of the fixtures are walked over memory that is found by a binary search, in place of the direct
-//! loads and system calls of an agent. Run with `cargo bench -p stackwalk`; time is noise on a shared machine, so
-//! instructions count: `stackwalk/benches/instructions` has callgrind count those of one walk.
-//! A recorded run is in `design/walker-verification.md`.
+//! Walks recorded stacks over memory that is found by a binary search, instead of the direct loads and system calls
+//! of an agent. Run with `cargo bench -p stackwalk`. Times are unreliable on a shared machine, so
+//! `stackwalk/benches/instructions` counts the instructions of one walk with callgrind. Results are in
+//! `design/walker-verification.md`.
 
 #![allow(missing_docs)]
 
@@ -18,7 +18,7 @@ use stackwalk::{Capture, HotSpot, Limits, Memory, ScopeCache, Unreadable, Walker
 
 const ROUNDS: usize = 401;
 const WALKS: usize = 50;
-/// Depth that the aim of 10 microseconds a walk is stated for.
+/// Depth of the stack for which the target of 10 microseconds per walk holds.
 const DEEP: usize = 170;
 
 /// The regions of a fixture, sorted.
@@ -44,8 +44,8 @@ struct Subject {
 }
 
 impl Subject {
-    /// The recursion of a fixture, made [`DEEP`] frames deep by repeating one of its compiled frames: they hold no
-    /// pointers into the stack that a walk would follow.
+    /// Returns the recursion of a fixture, made [`DEEP`] frames deep by repeating its compiled frames, which hold no
+    /// pointers into the stack that a walk follows; and the number of frames.
     fn deep(fixture: &Fixture) -> (Self, usize) {
         let thread =
             fixture.threads.iter().find(|thread| thread.name == "quiet-recursion").expect("recorded");
@@ -61,7 +61,7 @@ impl Subject {
         (subject, frames)
     }
 
-    /// Repeats a frame in the middle of the stack so that `count` more frames appear, if frames of one size are there.
+    /// Adds up to `count` frames by repeating those in the middle of the stack, which must have equal sizes.
     fn repeat_frames(&mut self, count: usize, cache: &mut ScopeCache) {
         let stack_low = self.capture.stack_low;
         let mut walker = Walker::new(&self.hotspot, &self.memory, cache, Limits::default());
@@ -72,8 +72,7 @@ impl Subject {
         let range = (low - stack_low) as usize..(high - stack_low) as usize;
         let copy = self.stack[range.clone()].to_vec();
         let added = copy.len() as u64;
-        // The part above moves up as a whole: only saved frame pointers and the wrapper point into it, so the part
-        // below and the copies move down instead, and nothing above changes its address.
+        // The newer part and the copies move down, so that no address in the older part changes.
         self.stack.splice(range.start..range.start, copy);
         self.capture.stack_low -= added;
         for register in [
@@ -105,13 +104,13 @@ impl Subject {
     }
 }
 
-/// What callgrind counts: one walk.
+/// One walk, which callgrind counts.
 #[inline(never)]
 fn measured(subject: &Subject, cache: &mut ScopeCache) -> usize {
     subject.walk(cache)
 }
 
-/// Nanoseconds of `operation`: median, tenth and ninetieth percentile over rounds.
+/// Returns the median, tenth and ninetieth percentile of what `operation` returns, in nanoseconds.
 fn nanos(mut operation: impl FnMut() -> f64) -> (f64, f64, f64) {
     let mut nanos: Vec<f64> = (0..ROUNDS).map(|_| operation()).collect();
     nanos.sort_by(f64::total_cmp);
@@ -145,13 +144,13 @@ fn bench(fixture: &Fixture) {
         assert_eq!(measured(&subject, &mut cache), frames);
         start.elapsed().as_nanos() as f64
     });
-    report(jdk, "nothing remembered", frames, cold);
+    report(jdk, "empty cache", frames, cold);
     let after = cache.stats();
     let decoded =
         (after.pc_misses + after.method_misses - before.pc_misses - before.method_misses) as usize / ROUNDS;
     let (cold, warm) = (cold.0, warm.0);
     println!(
-        "| {jdk} | of these, one decoded pc or method | {decoded} | {:.0} | | |",
+        "| {jdk} | for each decoded pc or method | {decoded} | {:.0} | | |",
         (cold - warm) / decoded as f64
     );
 }
@@ -161,7 +160,7 @@ fn main() {
     let once =
         arguments.iter().position(|argument| argument == "--once").and_then(|at| arguments.get(at + 1));
     if let Some(kind) = once {
-        // JDK 17's: walks before the measured one are not collected.
+        // JDK 17. Callgrind does not count the other walks, because they do not go through `measured`.
         let (subject, frames) = Subject::deep(&Fixture::load(&fixture::all()[1]));
         let mut cache = Box::new(ScopeCache::new());
         if kind == "warm" {
@@ -173,7 +172,7 @@ fn main() {
         return;
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("load {}; size of the cache {} bytes", load.trim(), size_of::<ScopeCache>());
-    println!("| JDK | walk | frames | median ns | p10 .. p90 | ns a frame |\n|---|---|---|---|---|---|");
+    println!("load {}; cache of {} bytes", load.trim(), size_of::<ScopeCache>());
+    println!("| JDK | walk | frames | median ns | p10 .. p90 | ns per frame |\n|---|---|---|---|---|---|");
     fixture::all().iter().for_each(|file| bench(&Fixture::load(file)));
 }

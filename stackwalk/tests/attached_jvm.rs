@@ -1,8 +1,8 @@
-//! Walks real JVMs from outside and compares with what they say about themselves.
+//! Walks the threads of real JVMs from another process and compares with the JVM's thread dump and the class files.
 //!
-//! Quiet threads: the list of methods and lines must equal the JVM's own thread dump.
-//! Busy threads, stopped at arbitrary instructions: the walk must reach the thread's root, and every caller
-//! must stand at an invoke of its callee according to the class file.
+//! Quiet threads: methods and lines must equal those of the thread dump.
+//! Busy threads, stopped at arbitrary instructions: the walk must reach the thread's root, and the bytecode of every
+//! caller must be an invoke of its callee.
 //!
 //! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk --test attached_jvm -- --nocapture`
 
@@ -15,14 +15,14 @@ use support::fixture::{Fixture, Overlaid, Recorder, Thread, reduced_tables, tabl
 use support::walks::{Named, as_dumped, as_text, walk};
 use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, jdks, pause, with_stopped};
 
-/// Stops of each busy thread; TICKWALK_STOPS overrides.
+/// Returns the number of stops of each busy thread; TICKWALK_STOPS overrides.
 fn stops_per_thread() -> u32 {
     std::env::var("TICKWALK_STOPS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
-/// Modes to run, all if TICKWALK_MODE is unset.
-fn wanted(mode: &str) -> bool {
-    std::env::var("TICKWALK_MODE").map_or(true, |wanted| wanted == mode)
+/// Whether TICKWALK_MODE selects `mode`; unset selects all.
+fn is_selected(mode: &str) -> bool {
+    std::env::var("TICKWALK_MODE").map_or(true, |selected| selected == mode)
 }
 
 const MODES: [(&str, &[&str]); 4] = [
@@ -32,7 +32,7 @@ const MODES: [(&str, &[&str]); 4] = [
     ("non-safepoints", &["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints", "-XX:+UseParallelGC"]),
 ];
 
-/// Threads of a JVM's dump: name, kernel id and frames as `class.method:line`.
+/// Returns the threads of a thread dump: name, kernel id and frames as `class.method:line`.
 fn parse_dump(dump: &str) -> Vec<(String, u32, Vec<String>)> {
     let mut threads: Vec<(String, u32, Vec<String>)> = Vec::new();
     for line in dump.lines() {
@@ -61,7 +61,7 @@ fn parse_dump(dump: &str) -> Vec<(String, u32, Vec<String>)> {
     threads
 }
 
-/// A method of a hidden class without the address that JDK 11 prints but does not keep in the name.
+/// Removes the address that JDK 11 prints after a hidden class but does not keep in its name.
 fn without_address(method: &str) -> String {
     let Some((class, rest)) = method.split_once("/0x") else {
         return method.to_owned();
@@ -69,7 +69,7 @@ fn without_address(method: &str) -> String {
     format!("{class}{}", rest.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()))
 }
 
-/// (class, method, descriptor, bci) -> instruction, of the workload's classes.
+/// Instructions of the workload's classes by (class, method, descriptor, bci).
 type Invokes = HashMap<(String, String, String, i32), String>;
 
 fn invokes(classes: &std::path::Path) -> Invokes {
@@ -82,8 +82,8 @@ fn invokes(classes: &std::path::Path) -> Invokes {
         if let Some(rest) = trimmed.strip_prefix("descriptor: ") {
             descriptor = rest.to_owned();
         } else if line.starts_with("  ") && !line.starts_with("   ") && trimmed.ends_with(';') {
-            let head = trimmed.split('(').next().unwrap_or("");
-            method = head.rsplit(' ').next().unwrap_or("").to_owned();
+            let declaration = trimmed.split('(').next().unwrap_or("");
+            method = declaration.rsplit(' ').next().unwrap_or("").to_owned();
             if method == class {
                 method = "<init>".to_owned();
             }
@@ -100,7 +100,7 @@ fn invokes(classes: &std::path::Path) -> Invokes {
     found
 }
 
-/// Whether every caller of the workload stands at an invoke of its callee; else a description.
+/// Describes the first caller of the workload whose instruction is no invoke of its callee.
 fn contradiction(frames: &[(Frame, Option<Named>)], invokes: &Invokes) -> Option<String> {
     for pair in frames.windows(2) {
         let [(_, Some(callee)), (_, Some(caller))] = pair else {
@@ -118,10 +118,10 @@ fn contradiction(frames: &[(Frame, Option<Named>)], invokes: &Invokes) -> Option
         }
         let instruction = invokes.get(&key).map_or("", String::as_str);
         let handle = instruction.contains("invokedynamic") || instruction.contains("MethodHandle.invoke");
-        // Linking and class loading are upcalls of the VM at any instruction that needs them.
+        // The VM may call Java at any instruction to link or load a class.
         let upcall = callee.class.starts_with("java/lang/invoke") || callee.class.contains("Loader");
-        let wanted = format!("{}:", callee.name.replace('<', "\"<").replace('>', ">\""));
-        let invoked = instruction.contains("invoke") && instruction.contains(&wanted);
+        let callee_name = format!("{}:", callee.name.replace('<', "\"<").replace('>', ">\""));
+        let invoked = instruction.contains("invoke") && instruction.contains(&callee_name);
         if !invoked && !handle && !upcall {
             return Some(format!(
                 "{}.{}@{bci} `{instruction}` -> {}",
@@ -132,7 +132,7 @@ fn contradiction(frames: &[(Frame, Option<Named>)], invokes: &Invokes) -> Option
     None
 }
 
-/// Quiet threads must match the JVM's dump frame by frame.
+/// Compares quiet threads with the thread dump, frame by frame; returns the number of equal ones, and the others.
 fn check_quiet(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache) -> (u32, Vec<String>) {
     let memory = jvm.memory();
     let dump = parse_dump(&jvm.thread_dump());
@@ -172,14 +172,14 @@ fn check_quiet(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache) -> (u32, Ve
     (equal, different)
 }
 
-/// What happened to the stops of busy threads.
+/// Results of the walks of busy threads.
 #[derive(Default)]
 struct Busy {
     walks: u32,
     complete: u32,
-    /// Different (pc, sp): a thread that got no processor between two stops is seen twice at one place.
+    /// Distinct (pc, sp): a thread that did not run between two stops is at the same place twice.
     places: BTreeSet<(u64, u64)>,
-    /// Stops in Java without anchor, where the rules for interrupted code decide.
+    /// Stops in Java without anchor, to which the rules for interrupted code apply.
     interrupted: u32,
     stops: BTreeMap<(String, &'static str), u32>,
     contradictions: Vec<String>,
@@ -209,7 +209,7 @@ fn check_busy(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache, invokes: &In
             }
             let _ = with_stopped(hotspot, &memory, thread, tid, |snapshot| {
                 let (frames, stop) = walk(hotspot, &memory, cache, &snapshot.capture, &snapshot.stack);
-                judge(&mut busy, hotspot, &memory, name, snapshot, &frames, stop, invokes);
+                count_walk(&mut busy, hotspot, &memory, name, snapshot, &frames, stop, invokes);
             });
         }
     }
@@ -217,7 +217,7 @@ fn check_busy(jvm: &Jvm, hotspot: &HotSpot, cache: &mut ScopeCache, invokes: &In
 }
 
 #[allow(clippy::too_many_arguments)]
-fn judge(
+fn count_walk(
     busy: &mut Busy,
     hotspot: &HotSpot,
     memory: &RemoteMemory,
@@ -296,7 +296,7 @@ fn walks_agree_with_the_vm() {
     let mut problems = Vec::new();
     for Jdk { name, major, home } in jdks() {
         for (mode, flags) in MODES {
-            if !wanted(mode) {
+            if !is_selected(mode) {
                 continue;
             }
             let jvm = Jvm::start(&home, flags, &classes, "Stacks");
@@ -307,7 +307,7 @@ fn walks_agree_with_the_vm() {
             let busy = check_busy(&jvm, &hotspot, &mut cache, &invokes);
             let share = 100.0 * f64::from(busy.complete) / f64::from(busy.walks.max(1));
             println!(
-                "JDK {name} {mode}: quiet {equal} equal {} different; busy {} of {} whole ({share:.1} %), \
+                "JDK {name} {mode}: quiet {equal} equal {} different; busy {} of {} complete ({share:.1} %), \
                  {} places, {} in Java without anchor, {} contradictions; {:?} {:?}",
                 different.len(),
                 busy.complete,
@@ -333,9 +333,8 @@ fn walks_agree_with_the_vm() {
     assert!(problems.is_empty(), "{problems:?}");
 }
 
-/// Mounted virtual threads end at their own root or where their older frames are frozen in the heap.
 #[test]
-fn virtual_threads_end_at_their_own_root() {
+fn walks_of_mounted_virtual_threads_end_at_their_root_or_at_frozen_frames() {
     let classes = compile("Virtual.java");
     for Jdk { name, home, .. } in jdks().into_iter().filter(|jdk| jdk.major >= 21) {
         let jvm = Jvm::start(&home, &["-Djdk.virtualThreadScheduler.parallelism=2"], &classes, "Virtual");
@@ -369,27 +368,27 @@ fn virtual_threads_end_at_their_own_root() {
         }
         println!("JDK {name} virtual threads: {stops:?}");
         let count = |stop: Stop, root: &str| stops.get(&(stop.name(), root.to_owned())).copied().unwrap_or(0);
-        let whole = count(Stop::EndOfContinuation, "jdk/internal/vm/Continuation.enter");
+        let complete = count(Stop::EndOfContinuation, "jdk/internal/vm/Continuation.enter");
         let frozen = count(Stop::ContinuationBarrier, "Virtual.descend");
-        assert!(whole > 0 && frozen > 0, "JDK {name}");
-        assert!(f64::from(whole + frozen) >= 0.98 * f64::from(walks), "JDK {name}");
+        assert!(complete > 0 && frozen > 0, "JDK {name}");
+        assert!(f64::from(complete + frozen) >= 0.98 * f64::from(walks), "JDK {name}");
     }
 }
 
-/// Tools beside the tests run only when their variable is set.
-fn asked_for(variable: &str) -> bool {
-    let asked = std::env::var_os(variable).is_some();
-    if !asked {
+/// Whether `variable` is set, which the tools among these tests require.
+fn is_set(variable: &str) -> bool {
+    let is_set = std::env::var_os(variable).is_some();
+    if !is_set {
         eprintln!("not run: {variable} is not set");
     }
-    asked
+    is_set
 }
 
-/// Writes `tests/fixtures/jdk<NAME>-x86_64/stacks.bin` anew:
+/// Rewrites `tests/fixtures/jdk<NAME>-x86_64/stacks.bin`:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test attached_jvm record_fixtures`
 #[test]
 fn record_fixtures() {
-    if !asked_for("TICKWALK_RECORD") {
+    if !is_set("TICKWALK_RECORD") {
         return;
     }
     let classes = compile("Stacks.java");
@@ -399,14 +398,14 @@ fn record_fixtures() {
         let symbols = jvm.symbols();
         let (symbols, image) = reduced_tables(&|name| symbols.get(name).copied(), &memory);
         let dump = parse_dump(&jvm.thread_dump());
-        // Code is compiled by now and stays as it is while the threads are recorded.
+        // The compilers must finish first: code may not be replaced while the threads are recorded.
         pause(3000);
         let mut fixture = Fixture { symbols, ..Fixture::default() };
         fixture.regions.insert(tables_address(), image);
         let live = Overlaid { image: &fixture, process: &memory };
         let mut hotspot =
             HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &live).expect("complete");
-        let recorder = Recorder { memory: &live, seen: Default::default() };
+        let recorder = Recorder { memory: &live, bytes: Default::default() };
         hotspot =
             HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).unwrap_or(hotspot);
         hotspot.start(&recorder).expect("started");
@@ -426,7 +425,7 @@ fn record_fixtures() {
                 let mut cache = Box::new(ScopeCache::new());
                 let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);
                 let expected = as_text(&hotspot, &recorder, &frames, stop);
-                // Cold again, for what the cache answered; then warm, for what a hit checks.
+                // Again with the cache, so that the reads that check a hit are recorded.
                 let _ = walk(&hotspot, &recorder, &mut cache, capture, stack);
                 Thread::on_stack(name.clone(), *capture, stack.clone(), expected)
             });
@@ -441,7 +440,7 @@ fn record_fixtures() {
     }
 }
 
-/// Code copied out of the process, so that reads of it cost what direct loads cost in an agent.
+/// A process with a copy of its code: code is read by direct loads, as in the agent, all else by system calls.
 struct CodeCopied<'a> {
     ranges: Vec<(u64, Vec<u8>)>,
     process: &'a RemoteMemory,
@@ -467,7 +466,7 @@ impl Memory for CodeCopied<'_> {
 /// `TICKWALK_MEASURE=1 TICKWALK_JDKS=... cargo test --release -p stackwalk --test attached_jvm warm_walk_cost -- --nocapture`
 #[test]
 fn warm_walk_cost() {
-    if !asked_for("TICKWALK_MEASURE") {
+    if !is_set("TICKWALK_MEASURE") {
         return;
     }
     let classes = compile("Stacks.java");

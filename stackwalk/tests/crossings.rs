@@ -1,7 +1,7 @@
-//! Calls from compiled to interpreted code and back, instruction by instruction: the few places in between where neither
-//! side's frame is on the stack as it will be.
+//! Calls from compiled to interpreted code and back: the few instructions at which neither frame is complete.
 //!
-//! Recorded from real JVMs (one sample a place) and repeated without one; each must name the same methods as the others.
+//! Stops at these places were recorded from real JVMs, one for each place, and are walked here without a JVM. All
+//! must give the same callers.
 
 mod support;
 
@@ -18,24 +18,24 @@ const CROSSINGS: &str = "crossings.bin";
 const BARRIERS: &str = "barriers.bin";
 const WRAPPERS: &str = "wrappers.bin";
 
-/// Steps taken; one round of the workload is a few hundred.
+/// Instructions to step through; one round of the workload takes a few hundred.
 const STEPS: u32 = 4000;
 
-/// A native method's code polls with its frame gone.
+/// The code of a native method, which polls after its frame is popped.
 const WRAPPER: &str = "native wrapper polls";
-/// The routine that looks at code before it is entered, saving arguments.
+/// The nmethod entry barrier, which saves the arguments.
 const BARRIER: &str = "entry barrier";
-/// Words from sp on that it saves them and all other registers to.
+/// Words from sp on to which the barrier saves all registers.
 const SAVED_WORDS: usize = 33;
 
-/// Places by what lies before and from the pc on.
+/// Name of each place, the code bytes before the pc, and those from the pc on.
 const PLACES: [(&str, &[u8], &[u8]); 9] = [
     // nmethod: mov rbx, method; jmp.
     ("static call stub", &[], &[0x48, 0xbb]),
-    // Adapter to the interpreter behind pop rax, in both its forms.
+    // Adapter to the interpreter after pop rax, in both its forms.
     ("adapter without return address", &[0x58, 0x4c, 0x8b, 0xec], &[0x48, 0x83, 0xec]),
     ("later adapter without return address", &[0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58], &[0x48, 0x83, 0xec]),
-    // Interpreter: the first instructions behind a call that has returned.
+    // Interpreter: the first instructions after a call has returned.
     ("interpreter goes on", &[], &[0x48, 0x8b, 0x65, 0xf0, 0x48, 0xc7, 0x45, 0xf0]),
     ("later interpreter goes on", &[], &[0x48, 0x8b, 0x4d, 0xf0, 0x48, 0x8d, 0x64, 0xcd]),
     ("interpreter restores bytecode pointer", &[0xf0, 0, 0, 0, 0], &[0x4c, 0x8b, 0x6d, 0xc0]),
@@ -52,10 +52,10 @@ fn place(hotspot: &HotSpot, memory: &impl Memory, capture: &Capture) -> Option<&
     let (mut before, mut after) = ([0; 8], [0; 16]);
     memory.read(capture.pc - before.len() as u64, &mut before).ok()?;
     memory.read(capture.pc, &mut after).ok()?;
-    let found = PLACES.iter().find(|(name, head, tail)| {
-        // The stub's method is followed by a jump; other constants are not.
+    let found = PLACES.iter().find(|(name, before_pc, from_pc)| {
+        // A jump follows the stub's constant, but not other constants.
         let jumps = *name != "static call stub" || after[10] == 0xe9;
-        before.ends_with(head) && after.starts_with(tail) && jumps
+        before.ends_with(before_pc) && after.starts_with(from_pc) && jumps
     })?;
     Some(found.0)
 }
@@ -69,9 +69,9 @@ fn files(name: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_place_has_all_its_callers() {
+fn walks_at_every_recorded_place_find_all_callers() {
     let files = files(CROSSINGS);
-    assert_eq!(files.len(), 4, "one of each pinned JDK");
+    assert_eq!(files.len(), 4, "one for each pinned JDK");
     for file in files {
         let fixture = Fixture::load(&file);
         let hotspot = fixture.hotspot();
@@ -82,14 +82,14 @@ fn every_place_has_all_its_callers() {
             assert_eq!(as_text(&hotspot, &fixture, &frames, stop), thread.expected, "{}", thread.name);
             let methods: Vec<&str> =
                 frames.iter().filter_map(|(_, named)| Some(named.as_ref()?.name.as_str())).collect();
-            // The newest method may be entered or left; from `outer` on all are there.
-            let newer = methods.iter().position(|name| *name == "outer").expect("called by outer");
+            // The newest method may be half entered or left; from `outer` on all are complete.
+            let newer_count = methods.iter().position(|name| *name == "outer").expect("called by outer");
             assert!(
-                ["", "middle", "inner"].contains(&methods[..newer].first().copied().unwrap_or("")),
+                ["", "middle", "inner"].contains(&methods[..newer_count].first().copied().unwrap_or("")),
                 "{methods:?}"
             );
             assert!(
-                newer <= 2 && methods[newer..].starts_with(&["outer", "cross"]),
+                newer_count <= 2 && methods[newer_count..].starts_with(&["outer", "cross"]),
                 "{}: {methods:?}",
                 thread.name
             );
@@ -98,9 +98,9 @@ fn every_place_has_all_its_callers() {
     }
 }
 
-/// Arguments are any numbers, among them the one by which the routine's frame is known.
+/// Arguments may have any value, also the one that identifies the barrier's frame.
 #[test]
-fn an_entry_barrier_has_its_callers_whatever_the_arguments() {
+fn walks_from_an_entry_barrier_find_all_callers_with_any_arguments() {
     let files = files(BARRIERS);
     assert_eq!(files.len(), 2, "JDK 21 and 25; older ones have none with G1");
     for file in files {
@@ -124,9 +124,9 @@ fn an_entry_barrier_has_its_callers_whatever_the_arguments() {
     }
 }
 
-/// From JDK 25 on a native method's code polls after its frame has been taken off the stack.
+/// From JDK 25 on the code of a native method polls after its frame is popped.
 #[test]
-fn a_wrapper_that_polls_has_its_callers() {
+fn walks_from_a_polling_native_wrapper_find_all_callers() {
     let files = files(WRAPPERS);
     assert_eq!(files.len(), 1, "JDK 25");
     let fixture = Fixture::load(&files[0]);
@@ -140,27 +140,28 @@ fn a_wrapper_that_polls_has_its_callers() {
     assert!(stop.is_complete(), "{stop:?}");
 }
 
-/// How the names of the adapter's places end.
+/// End of the names of the adapter's places.
 const ADAPTER: &str = "adapter without return address";
 
-/// Bytes before an adapter's last part that hold what it does before: saving and restoring all registers.
+/// Bytes of an adapter before its last part; they save and restore all registers.
 const EARLIER: u64 = 400;
 
-/// Places, from the first behind `and rsp, -16` to `mov rsp, r13`, where an adapter saves all registers, calls the VM to
-/// correct the call that led to it, and restores them; at every byte, of which those between instructions do no harm.
+/// Returns the addresses at which an adapter saves all registers, calls the VM to correct the call, and restores
+/// them: from the end of `and rsp, -16` to `mov rsp, r13`. Includes addresses inside instructions, which are
+/// harmless.
 fn saving_places(memory: &impl Memory, adapter: &Capture) -> Option<std::ops::RangeInclusive<u64>> {
     let mut code = [0; EARLIER as usize];
     memory.read(adapter.pc - EARLIER, &mut code).ok()?;
     let begin = [0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0];
-    let at = |wanted: &[u8]| code.windows(wanted.len()).rposition(|bytes| bytes == wanted);
+    let at = |pattern: &[u8]| code.windows(pattern.len()).rposition(|bytes| bytes == pattern);
     let (begin, end) = (at(&begin)? + begin.len(), at(&[0x49, 0x8b, 0xe5])?);
     let address = |index: usize| adapter.pc - EARLIER + index as u64;
     Some(address(begin)..=address(end))
 }
 
-/// The same thread while `saved` words lie below the return address: each of them the return address, as stale ones are.
+/// Returns the thread at `pc` with `saved` words below the return address, each a copy of it, as stale words may be.
 fn while_saving(thread: &Thread, pc: u64, saved: u64) -> (Capture, Vec<u8>) {
-    // Behind `pop rax` the return address is in rax and its place is below sp.
+    // After `pop rax` the return address is in rax, and its slot is below sp.
     let adapter = thread.capture;
     let entry = adapter.sp - 8;
     let sp = entry - saved * 8;
@@ -175,7 +176,10 @@ fn while_saving(thread: &Thread, pc: u64, saved: u64) -> (Capture, Vec<u8>) {
     (capture, words.chain(thread.stack.iter().copied()).collect())
 }
 
-/// The VM corrects a call once, and stepping does not meet it: the adapter and the thread are real, the moment is made up.
+/// Walks a recorded thread from every address of [`saving_places`]; returns the number of walks.
+///
+/// The adapter and the thread are recorded, but the registers are constructed: the VM corrects a call only once, which
+/// stepping misses.
 fn check_saving(hotspot: &HotSpot, memory: &impl Memory, thread: &Thread) -> usize {
     let mut cache = Box::new(ScopeCache::new());
     let methods = |capture: &Capture, stack: &[u8], cache: &mut ScopeCache| {
@@ -187,34 +191,35 @@ fn check_saving(hotspot: &HotSpot, memory: &impl Memory, thread: &Thread) -> usi
             .skip(1)
             .collect()
     };
-    let wanted: Vec<_> = methods(&thread.capture, &thread.stack, &mut cache);
+    let expected: Vec<_> = methods(&thread.capture, &thread.stack, &mut cache);
     let places = saving_places(memory, &thread.capture).expect("an adapter with all its parts");
-    let mut seen = 0;
+    let mut walks = 0;
     for pc in places {
-        // One word of alignment; that, flags and registers; and what belongs to the floating point unit.
+        // The alignment word; with flags and registers; with the state of the floating-point unit.
         for saved in [1, 19, 356] {
             let (capture, stack) = while_saving(thread, pc, saved);
             let found: Vec<_> = methods(&capture, &stack, &mut cache);
-            assert_eq!(found, wanted, "{} at {pc:x}, {saved} words", thread.name);
-            seen += 1;
+            assert_eq!(found, expected, "{} at {pc:x}, {saved} words", thread.name);
+            walks += 1;
         }
     }
-    seen
+    walks
 }
 
 #[test]
-fn an_adapter_that_saves_registers_has_its_callers() {
-    let mut seen = 0;
+fn walks_from_an_adapter_that_saves_registers_find_all_callers() {
+    let mut walks = 0;
     for file in files(CROSSINGS) {
         let fixture = Fixture::load(&file);
         let hotspot = fixture.hotspot();
         let adapter = fixture.threads.iter().find(|thread| thread.name.ends_with(ADAPTER));
-        seen += check_saving(&hotspot, &fixture, adapter.expect("recorded on each JDK"));
+        walks += check_saving(&hotspot, &fixture, adapter.expect("recorded on each JDK"));
     }
-    assert!(seen > 2000, "{seen}");
+    assert!(walks > 2000, "{walks}");
 }
 
-/// Writes `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` and, where there are such, `barriers.bin` and `wrappers.bin` anew:
+/// Rewrites `tests/fixtures/jdk<NAME>-x86_64/crossings.bin` and, if the JDK has them, `barriers.bin` and
+/// `wrappers.bin`:
 /// `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test crossings record`
 #[test]
 fn record_crossings() {
@@ -225,7 +230,7 @@ fn record_crossings() {
     for jdk in jdks() {
         record(&jdk, CROSSINGS, &["-XX:+UseSerialGC"], STEPS, |place| place != BARRIER && place != WRAPPER);
         if jdk.major >= 21 {
-            // Each marking has every method looked at again.
+            // Each marking cycle arms the barriers of all methods again.
             let flags = ["-XX:+UseG1GC", "-XX:G1PeriodicGCInterval=20"];
             record(&jdk, BARRIERS, &flags, 100 * STEPS, |place| place == BARRIER);
         }
@@ -235,12 +240,12 @@ fn record_crossings() {
     }
 }
 
-/// Records a stop at each of the places that are `wanted` to the file `to`.
-fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, wanted: fn(&str) -> bool) {
+/// Records a stop at each selected place to the file `to`.
+fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, is_selected: fn(&str) -> bool) {
     let (classes, Jdk { name, home, .. }) = (compile("Crossings.java"), jdk);
-    let of_program =
+    let compile_commands =
         ["-XX:CompileCommand=exclude,Crossings::middle", "-XX:CompileCommand=dontinline,Crossings::*"];
-    let flags = [flags, &of_program].concat();
+    let flags = [flags, &compile_commands].concat();
     let jvm = Jvm::start(home, &flags, &classes, "Crossings");
     let (memory, symbols) = (jvm.memory(), jvm.symbols());
     pause(2000);
@@ -248,7 +253,7 @@ fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, wanted: fn(&str) -> b
     let mut fixture = Fixture { symbols, ..Fixture::default() };
     fixture.regions.insert(tables_address(), image);
     let live = Overlaid { image: &fixture, process: &memory };
-    let recorder = Recorder { memory: &live, seen: Default::default() };
+    let recorder = Recorder { memory: &live, bytes: Default::default() };
     let mut hotspot =
         HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).expect("complete");
     hotspot.start(&recorder).expect("started");
@@ -261,7 +266,7 @@ fn record(jdk: &Jdk, to: &str, flags: &[&str], steps: u32, wanted: fn(&str) -> b
             step_through(&hotspot, &memory, thread, tid, steps, |Snapshot { capture, stack }| {
                 let go_on = ControlFlow::Continue(());
                 let place = place(&hotspot, &memory, capture);
-                let Some(place) = place.filter(|place| wanted(place)) else { return go_on };
+                let Some(place) = place.filter(|place| is_selected(place)) else { return go_on };
                 found.entry(place).or_insert_with(|| {
                     let mut cache = Box::new(ScopeCache::new());
                     let (frames, stop) = walk(&hotspot, &recorder, &mut cache, capture, stack);

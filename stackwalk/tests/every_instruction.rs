@@ -1,9 +1,8 @@
 //! Walks a real JVM's threads after every single instruction they execute.
 //!
-//! Stopping at random finds the instructions that take long; stepping finds all of them: prologues, epilogues, polls,
-//! stubs, adapters, and the interpreter entering and leaving methods.
-//! Two things must hold at each step: the walk reaches the thread's root, and the callers are those of the step before,
-//! but for one frame pushed, popped or replaced.
+//! Random stops hit mostly instructions that take long; stepping covers all of them: prologues, epilogues, polls,
+//! stubs, adapters, and the interpreter entering and leaving methods. At each step the walk must reach the thread's
+//! root, and its frames may differ from those of the previous step by one frame pushed, popped or replaced.
 //!
 //! `TICKWALK_JDKS=<folder with JAVA_HOMEs 11 17 21 25> cargo test -p stackwalk --test every_instruction -- --nocapture`
 
@@ -24,11 +23,11 @@ fn steps_per_thread() -> u32 {
 const MODES: [(&str, &[&str]); 3] =
     [("default", &[]), ("interpreter", &["-Xint"]), ("c1", &["-XX:TieredStopAtLevel=1"])];
 
-/// Threads of the workload, each stepped through in a JVM of its own.
+/// Threads of the workload; each is stepped through in a separate JVM.
 const THREADS: [&str; 5] = ["busy-recursion", "busy-exception", "busy-text", "busy-lambda", "busy-chain"];
 
-/// One frame of the machine: where its caller's lies, and the outermost method at its pc.
-fn physical(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
+/// Returns the outermost method of each physical frame, newest first.
+fn physical_methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     let mut found: Vec<(u64, String)> = Vec::new();
     for (frame, named) in frames {
         let name = named.as_ref().map_or_else(String::new, |named| format!("{}.{}", named.class, named.name));
@@ -41,18 +40,18 @@ fn physical(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     found.into_iter().map(|(_, name)| name).filter(|name| !name.is_empty()).collect()
 }
 
-/// Whether one call, return or jump leads from one list of frames, newest first, to the other.
-fn follows(before: &[String], after: &[String]) -> bool {
+/// Whether one call, return or jump leads from the frames `before` to those `after`; newest first.
+fn differ_by_one_frame(before: &[String], after: &[String]) -> bool {
     let callers = |frames: &'_ [String]| frames.get(1..).unwrap_or_default().to_vec();
     callers(before) == callers(after) || callers(after) == before || callers(before) == after
 }
 
 #[derive(Default)]
-struct Seen {
-    /// Steps in C code, among it the VM's own signal handler: not judged here.
+struct StepCounts {
+    /// Steps in C code, which includes the VM's signal handler; their walks are not checked.
     native: u32,
     steps: u32,
-    whole: u32,
+    complete: u32,
     jumps: u32,
     problems: BTreeMap<String, u32>,
 }
@@ -70,38 +69,38 @@ fn describe(hotspot: &HotSpot, memory: &RemoteMemory, snapshot: &Snapshot, what:
 }
 
 #[test]
-fn every_step_has_its_callers() {
+fn walks_at_every_instruction_find_the_same_callers() {
     let classes = compile("Stacks.java");
     let mut problems = Vec::new();
     for Jdk { name: jdk, home, .. } in jdks() {
         for (mode, flags) in MODES {
-            if std::env::var("TICKWALK_MODE").is_ok_and(|wanted| wanted != mode) {
+            if std::env::var("TICKWALK_MODE").is_ok_and(|selected| selected != mode) {
                 continue;
             }
-            let mut seen = Seen::default();
+            let mut counts = StepCounts::default();
             for name in THREADS {
                 let jvm = Jvm::start(&home, flags, &classes, "Stacks");
-                // Let the compilers finish: code that is replaced while it is stepped through tells nothing.
+                // The compilers must finish first: code may not be replaced while it is stepped through.
                 pause(2500);
-                step_one(&jvm, name, &mut seen);
+                step_one(&jvm, name, &mut counts);
             }
-            let share = f64::from(seen.whole) / f64::from(seen.steps.max(1));
+            let share = f64::from(counts.complete) / f64::from(counts.steps.max(1));
             println!(
-                "JDK {jdk} {mode}: {} of {} steps in VM code whole ({:.2} %), {} jumps, {} steps in C code",
-                seen.whole,
-                seen.steps,
+                "JDK {jdk} {mode}: {} of {} walks in VM code complete ({:.2} %), {} jumps, {} steps in C code",
+                counts.complete,
+                counts.steps,
                 100.0 * share,
-                seen.jumps,
-                seen.native
+                counts.jumps,
+                counts.native
             );
-            let mut worst: Vec<_> = seen.problems.iter().collect();
+            let mut worst: Vec<_> = counts.problems.iter().collect();
             worst.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
             let shown = std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
             for (text, count) in worst.into_iter().take(shown) {
                 println!("  {count:5} {text}");
             }
-            let jumps = f64::from(seen.jumps) / f64::from(seen.steps.max(1));
-            if seen.steps < 300 || share < 0.99 || jumps > 0.02 {
+            let jumps = f64::from(counts.jumps) / f64::from(counts.steps.max(1));
+            if counts.steps < 300 || share < 0.99 || jumps > 0.02 {
                 problems.push(format!("JDK {jdk} {mode}"));
             }
         }
@@ -110,35 +109,35 @@ fn every_step_has_its_callers() {
 }
 
 /// Steps through the thread of this name.
-fn step_one(jvm: &Jvm, wanted: &str, seen: &mut Seen) {
+fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut StepCounts) {
     let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
     let mut cache = Box::new(ScopeCache::new());
     for thread in hotspot.java_threads(&memory) {
         let Some(tid) = hotspot.thread_id(&memory, thread) else { continue };
         let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", jvm.pid()));
-        let Some(name) = name.ok().filter(|name| name.trim() == wanted) else { continue };
+        let Some(name) = name.ok().filter(|name| name.trim() == thread_name) else { continue };
         let mut before: Option<Vec<String>> = None;
         step_through(&hotspot, &memory, thread, tid, steps_per_thread(), |snapshot| {
             let (frames, stop) = walk(&hotspot, &memory, &mut cache, &snapshot.capture, &snapshot.stack);
             if !hotspot.is_code(snapshot.capture.pc) {
-                seen.native += 1;
+                counts.native += 1;
                 return ControlFlow::Continue(());
             }
-            seen.steps += 1;
-            let now = physical(&frames);
+            counts.steps += 1;
+            let methods = physical_methods(&frames);
             if stop != Stop::EndOfStack {
                 let text = describe(&hotspot, &memory, snapshot, &format!("{} {}", name.trim(), stop.name()));
-                *seen.problems.entry(text).or_default() += 1;
+                *counts.problems.entry(text).or_default() += 1;
                 return ControlFlow::Continue(());
             }
-            seen.whole += 1;
-            if let Some(before) = before.replace(now.clone())
-                && !follows(&before, &now)
+            counts.complete += 1;
+            if let Some(before) = before.replace(methods.clone())
+                && !differ_by_one_frame(&before, &methods)
             {
-                seen.jumps += 1;
+                counts.jumps += 1;
                 let short = |frames: &[String]| frames.iter().take(4).cloned().collect::<Vec<_>>().join("<");
-                let what = format!("{} jump {} -> {}", name.trim(), short(&before), short(&now));
-                *seen.problems.entry(describe(&hotspot, &memory, snapshot, &what)).or_default() += 1;
+                let what = format!("{} jump {} -> {}", name.trim(), short(&before), short(&methods));
+                *counts.problems.entry(describe(&hotspot, &memory, snapshot, &what)).or_default() += 1;
             }
             ControlFlow::Continue(())
         });

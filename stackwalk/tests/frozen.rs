@@ -1,8 +1,7 @@
-//! Virtual threads of real JVMs with their frames on the stack, in the heap and on the way between both, repeated without
-//! a JVM.
+//! Walks of recorded virtual threads whose frames are on the stack, in the heap, or being frozen or thawed.
 //!
-//! How the fixtures were made: see `tests/record_frozen.rs`. The recursion of the workload is known, so the list of
-//! methods is right for a reason other than that it was recorded.
+//! `tests/record_frozen.rs` makes the fixtures. The recursion of the workload is known, so the methods are also
+//! checked against the program.
 
 mod support;
 
@@ -13,13 +12,13 @@ use support::fixture::{Fixture, FrozenCopy, Thread, folders};
 use support::frozen::MOMENTS;
 use support::walks::{Named, as_text, walk_mounted};
 
-/// Files of each JDK with virtual threads; depths of the two recursions in each.
+/// Files of each JDK with virtual threads, and the depths of the two recursions in each.
 const FILES: [(&str, usize, usize); 2] = [("compiled", 44, 44), ("mixed", 10, 4)];
 
 const JDKS: [&str; 5] =
     ["jdk21-x86_64", "jdk25-x86_64", "jdk26-sid-x86_64", "jdk27-sid-x86_64", "jdk28-sid-x86_64"];
 
-/// Each recording: its name, the fixture and the depths.
+/// Returns each recording: its name, the fixture and the depths.
 fn recordings() -> impl Iterator<Item = (String, Fixture, usize, usize)> {
     let folder = |jdk: &&str| folders().into_iter().find(|folder| folder.ends_with(jdk));
     let files = JDKS.iter().map(move |jdk| folder(jdk).expect("a folder of this JDK")).flat_map(|folder| {
@@ -38,18 +37,18 @@ fn walk(hotspot: &HotSpot, fixture: &Fixture, thread: &Thread, frozen: Frozen<'_
     walk_mounted(hotspot, fixture, &mut cache, tables, (&thread.capture, &thread.stack), frozen)
 }
 
-/// Java methods, newest first.
+/// Returns the Java methods, newest first.
 fn methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     let named = frames.iter().filter_map(|(_, named)| named.as_ref());
     named.map(|named| format!("{}.{}", named.class, named.name)).collect()
 }
 
-/// `depth` calls of the recursion, newest first.
+/// Returns the methods of a recursion of `depth` calls, newest first.
 fn recursion(depth: usize) -> Vec<String> {
     (0..=depth).map(|level| format!("Mounted.{}", if level % 2 == 0 { "even" } else { "odd" })).collect()
 }
 
-/// The methods of the workload below the newest ones: the recursion once, or once more below that.
+/// Returns the two possible lists of the workload's methods: with one recursion, and with a second one called by it.
 fn known(depth: usize, again: usize) -> [Vec<String>; 2] {
     let bottom = || vec!["Mounted.bottom".to_owned()];
     let once: Vec<String> =
@@ -57,21 +56,21 @@ fn known(depth: usize, again: usize) -> [Vec<String>; 2] {
     [once.clone(), [bottom(), recursion(again), once].into_iter().flatten().collect()]
 }
 
-/// Beginnings of what lies above the workload's own frames.
+/// Prefixes of the methods that are called by the workload's methods.
 const NEWER: [&str; 3] = ["java/lang/Thread.", "java/lang/VirtualThread.", CONTINUATION];
 const CONTINUATION: &str = "jdk/internal/vm/Continuation.";
 
-/// What may be missing above the first method of the workload.
+/// The newest methods of the workload that may be missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Nothing,
-    /// The newest frame, in which the recursion ends.
+    /// The newest one, in which the recursion ends.
     Newest,
-    /// Whatever has returned.
+    /// Those that have returned.
     Returned,
 }
 
-/// Callers of the workload's first method, newest first; the lambda's class has a name of its own each time.
+/// Callers of the workload's first method, newest first; the name of the lambda's class varies.
 const ROOTS: [&str; 6] = [
     LAMBDA,
     "java/lang/Thread.runWith",
@@ -82,7 +81,7 @@ const ROOTS: [&str; 6] = [
 ];
 const LAMBDA: &str = "Mounted$$Lambda.run";
 
-/// Checks a stack with its root against the program.
+/// Asserts that a stack that ends at its root fits the program.
 #[track_caller]
 fn check_rooted(what: &str, methods: &[String], depth: usize, again: usize, missing: Missing) {
     let is_lambda = |name: &str| name.starts_with("Mounted$$Lambda") && name.ends_with(".run");
@@ -104,7 +103,7 @@ fn check_rooted(what: &str, methods: &[String], depth: usize, again: usize, miss
 }
 
 #[test]
-fn recorded_walks_are_repeated() {
+fn walks_equal_the_recorded_ones() {
     for (file, fixture, depth, again) in recordings() {
         let hotspot = fixture.hotspot();
         for thread in &fixture.threads {
@@ -114,7 +113,7 @@ fn recorded_walks_are_repeated() {
             let (_, expected) = MOMENTS.iter().find(|(name, _)| *name == thread.name).expect("a moment");
             assert_eq!(stop, *expected, "{what}");
             let methods = methods(&frames);
-            // Of a thread that has returned is not known how often.
+            // It is unknown how many methods have returned.
             let missing = match thread.name.as_str() {
                 name if name.contains("return barrier") || name.starts_with("thaw after a return") => {
                     Missing::Returned
@@ -130,7 +129,8 @@ fn recorded_walks_are_repeated() {
             if stop.is_complete() {
                 check_rooted(&what, &methods, depth, again, missing);
             } else {
-                // Nothing is said of frames on their way, nor of older ones; those of a yield are on the stack as well.
+                // Frames being frozen or thawed and older ones are not shown, except that those of a yield are also
+                // on the stack.
                 let copied = thread.name == "yield, not patched, in C code";
                 assert_eq!(!methods.is_empty(), copied, "{what}: {methods:#?}");
             }
@@ -138,15 +138,14 @@ fn recorded_walks_are_repeated() {
     }
 }
 
-/// A file that loses a case fails.
 #[test]
 fn every_moment_is_recorded_once_on_every_jdk() {
     for (file, fixture, ..) in recordings() {
         let mut names: Vec<&str> = fixture.threads.iter().map(|thread| thread.name.as_str()).collect();
-        let mut wanted: Vec<&str> = MOMENTS.iter().map(|(name, _)| *name).collect();
+        let mut expected: Vec<&str> = MOMENTS.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!(names, wanted, "{file}");
+        expected.sort_unstable();
+        assert_eq!(names, expected, "{file}");
         for thread in &fixture.threads {
             assert_eq!(
                 thread.native.is_some(),
@@ -155,20 +154,21 @@ fn every_moment_is_recorded_once_on_every_jdk() {
                 thread.name
             );
             let chunks = thread.frozen.chunks.len();
-            let wanted = match thread.name.as_str() {
+            let is_expected = match thread.name.as_str() {
                 "running over two chunks" => chunks == 2,
                 "running over one chunk" => chunks == 1,
                 name if name.starts_with("yield, all on the stack") => chunks == 0,
                 _ => chunks > 0,
             };
-            assert!(wanted, "{file} {}: {chunks} chunks", thread.name);
+            assert!(is_expected, "{file} {}: {chunks} chunks", thread.name);
         }
     }
 }
 
-/// Without the copies of chunks the frames on the stack are the same, and the walk says that others are missing.
+/// Without copies of the chunks the walk has the same frames of the stack, and its stop reason tells that others are
+/// missing.
 #[test]
-fn without_the_frozen_part_walks_end_at_the_barrier() {
+fn without_chunk_copies_walks_end_at_the_barrier() {
     let mut cut = 0;
     for (file, fixture, ..) in recordings() {
         let hotspot = fixture.hotspot();
@@ -183,9 +183,9 @@ fn without_the_frozen_part_walks_end_at_the_barrier() {
     assert_eq!(cut, JDKS.len() * FILES.len() * (MOMENTS.len() - 2));
 }
 
-/// A chunk that is empty may have had any number of frames: nothing is said of those on their way, nor of older ones.
+/// An empty chunk may have had any number of frames, so frames being thawed and older ones are not shown.
 #[test]
-fn a_chunk_thawed_at_once_cuts_the_walk() {
+fn an_emptied_chunk_cuts_the_walk_during_a_thaw() {
     let mut walked = 0;
     for (file, fixture, ..) in recordings() {
         let hotspot = fixture.hotspot();
@@ -205,7 +205,6 @@ fn a_chunk_thawed_at_once_cuts_the_walk() {
     assert_eq!(walked, JDKS.len() * FILES.len() * 3);
 }
 
-/// An older chunk that was not copied cuts the stack there.
 #[test]
 fn a_missing_older_chunk_cuts_the_walk() {
     for (file, fixture, ..) in recordings() {
@@ -221,7 +220,7 @@ fn a_missing_older_chunk_cuts_the_walk() {
     }
 }
 
-/// The copy with `bytes` from `at` on left out or put in a second time.
+/// Returns the copy with `bytes` bytes at `at` removed, or repeated if `twice`.
 fn damaged(frozen: &FrozenCopy, chunk: usize, at: usize, bytes: usize, twice: bool) -> FrozenCopy {
     let mut damaged = frozen.clone();
     let (_, copy) = &mut damaged.chunks[chunk];
@@ -235,13 +234,13 @@ fn damaged(frozen: &FrozenCopy, chunk: usize, at: usize, bytes: usize, twice: bo
     damaged
 }
 
-/// Whether `list` is what is left of `all` without some of it.
-fn is_part_of(list: &[String], all: &[String]) -> bool {
+/// Whether `list` is a subsequence of `all`.
+fn is_subsequence(list: &[String], all: &[String]) -> bool {
     let mut rest = all.iter();
     list.iter().all(|name| rest.any(|other| other == name))
 }
 
-/// Java methods of a walk over a damaged copy, without those that the VM says are none.
+/// Returns the Java methods of a walk over a damaged copy, without invalid ones, and the stop reason.
 fn methods_of_damaged(
     hotspot: &HotSpot,
     fixture: &Fixture,
@@ -268,13 +267,12 @@ fn methods_of_damaged(
     (methods, frames.stop())
 }
 
-/// Bytes that are missing from a chunk or are there twice: no method is named that is not there, and none in a place where
-/// it is not.
+/// Bytes of a chunk are removed or repeated: the walk may lose methods, but adds none and keeps their order.
 ///
-/// Only the distances in an interpreter frame tell where it ends, so damage can make one look like the oldest of its
-/// chunk; between compiled frames a walk that says it is whole is.
+/// An interpreter frame ends where its own distances tell, so damage can make it look like the oldest of its chunk.
+/// With compiled frames alone, a walk that is reported complete is complete.
 #[test]
-fn a_damaged_chunk_names_no_wrong_method() {
+fn a_damaged_chunk_adds_no_wrong_method() {
     const DAMAGES: [(usize, bool); 5] = [(8, false), (8, true), (4, false), (24, true), (40, false)];
     for (file, fixture, ..) in recordings() {
         let hotspot = fixture.hotspot();
@@ -288,7 +286,7 @@ fn a_damaged_chunk_names_no_wrong_method() {
                     let frozen = damaged(&thread.frozen, chunk, at, bytes, twice);
                     let (methods, stop) = methods_of_damaged(&hotspot, &fixture, thread, &frozen);
                     assert!(
-                        is_part_of(&methods, &all),
+                        is_subsequence(&methods, &all),
                         "{file} {}: {bytes} at {at}, {stop:?} {methods:#?}",
                         thread.name
                     );
@@ -306,7 +304,8 @@ fn a_damaged_chunk_names_no_wrong_method() {
     }
 }
 
-/// A chunk that was cut for want of room: what was copied of it is walked as before, and the stack says where it ends.
+/// The chunk was larger than the space left for its copy: the copied frames are walked, and the stop reason tells the
+/// cut.
 #[test]
 fn a_cut_chunk_cuts_the_walk() {
     for (file, fixture, ..) in recordings() {
@@ -326,7 +325,7 @@ fn a_cut_chunk_cuts_the_walk() {
                     let (frames, stop) = walk(&hotspot, &fixture, thread, frozen, true);
                     let frames = methods(&frames);
                     assert!(whole.starts_with(&frames), "{what}: {length} bytes, {stop:?}: {frames:#?}");
-                    // Where the heap's part cannot be followed it does not matter how much of it there is.
+                    // If the chunks cannot be walked, their length has no effect.
                     let reason = if is_complete { Stop::CopyEnd } else { Stop::ContinuationBarrier };
                     assert_eq!(stop, reason, "{what}: {length} bytes of chunk {last}");
                     longest = longest.max(frames.len());

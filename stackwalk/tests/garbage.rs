@@ -1,6 +1,6 @@
-//! Arbitrary memory: whatever the walker reads, it ends, does not panic and keeps to its limit.
+//! Walks over damaged memory end, do not panic and return at most the maximum number of frames.
 //!
-//! Recorded walks are damaged: words of memory, stack and capture are replaced, reads fail.
+//! Recorded walks are repeated with words of memory, stack and capture replaced, and with failing reads.
 
 #[path = "support/fixture.rs"]
 mod fixture;
@@ -20,10 +20,10 @@ struct Damaged<'m> {
 
 impl Memory for Damaged<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        let known = self.memory.read(address, into);
+        let result = self.memory.read(address, into);
         let mut state = (address ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state ^= state >> 29;
-        if !state.is_multiple_of(self.rarity) && known.is_ok() {
+        if !state.is_multiple_of(self.rarity) && result.is_ok() {
             return Ok(());
         }
         match (state >> 8) % 4 {
@@ -36,12 +36,12 @@ impl Memory for Damaged<'_> {
     }
 }
 
-/// A copy of the heap part with words replaced, cut at any byte, and chunks in any order.
+/// Copies the frozen chunks with words replaced and the end cut off, in reverse order if `reversed`.
 fn damaged_frozen(
     frozen: &FrozenCopy,
     words: &[(prop::sample::Index, u64)],
     cut: u16,
-    turned: bool,
+    reversed: bool,
 ) -> FrozenCopy {
     let mut frozen = frozen.clone();
     for (_, bytes) in &mut frozen.chunks {
@@ -52,7 +52,7 @@ fn damaged_frozen(
         }
         bytes.truncate(bytes.len() - usize::from(cut) % (bytes.len() + 1));
     }
-    if turned {
+    if reversed {
         frozen.chunks.reverse();
     }
     frozen
@@ -60,7 +60,7 @@ fn damaged_frozen(
 
 const MAX_FRAMES: u32 = 300;
 
-/// Walks, resolves what was found and counts frames.
+/// Walks a stack and reads the methods found; returns the number of frames.
 fn walk(
     hotspot: &HotSpot,
     memory: &impl Memory,
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_walk_ends(
+    fn walks_of_damaged_stacks_end(
         file in 0..4_usize,
         thread in any::<prop::sample::Index>(),
         seed in any::<u64>(),
@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn every_walk_into_the_heap_ends(
+    fn walks_of_damaged_frozen_frames_end(
         file in any::<prop::sample::Index>(),
         thread in any::<prop::sample::Index>(),
         seed in any::<u64>(),
@@ -147,14 +147,14 @@ proptest! {
         words in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..24),
         values in prop::collection::vec(any::<u64>(), 8),
         cut in prop_oneof![Just(0_u16), any::<u16>()],
-        turned in any::<bool>(),
+        reversed in any::<bool>(),
     ) {
         let files = fixture::frozen();
         let fixture = Fixture::load(&files[file.index(files.len())]);
         let hotspot = fixture.hotspot();
         let thread = thread.get(&fixture.threads);
         let mut pool = values;
-        // Addresses and code of the chunks themselves lead further than any number.
+        // Addresses and words of the chunks reach more code than random numbers.
         for (base, bytes) in &thread.frozen.chunks {
             pool.extend([*base, base + 8, base + 256, base + bytes.len() as u64]);
             let (slots, _) = bytes.as_chunks::<8>();
@@ -162,7 +162,7 @@ proptest! {
         }
         pool.extend([0, 1, u64::MAX, u64::MAX - 7, thread.capture.sp, thread.capture.pc]);
         let words: Vec<_> = words.iter().map(|(slot, value)| (*slot, *value.get(&pool))).collect();
-        let frozen = damaged_frozen(&thread.frozen, &words, cut, turned);
+        let frozen = damaged_frozen(&thread.frozen, &words, cut, reversed);
         let memory = Damaged { memory: &fixture, seed, rarity };
         let mut cache = Box::new(ScopeCache::new());
         for _ in 0..2 {
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_tables_give_an_error_or_a_layout(seed in any::<u64>(), rarity in 1..2000_u64) {
+    fn damaged_tables_give_an_error_or_a_layout(seed in any::<u64>(), rarity in 1..2000_u64) {
         let fixture = Fixture::load(&fixture::all()[(seed % 4) as usize]);
         let memory = Damaged { memory: &fixture, seed, rarity };
         if let Ok(mut hotspot) = HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &memory) {

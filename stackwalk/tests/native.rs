@@ -1,5 +1,5 @@
-//! Native code between Java frames, on recorded stacks of real JVMs: whatever the unwind tables say, no Java frame is
-//! lost and none is invented.
+//! Native code between Java frames, on recorded stacks of real JVMs: wrong unwind tables neither remove nor add a Java
+//! frame.
 
 #[path = "support/fixture.rs"]
 mod fixture;
@@ -8,32 +8,41 @@ mod walks;
 
 use stackwalk::{NativeCode, NativeRegisters, NativeStop, ScopeCache, StackCopy, Stop};
 
-/// Unwind tables that always say the same.
+/// Unwind tables given by a function.
 #[derive(Debug)]
-struct Always(fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>, u32);
+struct Tables {
+    caller: fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>,
+    calls: u32,
+}
 
-impl NativeCode for Always {
+impl Tables {
+    fn new(caller: fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>) -> Self {
+        Self { caller, calls: 0 }
+    }
+}
+
+impl NativeCode for Tables {
     fn caller(
         &mut self,
         registers: &NativeRegisters,
         _interrupted: bool,
         _stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
-        self.1 += 1;
-        (self.0)(registers)
+        self.calls += 1;
+        (self.caller)(registers)
     }
 }
 
-/// Walks every recorded thread with these tables; the Java frames must be those recorded.
+/// Walks every recorded thread with these tables; the Java frames must equal the recorded ones.
 #[track_caller]
 fn check(tables: fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>, expect_gaps: bool) {
-    let (mut asked, mut gaps) = (0, 0);
+    let (mut calls, mut gaps) = (0, 0);
     for file in fixture::all() {
         let fixture = fixture::Fixture::load(&file);
         let hotspot = fixture.hotspot();
         let mut cache = Box::new(ScopeCache::new());
         for thread in &fixture.threads {
-            let mut native = Always(tables, 0);
+            let mut native = Tables::new(tables);
             let (capture, stack) = (&thread.capture, &*thread.stack);
             let (frames, stop) =
                 walks::walk_through(&hotspot, &fixture, &mut cache, &mut native, capture, stack);
@@ -45,34 +54,34 @@ fn check(tables: fn(&NativeRegisters) -> Result<NativeRegisters, NativeStop>, ex
                 .collect();
             gaps += text.lines().filter(|line| *line == "gap").count();
             assert_eq!(java, thread.expected, "{} {}\n{text}", file.display(), thread.name);
-            asked += native.1;
+            calls += native.calls;
         }
     }
-    assert!(asked > 0, "no recorded thread runs native code");
+    assert!(calls > 0, "no recorded thread runs native code");
     assert_eq!(gaps > 0, expect_gaps);
 }
 
 #[test]
-fn java_frames_survive_code_without_tables() {
+fn java_frames_are_kept_without_tables() {
     check(|registers| Err(NativeStop::NoRule(registers.pc)), true);
 }
 
 #[test]
-fn java_frames_survive_tables_that_ask_for_other_memory() {
+fn java_frames_are_kept_with_tables_that_read_unreadable_memory() {
     check(|_| Err(NativeStop::Unreadable(8)), true);
 }
 
 #[test]
-fn java_frames_survive_tables_that_pass_them_by() {
+fn java_frames_are_kept_with_tables_that_skip_them() {
     check(|registers| Ok(NativeRegisters { sp: registers.sp + (1 << 40), ..*registers }), true);
 }
 
 #[test]
-fn a_native_thread_without_a_copy_is_cut_not_whole() {
+fn a_native_thread_without_a_stack_copy_is_cut() {
     let fixture = fixture::Fixture::load(&fixture::all()[0]);
     let hotspot = fixture.hotspot();
     let mut cache = Box::new(ScopeCache::new());
-    let mut native = Always(|registers| Err(NativeStop::Unreadable(registers.sp)), 0);
+    let mut native = Tables::new(|registers| Err(NativeStop::Unreadable(registers.sp)));
     let capture =
         stackwalk::Capture { pc: 0x1234, sp: 0x7000, stack_high: 0x8000, ..stackwalk::Capture::ZERO };
     let (frames, stop) = walks::walk_through(&hotspot, &fixture, &mut cache, &mut native, &capture, &[]);
@@ -80,8 +89,8 @@ fn a_native_thread_without_a_copy_is_cut_not_whole() {
     assert_eq!(walks::as_text(&hotspot, &fixture, &frames, stop), "native code\ngap\ncopy_end\n");
 }
 
-/// Frames of a thread that stands `offset` bytes into a routine at 0x800 without tables, while 0x105 follows a call of
-/// `target`.
+/// Walks a thread whose pc is `offset` bytes into a routine at 0x800 without tables, and whose return address, 0x105,
+/// follows a call of `target`.
 fn in_assembler(offset: u64, target: u32) -> (String, Stop) {
     let mut fixture = fixture::Fixture::load(&fixture::all()[0]);
     let mut call = vec![0xe8];
@@ -103,19 +112,19 @@ fn in_assembler(offset: u64, target: u32) -> (String, Stop) {
     };
     let mut stack = vec![0; 0x1000];
     stack[..8].copy_from_slice(&0x105_u64.to_le_bytes());
-    let mut native = Always(tables, 0);
+    let mut native = Tables::new(tables);
     let (frames, stop) = walks::walk_through(&hotspot, &fixture, &mut cache, &mut native, &capture, &stack);
     (walks::as_text(&hotspot, &fixture, &frames, stop), stop)
 }
 
 #[test]
-fn assembler_without_tables_is_left_by_a_return_address_that_proves_itself() {
+fn assembler_without_tables_is_unwound_if_its_return_address_follows_a_call_of_it() {
     for offset in [0, 0x40, 0x300] {
         let (text, stop) = in_assembler(offset, 0x800);
         assert_eq!((stop, text.contains("gap")), (Stop::EndOfStack, false), "{offset:#x}: {text}");
         assert_eq!(text.lines().filter(|line| *line == "native code").count(), 3);
     }
-    // The call leads elsewhere: behind the pc, too far before it, into code with tables.
+    // The call has another target: after the pc, too far before it, in code with tables.
     for target in [0x850, 0x10, 0x200] {
         let (text, stop) = in_assembler(0x40, target);
         assert!(text.contains("gap") && stop != Stop::EndOfStack, "{target:#x}: {text}");
@@ -134,6 +143,6 @@ fn a_native_thread_ends_at_its_root() {
     let capture =
         stackwalk::Capture { pc: 0x100, sp: 0x7000, stack_high: 0x8000, ..stackwalk::Capture::ZERO };
     let (frames, stop) =
-        walks::walk_through(&hotspot, &fixture, &mut cache, &mut Always(tables, 0), &capture, &[]);
+        walks::walk_through(&hotspot, &fixture, &mut cache, &mut Tables::new(tables), &capture, &[]);
     assert_eq!((frames.len(), stop), (6, Stop::EndOfStack));
 }

@@ -1,4 +1,4 @@
-//! A walk allocates nothing, cold or warm: counted by the allocator itself.
+//! A walk allocates nothing, with an empty or a filled cache; a counting allocator checks it.
 
 #![allow(unsafe_code)]
 
@@ -12,17 +12,17 @@ use fixture::Fixture;
 use stackwalk::{Limits, ScopeCache, Walker};
 
 thread_local! {
-    /// Allocations of this thread; constant, so that reading it allocates nothing itself.
+    /// Allocations of this thread; initialised by a constant, so that reading it allocates nothing.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of this very function.
+        // SAFETY: the caller keeps the contract of this function.
         unsafe { System.alloc(layout) }
     }
 
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations and frames of one walk of every thread in a fixture.
+/// Walks every thread of a fixture once; returns the numbers of allocations and frames.
 fn walk_all(fixture: &Fixture, hotspot: &stackwalk::HotSpot, cache: &mut ScopeCache) -> (u64, usize) {
     let before = ALLOCATIONS.get();
     let mut frames = 0;

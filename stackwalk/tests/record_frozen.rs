@@ -1,8 +1,8 @@
-//! Records mounted virtual threads while their frames go to the heap and come back: `frozen-*.bin` of `tests/fixtures`.
+//! Records mounted virtual threads while their frames are frozen and thawed, to `frozen-*.bin` of `tests/fixtures`.
 //!
-//! A carrier is stopped after every instruction of a few rounds of `Mounted`. What it was doing is told without the
-//! rules of the walk: by the code it is in, by what it did before, and by the chunk, whose beginning moves when frames
-//! were put in or taken out. One sample of each such moment is kept; `tests/frozen.rs` repeats them.
+//! A carrier is stopped after every instruction of a few rounds of `Mounted`. Its state is determined without the
+//! rules of the walk: from the code it executes, its previous state, and the start of the newest chunk, which changes
+//! when frames are frozen or thawed. One sample of each moment is kept; `tests/frozen.rs` walks them.
 //!
 //! `TICKWALK_RECORD=1 TICKWALK_JDKS=... cargo test -p stackwalk --test record_frozen -- --nocapture`
 
@@ -21,12 +21,12 @@ use support::frozen::MOMENTS;
 use support::walks::{Named, as_text, walk_mounted};
 use support::{Jdk, Jvm, RemoteMemory, Snapshot, compile, frozen, jdks, pause, step_through};
 
-/// Instructions of the carrier that are looked at, at most; TICKWALK_STEPS overrides. One round has all moments.
+/// Returns the maximum number of instructions to step; TICKWALK_STEPS overrides. One round has all moments.
 fn steps() -> u32 {
     std::env::var("TICKWALK_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(500_000)
 }
 
-/// Bytes of the carrier's own frames that are kept: no walk of a virtual thread has any business there.
+/// Bytes of the carrier's own frames that are kept; a walk of a virtual thread must not use them.
 const CARRIER_BYTES: u64 = 512;
 
 const COMMON: [&str; 6] = [
@@ -38,8 +38,8 @@ const COMMON: [&str; 6] = [
     "-XX:CompileCommand=dontinline,Mounted::*",
 ];
 
-/// Name of the file and flags. In the second every other frame of the recursion is interpreted, and so is the caller of
-/// `doYield`.
+/// Name of the file, and flags. In `mixed` every other frame of the recursion and the caller of `doYield` are
+/// interpreted.
 const MODES: [(&str, &[&str]); 2] = [
     ("compiled", &["-XX:+UseSerialGC", "-Dmounted.depth=44", "-Dmounted.again=44"]),
     (
@@ -56,38 +56,38 @@ const MODES: [(&str, &[&str]); 2] = [
 
 type Frames = [(Frame, Option<Named>)];
 
-/// What a carrier is doing.
+/// Activity of a carrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Doing {
+enum Activity {
     /// Running or calling compiled or interpreted methods.
     Java,
     /// `Continuation.doYield` or C code it called.
     Yield,
-    /// A stub that brings frames back, or C code it called.
+    /// A stub that thaws frames, or C code it called.
     Thaw,
 }
 
-/// What the steps before tell of the present one.
-struct Past {
-    doing: Doing,
-    /// Whether the thread has yielded and not come back since; not known of the first one that is met on its way.
+/// State of the carrier, from the previous steps.
+struct History {
+    activity: Activity,
+    /// Whether the thread has yielded and is not thawed yet; unknown until its first yield or Java code.
     yielded: Option<bool>,
-    /// Where the newest chunk began when the thread began what it does.
+    /// Start of the newest chunk when the current activity began.
     chunk: Option<u64>,
     in_code: bool,
     sp: u64,
-    /// Where the running C code returns to VM code.
+    /// Registers with which the running C code returns to VM code.
     returning: Option<Returning>,
-    /// Whether the C code was called that takes frames out.
-    took: bool,
+    /// Whether the C code that thaws frames was called.
+    called_thaw: bool,
     barrier: Option<u64>,
 }
 
-/// Most bytes that a stub saves before it makes room for frames: two registers, and a word to align the stack.
+/// Most bytes that a stub pushes before it reserves stack for frames: two registers, and a word of alignment.
 const MOST_SAVED: u64 = 32;
 
-/// Whether the next instruction is one of those behind the last call at which the newest frame's pc is not known: `add
-/// rsp, 8` and `jmp`, which undo what was done to align the stack for it, and `sub rsp, 16`, below which it lies.
+/// Whether the next instruction is one after the last call at which the newest frame's pc is unknown: `add rsp, 8` and
+/// `jmp`, which undo the alignment of the stack, and `sub rsp, 16`, which moves sp below that pc.
 fn is_between(memory: &RemoteMemory, pc: u64) -> bool {
     let mut code = [0; 4];
     let is_read = memory.read(pc, &mut code).is_ok();
@@ -100,7 +100,7 @@ fn is_leaving(memory: &RemoteMemory, pc: u64) -> bool {
     memory.read(pc, &mut code).is_ok() && (code == [0x5d, 0xc3] || code[0] == 0xc3)
 }
 
-/// The first `mov rsp, [r15 + offset]` behind `blob`.
+/// Returns the address of the first `mov rsp, [r15 + offset]` after `blob`.
 fn find_barrier(memory: &RemoteMemory, blob: u64) -> u64 {
     let mut code = vec![0; 2048];
     memory.read(blob, &mut code).expect("code");
@@ -108,19 +108,19 @@ fn find_barrier(memory: &RemoteMemory, blob: u64) -> u64 {
     blob + at as u64
 }
 
-impl Past {
-    const NOTHING: Self = Self {
-        doing: Doing::Java,
+impl History {
+    const EMPTY: Self = Self {
+        activity: Activity::Java,
         yielded: None,
         chunk: None,
         in_code: false,
         sp: 0,
         returning: None,
-        took: false,
+        called_thaw: false,
         barrier: None,
     };
 
-    /// Notes which call led to C code; to be done at every step.
+    /// Records the call that led to C code; must be called at every step.
     fn follow(&mut self, hotspot: &HotSpot, Snapshot { capture, stack }: &Snapshot) {
         let in_code = hotspot.is_code(capture.pc);
         let top = stack.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
@@ -134,7 +134,7 @@ impl Past {
         (self.in_code, self.sp) = (in_code, capture.sp);
     }
 
-    /// Name of the moment, if it is one of those to keep.
+    /// Returns the name of the moment, if it is recorded.
     fn moment(
         &mut self,
         hotspot: &HotSpot,
@@ -149,64 +149,66 @@ impl Past {
         let blob = hotspot.blob_at(memory, Pc(code)).ok()?;
         let mut name = [0; 48];
         let length = hotspot.blob_name(memory, blob, &mut name).ok()?;
-        let doing = if name[..length].starts_with(b"StubRoutines (cont") {
-            Doing::Thaw
+        let activity = if name[..length].starts_with(b"StubRoutines (cont") {
+            Activity::Thaw
         } else if newest == Some("doYield") {
-            Doing::Yield
+            Activity::Yield
         } else {
-            Doing::Java
+            Activity::Java
         };
-        if doing == Doing::Thaw {
+        if activity == Activity::Thaw {
             self.barrier.get_or_insert_with(|| find_barrier(memory, blob.0));
         }
         let chunk = frozen.chunks.first().map(|(base, _)| *base);
-        if doing != self.doing {
-            (self.doing, self.chunk, self.took) = (doing, chunk, false);
+        if activity != self.activity {
+            (self.activity, self.chunk, self.called_thaw) = (activity, chunk, false);
         }
-        match doing {
-            Doing::Java => self.yielded = Some(false),
-            Doing::Yield => self.yielded = Some(true),
-            Doing::Thaw => {}
+        match activity {
+            Activity::Java => self.yielded = Some(false),
+            Activity::Yield => self.yielded = Some(true),
+            Activity::Thaw => {}
         }
-        let moved = chunk != self.chunk;
+        let chunk_changed = chunk != self.chunk;
         let sp = if self.in_code { self.sp } else { self.returning.as_ref()?.0.sp };
-        let room = sp.saturating_add(MOST_SAVED) < capture.cont_entry;
-        self.took |= doing == Doing::Thaw && !self.in_code && room;
-        // Found when the first stub was seen.
+        let has_reserved = sp.saturating_add(MOST_SAVED) < capture.cont_entry;
+        self.called_thaw |= activity == Activity::Thaw && !self.in_code && has_reserved;
+        // Known once a stub was met.
         let barrier = self.barrier?;
         let newest_pc = frozen.chunks.first().and_then(|(_, bytes)| bytes.get(8..)?.first_chunk::<8>());
         let unpatched = newest_pc.is_some_and(|pc| u64::from_le_bytes(*pc) == barrier);
-        let what = match doing {
-            Doing::Java if newest == Some("work") && self.in_code => match frozen.chunks.len() {
+        let what = match activity {
+            Activity::Java if newest == Some("work") && self.in_code => match frozen.chunks.len() {
                 0 => return None,
                 1 => "running over one chunk",
                 _ => "running over two chunks",
             },
-            Doing::Java => return None,
-            Doing::Yield => match (unpatched, moved, chunk) {
+            Activity::Java => return None,
+            Activity::Yield => match (unpatched, chunk_changed, chunk) {
                 (true, ..) => "yield, not patched",
-                // Frames that were all on the stack still are.
+                // All frames are on the stack throughout.
                 (false, true, _) if self.chunk.is_none() => return None,
                 (false, true, _) => "yield, copied",
                 (false, false, None) => "yield, all on the stack",
                 (false, false, Some(_)) => "yield, some on the stack",
             },
-            Doing::Thaw if pc == barrier => "at the return barrier",
-            // Back on the stack after a yield or a return: known of a yield alone how many.
-            Doing::Thaw if self.in_code && (self.took || is_leaving(memory, pc)) => match self.yielded? {
-                true if !is_between(memory, pc) => "thaw about to return",
-                _ => return None,
-            },
-            // Of those that a chunk had which is empty nothing is known.
-            Doing::Thaw if frozen.emptied => return None,
-            Doing::Thaw => match (self.yielded?, moved, room) {
+            Activity::Thaw if pc == barrier => "at the return barrier",
+            // Frames are thawed, after a yield or a return; only after a yield is their number known.
+            Activity::Thaw if self.in_code && (self.called_thaw || is_leaving(memory, pc)) => {
+                match self.yielded? {
+                    true if !is_between(memory, pc) => "thaw about to return",
+                    _ => return None,
+                }
+            }
+            // The former frames of an empty chunk are unknown.
+            Activity::Thaw if frozen.emptied => return None,
+            Activity::Thaw => match (self.yielded?, chunk_changed, has_reserved) {
                 (true, false, _) => "thaw after a yield",
                 (true, true, _) => "thaw after a yield, taken out",
                 (false, _, false) => "thaw after a return",
                 (false, _, true) => "thaw after a return, with room",
             },
         };
-        // Once a thaw has emptied the chunk there is nothing to be mistaken about.
+        // A thaw that has emptied the chunk is not recorded.
         if what != "yield, all on the stack" && chunk.is_none() {
             return None;
         }
@@ -220,34 +222,34 @@ struct Recording<'a> {
     process: &'a RemoteMemory,
     recorder: &'a Recorder<'a, Overlaid<'a, RemoteMemory>>,
     offsets: FrozenOffsets,
-    past: Past,
+    history: History,
     cache: Box<ScopeCache>,
-    /// How often a moment was seen, and the one kept.
+    /// Number of samples of each moment, and the kept one.
     found: BTreeMap<String, (u32, Thread)>,
-    /// Moments by how their walks ended.
+    /// Number of samples by moment and stop reason.
     ends: BTreeMap<(String, &'static str), u32>,
 }
 
 impl Recording<'_> {
-    fn look(&mut self, snapshot: &Snapshot) -> ControlFlow<()> {
-        self.note(snapshot);
+    fn add(&mut self, snapshot: &Snapshot) -> ControlFlow<()> {
+        self.record_moment(snapshot);
         match self.found.len() {
             found if found < MOMENTS.len() => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
         }
     }
 
-    fn note(&mut self, snapshot: &Snapshot) {
-        self.past.follow(self.hotspot, snapshot);
+    fn record_moment(&mut self, snapshot: &Snapshot) {
+        self.history.follow(self.hotspot, snapshot);
         let Snapshot { capture, stack } = snapshot;
         if !self.offsets.is_entered(capture.cont_entry, capture.pc, capture.sp)
-            || (!self.past.in_code && self.past.returning.is_none())
+            || (!self.history.in_code && self.history.returning.is_none())
         {
             return;
         }
         let in_java = self.hotspot.thread_offsets().in_java;
         let frozen = frozen::copy(self.process, capture, &self.offsets, in_java);
-        let mut native = self.past.returning;
+        let mut native = self.history.returning;
         let tables = native.as_mut().map(|native| native as &mut dyn NativeCode);
         let (frames, stop) = walk_mounted(
             self.hotspot,
@@ -257,21 +259,22 @@ impl Recording<'_> {
             (capture, stack),
             frozen.as_frozen(),
         );
-        let Some(name) = self.past.moment(self.hotspot, self.process, capture, &frames, &frozen) else {
+        let Some(name) = self.history.moment(self.hotspot, self.process, capture, &frames, &frozen) else {
             return;
         };
         *self.ends.entry((name.clone(), stop.name())).or_default() += 1;
-        let seen = self.found.get(&name).map_or(0, |(seen, _)| *seen) + 1;
-        // Later ones are further from the first instruction of what is being done.
-        if seen.is_power_of_two() && seen <= 256 {
+        let count = self.found.get(&name).map_or(0, |(count, _)| *count) + 1;
+        // Later samples are further from the first instruction of the activity.
+        if count.is_power_of_two() && count <= 256 {
             let thread = self.record(&name, snapshot, frozen, native);
-            self.found.insert(name, (seen, thread));
-        } else if let Some((count, _)) = self.found.get_mut(&name) {
-            *count = seen;
+            self.found.insert(name, (count, thread));
+        } else if let Some((total, _)) = self.found.get_mut(&name) {
+            *total = count;
         }
     }
 
-    /// Walks so that every byte is noted that a repeated walk reads: cold, warm, and without what is not on the stack.
+    /// Records every byte that a repeated walk reads: with an empty and a filled cache, with and without frozen
+    /// frames and native code.
     fn record(
         &self,
         name: &str,
@@ -311,7 +314,7 @@ fn record_frozen() {
         for (mode, flags) in MODES {
             let flags: Vec<&str> = COMMON.iter().chain(flags).copied().collect();
             let jvm = Jvm::start(&home, &flags, &classes, "Mounted");
-            // Let the compilers finish: code that is replaced while it is stepped through tells nothing.
+            // The compilers must finish first: code may not be replaced while it is stepped through.
             pause(2000);
             let fixture = record(&name, &jvm);
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -320,7 +323,7 @@ fn record_frozen() {
     }
 }
 
-/// The one thread that runs a continuation, most of the time.
+/// Returns the only carrier; waits until it runs a continuation.
 fn carrier(jvm: &Jvm, hotspot: &HotSpot, memory: &RemoteMemory) -> (u64, u32) {
     let entry = u64::from(hotspot.thread_offsets().cont_entry.expect("known"));
     let is_carrier = |(thread, tid): &(u64, u32)| {
@@ -343,7 +346,7 @@ fn record(jdk: &str, jvm: &Jvm) -> Fixture {
     let mut fixture = Fixture { symbols, ..Fixture::default() };
     fixture.regions.insert(tables_address(), image);
     let live = Overlaid { image: &fixture, process: &memory };
-    let recorder = Recorder { memory: &live, seen: Default::default() };
+    let recorder = Recorder { memory: &live, bytes: Default::default() };
     let mut hotspot =
         HotSpot::read_tables(|name| fixture.symbols.get(name).copied(), &recorder).expect("complete");
     hotspot.start(&recorder).expect("started");
@@ -352,23 +355,23 @@ fn record(jdk: &str, jvm: &Jvm) -> Fixture {
         process: &memory,
         recorder: &recorder,
         offsets: frozen::offsets(jvm, &jvm.hotspot()),
-        past: Past::NOTHING,
+        history: History::EMPTY,
         cache: Box::new(ScopeCache::new()),
         found: BTreeMap::new(),
         ends: BTreeMap::new(),
     };
     let (thread, tid) = carrier(jvm, &hotspot, &memory);
-    step_through(&hotspot, &memory, thread, tid, steps(), |snapshot| recording.look(snapshot));
-    let mut surprises = Vec::new();
+    step_through(&hotspot, &memory, thread, tid, steps(), |snapshot| recording.add(snapshot));
+    let mut problems = Vec::new();
     for ((moment, stop), count) in &recording.ends {
         println!("JDK {jdk}: {count:6} {moment}: {stop}");
         if !MOMENTS.iter().any(|(name, expected)| name == moment && expected.name() == *stop) {
-            surprises.push(format!("{moment}: {stop}"));
+            problems.push(format!("{moment}: {stop}"));
         }
     }
     let missing = MOMENTS.iter().filter(|(name, _)| !recording.found.contains_key(*name));
-    surprises.extend(missing.map(|(name, _)| format!("never: {name}")));
-    assert!(surprises.is_empty(), "JDK {jdk}: {surprises:#?}");
+    problems.extend(missing.map(|(name, _)| format!("never met: {name}")));
+    assert!(problems.is_empty(), "JDK {jdk}: {problems:#?}");
     let threads: Vec<Thread> = recording.found.into_values().map(|(_, thread)| thread).collect();
     if std::env::var_os("TICKWALK_SHOW").is_some() {
         threads.iter().for_each(|thread| println!("JDK {jdk}: {}\n{}", thread.name, thread.expected));

@@ -1,6 +1,6 @@
 //! Repeats recorded walks of real JVMs and compares every frame; needs no JVM.
 //!
-//! How the fixtures were made: see `record_fixtures` in `tests/attached_jvm.rs`.
+//! `record_fixtures` in `tests/attached_jvm.rs` makes the fixtures.
 
 #[path = "support/fixture.rs"]
 mod fixture;
@@ -13,10 +13,10 @@ use stackwalk::{Capture, ScopeCache, Stop};
 fn check(fixture: &Fixture, major: &str) {
     let hotspot = fixture.hotspot();
     let release = hotspot.jdk_major();
-    // A release has the fixture of its pinned build or one of another build, which is named by it as well.
+    // A folder is named after the release, with `-sid` if the build is not the pinned one.
     assert!([format!("jdk{release}-x86_64"), format!("jdk{release}-sid-x86_64")].contains(&major.to_owned()));
     let mut cache = Box::new(ScopeCache::new());
-    // The second round is answered by the cache and must not differ.
+    // The second round uses the cache and must give the same frames.
     for _ in 0..2 {
         for thread in &fixture.threads {
             let (frames, stop) = walks::walk(&hotspot, fixture, &mut cache, &thread.capture, &thread.stack);
@@ -28,9 +28,9 @@ fn check(fixture: &Fixture, major: &str) {
 }
 
 #[test]
-fn recorded_walks_are_repeated() {
+fn walks_equal_the_recorded_ones() {
     let files = fixture::all();
-    assert_eq!(files.len(), 7, "one per JDK");
+    assert_eq!(files.len(), 7, "one for each JDK");
     for file in files {
         let major = file.parent().and_then(|folder| folder.file_name()).expect("a folder").to_string_lossy();
         check(&Fixture::load(&file), &major);
@@ -38,7 +38,7 @@ fn recorded_walks_are_repeated() {
 }
 
 #[test]
-fn a_short_copy_ends_the_walk_with_its_reason() {
+fn a_walk_of_a_short_stack_copy_stops_at_its_end() {
     for file in fixture::all() {
         let fixture = Fixture::load(&file);
         let hotspot = fixture.hotspot();
@@ -60,7 +60,7 @@ fn a_short_copy_ends_the_walk_with_its_reason() {
 }
 
 #[test]
-fn a_thread_without_java_frames_says_so() {
+fn a_thread_without_java_frames_has_that_stop_reason() {
     let fixture = Fixture::load(&fixture::all()[0]);
     let hotspot = fixture.hotspot();
     let mut cache = Box::new(ScopeCache::new());

@@ -1,10 +1,10 @@
-//! Recorded JVMs with damage that the fuzzer chooses.
+//! Recorded JVMs, damaged as the fuzzer's input determines.
 
 use stackwalk::{Memory, Unreadable};
 
 use crate::fixture::{Fixture, Thread};
 
-/// The fixtures of the tree, one a JDK.
+/// Loads the fixtures of the pinned JDKs.
 pub fn fixtures() -> Vec<Fixture> {
     ["11", "17", "21", "25"]
         .iter()
@@ -15,7 +15,7 @@ pub fn fixtures() -> Vec<Fixture> {
         .collect()
 }
 
-/// The fuzzer's bytes, taken from the front; zeros when they are used up.
+/// The fuzzer's input, read from the front; zeros after its end.
 pub struct Choices<'d>(pub &'d [u8]);
 
 impl Choices<'_> {
@@ -33,7 +33,7 @@ impl Choices<'_> {
         (0..bytes).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
-    /// A value for a word: near another one, from the stack, a boundary, or anything.
+    /// Returns a value for a word: near the old one, a word or address of the stack, a boundary, or any number.
     pub fn value(&mut self, old: u64, thread: &Thread) -> u64 {
         let words = thread.stack.as_chunks::<8>().0;
         match self.byte() % 6 {
@@ -50,7 +50,7 @@ impl Choices<'_> {
     }
 }
 
-/// A fixture in which some words read differently or not at all.
+/// A fixture in which some words have other values or are unreadable.
 pub struct Damaged<'f> {
     pub fixture: &'f Fixture,
     words: Vec<(u64, Option<u64>)>,
@@ -74,9 +74,9 @@ impl<'f> Damaged<'f> {
 
 impl Memory for Damaged<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        let known = self.fixture.read(address, into);
-        if known.is_err() && self.words.is_empty() {
-            return known;
+        let result = self.fixture.read(address, into);
+        if result.is_err() && self.words.is_empty() {
+            return result;
         }
         let end = address.saturating_add(into.len() as u64);
         for (word, value) in self.words.iter().filter(|(word, _)| word + 8 > address && *word < end) {
@@ -87,6 +87,6 @@ impl Memory for Damaged<'_> {
                 }
             }
         }
-        known
+        result
     }
 }

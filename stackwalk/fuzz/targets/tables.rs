@@ -1,4 +1,4 @@
-//! Damaged tables of the VM give an error or a layout, and whatever the layout says, walks by it end.
+//! Damaged tables of the VM give an error or a layout, and walks with such a layout end.
 #![no_main]
 
 mod damage;

@@ -1,4 +1,5 @@
-//! Walks of recorded stacks over damaged registers, stacks and metadata end, do not panic and keep to their cap.
+//! Walks over damaged registers, stacks and metadata end, do not panic and return at most the maximum number of
+//! frames.
 #![no_main]
 
 mod damage;
@@ -64,7 +65,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut cache = Box::new(ScopeCache::new());
-    // Cold, then with what the first walk left in the cache.
+    // With an empty cache, then with the cache that the first walk filled.
     for _ in 0..2 {
         let mut walker = Walker::new(hotspot, &memory, &mut cache, Limits { max_frames: MAX_FRAMES });
         let mut frames = walker.frames(&capture, &stack);

@@ -1,8 +1,8 @@
-//! Recorded walks: every byte the walker read, so that a test can repeat them without a JVM.
+//! Recorded walks with every byte that the walker read; tests repeat them without a JVM.
 //!
-//! A file holds the exported symbols, memory regions and, per thread, capture, stack copy and expected text; at its end,
-//! if any thread has them, frames frozen in the heap and what native code returns to. Older files end before that.
-//! The VM's tables are reduced to the rows the walker looks for; everything else is as it was in the process.
+//! A file holds the exported symbols, memory regions and, for each thread, capture, stack copy and expected text. If
+//! any thread has frames frozen in the heap or a return from native code, these follow at the end. The VM's tables
+//! are reduced to the rows that the walker reads; everything else is unchanged.
 
 #![allow(dead_code)]
 
@@ -40,7 +40,7 @@ pub struct FrozenCopy {
     pub chunks: Vec<(u64, Vec<u8>)>,
     /// Whether no older chunk is missing.
     pub whole: bool,
-    /// Whether the newest chunk had no frames; of none that is in a file.
+    /// Whether the newest chunk had no frames; false in every file.
     pub emptied: bool,
 }
 
@@ -51,8 +51,8 @@ impl FrozenCopy {
     }
 }
 
-/// Unwind tables that know one thing: the registers with which the interrupted native code returns to VM code, as they
-/// were when it was called.
+/// Unwind tables with one entry: the registers with which the interrupted native code returns to VM code, recorded
+/// when it was called.
 #[derive(Clone, Copy, Debug)]
 pub struct Returning(pub NativeRegisters);
 
@@ -85,7 +85,7 @@ impl Memory for Fixture {
     }
 }
 
-/// Folders with fixtures of the tree, one a JDK.
+/// Returns the fixture folders, one for each JDK.
 pub fn folders() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let entries = std::fs::read_dir(folder).expect("fixtures are in the tree");
@@ -94,12 +94,12 @@ pub fn folders() -> Vec<PathBuf> {
     found
 }
 
-/// Stacks of each JDK.
+/// Returns the recorded stacks of each JDK.
 pub fn all() -> Vec<PathBuf> {
     folders().into_iter().map(|folder| folder.join("stacks.bin")).collect()
 }
 
-/// Virtual threads with frames in the heap, of each JDK that has them.
+/// Returns the recorded virtual threads with frames in the heap, of each JDK that has them.
 pub fn frozen() -> Vec<PathBuf> {
     let names = ["frozen-compiled.bin", "frozen-mixed.bin"];
     let files = folders().into_iter().flat_map(|folder| names.map(|name| folder.join(name)));
@@ -142,7 +142,7 @@ impl Fixture {
                 thread.native = input.native();
             }
         }
-        assert!(input.is_empty(), "not longer");
+        assert!(input.is_empty(), "bytes after the last thread");
         fixture
     }
 
@@ -193,10 +193,10 @@ impl Fixture {
     }
 }
 
-/// A capture recorded by this or an earlier version: fields are only ever added at the end, and zero means absent.
+/// Decodes a capture. A recorded one may be shorter: fields are added at the end, and zero means absent.
 fn capture(recorded: &[u8]) -> Capture {
     let mut bytes = [0; CAPTURE_BYTES];
-    bytes.get_mut(..recorded.len()).expect("not from a later version").copy_from_slice(recorded);
+    bytes.get_mut(..recorded.len()).expect("not longer than a capture").copy_from_slice(recorded);
     Capture::from_bytes(&bytes).expect("a capture")
 }
 
@@ -204,16 +204,16 @@ struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
     fn number(&mut self) -> u64 {
-        let (head, rest) = self.0.split_first_chunk::<8>().expect("not cut");
+        let (number, rest) = self.0.split_first_chunk::<8>().expect("eight bytes");
         self.0 = rest;
-        u64::from_le_bytes(*head)
+        u64::from_le_bytes(*number)
     }
 
     fn bytes(&mut self) -> &'a [u8] {
         let length = self.number() as usize;
-        let (head, rest) = self.0.split_at(length);
+        let (bytes, rest) = self.0.split_at(length);
         self.0 = rest;
-        head
+        bytes
     }
 
     fn text(&mut self) -> String {
@@ -238,7 +238,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The reduced tables laid over a process.
+/// Memory of a process, with the reduced tables in addition.
 pub struct Overlaid<'a, M> {
     pub image: &'a Fixture,
     pub process: &'a M,
@@ -250,26 +250,26 @@ impl<M: Memory> Memory for Overlaid<'_, M> {
     }
 }
 
-/// Memory that notes every byte read through it.
+/// Memory that records every byte read through it.
 pub struct Recorder<'m, M> {
     pub memory: &'m M,
-    pub seen: RefCell<BTreeMap<u64, u8>>,
+    pub bytes: RefCell<BTreeMap<u64, u8>>,
 }
 
 impl<M: Memory> Memory for Recorder<'_, M> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
         self.memory.read(address, into)?;
-        let noted = into.iter().enumerate().map(|(index, &byte)| (address + index as u64, byte));
-        self.seen.borrow_mut().extend(noted);
+        let read = into.iter().enumerate().map(|(index, &byte)| (address + index as u64, byte));
+        self.bytes.borrow_mut().extend(read);
         Ok(())
     }
 }
 
 impl<M: Memory> Recorder<'_, M> {
-    /// What was read, as regions without gaps.
+    /// Returns the bytes read, as regions without gaps.
     pub fn regions(&self) -> BTreeMap<u64, Vec<u8>> {
         let mut regions: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for (&address, &byte) in self.seen.borrow().iter() {
+        for (&address, &byte) in self.bytes.borrow().iter() {
             match regions.last_entry() {
                 Some(mut last) if last.key() + last.get().len() as u64 == address => {
                     last.get_mut().push(byte)
@@ -281,7 +281,7 @@ impl<M: Memory> Recorder<'_, M> {
     }
 }
 
-/// Address where the reduced tables are put: never mapped in a real process.
+/// Address of the reduced tables, which is never mapped in a real process.
 const TABLES: u64 = 0x1000;
 
 /// Types whose rows are kept.
@@ -323,7 +323,7 @@ const TYPES: &[&str] = &[
 /// Prefixes of constants that are kept.
 const CONSTANTS: &[&str] = &["_thread_", "JavaThread::", "ConstMethod", "frame::", "CodeBlobKind::"];
 
-/// Copies the tables with only the rows the walker may use; returns symbols and the image at [`TABLES`].
+/// Copies the rows of the tables that the walker may use; returns the symbols and the image at [`TABLES`].
 pub fn reduced_tables(
     symbols: &dyn Fn(&str) -> Option<u64>,
     memory: &impl Memory,
@@ -383,12 +383,12 @@ pub fn reduced_tables(
         found.insert((*name).to_owned(), TABLES + image.len() as u64);
         image.extend(value(name).to_le_bytes());
     }
-    // Strings are read in blocks that may reach beyond the last one.
+    // Strings are read in blocks that may extend past the last string.
     image.resize(image.len() + 128, 0);
     (found, image)
 }
 
-/// Where [`reduced_tables`] are.
+/// Returns the address of the [`reduced_tables`].
 pub fn tables_address() -> u64 {
     TABLES
 }

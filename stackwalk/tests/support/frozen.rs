@@ -1,8 +1,7 @@
-//! Frames of a stopped virtual thread that wait in the heap, copied from outside its process, and what there is to see of
-//! such threads.
+//! Copies the frozen frames of a stopped virtual thread from another process; lists the moments that are recorded.
 //!
-//! The workload `Mounted` prints where the fields are; what is read, in which order and within which bounds is as the
-//! agent's handler does it.
+//! The workload `Mounted` prints the field offsets. Reads, their order and their bounds are those of the agent's
+//! handler.
 
 use super::fixture::FrozenCopy;
 use super::{Jvm, RemoteMemory};
@@ -10,13 +9,14 @@ use stackwalk::{
     Capture, ChunkBottom, ChunkClass, FRAME_RECORD_BYTES, FrozenOffsets, HotSpot, MAX_CHUNKS, Memory, Stop,
 };
 
-/// Moments of a virtual thread that the walk tells apart, and how a walk ends there. One sample of each is recorded.
+/// Moments of a virtual thread that the walk distinguishes, and the stop reason at each. One sample of each is
+/// recorded.
 pub const MOMENTS: [(&str, Stop); 18] = [
-    // Older frames behind the return barrier, in the newest chunk or in that and an older one.
+    // Older frames are below the return barrier: in the newest chunk, or in two chunks.
     ("running over one chunk", Stop::EndOfContinuation),
     ("running over two chunks", Stop::EndOfContinuation),
-    // `Continuation.doYield` and C code it calls: before its callers are copied, after it, and while the newest chunk
-    // has the barrier in place of a pc.
+    // `Continuation.doYield` and C code it calls: before its callers are copied, after that, and while the barrier
+    // replaces the newest chunk's pc.
     ("yield, all on the stack", Stop::EndOfContinuation),
     ("yield, all on the stack, in C code", Stop::EndOfContinuation),
     ("yield, some on the stack", Stop::EndOfContinuation),
@@ -24,14 +24,14 @@ pub const MOMENTS: [(&str, Stop); 18] = [
     ("yield, copied", Stop::EndOfContinuation),
     ("yield, copied, in C code", Stop::EndOfContinuation),
     ("yield, not patched, in C code", Stop::ContinuationBarrier),
-    // A stub that brings frames back and C code it calls: while the chunk begins with what has yielded, once frames were
-    // taken out, and at the end, when they are back.
+    // A stub that thaws frames, and C code it calls: while the chunk begins with the yielded frame, after frames are
+    // taken out, and at the end, when they are on the stack.
     ("thaw after a yield", Stop::EndOfContinuation),
     ("thaw after a yield, in C code", Stop::EndOfContinuation),
     ("thaw after a yield, taken out, in C code", Stop::EndPastThaw),
     ("thaw about to return", Stop::EndOfContinuation),
-    // The same because the oldest frame on the stack has returned: once there is room on the stack, the chunk does not
-    // tell what is on its way.
+    // The same after the oldest frame on the stack has returned: once stack is reserved, the chunk does not tell which
+    // frames are being thawed.
     ("at the return barrier", Stop::EndOfContinuation),
     ("thaw after a return", Stop::EndOfContinuation),
     ("thaw after a return, in C code", Stop::EndOfContinuation),
@@ -39,13 +39,13 @@ pub const MOMENTS: [(&str, Stop); 18] = [
     ("thaw after a return, with room, in C code", Stop::EndPastThaw),
 ];
 
-/// The number printed behind these words.
+/// Returns the number that the workload printed after `words`.
 fn printed(jvm: &Jvm, words: &str) -> Option<i64> {
     let line = jvm.printed.iter().find_map(|line| line.strip_prefix(words)?.strip_prefix(' '))?;
     Some(line.parse().expect("a number"))
 }
 
-/// What the workload says of the classes that keep frozen frames.
+/// Returns the printed layout of the classes that hold frozen frames.
 fn chunk_class(jvm: &Jvm, hotspot: &HotSpot) -> ChunkClass {
     let field = |name: &str| printed(jvm, &format!("field {name}")).map(|offset| offset as u32);
     let known = |name: &str| field(name).unwrap_or_else(|| panic!("no field {name}"));
@@ -65,13 +65,13 @@ fn chunk_class(jvm: &Jvm, hotspot: &HotSpot) -> ChunkClass {
     }
 }
 
-/// Where a JVM that runs `Mounted` keeps frozen frames.
+/// Returns the offsets of frozen frames in a JVM that runs `Mounted`.
 pub fn offsets(jvm: &Jvm, hotspot: &HotSpot) -> FrozenOffsets {
     hotspot.frozen_offsets(&jvm.memory(), chunk_class(jvm, hotspot)).expect("this collector pauses")
 }
 
-/// Copies the chunks of the virtual thread on a stopped carrier. Empty where the handler copies none: in native code,
-/// which a collector does not wait for.
+/// Copies the chunks of the virtual thread on a stopped carrier. Empty in native code, for which a garbage collector
+/// does not wait and where the handler copies none.
 pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets, in_java: u32) -> FrozenCopy {
     let state = capture.thread_state;
     let holds_collectors_off =
@@ -95,7 +95,7 @@ pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets, i
     found
 }
 
-/// The reference at `offset` of `object`.
+/// Reads the reference at `offset` of `object`.
 fn reference(memory: &RemoteMemory, object: u64, offset: u32, offsets: &FrozenOffsets) -> u64 {
     let address = object + u64::from(offset);
     let target = match offsets.narrow {
@@ -109,7 +109,7 @@ fn reference(memory: &RemoteMemory, object: u64, offset: u32, offsets: &FrozenOf
     target
 }
 
-/// The used words of a chunk with the frame record below them, if there are any.
+/// Returns the used words of a chunk and the frame record below them, with their address; `None` if it is empty.
 fn used(memory: &RemoteMemory, chunk: u64, offsets: &FrozenOffsets) -> Option<(u64, Vec<u8>)> {
     let class = &offsets.class;
     let number = |offset: u32| {

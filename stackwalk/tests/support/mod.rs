@@ -1,4 +1,4 @@
-//! Reads and stops another process that runs a JVM.
+//! Starts JVMs, reads their memory and stops their threads.
 
 #![allow(dead_code)]
 
@@ -24,32 +24,32 @@ pub struct RemoteMemory(pub Pid);
 impl Memory for RemoteMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
         let remote = RemoteIoVec { base: address as usize, len: into.len() };
-        let wanted = into.len();
+        let length = into.len();
         match process_vm_readv(self.0, &mut [IoSliceMut::new(into)], &[remote]) {
-            Ok(read) if read == wanted => Ok(()),
+            Ok(read) if read == length => Ok(()),
             _ => Err(Unreadable(address)),
         }
     }
 }
 
-/// A runtime under test.
+/// A JDK under test.
 pub struct Jdk {
     /// Name of its folder: `25`, `28-sid`.
     pub name: String,
-    /// Feature release: the number its name begins with.
+    /// Feature release, the first number of the name.
     pub major: u32,
     pub home: PathBuf,
 }
 
-/// The pinned builds 11, 17, 21 and 25, or those that TICKWALK_JDK names (`28-sid,25-trixie`, or `all`).
-/// Empty, with a loud note, if TICKWALK_JDKS is unset.
+/// Returns the pinned builds 11, 17, 21 and 25, or those named by TICKWALK_JDK (`28-sid,25-trixie`, or `all`).
+/// Prints a note and returns none if TICKWALK_JDKS is unset.
 pub fn jdks() -> Vec<Jdk> {
     let Ok(folder) = std::env::var("TICKWALK_JDKS") else {
         eprintln!("SKIPPED: set TICKWALK_JDKS to a folder with JAVA_HOMEs named 11, 17, 21, 25");
         return Vec::new();
     };
-    let wanted = std::env::var("TICKWALK_JDK").unwrap_or("11,17,21,25".to_owned());
-    let mut names: Vec<String> = match wanted.as_str() {
+    let selection = std::env::var("TICKWALK_JDK").unwrap_or("11,17,21,25".to_owned());
+    let mut names: Vec<String> = match selection.as_str() {
         "all" => std::fs::read_dir(&folder)
             .expect("TICKWALK_JDKS is a folder")
             .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
@@ -86,7 +86,7 @@ pub fn compile(workload: &str) -> PathBuf {
     classes
 }
 
-/// A JVM that runs a workload and ends with this value.
+/// A JVM that runs a workload; dropping it kills the JVM.
 pub struct Jvm {
     child: Child,
     pub home: PathBuf,
@@ -126,7 +126,7 @@ impl Jvm {
         RemoteMemory(self.pid())
     }
 
-    /// Addresses of libjvm's exported symbols.
+    /// Returns the addresses of libjvm's exported symbols.
     pub fn symbols(&self) -> HashMap<String, u64> {
         exported_symbols(self.pid())
     }
@@ -141,9 +141,9 @@ impl Jvm {
         hotspot
     }
 
-    /// The JVM's own thread dump.
+    /// Returns the JVM's thread dump.
     pub fn thread_dump(&self) -> String {
-        // A runtime without tools has no bin/jstack, but the module behind it.
+        // A JDK image without bin/jstack still has its module.
         let output = Command::new(self.home.join("bin/java"))
             .args(["-m", "jdk.jcmd/sun.tools.jstack.JStack"])
             .arg(self.pid().to_string())
@@ -160,7 +160,7 @@ impl Drop for Jvm {
     }
 }
 
-/// Addresses of the symbols exported by the libjvm of a process.
+/// Returns the addresses of the symbols exported by the libjvm of a process.
 fn exported_symbols(pid: Pid) -> HashMap<String, u64> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("own child");
     let line = maps.lines().find(|line| line.ends_with("libjvm.so")).expect("libjvm is mapped");
@@ -172,7 +172,7 @@ fn exported_symbols(pid: Pid) -> HashMap<String, u64> {
         .collect()
 }
 
-/// Defined symbols of a 64-bit ELF file's `.dynsym`.
+/// Returns the defined symbols in `.dynsym` of a 64-bit ELF file.
 fn dynamic_symbols(file: &[u8]) -> Vec<(String, u64)> {
     let number = |at: usize, size: usize| {
         let mut bytes = [0; 8];
@@ -203,7 +203,7 @@ pub struct Snapshot {
     pub stack: Vec<u8>,
 }
 
-/// Stops one thread, takes a snapshot, calls `while_stopped` with it and lets the thread go on.
+/// Stops one thread, takes a snapshot, calls `while_stopped` with it and resumes the thread.
 pub fn with_stopped<T>(
     hotspot: &HotSpot,
     memory: &RemoteMemory,
@@ -221,12 +221,13 @@ pub fn with_stopped<T>(
     result
 }
 
-/// The flag that a debugger sets to step; code that saves and restores flags would keep it for ever.
+/// The flag by which ptrace steps; code that saves and restores flags would keep it set.
 const TRAP_FLAG: u64 = 0x100;
 
-/// Stops one thread, lets it execute one instruction after the other, and shows it after each; signals it gets on the
-/// way are delivered. Ends after `steps` of them or when `each` says so. The JVM is killed afterwards: flags that were saved while
-/// stepping may trap at any time.
+/// Stops one thread and steps it by single instructions, calling `each` after every one; delivers its signals.
+///
+/// Ends after `steps` instructions or when `each` breaks. Kills the JVM afterwards: flags saved while stepping may
+/// trap at any time.
 pub fn step_through(
     hotspot: &HotSpot,
     memory: &RemoteMemory,
@@ -262,7 +263,7 @@ pub fn step_through(
         }
     }
     nix::sys::signal::kill(memory.0, Signal::SIGKILL).expect("own child");
-    // The traced thread has to be reaped before its process can be.
+    // The traced thread must be reaped before its process.
     while !matches!(waitpid(tid, Some(WaitPidFlag::__WALL)), Ok(WaitStatus::Signaled(..)) | Err(_)) {}
 }
 
@@ -273,7 +274,7 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
     let stack_high = word(offsets.stack_base)?;
     let sp = registers.rsp;
     let anchor_sp = word(offsets.anchor_sp)?;
-    // Slot below an anchor's sp may hold its pc; it lies above the interrupted sp.
+    // The slot below an anchor's sp may hold its pc; it is above the interrupted sp.
     let stack_low = sp & !7;
     let mut stack = vec![0; usize::try_from(stack_high.checked_sub(stack_low)?).ok()?];
     memory.read(stack_low, &mut stack).ok()?;
@@ -317,7 +318,7 @@ fn snapshot(hotspot: &HotSpot, memory: &RemoteMemory, thread: u64, tid: Pid) -> 
     Some(Snapshot { capture, stack })
 }
 
-/// Waits for `milliseconds` without an event to wait for: the moment of a stop is meant to be arbitrary.
+/// Waits for `milliseconds`, where a stop at an arbitrary moment is intended and no event exists to wait for.
 pub fn pause(milliseconds: u16) {
     let _ = nix::poll::poll(&mut [], milliseconds);
 }

@@ -1,4 +1,4 @@
-//! Walks with names, as the tests compare them.
+//! Walks with named frames, and their text form that the tests compare.
 
 #![allow(dead_code)]
 
@@ -37,7 +37,7 @@ fn named(hotspot: &HotSpot, memory: &impl Memory, frame: &Frame, method: Method)
     }
 }
 
-/// One walk: its frames, Java ones named, and why it ended.
+/// Walks a stack; returns the frames, with names if they are Java, and the stop reason.
 pub fn walk(
     hotspot: &HotSpot,
     memory: &impl Memory,
@@ -48,7 +48,7 @@ pub fn walk(
     run(hotspot, memory, Walker::new(hotspot, memory, cache, Limits::default()), capture, stack, Frozen::NONE)
 }
 
-/// As [`walk`], of a virtual thread with frames in the heap, through native code if its tables are given.
+/// As [`walk`], for a virtual thread with frozen frames; walks native code if its tables are given.
 pub fn walk_mounted(
     hotspot: &HotSpot,
     memory: &impl Memory,
@@ -64,7 +64,7 @@ pub fn walk_mounted(
     run(hotspot, memory, walker, capture, stack, frozen)
 }
 
-/// As [`walk`], through native code as well.
+/// As [`walk`], including native code.
 pub fn walk_through(
     hotspot: &HotSpot,
     memory: &impl Memory,
@@ -95,7 +95,7 @@ fn run<M: Memory>(
     (found.into_iter().map(name).collect(), stop)
 }
 
-/// A frame as the JVM's thread dump prints it, without the addresses of hidden classes.
+/// Formats a frame like the JVM's thread dump, without the addresses of hidden classes.
 pub fn as_dumped(frame: &Named) -> String {
     let line = match frame.line {
         _ if frame.native => "native".to_owned(),
@@ -106,7 +106,7 @@ pub fn as_dumped(frame: &Named) -> String {
     format!("{class}.{}:{line}", frame.name)
 }
 
-/// A walk as text: one line a frame with its kind, then the stop reason.
+/// Formats a walk: one line for each frame with its kind, then the stop reason.
 pub fn as_text(
     hotspot: &HotSpot,
     memory: &impl Memory,

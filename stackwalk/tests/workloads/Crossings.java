@@ -1,4 +1,6 @@
-/** Compiled code that calls interpreted code that calls compiled code: run with middle excluded from compilation. */
+/**
+ * Compiled code calls interpreted code, which calls compiled code; requires that middle is excluded from compilation.
+ */
 public class Crossings {
     static volatile long sink;
 
@@ -20,7 +22,7 @@ public class Crossings {
     static void cross() {
         while (true) {
             sink = outer(sink);
-            // A native method that no compiler replaces.
+            // A native method that is no intrinsic.
             if (Thread.holdsLock(Crossings.class)) {
                 return;
             }

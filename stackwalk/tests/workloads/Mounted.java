@@ -2,12 +2,12 @@ import java.lang.reflect.Method;
 import java.util.concurrent.CountDownLatch;
 
 /**
- * Virtual threads, one after the other, that yield at the bottom of a recursion and return: their frames go to the heap
- * and come back, all or some at a time. The properties mounted.depth
- * and mounted.again are even. Through reflection, so that it compiles for JDK 11.
+ * Virtual threads, one after the other, that yield at the bottom of a recursion and return: their frames are frozen
+ * and thawed, all at once or some at a time. The properties mounted.depth and mounted.again must be even. Uses
+ * reflection to compile for JDK 11.
  *
- * <p>Prints where the classes that keep frozen frames have their fields, and the words of the mirror of StackChunk, for
- * whoever follows them from outside. Needs --add-opens of jdk.internal.misc and jdk.internal.vm.
+ * <p>Prints the field offsets of the classes that hold frozen frames, and the words of StackChunk's mirror, so that
+ * another process can find the frames. Requires --add-opens of jdk.internal.misc and jdk.internal.vm.
  */
 public class Mounted {
     static final int DEPTH = Integer.getInteger("mounted.depth");
@@ -28,8 +28,8 @@ public class Mounted {
     }
 
     /**
-     * Yields twice, first with all frames on the stack, then with so few on it that they fit into the chunk again. Then
-     * descends once more, too far for that, so that the next freeze adds a chunk.
+     * Yields twice: with all frames on the stack, then with so few that they fit into the existing chunk. Then
+     * recurses so deep that the next freeze adds a chunk.
      */
     static long bottom(long seed) {
         Thread.yield();
@@ -44,7 +44,7 @@ public class Mounted {
         return below;
     }
 
-    /** Wide frames: the VM brings a chunk of less than 500 words back as a whole. */
+    /** Has large frames, because the VM thaws a chunk of less than 500 words at once. */
     static long even(int depth, long a, long b, long c, long d, long e, long f, long g, long h) {
         if (depth == 0) {
             return bottom(a);
@@ -58,7 +58,7 @@ public class Mounted {
         return below * a + b * c + d * e + f * g + h;
     }
 
-    /** One round, and the next one on another thread, whose frames have never been in the heap. */
+    /** Runs one round and starts the next one on a new thread, which has no frozen frames. */
     static void round() {
         sink += even(DEPTH, 1, 2, 3, 4, 5, 6, 7, sink);
         if (++rounds == WARM + 1) {
@@ -107,7 +107,7 @@ public class Mounted {
         System.out.println("ready");
         System.out.flush();
         while (System.in.read() >= 0) {
-            // Ends with the test that holds the other end of the pipe.
+            // Ends when the test closes the pipe.
         }
     }
 }

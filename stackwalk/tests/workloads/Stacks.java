@@ -8,7 +8,7 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntUnaryOperator;
 import java.util.stream.IntStream;
 
-/** Threads with known stacks: quiet ones that wait at a fixed place, busy ones that never stop. */
+/** Threads with known stacks: quiet ones wait at a fixed place, busy ones run until the JVM ends. */
 public class Stacks {
     static volatile boolean hold;
     static volatile long sink;
@@ -269,7 +269,7 @@ public class Stacks {
         System.out.println("ready");
         System.out.flush();
         while (System.in.read() >= 0) {
-            // Ends with the test that holds the other end of the pipe.
+            // Ends when the test closes the pipe.
         }
     }
 }

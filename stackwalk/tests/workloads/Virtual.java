@@ -1,6 +1,6 @@
 import java.util.concurrent.CountDownLatch;
 
-/** Two virtual threads that stay mounted; through reflection, so that it compiles for JDK 11. */
+/** Two virtual threads that stay mounted; uses reflection to compile for JDK 11. */
 public class Virtual {
     static volatile long sink;
     static final CountDownLatch ready = new CountDownLatch(2);
@@ -20,7 +20,7 @@ public class Virtual {
         return sum;
     }
 
-    /** Unmounts at the bottom of a deep stack, of which only the newest frames come back. */
+    /** Unmounts at the bottom of a deep stack, of which only the newest frames are thawed. */
     static int descend(int depth) throws InterruptedException {
         if (depth == 0) {
             Thread.sleep(50);
@@ -46,7 +46,7 @@ public class Virtual {
         System.out.println("ready");
         System.out.flush();
         while (System.in.read() >= 0) {
-            // Ends with the test that holds the other end of the pipe.
+            // Ends when the test closes the pipe.
         }
     }
 }

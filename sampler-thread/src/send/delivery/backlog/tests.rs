@@ -1,4 +1,4 @@
-//! Random sessions against a collector that is slow, away, or loses its memory.
+//! Random sessions with a collector that is slow, unreachable, or loses its memory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,26 +9,26 @@ use proto::v1::{Lost, Thread, ThreadAccount, ThreadKind};
 use super::*;
 use crate::send::batch::{Batch, Sample};
 
-/// Entries of threads that may wait here.
+/// Limit of threads in the backlog.
 const LIMIT: usize = 8;
-/// Messages that the window takes.
+/// Messages that fill the window.
 const WINDOW: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Start(u8),
-    /// Each live thread is sampled, with one of so many stacks.
+    /// Each live thread is sampled, with one of this number of stacks.
     Run(u8),
-    /// So many virtual threads are sampled on one of the live threads.
+    /// This number of virtual threads is sampled on one of the live threads.
     Carry(u8, u8),
     End(u8),
     Flush,
     Statistics,
-    /// The collector takes and acknowledges what is in the window.
-    Take,
+    /// The collector receives and acknowledges the messages in the window.
+    Receive,
     Disconnect,
     Connect {
-        forgets: bool,
+        loses_memory: bool,
     },
 }
 
@@ -40,10 +40,10 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_u8..12).prop_map(Step::End),
         5 => Just(Step::Flush),
         4 => Just(Step::Statistics),
-        2 => Just(Step::Take),
+        2 => Just(Step::Receive),
         2 => Just(Step::Disconnect),
-        2 => Just(Step::Connect { forgets: false }),
-        1 => Just(Step::Connect { forgets: true }),
+        2 => Just(Step::Connect { loses_memory: false }),
+        1 => Just(Step::Connect { loses_memory: true }),
     ]
 }
 
@@ -58,30 +58,30 @@ struct World {
     backlog: Backlog,
     live: Vec<Live>,
     ended: Vec<ThreadAccount>,
-    /// Stacks that were sent, by content, with their numbers.
+    /// Node ids of the sent stacks, by content.
     interned: HashMap<u8, u32>,
     next_node: u32,
     next_thread: u32,
-    /// Virtual threads: number, carrier, whether its entry was sent.
+    /// Virtual threads: id, carrier, whether the entry was sent.
     carried: Vec<(u32, u32, bool)>,
     dictionary: Dictionary,
     batch: Batch,
     time_ns: u64,
     produced_ns: u64,
     accounts: HashMap<u32, ThreadAccount>,
-    /// Most threads that lived at once, or had ended since the statistics before.
+    /// Maximum number of threads that were live or had ended since the last statistics.
     most_live: usize,
-    // The way to the collector: messages, and whether they may name what it lost.
+    // The connection: messages, and whether they may refer to entries that the collector lost.
     window: Vec<(Body, bool)>,
     is_connected: bool,
     connections: u64,
-    to_notice: Option<u64>,
+    unnoticed_loss: Option<u64>,
     collector: Collector,
 }
 
 #[derive(Default)]
 struct Collector {
-    has_forgotten: bool,
+    has_lost_memory: bool,
     nodes: HashSet<u32>,
     threads: HashMap<u32, Thread>,
     sampled_ns: HashMap<u32, u64>,
@@ -90,7 +90,7 @@ struct Collector {
 }
 
 impl Collector {
-    fn take(&mut self, body: Body, is_excused: bool) {
+    fn receive(&mut self, body: Body, is_excused: bool) {
         match body {
             Body::Dictionary(Dictionary { threads, entries }) => {
                 let entries = entries.unwrap_or_default();
@@ -142,7 +142,7 @@ impl World {
             window: Vec::new(),
             is_connected: false,
             connections: 0,
-            to_notice: None,
+            unnoticed_loss: None,
             collector: Collector::default(),
         }
     }
@@ -174,9 +174,9 @@ impl World {
             }
             Step::Flush => self.flush(),
             Step::Statistics => self.statistics(),
-            Step::Take => self.take(),
+            Step::Receive => self.receive(),
             Step::Disconnect => self.is_connected = false,
-            Step::Connect { forgets } => self.connect(forgets),
+            Step::Connect { loses_memory } => self.connect(loses_memory),
         }
         self.most_live = self.most_live.max(self.live.len() + self.ended.len());
     }
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// A live thread burns an interval; its number.
+    /// Adds an interval to a live thread; returns its id.
     fn run(&mut self, at: usize) -> u32 {
         self.introduce(at);
         let account = &mut self.live[at].account;
@@ -228,7 +228,7 @@ impl World {
         self.sample(id, n);
     }
 
-    /// Each stack is below the one whose content is one less.
+    /// Adds a sample. The parent of each stack is the one whose content is one less.
     fn sample(&mut self, thread: u32, stack: u8) {
         let mut parent = 0;
         for content in 0..=stack {
@@ -258,14 +258,14 @@ impl World {
         self.window.len() < WINDOW
     }
 
-    fn notice(&mut self) {
-        if let Some(connection) = self.to_notice.take() {
+    fn check_for_loss(&mut self) {
+        if let Some(connection) = self.unnoticed_loss.take() {
             self.backlog.collector_forgot(connection);
         }
     }
 
     fn release(&mut self, force: bool) {
-        self.notice();
+        self.check_for_loss();
         if force || self.has_space() {
             let Self { backlog, window, .. } = self;
             backlog
@@ -292,7 +292,7 @@ impl World {
                 self.backlog.samples(&batch);
             }
         }
-        self.notice();
+        self.check_for_loss();
         let absent = (!self.is_connected && self.window.len() >= WINDOW / 2).then_some(self.connections);
         if self.backlog.take_resend_request(self.has_space(), absent) {
             self.interned.clear();
@@ -307,15 +307,19 @@ impl World {
         let mut threads = std::mem::take(&mut self.ended);
         threads.extend(self.live.iter().map(|thread| thread.account.clone()));
         self.accounts.extend(threads.iter().map(|account| (account.thread, account.clone())));
-        // Their numbers are no longer used.
+        // The ids of virtual threads on ended carriers are not used any more.
         let live: HashSet<u32> = self.live.iter().map(|thread| thread.account.thread).collect();
         self.carried.retain(|(_, carrier, _)| live.contains(carrier));
         self.release(false);
         self.backlog.statistics(&Statistics { threads, ..Statistics::default() });
-        let waiting = self.backlog.threads.entries();
-        // Those that live now, those that lived when the collector went away, and as many again before the next fold.
+        let entries = self.backlog.threads.entries();
+        // Live threads, those that were live when the connection was lost, and as many again before the next fold.
         let bound = 4 * (LIMIT + self.most_live);
-        assert!(waiting <= bound, "{waiting} entries wait, with {} threads at most", self.most_live);
+        assert!(
+            entries <= bound,
+            "{entries} entries in the backlog, with {} threads at most",
+            self.most_live
+        );
         if self.has_space() {
             self.release_statistics();
         }
@@ -330,23 +334,23 @@ impl World {
         backlog.release_statistics(None, &mut send).expect("appended");
     }
 
-    fn take(&mut self) {
+    fn receive(&mut self) {
         if self.is_connected {
             for (body, is_excused) in self.window.drain(..) {
-                self.collector.take(body, is_excused);
+                self.collector.receive(body, is_excused);
             }
         }
     }
 
-    fn connect(&mut self, forgets: bool) {
+    fn connect(&mut self, loses_memory: bool) {
         self.is_connected = true;
         self.connections += 1;
-        if forgets && self.connections > 1 {
-            self.to_notice = Some(self.connections);
-            self.collector.has_forgotten = true;
+        if loses_memory && self.connections > 1 {
+            self.unnoticed_loss = Some(self.connections);
+            self.collector.has_lost_memory = true;
             self.collector.nodes.clear();
             self.collector.threads.clear();
-            // What lies in the window is sent as it is.
+            // The messages in the window are sent unchanged.
             self.window.iter_mut().for_each(|(_, is_excused)| *is_excused = true);
         }
     }
@@ -354,18 +358,18 @@ impl World {
     fn end(&mut self) {
         self.connect(false);
         self.statistics();
-        self.take();
+        self.receive();
         self.release(true);
         self.release_statistics();
-        self.take();
+        self.receive();
     }
 
-    /// Everything has arrived; accounts agree with what was received, thread by thread, unless some were lost with the
-    /// collector's memory.
+    /// Asserts that all CPU time has arrived, and that each thread's account equals its samples unless the collector
+    /// lost its memory.
     fn check(&self) {
         let collector = &self.collector;
         assert_eq!(collector.received_ns, self.produced_ns);
-        if collector.has_forgotten {
+        if collector.has_lost_memory {
             return;
         }
         for (thread, account) in &collector.accounts {
@@ -376,7 +380,7 @@ impl World {
         let sums = |accounts: &HashMap<u32, ThreadAccount>| {
             accounts.values().fold([0; 7], |sum, account| {
                 let (count, ns) = account.lost.first().map_or((0, 0), |lost| (lost.count, lost.ns));
-                assert!(account.lost.len() <= 1, "one cause stays one: {:?}", account.lost);
+                assert!(account.lost.len() <= 1, "one entry for each cause: {:?}", account.lost);
                 let ThreadAccount { kernel_ns, sampled_ns, samples, carried_ns, handed_on_ns, .. } = *account;
                 let more = [kernel_ns, sampled_ns, samples, carried_ns, handed_on_ns, count, ns];
                 std::array::from_fn(|at| sum[at] + more[at])
@@ -390,7 +394,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn whatever_happens_all_cpu_time_arrives_and_little_waits(
+    fn in_random_sessions_all_cpu_time_arrives_and_the_backlog_is_bounded(
         steps in proptest::collection::vec(step(), 1..80),
     ) {
         let mut world = World::new();
@@ -400,41 +404,41 @@ proptest! {
     }
 }
 
-/// Fills the window, then holds, then loses the collector's memory.
-fn forgetful(steps: &[Step]) -> World {
+/// Runs a session: the window fills, `steps` fill the backlog, then the collector loses its memory.
+fn session_with_memory_loss(steps: &[Step]) -> World {
     let mut world = World::new();
-    world.step(Step::Connect { forgets: false });
-    for step in [Step::Start(2), Step::Run(1), Step::Statistics, Step::Take, Step::Disconnect] {
+    world.step(Step::Connect { loses_memory: false });
+    for step in [Step::Start(2), Step::Run(1), Step::Statistics, Step::Receive, Step::Disconnect] {
         world.step(step);
     }
     steps.iter().for_each(|&step| world.step(step));
-    world.step(Step::Connect { forgets: true });
+    world.step(Step::Connect { loses_memory: true });
     world.end();
     world.check();
     world
 }
 
 #[test]
-fn rows_of_a_long_absence_keep_their_stacks_for_a_collector_that_forgot() {
-    let away = [[Step::Run(1), Step::Statistics]; 20].concat();
-    let world = forgetful(&away);
-    // Two threads, twenty rounds: the first two rounds are in the window, the others were held.
+fn rows_of_a_long_absence_keep_their_stacks_when_the_collector_lost_its_memory() {
+    let absence = [[Step::Run(1), Step::Statistics]; 20].concat();
+    let world = session_with_memory_loss(&absence);
+    // Two threads, twenty rounds: the first two rounds are in the window, the others in the backlog.
     assert_eq!(world.backlog.rows().unnamed_ns(), 0);
     assert!(world.backlog.rows().merged() > 20, "{}", world.backlog.rows().merged());
 }
 
 #[test]
-fn rows_that_name_what_was_lost_keep_their_time() {
+fn rows_whose_stacks_were_lost_keep_their_cpu_time() {
     let mut world = World::new();
-    world.step(Step::Connect { forgets: false });
-    for step in [Step::Start(2), Step::Run(1), Step::Statistics, Step::Take] {
+    world.step(Step::Connect { loses_memory: false });
+    for step in [Step::Start(2), Step::Run(1), Step::Statistics, Step::Receive] {
         world.step(step);
     }
-    // A slow collector: there is a connection, so nothing is sent again.
+    // The collector is slow but connected, so no entry is sent again.
     [[Step::Run(1), Step::Statistics]; 20].concat().into_iter().for_each(|step| world.step(step));
     assert_eq!(world.backlog.rows().unnamed_ns(), 0);
     world.step(Step::Disconnect);
-    world.step(Step::Connect { forgets: true });
+    world.step(Step::Connect { loses_memory: true });
     world.end();
     world.check();
     assert!(world.backlog.rows().unnamed_ns() > 200, "{}", world.backlog.rows().unnamed_ns());
@@ -443,13 +447,13 @@ fn rows_that_name_what_was_lost_keep_their_time() {
 #[test]
 fn a_virtual_thread_whose_entry_was_lost_counts_for_its_carrier() {
     let mut world = World::new();
-    world.step(Step::Connect { forgets: false });
-    for step in [Step::Start(1), Step::Carry(1, 0), Step::Statistics, Step::Take, Step::Carry(1, 0)] {
+    world.step(Step::Connect { loses_memory: false });
+    for step in [Step::Start(1), Step::Carry(1, 0), Step::Statistics, Step::Receive, Step::Carry(1, 0)] {
         world.step(step);
     }
     world.step(Step::Disconnect);
-    // The sampler has not heard of it when it sends what it has.
-    world.step(Step::Connect { forgets: true });
+    // The sampler sends its pending samples before it detects the loss.
+    world.step(Step::Connect { loses_memory: true });
     world.step(Step::Flush);
     world.end();
     world.check();
@@ -457,9 +461,9 @@ fn a_virtual_thread_whose_entry_was_lost_counts_for_its_carrier() {
 }
 
 #[test]
-fn folded_virtual_threads_are_introduced_again() {
+fn entries_of_folded_virtual_threads_are_sent_again() {
     let mut world = World::new();
-    // What fills the window, and a first virtual thread with little CPU time among many.
+    // Fills the window; then the first of many virtual threads uses little CPU time.
     [Step::Start(1), Step::Run(1), Step::Statistics, Step::Run(1), Step::Statistics]
         .into_iter()
         .for_each(|step| world.step(step));
@@ -469,8 +473,8 @@ fn folded_virtual_threads_are_introduced_again() {
     }
     world.carried.truncate(1);
     let first = world.carried[0].0;
-    world.step(Step::Connect { forgets: false });
-    for step in [Step::Take, Step::Flush, Step::Take, Step::Flush] {
+    world.step(Step::Connect { loses_memory: false });
+    for step in [Step::Receive, Step::Flush, Step::Receive, Step::Flush] {
         world.step(step);
     }
     assert!(!world.collector.threads.contains_key(&first), "it was folded");
