@@ -13,7 +13,7 @@ use clap::Args;
 use collector::forward::{Settings, Target};
 use serde::Deserialize;
 
-use crate::collector_options::{Size, Text, Time};
+use crate::option_values::{Size, Text, Time};
 
 /// Options as given.
 #[derive(Debug, Default, Args)]

@@ -13,6 +13,7 @@ mod experiment;
 mod forward_options;
 mod jvm_attach;
 mod launch;
+mod option_values;
 mod output;
 mod signals;
 mod source;

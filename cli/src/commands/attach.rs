@@ -14,9 +14,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::profiling::{Results, Sampling};
 use crate::agent_library;
-use crate::collector_options::Time;
 use crate::jvm_attach::{AttachError, Jvm};
 use crate::launch::AgentOptions;
+use crate::option_values::Time;
 use crate::output;
 use crate::signals::Signals;
 

@@ -26,6 +26,7 @@
 
 pub mod cell;
 pub mod class_name;
+pub mod delivery;
 pub mod dictionary;
 pub mod entries;
 pub mod export;

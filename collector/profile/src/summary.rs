@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use proto::histogram::quantile;
-use proto::v1::{Histogram, Statistics, ThreadAccount};
+use proto::v1::{Histogram, ThreadAccount};
 use serde::Serialize;
 
+use crate::delivery::Delivery;
 use crate::process::ProcessProfile;
 use crate::quantity;
 use crate::query::threads::{ThreadRow, VirtualThreadRow, threads, virtual_threads};
@@ -119,32 +120,6 @@ pub struct Queue {
     pub lost_after_growth: u64,
     pub drained_at_exit: u64,
     pub drain_ns: Quantiles,
-}
-
-/// How the samples came from the agent; all zero for a recording the agent wrote itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "as Summary")]
-#[non_exhaustive]
-pub struct Delivery {
-    pub connections: u64,
-    pub resent: u64,
-    pub merged_samples: u64,
-    pub resolution_ns: u64,
-    pub unnamed_ns: u64,
-}
-
-impl Delivery {
-    /// Reads the latest statistics of a session.
-    pub fn new(statistics: &Statistics) -> Self {
-        let delivery = statistics.delivery.unwrap_or_default();
-        Delivery {
-            connections: delivery.connections,
-            resent: delivery.resent,
-            merged_samples: delivery.merged_samples,
-            resolution_ns: delivery.resolution_ns,
-            unnamed_ns: delivery.unnamed_ns,
-        }
-    }
 }
 
 /// Timers and threads; with fewer timers than threads these take turns.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::delivery::Delivery;
 use crate::quantity::{count, duration, percent};
-use crate::summary::Delivery;
 use crate::trust::{Outcome, SelfTest};
 
 /// A profile that explains less than this share of CPU time is shown with a warning.

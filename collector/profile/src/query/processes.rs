@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use super::error::QueryError;
 use super::selection::Selection;
+use crate::delivery::Delivery;
 use crate::quantity::{self, total};
 use crate::sampling::{self, Sampling};
 use crate::session::Session;
 use crate::source::{Extent, Source};
-use crate::summary::{Delivery, Timers};
+use crate::summary::Timers;
 use crate::trust::SelfTest;
 use crate::warnings::Evidence;
 

@@ -1,0 +1,30 @@
+//! How the samples of a session came from its agent.
+
+use proto::v1::Statistics;
+use serde::Serialize;
+
+/// How the samples came from the agent; all zero for a recording the agent wrote itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "described in collector/API.md")]
+#[non_exhaustive]
+pub struct Delivery {
+    pub connections: u64,
+    pub resent: u64,
+    pub merged_samples: u64,
+    pub resolution_ns: u64,
+    pub unnamed_ns: u64,
+}
+
+impl Delivery {
+    /// Reads the latest statistics of a session.
+    pub fn new(statistics: &Statistics) -> Self {
+        let delivery = statistics.delivery.unwrap_or_default();
+        Delivery {
+            connections: delivery.connections,
+            resent: delivery.resent,
+            merged_samples: delivery.merged_samples,
+            resolution_ns: delivery.resolution_ns,
+            unnamed_ns: delivery.unnamed_ns,
+        }
+    }
+}
