@@ -201,6 +201,8 @@ fn read(path: &Path) -> anyhow::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
