@@ -37,7 +37,7 @@ on_every_jdk! {
             _ => {}
         });
         assert_eq!(run.exit_code(), 0, "{}", run.stderr);
-        assert!(run.stderr.contains("lost collector="), "{}", run.stderr);
+        assert!(run.stderr.contains("lost the connection to collector="), "{}", run.stderr);
         collector.expect("restarted").stop();
         let [recording] = &recordings(directory.path())[..] else { panic!("not one recording") };
         let summary = summary_of(recording, &run.starvation);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use prost::Message;
 use rustc_hash::FxHashMap;
 
-use super::Settings;
 use super::outbox::{Amount, Batch};
+use super::settings::Settings;
 use crate::store::{StoredSamples, View};
 use profile::cell::Cell;
 use profile::export::otlp;

@@ -13,19 +13,21 @@
 mod aggregation;
 mod outbox;
 mod sending;
+mod settings;
 mod target;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 pub use outbox::{Account, Amount, Cause};
+pub use settings::Settings;
 pub use target::{Target, TargetError};
 
 use crate::store::{Follower, Store, StoreError, StoredSamples};
@@ -34,42 +36,6 @@ use outbox::{Batch, Outbox};
 
 /// Maximum batches that wait to be summed up; each is at most one read from a connection.
 const WAITING: usize = 4096;
-
-/// Settings for building and sending requests.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Time covered by one request.
-    pub every: Duration,
-    /// Number of distinct pairs of thread and stack at which requests are sent early.
-    pub cells: usize,
-    /// Maximum length of a request in bytes; gRPC in Go accepts 4 MiB by default.
-    pub request_bytes: u64,
-    /// Maximum bytes of requests that wait for one receiver; they take about three times that in memory.
-    pub buffer_bytes: u64,
-    /// Maximum time for a response.
-    pub timeout: Duration,
-    /// Pause after the first failure; it doubles with each further one.
-    pub first_pause: Duration,
-    /// Maximum pause.
-    pub longest_pause: Duration,
-    /// Maximum time for deliveries in progress when the forwarder stops.
-    pub stop: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            every: Duration::from_secs(10),
-            cells: 100_000,
-            request_bytes: 3 << 20,
-            buffer_bytes: 64 << 20,
-            timeout: Duration::from_secs(10),
-            first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(30),
-            stop: Duration::from_secs(5),
-        }
-    }
-}
 
 /// Why forwarding cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use tonic::metadata::{KeyAndValueRef, MetadataMap};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::Settings;
 use super::outbox::{Batch, Cause, Outbox};
+use super::settings::Settings;
 
 /// Result of an attempt.
 enum Outcome {

@@ -3,7 +3,7 @@
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::failure::Failure;
+use super::failure::{Failure, respond};
 use profile::ui;
 
 /// The file `name` of the page; `index.html` is served at `/`, all of them below `/ui/`.
@@ -13,7 +13,7 @@ pub(super) fn reply(name: &str) -> Response {
         "app.css" => ("text/css; charset=utf-8", ui::STYLE.to_owned()),
         "app.js" => ("text/javascript; charset=utf-8", ui::script()),
         "icon.svg" => ("image/svg+xml", ui::ICON.to_owned()),
-        _ => return super::failure(Failure::NotFound),
+        _ => return respond(Failure::NotFound),
     };
     ([(header::CONTENT_TYPE, content_type)], text).into_response()
 }

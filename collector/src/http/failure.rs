@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
 use crate::store::StoreError;
 use profile::query::error::QueryError;
 
@@ -54,4 +58,11 @@ impl From<QueryError> for Failure {
     fn from(error: QueryError) -> Self {
         Failure::Query(error)
     }
+}
+
+/// Returns the response for a failure: its status, and its text as JSON.
+pub(super) fn respond(failure: Failure) -> Response {
+    let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let text = json!({ "error": failure.to_string() }).to_string() + "\n";
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -3,6 +3,7 @@
 //! Most values are read from the store for each scrape; only the duration of queries is recorded here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
@@ -11,12 +12,26 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use super::Probe;
 use crate::forward::{Accounts, Cause};
 use crate::store::Store;
 use profile::query::processes::each_account;
 use profile::query::question::Answer;
 use profile::query::selection::Selection;
+
+/// State of the collector that metrics show beside the store.
+#[derive(Clone)]
+pub struct Probe {
+    /// Returns the number of open connections of agents.
+    pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Accounts of forwarding.
+    pub forwarded: Accounts,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Probe { connections: Arc::new(|| 0), forwarded: Accounts::default() }
+    }
+}
 
 /// Upper bounds of the buckets for the duration of a query, in seconds.
 const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];

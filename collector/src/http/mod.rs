@@ -21,18 +21,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::forward::Accounts;
 use crate::store::Store;
-use failure::Failure;
+use failure::{Failure, respond};
 use metrics::Metrics;
+pub use metrics::Probe;
 use profile::query::question::{self, Answer};
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
@@ -46,21 +45,6 @@ const COMPRESS_BYTES: usize = 1024;
 
 /// Maximum time for responses in progress when the server stops.
 const STOP: Duration = Duration::from_secs(5);
-
-/// State of the collector that metrics show beside the store.
-#[derive(Clone)]
-pub struct Probe {
-    /// Returns the number of open connections of agents.
-    pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
-    /// Accounts of forwarding.
-    pub forwarded: Accounts,
-}
-
-impl Default for Probe {
-    fn default() -> Self {
-        Probe { connections: Arc::new(|| 0), forwarded: Accounts::default() }
-    }
-}
 
 /// Parameters of a valid query string.
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
@@ -151,8 +135,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(metrics_text))
         .route("/api/v1/{question}", get(ask))
         .route("/api/v1/{question}/{name}", get(ask_named))
-        .fallback(|| async { failure(Failure::NotFound) })
-        .method_not_allowed_fallback(|| async { failure(Failure::Method) })
+        .fallback(|| async { respond(Failure::NotFound) })
+        .method_not_allowed_fallback(|| async { respond(Failure::Method) })
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .with_state(shared)
 }
@@ -160,12 +144,12 @@ fn router(shared: Arc<Shared>) -> Router {
 /// Refuses long query strings and foreign Host headers, and adds security headers to every response.
 async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
-        return failure(Failure::TooLong);
+        return respond(Failure::TooLong);
     }
     // Against DNS rebinding: a page of another site whose name resolves to this machine has a foreign Host header.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
-        return failure(Failure::Host);
+        return respond(Failure::Host);
     }
     let mut response = next.run(request).await;
     for (name, value) in [
@@ -193,7 +177,7 @@ fn is_local(host: &str) -> bool {
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     match shared.store.failing() {
         None => "ready\n".into_response(),
-        Some(error) => failure(Failure::NotReady(error)),
+        Some(error) => respond(Failure::NotReady(error)),
     }
 }
 
@@ -202,7 +186,7 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
     let text = with_permit(permits, move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
     match text.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        _ => failure(Failure::Internal),
+        _ => respond(Failure::Internal),
     }
 }
 
@@ -232,7 +216,7 @@ async fn answer(
     headers: HeaderMap,
 ) -> Response {
     let Ok(Query(pairs)) = pairs else {
-        return failure(Failure::BadQuery);
+        return respond(Failure::BadQuery);
     };
     let accepts_gzip = headers
         .get(header::ACCEPT_ENCODING)
@@ -246,7 +230,7 @@ async fn answer(
     });
     match work.await {
         Ok(Ok(response)) => response,
-        Ok(Err(error)) | Err(error) => failure(error),
+        Ok(Err(error)) | Err(error) => respond(error),
     }
 }
 
@@ -277,12 +261,6 @@ fn body(answer: Answer, accepts_gzip: bool) -> Result<Response, Failure> {
         .into_response())
 }
 
-fn failure(failure: Failure) -> Response {
-    let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let text = json!({ "error": failure.to_string() }).to_string() + "\n";
-    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
-}
-
 fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -290,11 +268,13 @@ fn now_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::*;
 
     #[test]
     fn a_failing_store_is_not_ready() {
-        let response = failure(Failure::NotReady(crate::store::StoreError::Full));
+        let response = respond(Failure::NotReady(crate::store::StoreError::Full));
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 

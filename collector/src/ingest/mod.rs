@@ -10,7 +10,10 @@
 
 mod access;
 mod connection;
+mod limits;
+mod refusal;
 mod session;
+mod shared;
 mod socket;
 
 use std::collections::HashMap;
@@ -20,7 +23,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -28,57 +30,12 @@ use parking_lot::Mutex;
 
 use crate::address::Address;
 pub use access::{Access, CertificateError};
-pub use connection::Refusal;
+pub use limits::Limits;
+pub use refusal::Refusal;
 use session::Sessions;
 pub use session::{Destination, SessionReport};
-use socket::{Listener, Stream};
-
-/// Limits of a server for its peers.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of connections; each has a thread and a buffer of up to one message.
-    pub connections: usize,
-    /// Maximum number of known sessions. Sessions without a connection are evicted, except with
-    /// [`Destination::File`].
-    pub sessions: usize,
-    /// Maximum length of a message in bytes.
-    pub message_bytes: usize,
-    /// Maximum time until the Hello of a new connection.
-    pub hello: Duration,
-    /// Maximum time an acknowledgement stays unread once the peer's receive buffer is full.
-    pub write: Duration,
-    /// Maximum time between two complete messages of an agent; statistics arrive every second.
-    pub silence: Duration,
-    /// Maximum bytes per second of one connection; faster senders are slowed down.
-    pub bytes_per_second: u64,
-    /// Maximum bytes of dictionary messages of one connection.
-    pub dictionary_bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            connections: 256,
-            sessions: 4096,
-            message_bytes: proto::framing::MAX_MESSAGE_BYTES,
-            hello: Duration::from_secs(10),
-            write: Duration::from_secs(5),
-            silence: Duration::from_secs(60),
-            bytes_per_second: 64 << 20,
-            dictionary_bytes: 1 << 30,
-        }
-    }
-}
-
-/// State shared by listener and connections.
-struct Shared {
-    limits: Limits,
-    access: Access,
-    stopping: AtomicBool,
-    sessions: Mutex<Sessions>,
-    /// Second handles of the open connections, to close them at stop.
-    open: Mutex<HashMap<u64, Stream>>,
-}
+use shared::Shared;
+use socket::Listener;
 
 /// A running collector; dropping it stops it.
 pub struct Server {

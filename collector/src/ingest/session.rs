@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use proto::v1::Hello;
 use rustc_hash::FxHashMap;
 
-use super::connection::Refusal;
+use super::refusal::Refusal;
 use crate::store::{SessionWriter, Store, StoreError};
 use profile::recording::{RecordingError, RecordingWriter};
 

@@ -5,6 +5,9 @@ use std::io;
 
 use super::column::BlockError;
 
+/// Version of tables and columns; a store of another version is refused.
+pub(super) const SCHEMA: u64 = 1;
+
 /// Why the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,7 +49,7 @@ impl fmt::Display for StoreError {
                 write!(
                     f,
                     "the store has schema version {version}, this program reads {}",
-                    super::partition::SCHEMA
+                    SCHEMA
                 )
             }
             StoreError::Damaged => f.write_str("the store is damaged"),

@@ -11,7 +11,6 @@ use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
 use super::session::{Names, StoredSession};
-use super::succession::CONNECTED_SHARE;
 use super::weight::account_weight;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
@@ -32,6 +31,9 @@ const FEW_BYTES: usize = 64 << 10;
 /// The account of a thread that is known goes on however little room there is, unless it is longer than any agent makes
 /// them.
 const LONG_ACCOUNT_BYTES: usize = 2048;
+
+/// Share of the memory, one in so many, that what goes along may fill.
+pub(super) const CONNECTED_SHARE: usize = 2;
 
 /// Samples of one session in one minute, in columns.
 #[derive(Clone, Debug, Default)]

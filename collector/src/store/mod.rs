@@ -21,6 +21,7 @@ mod quota;
 mod read;
 mod rollup;
 mod session;
+mod shared;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -31,73 +32,33 @@ mod writer;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Mutex, RwLock};
 use profile::source::{Part, Source};
 use proto::framing::FramingError;
 use proto::v1::Hello;
-use rustc_hash::FxHashMap;
 
 pub use column::BlockError;
 pub use error::StoreError;
 pub use follow::{Follower, StoredSamples};
 pub use read::View;
 pub use rollup::Level;
+pub use shared::Retention;
 
 use head::Head;
 use partition::Partition;
 use profile::recording::{RecordingError, RecordingReader};
-use turns::Turns;
-use writer::{Early, Request, Told};
+use shared::{Connected, Shared, now_s};
+use writer::Request;
 
 /// Requests that may wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
 
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
-
-/// How much is kept, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retention {
-    /// Everything is removed after this time.
-    pub age: Duration,
-    /// The oldest is removed while the files of the store are longer than this, in bytes.
-    pub bytes: u64,
-    /// Single samples are kept for this time, sums of minutes after it.
-    pub samples: Duration,
-    /// Sums of minutes are kept for this time, sums of hours after it.
-    pub minutes: Duration,
-    /// Sums of hours are kept for this time, sums of days after it.
-    pub hours: Duration,
-}
-
-const DAY: Duration = Duration::from_secs(86_400);
-
-impl Default for Retention {
-    fn default() -> Self {
-        Retention { age: 90 * DAY, bytes: 20 << 30, samples: 2 * DAY, minutes: 14 * DAY, hours: 60 * DAY }
-    }
-}
-
-/// Counters of a store since it was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) messages: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-    pub(crate) samples: AtomicU64,
-    pub(crate) commits: AtomicU64,
-    pub(crate) commit_ns: AtomicU64,
-    pub(crate) folds: AtomicU64,
-    pub(crate) failures: AtomicU64,
-    pub(crate) early_partitions: AtomicU64,
-    pub(crate) turned_away: AtomicU64,
-    pub(crate) waiting: AtomicU64,
-}
 
 /// What monitoring is told about a store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,55 +83,6 @@ pub struct Status {
     pub early_partitions: u64,
     pub dictionaries_read: u64,
     pub failing: Option<StoreError>,
-}
-
-/// State that writer and readers share.
-#[derive(Debug)]
-struct Shared {
-    directory: PathBuf,
-    retention: Retention,
-    /// Oldest first; the last one is written to. Empty only while a store is opened.
-    partitions: RwLock<Vec<Arc<Partition>>>,
-    counters: Counters,
-    /// What the last write failed with, `None` after one that succeeded.
-    failing: Mutex<Option<StoreError>>,
-    /// What the log has been told of that.
-    told: Mutex<Told>,
-    /// Whoever is told what has been stored.
-    follower: OnceLock<Arc<dyn Follower>>,
-    /// Writers of each session that has some.
-    connected: Mutex<FxHashMap<u64, usize>>,
-    early: Mutex<Early>,
-    turns: Arc<Turns>,
-    /// Keeps other processes out of the directory; `None` for a recording.
-    _lock: Option<File>,
-}
-
-impl Shared {
-    fn new(
-        directory: &Path,
-        retention: Retention,
-        partitions: Vec<Arc<Partition>>,
-        lock: Option<File>,
-    ) -> Shared {
-        Shared {
-            directory: directory.to_owned(),
-            retention,
-            partitions: RwLock::new(partitions),
-            counters: Counters::default(),
-            failing: Mutex::new(None),
-            told: Mutex::new(Told::default()),
-            follower: OnceLock::new(),
-            connected: Mutex::new(FxHashMap::default()),
-            early: Mutex::new(Early { from: Instant::now(), last: None }),
-            turns: Arc::default(),
-            _lock: lock,
-        }
-    }
-
-    fn current(&self) -> Result<Arc<Partition>, StoreError> {
-        self.partitions.read().last().cloned().ok_or(StoreError::Closed)
-    }
 }
 
 /// An open store, or a recording seen as one.
@@ -389,33 +301,6 @@ impl Drop for Store {
     }
 }
 
-/// Counts a session among those that have a writer, as long as it lives.
-#[derive(Debug)]
-struct Connected {
-    session: u64,
-    shared: Arc<Shared>,
-}
-
-impl Connected {
-    fn new(session: u64, shared: &Arc<Shared>) -> Connected {
-        *shared.connected.lock().entry(session).or_default() += 1;
-        Connected { session, shared: Arc::clone(shared) }
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let mut connected = self.shared.connected.lock();
-        let left = connected.get_mut(&self.session).map_or(0, |count| {
-            *count -= 1;
-            *count
-        });
-        if left == 0 {
-            connected.remove(&self.session);
-        }
-    }
-}
-
 /// Puts the messages of one session into a store; while there is one, the session's names go along into new partitions
 /// before those of others.
 #[derive(Clone, Debug)]
@@ -488,8 +373,4 @@ fn open_all(paths: &[PathBuf], is_read: bool, limit: usize) -> Result<Vec<Arc<Pa
     partitions.push(Arc::new(Partition::open(last, now_s, is_read)?));
     upkeep::relieve(&partitions, limit);
     Ok(partitions)
-}
-
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

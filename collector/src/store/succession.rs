@@ -14,12 +14,10 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashSet;
 
 use super::error::StoreError;
-use super::head::Head;
+use super::head::{CONNECTED_SHARE, Head};
 use super::partition::Partition;
 use super::session::{Names, StoredSession};
 
-/// Share of the memory, one in so many, that what goes along may fill.
-pub(super) const CONNECTED_SHARE: usize = 2;
 /// As [`CONNECTED_SHARE`], for sessions without a connection.
 const OTHERS_SHARE: usize = 8;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use proto::framing::encode_frame;
 use proto::v1::{

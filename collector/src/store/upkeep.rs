@@ -10,7 +10,8 @@ use super::error::StoreError;
 use super::head::Head;
 use super::partition::{self, Partition, UNFINISHED};
 use super::rollup::Level;
-use super::{Retention, Shared, succession};
+use super::shared::{Retention, Shared};
+use super::succession;
 
 /// Extension of partition files.
 pub(super) const EXTENSION: &str = "sqlite";

@@ -18,7 +18,8 @@ use super::head::Head;
 use super::partition::{Journaled, Partition};
 use super::read::View;
 use super::session::Names;
-use super::{Shared, now_s, upkeep};
+use super::shared::{STEADY, Shared, now_s};
+use super::upkeep;
 
 /// Bytes of messages committed at once; more wait for the next commit. Two seconds of a hundred busy JVMs.
 const GROUP_BYTES: usize = 8 << 20;
@@ -38,10 +39,6 @@ const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
 
 /// Time between folds.
 const FOLD_EVERY: Duration = Duration::from_secs(60);
-
-/// How long writing has to succeed until a failure is told to be over: where a disk is all but full, a short message may
-/// fit between two that do not, and a line for each would say nothing.
-const STEADY: Duration = Duration::from_secs(1);
 
 /// What the writer is asked to do.
 #[derive(Debug)]
@@ -137,15 +134,6 @@ fn is_full(shared: &Shared) -> bool {
 
 /// Time between partitions begun early that are of little use, as sessions with a connection fill the most of them.
 const RENEW_EVERY: Duration = Duration::from_secs(3600);
-
-/// When partitions begin before their time.
-#[derive(Debug)]
-pub(super) struct Early {
-    /// Not before this.
-    pub(super) from: Instant,
-    /// When one began last.
-    pub(super) last: Option<Instant>,
-}
 
 /// Begins the next partition if the memory of this one is all but full.
 fn make_room(shared: &Shared) {
@@ -330,27 +318,6 @@ fn fold(shared: &Shared) -> Result<(), StoreError> {
     result
 }
 
-/// What the log says of writing.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    /// The failure that was told last, `None` after its end was.
-    error: Option<StoreError>,
-    /// Since when writing succeeds again.
-    good_since: Option<Instant>,
-}
-
-impl Told {
-    /// Whether the end of a failure, or another failure, is news at `now`.
-    fn is_news(&mut self, result: Result<(), StoreError>, now: Instant) -> bool {
-        let Some(error) = result.err() else {
-            let good_since = *self.good_since.get_or_insert(now);
-            return now.duration_since(good_since) >= STEADY && self.error.take().is_some();
-        };
-        self.good_since = None;
-        self.error.replace(error) != Some(error)
-    }
-}
-
 /// Remembers how writing goes, and tells what is news.
 fn settle(shared: &Shared, result: Result<(), StoreError>) {
     if shared.told.lock().is_news(result, Instant::now()) {
@@ -365,23 +332,4 @@ fn settle(shared: &Shared, result: Result<(), StoreError>) {
         shared.counters.failures.fetch_add(1, Ordering::Relaxed);
     }
     *shared.failing.lock() = result.err();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_disk_that_is_full_but_for_a_few_bytes_is_told_of_once() {
-        let (mut told, start) = (Told::default(), Instant::now());
-        let mut at = |ms, result| told.is_news(result, start + Duration::from_millis(ms));
-        assert!(!at(0, Ok(())), "what goes well is no news");
-        assert!(at(100, Err(StoreError::Full)));
-        // A last message that just fits, between two that do not.
-        assert!(!at(200, Ok(())) && !at(300, Err(StoreError::Full)) && !at(400, Ok(())));
-        assert!(at(500, Err(StoreError::Closed)), "another failure");
-        assert!(!at(600, Ok(())) && !at(1500, Ok(())));
-        assert!(at(1600, Ok(())) && !at(1700, Ok(())));
-        assert!(at(1800, Err(StoreError::Closed)));
-    }
 }

@@ -10,14 +10,15 @@ use rusqlite::Connection;
 
 use super::super::column;
 use super::super::dictionary::{RowCounts, append};
-use super::super::error::StoreError;
+use super::super::error::{SCHEMA, StoreError};
 use super::super::head::Head;
 use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
+use super::coverage::Coverage;
+use super::database::Reading;
 use super::tables::{
     DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, STACKS, THREADS, create_all, number, put_number, session_of,
 };
-use super::{Coverage, SCHEMA};
 
 const CREATED: &str = "created_s";
 const FIRST: &str = "first_s";
@@ -43,6 +44,13 @@ pub(super) fn write_coverage(connection: &Connection, coverage: &Coverage) -> Re
         put_number(connection, name, value)?;
     }
     Ok(())
+}
+
+impl Reading<'_> {
+    /// Returns the coverage in this snapshot.
+    pub(in super::super) fn coverage(&self) -> Result<Coverage, StoreError> {
+        read_coverage(self.connection()?)
+    }
 }
 
 pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreError> {

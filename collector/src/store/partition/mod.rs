@@ -6,6 +6,7 @@
 //! in the journal or in blocks, and never in both.
 
 mod blocks;
+mod coverage;
 mod database;
 mod load;
 mod tables;
@@ -32,25 +33,9 @@ use profile::source::Extent;
 use tables::{DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
+pub(super) use coverage::Coverage;
 pub(super) use database::{Reading, UNFINISHED, is_left_over, remove};
 pub(super) use tables::{STACKS, THREAD_STACKS, TIMES};
-
-/// Version of tables and columns; a store of another version is refused.
-pub(super) const SCHEMA: u64 = 1;
-
-/// What a partition holds, by time and resolution. Seconds since the epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Coverage {
-    /// Opened at.
-    pub(super) created_s: u64,
-    /// Earliest and latest minute with samples, the latter exclusive.
-    pub(super) first_s: u64,
-    pub(super) end_s: u64,
-    /// Up to here each level is complete, by [`Level`]; minutes always are.
-    pub(super) rolled_s: [u64; Level::COUNT],
-    /// Levels, finest first, that retention has removed: 0 none, 1 single samples, 2 minutes as well, 3 hours.
-    pub(super) removed: u64,
-}
 
 /// A partition.
 #[derive(Debug)]

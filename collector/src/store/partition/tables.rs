@@ -12,9 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, Statement};
 
 use super::super::error::StoreError;
 use super::super::rollup::Level;
-use super::Coverage;
 use super::database::Reading;
-use super::load::read_coverage;
 
 /// A table of blocks by key.
 #[derive(Debug)]
@@ -39,11 +37,6 @@ const ALL: [&Table; 9] =
     [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &NUMBERS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
 
 impl Reading<'_> {
-    /// Returns the coverage in this snapshot.
-    pub(in super::super) fn coverage(&self) -> Result<Coverage, StoreError> {
-        read_coverage(self.connection()?)
-    }
-
     /// Visits buckets of sums that start in `range`, by start and session.
     pub(in super::super) fn sums(
         &self,

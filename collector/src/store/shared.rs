@@ -1,0 +1,186 @@
+//! State shared by the writer, upkeep and readers of a store.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+
+use super::error::StoreError;
+use super::follow::Follower;
+use super::partition::Partition;
+use super::turns::Turns;
+
+/// How much is kept, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Everything is removed after this time.
+    pub age: Duration,
+    /// The oldest is removed while the files of the store are longer than this, in bytes.
+    pub bytes: u64,
+    /// Single samples are kept for this time, sums of minutes after it.
+    pub samples: Duration,
+    /// Sums of minutes are kept for this time, sums of hours after it.
+    pub minutes: Duration,
+    /// Sums of hours are kept for this time, sums of days after it.
+    pub hours: Duration,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { age: 90 * DAY, bytes: 20 << 30, samples: 2 * DAY, minutes: 14 * DAY, hours: 60 * DAY }
+    }
+}
+
+/// Counters of a store since it was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) messages: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) samples: AtomicU64,
+    pub(super) commits: AtomicU64,
+    pub(super) commit_ns: AtomicU64,
+    pub(super) folds: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) early_partitions: AtomicU64,
+    pub(super) turned_away: AtomicU64,
+    pub(super) waiting: AtomicU64,
+}
+
+/// State that writer and readers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) directory: PathBuf,
+    pub(super) retention: Retention,
+    /// Oldest first; the last one is written to. Empty only while a store is opened.
+    pub(super) partitions: RwLock<Vec<Arc<Partition>>>,
+    pub(super) counters: Counters,
+    /// What the last write failed with, `None` after one that succeeded.
+    pub(super) failing: Mutex<Option<StoreError>>,
+    /// What the log has been told of that.
+    pub(super) told: Mutex<Told>,
+    /// Whoever is told what has been stored.
+    pub(super) follower: OnceLock<Arc<dyn Follower>>,
+    /// Writers of each session that has some.
+    pub(super) connected: Mutex<FxHashMap<u64, usize>>,
+    pub(super) early: Mutex<Early>,
+    pub(super) turns: Arc<Turns>,
+    /// Keeps other processes out of the directory; `None` for a recording.
+    _lock: Option<File>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        directory: &Path,
+        retention: Retention,
+        partitions: Vec<Arc<Partition>>,
+        lock: Option<File>,
+    ) -> Shared {
+        Shared {
+            directory: directory.to_owned(),
+            retention,
+            partitions: RwLock::new(partitions),
+            counters: Counters::default(),
+            failing: Mutex::new(None),
+            told: Mutex::new(Told::default()),
+            follower: OnceLock::new(),
+            connected: Mutex::new(FxHashMap::default()),
+            early: Mutex::new(Early { from: Instant::now(), last: None }),
+            turns: Arc::default(),
+            _lock: lock,
+        }
+    }
+
+    pub(super) fn current(&self) -> Result<Arc<Partition>, StoreError> {
+        self.partitions.read().last().cloned().ok_or(StoreError::Closed)
+    }
+}
+
+/// Counts a session among those that have a writer, as long as it lives.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) session: u64,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Connected {
+    pub(super) fn new(session: u64, shared: &Arc<Shared>) -> Connected {
+        *shared.connected.lock().entry(session).or_default() += 1;
+        Connected { session, shared: Arc::clone(shared) }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut connected = self.shared.connected.lock();
+        let left = connected.get_mut(&self.session).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            connected.remove(&self.session);
+        }
+    }
+}
+
+/// How long writing has to succeed until a failure is told to be over: where a disk is all but full, a short message may
+/// fit between two that do not, and a line for each would say nothing.
+pub(super) const STEADY: Duration = Duration::from_secs(1);
+
+/// What the log says of writing.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The failure that was told last, `None` after its end was.
+    error: Option<StoreError>,
+    /// Since when writing succeeds again.
+    good_since: Option<Instant>,
+}
+
+impl Told {
+    /// Whether the end of a failure, or another failure, is news at `now`.
+    pub(super) fn is_news(&mut self, result: Result<(), StoreError>, now: Instant) -> bool {
+        let Some(error) = result.err() else {
+            let good_since = *self.good_since.get_or_insert(now);
+            return now.duration_since(good_since) >= STEADY && self.error.take().is_some();
+        };
+        self.good_since = None;
+        self.error.replace(error) != Some(error)
+    }
+}
+
+/// When partitions begin before their time.
+#[derive(Debug)]
+pub(super) struct Early {
+    /// Not before this.
+    pub(super) from: Instant,
+    /// When one began last.
+    pub(super) last: Option<Instant>,
+}
+
+pub(super) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_but_for_a_few_bytes_is_told_of_once() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        let mut at = |ms, result| told.is_news(result, start + Duration::from_millis(ms));
+        assert!(!at(0, Ok(())), "what goes well is no news");
+        assert!(at(100, Err(StoreError::Full)));
+        // A last message that just fits, between two that do not.
+        assert!(!at(200, Ok(())) && !at(300, Err(StoreError::Full)) && !at(400, Ok(())));
+        assert!(at(500, Err(StoreError::Closed)), "another failure");
+        assert!(!at(600, Ok(())) && !at(1500, Ok(())));
+        assert!(at(1600, Ok(())) && !at(1700, Ok(())));
+        assert!(at(1800, Err(StoreError::Closed)));
+    }
+}
