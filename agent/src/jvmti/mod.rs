@@ -28,8 +28,10 @@ macro_rules! jvmti_call {
                 type Call = unsafe extern "C" fn(*mut jvmti_sys::jvmtiEnv, $($type),*) -> jni::sys::jint;
                 // SAFETY: same function, its return value read as the integer it is in C.
                 let function = unsafe { std::mem::transmute::<*const std::ffi::c_void, Call>(function as *const std::ffi::c_void) };
+                #[allow(clippy::macro_metavars_in_unsafe, reason = "the arguments are values of C types at every caller")]
                 // SAFETY: the arguments are those the specification requires, see each caller.
-                match unsafe { function(env, $($argument),*) } {
+                let code = unsafe { function(env, $($argument),*) };
+                match code {
                     0 => Ok(()),
                     code => Err($crate::jvmti::JvmtiError { function: stringify!($name), code }),
                 }
