@@ -36,7 +36,7 @@ impl SessionSink for RecordingWriter {
 impl SessionSink for SessionWriter {
     fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
         SessionWriter::append(self, messages).map_err(|error| match error {
-            StoreError::NamesGone | StoreError::TooManySessions => Refusal::Store(error),
+            StoreError::SymbolsDropped | StoreError::TooManySessions => Refusal::Store(error),
             error => storage(error.into()),
         })
     }

@@ -29,7 +29,7 @@ pub enum StoreError {
     /// So much waits to be written that nothing more is taken.
     Behind,
     /// The session's names are wanted again, which an agent learns when it comes back.
-    NamesGone,
+    SymbolsDropped,
     /// There is no memory for one more session, and the next partition cannot be begun.
     TooManySessions,
     /// The store has been closed.
@@ -55,7 +55,7 @@ impl fmt::Display for StoreError {
             StoreError::Damaged => f.write_str("the store is damaged"),
             StoreError::Block(error) => error.fmt(f),
             StoreError::Behind => f.write_str("the store cannot write as fast as samples arrive"),
-            StoreError::NamesGone => f.write_str("the session's names are wanted again, come back to send them"),
+            StoreError::SymbolsDropped => f.write_str("the session's names are wanted again, come back to send them"),
             StoreError::TooManySessions => f.write_str(
                 "the store has no memory for one more session until its next partition begins, within a minute",
             ),

@@ -1,6 +1,6 @@
 //! Telling others what has been stored, while it is fresh.
 //!
-//! Problem: whoever hands samples on wants each of them once, and must never delay the store.
+//! Problem: whoever hands samples on is_selected each of them once, and must never delay the store.
 //! Approach: the writer gives away the batches it has taken in, after their commit and after their connection was
 //! answered; names are looked up by the follower, on its own thread.
 //! Invariant: a message that an agent repeats is told of once, as it is stored once.
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use profile::cell::Cell;
 
-use super::head::Taken;
+use super::memory::StoredBatch;
 use super::read::View;
 
 /// Is told what has been stored.
@@ -24,12 +24,12 @@ pub trait Follower: Debug + Send + Sync {
 pub struct StoredSamples {
     view: View,
     session: u64,
-    taken: Taken,
+    batch: StoredBatch,
 }
 
 impl StoredSamples {
-    pub(super) fn new(view: &View, session: u64, taken: Taken) -> StoredSamples {
-        StoredSamples { view: view.clone(), session, taken }
+    pub(super) fn new(view: &View, session: u64, batch: StoredBatch) -> StoredSamples {
+        StoredSamples { view: view.clone(), session, batch }
     }
 
     /// Where they were stored.
@@ -44,7 +44,7 @@ impl StoredSamples {
 
     /// How many samples they stand for, and the CPU time of these.
     pub fn total(&self) -> Cell {
-        self.taken.cells.iter().fold(Cell::default(), |sum, (.., cell)| Cell {
+        self.batch.cells.iter().fold(Cell::default(), |sum, (.., cell)| Cell {
             cpu_ns: sum.cpu_ns.saturating_add(cell.cpu_ns),
             samples: sum.samples.saturating_add(cell.samples),
         })
@@ -52,11 +52,11 @@ impl StoredSamples {
 
     /// Thread, number of the stack in the view's dictionary, and what is to be added there.
     pub fn cells(&self) -> impl Iterator<Item = (u32, u32, Cell)> + '_ {
-        self.taken.cells.iter().copied()
+        self.batch.cells.iter().copied()
     }
 
     /// From the first sample to the last, in ns since the epoch.
     pub fn range_ns(&self) -> Range<u64> {
-        self.taken.first_ns..self.taken.last_ns
+        self.batch.first_ns..self.batch.last_ns
     }
 }

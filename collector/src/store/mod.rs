@@ -12,9 +12,11 @@
 
 mod column;
 mod dictionary;
+mod dictionary_reader;
 mod error;
 mod follow;
-mod head;
+mod handover;
+mod memory;
 mod partition;
 #[cfg(test)]
 mod quota;
@@ -22,10 +24,8 @@ mod read;
 mod rollup;
 mod session;
 mod shared;
-mod succession;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod upkeep;
 mod weight;
 mod writer;
@@ -48,7 +48,7 @@ pub use read::View;
 pub use rollup::Level;
 pub use shared::Retention;
 
-use head::Head;
+use memory::PartitionMemory;
 use partition::Partition;
 use profile::recording::{RecordingError, RecordingReader};
 use shared::{Connected, Shared, now_s};
@@ -144,11 +144,11 @@ impl Store {
     pub fn of_recording(path: &Path) -> Result<Store, RecordingError> {
         let mut reader = RecordingReader::open(path)?;
         let session_id = reader.hello().session_id;
-        let mut head = Head::default();
+        let mut memory = PartitionMemory::default();
         for message in reader.by_ref() {
-            head.apply(session_id, message);
+            memory.apply(session_id, message);
         }
-        let partitions = vec![Arc::new(Partition::in_memory(head))];
+        let partitions = vec![Arc::new(Partition::in_memory(memory))];
         let shared = Arc::new(Shared::new(path, Retention::default(), partitions, None));
         Ok(Store { shared, requests: None, writer: None, is_recording: true, cut: reader.cut() })
     }
@@ -171,7 +171,10 @@ impl Store {
     /// The parts of the store, oldest first; a range of time can touch several.
     pub fn views(&self) -> Vec<View> {
         let partitions = self.shared.partitions.read();
-        partitions.iter().map(|partition| View::new(Arc::clone(partition), &self.shared.turns)).collect()
+        partitions
+            .iter()
+            .map(|partition| View::new(Arc::clone(partition), &self.shared.dictionary_reader))
+            .collect()
     }
 
     /// Where the messages of the session that `hello` introduces go.
@@ -201,7 +204,7 @@ impl Store {
     /// If that fails; nothing is lost then.
     pub fn flush(&self) -> Result<(), StoreError> {
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
-        writer::ask(requests, |reply| Request::Fold { reply }).map(drop)
+        writer::call(requests, |reply| Request::Fold { reply }).map(drop)
     }
 
     /// Does what is due: roll-ups, a new partition, retention. The writer does so every minute by itself.
@@ -210,7 +213,7 @@ impl Store {
     /// If the store cannot be read or written.
     pub fn maintain(&self) -> Result<(), StoreError> {
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
-        writer::ask(requests, |reply| Request::Upkeep { reply }).map(drop)
+        writer::call(requests, |reply| Request::Upkeep { reply }).map(drop)
     }
 
     /// What the last write failed with, `None` after one that succeeded; answered at once, whatever the writer does.
@@ -233,27 +236,30 @@ impl Store {
             folds: get(&counters.folds),
             failures: get(&counters.failures),
             waiting_requests: get(&counters.waiting),
-            open_samples: partitions.iter().map(|partition| partition.head.read().open_samples as u64).sum(),
+            open_samples: partitions
+                .iter()
+                .map(|partition| partition.memory.read().open_samples as u64)
+                .sum(),
             stored_bytes: partitions.iter().map(|partition| partition.bytes()).sum(),
             dictionary_bytes: partitions
                 .iter()
-                .map(|partition| partition.head.read().dictionary.bytes() as u64)
+                .map(|partition| partition.memory.read().dictionary.bytes() as u64)
                 .sum(),
             dictionary_refused: partitions
                 .iter()
                 .map(|partition| {
-                    let head = partition.head.read();
-                    head.dictionary.refused() + head.refused_entries
+                    let memory = partition.memory.read();
+                    memory.dictionary.refused() + memory.refused_entries
                 })
                 .sum(),
             session_bytes: partitions
                 .iter()
-                .map(|partition| partition.head.read().session_bytes() as u64)
+                .map(|partition| partition.memory.read().session_bytes() as u64)
                 .sum(),
             sessions_turned_away: get(&counters.turned_away),
             early_partitions: get(&counters.early_partitions),
             partitions: partitions.len() as u64,
-            dictionaries_read: self.shared.turns.taken(),
+            dictionaries_read: self.shared.dictionary_reader.read_count(),
             failing: self.failing(),
         }
     }
@@ -315,7 +321,7 @@ impl SessionWriter {
     /// names again.
     ///
     /// # Errors
-    /// If they cannot be stored; none of them is then, and they may be sent again. [`StoreError::NamesGone`] if names
+    /// If they cannot be stored; none of them is then, and they may be sent again. [`StoreError::SymbolsDropped`] if names
     /// have to come first, which the answer to the session's first message tells.
     pub fn append<'a>(&self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> Result<u64, StoreError> {
         let mut bytes = Vec::new();
@@ -329,8 +335,12 @@ impl SessionWriter {
         // Relaxed: a gauge for people.
         let waiting = &self.connected.shared.counters.waiting;
         waiting.fetch_add(1, Ordering::Relaxed);
-        let result =
-            writer::ask(&self.requests, |reply| Request::Append { session, bytes, messages: decoded, reply });
+        let result = writer::call(&self.requests, |reply| Request::Append {
+            session,
+            bytes,
+            messages: decoded,
+            reply,
+        });
         waiting.fetch_sub(1, Ordering::Relaxed);
         result
     }
@@ -358,19 +368,19 @@ fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 /// Opens partitions, the last one to be written to; of the others the newest are in memory, up to `limit` bytes.
-fn open_all(paths: &[PathBuf], is_read: bool, limit: usize) -> Result<Vec<Arc<Partition>>, StoreError> {
+fn open_all(paths: &[PathBuf], is_read_only: bool, limit: usize) -> Result<Vec<Arc<Partition>>, StoreError> {
     let Some((last, closed)) = paths.split_last() else { return Ok(Vec::new()) };
     let now_s = now_s();
     let mut bytes = 0;
     let mut partitions = Vec::with_capacity(paths.len());
     for path in closed.iter().rev() {
         let in_memory = bytes <= limit;
-        let partition = Partition::open_closed(path, now_s, is_read, in_memory)?;
-        bytes += partition.head.read().bytes();
+        let partition = Partition::open_closed(path, now_s, is_read_only, in_memory)?;
+        bytes += partition.memory.read().bytes();
         partitions.push(Arc::new(partition));
     }
     partitions.reverse();
-    partitions.push(Arc::new(Partition::open(last, now_s, is_read)?));
-    upkeep::relieve(&partitions, limit);
+    partitions.push(Arc::new(Partition::open(last, now_s, is_read_only)?));
+    upkeep::unload_oldest(&partitions, limit);
     Ok(partitions)
 }

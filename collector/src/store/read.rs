@@ -7,11 +7,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
-use super::head::{Head, MINUTE_S, OpenMinute};
+use super::memory::{MINUTE_S, OpenMinute, PartitionMemory};
 use super::partition::{self, Coverage, Partition, Reading};
 use super::rollup::Level;
-use super::turns::Turns;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
@@ -23,7 +23,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub struct View {
     partition: Arc<Partition>,
-    turns: Arc<Turns>,
+    dictionary_reader: Arc<DictionaryReader>,
 }
 
 /// Where the sums of a range are found.
@@ -36,8 +36,8 @@ struct Plan {
 }
 
 impl View {
-    pub(super) fn new(partition: Arc<Partition>, turns: &Arc<Turns>) -> View {
-        View { partition, turns: Arc::clone(turns) }
+    pub(super) fn new(partition: Arc<Partition>, dictionary_reader: &Arc<DictionaryReader>) -> View {
+        View { partition, dictionary_reader: Arc::clone(dictionary_reader) }
     }
 
     /// Whether this is a view of the same partition as `other`: numbers of stacks mean the same in both.
@@ -52,16 +52,16 @@ impl View {
     /// # Errors
     /// If the store cannot be read.
     pub fn dictionary<R>(&self, read: impl FnOnce(&Dictionary) -> R) -> Result<R, StoreError> {
-        let head = self.partition.head.read();
-        if !head.is_aside {
-            return Ok(read(&head.dictionary));
+        let memory = self.partition.memory.read();
+        if !memory.is_unloaded {
+            return Ok(read(&memory.dictionary));
         }
         // Whoever waits for its turn holds no lock that somebody else needs.
-        drop(head);
-        self.turns.take(&self.partition, read)
+        drop(memory);
+        self.dictionary_reader.read(&self.partition, read)
     }
 
-    /// Calls `visit` with the sessions whose ids `wants` says yes to, in the order of ids. Those of an old partition may
+    /// Calls `visit` with the sessions whose ids `is_selected` says yes to, in the order of ids. Those of an old partition may
     /// be read from its file, one after the other; samples cannot be taken in while the others are visited, so `visit`
     /// should be quick.
     ///
@@ -70,15 +70,15 @@ impl View {
     pub fn sessions(
         &self,
         extent: Extent,
-        wants: impl Fn(u64) -> bool,
+        is_selected: impl Fn(u64) -> bool,
         mut visit: impl FnMut(u64, &Session),
     ) -> Result<(), StoreError> {
-        let head = self.partition.head.read();
-        if head.is_aside {
-            drop(head);
-            return self.partition.read_sessions(extent, wants, |id, session| visit(id, session));
+        let memory = self.partition.memory.read();
+        if memory.is_unloaded {
+            drop(memory);
+            return self.partition.read_sessions(extent, is_selected, |id, session| visit(id, session));
         }
-        for (&id, session) in head.sessions.iter().filter(|(id, _)| wants(**id)) {
+        for (&id, session) in memory.sessions.iter().filter(|(id, _)| is_selected(**id)) {
             visit(id, session);
         }
         Ok(())
@@ -93,9 +93,9 @@ impl View {
     /// Time from the first sample to the last, in whole minutes; nanoseconds since the epoch.
     pub fn range_ns(&self) -> Range<u64> {
         let coverage = *self.partition.coverage.read();
-        let head = self.partition.head.read();
+        let memory = self.partition.memory.read();
         let (mut first_s, mut end_s) = (coverage.first_s, coverage.end_s);
-        if let (Some(first), Some(last)) = (head.open.keys().next(), head.open.keys().next_back()) {
+        if let (Some(first), Some(last)) = (memory.open.keys().next(), memory.open.keys().next_back()) {
             first_s = if end_s == 0 { first.0 } else { first_s.min(first.0) };
             end_s = end_s.max(last.0 + MINUTE_S);
         }
@@ -107,8 +107,8 @@ impl View {
     /// # Errors
     /// If the store cannot be read.
     pub fn stacks(&self, scope: &Scope<'_>, mut visit: impl FnMut(u64, u32, Cell)) -> Result<(), StoreError> {
-        let (reading, coverage) = self.begin(|head, coverage| {
-            for_open(head, scope, |sample| visit(sample.session, sample.stack, sample.cell()));
+        let (reading, coverage) = self.begin(|memory, coverage| {
+            visit_open(memory, scope, |sample| visit(sample.session, sample.stack, sample.cell()));
             *coverage
         })?;
         let Some(reading) = reading else { return Ok(()) };
@@ -123,7 +123,7 @@ impl View {
         })
     }
 
-    /// Visits CPU time by session, thread and stack, for the threads of a session that `wants` says yes to; a key can
+    /// Visits CPU time by session, thread and stack, for the threads of a session that `is_selected` says yes to; a key can
     /// come several times.
     ///
     /// # Errors
@@ -131,16 +131,16 @@ impl View {
     pub fn thread_stacks(
         &self,
         scope: &Scope<'_>,
-        wants: impl Fn(u64, u32) -> bool,
+        is_selected: impl Fn(u64, u32) -> bool,
         mut visit: impl FnMut(u64, u32, u32, Cell),
     ) -> Result<(), StoreError> {
         let mut visit_sample = |sample: Sample| {
-            if wants(sample.session, sample.thread) {
+            if is_selected(sample.session, sample.thread) {
                 visit(sample.session, sample.thread, sample.stack, sample.cell());
             }
         };
-        let (reading, coverage) = self.begin(|head, coverage| {
-            for_open(head, scope, &mut visit_sample);
+        let (reading, coverage) = self.begin(|memory, coverage| {
+            visit_open(memory, scope, &mut visit_sample);
             *coverage
         })?;
         let Some(reading) = reading else { return Ok(()) };
@@ -154,14 +154,14 @@ impl View {
                 |_, session, block| {
                     partition::read_thread_stacks(
                         block,
-                        |thread| wants(session, thread),
+                        |thread| is_selected(session, thread),
                         |thread, stack, cell| visit(session, thread, stack, cell),
                     )
                 },
             )?;
         }
         self.cut_minutes(&reading, scope, &plan.cut, |sample| {
-            if wants(sample.session, sample.thread) {
+            if is_selected(sample.session, sample.thread) {
                 visit(sample.session, sample.thread, sample.stack, sample.cell());
             }
         })
@@ -178,8 +178,8 @@ impl View {
         threads: Threads,
         mut visit: impl FnMut(u64, u32, Range<u64>, u64),
     ) -> Result<(), StoreError> {
-        let (reading, coverage) = self.begin(|head, coverage| {
-            for_open(head, scope, |sample| {
+        let (reading, coverage) = self.begin(|memory, coverage| {
+            visit_open(memory, scope, |sample| {
                 let second = sample.time_ns / NS_PER_S;
                 visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
             });
@@ -207,12 +207,12 @@ impl View {
     /// # Errors
     /// If the store cannot be read.
     pub fn samples(&self, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) -> Result<(), StoreError> {
-        let (reading, ()) = self.begin(|head, _| for_open(head, scope, &mut visit))?;
+        let (reading, ()) = self.begin(|memory, _| visit_open(memory, scope, &mut visit))?;
         let Some(reading) = reading else { return Ok(()) };
         let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
         let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
         reading.raw(first_s..end_s, scope.sessions, |start_s, session, block| {
-            for_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
+            visit_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
             Ok(())
         })
     }
@@ -225,16 +225,16 @@ impl View {
     /// Reads what is open and begins a transaction at one moment, between two folds.
     fn begin<R>(
         &self,
-        read: impl FnOnce(&Head, &Coverage) -> R,
+        read: impl FnOnce(&PartitionMemory, &Coverage) -> R,
     ) -> Result<(Option<Reading<'_>>, R), StoreError> {
-        let head = self.partition.head.read();
+        let memory = self.partition.memory.read();
         let reading = self.partition.begin_read()?;
         // What roll-ups and retention have done until then, not since.
         let coverage = match &reading {
             Some(reading) => reading.coverage()?,
             None => *self.partition.coverage.read(),
         };
-        Ok((reading, read(&head, &coverage)))
+        Ok((reading, read(&memory, &coverage)))
     }
 
     fn cut_minutes(
@@ -246,7 +246,7 @@ impl View {
     ) -> Result<(), StoreError> {
         for &start_s in minutes {
             reading.raw(start_s..start_s + 1, scope.sessions, |_, session, block| {
-                for_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
+                visit_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
                 Ok(())
             })?;
         }
@@ -303,17 +303,17 @@ impl Part for View {
     }
 }
 
-fn for_open(head: &Head, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) {
+fn visit_open(memory: &PartitionMemory, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) {
     let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
     let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
-    for (&(start_s, session), minute) in head.open.range((first_s, 0)..(end_s.max(first_s), 0)) {
+    for (&(start_s, session), minute) in memory.open.range((first_s, 0)..(end_s.max(first_s), 0)) {
         if (scope.sessions)(session) {
-            for_minute(minute, start_s, session, &scope.range_ns, &mut visit);
+            visit_minute(minute, start_s, session, &scope.range_ns, &mut visit);
         }
     }
 }
 
-fn for_minute(
+fn visit_minute(
     minute: &OpenMinute,
     start_s: u64,
     session: u64,
@@ -370,7 +370,7 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let last_s = finest.start_of(end_ns / NS_PER_S);
     while at_s.saturating_mul(NS_PER_S) < end_ns {
         if at_s >= rest_s && at_s < last_s {
-            push(&mut plan, finest, at_s..last_s);
+            push_buckets(&mut plan, finest, at_s..last_s);
             at_s = last_s;
             continue;
         }
@@ -388,18 +388,18 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
             if has_samples {
                 plan.cut.push(at_s);
             } else {
-                push(&mut plan, finest, at_s..at_s + finest.width_s());
+                push_buckets(&mut plan, finest, at_s..at_s + finest.width_s());
             }
             at_s += finest.width_s();
             continue;
         };
-        push(&mut plan, level, at_s..at_s + level.width_s());
+        push_buckets(&mut plan, level, at_s..at_s + level.width_s());
         at_s += level.width_s();
     }
     plan
 }
 
-fn push(plan: &mut Plan, level: Level, buckets: Range<u64>) {
+fn push_buckets(plan: &mut Plan, level: Level, buckets: Range<u64>) {
     match plan.buckets.last_mut() {
         Some((last, range)) if *last == level && range.end == buckets.start => range.end = buckets.end,
         _ => plan.buckets.push((level, buckets)),

@@ -3,11 +3,8 @@
 //! Minutes tell threads apart and times to the second; hours keep groups of threads and minutes; days keep kinds
 //! of threads and hours. Each level is summed up from the one below it once its bucket is over.
 
-use rustc_hash::FxHashMap;
-
-use super::head::{MINUTE_S, Sums, by_stack};
+use super::memory::{MINUTE_S, Sums};
 use super::session::StoredSession;
-use profile::cell::Cell;
 
 /// A level of resolution, as the first part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,46 +62,13 @@ impl Level {
     ) -> Sums {
         let mut group = |thread: u32| session.group_of(thread);
         let offset_s = start_s - self.start_of(start_s);
-        let thread_stacks =
-            sums.thread_stacks.iter().map(|&(thread, stack, cell)| (group(thread), stack, cell)).collect();
-        let times = sums
-            .times
-            .iter()
-            .map(|&(thread, second, cpu_ns)| {
-                let second = (offset_s + u64::from(second)) / self.cell_s() * self.cell_s();
-                (group(thread), second as u32, cpu_ns)
-            })
-            .collect();
         debug_assert!(source <= self, "resolution is only ever lost");
-        Sums { stacks: Vec::new(), thread_stacks, times }.settled()
-    }
-}
-
-impl Sums {
-    pub(super) fn extend(&mut self, other: Sums) {
-        self.thread_stacks.extend(other.thread_stacks);
-        self.times.extend(other.times);
-    }
-
-    /// Sorted, with one row for each key, and with sums by stack.
-    pub(super) fn settled(self) -> Sums {
-        let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
-        for (thread, stack, cell) in self.thread_stacks {
-            let sum = cells.entry((thread, stack)).or_default();
-            sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-            sum.samples = sum.samples.saturating_add(cell.samples);
-        }
-        let mut times: FxHashMap<(u32, u32), u64> = FxHashMap::default();
-        for (thread, second, cpu_ns) in self.times {
-            let sum = times.entry((thread, second)).or_default();
-            *sum = sum.saturating_add(cpu_ns);
-        }
-        let mut thread_stacks: Vec<_> =
-            cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
-        thread_stacks.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
-        let mut times: Vec<_> =
-            times.into_iter().map(|((thread, second), cpu_ns)| (thread, second, cpu_ns)).collect();
-        times.sort_unstable();
-        Sums { stacks: by_stack(&thread_stacks), thread_stacks, times }
+        let thread_stacks: Vec<_> =
+            sums.thread_stacks.iter().map(|&(thread, stack, cell)| (group(thread), stack, cell)).collect();
+        let times = sums.times.iter().map(|&(thread, second, cpu_ns)| {
+            let second = (offset_s + u64::from(second)) / self.cell_s() * self.cell_s();
+            (group(thread), second as u32, cpu_ns)
+        });
+        Sums::merge(thread_stacks, times)
     }
 }

@@ -66,18 +66,18 @@ pub(super) struct SessionRow {
     #[prost(uint64, tag = "13")]
     retired_sampled_ns: u64,
     #[prost(bool, tag = "14")]
-    names_gone: bool,
+    symbols_dropped: bool,
 }
 
 /// Whether a partition has what a session's numbers mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Names {
+pub(super) enum Symbols {
     #[default]
-    Kept,
+    Present,
     /// The partition began without them: the agent has to come back and to be told so.
-    Gone,
+    Dropped,
     /// It was told, and sends them again next.
-    Asked,
+    Requested,
 }
 
 /// A session in a partition: what is known of it, and what the store does with it.
@@ -91,15 +91,15 @@ pub struct StoredSession {
     statistics_bytes: usize,
     /// Rough memory of what this session was first with in the partition's dictionary.
     pub(super) dictionary_bytes: usize,
-    pub(super) names: Names,
+    pub(super) symbols: Symbols,
     /// Whether there was no room for some of its names.
-    pub(super) lacks_names: bool,
+    pub(super) lacks_symbols: bool,
     /// When it was heard of last, as the number of a message of the partition.
-    pub(super) heard: u64,
+    pub(super) applied: u64,
     /// What the numbers of its entries mean, for as long as the session may use them.
-    pub(super) numbers: Box<StoredRows>,
+    pub(super) rows: Box<StoredRows>,
     /// What a fold still has to write.
-    pub(super) fresh_threads: Vec<Thread>,
+    pub(super) unstored_threads: Vec<Thread>,
     pub(super) is_changed: bool,
     groups: FxHashMap<String, Thread>,
 }
@@ -126,7 +126,7 @@ impl StoredSession {
 
     pub(super) fn add_thread(&mut self, thread: Thread) {
         let thread = named(thread);
-        self.fresh_threads.push(thread.clone());
+        self.unstored_threads.push(thread.clone());
         self.keep_thread(thread);
     }
 
@@ -143,20 +143,20 @@ impl StoredSession {
     }
 
     /// Rough memory of what the session's numbers and ids mean, rows of the dictionary aside.
-    pub(super) fn number_bytes(&self) -> usize {
-        self.numbers.bytes()
+    pub(super) fn row_bytes(&self) -> usize {
+        self.rows.bytes()
     }
 
     /// Rough memory of all of it, rows of the dictionary aside.
     pub(super) fn bytes(&self) -> usize {
         let hello = self.hello.encoded_len();
-        SESSION_BYTES + hello + self.statistics_bytes + self.number_bytes() + self.thread_bytes
+        SESSION_BYTES + hello + self.statistics_bytes + self.row_bytes() + self.thread_bytes
     }
 
     /// Lets go of threads and their accounts.
-    pub(super) fn forget_threads(&mut self) {
+    pub(super) fn remove_threads(&mut self) {
         self.known.clear_threads();
-        self.fresh_threads.clear();
+        self.unstored_threads.clear();
         self.thread_bytes = 0;
     }
 
@@ -191,7 +191,7 @@ impl StoredSession {
             reason.shrink_to_fit();
         }
         self.goodbye = Some(reason);
-        *self.numbers = StoredRows::default();
+        *self.rows = StoredRows::default();
     }
 
     /// Sums up `count` accounts of ended threads.
@@ -236,12 +236,12 @@ impl StoredSession {
     }
 
     /// Groups that no fold has written yet.
-    pub(super) fn fresh_groups(&self) -> Vec<Thread> {
-        self.fresh_threads.iter().filter(|thread| thread.id >= FIRST_GROUP).cloned().collect()
+    pub(super) fn unstored_groups(&self) -> Vec<Thread> {
+        self.unstored_threads.iter().filter(|thread| thread.id >= FIRST_GROUP).cloned().collect()
     }
 
     /// What a new partition has to know of a session that goes on.
-    pub(super) fn carried(&self) -> StoredSession {
+    pub(super) fn for_next_partition(&self) -> StoredSession {
         let is_over = |id: u32| self.account(id).is_some_and(|account| account.ended);
         let has_account = |thread: &Thread| self.account(thread.id).is_some();
         let (mut threads, mut others): (Vec<Thread>, Vec<Thread>) = self
@@ -258,7 +258,7 @@ impl StoredSession {
         let mut session = StoredSession {
             known,
             statistics_bytes: self.statistics_bytes,
-            names: self.names,
+            symbols: self.symbols,
             is_changed: true,
             ..StoredSession::default()
         };
@@ -292,13 +292,13 @@ impl StoredSession {
             last_sequence: self.last_sequence,
             retired_kernel_ns: self.retired_kernel_ns,
             retired_sampled_ns: self.retired_sampled_ns,
-            names_gone: self.names != Names::Kept,
+            symbols_dropped: self.symbols != Symbols::Present,
         }
     }
 
     pub(super) fn from_row(row: SessionRow) -> StoredSession {
-        let names = if row.names_gone { Names::Gone } else { Names::Kept };
-        let mut session = StoredSession { names, ..StoredSession::default() };
+        let symbols = if row.symbols_dropped { Symbols::Dropped } else { Symbols::Present };
+        let mut session = StoredSession { symbols, ..StoredSession::default() };
         let known = &mut session.known;
         known.hello = row.hello.unwrap_or_default();
         known.first_ns = row.first_ns;
@@ -382,12 +382,12 @@ mod tests {
             name: "too new for an account".into(),
             ..Thread::default()
         });
-        let carried = session.carried();
+        let carried = session.for_next_partition();
         assert!(carried.threads().count() <= THREADS_CARRIED + 1, "{}", carried.threads().count());
         assert!(carried.thread(1).is_some(), "it lives");
         assert!(carried.thread(count + 1).is_some());
         // The accounts of the rest are gone, so only their number tells that they ended.
-        let again = carried.carried();
+        let again = carried.for_next_partition();
         assert!(again.threads().count() <= THREADS_CARRIED + 1, "{}", again.threads().count());
         assert_eq!(again.kernel_ns(), u64::from(count));
     }
@@ -404,7 +404,7 @@ mod tests {
             ..Statistics::default()
         });
         let mut back = StoredSession::from_row(session.to_row());
-        session.fresh_groups().into_iter().for_each(|group| back.restore_thread(group));
+        session.unstored_groups().into_iter().for_each(|group| back.restore_thread(group));
         assert_eq!((back.samples, back.goodbye.as_deref()), (7, Some("stop")));
         assert_eq!(back.account(1).map(|account| account.kernel_ns), Some(5));
         assert_eq!(back.thread(group).map(|thread| thread.name.as_str()), Some("exec-#"));

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
+use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
 use super::follow::Follower;
 use super::partition::Partition;
-use super::turns::Turns;
 
 /// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,13 +63,13 @@ pub(super) struct Shared {
     /// What the last write failed with, `None` after one that succeeded.
     pub(super) failing: Mutex<Option<StoreError>>,
     /// What the log has been told of that.
-    pub(super) told: Mutex<Told>,
+    pub(super) failure_log: Mutex<FailureLog>,
     /// Whoever is told what has been stored.
     pub(super) follower: OnceLock<Arc<dyn Follower>>,
     /// Writers of each session that has some.
     pub(super) connected: Mutex<FxHashMap<u64, usize>>,
-    pub(super) early: Mutex<Early>,
-    pub(super) turns: Arc<Turns>,
+    pub(super) early_start: Mutex<EarlyStart>,
+    pub(super) dictionary_reader: Arc<DictionaryReader>,
     /// Keeps other processes out of the directory; `None` for a recording.
     _lock: Option<File>,
 }
@@ -87,11 +87,11 @@ impl Shared {
             partitions: RwLock::new(partitions),
             counters: Counters::default(),
             failing: Mutex::new(None),
-            told: Mutex::new(Told::default()),
+            failure_log: Mutex::new(FailureLog::default()),
             follower: OnceLock::new(),
             connected: Mutex::new(FxHashMap::default()),
-            early: Mutex::new(Early { from: Instant::now(), last: None }),
-            turns: Arc::default(),
+            early_start: Mutex::new(EarlyStart { not_before: Instant::now(), last_began: None }),
+            dictionary_reader: Arc::default(),
             _lock: lock,
         }
     }
@@ -130,23 +130,23 @@ impl Drop for Connected {
 
 /// How long writing has to succeed until a failure is told to be over: where a disk is all but full, a short message may
 /// fit between two that do not, and a line for each would say nothing.
-pub(super) const STEADY: Duration = Duration::from_secs(1);
+pub(super) const RECOVERY: Duration = Duration::from_secs(1);
 
 /// What the log says of writing.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FailureLog {
     /// The failure that was told last, `None` after its end was.
     error: Option<StoreError>,
     /// Since when writing succeeds again.
     good_since: Option<Instant>,
 }
 
-impl Told {
+impl FailureLog {
     /// Whether the end of a failure, or another failure, is news at `now`.
-    pub(super) fn is_news(&mut self, result: Result<(), StoreError>, now: Instant) -> bool {
+    pub(super) fn should_log(&mut self, result: Result<(), StoreError>, now: Instant) -> bool {
         let Some(error) = result.err() else {
             let good_since = *self.good_since.get_or_insert(now);
-            return now.duration_since(good_since) >= STEADY && self.error.take().is_some();
+            return now.duration_since(good_since) >= RECOVERY && self.error.take().is_some();
         };
         self.good_since = None;
         self.error.replace(error) != Some(error)
@@ -155,11 +155,11 @@ impl Told {
 
 /// When partitions begin before their time.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct EarlyStart {
     /// Not before this.
-    pub(super) from: Instant,
+    pub(super) not_before: Instant,
     /// When one began last.
-    pub(super) last: Option<Instant>,
+    pub(super) last_began: Option<Instant>,
 }
 
 pub(super) fn now_s() -> u64 {
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_but_for_a_few_bytes_is_told_of_once() {
-        let (mut told, start) = (Told::default(), Instant::now());
-        let mut at = |ms, result| told.is_news(result, start + Duration::from_millis(ms));
+        let (mut log, start) = (FailureLog::default(), Instant::now());
+        let mut at = |ms, result| log.should_log(result, start + Duration::from_millis(ms));
         assert!(!at(0, Ok(())), "what goes well is no news");
         assert!(at(100, Err(StoreError::Full)));
         // A last message that just fits, between two that do not.

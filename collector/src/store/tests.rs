@@ -11,11 +11,11 @@ use proto::v1::{
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
-mod crowded;
+mod early_partitions;
 pub(super) mod entries;
 mod files;
-mod given_back;
-mod succession;
+mod handover;
+mod unloaded;
 
 use super::*;
 use profile::cell::Cell;
@@ -118,7 +118,7 @@ impl View {
 
 /// From here on no partition begins before its time, as if there were no space for it.
 fn hold_partition(store: &Store) {
-    store.shared.early.lock().from += Duration::from_secs(86_400);
+    store.shared.early_start.lock().not_before += Duration::from_secs(86_400);
 }
 
 fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u64, StoreError> {
@@ -128,12 +128,12 @@ fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u
 
 /// What is read of some threads is what is left when everything is read and the others are taken out.
 fn check_skipping(view: &View, scope: &Scope<'_>) {
-    for wants in [|_, thread| thread % 2 == 0, |_, thread| thread % 2 == 1] {
+    for is_selected in [|_, thread| thread % 2 == 0, |_, thread| thread % 2 == 1] {
         let (mut some, mut all) = (Vec::new(), Vec::new());
         let row = |session, thread, stack, cell: Cell| (session, thread, stack, cell.cpu_ns, cell.samples);
-        view.thread_stacks(scope, wants, |a, b, c, d| some.push(row(a, b, c, d))).expect("readable");
+        view.thread_stacks(scope, is_selected, |a, b, c, d| some.push(row(a, b, c, d))).expect("readable");
         view.thread_stacks(scope, |_, _| true, |a, b, c, d| all.push(row(a, b, c, d))).expect("readable");
-        all.retain(|&(session, thread, ..)| wants(session, thread));
+        all.retain(|&(session, thread, ..)| is_selected(session, thread));
         assert_eq!(some, all);
     }
 }
@@ -485,7 +485,7 @@ fn whether_writing_fails_is_told_during_a_fold() {
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let partition = store.shared.current().expect("open");
     // As the fold holds it while it commits.
-    let head = partition.head.write();
+    let memory = partition.memory.write();
     assert_eq!(store.failing(), None);
-    drop(head);
+    drop(memory);
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::error::StoreError;
-use super::head::Head;
+use super::handover;
+use super::memory::PartitionMemory;
 use super::partition::{self, Partition, UNFINISHED};
 use super::rollup::Level;
 use super::shared::{Retention, Shared};
-use super::succession;
 
 /// Extension of partition files.
 pub(super) const EXTENSION: &str = "sqlite";
@@ -43,39 +43,39 @@ pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
 
 /// What is due at `now_s`.
 pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
-    let due = advance(shared, now_s).and(tend(shared, now_s));
+    let due = maintain_current(shared, now_s).and(maintain_closed(shared, now_s));
     // Whatever has failed: space may be what is missing.
     remove_oldest(shared, now_s)?;
     due
 }
 
 /// Sums up hours, and begins a new partition if it is time.
-fn advance(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+fn maintain_current(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
     current.roll(Level::Hour, now_s.saturating_sub(GRACE_S))?;
-    if is_over(&current, &shared.retention, now_s) {
+    if has_reached_limit(&current, &shared.retention, now_s) {
         begin_next(shared, &current, now_s)?;
     }
-    relieve(&shared.partitions.read(), MOST_CLOSED_BYTES);
+    unload_oldest(&shared.partitions.read(), MOST_CLOSED_BYTES);
     shared.current()?.shorten_log()
 }
 
 /// Makes one file each of closed partitions, and lowers their resolution as they age. What fails with one of them does
 /// not keep the others.
-fn tend(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
+fn maintain_closed(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let closed: Vec<Arc<Partition>> = {
         let partitions = shared.partitions.read();
         partitions[..partitions.len() - 1].to_vec()
     };
-    let mut tended = Ok(());
+    let mut result = Ok(());
     for partition in &closed {
-        let one = partition.settle().and_then(|()| coarsen(partition, &shared.retention, now_s));
-        tended = tended.and(one);
+        let one = partition.compact().and_then(|()| coarsen(partition, &shared.retention, now_s));
+        result = result.and(one);
     }
-    tended
+    result
 }
 
-fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
+fn has_reached_limit(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
     let coverage = *partition.coverage.read();
     coverage.end_s > 0
         && (now_s >= coverage.created_s + PARTITION_S
@@ -87,8 +87,8 @@ fn is_over(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
 pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
     let (names, sessions) = {
-        let head = current.head.read();
-        (head.dictionary.bytes(), head.session_bytes())
+        let memory = current.memory.read();
+        (memory.dictionary.bytes(), memory.session_bytes())
     };
     tracing::warn!(
         names,
@@ -96,19 +96,19 @@ pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError>
         "names or sessions have all but filled the memory of a partition: the next one begins before its time"
     );
     begin_next(shared, &current, now_s)?;
-    relieve(&shared.partitions.read(), MOST_CLOSED_BYTES);
+    unload_oldest(&shared.partitions.read(), MOST_CLOSED_BYTES);
     remove_oldest(shared, now_s)
 }
 
 /// Sets the memory of the oldest closed partitions aside while all of them take too much.
-pub(super) fn relieve(partitions: &[Arc<Partition>], limit: usize) {
+pub(super) fn unload_oldest(partitions: &[Arc<Partition>], limit: usize) {
     let mut bytes = 0;
     for partition in partitions.iter().rev().skip(1) {
-        let mut head = partition.head.write();
-        bytes += head.bytes();
+        let mut memory = partition.memory.write();
+        bytes += memory.bytes();
         // What is open no file has as blocks.
-        if bytes > limit && !head.is_aside && head.open.is_empty() {
-            *head = Head::aside(&head);
+        if bytes > limit && !memory.is_unloaded && memory.open.is_empty() {
+            *memory = PartitionMemory::unloaded(&memory);
         }
     }
 }
@@ -121,7 +121,7 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
         current.roll(level, u64::MAX)?;
     }
     let connected: FxHashSet<u64> = shared.connected.lock().keys().copied().collect();
-    let next = successor(current, &connected, &new_path(&shared.directory, now_s), now_s)?;
+    let next = create_next(current, &connected, &new_path(&shared.directory, now_s), now_s)?;
     tracing::info!(partition = %next.path().display(), "a new partition of the store begins");
     shared.partitions.write().push(Arc::new(next));
     current.close();
@@ -130,7 +130,7 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
 
 /// A new partition at `path` that has what sessions of `current` refer to. It gets its name last, for a file under that
 /// name is what the next start goes on with.
-fn successor(
+fn create_next(
     current: &Partition,
     connected: &FxHashSet<u64>,
     path: &Path,
@@ -138,7 +138,7 @@ fn successor(
 ) -> Result<Partition, StoreError> {
     let unfinished = path.with_extension(UNFINISHED);
     let made = Partition::open(&unfinished, now_s, false).and_then(|mut next| {
-        succession::inherit(&next, current, connected, now_s.saturating_mul(1_000_000_000))?;
+        handover::hand_over(&next, current, connected, now_s.saturating_mul(1_000_000_000))?;
         next.fold()?;
         next.rename(path)?;
         Ok(next)

@@ -14,11 +14,11 @@ use rustc_hash::FxHashMap;
 
 use super::error::StoreError;
 use super::follow::StoredSamples;
-use super::head::Head;
-use super::partition::{Journaled, Partition};
+use super::memory::PartitionMemory;
+use super::partition::{Partition, SessionMessages};
 use super::read::View;
-use super::session::Names;
-use super::shared::{STEADY, Shared, now_s};
+use super::session::Symbols;
+use super::shared::{RECOVERY, Shared, now_s};
 use super::upkeep;
 
 /// Bytes of messages committed at once; more wait for the next commit. Two seconds of a hundred busy JVMs.
@@ -60,7 +60,7 @@ pub(super) enum Request {
 }
 
 /// Sends a request and waits for its answer.
-pub(super) fn ask(
+pub(super) fn call(
     requests: &SyncSender<Request>,
     request: impl FnOnce(SyncSender<Result<u64, StoreError>>) -> Request,
 ) -> Result<u64, StoreError> {
@@ -101,7 +101,7 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
         }
         if !appends.is_empty() {
             commit(shared, appends);
-            make_room(shared);
+            begin_early_if_full(shared);
         }
         let is_due = Instant::now() >= fold_at;
         if is_due || !folds.is_empty() || is_full(shared) {
@@ -125,10 +125,10 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
 
 fn is_full(shared: &Shared) -> bool {
     shared.current().is_ok_and(|partition| {
-        let head = partition.head.read();
-        head.open_samples >= FOLD_SAMPLES
-            || head.open.len() >= FOLD_MINUTES
-            || head.open_definitions >= FOLD_DEFINITIONS
+        let memory = partition.memory.read();
+        memory.open_samples >= FOLD_SAMPLES
+            || memory.open.len() >= FOLD_MINUTES
+            || memory.open_definitions >= FOLD_DEFINITIONS
     })
 }
 
@@ -136,53 +136,53 @@ fn is_full(shared: &Shared) -> bool {
 const RENEW_EVERY: Duration = Duration::from_secs(3600);
 
 /// Begins the next partition if the memory of this one is all but full.
-fn make_room(shared: &Shared) {
+fn begin_early_if_full(shared: &Shared) {
     let Ok(partition) = shared.current() else { return };
     let now = Instant::now();
-    let mut early = shared.early.lock();
-    if now < early.from || !partition.head.read().is_crowded() {
+    let mut early = shared.early_start.lock();
+    if now < early.not_before || !partition.memory.read().is_crowded() {
         return;
     }
-    let would_have_room = {
+    let next_would_have_space = {
         let connected = shared.connected.lock();
-        partition.head.read().would_have_room(|session| connected.contains_key(&session))
+        partition.memory.read().next_would_have_space(|session| connected.contains_key(&session))
     };
-    if !would_have_room && early.last.is_some_and(|last| now < last + RENEW_EVERY) {
-        early.from = now + STEADY;
+    if !next_would_have_space && early.last_began.is_some_and(|last| now < last + RENEW_EVERY) {
+        early.not_before = now + RECOVERY;
         return;
     }
     match upkeep::begin_early(shared, now_s()) {
         Ok(()) => {
-            early.last = Some(now);
+            early.last_began = Some(now);
             // Relaxed: a counter for people.
             shared.counters.early_partitions.fetch_add(1, Ordering::Relaxed);
         }
         Err(error) => {
-            early.from = now + FOLD_EVERY;
+            early.not_before = now + FOLD_EVERY;
             tracing::error!(%error, "the next partition cannot be begun, it is tried again in a minute");
         }
     }
 }
 
 /// Why messages of a session are not taken, whether they could be written or not.
-fn objection(head: &Head, (session, _, messages, _): &Append) -> Option<StoreError> {
-    let Some(known) = head.sessions.get(session) else {
-        return head.is_full_of_sessions().then_some(StoreError::TooManySessions);
+fn refusal(memory: &PartitionMemory, (session, _, messages, _): &Append) -> Option<StoreError> {
+    let Some(known) = memory.sessions.get(session) else {
+        return memory.is_full_of_sessions().then_some(StoreError::TooManySessions);
     };
     // Whoever introduces itself comes back, and is told.
     let goes_on = messages.first().is_some_and(|(_, message)| {
         message.sequence > known.last_sequence && !matches!(message.body, Some(Body::Hello(_)))
     });
-    (known.names == Names::Gone && goes_on).then_some(StoreError::NamesGone)
+    (known.symbols == Symbols::Dropped && goes_on).then_some(StoreError::SymbolsDropped)
 }
 
 /// Answers those of `appends` that are not taken, and leaves the others.
-fn turn_away(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
+fn refuse(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
     let Ok(partition) = shared.current() else { return appends };
-    let head = partition.head.read();
+    let memory = partition.memory.read();
     let mut rest = Vec::with_capacity(appends.len());
     for append in appends {
-        match objection(&head, &append) {
+        match refusal(&memory, &append) {
             None => rest.push(append),
             Some(error) => {
                 if error == StoreError::TooManySessions
@@ -199,11 +199,11 @@ fn turn_away(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
 
 /// The number to acknowledge after messages beginning with number `first`: the highest, or less if the session has to
 /// send its names again.
-fn answer(head: &mut Head, session: u64, first: Option<u64>) -> u64 {
-    let Some(session) = head.sessions.get_mut(&session) else { return 0 };
-    match (session.names, first) {
-        (Names::Gone | Names::Asked, Some(first)) => {
-            session.names = Names::Asked;
+fn acknowledgement(memory: &mut PartitionMemory, session: u64, first: Option<u64>) -> u64 {
+    let Some(session) = memory.sessions.get_mut(&session) else { return 0 };
+    match (session.symbols, first) {
+        (Symbols::Dropped | Symbols::Requested, Some(first)) => {
+            session.symbols = Symbols::Requested;
             first.min(session.last_sequence)
         }
         _ => session.last_sequence,
@@ -212,7 +212,7 @@ fn answer(head: &mut Head, session: u64, first: Option<u64>) -> u64 {
 
 /// Makes all of `appends` durable, takes them in, and answers.
 fn commit(shared: &Shared, appends: Vec<Append>) {
-    let appends = turn_away(shared, appends);
+    let appends = refuse(shared, appends);
     if appends.is_empty() {
         return;
     }
@@ -230,26 +230,26 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
         Ok((written, partition)) => {
             // Where nothing was new, nothing is known of the disk but that a trial fits.
             if written == Written::Messages {
-                settle(shared, Ok(()));
+                record_result(shared, Ok(()));
             }
             for (session, bytes, messages, reply) in appends {
                 counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let mut fresh = Vec::new();
-                let mut head = partition.head.write();
-                let samples = head.sessions.get(&session).map_or(0, |session| session.samples);
+                let mut memory = partition.memory.write();
+                let samples = memory.sessions.get(&session).map_or(0, |session| session.samples);
                 let first = messages.first().map(|(_, message)| message.sequence);
                 for (_, message) in messages {
                     counters.messages.fetch_add(1, Ordering::Relaxed);
-                    fresh.extend(head.apply(session, message));
+                    fresh.extend(memory.apply(session, message));
                 }
-                let sequence = answer(&mut head, session, first);
-                let now = head.sessions.get(&session).map_or(0, |session| session.samples);
+                let sequence = acknowledgement(&mut memory, session, first);
+                let now = memory.sessions.get(&session).map_or(0, |session| session.samples);
                 counters.samples.fetch_add(now - samples, Ordering::Relaxed);
-                drop(head);
+                drop(memory);
                 // A connection that has gone sends its messages again.
                 let _ = reply.send(Ok(sequence));
                 if let Some(follower) = shared.follower.get() {
-                    let view = View::new(Arc::clone(&partition), &shared.turns);
+                    let view = View::new(Arc::clone(&partition), &shared.dictionary_reader);
                     fresh
                         .into_iter()
                         .for_each(|batch| follower.follow(StoredSamples::new(&view, session, batch)));
@@ -257,7 +257,7 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
             }
         }
         Err(error) => {
-            settle(shared, Err(error));
+            record_result(shared, Err(error));
             for (.., reply) in appends {
                 let _ = reply.send(Err(error));
             }
@@ -276,14 +276,14 @@ enum Written {
 /// agent that comes back begins with a message that was stored long ago, and is turned away with it, not with the
 /// samples that follow, so that it waits longer each time.
 fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Result<Written, StoreError> {
-    let head = partition.head.read();
-    if head.open_samples >= MOST_SAMPLES {
+    let memory = partition.memory.read();
+    if memory.open_samples >= MOST_SAMPLES {
         return Err(StoreError::Behind);
     }
     let mut last: FxHashMap<u64, u64> = FxHashMap::default();
     let mut groups = Vec::new();
     for (session, bytes, messages, _) in appends {
-        let known = || head.sessions.get(session).map_or(0, |session| session.last_sequence);
+        let known = || memory.sessions.get(session).map_or(0, |session| session.last_sequence);
         let last = last.entry(*session).or_insert_with(known);
         let mut rest = &bytes[..];
         let mut framed = Vec::new();
@@ -296,10 +296,10 @@ fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Resul
             }
         }
         if !framed.is_empty() {
-            groups.push(Journaled { session: *session, framed });
+            groups.push(SessionMessages { session: *session, framed });
         }
     }
-    drop(head);
+    drop(memory);
     if !groups.is_empty() || is_failing {
         partition.journal(&groups)?;
     }
@@ -308,19 +308,19 @@ fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Resul
 
 fn fold(shared: &Shared) -> Result<(), StoreError> {
     let partition = shared.current()?;
-    let is_changed = partition.head.read().sessions.values().any(|session| session.is_changed);
+    let is_changed = partition.memory.read().sessions.values().any(|session| session.is_changed);
     if !is_changed {
         return Ok(());
     }
     let result = partition.fold();
     shared.counters.folds.fetch_add(1, Ordering::Relaxed);
-    settle(shared, result);
+    record_result(shared, result);
     result
 }
 
 /// Remembers how writing goes, and tells what is news.
-fn settle(shared: &Shared, result: Result<(), StoreError>) {
-    if shared.told.lock().is_news(result, Instant::now()) {
+fn record_result(shared: &Shared, result: Result<(), StoreError>) {
+    if shared.failure_log.lock().should_log(result, Instant::now()) {
         match result {
             Ok(()) => tracing::info!("the store can be written again, agents are acknowledged"),
             Err(error) => {

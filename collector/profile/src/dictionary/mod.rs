@@ -299,7 +299,7 @@ impl Dictionary {
     }
 
     /// Forgets entries that were refused, for they will be sent again.
-    pub fn forgive(&mut self) {
+    pub fn clear_refused(&mut self) {
         self.refused = 0;
     }
 

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::super::column::{self, BlockReader, BlockWriter};
 use super::super::error::StoreError;
-use super::super::head::{OpenMinute, Sums};
+use super::super::memory::{OpenMinute, Sums};
 use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
 use profile::cell::Cell;
 
@@ -83,11 +83,11 @@ pub(in super::super) fn read_stacks(
     Ok(())
 }
 
-/// Rows of the threads that `wants` says yes to. Rows of one thread follow each other, so it is asked once for each, and
+/// Rows of the threads that `is_selected` says yes to. Rows of one thread follow each other, so it is asked once for each, and
 /// what it says no to is not decoded: a question about one thread of hundreds is one about a few rows.
 pub(in super::super) fn read_thread_stacks(
     block: &[u8],
-    wants: impl Fn(u32) -> bool,
+    is_selected: impl Fn(u32) -> bool,
     mut visit: impl FnMut(u32, u32, Cell),
 ) -> Result<(), StoreError> {
     let mut block = BlockReader::new(block)?;
@@ -99,7 +99,7 @@ pub(in super::super) fn read_thread_stacks(
             _ => runs.push((thread as u32, row..row + 1)),
         }
     }
-    runs.retain(|&(thread, _)| wants(thread));
+    runs.retain(|&(thread, _)| is_selected(thread));
     if runs.is_empty() {
         return Ok(());
     }

@@ -242,7 +242,7 @@ impl Database {
     }
 
     /// Removes the log of a closed partition, unless there is a reader.
-    pub(super) fn settle(&self) -> Result<(), StoreError> {
+    pub(super) fn remove_log(&self) -> Result<(), StoreError> {
         if self.has_log.load(Ordering::Relaxed) {
             self.exclusively(|connection| {
                 let mode: String =

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::super::column;
 use super::super::dictionary::{RowCounts, append};
 use super::super::error::{SCHEMA, StoreError};
-use super::super::head::Head;
+use super::super::memory::PartitionMemory;
 use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
 use super::coverage::Coverage;
@@ -82,49 +82,49 @@ pub(super) fn has_journal(connection: &Connection) -> Result<bool, StoreError> {
     Ok(!JOURNAL.keys(connection)?.is_empty())
 }
 
-/// Reads what is kept in memory into `head`, a new one.
+/// Reads what is kept in memory into `memory`, a new one.
 pub(super) fn load(
-    mut head: Head,
+    mut memory: PartitionMemory,
     connection: &Connection,
-) -> Result<(Head, Coverage, RowCounts, u64, u64), StoreError> {
+) -> Result<(PartitionMemory, Coverage, RowCounts, u64, u64), StoreError> {
     check(connection)?;
-    let is_closed = head.dictionary.is_closed();
+    let is_closed = memory.dictionary.is_closed();
     let coverage = read_coverage(connection)?;
     let mut fold = 0;
     DICTIONARY.each(connection, |key, block| {
         fold = fold.max(key[0].cast_unsigned() + 1);
-        Ok(append(&mut head.dictionary, block)?)
+        Ok(append(&mut memory.dictionary, block)?)
     })?;
-    let mark = head.dictionary.tables().lens();
+    let mark = memory.dictionary.tables().lens();
     SESSIONS.each(connection, |key, row| {
         let row = SessionRow::decode(row).map_err(|_| StoreError::Damaged)?;
-        head.sessions.insert(session_of(key[0]), StoredSession::from_row(row));
+        memory.sessions.insert(session_of(key[0]), StoredSession::from_row(row));
         Ok(())
     })?;
     THREADS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
-        restore_threads(head.sessions.entry(session_of(key[0])).or_default(), block)
+        restore_threads(memory.sessions.entry(session_of(key[0])).or_default(), block)
     })?;
     NUMBERS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
         // One that has ended refers to nothing any more, and in a closed partition none does.
         let goes_on = |session: &&mut StoredSession| session.goodbye.is_none() && !is_closed;
-        let session = head.sessions.get_mut(&session_of(key[0])).filter(goes_on);
+        let session = memory.sessions.get_mut(&session_of(key[0])).filter(goes_on);
         if let Some(session) = session {
-            session.numbers.append(block, &head.dictionary)?;
+            session.rows.append(block, &memory.dictionary)?;
         }
         Ok(())
     })?;
     for table in [&RAW, &STACKS] {
         fold = table.last_fold(connection)?.map_or(fold, |last| fold.max(last + 1));
     }
-    head.weigh();
+    memory.update_session_bytes();
     let mut journal = 0;
     JOURNAL.each(connection, |key, packed| {
         journal = key[0].cast_unsigned() + 1;
-        replay(&mut head, &column::decompress(packed)?)
+        replay(&mut memory, &column::decompress(packed)?)
     })?;
-    Ok((head, coverage, mark, fold, journal))
+    Ok((memory, coverage, mark, fold, journal))
 }
 
 /// Rows of the dictionary, to be looked up by number only.
@@ -134,14 +134,14 @@ pub(super) fn load_dictionary(connection: &Connection) -> Result<Dictionary, Sto
     Ok(dictionary)
 }
 
-/// Visits the sessions that `wants` says yes to; one of them is in memory at a time.
+/// Visits the sessions that `is_selected` says yes to; one of them is in memory at a time.
 pub(super) fn load_sessions(
     connection: &Connection,
     extent: Extent,
-    wants: impl Fn(u64) -> bool,
+    is_selected: impl Fn(u64) -> bool,
     mut visit: impl FnMut(u64, &StoredSession),
 ) -> Result<(), StoreError> {
-    for key in SESSIONS.keys(connection)?.into_iter().filter(|&key| wants(session_of(key))) {
+    for key in SESSIONS.keys(connection)?.into_iter().filter(|&key| is_selected(session_of(key))) {
         let row = SESSIONS.get(connection, &[key])?.ok_or(StoreError::Damaged)?;
         let row = SessionRow::decode(&*row).map_err(|_| StoreError::Damaged)?;
         let mut session = StoredSession::from_row(row);
@@ -162,13 +162,13 @@ fn restore_threads(session: &mut StoredSession, block: &[u8]) -> Result<(), Stor
 }
 
 /// Applies the messages of one journal entry.
-fn replay(head: &mut Head, mut bytes: &[u8]) -> Result<(), StoreError> {
+fn replay(memory: &mut PartitionMemory, mut bytes: &[u8]) -> Result<(), StoreError> {
     while let Some((session, rest)) = bytes.split_first_chunk::<8>() {
         let prefix = rest.first_chunk::<5>().ok_or(StoreError::Damaged)?;
         let len = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize + prefix.len();
         let framed = rest.get(..len).ok_or(StoreError::Damaged)?;
         let message: AgentMessage = decode_frame(framed).map_err(|_| StoreError::Damaged)?;
-        head.apply(u64::from_le_bytes(*session), message);
+        memory.apply(u64::from_le_bytes(*session), message);
         bytes = &rest[len..];
     }
     Ok(())

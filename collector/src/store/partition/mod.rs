@@ -22,7 +22,7 @@ use prost::Message as _;
 use super::column;
 use super::dictionary::{self, RowCounts};
 use super::error::StoreError;
-use super::head::{Head, Sums};
+use super::memory::{PartitionMemory, Sums};
 use super::rollup::Level;
 use super::session::StoredSession;
 use blocks::{put_sums, raw_block, threads_block};
@@ -43,8 +43,8 @@ pub(super) struct Partition {
     /// `None` for a recording.
     database: Option<Database>,
     /// Whether the file is longer than what is left in it.
-    is_loose: AtomicBool,
-    pub(super) head: RwLock<Head>,
+    has_free_pages: AtomicBool,
+    pub(super) memory: RwLock<PartitionMemory>,
     pub(super) coverage: RwLock<Coverage>,
     persisted: Mutex<RowCounts>,
     folds: Mutex<u64>,
@@ -52,23 +52,24 @@ pub(super) struct Partition {
 }
 
 /// A group of messages to be made durable together: session, and its messages with their numbers.
-pub(super) struct Journaled<'a> {
+pub(super) struct SessionMessages<'a> {
     pub(super) session: u64,
     pub(super) framed: Vec<&'a [u8]>,
 }
 
 impl Partition {
-    /// Opens the partition at `path`, a new one if there is none, and takes in what its journal holds. If it `is_read`
+    /// Opens the partition at `path`, a new one if there is none, and takes in what its journal holds. If it `is_read_only`
     /// only, nothing of it is changed.
-    pub(super) fn open(path: &Path, now_s: u64, is_read: bool) -> Result<Partition, StoreError> {
+    pub(super) fn open(path: &Path, now_s: u64, is_read_only: bool) -> Result<Partition, StoreError> {
         let database = Database::open(path, &create(now_s))?;
         let reading = database.begin_read()?;
-        let (head, coverage, persisted, folds, journal) = load(Head::default(), reading.connection()?)?;
+        let (memory, coverage, persisted, folds, journal) =
+            load(PartitionMemory::default(), reading.connection()?)?;
         drop(reading);
-        if !is_read {
+        if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(Some(database), head, coverage);
+        let partition = Partition::new(Some(database), memory, coverage);
         *partition.persisted.lock() = persisted;
         *partition.folds.lock() = folds;
         *partition.journal.lock() = journal;
@@ -80,7 +81,7 @@ impl Partition {
     pub(super) fn open_closed(
         path: &Path,
         now_s: u64,
-        is_read: bool,
+        is_read_only: bool,
         in_memory: bool,
     ) -> Result<Partition, StoreError> {
         let database = Database::open(path, &create(now_s))?;
@@ -88,25 +89,25 @@ impl Partition {
         let connection = reading.connection()?;
         check(connection)?;
         let coverage = read_coverage(connection)?;
-        let head = match (has_journal(connection)?, in_memory) {
-            (true, _) => load(Head::default(), connection)?.0,
-            (false, true) => load(Head::for_reading(), connection)?.0,
-            (false, false) => Head::aside(&Head::default()),
+        let memory = match (has_journal(connection)?, in_memory) {
+            (true, _) => load(PartitionMemory::default(), connection)?.0,
+            (false, true) => load(PartitionMemory::for_reading(), connection)?.0,
+            (false, false) => PartitionMemory::unloaded(&PartitionMemory::default()),
         };
         drop(reading);
-        if !is_read {
+        if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(Some(database), head, coverage);
+        let partition = Partition::new(Some(database), memory, coverage);
         partition.close();
         Ok(partition)
     }
 
-    fn new(database: Option<Database>, head: Head, coverage: Coverage) -> Partition {
+    fn new(database: Option<Database>, memory: PartitionMemory, coverage: Coverage) -> Partition {
         Partition {
             database,
-            is_loose: AtomicBool::new(false),
-            head: RwLock::new(head),
+            has_free_pages: AtomicBool::new(false),
+            memory: RwLock::new(memory),
             coverage: RwLock::new(coverage),
             persisted: Mutex::new(RowCounts::default()),
             folds: Mutex::new(0),
@@ -115,13 +116,13 @@ impl Partition {
     }
 
     /// A partition in memory only, for a recording.
-    pub(super) fn in_memory(head: Head) -> Partition {
+    pub(super) fn in_memory(memory: PartitionMemory) -> Partition {
         let coverage = Coverage {
-            first_s: head.open.keys().next().map_or(0, |key| key.0),
-            end_s: head.open.keys().next_back().map_or(0, |key| key.0 + super::head::MINUTE_S),
+            first_s: memory.open.keys().next().map_or(0, |key| key.0),
+            end_s: memory.open.keys().next_back().map_or(0, |key| key.0 + super::memory::MINUTE_S),
             ..Coverage::default()
         };
-        let partition = Partition::new(None, head, coverage);
+        let partition = Partition::new(None, memory, coverage);
         partition.close();
         partition
     }
@@ -166,18 +167,18 @@ impl Partition {
     }
 
     /// Makes one file of a closed partition, of the length of what it holds. While queries go on, nothing is done.
-    pub(super) fn settle(&self) -> Result<(), StoreError> {
+    pub(super) fn compact(&self) -> Result<(), StoreError> {
         let database = self.database()?;
-        database.settle()?;
+        database.remove_log()?;
         // Relaxed: only the writer asks.
-        if self.is_loose.load(Ordering::Relaxed) && database.compact()?.is_some() {
-            self.is_loose.store(false, Ordering::Relaxed);
+        if self.has_free_pages.load(Ordering::Relaxed) && database.compact()?.is_some() {
+            self.has_free_pages.store(false, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Makes messages durable: when this returns, they survive the loss of power.
-    pub(super) fn journal(&self, groups: &[Journaled<'_>]) -> Result<(), StoreError> {
+    pub(super) fn journal(&self, groups: &[SessionMessages<'_>]) -> Result<(), StoreError> {
         let mut bytes = Vec::new();
         for group in groups {
             for framed in &group.framed {
@@ -197,25 +198,25 @@ impl Partition {
     ///
     /// Queries go on while blocks are built, and wait for the commit.
     pub(super) fn fold(&self) -> Result<(), StoreError> {
-        let head = self.head.upgradable_read();
+        let memory = self.memory.upgradable_read();
         let mut fold = self.folds.lock();
         let mut persisted = self.persisted.lock();
-        let mark = head.dictionary.tables().lens();
+        let mark = memory.dictionary.tables().lens();
         let definitions =
-            (mark != *persisted).then(|| dictionary::encode(&head.dictionary, *persisted)).transpose()?;
+            (mark != *persisted).then(|| dictionary::encode(&memory.dictionary, *persisted)).transpose()?;
         let mut coverage = *self.coverage.read();
-        let blocks: Vec<_> = head
+        let blocks: Vec<_> = memory
             .open
             .iter()
             .map(|(&(start_s, session), minute)| Ok((start_s, session, raw_block(minute)?, minute.sums())))
             .collect::<Result<_, StoreError>>()?;
-        let mut head = RwLockUpgradableReadGuard::upgrade(head);
+        let mut memory = RwLockUpgradableReadGuard::upgrade(memory);
         for &(start_s, ..) in &blocks {
-            let end_s = start_s + super::head::MINUTE_S;
+            let end_s = start_s + super::memory::MINUTE_S;
             coverage.first_s = if coverage.end_s == 0 { start_s } else { coverage.first_s.min(start_s) };
             coverage.end_s = coverage.end_s.max(end_s);
         }
-        let sessions = &mut head.sessions;
+        let sessions = &mut memory.sessions;
         // What comes late for buckets that were summed up already is added to their sums as well.
         let mut late: BTreeMap<(u8, u64, u64), Sums> = BTreeMap::new();
         for (start_s, session, _, sums) in &blocks {
@@ -228,7 +229,7 @@ impl Partition {
                 }
             }
         }
-        let late: BTreeMap<_, _> = late.into_iter().map(|(key, sums)| (key, sums.settled())).collect();
+        let late: BTreeMap<_, _> = late.into_iter().map(|(key, sums)| (key, sums.merged())).collect();
         let number = fold.cast_signed();
         self.database()?.write(|connection| {
             if let Some(definitions) = &definitions {
@@ -244,26 +245,26 @@ impl Partition {
             for (&id, session) in sessions.iter().filter(|(_, session)| session.is_changed) {
                 let id = session_key(id);
                 SESSIONS.put(connection, &[id], &session.to_row().encode_to_vec())?;
-                if !session.fresh_threads.is_empty() {
-                    THREADS.put(connection, &[id, number], &threads_block(&session.fresh_threads)?)?;
+                if !session.unstored_threads.is_empty() {
+                    THREADS.put(connection, &[id, number], &threads_block(&session.unstored_threads)?)?;
                 }
-                if let Some(block) = session.numbers.encode()? {
+                if let Some(block) = session.rows.encode()? {
                     NUMBERS.put(connection, &[id, number], &block)?;
                 }
             }
             JOURNAL.clear(connection)?;
             write_coverage(connection, &coverage)
         })?;
-        for session in head.sessions.values_mut().filter(|session| session.is_changed) {
+        for session in memory.sessions.values_mut().filter(|session| session.is_changed) {
             session.is_changed = false;
-            session.fresh_threads.clear();
-            session.numbers.set_stored();
+            session.unstored_threads.clear();
+            session.rows.set_stored();
         }
-        head.open.clear();
-        head.open_samples = 0;
-        head.open_definitions = 0;
+        memory.open.clear();
+        memory.open_samples = 0;
+        memory.open_definitions = 0;
         // Sums that came late have brought groups of threads.
-        head.weigh();
+        memory.update_session_bytes();
         *persisted = mark;
         *fold += 1;
         *self.coverage.write() = coverage;
@@ -287,10 +288,10 @@ impl Partition {
             let end_s = bucket_s + level.width_s();
             let by_session = self.sums_of(level, bucket_s..end_s)?;
             let groups: Vec<_> = {
-                let head = self.head.read();
+                let memory = self.memory.read();
                 let fresh = by_session
                     .iter()
-                    .filter_map(|(id, _)| Some((*id, head.sessions.get(id)?.fresh_groups())));
+                    .filter_map(|(id, _)| Some((*id, memory.sessions.get(id)?.unstored_groups())));
                 fresh.filter(|(_, groups)| !groups.is_empty()).collect()
             };
             let mut coverage = *self.coverage.read();
@@ -355,15 +356,15 @@ impl Partition {
                     None => Vec::new(),
                 };
                 let sums = Sums { stacks: Vec::new(), thread_stacks, times };
-                let mut head = self.head.write();
-                if let Some(state) = head.sessions.get_mut(&session) {
+                let mut memory = self.memory.write();
+                if let Some(state) = memory.sessions.get_mut(&session) {
                     let sums = level.coarsen(state, start_s, source, &sums);
                     merged.entry(session).or_default().extend(sums);
                 }
                 Ok(())
             },
         )?;
-        Ok(merged.into_iter().map(|(session, sums)| (session, sums.settled())).collect())
+        Ok(merged.into_iter().map(|(session, sums)| (session, sums.merged())).collect())
     }
 
     /// Removes the `levels` finest levels of a settled partition and gives their space back; queries of this partition
@@ -390,19 +391,19 @@ impl Partition {
         if removed.is_none() {
             return Ok(false);
         }
-        self.is_loose.store(true, Ordering::Relaxed);
-        self.settle().map(|()| true)
+        self.has_free_pages.store(true, Ordering::Relaxed);
+        self.compact().map(|()| true)
     }
 
     /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one, and nothing is
     /// looked up in its dictionary but by row.
     pub(super) fn close(&self) {
-        let mut head = self.head.write();
-        for session in head.sessions.values_mut() {
-            *session.numbers = Default::default();
+        let mut memory = self.memory.write();
+        for session in memory.sessions.values_mut() {
+            *session.rows = Default::default();
         }
-        head.dictionary.close();
-        head.weigh();
+        memory.dictionary.close();
+        memory.update_session_bytes();
     }
 
     /// The dictionary of a closed partition, from its file.
@@ -414,9 +415,9 @@ impl Partition {
     pub(super) fn read_sessions(
         &self,
         extent: Extent,
-        wants: impl Fn(u64) -> bool,
+        is_selected: impl Fn(u64) -> bool,
         visit: impl FnMut(u64, &StoredSession),
     ) -> Result<(), StoreError> {
-        load_sessions(self.database()?.begin_read()?.connection()?, extent, wants, visit)
+        load_sessions(self.database()?.begin_read()?.connection()?, extent, is_selected, visit)
     }
 }

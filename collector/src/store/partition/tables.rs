@@ -43,22 +43,26 @@ impl Reading<'_> {
         table: &Table,
         level: Level,
         range: Range<u64>,
-        wants: impl Fn(u64) -> bool,
+        is_selected: impl Fn(u64) -> bool,
         mut visit: impl FnMut(u64, u64, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        table.range(self.connection()?, Some(level as u8), range, wants, |[start_s, session, _], block| {
-            visit(start_s, session, block)
-        })
+        table.range(
+            self.connection()?,
+            Some(level as u8),
+            range,
+            is_selected,
+            |[start_s, session, _], block| visit(start_s, session, block),
+        )
     }
 
     /// Visits minutes of single samples that start in `range`, by start and session.
     pub(in super::super) fn raw(
         &self,
         range: Range<u64>,
-        wants: impl Fn(u64) -> bool,
+        is_selected: impl Fn(u64) -> bool,
         mut visit: impl FnMut(u64, u64, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        RAW.range(self.connection()?, None, range, wants, |[start_s, session, _], block| {
+        RAW.range(self.connection()?, None, range, is_selected, |[start_s, session, _], block| {
             visit(start_s, session, block)
         })
     }
@@ -186,14 +190,14 @@ impl Table {
         Ok(first.map(i64::cast_unsigned))
     }
 
-    /// Visits the rows that start in `range`, of `level` in a table of sums, and of the sessions that `wants` selects, by
+    /// Visits the rows that start in `range`, of `level` in a table of sums, and of the sessions that `is_selected` selects, by
     /// start, session and fold. Blocks of other sessions are not read.
     pub(super) fn range(
         &self,
         connection: &Connection,
         level: Option<u8>,
         range: Range<u64>,
-        wants: impl Fn(u64) -> bool,
+        is_selected: impl Fn(u64) -> bool,
         mut visit: impl FnMut([u64; 3], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let of_level = if level.is_some() { "level = ? AND " } else { "" };
@@ -213,7 +217,7 @@ impl Table {
         while let Some(row) = rows.next()? {
             let (start_s, session, fold): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let session = session_of(session);
-            if !wants(session) {
+            if !is_selected(session) {
                 continue;
             }
             let mut found = blocks.query([row.get::<_, i64>(3)?])?;

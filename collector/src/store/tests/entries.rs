@@ -82,7 +82,7 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
 
 fn check_only_the_last_has_numbers(store: &Store) {
     let partitions = store.shared.partitions.read();
-    let has_numbers = |partition: &Arc<Partition>| !partition.head.read().sessions[&1].numbers.is_empty();
+    let has_numbers = |partition: &Arc<Partition>| !partition.memory.read().sessions[&1].rows.is_empty();
     assert_eq!(partitions.iter().map(has_numbers).collect::<Vec<_>>(), [false, true]);
 }
 
@@ -116,7 +116,7 @@ fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
         [honest.hello(), define(&mut honest, of_stack(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
     append(&store, &honest, &messages).expect("stored");
     let limit = store.status().dictionary_bytes as usize + (64 << 10);
-    store.shared.current().expect("open").head.write().dictionary.limit = limit;
+    store.shared.current().expect("open").memory.write().dictionary.limit = limit;
     let mut liar = Agent::new(2);
     let hello = liar.hello();
     append(&store, &liar, &[hello]).expect("stored");
@@ -217,7 +217,7 @@ fn whoever_brings_much_leaves_names_for_those_who_bring_little() {
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
     hold_partition(&store);
     let limit = 4 << 20;
-    store.shared.current().expect("open").head.write().dictionary.limit = limit;
+    store.shared.current().expect("open").memory.write().dictionary.limit = limit;
     for session in 1..=10 {
         let mut liar = Agent::new(session);
         let names: Vec<String> = (0..6000).map(|name| format!("invented {session} {name}")).collect();

@@ -17,7 +17,7 @@ const LIMIT: usize = 4 << 20;
 
 fn small_store(directory: &Path) -> Store {
     let store = Store::open(directory, Retention::default()).expect("new store");
-    store.shared.current().expect("open").head.write().dictionary.limit = LIMIT;
+    store.shared.current().expect("open").memory.write().dictionary.limit = LIMIT;
     store
 }
 
@@ -59,7 +59,7 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
         ];
         append(&store, &newcomer, &messages).expect("stored");
         assert_eq!(unknown_samples(&store, 100 + round), 0, "{round}");
-        let names = store.shared.current().expect("open").head.read().dictionary.bytes();
+        let names = store.shared.current().expect("open").memory.read().dictionary.bytes();
         assert!(names <= LIMIT + 4096, "{names} bytes");
     }
     store.flush().expect("whatever the writer was asked for is done");
@@ -75,7 +75,7 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
     };
     check(&store);
     // Without what closed partitions have in memory.
-    upkeep::relieve(&store.shared.partitions.read(), 0);
+    upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     assert!(store.status().dictionary_bytes <= LIMIT as u64 + (64 << 10), "{:?}", store.status());
     check(&store);
     drop(connection);
@@ -106,11 +106,11 @@ fn whose_names_are_gone_is_asked_for_them_and_loses_nothing() {
     let whole = |store: &Store| sums(store, 0..3600).values().sum::<u64>() / INTERVAL_NS;
     let before = whole(&store);
     let next = samples(&mut agent, 4000, 10, 1);
-    assert_eq!(append(&store, &agent, std::slice::from_ref(&next)), Err(StoreError::NamesGone));
+    assert_eq!(append(&store, &agent, std::slice::from_ref(&next)), Err(StoreError::SymbolsDropped));
     drop(store);
     let store = Store::open(directory.path(), Retention::default()).expect("the store after a crash");
-    assert_eq!(append(&store, &agent, std::slice::from_ref(&next)), Err(StoreError::NamesGone));
-    // Told as often as it comes back without having heard it.
+    assert_eq!(append(&store, &agent, std::slice::from_ref(&next)), Err(StoreError::SymbolsDropped));
+    // FailureLog as often as it comes back without having heard it.
     for _ in 0..2 {
         let hello = agent_again(&agent);
         assert_eq!(append(&store, &agent, &[hello]), Ok(1));
@@ -161,8 +161,8 @@ fn sessions_with_a_connection_that_fill_it_renew_it_once_an_hour() {
     }
     store.flush().expect("whatever the writer was asked for is done");
     assert_eq!(store.status().early_partitions, 1);
-    store.shared.early.lock().last = None;
-    store.shared.early.lock().from = Instant::now();
+    store.shared.early_start.lock().last_began = None;
+    store.shared.early_start.lock().not_before = Instant::now();
     let hello = agent_again(&Agent::new(1));
     append(&store, &Agent::new(1), &[hello]).expect("stored");
     store.flush().expect("whatever the writer was asked for is done");
@@ -174,7 +174,7 @@ fn sessions_have_a_bound_however_long_their_introductions_are() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let limit = 2 << 20;
-    store.shared.current().expect("open").head.write().session_limit = limit;
+    store.shared.current().expect("open").memory.write().session_limit = limit;
     let introduce = |session| {
         let mut agent = Agent::new(session);
         agent.hello.command = "x".repeat(200 << 10);
@@ -183,13 +183,13 @@ fn sessions_have_a_bound_however_long_their_introductions_are() {
     };
     for session in 0..100 {
         assert_eq!(introduce(session), Ok(1));
-        let bytes = store.shared.current().expect("open").head.read().session_bytes();
+        let bytes = store.shared.current().expect("open").memory.read().session_bytes();
         assert!(bytes <= limit, "{bytes} bytes");
     }
     store.flush().expect("whatever the writer was asked for is done");
     let status = store.status();
     assert!(status.early_partitions >= 10, "{status:?}");
-    upkeep::relieve(&store.shared.partitions.read(), 0);
+    upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     assert!(store.status().session_bytes <= limit as u64);
     assert_eq!(store.views().iter().filter(|view| view.names(|_, all| all.contains_key(&1))).count(), 1);
     // Where the next partition cannot begin, those that are known go on.

@@ -89,16 +89,16 @@ fn a_closed_partition_has_no_tables_to_find_names_by_and_answers_as_before() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, _, _) = day_old(directory.path(), 1000);
     let first = || store.shared.partitions.read()[0].clone();
-    let before = first().head.read().dictionary.bytes();
+    let before = first().memory.read().dictionary.bytes();
     upkeep::run(&store.shared, DAY_NS / NS + 86_400).expect("upkeep");
-    let closed = first().head.read().dictionary.bytes();
+    let closed = first().memory.read().dictionary.bytes();
     // Both hold the letters of the names once.
     let letters = 1000 * 128;
     assert!((closed - letters) * 10 <= (before - letters) * 6, "{closed} of {before} bytes");
     expect(&store, 0..60, &[("leaf", 10)]);
     store.close().expect("fold");
     let store = Store::open(directory.path(), Retention::default()).expect("both partitions");
-    assert_eq!(store.shared.partitions.read()[0].head.read().dictionary.bytes(), closed);
+    assert_eq!(store.shared.partitions.read()[0].memory.read().dictionary.bytes(), closed);
     expect(&store, 0..60, &[("leaf", 10)]);
 }
 
@@ -122,14 +122,15 @@ fn threads_of_one_session_leave_memory_for_those_of_others() {
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     hold_partition(&store);
     let limit = 2 << 20;
-    let set_limit = |store: &Store| store.shared.current().expect("open").head.write().session_limit = limit;
+    let set_limit =
+        |store: &Store| store.shared.current().expect("open").memory.write().session_limit = limit;
     set_limit(&store);
     let known = |store: &Store, session: u64| {
         let partition = store.shared.current().expect("open");
-        let head = partition.head.read();
-        let whole: usize = head.sessions.values().map(|session| session.thread_bytes()).sum();
+        let memory = partition.memory.read();
+        let whole: usize = memory.sessions.values().map(|session| session.thread_bytes()).sum();
         assert!(whole <= limit + (64 << 10), "{whole} bytes");
-        (head.sessions[&session].threads().count(), head.sessions[&session].accounts().len())
+        (memory.sessions[&session].threads().count(), memory.sessions[&session].accounts().len())
     };
     let mut liar = Agent::new(1);
     let messages = crowd(&mut liar, 30_000);

@@ -10,7 +10,7 @@ use proto::rows::{has_equal_columns, rows};
 use proto::v1::{AgentMessage, SampleBatch, agent_message::Body};
 use rustc_hash::FxHashMap;
 
-use super::session::{Names, StoredSession};
+use super::session::{StoredSession, Symbols};
 use super::weight::account_weight;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
@@ -61,29 +61,58 @@ impl OpenMinute {
         self.thread.len()
     }
 
+    /// Returns the sums of the minute.
     pub(super) fn sums(&self) -> Sums {
+        let rows = 0..self.len();
+        let cells = rows.clone().map(|row| {
+            let cell = Cell { cpu_ns: self.cpu_ns[row], samples: self.count[row].into() };
+            (self.thread[row], self.stack[row], cell)
+        });
+        let times = rows.map(|row| (self.thread[row], self.offset_us[row] / 1_000_000, self.cpu_ns[row]));
+        Sums::merge(cells, times)
+    }
+}
+
+impl Sums {
+    /// Adds up rows of the same thread and stack, and rows of the same thread and time. The results are sorted by key.
+    pub(super) fn merge(
+        thread_stacks: impl IntoIterator<Item = (u32, u32, Cell)>,
+        times: impl IntoIterator<Item = (u32, u32, u64)>,
+    ) -> Sums {
         let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
-        let mut times: FxHashMap<(u32, u32), u64> = FxHashMap::default();
-        for row in 0..self.len() {
-            let (thread, cpu_ns) = (self.thread[row], self.cpu_ns[row]);
-            let cell = cells.entry((thread, self.stack[row])).or_default();
-            cell.cpu_ns = cell.cpu_ns.saturating_add(cpu_ns);
-            cell.samples = cell.samples.saturating_add(self.count[row].into());
-            let time = times.entry((thread, self.offset_us[row] / 1_000_000)).or_default();
-            *time = time.saturating_add(cpu_ns);
+        for (thread, stack, cell) in thread_stacks {
+            let sum = cells.entry((thread, stack)).or_default();
+            sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
+            sum.samples = sum.samples.saturating_add(cell.samples);
+        }
+        let mut seconds: FxHashMap<(u32, u32), u64> = FxHashMap::default();
+        for (thread, second, cpu_ns) in times {
+            let sum = seconds.entry((thread, second)).or_default();
+            *sum = sum.saturating_add(cpu_ns);
         }
         let mut thread_stacks: Vec<_> =
             cells.into_iter().map(|((thread, stack), cell)| (thread, stack, cell)).collect();
         thread_stacks.sort_unstable_by_key(|&(thread, stack, _)| (thread, stack));
         let mut times: Vec<_> =
-            times.into_iter().map(|((thread, second), cpu_ns)| (thread, second, cpu_ns)).collect();
+            seconds.into_iter().map(|((thread, second), cpu_ns)| (thread, second, cpu_ns)).collect();
         times.sort_unstable();
         Sums { stacks: by_stack(&thread_stacks), thread_stacks, times }
+    }
+
+    /// Appends the rows by thread of `other`, not added up.
+    pub(super) fn extend(&mut self, other: Sums) {
+        self.thread_stacks.extend(other.thread_stacks);
+        self.times.extend(other.times);
+    }
+
+    /// Adds up rows of the same key, after [`Sums::extend`].
+    pub(super) fn merged(self) -> Sums {
+        Sums::merge(self.thread_stacks, self.times)
     }
 }
 
 /// Sums over threads, by ascending stack.
-pub(super) fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
+fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
     let mut rows: Vec<(u32, Cell)> = thread_stacks.iter().map(|&(_, stack, cell)| (stack, cell)).collect();
     rows.sort_unstable_by_key(|&(stack, _)| stack);
     rows.dedup_by(|next, kept| {
@@ -99,7 +128,7 @@ pub(super) fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
 
 /// What became of the samples of a message.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
+pub(super) struct StoredBatch {
     /// Thread, stack of the dictionary, and what the sample stands for.
     pub(super) cells: Vec<(u32, u32, Cell)>,
     /// Time of the first and the last, nanoseconds since the epoch.
@@ -109,7 +138,7 @@ pub(super) struct Taken {
 
 /// Memory side of a partition.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct PartitionMemory {
     pub(super) dictionary: Dictionary,
     pub(super) sessions: BTreeMap<u64, StoredSession>,
     /// By start of the minute in seconds since the epoch, then session.
@@ -124,14 +153,14 @@ pub(super) struct Head {
     /// Threads, accounts and numbered entries there was no room for.
     pub(super) refused_entries: u64,
     /// Messages taken in.
-    heard: u64,
+    applied: u64,
     /// Whether all of it is to be read from the database again by whoever needs it.
-    pub(super) is_aside: bool,
+    pub(super) is_unloaded: bool,
 }
 
-impl Default for Head {
+impl Default for PartitionMemory {
     fn default() -> Self {
-        Head {
+        PartitionMemory {
             dictionary: Dictionary::default(),
             sessions: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -140,21 +169,21 @@ impl Default for Head {
             session_bytes: 0,
             session_limit: MOST_SESSION_BYTES,
             refused_entries: 0,
-            heard: 0,
-            is_aside: false,
+            applied: 0,
+            is_unloaded: false,
         }
     }
 }
 
 /// Whether a session that takes `own` of all the `whole` bytes may have more, where `limit` is for all.
-fn has_room(limit: usize, whole: usize, own: usize) -> bool {
+fn may_grow(limit: usize, whole: usize, own: usize) -> bool {
     whole < limit - limit / 4 || own < FEW_BYTES && whole < limit
 }
 
-impl Head {
+impl PartitionMemory {
     /// Takes in one message of a session; one that was taken in before, judged by its number, changes nothing.
     /// The samples of a new one are given back as what they became.
-    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<Taken> {
+    pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<StoredBatch> {
         let is_new = !self.sessions.contains_key(&session_id);
         let session = self.sessions.entry(session_id).or_default();
         if message.sequence <= session.last_sequence {
@@ -163,10 +192,10 @@ impl Head {
         session.missing_messages += message.sequence - session.last_sequence - 1;
         session.last_sequence = message.sequence;
         session.is_changed = true;
-        self.heard += 1;
-        session.heard = self.heard;
+        self.applied += 1;
+        session.applied = self.applied;
         // Whoever goes on has learned that its names are wanted again, if they were.
-        session.names = Names::Kept;
+        session.symbols = Symbols::Present;
         // What other sessions take; the rest is this one's.
         let others = self.session_bytes.saturating_sub(if is_new { 0 } else { session.bytes() });
         let limit = self.session_limit;
@@ -183,14 +212,14 @@ impl Head {
                 let refused = self.dictionary.refused();
                 let was_full = refused > 0;
                 if let Some(entries) = &definitions.entries {
-                    if has_room(limit, others + session.bytes(), session.number_bytes()) {
-                        self.dictionary.define(entries, &mut session.numbers);
+                    if may_grow(limit, others + session.bytes(), session.row_bytes()) {
+                        self.dictionary.define(entries, &mut session.rows);
                     } else {
                         self.refused_entries += entries.node_frame.len() as u64;
-                        session.lacks_names = true;
+                        session.lacks_symbols = true;
                     }
                 }
-                session.lacks_names |= self.dictionary.refused() > refused;
+                session.lacks_symbols |= self.dictionary.refused() > refused;
                 if !was_full && self.dictionary.refused() > 0 {
                     tracing::warn!(
                         session = format!("{session_id:016x}"),
@@ -200,7 +229,7 @@ impl Head {
                 }
                 session.dictionary_bytes += self.dictionary.bytes() - names;
                 for thread in definitions.threads {
-                    if has_room(limit, others + session.bytes(), session.thread_bytes()) {
+                    if may_grow(limit, others + session.bytes(), session.thread_bytes()) {
                         session.add_thread(thread);
                     } else {
                         self.refused_entries += 1;
@@ -208,12 +237,12 @@ impl Head {
                 }
             }
             Some(Body::Samples(batch)) => {
-                let taken = self.add_samples(session_id, &batch);
+                let stored = self.add_samples(session_id, &batch);
                 if let Some(session) = self.sessions.get_mut(&session_id) {
                     session.dictionary_bytes += self.dictionary.bytes() - names;
                     self.session_bytes = others + session.bytes();
                 }
-                return taken;
+                return stored;
             }
             Some(Body::Statistics(mut statistics)) => {
                 session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
@@ -223,7 +252,7 @@ impl Head {
                 statistics.threads.retain(|account| {
                     let bytes = account_weight(account);
                     let goes_on = session.account(account.thread).is_some() && bytes <= LONG_ACCOUNT_BYTES;
-                    let is_taken = goes_on || has_room(limit, rest + own, own);
+                    let is_taken = goes_on || may_grow(limit, rest + own, own);
                     own += if is_taken && !goes_on { bytes } else { 0 };
                     is_taken
                 });
@@ -243,23 +272,23 @@ impl Head {
     }
 
     /// Counts what sessions take that came here otherwise than by messages.
-    pub(super) fn weigh(&mut self) {
+    pub(super) fn update_session_bytes(&mut self) {
         self.session_bytes = self.sessions.values().map(StoredSession::bytes).sum();
     }
 
     /// Where the memory of a closed partition is read to.
-    pub(super) fn for_reading() -> Head {
-        Head { dictionary: Dictionary::for_reading(), ..Head::default() }
+    pub(super) fn for_reading() -> PartitionMemory {
+        PartitionMemory { dictionary: Dictionary::for_reading(), ..PartitionMemory::default() }
     }
 
-    /// What is left of `head` when its memory is given back.
-    pub(super) fn aside(head: &Head) -> Head {
-        let refused_entries = head.refused_entries + head.dictionary.refused();
-        Head { is_aside: true, refused_entries, ..Head::default() }
+    /// What is left of `memory` when its memory is given back.
+    pub(super) fn unloaded(memory: &PartitionMemory) -> PartitionMemory {
+        let refused_entries = memory.refused_entries + memory.dictionary.refused();
+        PartitionMemory { is_unloaded: true, refused_entries, ..PartitionMemory::default() }
     }
 
     /// Takes in a session that began in an earlier partition.
-    pub(super) fn carry(&mut self, id: u64, session: StoredSession) {
+    pub(super) fn insert_session(&mut self, id: u64, session: StoredSession) {
         self.session_bytes += session.bytes();
         self.sessions.insert(id, session);
     }
@@ -281,7 +310,7 @@ impl Head {
 
     /// Whether the sessions that `is_here` names take so little that the next partition, which has to have it as well, would
     /// have room.
-    pub(super) fn would_have_room(&self, is_here: impl Fn(u64) -> bool) -> bool {
+    pub(super) fn next_would_have_space(&self, is_here: impl Fn(u64) -> bool) -> bool {
         let here = self.sessions.iter().filter(|(id, _)| is_here(**id));
         let (names, sessions) = here.fold((0, 0), |(names, sessions), (_, session)| {
             (names + session.dictionary_bytes, sessions + session.bytes())
@@ -295,23 +324,23 @@ impl Head {
         self.dictionary.is_crowded() || self.session_bytes >= limit - limit / 4
     }
 
-    fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<Taken> {
+    fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<StoredBatch> {
         let session = self.sessions.get_mut(&session_id)?;
         session.uneven_batches += u64::from(!has_equal_columns(batch));
-        // Taken out of the map while rows go to it: a batch has one minute, or two.
+        // StoredBatch out of the map while rows go to it: a batch has one minute, or two.
         let mut start_s = 0;
         let mut open = OpenMinute::default();
-        let mut taken =
-            Taken { cells: Vec::with_capacity(batch.thread.len()), first_ns: u64::MAX, last_ns: 0 };
+        let mut stored =
+            StoredBatch { cells: Vec::with_capacity(batch.thread.len()), first_ns: u64::MAX, last_ns: 0 };
         for (index, row) in rows(batch).enumerate() {
             let wall_ns = session.wall_ns(row.time_ns);
             let minute_s = wall_ns / NS_PER_S / MINUTE_S * MINUTE_S;
             if minute_s != start_s || index == 0 {
-                put_back(&mut self.open, (start_s, session_id), open);
+                insert_open(&mut self.open, (start_s, session_id), open);
                 start_s = minute_s;
                 open = self.open.remove(&(start_s, session_id)).unwrap_or_default();
             }
-            let stack = self.dictionary.stack_of_node(row.stack, &mut session.numbers);
+            let stack = self.dictionary.stack_of_node(row.stack, &mut session.rows);
             open.offset_us.push(((wall_ns - start_s * NS_PER_S) / 1000) as u32);
             open.thread.push(row.thread);
             open.stack.push(stack);
@@ -321,22 +350,22 @@ impl Head {
             session.unknown_samples = session.unknown_samples.saturating_add(unknown);
             session.samples = session.samples.saturating_add(row.count);
             session.sampled_ns = session.sampled_ns.saturating_add(row.cpu_ns);
-            taken.first_ns = taken.first_ns.min(wall_ns);
-            taken.last_ns = taken.last_ns.max(wall_ns);
-            taken.cells.push((row.thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
+            stored.first_ns = stored.first_ns.min(wall_ns);
+            stored.last_ns = stored.last_ns.max(wall_ns);
+            stored.cells.push((row.thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
         }
-        if taken.cells.is_empty() {
+        if stored.cells.is_empty() {
             return None;
         }
-        session.first_ns = session.first_ns.min(taken.first_ns);
-        session.last_ns = session.last_ns.max(taken.last_ns);
-        put_back(&mut self.open, (start_s, session_id), open);
-        self.open_samples += taken.cells.len();
-        Some(taken)
+        session.first_ns = session.first_ns.min(stored.first_ns);
+        session.last_ns = session.last_ns.max(stored.last_ns);
+        insert_open(&mut self.open, (start_s, session_id), open);
+        self.open_samples += stored.cells.len();
+        Some(stored)
     }
 }
 
-fn put_back(minutes: &mut BTreeMap<(u64, u64), OpenMinute>, key: (u64, u64), minute: OpenMinute) {
+fn insert_open(minutes: &mut BTreeMap<(u64, u64), OpenMinute>, key: (u64, u64), minute: OpenMinute) {
     if minute.len() > 0 {
         minutes.insert(key, minute);
     }

@@ -84,7 +84,7 @@ fn only_questions_about_stacks_read_dictionaries_again() {
     };
     let expected = [answers(&WITHOUT_NAMES), answers(&WITH_NAMES)];
     assert_eq!(store.status().dictionaries_read, 0, "all are in memory");
-    upkeep::relieve(&store.shared.partitions.read(), 0);
+    upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     assert!(answers(&WITHOUT_NAMES) == expected[0]);
     assert_eq!(store.status().dictionaries_read, 0);
     assert!(answers(&WITH_NAMES) == expected[1]);
@@ -112,7 +112,7 @@ fn a_list_of_processes_has_the_latest_and_says_how_many_more_there_are() {
             upkeep::begin_early(&store.shared, now_s()).expect("a partition");
         }
     }
-    upkeep::relieve(&store.shared.partitions.read(), 0);
+    upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     for (question, limit) in [("processes", 3), ("statistics", 20), ("processes", 50)] {
         let bytes = ask(&store, question, &[("limit", &limit.to_string())]);
         let listed: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
@@ -145,7 +145,7 @@ fn a_thread_that_has_ended_keeps_its_name_when_its_session_goes_on() {
 fn however_many_ask_there_is_one_dictionary_that_was_read_again() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
-    upkeep::relieve(&store.shared.partitions.read(), 0);
+    upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     let (held, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
     const ASKING: usize = 4;
     const ROUNDS: usize = 25;
@@ -179,13 +179,13 @@ fn a_start_leaves_old_partitions_in_their_files() {
     let expected = ask(&store, "flamegraph", &[]);
     store.close().expect("fold");
     let paths = partition_paths(directory.path()).expect("a directory");
-    let is_aside = |partitions: &[Arc<Partition>]| -> Vec<bool> {
-        partitions.iter().map(|partition| partition.head.read().is_aside).collect()
+    let is_unloaded = |partitions: &[Arc<Partition>]| -> Vec<bool> {
+        partitions.iter().map(|partition| partition.memory.read().is_unloaded).collect()
     };
-    assert_eq!(is_aside(&open_all(&paths, true, usize::MAX).expect("a store")), [false; 4]);
+    assert_eq!(is_unloaded(&open_all(&paths, true, usize::MAX).expect("a store")), [false; 4]);
     // The newest closed one is read before it is known how much it takes.
     let partitions = open_all(&paths, true, 0).expect("a store");
-    assert_eq!(is_aside(&partitions), [true, true, true, false]);
+    assert_eq!(is_unloaded(&partitions), [true, true, true, false]);
     let shared = Arc::new(Shared::new(directory.path(), Retention::default(), partitions, None));
     let store = Store { shared, requests: None, writer: None, is_recording: false, cut: None };
     assert_eq!(store.status().dictionaries_read, 0);
