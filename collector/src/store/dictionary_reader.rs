@@ -1,10 +1,10 @@
-//! Dictionaries of partitions whose memory was given back, read again for questions: one at a time.
+//! Reads the dictionaries of unloaded partitions for queries, one at a time.
 //!
-//! Problem: such a dictionary can be a hundred MiB, and any number of questions may want some at the same time.
-//! Approach: a question reads one, uses it, and lets it go before the next; whoever else is_selected one waits for it, in the
-//! order of asking, so that a question about one partition comes between two of a question about many.
-//! Invariant: there is one at most in all of a store. Nobody waits here who holds a lock or reads a file, nor asks for
-//! a second one while it has the first.
+//! Problem: such a dictionary can take a hundred MiB, and any number of queries may need several at the same time.
+//! Approach: a query reads one dictionary, uses it, and frees it before the next one. Other queries wait in a fair
+//! queue, so a query about one partition runs between two dictionaries of a query about many.
+//! Invariant: at most one such dictionary is in memory in a whole store. A query that waits holds no lock and no open
+//! read transaction, and never requests a second dictionary while it has one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::partition::Partition;
 use profile::dictionary::Dictionary;
 
-/// Who is next to read a dictionary.
+/// Permits one query at a time to read a dictionary.
 #[derive(Debug, Default)]
 pub(super) struct DictionaryReader {
     lock: FairMutex<()>,
@@ -22,19 +22,19 @@ pub(super) struct DictionaryReader {
 }
 
 impl DictionaryReader {
-    /// Calls `read` with the dictionary of `partition`, read from its file.
+    /// Calls `read` with the dictionary of `partition`, which is read from its file.
     pub(super) fn read<R>(
         &self,
         partition: &Partition,
         read: impl FnOnce(&Dictionary) -> R,
     ) -> Result<R, StoreError> {
         let _guard = self.lock.lock();
-        // Relaxed: a counter for people.
+        // Relaxed: a statistics counter.
         self.read_count.fetch_add(1, Ordering::Relaxed);
         Ok(read(&partition.read_dictionary()?))
     }
 
-    /// Dictionaries that were read.
+    /// Returns the number of dictionaries read so far.
     pub(super) fn read_count(&self) -> u64 {
         self.read_count.load(Ordering::Relaxed)
     }

@@ -1,36 +1,36 @@
-//! Why the store cannot do what it was asked to.
+//! Errors of the store.
 
 use std::fmt;
 use std::io;
 
 use super::column::BlockError;
 
-/// Version of tables and columns; a store of another version is refused.
+/// Version of tables and columns; a store with another version is refused.
 pub(super) const SCHEMA: u64 = 1;
 
 /// Why the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The disk, or the quota on it, is full.
+    /// The disk or the disk quota is full.
     Full,
     /// Reading or writing failed for another reason.
     Io(io::ErrorKind),
-    /// There is no store in the directory.
+    /// The directory contains no store.
     NoStore,
     /// Another process has the store open.
     InUse,
-    /// The store was written by another version of its schema.
+    /// The store has another schema version.
     Version(u64),
-    /// A file of the store is damaged, or not of the store.
+    /// A file is damaged, or is not a file of a store.
     Damaged,
-    /// A block in the store cannot be read.
+    /// A block of a file cannot be read.
     Block(BlockError),
-    /// So much waits to be written that nothing more is taken.
+    /// Too many samples wait to be written; new ones are refused.
     Behind,
-    /// The session's names are wanted again, which an agent learns when it comes back.
+    /// The symbols of the session were dropped; the agent resends them when it reconnects.
     SymbolsDropped,
-    /// There is no memory for one more session, and the next partition cannot be begun.
+    /// The memory has no space for another session, and the next partition has not begun yet.
     TooManySessions,
     /// The store has been closed.
     Closed,
@@ -41,23 +41,22 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Full => f.write_str("the disk of the store is full"),
             StoreError::Io(kind) => write!(f, "the store cannot be read or written: {kind}"),
-            StoreError::NoStore => f.write_str("there is no store here"),
+            StoreError::NoStore => f.write_str("the directory contains no store"),
             StoreError::InUse => f.write_str(
-                "the store is in use by another process; a running collector answers at its --http address",
+                "the store is in use by another process; query a running collector at its --http address",
             ),
             StoreError::Version(version) => {
                 write!(
                     f,
-                    "the store has schema version {version}, this program reads {}",
-                    SCHEMA
+                    "the store has schema version {version}, but this program reads version {SCHEMA}; use the release that wrote it"
                 )
             }
-            StoreError::Damaged => f.write_str("the store is damaged"),
+            StoreError::Damaged => f.write_str("a file of the store is damaged or is not a partition"),
             StoreError::Block(error) => error.fmt(f),
-            StoreError::Behind => f.write_str("the store cannot write as fast as samples arrive"),
-            StoreError::SymbolsDropped => f.write_str("the session's names are wanted again, come back to send them"),
+            StoreError::Behind => f.write_str("the store cannot write as fast as samples arrive; the agent retries"),
+            StoreError::SymbolsDropped => f.write_str("the symbols of the session were dropped; reconnect to resend them"),
             StoreError::TooManySessions => f.write_str(
-                "the store has no memory for one more session until its next partition begins, within a minute",
+                "the store has no memory for another session; retry in a minute, when its next partition begins",
             ),
             StoreError::Closed => f.write_str("the store is closed"),
         }
@@ -104,11 +103,11 @@ impl From<rusqlite::Error> for StoreError {
             Some(ErrorCode::OutOfMemory) => StoreError::Io(io::ErrorKind::OutOfMemory),
             Some(ErrorCode::ReadOnly) => StoreError::Io(io::ErrorKind::ReadOnlyFilesystem),
             Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
-                tracing::debug!(%error, "the database reports");
+                tracing::debug!(%error, "SQLite reported an error");
                 StoreError::Io(io::ErrorKind::Other)
             }
             _ => {
-                tracing::error!(%error, "the database reports");
+                tracing::error!(%error, "SQLite reported an error");
                 StoreError::Damaged
             }
         }

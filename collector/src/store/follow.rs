@@ -1,9 +1,9 @@
-//! Telling others what has been stored, while it is fresh.
+//! Passes samples on as soon as they are stored.
 //!
-//! Problem: whoever hands samples on is_selected each of them once, and must never delay the store.
-//! Approach: the writer gives away the batches it has taken in, after their commit and after their connection was
-//! answered; names are looked up by the follower, on its own thread.
-//! Invariant: a message that an agent repeats is told of once, as it is stored once.
+//! Problem: a follower, such as the forwarder, needs each sample once, and must never delay the store.
+//! Approach: the writer passes on each batch after its commit and after the answer to its connection. The follower
+//! looks up symbols on its own thread.
+//! Invariant: a message that an agent repeats is passed on once, just as it is stored once.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use profile::cell::Cell;
 use super::memory::StoredBatch;
 use super::read::View;
 
-/// Is told what has been stored.
+/// Receives samples that have been stored.
 pub trait Follower: Debug + Send + Sync {
-    /// Takes `fresh` or leaves it; called by the thread that writes, so it returns at once.
-    fn follow(&self, fresh: StoredSamples);
+    /// Receives `samples`, and may ignore them. Called on the writer thread, so it must return at once.
+    fn follow(&self, samples: StoredSamples);
 }
 
 /// Samples of one session that have just become durable.
@@ -32,17 +32,17 @@ impl StoredSamples {
         StoredSamples { view: view.clone(), session, batch }
     }
 
-    /// Where they were stored.
+    /// Returns the view of the partition that stores them.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// Whose samples they are.
+    /// Returns the id of their session.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// How many samples they stand for, and the CPU time of these.
+    /// Returns the number of samples and their CPU time.
     pub fn total(&self) -> Cell {
         self.batch.cells.iter().fold(Cell::default(), |sum, (.., cell)| Cell {
             cpu_ns: sum.cpu_ns.saturating_add(cell.cpu_ns),
@@ -50,12 +50,12 @@ impl StoredSamples {
         })
     }
 
-    /// Thread, number of the stack in the view's dictionary, and what is to be added there.
+    /// Returns thread, stack in the dictionary of the view, and CPU time and samples to add.
     pub fn cells(&self) -> impl Iterator<Item = (u32, u32, Cell)> + '_ {
         self.batch.cells.iter().copied()
     }
 
-    /// From the first sample to the last, in ns since the epoch.
+    /// Returns the time from the first sample to the last, in nanoseconds since the epoch.
     pub fn range_ns(&self) -> Range<u64> {
         self.batch.first_ns..self.batch.last_ns
     }

@@ -1,13 +1,13 @@
-//! What a new partition takes over from the one before it.
+//! Copies sessions from a partition to the next one.
 //!
-//! Problem: agents send names once, so a session that goes on needs in the next partition what it has sent; and whoever
-//! makes up names must not fill the next dictionary with them before it has begun.
-//! Approach: names go along for sessions that have a connection, those with the fewest first, up to half of the memory;
-//! then for those that were heard of last, up to an eighth. The others go along without names, as far as there is room
-//! for so much: when they come back they are told less than they were told before, upon which an agent sends its names
-//! again, as to a collector that lost its memory (`design/wire-format.md`).
-//! Invariants: what a session has stored is known wherever it goes along, so nothing is stored twice; a new partition
-//! has half of its memory free.
+//! Problem: agents send each symbol once, so the next partition needs the symbols of sessions that continue. Invented
+//! symbols of a hostile session must not fill its dictionary from the start.
+//! Approach: symbols are copied for sessions with a connection, those with the fewest first, up to half of the
+//! memory; then for the sessions that sent most recently, up to an eighth. Other sessions are copied without symbols,
+//! as far as memory permits. When their agent reconnects, the acknowledged sequence number is lower than before, so
+//! that the agent resends its symbols, as it does to a collector that lost its memory (`design/wire-format.md`).
+//! Invariants: a copied session keeps its last sequence number, so that nothing is stored twice; a new partition has
+//! half of its memory free.
 
 use std::cmp::Reverse;
 
@@ -21,43 +21,44 @@ use super::session::{StoredSession, Symbols};
 /// As [`CONNECTED_SHARE`], for sessions without a connection.
 const OTHERS_SHARE: usize = 8;
 
-/// Starts `next` with what the sessions of `elder` that are alive at `now_ns` may still refer to; `connected` are those
-/// that have a connection.
+/// Copies to `next` the sessions of `previous` that are alive at `now_ns`, and the symbols they may refer to;
+/// `connected` are the sessions with a connection.
 pub(super) fn hand_over(
     next: &Partition,
-    elder: &Partition,
+    previous: &Partition,
     connected: &FxHashSet<u64>,
     now_ns: u64,
 ) -> Result<(), StoreError> {
-    let old = elder.memory.read();
+    let old = previous.memory.read();
     let mut memory = next.memory.write();
     let memory = &mut *memory;
     memory.dictionary.limit = old.dictionary.limit;
     memory.session_limit = old.session_limit;
-    // Clocks of agents may stand anywhere, so whoever was heard of in this partition is not asked for its own.
+    // Agent clocks may be arbitrarily wrong, so they do not decide for sessions that sent something to this
+    // partition.
     let is_alive = |id: &u64, session: &StoredSession| {
-        let was_heard = connected.contains(id) || session.applied > 0;
-        session.goodbye.is_none() && (was_heard || session.is_alive(now_ns))
+        let has_sent = connected.contains(id) || session.applied > 0;
+        session.goodbye.is_none() && (has_sent || session.is_alive(now_ns))
     };
     let alive = old.sessions.iter().filter(|(id, session)| is_alive(id, session));
-    let (mut here, mut away): (Vec<_>, Vec<_>) = alive.partition(|(id, _)| connected.contains(id));
-    here.sort_by_key(|(_, session)| session.dictionary_bytes + session.row_bytes());
-    away.sort_by_key(|(_, session)| Reverse((session.applied, session.last_ns)));
-    let all = here.into_iter().zip(std::iter::repeat(CONNECTED_SHARE));
-    for ((&id, session), share) in all.chain(away.into_iter().zip(std::iter::repeat(OTHERS_SHARE))) {
+    let (mut online, mut offline): (Vec<_>, Vec<_>) = alive.partition(|(id, _)| connected.contains(id));
+    online.sort_by_key(|(_, session)| session.dictionary_bytes + session.row_bytes());
+    offline.sort_by_key(|(_, session)| Reverse((session.applied, session.last_ns)));
+    let all = online.into_iter().zip(std::iter::repeat(CONNECTED_SHARE));
+    for ((&id, session), share) in all.chain(offline.into_iter().zip(std::iter::repeat(OTHERS_SHARE))) {
         let mut carried = session.for_next_partition();
-        let room = memory.session_limit / share;
-        let is_named = session.symbols == Symbols::Present
+        let session_limit = memory.session_limit / share;
+        let has_symbols = session.symbols == Symbols::Present
             && !session.lacks_symbols
-            && memory.session_bytes() + carried.bytes() + session.row_bytes() <= room
+            && memory.session_bytes() + carried.bytes() + session.row_bytes() <= session_limit
             && copy_symbols(memory, &mut carried, session, &old, share);
-        if !is_named {
+        if !has_symbols {
             carried.symbols = Symbols::Dropped;
-            if memory.session_bytes() + carried.bytes() > room {
+            if memory.session_bytes() + carried.bytes() > session_limit {
                 carried.remove_threads();
             }
-            if share != CONNECTED_SHARE && memory.session_bytes() + carried.bytes() > room {
-                // As one that was silent for too long.
+            if share != CONNECTED_SHARE && memory.session_bytes() + carried.bytes() > session_limit {
+                // The session is dropped, like one that was silent for too long.
                 continue;
             }
         }
@@ -66,7 +67,7 @@ pub(super) fn hand_over(
     Ok(())
 }
 
-/// Lets `carried` keep the names of `session` if they fit, all of them or none.
+/// Copies the symbols of `session` to `carried`, all of them or none; returns whether they fit.
 fn copy_symbols(
     memory: &mut PartitionMemory,
     carried: &mut StoredSession,
@@ -77,13 +78,13 @@ fn copy_symbols(
     let dictionary = &mut memory.dictionary;
     let (limit, before) = (dictionary.limit, dictionary.bytes());
     dictionary.limit /= share;
-    let numbers = session.rows.renumbered(dictionary, &old.dictionary);
+    let rows = session.rows.renumbered(dictionary, &old.dictionary);
     let fits = dictionary.refused() == 0;
     dictionary.clear_refused();
     dictionary.limit = limit;
     if fits {
         carried.dictionary_bytes = dictionary.bytes() - before;
-        *carried.rows = numbers;
+        *carried.rows = rows;
     }
     fits
 }

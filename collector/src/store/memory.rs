@@ -1,7 +1,7 @@
-//! What a partition holds in memory: its dictionary, its sessions, and the minutes that are not folded yet.
+//! The part of a partition that is in memory: its dictionary, its sessions, and the minutes that are not folded yet.
 //!
-//! Messages are applied here, whether they come from an agent, from the journal after a restart, or from a
-//! recording file; queries read open minutes and folded ones alike.
+//! Messages from agents, from the journal after a restart, and from recordings are all applied here. Queries read
+//! open minutes and folded ones alike.
 
 use std::collections::BTreeMap;
 
@@ -15,44 +15,43 @@ use super::weight::account_weight;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
 
-/// Seconds of a minute, the finest bucket that sums are kept for.
+/// Seconds of a minute, the finest bucket of sums.
 pub(super) const MINUTE_S: u64 = 60;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Rough memory of a partition's sessions: what they say of themselves, what their numbers mean, their threads and
-/// accounts; a thread is some 250 bytes. When three quarters are taken, the next partition begins. Threads beyond are not
-/// known: their samples keep their CPU time, and are shown as of an unknown thread.
+/// Maximum memory of the sessions of a partition (estimated): introductions, row maps, threads and accounts. A thread
+/// takes about 250 bytes. At three quarters the next partition begins. Threads beyond the limit are not stored: their
+/// samples keep their CPU time and appear as an unknown thread.
 const MOST_SESSION_BYTES: usize = 512 << 20;
 
-/// What a session may have of it for threads, and for numbers, when a quarter is left: some 250 threads.
+/// Memory of threads, and of row maps, that each session may use of the last quarter: about 250 threads.
 const FEW_BYTES: usize = 64 << 10;
 
-/// The account of a thread that is known goes on however little room there is, unless it is longer than any agent makes
-/// them.
+/// Maximum length of an account that is always accepted for a known thread. Agents send shorter ones.
 const LONG_ACCOUNT_BYTES: usize = 2048;
 
-/// Share of the memory, one in so many, that what goes along may fill.
+/// Sessions with a connection may fill one part in this many of the memory of the next partition.
 pub(super) const CONNECTED_SHARE: usize = 2;
 
-/// Samples of one session in one minute, in columns.
+/// The samples of one session in one minute, in columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenMinute {
-    /// Microseconds since the minute began.
+    /// Microseconds since the start of the minute.
     pub(super) offset_us: Vec<u32>,
     pub(super) thread: Vec<u32>,
     pub(super) stack: Vec<u32>,
     pub(super) cpu_ns: Vec<u64>,
-    /// Samples that were merged into the row.
+    /// Number of samples merged into the row.
     pub(super) count: Vec<u32>,
 }
 
-/// Sums of one bucket: by stack, by thread and stack, and by thread and time.
+/// The sums of one bucket: by stack, by thread and stack, and by thread and time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) stacks: Vec<(u32, Cell)>,
     pub(super) thread_stacks: Vec<(u32, u32, Cell)>,
-    /// Thread, second since the bucket began, CPU time.
+    /// Thread, seconds since the start of the bucket, CPU time.
     pub(super) times: Vec<(u32, u32, u64)>,
 }
 
@@ -111,7 +110,7 @@ impl Sums {
     }
 }
 
-/// Sums over threads, by ascending stack.
+/// Returns the sums over all threads, in ascending order of stacks.
 fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
     let mut rows: Vec<(u32, Cell)> = thread_stacks.iter().map(|&(_, stack, cell)| (stack, cell)).collect();
     rows.sort_unstable_by_key(|&(stack, _)| stack);
@@ -126,35 +125,35 @@ fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
     rows
 }
 
-/// What became of the samples of a message.
+/// The samples of a message as they were stored.
 #[derive(Clone, Debug)]
 pub(super) struct StoredBatch {
-    /// Thread, stack of the dictionary, and what the sample stands for.
+    /// Thread, stack in the dictionary, CPU time and number of samples.
     pub(super) cells: Vec<(u32, u32, Cell)>,
-    /// Time of the first and the last, nanoseconds since the epoch.
+    /// Time of the first and of the last sample, in nanoseconds since the epoch.
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
 }
 
-/// Memory side of a partition.
+/// The part of a partition that is in memory.
 #[derive(Debug)]
 pub(super) struct PartitionMemory {
     pub(super) dictionary: Dictionary,
     pub(super) sessions: BTreeMap<u64, StoredSession>,
-    /// By start of the minute in seconds since the epoch, then session.
+    /// Minutes that are not folded, by start in seconds since the epoch, then by session.
     pub(super) open: BTreeMap<(u64, u64), OpenMinute>,
     pub(super) open_samples: usize,
-    /// Bytes of the definitions received that are not folded yet.
+    /// Bytes of the received definitions that are not folded.
     pub(super) open_definitions: usize,
-    /// Rough memory of all sessions.
+    /// Estimated memory of all sessions.
     session_bytes: usize,
-    /// What that may reach: [`MOST_SESSION_BYTES`], less in tests.
+    /// Maximum of `session_bytes`: [`MOST_SESSION_BYTES`], less in tests.
     pub(super) session_limit: usize,
-    /// Threads, accounts and numbered entries there was no room for.
+    /// Threads, accounts and entries refused for lack of memory.
     pub(super) refused_entries: u64,
-    /// Messages taken in.
+    /// Number of messages applied.
     applied: u64,
-    /// Whether all of it is to be read from the database again by whoever needs it.
+    /// Whether dictionary and sessions are only in the database, and are read from there for each query.
     pub(super) is_unloaded: bool,
 }
 
@@ -175,14 +174,14 @@ impl Default for PartitionMemory {
     }
 }
 
-/// Whether a session that takes `own` of all the `whole` bytes may have more, where `limit` is for all.
+/// Returns whether a session that takes `own` of the `whole` bytes may take more; `limit` applies to `whole`.
 fn may_grow(limit: usize, whole: usize, own: usize) -> bool {
     whole < limit - limit / 4 || own < FEW_BYTES && whole < limit
 }
 
 impl PartitionMemory {
-    /// Takes in one message of a session; one that was taken in before, judged by its number, changes nothing.
-    /// The samples of a new one are given back as what they became.
+    /// Applies one message of a session and returns its samples as they were stored. A message whose sequence number
+    /// was already applied is ignored.
     pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<StoredBatch> {
         let is_new = !self.sessions.contains_key(&session_id);
         let session = self.sessions.entry(session_id).or_default();
@@ -194,9 +193,9 @@ impl PartitionMemory {
         session.is_changed = true;
         self.applied += 1;
         session.applied = self.applied;
-        // Whoever goes on has learned that its names are wanted again, if they were.
+        // An agent that sends a new message knows whether its symbols were dropped.
         session.symbols = Symbols::Present;
-        // What other sessions take; the rest is this one's.
+        // Memory of all other sessions.
         let others = self.session_bytes.saturating_sub(if is_new { 0 } else { session.bytes() });
         let limit = self.session_limit;
         let names = self.dictionary.bytes();
@@ -224,7 +223,7 @@ impl PartitionMemory {
                     tracing::warn!(
                         session = format!("{session_id:016x}"),
                         bytes = self.dictionary.bytes(),
-                        "the dictionary is full: names and stacks that are new are unknown until the next partition"
+                        "the dictionary of the current partition is full: new symbols and stacks appear as unknown until the next partition begins"
                     );
                 }
                 session.dictionary_bytes += self.dictionary.bytes() - names;
@@ -271,54 +270,54 @@ impl PartitionMemory {
         None
     }
 
-    /// Counts what sessions take that came here otherwise than by messages.
+    /// Recomputes the memory of all sessions, after changes other than messages.
     pub(super) fn update_session_bytes(&mut self) {
         self.session_bytes = self.sessions.values().map(StoredSession::bytes).sum();
     }
 
-    /// Where the memory of a closed partition is read to.
+    /// Returns an empty memory to load a closed partition into.
     pub(super) fn for_reading() -> PartitionMemory {
         PartitionMemory { dictionary: Dictionary::for_reading(), ..PartitionMemory::default() }
     }
 
-    /// What is left of `memory` when its memory is given back.
+    /// Returns what remains of `memory` after it was unloaded: the number of refused entries.
     pub(super) fn unloaded(memory: &PartitionMemory) -> PartitionMemory {
         let refused_entries = memory.refused_entries + memory.dictionary.refused();
         PartitionMemory { is_unloaded: true, refused_entries, ..PartitionMemory::default() }
     }
 
-    /// Takes in a session that began in an earlier partition.
+    /// Adds a session that began in an earlier partition.
     pub(super) fn insert_session(&mut self, id: u64, session: StoredSession) {
         self.session_bytes += session.bytes();
         self.sessions.insert(id, session);
     }
 
-    /// Rough memory of all sessions.
+    /// Returns the estimated memory of all sessions.
     pub(super) fn session_bytes(&self) -> usize {
         self.session_bytes
     }
 
-    /// Rough memory of the sessions and of the dictionary.
+    /// Returns the estimated memory of the sessions and of the dictionary.
     pub(super) fn bytes(&self) -> usize {
         self.dictionary.bytes() + self.session_bytes
     }
 
-    /// Whether there is no room for one more session.
+    /// Returns whether the memory has no space for one more session.
     pub(super) fn is_full_of_sessions(&self) -> bool {
         self.session_bytes >= self.session_limit
     }
 
-    /// Whether the sessions that `is_here` names take so little that the next partition, which has to have it as well, would
-    /// have room.
-    pub(super) fn next_would_have_space(&self, is_here: impl Fn(u64) -> bool) -> bool {
-        let here = self.sessions.iter().filter(|(id, _)| is_here(**id));
-        let (names, sessions) = here.fold((0, 0), |(names, sessions), (_, session)| {
+    /// Returns whether the next partition would have free memory if it took over the sessions that `is_connected`
+    /// selects.
+    pub(super) fn next_would_have_space(&self, is_connected: impl Fn(u64) -> bool) -> bool {
+        let connected = self.sessions.iter().filter(|(id, _)| is_connected(**id));
+        let (names, sessions) = connected.fold((0, 0), |(names, sessions), (_, session)| {
             (names + session.dictionary_bytes, sessions + session.bytes())
         });
         names <= self.dictionary.limit / CONNECTED_SHARE && sessions <= self.session_limit / CONNECTED_SHARE
     }
 
-    /// Whether it is time for the next partition, though neither a day nor the disk is full.
+    /// Returns whether the memory is so full that the next partition should begin early.
     pub(super) fn is_crowded(&self) -> bool {
         let limit = self.session_limit;
         self.dictionary.is_crowded() || self.session_bytes >= limit - limit / 4
@@ -327,7 +326,7 @@ impl PartitionMemory {
     fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<StoredBatch> {
         let session = self.sessions.get_mut(&session_id)?;
         session.uneven_batches += u64::from(!has_equal_columns(batch));
-        // StoredBatch out of the map while rows go to it: a batch has one minute, or two.
+        // The minute is out of the map while rows are added to it. A batch covers one minute or two.
         let mut start_s = 0;
         let mut open = OpenMinute::default();
         let mut stored =

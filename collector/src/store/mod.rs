@@ -1,12 +1,12 @@
-//! Keeps what agents send, in an embedded database, for as long as it is wanted.
+//! Stores what agents send in an embedded database.
 //!
-//! Problem: many sessions send at once, none may be told that its samples are safe before they are, disks fill up,
-//! processes are killed, and a year of single samples is neither affordable nor ever looked at.
-//! Approach: one writer thread commits what has arrived as one journal entry of an SQLite database, then lets the
-//! waiting connections acknowledge it; every minute it folds the journal into compressed blocks. Files
-//! (partitions) cover up to a day; older ones lose resolution, and are removed by age and size.
-//! Invariant: [`SessionWriter::append`] returns success only for messages that survive the loss of power, and a
-//! message is stored once however often it is sent.
+//! Problem: many sessions send at once, no sample may be acknowledged before it is durable, disks fill up, processes
+//! are killed, and keeping single samples for a year would be expensive and useless.
+//! Approach: one writer thread commits all waiting messages as one journal entry of an SQLite database; then their
+//! connections acknowledge them. Every minute it folds the journal into compressed blocks. Each file (partition)
+//! covers up to a day. Older partitions lose resolution, and are deleted by age and size.
+//! Invariant: [`SessionWriter::append`] returns success only for messages that survive a power failure, and a message
+//! is stored once however often it is sent.
 //!
 //! Schema, figures and the alternatives considered: `design/store.md`.
 
@@ -54,13 +54,13 @@ use profile::recording::{RecordingError, RecordingReader};
 use shared::{Connected, Shared, now_s};
 use writer::Request;
 
-/// Requests that may wait for the writer; each is at most one read from a connection.
+/// Maximum number of requests that wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
 
 /// Name of the file that is locked while a store is open.
 const LOCK: &str = "lock";
 
-/// What monitoring is told about a store.
+/// Counters and sizes of a store, for monitoring.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the metrics of collector/API.md, one to one")]
@@ -85,7 +85,7 @@ pub struct Status {
     pub failing: Option<StoreError>,
 }
 
-/// An open store, or a recording seen as one.
+/// An open store, or a recording with the same interface.
 #[derive(Debug)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -122,10 +122,10 @@ impl Store {
         Ok(Store { shared, requests: Some(sender), writer: Some(writer), is_recording: false, cut: None })
     }
 
-    /// Opens the store in `directory` to put questions to it, which changes nothing in it.
+    /// Opens the store in `directory` for queries only; its files are unchanged.
     ///
     /// # Errors
-    /// If there is none, or it is in use.
+    /// If the directory contains no store, or the store is in use.
     pub fn open_for_reading(directory: &Path) -> Result<Store, StoreError> {
         let paths = partition_paths(directory)?;
         if paths.is_empty() {
@@ -137,7 +137,7 @@ impl Store {
         Ok(Store { shared, requests: None, writer: None, is_recording: false, cut: None })
     }
 
-    /// Reads the recording at `path` into memory, to be asked the same questions as a store.
+    /// Reads the recording at `path` into memory, for the same queries as a store.
     ///
     /// # Errors
     /// As [`RecordingReader::open`].
@@ -153,22 +153,22 @@ impl Store {
         Ok(Store { shared, requests: None, writer: None, is_recording: true, cut: reader.cut() })
     }
 
-    /// Why the recording ends before its last byte, `None` if it does not or if this is no recording.
+    /// Returns why the recording ends before its last byte; `None` if it is complete, or if this is a store.
     pub fn cut(&self) -> Option<FramingError> {
         self.cut
     }
 
-    /// Directory or file.
+    /// Returns the directory of the store, or the file of the recording.
     pub fn path(&self) -> &Path {
         &self.shared.directory
     }
 
-    /// Whether this is a recording, whose time has ended.
+    /// Returns whether this is a recording.
     pub fn is_recording(&self) -> bool {
         self.is_recording
     }
 
-    /// The parts of the store, oldest first; a range of time can touch several.
+    /// Returns a view of each partition, oldest first; the times of several may overlap a range.
     pub fn views(&self) -> Vec<View> {
         let partitions = self.shared.partitions.read();
         partitions
@@ -177,7 +177,7 @@ impl Store {
             .collect()
     }
 
-    /// Where the messages of the session that `hello` introduces go.
+    /// Returns a writer for the session that `hello` introduces.
     ///
     /// # Errors
     /// [`StoreError::Closed`] for a recording.
@@ -187,7 +187,7 @@ impl Store {
         Ok(SessionWriter { requests, connected })
     }
 
-    /// Tells `follower` of all samples that are stored from now on, once they are durable.
+    /// Passes all samples stored after this call to `follower`, once they are durable.
     ///
     /// # Errors
     /// [`StoreError::Closed`] for a store that has a follower, or that is not written to.
@@ -198,16 +198,16 @@ impl Store {
         self.shared.follower.set(follower).map_err(|_| StoreError::Closed)
     }
 
-    /// Writes what is open as blocks, without waiting for the minute to end.
+    /// Folds open minutes into blocks without waiting for the next regular fold.
     ///
     /// # Errors
-    /// If that fails; nothing is lost then.
+    /// If the fold fails; nothing is lost then.
     pub fn flush(&self) -> Result<(), StoreError> {
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
         writer::call(requests, |reply| Request::Fold { reply }).map(drop)
     }
 
-    /// Does what is due: roll-ups, a new partition, retention. The writer does so every minute by itself.
+    /// Runs upkeep: roll-ups, a new partition, retention. The writer also runs it every minute.
     ///
     /// # Errors
     /// If the store cannot be read or written.
@@ -216,16 +216,16 @@ impl Store {
         writer::call(requests, |reply| Request::Upkeep { reply }).map(drop)
     }
 
-    /// What the last write failed with, `None` after one that succeeded; answered at once, whatever the writer does.
+    /// Returns the error of the last write, `None` if it succeeded; never waits for the writer.
     pub fn failing(&self) -> Option<StoreError> {
         *self.shared.failing.lock()
     }
 
-    /// Counters and sizes; waits for a fold under way.
+    /// Returns counters and sizes; waits for a fold in progress.
     pub fn status(&self) -> Status {
         let partitions = self.shared.partitions.read().clone();
         let counters = &self.shared.counters;
-        // Relaxed: counters are shown one by one, nothing is concluded from several.
+        // Relaxed: counters are shown one by one and never compared.
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Status {
             messages: get(&counters.messages),
@@ -264,10 +264,10 @@ impl Store {
         }
     }
 
-    /// Writes everything and ends the writer.
+    /// Folds open minutes and ends the writer.
     ///
     /// # Errors
-    /// If the last fold fails; the journal has what it would have written.
+    /// If the last fold fails; its messages remain in the journal.
     pub fn close(mut self) -> Result<(), StoreError> {
         let result = if self.requests.is_some() { self.flush() } else { Ok(()) };
         self.end();
@@ -276,7 +276,7 @@ impl Store {
 
     fn end(&mut self) {
         if let Some(requests) = self.requests.take() {
-            // The writer may have ended already, which is what is asked for.
+            // The writer may have ended already.
             let _ = requests.send(Request::End);
         }
         if let Some(writer) = self.writer.take()
@@ -307,8 +307,8 @@ impl Drop for Store {
     }
 }
 
-/// Puts the messages of one session into a store; while there is one, the session's names go along into new partitions
-/// before those of others.
+/// Stores the messages of one session. While it exists, the session counts as connected: its symbols are copied into
+/// a new partition before those of sessions without a connection.
 #[derive(Clone, Debug)]
 pub struct SessionWriter {
     requests: SyncSender<Request>,
@@ -316,13 +316,12 @@ pub struct SessionWriter {
 }
 
 impl SessionWriter {
-    /// Stores those of `messages` (number and framed bytes) that are not stored yet, and waits until they are
-    /// durable. The highest number stored is returned, the one to acknowledge; a lower one if the agent has to send its
-    /// names again.
+    /// Stores the new ones among `messages` (number and framed bytes) and waits until they are durable. Returns the
+    /// sequence number to acknowledge: the highest stored one, or a lower one if the agent has to resend its symbols.
     ///
     /// # Errors
-    /// If they cannot be stored; none of them is then, and they may be sent again. [`StoreError::SymbolsDropped`] if names
-    /// have to come first, which the answer to the session's first message tells.
+    /// If they cannot be stored; then none of them is, and they may be sent again. [`StoreError::SymbolsDropped`] if
+    /// symbols have to come first; the acknowledgement of the first message of a new connection tells the agent so.
     pub fn append<'a>(&self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> Result<u64, StoreError> {
         let mut bytes = Vec::new();
         let mut decoded = Vec::new();
@@ -332,7 +331,7 @@ impl SessionWriter {
             decoded.push((framed.len(), message));
         }
         let session = self.connected.session;
-        // Relaxed: a gauge for people.
+        // Relaxed: a statistics gauge.
         let waiting = &self.connected.shared.counters.waiting;
         waiting.fetch_add(1, Ordering::Relaxed);
         let result = writer::call(&self.requests, |reply| Request::Append {
@@ -346,7 +345,7 @@ impl SessionWriter {
     }
 }
 
-/// Keeps other processes out of `directory` as long as the file is open.
+/// Locks `directory` against other processes while the file is open.
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join(LOCK);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -357,7 +356,7 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Files of a store, oldest first.
+/// Returns the partition files of a store, oldest first.
 fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -367,7 +366,7 @@ fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(paths)
 }
 
-/// Opens partitions, the last one to be written to; of the others the newest are in memory, up to `limit` bytes.
+/// Opens partitions, the last one for writing. The newest of the others are loaded into memory, up to `limit` bytes.
 fn open_all(paths: &[PathBuf], is_read_only: bool, limit: usize) -> Result<Vec<Arc<Partition>>, StoreError> {
     let Some((last, closed)) = paths.split_last() else { return Ok(Vec::new()) };
     let now_s = now_s();

@@ -1,4 +1,4 @@
-//! One session as the store knows it: who sent it, its threads, and its account of CPU time.
+//! A session in the store: its agent, its threads, and its accounts of CPU time.
 
 use std::cmp::Reverse;
 use std::ops::{Deref, DerefMut};
@@ -15,28 +15,29 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::dictionary::StoredRows;
 use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
 
-/// Accounts of ended threads that are kept; a JVM that starts a thread a request would fill the store with them.
-/// The process's own account, which is what is shown, does not depend on them.
+/// Maximum accounts of ended threads. A JVM that starts a thread for each request would otherwise fill the store. The
+/// account of the whole process, which is what reports show, does not depend on them.
 const ENDED_ACCOUNTS: usize = 4096;
 
-/// Threads that a new partition is told of although no account says that they live: virtual ones, of which an agent
-/// remembers fewer, those that are too new for an account, and those that ended long ago.
+/// Maximum threads without an account that are copied into a new partition: virtual threads, of which agents keep
+/// fewer; threads too new for an account; and threads that ended long ago.
 const THREADS_CARRIED: usize = 16_384;
 
-/// Statistics that take more are no agent's, whose histograms have 500 buckets at most and whose causes are a few dozen.
+/// Maximum memory of the statistics of a session. Histograms of an agent have at most 500 buckets, and it reports a
+/// few dozen causes.
 const LONG_STATISTICS_BYTES: usize = 64 << 10;
 
-/// A reason to end that is longer is cut; agents say a few words.
+/// Maximum length of the reason in a goodbye; longer ones are cut. Agents send a few words.
 const LONG_REASON_BYTES: usize = 1024;
 
-/// Thread numbers from here on stand for groups of threads whose names differ in digits only.
+/// Smallest thread number of a group. A group stands for threads whose names differ only in digits.
 pub(super) const FIRST_GROUP: u32 = 1 << 31;
 
-/// A session without a goodbye is taken to be alive for this long after its last message: as long as an agent may
-/// be cut off from the collector and still be understood when it comes back.
+/// A session without a goodbye counts as alive for this long after its last message; an agent may be disconnected for
+/// this long and continue.
 pub(super) const ALIVE_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// The form of a session in the database, beside its threads.
+/// A session as stored in the database, without its threads.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct SessionRow {
     #[prost(message, optional, tag = "1")]
@@ -69,36 +70,36 @@ pub(super) struct SessionRow {
     symbols_dropped: bool,
 }
 
-/// Whether a partition has what a session's numbers mean.
+/// Whether a partition has the symbols of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Symbols {
     #[default]
     Present,
-    /// The partition began without them: the agent has to come back and to be told so.
+    /// The partition began without them: the agent has to reconnect to learn so.
     Dropped,
-    /// It was told, and sends them again next.
+    /// The agent has learned so, and resends them with its next messages.
     Requested,
 }
 
-/// A session in a partition: what is known of it, and what the store does with it.
+/// A session in a partition, with the state that the store needs.
 #[derive(Clone, Debug, Default)]
 pub struct StoredSession {
-    /// The session.
+    /// The session as queries see it.
     known: Session,
-    /// Rough memory of threads and accounts.
+    /// Estimated memory of threads and accounts.
     thread_bytes: usize,
-    /// Rough memory of the statistics.
+    /// Estimated memory of the statistics.
     statistics_bytes: usize,
-    /// Rough memory of what this session was first with in the partition's dictionary.
+    /// Estimated memory of the dictionary rows that this session was the first to define.
     pub(super) dictionary_bytes: usize,
     pub(super) symbols: Symbols,
-    /// Whether there was no room for some of its names.
+    /// Whether some of its symbols were refused for lack of memory.
     pub(super) lacks_symbols: bool,
-    /// When it was heard of last, as the number of a message of the partition.
+    /// Position of its last message among all messages applied to the partition.
     pub(super) applied: u64,
-    /// What the numbers of its entries mean, for as long as the session may use them.
+    /// Dictionary rows by the entry numbers of the session, while the session may refer to them.
     pub(super) rows: Box<StoredRows>,
-    /// What a fold still has to write.
+    /// Threads that no fold has written yet.
     pub(super) unstored_threads: Vec<Thread>,
     pub(super) is_changed: bool,
     groups: FxHashMap<String, Thread>,
@@ -119,7 +120,7 @@ impl DerefMut for StoredSession {
 }
 
 impl StoredSession {
-    /// Whether the agent may still send: no goodbye, and not silent for a day.
+    /// Returns whether the agent may still send: it sent no goodbye, and was not silent for a day.
     pub fn is_alive(&self, now_ns: u64) -> bool {
         self.goodbye.is_none() && now_ns.saturating_sub(self.last_ns) < ALIVE_NS
     }
@@ -137,30 +138,30 @@ impl StoredSession {
         }
     }
 
-    /// Rough memory of threads and accounts.
+    /// Returns the estimated memory of threads and accounts.
     pub(super) fn thread_bytes(&self) -> usize {
         self.thread_bytes
     }
 
-    /// Rough memory of what the session's numbers and ids mean, rows of the dictionary aside.
+    /// Returns the estimated memory of the map from entry numbers to dictionary rows.
     pub(super) fn row_bytes(&self) -> usize {
         self.rows.bytes()
     }
 
-    /// Rough memory of all of it, rows of the dictionary aside.
+    /// Returns the estimated memory of the session without its dictionary rows.
     pub(super) fn bytes(&self) -> usize {
         let hello = self.hello.encoded_len();
         SESSION_BYTES + hello + self.statistics_bytes + self.row_bytes() + self.thread_bytes
     }
 
-    /// Lets go of threads and their accounts.
+    /// Removes threads and their accounts.
     pub(super) fn remove_threads(&mut self) {
         self.known.clear_threads();
         self.unstored_threads.clear();
         self.thread_bytes = 0;
     }
 
-    /// Takes in statistics that are not too long to be an agent's; otherwise accounts only, and `false`.
+    /// Stores statistics. If they are longer than those of any agent, stores only the accounts and returns `false`.
     pub(super) fn add_statistics(&mut self, mut statistics: Statistics) -> bool {
         for account in std::mem::take(&mut statistics.threads) {
             self.thread_bytes += account_weight(&account);
@@ -184,7 +185,7 @@ impl StoredSession {
         is_taken
     }
 
-    /// Takes in why the agent ended.
+    /// Stores the reason of the goodbye, and frees the row map.
     pub(super) fn end(&mut self, mut reason: String) {
         if reason.len() > LONG_REASON_BYTES {
             reason.truncate(reason.floor_char_boundary(LONG_REASON_BYTES));
@@ -194,7 +195,7 @@ impl StoredSession {
         *self.rows = StoredRows::default();
     }
 
-    /// Sums up `count` accounts of ended threads.
+    /// Replaces up to `count` accounts of ended threads by their sum.
     fn retire_ended(&mut self, count: usize) {
         let ended = self.accounts().filter(|account| account.ended).map(|account| account.thread);
         let ended: Vec<u32> = ended.take(count).collect();
@@ -203,7 +204,7 @@ impl StoredSession {
         }
     }
 
-    /// The number under which samples of `thread` go on when threads are no longer told apart.
+    /// Returns the number of the group of `thread`, for levels that do not distinguish threads.
     pub(super) fn group_of(&mut self, thread: u32) -> u32 {
         if thread >= FIRST_GROUP {
             return thread;
@@ -214,12 +215,13 @@ impl StoredSession {
             return group.id;
         }
         let kind = known.map_or(ThreadKind::Unspecified as i32, |thread| thread.kind);
-        // By its name, so that a group has the same number in every partition; the next one where two would share one.
+        // The number is a hash of the name, so that it is the same in every partition; on a collision, the next free
+        // one.
         let mut id = FIRST_GROUP | xxh3_64(name.as_bytes()) as u32;
         while self.thread(id).is_some() {
             id = FIRST_GROUP | id.wrapping_add(1);
         }
-        // Groups of virtual threads have no carrier: their members moved from one to the other.
+        // Groups of virtual threads have no carrier, because their members move between carriers.
         let group = Thread { id, name: name.clone(), kind, ..Thread::default() };
         self.add_thread(group.clone());
         self.groups.insert(name, group);
@@ -227,7 +229,7 @@ impl StoredSession {
         id
     }
 
-    /// A thread, or a group of threads, as the database has it.
+    /// Adds a thread or a group as read from the database.
     pub(super) fn restore_thread(&mut self, thread: Thread) {
         if thread.id >= FIRST_GROUP {
             self.groups.insert(thread.name.clone(), thread.clone());
@@ -235,12 +237,12 @@ impl StoredSession {
         self.keep_thread(thread);
     }
 
-    /// Groups that no fold has written yet.
+    /// Returns the groups that no fold has written yet.
     pub(super) fn unstored_groups(&self) -> Vec<Thread> {
         self.unstored_threads.iter().filter(|thread| thread.id >= FIRST_GROUP).cloned().collect()
     }
 
-    /// What a new partition has to know of a session that goes on.
+    /// Returns the session as a new partition continues it, without symbols.
     pub(super) fn for_next_partition(&self) -> StoredSession {
         let is_over = |id: u32| self.account(id).is_some_and(|account| account.ended);
         let has_account = |thread: &Thread| self.account(thread.id).is_some();
@@ -249,7 +251,7 @@ impl StoredSession {
             .filter(|thread| thread.id < FIRST_GROUP && !is_over(account_owner(thread)))
             .cloned()
             .partition(has_account);
-        // Agents number threads as they meet them, so what is still sampled is among the newest.
+        // Agents number threads in order of appearance, so recently sampled ones are among the newest.
         others.sort_unstable_by_key(|thread| Reverse(thread.id));
         others.truncate(THREADS_CARRIED);
         threads.append(&mut others);
@@ -319,7 +321,7 @@ impl StoredSession {
     }
 }
 
-/// The name without what numbers it: `http-nio-8080-exec-17` becomes `http-nio-#-exec-#`.
+/// Returns the name with `#` for each run of digits: `http-nio-8080-exec-17` becomes `http-nio-#-exec-#`.
 fn group_name(name: &str) -> String {
     let mut group = String::with_capacity(name.len());
     for c in name.chars() {
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_ended_are_not_carried_on_for_ever() {
+    fn ended_threads_are_eventually_dropped() {
         let mut session = StoredSession::default();
         let count = 2 * THREADS_CARRIED as u32;
         for id in 1..=count {
@@ -384,16 +386,16 @@ mod tests {
         });
         let carried = session.for_next_partition();
         assert!(carried.threads().count() <= THREADS_CARRIED + 1, "{}", carried.threads().count());
-        assert!(carried.thread(1).is_some(), "it lives");
+        assert!(carried.thread(1).is_some(), "thread 1 is alive");
         assert!(carried.thread(count + 1).is_some());
-        // The accounts of the rest are gone, so only their number tells that they ended.
+        // The accounts of the others were retired, so only their numbers show that they ended.
         let again = carried.for_next_partition();
         assert!(again.threads().count() <= THREADS_CARRIED + 1, "{}", again.threads().count());
         assert_eq!(again.kernel_ns(), u64::from(count));
     }
 
     #[test]
-    fn a_row_comes_back() {
+    fn a_session_row_round_trips() {
         let mut session = StoredSession::default();
         (session.samples, session.goodbye) = (7, Some("stop".into()));
         session.add_thread(Thread { id: 1, name: "exec-1".into(), ..Thread::default() });

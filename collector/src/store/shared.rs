@@ -14,18 +14,18 @@ use super::error::StoreError;
 use super::follow::Follower;
 use super::partition::Partition;
 
-/// How much is kept, and for how long.
+/// How much data a store keeps, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Everything is removed after this time.
+    /// All data is deleted after this time.
     pub age: Duration,
-    /// The oldest is removed while the files of the store are longer than this, in bytes.
+    /// Maximum bytes of all files; beyond, the oldest data is deleted.
     pub bytes: u64,
-    /// Single samples are kept for this time, sums of minutes after it.
+    /// Single samples are kept for this time, then only sums of minutes.
     pub samples: Duration,
-    /// Sums of minutes are kept for this time, sums of hours after it.
+    /// Sums of minutes are kept for this time, then only sums of hours.
     pub minutes: Duration,
-    /// Sums of hours are kept for this time, sums of days after it.
+    /// Sums of hours are kept for this time, then only sums of days.
     pub hours: Duration,
 }
 
@@ -52,21 +52,21 @@ pub(super) struct Counters {
     pub(super) waiting: AtomicU64,
 }
 
-/// State that writer and readers share.
+/// State shared by the writer and readers.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) directory: PathBuf,
     pub(super) retention: Retention,
-    /// Oldest first; the last one is written to. Empty only while a store is opened.
+    /// Oldest first; the last one is written to. Empty only while a store is being opened.
     pub(super) partitions: RwLock<Vec<Arc<Partition>>>,
     pub(super) counters: Counters,
-    /// What the last write failed with, `None` after one that succeeded.
+    /// The error of the last write, `None` if it succeeded.
     pub(super) failing: Mutex<Option<StoreError>>,
-    /// What the log has been told of that.
+    /// What has been logged about failures.
     pub(super) failure_log: Mutex<FailureLog>,
-    /// Whoever is told what has been stored.
+    /// Receives stored samples, if there is a follower.
     pub(super) follower: OnceLock<Arc<dyn Follower>>,
-    /// Writers of each session that has some.
+    /// Number of writers by session.
     pub(super) connected: Mutex<FxHashMap<u64, usize>>,
     pub(super) early_start: Mutex<EarlyStart>,
     pub(super) dictionary_reader: Arc<DictionaryReader>,
@@ -101,7 +101,7 @@ impl Shared {
     }
 }
 
-/// Counts a session among those that have a writer, as long as it lives.
+/// Marks a session as connected until it is dropped.
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) session: u64,
@@ -128,21 +128,21 @@ impl Drop for Connected {
     }
 }
 
-/// How long writing has to succeed until a failure is told to be over: where a disk is all but full, a short message may
-/// fit between two that do not, and a line for each would say nothing.
+/// How long writes must succeed until a failure is logged as over. On a nearly full disk, a short message may fit
+/// between two that do not; each would log two lines.
 pub(super) const RECOVERY: Duration = Duration::from_secs(1);
 
-/// What the log says of writing.
+/// Decides which results of writes are logged.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog {
-    /// The failure that was told last, `None` after its end was.
+    /// The last failure that was logged, `None` once its end was logged.
     error: Option<StoreError>,
-    /// Since when writing succeeds again.
+    /// Time since which writes succeed.
     good_since: Option<Instant>,
 }
 
 impl FailureLog {
-    /// Whether the end of a failure, or another failure, is news at `now`.
+    /// Returns whether to log `result`: a failure other than the last one, or the end of a failure.
     pub(super) fn should_log(&mut self, result: Result<(), StoreError>, now: Instant) -> bool {
         let Some(error) = result.err() else {
             let good_since = *self.good_since.get_or_insert(now);
@@ -153,12 +153,12 @@ impl FailureLog {
     }
 }
 
-/// When partitions begin before their time.
+/// Limits on early partitions.
 #[derive(Debug)]
 pub(super) struct EarlyStart {
-    /// Not before this.
+    /// No early partition begins before this time.
     pub(super) not_before: Instant,
-    /// When one began last.
+    /// When the last early partition began.
     pub(super) last_began: Option<Instant>,
 }
 
@@ -171,12 +171,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_full_but_for_a_few_bytes_is_told_of_once() {
+    fn a_nearly_full_disk_is_logged_once() {
         let (mut log, start) = (FailureLog::default(), Instant::now());
         let mut at = |ms, result| log.should_log(result, start + Duration::from_millis(ms));
-        assert!(!at(0, Ok(())), "what goes well is no news");
+        assert!(!at(0, Ok(())), "a success without a failure before it is not logged");
         assert!(at(100, Err(StoreError::Full)));
-        // A last message that just fits, between two that do not.
+        // A short message fits between two that do not.
         assert!(!at(200, Ok(())) && !at(300, Err(StoreError::Full)) && !at(400, Ok(())));
         assert!(at(500, Err(StoreError::Closed)), "another failure");
         assert!(!at(600, Ok(())) && !at(1500, Ok(())));

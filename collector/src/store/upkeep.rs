@@ -16,24 +16,25 @@ use super::shared::{Retention, Shared};
 /// Extension of partition files.
 pub(super) const EXTENSION: &str = "sqlite";
 
-/// A partition is closed after this time, however small.
+/// A partition is closed after this time, whatever its size.
 const PARTITION_S: u64 = 86_400;
 
-/// A partition is closed at this share of the bytes allowed in all, so that size can be kept by removing files.
+/// A partition is closed when it exceeds one part in this many of the permitted bytes, so that deleting whole files
+/// keeps the limit.
 const PARTITION_SHARE: u64 = 10;
 
-/// Memory of closed partitions, roughly, that is kept for questions: a month and a half of a fleet that fills 10 MB a
-/// day. What the oldest ones have beyond is read again whenever it is asked for.
+/// Maximum memory of closed partitions (estimated): a month and a half of a fleet that writes 10 MB a day. Older
+/// partitions are read from their files for each query.
 pub(super) const MOST_CLOSED_BYTES: usize = 256 << 20;
 
-/// Files of a store. Those that begin early are tens of MB long unless somebody takes pains to make them shorter, and
-/// each is up to three open files.
+/// Maximum number of files of a store. Early partitions have tens of MB unless a hostile session makes them shorter;
+/// each takes up to three open files.
 const MOST_PARTITIONS: usize = 256;
 
-/// An hour is summed up this long after its end, when what was under way has arrived; later arrivals are added.
+/// Delay between the end of an hour and its roll-up; samples that arrive later are added.
 const GRACE_S: u64 = 120;
 
-/// Path of a partition that begins at `now_s`: names sort by time.
+/// Returns the path of a new partition that begins at `now_s`; names sort by time.
 pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
     (0..)
         .map(|number| directory.join(format!("{now_s:012}-{number:03}.{EXTENSION}")))
@@ -41,15 +42,15 @@ pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
         .unwrap_or_else(|| directory.to_owned())
 }
 
-/// What is due at `now_s`.
+/// Runs all upkeep that is due at `now_s`.
 pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let due = maintain_current(shared, now_s).and(maintain_closed(shared, now_s));
-    // Whatever has failed: space may be what is missing.
+    // Runs even after a failure, which may be due to missing space.
     remove_oldest(shared, now_s)?;
     due
 }
 
-/// Sums up hours, and begins a new partition if it is time.
+/// Rolls up hours, and begins a new partition when the current one has reached a limit.
 fn maintain_current(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
     current.roll(Level::Hour, now_s.saturating_sub(GRACE_S))?;
@@ -60,8 +61,8 @@ fn maintain_current(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     shared.current()?.shorten_log()
 }
 
-/// Makes one file each of closed partitions, and lowers their resolution as they age. What fails with one of them does
-/// not keep the others.
+/// Removes the logs of closed partitions and lowers their resolution as they age. After a failure of one partition,
+/// the others are still processed; returns the first failure.
 fn maintain_closed(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let closed: Vec<Arc<Partition>> = {
         let partitions = shared.partitions.read();
@@ -82,8 +83,8 @@ fn has_reached_limit(partition: &Partition, retention: &Retention, now_s: u64) -
             || partition.length() > retention.bytes / PARTITION_SHARE)
 }
 
-/// Goes on in a new partition although the current one is neither a day old nor long: its memory is all but full, and
-/// whoever comes next shall have names as well.
+/// Begins a new partition early, because the memory of the current one is nearly full, so that new symbols can be
+/// stored.
 pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
     let (names, sessions) = {
@@ -93,43 +94,43 @@ pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError>
     tracing::warn!(
         names,
         sessions,
-        "names or sessions have all but filled the memory of a partition: the next one begins before its time"
+        "symbols or sessions nearly fill the memory of the current partition; the next one begins early"
     );
     begin_next(shared, &current, now_s)?;
     unload_oldest(&shared.partitions.read(), MOST_CLOSED_BYTES);
     remove_oldest(shared, now_s)
 }
 
-/// Sets the memory of the oldest closed partitions aside while all of them take too much.
+/// Unloads the oldest closed partitions until the others take at most `limit` bytes of memory.
 pub(super) fn unload_oldest(partitions: &[Arc<Partition>], limit: usize) {
     let mut bytes = 0;
     for partition in partitions.iter().rev().skip(1) {
         let mut memory = partition.memory.write();
         bytes += memory.bytes();
-        // What is open no file has as blocks.
+        // Open minutes are not in the file as blocks.
         if bytes > limit && !memory.is_unloaded && memory.open.is_empty() {
             *memory = PartitionMemory::unloaded(&memory);
         }
     }
 }
 
-/// Closes the current partition and goes on in a new one.
+/// Closes the current partition and continues in a new one.
 fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(), StoreError> {
     current.fold()?;
-    // A closed partition gets nothing more, so its last hours are whole.
+    // A closed partition receives no more samples, so its last buckets are complete.
     for level in Level::COARSE {
         current.roll(level, u64::MAX)?;
     }
     let connected: FxHashSet<u64> = shared.connected.lock().keys().copied().collect();
     let next = create_next(current, &connected, &new_path(&shared.directory, now_s), now_s)?;
-    tracing::info!(partition = %next.path().display(), "a new partition of the store begins");
+    tracing::info!(partition = %next.path().display(), "began a new partition");
     shared.partitions.write().push(Arc::new(next));
     current.close();
     Ok(())
 }
 
-/// A new partition at `path` that has what sessions of `current` refer to. It gets its name last, for a file under that
-/// name is what the next start goes on with.
+/// Creates a partition at `path` with the sessions that continue from `current`. It gets its final name last, because
+/// a start continues with the newest file of such a name.
 fn create_next(
     current: &Partition,
     connected: &FxHashSet<u64>,
@@ -144,14 +145,13 @@ fn create_next(
         Ok(next)
     });
     if made.is_err() {
-        // Space is what is missing most often. What cannot be removed now is removed by the next start.
+        // Most often the disk is full. If the file cannot be removed now, the next start removes it.
         let _ = partition::remove(&unfinished);
     }
     made
 }
 
-/// Removes partitions that were never finished, because the disk was full or the collector was killed, and what is left
-/// of those that were removed.
+/// Removes unfinished partitions, left by a full disk or a killed process, and remains of removed ones.
 pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -162,7 +162,7 @@ pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Takes from a closed partition the resolution that its age does not entitle it to.
+/// Removes the levels of a closed partition that are older than the retention permits.
 fn coarsen(partition: &Partition, retention: &Retention, now_s: u64) -> Result<(), StoreError> {
     let coverage = *partition.coverage.read();
     let age_s = now_s.saturating_sub(coverage.end_s);
@@ -172,12 +172,12 @@ fn coarsen(partition: &Partition, retention: &Retention, now_s: u64) -> Result<(
         if !partition.remove_levels(levels)? {
             return Ok(());
         }
-        tracing::info!(partition = %partition.path().display(), levels, "resolution lowered");
+        tracing::info!(partition = %partition.path().display(), levels, "removed the finest levels of a partition");
     }
     Ok(())
 }
 
-/// Removes closed partitions that are too old, and the oldest ones while there are too many bytes.
+/// Removes closed partitions that are too old, and the oldest ones while the store has too many bytes or files.
 fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     loop {
         let oldest = {
@@ -188,7 +188,7 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
             let bytes: u64 = partitions.iter().map(|partition| partition.bytes()).sum();
             let fits = bytes <= shared.retention.bytes && partitions.len() <= MOST_PARTITIONS;
             let coverage = *oldest.coverage.read();
-            // Without samples it is as old as its sessions.
+            // A partition without samples has the age of its sessions.
             let end_s = if coverage.end_s == 0 { coverage.created_s } else { coverage.end_s };
             let age_s = now_s.saturating_sub(end_s);
             if fits && age_s <= shared.retention.age.as_secs() {
@@ -198,6 +198,6 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
             oldest
         };
         oldest.remove()?;
-        tracing::info!(partition = %oldest.path().display(), "the oldest partition is removed");
+        tracing::info!(partition = %oldest.path().display(), "removed the oldest partition");
     }
 }

@@ -1,7 +1,7 @@
-//! The thread that writes: group commits, folds once a minute, and upkeep.
+//! The writer thread: group commits, a fold once a minute, and upkeep.
 //!
-//! What arrives while one commit is on its way to the disk is committed together by the next one, so the number
-//! of commits follows the speed of the disk and not the number of agents.
+//! Messages that arrive during a commit are committed together by the next one, so the number of commits follows the
+//! speed of the disk and not the number of agents.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,32 +21,34 @@ use super::session::Symbols;
 use super::shared::{RECOVERY, Shared, now_s};
 use super::upkeep;
 
-/// Bytes of messages committed at once; more wait for the next commit. Two seconds of a hundred busy JVMs.
+/// Maximum bytes of messages in one commit; more wait for the next one. A hundred busy JVMs send this much in two
+/// seconds.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// Samples in memory that force a fold before the minute is over: about 100 MB.
+/// Number of samples in memory that forces a fold: about 100 MB.
 const FOLD_SAMPLES: usize = 4_000_000;
 
-/// Minutes in memory that force a fold: hundreds of sessions have one or two, late messages some more.
+/// Number of minutes in memory that forces a fold. Hundreds of sessions have one or two each, and some more for late
+/// messages.
 const FOLD_MINUTES: usize = 20_000;
 
-/// Bytes of definitions that force a fold, so that none of its blocks gets too long: rows are up to six times as long
-/// as the messages that define them. An agent that begins sends some MB.
+/// Bytes of definitions that force a fold, which limits the length of blocks: rows are up to six times as long as the
+/// messages that define them. A new agent sends some MB.
 const FOLD_DEFINITIONS: usize = 64 << 20;
 
-/// Nothing more is taken while this many samples cannot be folded.
+/// Messages are refused while this many samples cannot be folded.
 const MOST_SAMPLES: usize = 4 * FOLD_SAMPLES;
 
 /// Time between folds.
 const FOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// What the writer is asked to do.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Request {
     Append {
         session: u64,
         bytes: Vec<u8>,
-        /// Length of the framed bytes, and what they say.
+        /// Length of the framed bytes, and the decoded message.
         messages: Vec<(usize, AgentMessage)>,
         reply: SyncSender<Result<u64, StoreError>>,
     },
@@ -59,7 +61,7 @@ pub(super) enum Request {
     End,
 }
 
-/// Sends a request and waits for its answer.
+/// Sends a request and waits for its result.
 pub(super) fn call(
     requests: &SyncSender<Request>,
     request: impl FnOnce(SyncSender<Result<u64, StoreError>>) -> Request,
@@ -107,14 +109,14 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
         if is_due || !folds.is_empty() || is_full(shared) {
             let result = fold(shared);
             for reply in folds {
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 let _ = reply.send(result.map(|()| 0));
             }
         }
         if is_due {
             fold_at = Instant::now() + FOLD_EVERY;
             if let Err(error) = upkeep::run(shared, now_s()) {
-                tracing::warn!(%error, "upkeep of the store failed, it is tried again in a minute");
+                tracing::warn!(%error, "upkeep of the store failed; it is retried in a minute");
             }
         }
         if ends {
@@ -132,10 +134,11 @@ fn is_full(shared: &Shared) -> bool {
     })
 }
 
-/// Time between partitions begun early that are of little use, as sessions with a connection fill the most of them.
+/// Minimum time between early partitions while connected sessions fill most of the memory: a new partition frees
+/// little then.
 const RENEW_EVERY: Duration = Duration::from_secs(3600);
 
-/// Begins the next partition if the memory of this one is all but full.
+/// Begins the next partition early if the memory of the current one is nearly full.
 fn begin_early_if_full(shared: &Shared) {
     let Ok(partition) = shared.current() else { return };
     let now = Instant::now();
@@ -154,29 +157,29 @@ fn begin_early_if_full(shared: &Shared) {
     match upkeep::begin_early(shared, now_s()) {
         Ok(()) => {
             early.last_began = Some(now);
-            // Relaxed: a counter for people.
+            // Relaxed: a statistics counter.
             shared.counters.early_partitions.fetch_add(1, Ordering::Relaxed);
         }
         Err(error) => {
             early.not_before = now + FOLD_EVERY;
-            tracing::error!(%error, "the next partition cannot be begun, it is tried again in a minute");
+            tracing::error!(%error, "the next partition cannot be created; this is retried in a minute");
         }
     }
 }
 
-/// Why messages of a session are not taken, whether they could be written or not.
+/// Returns why the messages of a session are refused, whether or not they could be written.
 fn refusal(memory: &PartitionMemory, (session, _, messages, _): &Append) -> Option<StoreError> {
     let Some(known) = memory.sessions.get(session) else {
         return memory.is_full_of_sessions().then_some(StoreError::TooManySessions);
     };
-    // Whoever introduces itself comes back, and is told.
-    let goes_on = messages.first().is_some_and(|(_, message)| {
+    // A new connection begins with an introduction; its acknowledgement tells the agent to resend its symbols.
+    let continues = messages.first().is_some_and(|(_, message)| {
         message.sequence > known.last_sequence && !matches!(message.body, Some(Body::Hello(_)))
     });
-    (known.symbols == Symbols::Dropped && goes_on).then_some(StoreError::SymbolsDropped)
+    (known.symbols == Symbols::Dropped && continues).then_some(StoreError::SymbolsDropped)
 }
 
-/// Answers those of `appends` that are not taken, and leaves the others.
+/// Answers those of `appends` that are refused, and returns the others.
 fn refuse(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
     let Ok(partition) = shared.current() else { return appends };
     let memory = partition.memory.read();
@@ -188,7 +191,7 @@ fn refuse(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
                 if error == StoreError::TooManySessions
                     && shared.counters.turned_away.fetch_add(1, Ordering::Relaxed) == 0
                 {
-                    tracing::warn!(%error, "sessions are turned away");
+                    tracing::warn!(%error, "a new session is refused; further refusals are counted but not logged");
                 }
                 let _ = append.3.send(Err(error));
             }
@@ -197,8 +200,8 @@ fn refuse(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
     rest
 }
 
-/// The number to acknowledge after messages beginning with number `first`: the highest, or less if the session has to
-/// send its names again.
+/// Returns the sequence number to acknowledge after messages beginning with number `first`: the highest stored one,
+/// or a lower one if the session has to resend its symbols.
 fn acknowledgement(memory: &mut PartitionMemory, session: u64, first: Option<u64>) -> u64 {
     let Some(session) = memory.sessions.get_mut(&session) else { return 0 };
     match (session.symbols, first) {
@@ -210,7 +213,7 @@ fn acknowledgement(memory: &mut PartitionMemory, session: u64, first: Option<u64
     }
 }
 
-/// Makes all of `appends` durable, takes them in, and answers.
+/// Makes all of `appends` durable, applies them, and answers.
 fn commit(shared: &Shared, appends: Vec<Append>) {
     let appends = refuse(shared, appends);
     if appends.is_empty() {
@@ -223,34 +226,34 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
         let written = journal(&partition, &appends, is_failing)?;
         Ok((written, partition))
     });
-    // Relaxed, here and below: counters for people.
+    // Relaxed, here and below: statistics counters.
     counters.commits.fetch_add(1, Ordering::Relaxed);
     counters.commit_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
     match result {
         Ok((written, partition)) => {
-            // Where nothing was new, nothing is known of the disk but that a trial fits.
+            // Without new messages, at most a trial was written, which does not prove that the store can be written.
             if written == Written::Messages {
                 record_result(shared, Ok(()));
             }
             for (session, bytes, messages, reply) in appends {
                 counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                let mut fresh = Vec::new();
+                let mut stored = Vec::new();
                 let mut memory = partition.memory.write();
                 let samples = memory.sessions.get(&session).map_or(0, |session| session.samples);
                 let first = messages.first().map(|(_, message)| message.sequence);
                 for (_, message) in messages {
                     counters.messages.fetch_add(1, Ordering::Relaxed);
-                    fresh.extend(memory.apply(session, message));
+                    stored.extend(memory.apply(session, message));
                 }
                 let sequence = acknowledgement(&mut memory, session, first);
                 let now = memory.sessions.get(&session).map_or(0, |session| session.samples);
                 counters.samples.fetch_add(now - samples, Ordering::Relaxed);
                 drop(memory);
-                // A connection that has gone sends its messages again.
+                // An agent whose connection has closed sends its messages again.
                 let _ = reply.send(Ok(sequence));
                 if let Some(follower) = shared.follower.get() {
                     let view = View::new(Arc::clone(&partition), &shared.dictionary_reader);
-                    fresh
+                    stored
                         .into_iter()
                         .for_each(|batch| follower.follow(StoredSamples::new(&view, session, batch)));
                 }
@@ -265,16 +268,16 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
     }
 }
 
-/// What went to the journal.
+/// What was written to the journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Messages,
     Nothing,
 }
 
-/// Writes the messages that are new to the journal. If there are none and the store is failing, a trial is written: an
-/// agent that comes back begins with a message that was stored long ago, and is turned away with it, not with the
-/// samples that follow, so that it waits longer each time.
+/// Writes the new ones among the messages to the journal. If there are none and the last write failed, an empty trial
+/// entry is written: a reconnecting agent begins with a message that is already stored. If the trial fails, its
+/// connection is refused at once instead of at the samples that follow, so that the agent increases its waiting time.
 fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Result<Written, StoreError> {
     let memory = partition.memory.read();
     if memory.open_samples >= MOST_SAMPLES {
@@ -318,13 +321,13 @@ fn fold(shared: &Shared) -> Result<(), StoreError> {
     result
 }
 
-/// Remembers how writing goes, and tells what is news.
+/// Records the result of a write, and logs it if it differs from the last one.
 fn record_result(shared: &Shared, result: Result<(), StoreError>) {
     if shared.failure_log.lock().should_log(result, Instant::now()) {
         match result {
-            Ok(()) => tracing::info!("the store can be written again, agents are acknowledged"),
+            Ok(()) => tracing::info!("the store can be written again; agents are acknowledged"),
             Err(error) => {
-                tracing::error!(%error, directory = %shared.directory.display(), "nothing is acknowledged: agents keep their data");
+                tracing::error!(%error, directory = %shared.directory.display(), "the store cannot be written: agents are not acknowledged and keep their data");
             }
         }
     }

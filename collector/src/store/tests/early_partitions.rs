@@ -272,7 +272,7 @@ fn a_connection_whose_names_are_gone_ends_with_the_reason_and_the_next_one_is_to
     assert!(store.status().early_partitions > 0, "{:?}", store.status());
     let next = samples(&mut agent, 15_000, 0, 1);
     let Answer::Reject(reject) = say(&first, std::slice::from_ref(&next)) else { panic!("a rejection") };
-    assert_eq!(reject.reason, "the session's names are wanted again, come back to send them");
+    assert_eq!(reject.reason, "the symbols of the session were dropped; reconnect to resend them");
     let second = connect();
     assert_eq!(say(&second, &[agent_again(&agent)]), told(1));
     let messages =

@@ -81,7 +81,7 @@ fn a_damaged_page_is_an_error_of_those_who_read_it() {
     bytes[16 << 10..].fill(0x5a);
     fs::write(&path, bytes).expect("a file");
     assert_eq!(Store::open(directory.path(), Retention::default()).err(), Some(StoreError::Damaged));
-    assert_eq!(StoreError::Damaged.to_string(), "the store is damaged");
+    assert_eq!(StoreError::Damaged.to_string(), "a file of the store is damaged or is not a partition");
 }
 
 #[test]
