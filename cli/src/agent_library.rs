@@ -1,4 +1,4 @@
-//! Finds the agent library that belongs to this program.
+//! Finds the agent library of this installation.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ pub const FILE_NAME: &str = "libtickwalk.so";
 /// Environment variable that names the agent library.
 pub const VARIABLE: &str = "TICKWALK_AGENT";
 
-/// The library named by `option`, by [`VARIABLE`], or found near this program; an absolute path.
+/// Returns the absolute path of the library: that of `option`, of [`VARIABLE`], or the first found near this program.
 ///
 /// # Errors
-/// If it is nowhere, with the places that were looked at.
+/// If there is no such file; the message lists the paths that were tried.
 pub fn find(option: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = option {
         return named(path, "--agent");
@@ -27,20 +27,20 @@ pub fn find(option: Option<&Path>) -> anyhow::Result<PathBuf> {
         return std::path::absolute(found)
             .with_context(|| format!("no absolute path for {}", found.display()));
     }
-    let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
-    bail!("{FILE_NAME} not found (looked for {}); pass --agent PATH or set {VARIABLE}", looked.join(", "))
+    let tried: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+    bail!("{FILE_NAME} not found (tried {}); pass --agent PATH or set {VARIABLE}", tried.join(", "))
 }
 
 fn named(path: &Path, by: &str) -> anyhow::Result<PathBuf> {
     if !path.is_file() {
-        bail!("the agent library {} named by {by} does not exist", path.display());
+        bail!("the agent library {} does not exist; correct {by}", path.display());
     }
     std::path::absolute(path).with_context(|| format!("no absolute path for {}", path.display()))
 }
 
-/// Beside the program, in the `lib` directory of an installation, and in the directories Cargo builds to.
+/// Returns the paths to try: beside the program, in the `lib` of an installation, in Cargo's output directories.
 fn places() -> anyhow::Result<Vec<PathBuf>> {
-    let program = env::current_exe().context("the path of this program is unknown")?;
+    let program = env::current_exe().context("cannot find the path of this program; pass --agent PATH")?;
     let directory = program.parent().unwrap_or(Path::new("/"));
     let mut places = vec![directory.join(FILE_NAME)];
     if let Some(above) = directory.parent() {

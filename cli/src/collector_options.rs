@@ -1,6 +1,6 @@
 //! Options of `tickwalk collect`, from the command line, the environment and a file.
 //!
-//! The first that says something counts: option, environment variable `TICKWALK_*`, file, default.
+//! Order of precedence: option, environment variable `TICKWALK_*`, file, default.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,37 +15,37 @@ use serde::Deserialize;
 use crate::forward_options::{Forward, ForwardArguments, ForwardFile};
 use crate::option_values::{Size, Text, Time};
 
-/// Options as given; what is not is `None`.
+/// Options of the command line and the environment; `None` if not given.
 #[derive(Debug, Args)]
 pub struct CollectorArguments {
     /// Where agents connect: unix:/path, host:port or tls:host:port [default: 127.0.0.1:4170]
     #[arg(long, value_name = "ADDR", env = "TICKWALK_LISTEN")]
     listen: Option<Address>,
-    /// Directory for recordings, one file a session [default: .]
+    /// Directory for recordings, one file per session [default: .]
     #[arg(long, value_name = "DIR", env = "TICKWALK_DIR", conflicts_with = "store")]
     dir: Option<PathBuf>,
-    /// Directory of a store that all sessions go to, instead of recordings
+    /// Directory of a store for all sessions, instead of recordings
     #[arg(long, value_name = "DIR", env = "TICKWALK_STORE")]
     store: Option<PathBuf>,
-    /// Address of API, metrics and UI; needs --store [default: 127.0.0.1:4172]
+    /// Address of the HTTP API, the metrics and the page; needs --store [default: 127.0.0.1:4172]
     #[arg(long, value_name = "ADDR", env = "TICKWALK_HTTP")]
     http: Option<SocketAddr>,
-    /// Remove everything after this time, such as 90d
+    /// Delete data older than this, such as 90d
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP")]
     keep: Option<Time>,
-    /// Remove the oldest beyond this size, such as 20G
+    /// Delete the oldest data above this size, such as 20G
     #[arg(long, value_name = "SIZE", env = "TICKWALK_KEEP_BYTES")]
     keep_bytes: Option<Size>,
-    /// Keep single samples for this time, then sums of minutes
+    /// Keep single samples for this time, then sums per minute
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_SAMPLES")]
     keep_samples: Option<Time>,
-    /// Keep sums of minutes for this time, then sums of hours
+    /// Keep sums per minute for this time, then sums per hour
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_MINUTES")]
     keep_minutes: Option<Time>,
-    /// Keep sums of hours for this time, then sums of days
+    /// Keep sums per hour for this time, then sums per day
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_HOURS")]
     keep_hours: Option<Time>,
-    /// File whose first line agents must send as their token
+    /// File with the shared secret of the agents in its first line
     #[arg(long, value_name = "FILE", env = "TICKWALK_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// Certificate chain in PEM form, for tls: addresses
@@ -54,17 +54,17 @@ pub struct CollectorArguments {
     /// Private key of the certificate in PEM form
     #[arg(long, value_name = "FILE", env = "TICKWALK_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Listen beyond this machine without encryption
+    /// Allow unencrypted connections from other machines
     #[arg(long, env = "TICKWALK_INSECURE")]
     insecure: bool,
     #[command(flatten)]
     forward: ForwardArguments,
-    /// File with these options in TOML, names as here with underscores
+    /// TOML file with these options, named as here but with underscores
     #[arg(long, value_name = "FILE", env = "TICKWALK_CONFIG")]
     config: Option<PathBuf>,
 }
 
-/// The file.
+/// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -91,20 +91,20 @@ struct File {
 pub struct CollectorOptions {
     /// Where agents connect.
     pub listen: Address,
-    /// What they send goes here.
+    /// Where received data is kept.
     pub keep: Keep,
     token_file: Option<PathBuf>,
     certificate: Option<(PathBuf, PathBuf)>,
     insecure: bool,
-    /// Receivers that everything is handed on to.
+    /// Receivers that get everything forwarded.
     pub forward: Forward,
 }
 
 impl CollectorOptions {
-    /// Whom the collector admits, and how.
+    /// Returns the token and the certificate of the collector.
     ///
     /// # Errors
-    /// If a file cannot be read or is not what it should be.
+    /// If a file cannot be read or is not valid.
     pub fn access(&self) -> anyhow::Result<Access> {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         let access = Access { token, insecure: self.insecure, ..Access::default() };
@@ -118,20 +118,24 @@ impl CollectorOptions {
 fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let token = text.lines().next().unwrap_or_default().trim();
-    anyhow::ensure!(!token.is_empty(), "{} is empty: its first line is the token", path.display());
+    anyhow::ensure!(
+        !token.is_empty(),
+        "the token file {} is empty; write the token into its first line",
+        path.display()
+    );
     Ok(token.to_owned())
 }
 
-/// Where data goes.
+/// Where received data is kept.
 #[derive(Debug)]
 pub enum Keep {
     /// Recordings in this directory.
     Recordings(PathBuf),
-    /// A store, and where questions to it are answered.
+    /// A store with an HTTP server.
     Store {
         /// Directory of the store.
         directory: PathBuf,
-        /// What is kept.
+        /// How long and how much data is kept.
         retention: Retention,
         /// Address of the HTTP server.
         http: SocketAddr,
@@ -139,10 +143,10 @@ pub enum Keep {
 }
 
 impl CollectorArguments {
-    /// What is in effect.
+    /// Merges the options with the configuration file.
     ///
     /// # Errors
-    /// If the file cannot be read or says something that is not understood.
+    /// If the file cannot be read or an option is not valid.
     pub fn resolve(self) -> anyhow::Result<CollectorOptions> {
         let file = match &self.config {
             Some(path) => read(path)?,
@@ -170,7 +174,7 @@ impl CollectorArguments {
             Some(address) => address,
             None => "127.0.0.1:4172".parse()?,
         };
-        // A directory named on the command line is not overruled by a store named in the file.
+        // --dir overrides a store of the file.
         let store = self.store.or(if self.dir.is_none() { file.store } else { None });
         let keep = match store {
             Some(directory) => Keep::Store { directory, retention, http },
@@ -180,7 +184,7 @@ impl CollectorArguments {
         let certificate = match (self.tls_cert.or(file.tls_cert), self.tls_key.or(file.tls_key)) {
             (Some(chain), Some(key)) => Some((chain, key)),
             (None, None) => None,
-            _ => anyhow::bail!("tls_cert and tls_key are needed together"),
+            _ => anyhow::bail!("only one of tls_cert and tls_key is set; set both"),
         };
         let token_file = self.token_file.or(file.token_file);
         Ok(CollectorOptions {
@@ -196,7 +200,7 @@ impl CollectorArguments {
 
 fn read(path: &Path) -> anyhow::Result<File> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} is not understood", path.display()))
+    toml::from_str(&text).with_context(|| format!("the configuration file {} is not valid", path.display()))
 }
 
 #[cfg(test)]

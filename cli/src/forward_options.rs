@@ -1,9 +1,9 @@
-//! Options for handing on what a collector stores: `[forward]` in its file, `--forward...` on the command line.
+//! Options for forwarding what a collector stores: `[forward]` in its file, `--forward...` on the command line.
 //!
-//! Profiles leave the machine only where somebody asked for it. OpenTelemetry's variables are often set for a whole
-//! machine, for other programs, so they count only if the receiver is given as `env`:
-//! `OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT`, `OTEL_EXPORTER_OTLP_ENDPOINT` (unless the protocol is set to another
-//! than gRPC), and `..._HEADERS` likewise, which only that receiver gets.
+//! Profiles leave the machine only by an explicit option. OpenTelemetry's variables are often set for a whole machine,
+//! for other programs, so they apply only to a receiver that is given as `env`: `OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT`,
+//! else `OTEL_EXPORTER_OTLP_ENDPOINT` (unless `..._PROTOCOL` is not gRPC), and `..._HEADERS`, which are sent only to
+//! that receiver.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use serde::Deserialize;
 
 use crate::option_values::{Size, Text, Time};
 
-/// Options as given.
+/// Options of the command line and the environment.
 #[derive(Debug, Default, Args)]
 pub struct ForwardArguments {
-    /// Also hand on everything as OTLP profiles over gRPC to http(s)://HOST:4317, or to what OpenTelemetry's variables
-    /// name (`env`); can be repeated; needs --store
+    /// Also forward everything as OTLP profiles over gRPC to http(s)://HOST:4317, or to the receiver that OpenTelemetry's
+    /// variables name (`env`); can be repeated; needs --store
     #[arg(long, value_name = "URL", env = "TICKWALK_FORWARD", value_delimiter = ',')]
     forward: Vec<String>,
-    /// Header for the receivers of --forward, can be repeated
+    /// Header for the receivers of --forward; can be repeated
     #[arg(
         long,
         value_name = "NAME=VALUE",
@@ -31,18 +31,18 @@ pub struct ForwardArguments {
         value_delimiter = ','
     )]
     forward_header: Vec<String>,
-    /// Certificates (PEM) that receivers of https:// are trusted by, in place of the system's
+    /// Trusted certificates (PEM) for receivers of https://, instead of the system's
     #[arg(long, value_name = "FILE", env = "TICKWALK_FORWARD_CA")]
     forward_ca: Option<PathBuf>,
-    /// Time that is summed up in one request [default: 10s]
+    /// Time between two requests; samples of that time are summed [default: 10s]
     #[arg(long, value_name = "TIME", env = "TICKWALK_FORWARD_EVERY")]
     forward_every: Option<Time>,
-    /// Requests kept for a receiver that is away [default: 64M]
+    /// Most bytes of requests kept for an unreachable receiver [default: 64M]
     #[arg(long, value_name = "SIZE", env = "TICKWALK_FORWARD_BUFFER")]
     forward_buffer: Option<Size>,
 }
 
-/// The table in the file.
+/// The table `[forward]` of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForwardFile {
@@ -55,26 +55,26 @@ pub struct ForwardFile {
     buffer: Option<Text<Size>>,
 }
 
-/// What is in effect.
+/// Options in effect.
 #[derive(Debug)]
 pub struct Forward {
-    /// The receivers; empty if nothing is handed on.
+    /// The receivers; empty if nothing is forwarded.
     pub targets: Vec<Target>,
-    /// How.
+    /// Interval, buffer and limits of forwarding.
     pub settings: Settings,
 }
 
 impl ForwardArguments {
-    /// What is in effect for a collector with or without a store.
+    /// Merges the options with `file`, for a collector with or without a store.
     ///
     /// # Errors
-    /// If an address or a header is not one, or there is no store.
+    /// If an address, a header or a file is not valid, or if there are receivers but no store.
     pub fn resolve(self, file: ForwardFile, has_store: bool) -> anyhow::Result<Forward> {
         let or = |given: Vec<String>, file: Vec<String>| if given.is_empty() { file } else { given };
         let addresses = or(self.forward, file.to);
         anyhow::ensure!(
             addresses.is_empty() || has_store,
-            "--forward needs --store: what is stored is handed on"
+            "--forward needs --store: a collector without a store cannot forward"
         );
         let headers = or(self.forward_header, file.headers);
         let ca = self.forward_ca.or(file.ca).map(|path| certificates(&path)).transpose()?;
@@ -83,8 +83,8 @@ impl ForwardArguments {
             let address = if given == ENVIRONMENT {
                 headers.extend(conventional_headers(|name| env::var(name).ok()));
                 endpoint(|name| env::var(name).ok()).context(
-                    "--forward env: neither OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT nor OTEL_EXPORTER_OTLP_ENDPOINT \
-                     names a receiver of gRPC",
+                    "--forward env: set OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT \
+                    to a receiver of gRPC",
                 )?
             } else {
                 given.clone()
@@ -92,7 +92,7 @@ impl ForwardArguments {
             let target = Target::new(&address).with_context(|| format!("cannot forward to '{address}'"))?;
             let target = ca.iter().fold(target, |target, pem| target.with_certificates(pem.clone()));
             headers.iter().try_fold(target, |target, header| {
-                // Its value may be a secret, so only its name is shown.
+                // The value may be a secret, so the message has only the name.
                 let name = header.split('=').next().unwrap_or_default().to_owned();
                 target.with_header(header).with_context(|| format!("header '{name}'"))
             })
@@ -100,7 +100,7 @@ impl ForwardArguments {
         let targets = targets.collect::<anyhow::Result<_>>()?;
         let default = Settings::default();
         let every = self.forward_every.or(file.every.map(|text| text.0)).map_or(default.every, |time| time.0);
-        anyhow::ensure!(!every.is_zero(), "--forward-every is at least 1s");
+        anyhow::ensure!(!every.is_zero(), "--forward-every must be at least 1s");
         let buffer_bytes = self
             .forward_buffer
             .or(file.buffer.map(|text| text.0))
@@ -109,14 +109,14 @@ impl ForwardArguments {
     }
 }
 
-/// Stands for the receiver that OpenTelemetry's variables name.
+/// Address that stands for the receiver of OpenTelemetry's variables.
 const ENVIRONMENT: &str = "env";
 
 fn certificates(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("--forward-ca {}", path.display()))
+    std::fs::read_to_string(path).with_context(|| format!("--forward-ca: cannot read {}", path.display()))
 }
 
-/// The value of a variable for profiles, or of the one for all signals.
+/// Returns the value of the variable for profiles, else of the one for all signals; `None` if empty.
 fn conventional(get: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     ["OTEL_EXPORTER_OTLP_PROFILES_", "OTEL_EXPORTER_OTLP_"]
         .iter()
@@ -129,7 +129,7 @@ fn endpoint(get: impl Fn(&str) -> Option<String>) -> Option<String> {
     if is_other { None } else { conventional(&get, "ENDPOINT") }
 }
 
-/// Comma separated, values percent-encoded, as the specification of the exporters has it.
+/// Returns the headers of the variable: comma separated with percent-encoded values, as OpenTelemetry specifies.
 fn conventional_headers(get: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let text = conventional(&get, "HEADERS").unwrap_or_default();
     text.split(',').filter(|header| !header.trim().is_empty()).map(percent_decoded).collect()

@@ -1,11 +1,10 @@
-//! Loads the agent into a JVM that runs already.
+//! Loads the agent into a running JVM.
 //!
-//! Problem: the JVM must be asked in its own way, and asking wrongly ends it: SIGQUIT kills every process that does not
-//! handle it.
+//! Problem: the attach protocol starts with SIGQUIT, which kills a process that does not handle it.
 //! Approach: the protocol of the JDK's own attach tools. A JVM that finds `.attach_pidN` when SIGQUIT arrives opens the Unix
-//! socket `/tmp/.java_pidN` and takes commands there, one a connection.
-//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped and handles this signal. `/tmp` is everybody's: a
-//! socket is trusted only if it is the JVM's, and no file or link that is there already is written to.
+//! socket `/tmp/.java_pidN` and reads commands there, one per connection.
+//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped and handles this signal. Everybody may write to
+//! `/tmp`: a socket is trusted only if the JVM's user owns it, and existing files and links are never written to.
 //! Sources: `os/posix/attachListener_posix.cpp`, `services/attachListener.cpp`, `prims/jvmtiAgent.cpp` (before 21
 //! `jvmtiExport.cpp`), JDK 11 to 25.
 
@@ -21,79 +20,87 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a JVM may take to open its socket: its attach thread starts first.
-const SOCKET_PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer may take: the agent reads the VM's tables, and ends with its last samples delivered.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// The agent's answer where a profile runs: `JNI_EEXIST`.
+/// Time limit for the JVM to open its socket; it has to start its attach thread first.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for an answer: at the start the agent reads the VM's tables, at the end it delivers its last samples.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The agent's return code if a profile is already running: `JNI_EEXIST`.
 const PROFILED: &str = "-5";
-/// Its answer to [`STOP`] where none does: `JNI_EINVAL`.
+/// The agent's return code to [`STOP`] if no profile is running: `JNI_EINVAL`.
 const NOT_PROFILED: &str = "-6";
-/// Tells the agent to end its profile.
+/// Option that ends the agent's profile.
 const STOP: &str = "stop";
-/// Longest argument that every release takes.
+/// Longest argument in bytes that every JDK release accepts.
 const LONGEST_ARGUMENT: usize = 1024;
 
-/// Why the agent is not in the JVM.
+/// Why attaching failed.
 #[derive(Debug)]
 pub enum AttachError {
-    /// There is no such process.
+    /// No process has this id.
     NoProcess(i32),
-    /// It belongs to somebody else.
+    /// The process belongs to another user.
     NotAllowed(i32),
-    /// It has no libjvm.
+    /// The process has no libjvm mapped.
     NoJvm(i32),
-    /// It sees other files than this program.
+    /// The process has another mount namespace.
     OtherContainer(i32),
-    /// It does not handle the signal that would make it listen.
+    /// The process does not handle SIGQUIT.
     NoSignal(i32),
-    /// It did not open its socket in time.
-    Silent(i32),
-    /// Options or paths that the protocol cannot carry.
-    TooLong,
-    /// Another profile runs there.
+    /// The JVM did not open its socket in time.
+    NoSocket(i32),
+    /// The protocol cannot carry these options or paths.
+    BadArgument,
+    /// Another profile is running in the JVM.
     Profiled(i32),
-    /// There is no profile to end.
+    /// No profile is running in the JVM.
     NotProfiled(i32),
-    /// What the JVM answered.
+    /// The JVM or the agent refused, with this text.
     Refused(String),
-    /// The conversation broke.
+    /// Reading or writing failed.
     Io(io::Error),
 }
 
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoProcess(pid) => write!(f, "there is no process {pid}"),
+            Self::NoProcess(pid) => write!(f, "there is no process {pid}; 'tickwalk attach' lists the JVMs"),
             Self::NotAllowed(pid) => {
-                write!(f, "process {pid} belongs to another user; run this as that user")
+                write!(f, "process {pid} belongs to another user; run tickwalk as that user")
             }
-            Self::NoJvm(pid) => write!(f, "process {pid} is no HotSpot JVM: it has no libjvm.so"),
+            Self::NoJvm(pid) => {
+                write!(
+                    f,
+                    "process {pid} is not a HotSpot JVM: it has no libjvm.so; 'tickwalk attach' lists the JVMs"
+                )
+            }
             Self::OtherContainer(pid) => {
-                write!(f, "process {pid} runs in another container; run tickwalk there")
+                write!(f, "process {pid} runs in another container; run tickwalk in that container")
             }
             Self::NoSignal(pid) => write!(
                 f,
-                "JVM {pid} cannot be attached to: it does not handle SIGQUIT (started with -Xrs, or not up yet)"
+                "cannot attach to JVM {pid}: it does not handle SIGQUIT; if it is still starting, try again; \
+                if it runs with -Xrs, start it without"
             ),
-            Self::Silent(pid) => write!(
+            Self::NoSocket(pid) => write!(
                 f,
-                "JVM {pid} did not answer within {} s (is it stopped, or started with -XX:+DisableAttachMechanism?)",
-                SOCKET_PATIENCE.as_secs()
+                "JVM {pid} did not answer within {} s; if it is stopped, continue it; if it runs with \
+                -XX:+DisableAttachMechanism, start it without",
+                SOCKET_TIMEOUT.as_secs()
             ),
-            Self::TooLong => {
+            Self::BadArgument => {
                 write!(
                     f,
-                    "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes, or hold a zero byte"
+                    "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes or contain a zero byte; \
+                    shorten them"
                 )
             }
             Self::Profiled(pid) => write!(
                 f,
-                "JVM {pid} is being profiled already; 'tickwalk attach --stop {pid}' ends that profile"
+                "JVM {pid} is already being profiled; 'tickwalk attach --stop {pid}' ends that profile"
             ),
             Self::NotProfiled(pid) => write!(f, "no profile runs in JVM {pid}"),
             Self::Refused(answer) => write!(f, "the JVM refused the agent: {answer}"),
-            Self::Io(error) => write!(f, "talking to the JVM failed: {error}"),
+            Self::Io(error) => write!(f, "the connection to the JVM failed: {error}"),
         }
     }
 }
@@ -112,21 +119,21 @@ impl From<rustix::io::Errno> for AttachError {
     }
 }
 
-/// A JVM that can be asked to load the agent.
+/// A JVM that can load the agent on request.
 #[derive(Debug)]
 pub struct Jvm {
     pid: Pid,
-    /// Its id where it runs, which names its files.
+    /// Its process id in its own pid namespace, which is part of its files' names.
     inner_pid: i32,
-    /// User and group it runs as.
+    /// User and group of the process.
     owner: (u32, u32),
 }
 
 impl Jvm {
-    /// Looks at process `pid`.
+    /// Checks that process `pid` is a JVM that can be attached to.
     ///
     /// # Errors
-    /// If it is no JVM, or one that cannot be attached to from here.
+    /// If it is not a JVM, or cannot be attached to from this process.
     pub fn find(pid: i32) -> Result<Self, AttachError> {
         let positive = Some(pid).filter(|pid| *pid > 0);
         let checked = positive.and_then(Pid::from_raw).ok_or(AttachError::NoProcess(pid))?;
@@ -156,7 +163,7 @@ impl Jvm {
         })
     }
 
-    /// Process ids of the JVMs that could be attached to from here, with their command lines, in ascending order.
+    /// Returns process ids and command lines of the JVMs that can be attached to from this process, in ascending order.
     ///
     /// # Errors
     /// If `/proc` cannot be read.
@@ -164,7 +171,7 @@ impl Jvm {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // What has ended meanwhile or is somebody else's is none that could be attached to.
+            // Errors mean that the process has ended, is not a JVM, or belongs to another user.
             if Self::find(pid).is_ok() {
                 found.push((pid, command_line(pid)));
             }
@@ -173,7 +180,7 @@ impl Jvm {
         Ok(found)
     }
 
-    /// User and group that must be able to open what the agent is told to open.
+    /// Returns user and group of the JVM, which need access to the collector's socket.
     pub fn owner(&self) -> (u32, u32) {
         self.owner
     }
@@ -186,10 +193,10 @@ impl Jvm {
         self.load(library, STOP)
     }
 
-    /// Paths of the libraries called `name` that it has loaded.
+    /// Returns the paths of the loaded libraries with the file name `name`.
     ///
     /// # Errors
-    /// If it has ended meanwhile.
+    /// If the process has ended.
     pub fn libraries(&self, name: &str) -> Result<Vec<String>, AttachError> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid.as_raw_nonzero()))?;
         let path = |line: &str| line.find('/').and_then(|start| line.get(start..).map(str::to_owned));
@@ -200,39 +207,39 @@ impl Jvm {
         Ok(found)
     }
 
-    /// Has the agent at `library` called with `options`.
+    /// Loads the agent at `library` if necessary and calls it with `options`.
     ///
     /// # Errors
-    /// If the JVM does not answer, or either of them says no.
+    /// If the JVM does not answer, or the JVM or the agent refuses.
     pub fn load(&self, library: &str, options: &str) -> Result<(), AttachError> {
         let parts = ["1", "load", library, "true", options];
         if parts.iter().any(|part| part.len() > LONGEST_ARGUMENT || part.contains('\0')) {
-            return Err(AttachError::TooLong);
+            return Err(AttachError::BadArgument);
         }
         let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         let request: Vec<u8> = parts.iter().flat_map(|part| part.bytes().chain([0])).collect();
         stream.write_all(&request)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        understand(self.pid.as_raw_nonzero().get(), &answer)
+        parse_answer(self.pid.as_raw_nonzero().get(), &answer)
     }
 
     fn connect(&self) -> Result<UnixStream, AttachError> {
         let directory = PathBuf::from(format!("/proc/{}/root", self.pid.as_raw_nonzero())).join("tmp");
         let socket = directory.join(format!(".java_pid{}", self.inner_pid));
-        // A file that an ended process left behind refuses connections.
-        let is_its = || fs::symlink_metadata(&socket).is_ok_and(|file| file.uid() == self.owner.0);
-        let open = || is_its().then(|| UnixStream::connect(&socket).ok()).flatten();
+        // The socket file of an ended process refuses connections.
+        let is_owned = || fs::symlink_metadata(&socket).is_ok_and(|file| file.uid() == self.owner.0);
+        let open = || is_owned().then(|| UnixStream::connect(&socket).ok()).flatten();
         if let Some(stream) = open() {
             return Ok(stream);
         }
         let _trigger = self.trigger(&directory)?;
-        // Watched before the signal is sent, so that its coming cannot be missed.
+        // The watch begins before the signal is sent, so the creation of the socket cannot be missed.
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&watch, &directory, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
         kill_process(self.pid, Signal::QUIT)?;
-        let deadline = Instant::now() + SOCKET_PATIENCE;
+        let deadline = Instant::now() + SOCKET_TIMEOUT;
         loop {
             if let Some(stream) = open() {
                 return Ok(stream);
@@ -240,15 +247,16 @@ impl Jvm {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = left.try_into().map_err(io::Error::other)?;
             if poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&left))? == 0 {
-                return Err(AttachError::Silent(self.pid.as_raw_nonzero().get()));
+                return Err(AttachError::NoSocket(self.pid.as_raw_nonzero().get()));
             }
-            // What else happens in this directory is of no interest.
+            // Discard the events; the loop checks the socket itself.
             let mut events = [0; 4096];
             let _ = rustix::io::read(&watch, &mut events);
         }
     }
 
-    /// The file that tells the JVM what SIGQUIT is for: in its working directory, or else where its socket will be.
+    /// Creates the file by which the JVM takes SIGQUIT for a request to attach: in its working directory, else in
+    /// `directory`.
     fn trigger(&self, directory: &Path) -> Result<Trigger, AttachError> {
         let name = format!(".attach_pid{}", self.inner_pid);
         let places = [PathBuf::from(format!("/proc/{}/cwd", self.pid.as_raw_nonzero())), directory.into()];
@@ -257,7 +265,7 @@ impl Jvm {
             let path = place.join(&name);
             match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(_) => return Ok(Trigger(Some(path))),
-                // Somebody else attaches as well, or did: it tells the JVM the same.
+                // Another tool has created the file, which has the same effect.
                 Err(reason) if reason.kind() == io::ErrorKind::AlreadyExists => return Ok(Trigger(None)),
                 Err(reason) => error = reason,
             }
@@ -266,13 +274,13 @@ impl Jvm {
     }
 }
 
-/// A file that is removed again, if it is ours.
+/// A file that is removed on drop; `None` if another tool created it.
 struct Trigger(Option<PathBuf>);
 
 impl Drop for Trigger {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Whoever removed it first has done the same.
+            // An error means that the file is already removed.
             let _ = fs::remove_file(path);
         }
     }
@@ -282,7 +290,7 @@ fn has_libjvm(maps: &str) -> bool {
     maps.lines().any(|line| line.ends_with("/libjvm.so"))
 }
 
-/// Arguments as one line; control characters of theirs do not reach a terminal.
+/// Returns the arguments of a process as one line, with '?' for each control character.
 fn command_line(pid: i32) -> String {
     let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
@@ -293,14 +301,14 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// Whether a process catches SIGQUIT, by its `/proc/PID/status`; the lowest bit is signal 1.
+/// Returns whether a process catches SIGQUIT, by its `/proc/PID/status`. The lowest bit of the mask is signal 1.
 fn handles_quit(status: &str) -> bool {
     let caught = field(status, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     caught.is_some_and(|mask| mask >> (Signal::QUIT.as_raw() - 1) & 1 == 1)
 }
 
-/// The first line is the VM's code, 0 if the command was understood; the agent's own is in the text.
-fn understand(pid: i32, answer: &str) -> Result<(), AttachError> {
+/// Reads an answer: the first line is the VM's code, 0 for success; the text after it has the agent's return code.
+fn parse_answer(pid: i32, answer: &str) -> Result<(), AttachError> {
     let (code, text) = answer.split_once('\n').unwrap_or((answer, ""));
     let text = text.trim();
     match (code.trim(), text.strip_prefix("return code: ").map(str::trim)) {
@@ -308,9 +316,9 @@ fn understand(pid: i32, answer: &str) -> Result<(), AttachError> {
         ("0", Some(PROFILED)) => Err(AttachError::Profiled(pid)),
         ("0", Some(NOT_PROFILED)) => Err(AttachError::NotProfiled(pid)),
         ("0", Some(code)) => {
-            Err(AttachError::Refused(format!("its own answer is {code}; why is on the JVM's standard error")))
+            Err(AttachError::Refused(format!("return code {code}; the JVM's standard error has the cause")))
         }
-        ("", _) => Err(AttachError::Refused("it closed the connection without an answer".to_owned())),
+        ("", _) => Err(AttachError::Refused("the JVM closed the connection without an answer".to_owned())),
         (code, _) if text.is_empty() => Err(AttachError::Refused(format!("code {code}"))),
         _ => Err(AttachError::Refused(text.lines().collect::<Vec<_>>().join("; "))),
     }
@@ -322,11 +330,11 @@ mod tests {
 
     #[test]
     fn answers() {
-        assert!(understand(7, "0\nreturn code: 0\n").is_ok());
-        let refused = |answer| understand(7, answer).unwrap_err().to_string();
+        assert!(parse_answer(7, "0\nreturn code: 0\n").is_ok());
+        let refused = |answer| parse_answer(7, answer).unwrap_err().to_string();
         assert!(refused("0\nreturn code: -5\n").ends_with("'tickwalk attach --stop 7' ends that profile"));
         assert_eq!(refused("0\nreturn code: -6\n"), "no profile runs in JVM 7");
-        assert!(refused("0\nreturn code: -1\n").contains("-1; why"));
+        assert!(refused("0\nreturn code: -1\n").contains("return code -1; "));
         let missing = "0\n/x.so was not loaded.\n/x.so: cannot open shared object file\n";
         assert!(refused(missing).ends_with("/x.so was not loaded.; /x.so: cannot open shared object file"));
         assert!(refused("100\n").contains("code 100"));

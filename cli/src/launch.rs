@@ -1,4 +1,4 @@
-//! Starts a program with the agent in its JVM and stays with it until it ends.
+//! Starts a program with the agent in its JVM and waits for its end.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
@@ -16,10 +16,10 @@ use nix::unistd::Pid;
 
 use crate::signals::Signals;
 
-/// Environment variable whose options every JVM takes over.
+/// Environment variable with options for every JVM.
 const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
-/// A sampling interval such as `10ms`, checked and kept as written.
+/// A sampling interval such as `10ms`, from 10us to 60s, kept as text.
 #[derive(Clone, Debug)]
 pub struct Interval(String);
 
@@ -27,7 +27,7 @@ impl FromStr for Interval {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str =
+        const EXPECTED: &str =
             "write a time from 10us to 60s with its unit (ns, us, ms or s), for example 10ms";
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
@@ -36,12 +36,12 @@ impl FromStr for Interval {
             "us" => 1_000,
             "ms" => 1_000_000,
             "s" => 1_000_000_000,
-            _ => return Err(WANTED),
+            _ => return Err(EXPECTED),
         };
         let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(ns_per_unit));
         match ns {
             Some(10_000..=60_000_000_000) => Ok(Interval(text.to_owned())),
-            _ => Err(WANTED),
+            _ => Err(EXPECTED),
         }
     }
 }
@@ -52,7 +52,7 @@ impl fmt::Display for Interval {
     }
 }
 
-/// What the agent is told.
+/// Library and options of the agent.
 #[derive(Debug)]
 pub struct AgentOptions<'a> {
     /// The agent library.
@@ -61,29 +61,35 @@ pub struct AgentOptions<'a> {
     pub socket: PathBuf,
     /// Sampling interval.
     pub interval: Interval,
-    /// Further options, as the user wrote them.
+    /// Further options, as written by the user.
     pub more: &'a [String],
 }
 
 impl AgentOptions<'_> {
-    /// The argument for a JVM that is started.
+    /// Returns the option that loads the agent at the start of a JVM.
     fn argument(&self) -> anyhow::Result<String> {
         let (library, options) = self.parts()?;
         Ok(format!("-agentpath:{library}={options}"))
     }
 
-    /// The library, and what it is told.
+    /// Returns the path of the library and its options as text.
     ///
     /// # Errors
-    /// If a path cannot be expressed.
+    /// If a path contains a character that the options cannot express.
     pub fn parts(&self) -> anyhow::Result<(String, String)> {
         let text = |path: &Path| match path.to_str() {
             Some(text) if !text.contains(',') => Ok(text.to_owned()),
-            _ => bail!("the path {} cannot be passed to the agent: no commas, UTF-8 only", path.display()),
+            _ => bail!(
+                "cannot pass the path {} to the agent: it has a comma or is not UTF-8; use another path",
+                path.display()
+            ),
         };
-        // The library is named before the first '=', so its own name must not contain one.
+        // The JVM splits the option at the first '='.
         if self.library.as_os_str().as_encoded_bytes().contains(&b'=') {
-            bail!("the path {} cannot be passed to the JVM: it contains '='", self.library.display());
+            bail!(
+                "cannot pass the path {} to the JVM: it contains '='; use another path",
+                self.library.display()
+            );
         }
         let mut options =
             format!("mode=cputime,interval={},collector=unix:{}", self.interval, text(&self.socket)?);
@@ -95,7 +101,7 @@ impl AgentOptions<'_> {
     }
 }
 
-/// A program about to be started.
+/// A program with the options that load the agent.
 #[derive(Debug)]
 pub struct Launch {
     program: OsString,
@@ -104,10 +110,10 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Puts the agent into `command`: as the first option of `java`, or for other programs in the environment.
+    /// Adds the agent to `command`: as the first option of `java`, for other programs as `JAVA_TOOL_OPTIONS`.
     ///
     /// # Errors
-    /// If a path cannot be expressed in the agent's options.
+    /// As [`AgentOptions::parts`], or if `command` is empty.
     pub fn new(command: &[OsString], options: &AgentOptions<'_>) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program to run")?;
         let argument = options.argument()?;
@@ -121,7 +127,7 @@ impl Launch {
         Ok(launch)
     }
 
-    /// In words, for a message about an agent that did not show up.
+    /// Returns how the agent was passed, for messages about an agent that did not connect.
     pub fn how_the_agent_was_passed(&self) -> &'static str {
         match self.tool_options {
             None => "-agentpath was passed on the command line",
@@ -129,24 +135,24 @@ impl Launch {
         }
     }
 
-    /// Runs the program to its end, passing signals on to it.
+    /// Runs the program to its end and forwards `signals` to it.
     ///
     /// # Errors
     /// If it cannot be started or waited for.
     pub fn run(&self, signals: &Signals) -> anyhow::Result<ExitCode> {
-        attend(self.start(signals)?, signals)
+        wait(self.start(signals)?, signals)
     }
 
-    /// Starts the program with the signal mask this one was started with.
+    /// Starts the program with the signal mask that this program was started with.
     ///
-    /// The standard library would pass on the mask of this thread, and lifting the block for that moment would let
-    /// a signal end this program and leave the started one alone.
+    /// `std::process::Command` passes the mask of the calling thread to the program. Unblocking the signals for that moment
+    /// would let a signal end this program while the other one runs on.
     fn start(&self, signals: &Signals) -> anyhow::Result<Pid> {
         let mut attributes = PosixSpawnAttr::init()?;
         attributes
             .set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
         attributes.set_sigmask(signals.blocked_before())?;
-        // Rust programs ignore SIGPIPE, others expect it to work.
+        // Rust programs ignore SIGPIPE; other programs need its default action.
         attributes.set_sigdefault(&[Signal::SIGPIPE].into_iter().collect())?;
         let program = text(self.program.clone())?;
         let arguments = [self.program.clone()]
@@ -170,7 +176,7 @@ impl Launch {
         })
     }
 
-    /// This program's environment with the agent in it, where that is the way.
+    /// Returns the environment of this program, with the agent in `JAVA_TOOL_OPTIONS` if it is passed that way.
     fn environment(&self) -> anyhow::Result<Vec<CString>> {
         let options = self.tool_options.iter().map(|options| (OsString::from(TOOL_OPTIONS), options.clone()));
         std::env::vars_os()
@@ -189,11 +195,11 @@ fn text(text: OsString) -> anyhow::Result<CString> {
     CString::new(text.into_vec()).context("an argument contains a zero byte")
 }
 
-/// Waits for the program; SIGCHLD is among the blocked signals, so its end cannot be missed.
-fn attend(pid: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
+/// Waits for the program and returns its exit code. SIGCHLD is blocked, so the end of the program cannot be missed.
+fn wait(pid: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
     loop {
         match waitpid(pid, Some(WaitPidFlag::WNOHANG)).context("cannot wait for the program")? {
-            // Exit codes are a byte, and so are signal numbers, which end at 64.
+            // Exit codes fit into a byte, and so does 128 + signal: signal numbers end at 64.
             WaitStatus::Exited(_, code) => return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
             WaitStatus::Signaled(_, signal, _) => {
                 return Ok(ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(1)));
@@ -201,15 +207,15 @@ fn attend(pid: Pid, signals: &Signals) -> anyhow::Result<ExitCode> {
             _ => {}
         }
         let received = signals.next()?;
-        // A key of the terminal has reached the program by itself; twice would mean "at once" to many.
+        // The terminal has signalled the program itself; many programs exit at once on a second SIGINT.
         if received.signal != Signal::SIGCHLD && !received.from_terminal {
-            // A program that has just ended cannot be signalled, which the next round finds out.
+            // An error means that the program has ended; the next iteration handles that.
             let _ = kill(pid, received.signal);
         }
     }
 }
 
-/// The agent's argument in front of options that are set already, quoted if the JVM would split it.
+/// Returns `argument` before the options in `present`, quoted if it contains spaces.
 fn tool_options(argument: &str, present: Option<OsString>) -> OsString {
     let mut options = OsString::new();
     if argument.contains(char::is_whitespace) {

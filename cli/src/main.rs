@@ -1,8 +1,8 @@
-//! The `tickwalk` command: profiles CPU time of Java programs and shows what was recorded.
+//! The `tickwalk` command: profiles the CPU time of Java programs and shows the results.
 //!
-//! Each verb is one file in `commands/`; they parse options, call the collector library and print.
-//! Reports go to standard output and notes to standard error; the exit code is 0, 1 for an error at run time, 2
-//! for wrong usage, and for `record` that of the program that was run.
+//! Each verb is one file in `commands/`, which declares its options, calls the libraries and prints.
+//! Reports go to standard output, messages to standard error. The exit code is 0 for success, 1 for an error at run time,
+//! 2 for wrong usage; `record` returns the exit code of the program.
 #![forbid(unsafe_code)]
 
 mod agent_library;

@@ -1,4 +1,4 @@
-//! Where output goes: reports to standard output, files, and log events to standard error.
+//! Output: reports to standard output or a file, log events to standard error.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
-/// Shows log events from `level` on, or as `TICKWALK_LOG` says.
+/// Sends log events of `level` and above to standard error; the filter in `TICKWALK_LOG` overrides `level`.
 pub fn start_log(level: Level) {
     let filter = EnvFilter::builder()
         .with_default_directive(level.into())
@@ -17,7 +17,7 @@ pub fn start_log(level: Level) {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
 }
 
-/// Writes to standard output; a closed pipe (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub fn print(write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout());
     match write(&mut out).and_then(|()| out.flush()) {
@@ -40,7 +40,7 @@ pub fn write_file(
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Makes sure, before a program is started, that its recording can be put at `path`.
+/// Checks that a recording can be written to `path`; callers check before they start a program.
 pub fn check_directory(path: &Path) -> anyhow::Result<()> {
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
@@ -50,7 +50,7 @@ pub fn check_directory(path: &Path) -> anyhow::Result<()> {
         bail!("cannot write {}: create the directory {} first", path.display(), directory.display());
     }
     if path.is_dir() {
-        bail!("cannot write {}: it is a directory, name a file in it", path.display());
+        bail!("cannot write {}: it is a directory; name a file in it", path.display());
     }
     Ok(())
 }

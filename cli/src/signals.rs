@@ -1,8 +1,8 @@
-//! Signals as events that are waited for.
+//! Waits for signals by a file descriptor.
 //!
-//! The signals are blocked and read from a file descriptor, so no handler runs anywhere, and nothing here is
-//! unsafe. They must be blocked before other threads start, since threads inherit what is blocked, and a program
-//! started meanwhile must be given its own mask back.
+//! The signals are blocked and read from a signalfd, so there is no signal handler and no unsafe code. They must be
+//! blocked before other threads start, because threads inherit the mask, and a program that is started meanwhile needs
+//! the mask from before.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -21,24 +21,24 @@ pub struct Signals {
 /// One signal that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Which one.
+    /// The signal.
     pub signal: Signal,
-    /// Whether a key of the terminal caused it, so that the whole foreground process group has got it.
+    /// Whether a key of the terminal caused it; the terminal then signals the whole foreground process group.
     pub from_terminal: bool,
 }
 
 impl Signals {
-    /// Blocks `signals` in this thread and in those it will start.
+    /// Blocks `signals` in the calling thread and in the threads it starts later.
     pub fn block(signals: &[Signal]) -> anyhow::Result<Self> {
         let set: SigSet = signals.iter().copied().collect();
-        let before = SigSet::thread_get_mask().context("blocked signals cannot be read")?;
-        set.thread_block().context("signals cannot be blocked")?;
+        let before = SigSet::thread_get_mask().context("cannot read the signal mask")?;
+        set.thread_block().context("cannot block signals")?;
         let descriptor =
-            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).context("signals cannot be waited for")?;
+            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).context("cannot wait for signals")?;
         Ok(Signals { before, descriptor })
     }
 
-    /// The signals that were blocked before, the mask that a program started by this one should have.
+    /// Returns the signal mask from before [`block`](Self::block), the mask for programs that this one starts.
     pub fn blocked_before(&self) -> &SigSet {
         &self.before
     }
@@ -60,7 +60,7 @@ impl Signals {
                     });
                 }
                 Ok(None) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(error).context("signals cannot be waited for"),
+                Err(error) => return Err(error).context("cannot wait for signals"),
             }
         }
     }

@@ -18,10 +18,10 @@ use profile::recording::Recording;
 /// Longest answer read from a collector, in bytes: a call tree of 200,000 nodes is about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
 
-/// Time a collector has to answer; it answers within a second, a busy one has four questions before this one.
+/// Time limit for an answer. A collector answers within a second, or later if other questions are queued before.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Names and values of parameters.
+/// Parameters of a question as names and values.
 pub type Pairs = Vec<(String, String)>;
 
 /// A recording (FILE), a store (DIR), or a collector (`http://HOST:PORT`).
@@ -52,7 +52,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// Returns the answer to `question`, the part of an address behind `/api/v1/`.
+    /// Returns the answer to `question`, the path below `/api/v1/`, with the parameters `pairs`.
     pub fn ask(&self, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
         match self {
             Source::Path(path) => {
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// Writes an export.
+    /// Writes the selection of `pairs` in `format` to `out`.
     pub fn export(
         &self,
         format: Format,
@@ -89,7 +89,7 @@ impl Source {
         }
     }
 
-    /// The file to write a page of this source to, unless another one is named.
+    /// Returns the default path of a flame graph page of this source.
     pub fn page_path(&self) -> PathBuf {
         match self {
             Source::Path(path) if path.is_dir() => path.join("flamegraph.html"),
@@ -98,7 +98,7 @@ impl Source {
         }
     }
 
-    /// Opens the recording or store to be served.
+    /// Opens the recording or store, to serve it.
     pub fn open_store(&self) -> anyhow::Result<Store> {
         match self {
             Source::Path(path) if path.is_dir() => open_directory(path),
@@ -106,7 +106,9 @@ impl Source {
                 Store::of_recording(path).map_err(|error| anyhow!("{}: {error}", path.display()))
             }
             Source::Url(url) => {
-                bail!("{url} is a running collector; name a recording or the directory of a store")
+                bail!(
+                    "{url} is a running collector, which serves its page itself; name a recording or a store directory"
+                )
             }
         }
     }
@@ -136,11 +138,10 @@ fn fetch(url: &str, question: &str, pairs: &[(String, String)]) -> anyhow::Resul
         .build()
         .into();
     let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let mut answer = agent
-        .get(format!("{url}/api/v1/{question}"))
-        .query_pairs(pairs)
-        .call()
-        .with_context(|| format!("no answer from {url}"))?;
+    let mut answer =
+        agent.get(format!("{url}/api/v1/{question}")).query_pairs(pairs).call().with_context(|| {
+            format!("no answer from {url}; check the address and that the collector runs")
+        })?;
     let status = answer.status();
     let body = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec()?;
     if status.is_success() {
@@ -149,48 +150,49 @@ fn fetch(url: &str, question: &str, pairs: &[(String, String)]) -> anyhow::Resul
     let error: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
     match error.as_ref().and_then(|error| error["error"].as_str()) {
         Some(error) => bail!("{error}"),
-        None => bail!("{url} answers {status}"),
+        None => bail!("{url} answered {status} without an explanation; is it a Tickwalk collector?"),
     }
 }
 
-/// Now, in nanoseconds since the epoch.
+/// Returns the current time in nanoseconds since the epoch.
 pub fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The selection; its words are those of the HTTP API.
+/// Options that select samples; they are named like the parameters of the HTTP API.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Selection")]
 pub struct SelectionArguments {
-    /// Begin: seconds since the epoch, or back from now (from the end, for a recording), such as -15m
+    /// Start time: seconds since the epoch, or relative to now (for a recording, to its end), such as -15m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     from: Option<String>,
-    /// End, exclusive, as for --from
+    /// End time, exclusive, written like --from
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     to: Option<String>,
-    /// Process: its id in `view processes`, its pid, or its service
+    /// Process: its id in `view processes`, its pid, or its service; can be repeated
     #[arg(long, value_name = "NAME")]
     process: Vec<String>,
-    /// host=, service=, jvm=, command= or pid= of the process
+    /// Label of the process: host=, service=, jvm=, command= or pid=; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
-    /// Part of a thread's name, or its kernel id
+    /// Thread: part of its name, or its kernel id; can be repeated
     #[arg(long, value_name = "NAME")]
     thread: Vec<String>,
-    /// java, virtual, compiler, gc, vm or native
+    /// Kind of the thread: java, virtual, compiler, gc, vm or native; can be repeated
     #[arg(long, value_name = "KIND")]
     thread_kind: Vec<String>,
-    /// Kind of the topmost frame: interpreted, c1, c2, inlined, native_method, stub, native, vm or marker
+    /// Kind of the newest frame: interpreted, c1, c2, inlined, native_method, stub, native, vm or marker; can be
+    /// repeated
     #[arg(long, value_name = "KIND")]
     kind: Vec<String>,
-    /// Only stacks with a frame whose text contains this
+    /// Only stacks with a frame that contains this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     frame: Vec<String>,
 }
 
 impl SelectionArguments {
-    /// As parameters of a question.
+    /// Returns the selection as parameters of a question.
     pub fn pairs(&self) -> Pairs {
         let single = [("from", &self.from), ("to", &self.to)];
         let repeated = [
@@ -209,13 +211,13 @@ impl SelectionArguments {
     }
 }
 
-/// Checks the form of a time.
+/// Checks the syntax of a time and returns it unchanged.
 fn moment(text: &str) -> Result<String, QueryError> {
     Selection::of(&[("from".to_owned(), text.to_owned())])?;
     Ok(text.to_owned())
 }
 
-/// Splits `NAME=VALUE`, as given to `option`.
+/// Splits `parameter`, a `NAME=VALUE` given to `option`.
 pub fn pair(option: &str, parameter: &str) -> anyhow::Result<(String, String)> {
     let (name, value) =
         parameter.split_once('=').with_context(|| format!("{option} {parameter}: write NAME=VALUE"))?;

@@ -108,7 +108,7 @@ on_every_jdk! {
             outcomes.push(attached);
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
-        assert_refused(&outcomes[0], "is being profiled already; 'tickwalk attach --stop ");
+        assert_refused(&outcomes[0], "is already being profiled; 'tickwalk attach --stop ");
         assert_eq!(outcomes[10].exit_code(), 0, "{}", outcomes[10].stderr);
         assert_account_closes(&first, &program);
         assert_eq!(outcomes[11].exit_code(), 0, "{}", outcomes[11].stderr);

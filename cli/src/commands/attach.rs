@@ -1,4 +1,4 @@
-//! `tickwalk attach`: profiles a JVM that runs already, and reports.
+//! `tickwalk attach`: profiles a running JVM and reports.
 
 use std::os::unix::fs::chown;
 use std::process::ExitCode;
@@ -23,33 +23,33 @@ use crate::signals::Signals;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tickwalk attach                                  which JVMs are there
+  tickwalk attach                                  list the JVMs
   tickwalk attach --duration 30s 4321
   tickwalk attach --interval 1ms -o app.tickwalk $(pgrep -f app.jar)
 
-Without a duration it ends with the program, or when it is interrupted (Ctrl-C); the program goes on in any case.
-A JVM can be profiled again and again, one profile at a time. --stop ends one that nobody waits for: of an agent that
-was loaded with -agentpath or jcmd, or of a tickwalk that was killed.")]
+Without a duration, the profile ends with the program or on Ctrl-C; the program itself runs on.
+A JVM can be profiled any number of times, one profile at a time. --stop ends a profile that no command waits for: of an
+agent loaded with -agentpath or jcmd, or of a tickwalk command that was killed.")]
 pub struct Arguments {
     #[command(flatten)]
     sampling: Sampling,
     #[command(flatten)]
     results: Results,
-    /// How long to profile, such as 30s or 5m [default: until the program ends or this one is interrupted]
+    /// Duration of the profile, such as 30s or 5m [default: until the program ends or Ctrl-C]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
-    /// End the profile that runs in the JVM, whoever began it, and do nothing else
+    /// End the running profile of the JVM, however it was started, and exit
     #[arg(long, conflicts_with = "duration")]
     stop: bool,
-    /// Process id of the JVM; without it, those that could be profiled are listed
+    /// Process id of the JVM; without it, list the JVMs that can be profiled
     #[arg(value_name = "PID", required_if_eq("stop", "true"))]
     pid: Option<i32>,
 }
 
-/// Why the wait is over.
-enum Ended {
+/// What ended the wait: the end of the program, or a signal or the time limit.
+enum WaitEnd {
     Program,
-    Asked,
+    SignalOrTimeout,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -62,26 +62,29 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let library = agent_library::find(sampling.agent.as_deref())?;
     output::check_directory(&results.output)?;
-    // Blocked before there are threads, so that these signals wait for this one.
+    // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let jvm = Jvm::find(pid)?;
-    let process = Pid::from_raw(pid).context("no process id")?;
-    let process = pidfd_open(process, PidfdFlags::empty()).context("the process cannot be watched")?;
+    let process = Pid::from_raw(pid).context("the process id must be positive")?;
+    let process = pidfd_open(process, PidfdFlags::empty()).context("cannot watch the process")?;
 
-    let directory =
-        tempfile::Builder::new().prefix("tickwalk").tempdir().context("no temporary directory")?;
+    let directory = tempfile::Builder::new()
+        .prefix("tickwalk")
+        .tempdir()
+        .context("cannot create a temporary directory; set TMPDIR to a writable one")?;
     let socket = directory.path().join("collector");
     let destination = Destination::File(results.output.clone());
     let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
         .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))?;
     if jvm.owner() != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
-        // The superuser may attach to anybody's JVM, which has to reach the socket then.
+        // The superuser may attach to the JVM of another user, which needs access to the socket.
         for path in [directory.path(), &socket] {
-            chown(path, Some(jvm.owner().0), Some(jvm.owner().1)).context("cannot hand the socket over")?;
+            chown(path, Some(jvm.owner().0), Some(jvm.owner().1))
+                .context("cannot give the socket to the JVM's user")?;
         }
     }
     let mut more = sampling.more();
-    // A refusal is the agent's answer then, and not only a line on the JVM's standard error.
+    // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
     more.push("strict".to_owned());
     let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
     let (library, options) = options.parts()?;
@@ -90,17 +93,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(Time(time)) => eprintln!("tickwalk: profiling JVM {pid} for {} s", time.as_secs()),
         None => eprintln!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
     }
-    if let Ended::Asked = wait(&signals, &process, duration.map(|Time(time)| time))?
+    if let WaitEnd::SignalOrTimeout = wait(&signals, &process, duration.map(|Time(time)| time))?
         && let Err(error) = jvm.stop(&library)
     {
-        eprintln!("tickwalk: the profile could not be ended in order: {error}");
+        eprintln!("tickwalk: cannot end the profile cleanly, its last samples may be missing: {error}");
     }
 
     let sessions = server.stop();
     let Some((first, others)) = sessions.split_first() else {
         eprintln!(
-            "tickwalk: the agent never connected, so nothing was recorded; look at the standard error of JVM {pid}, \
-             and run 'tickwalk doctor'"
+            "tickwalk: the agent never connected, so nothing was recorded; read the standard error of JVM {pid} \
+            and run 'tickwalk doctor'"
         );
         return Ok(ExitCode::FAILURE);
     };
@@ -108,19 +111,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Letters of a command line that are shown, from its end, where the program is named.
-const SHOWN_LETTERS: usize = 100;
+/// Characters of a command line that are shown, from its end, which names the program.
+const SHOWN_CHARACTERS: usize = 100;
 
-/// Shows which JVMs there are.
+/// Lists the JVMs that can be attached to.
 fn list() -> anyhow::Result<ExitCode> {
-    let jvms = Jvm::all().context("/proc cannot be read")?;
+    let jvms = Jvm::all().context("cannot read /proc")?;
     if jvms.is_empty() {
-        eprintln!("tickwalk: there is no JVM that could be attached to, as this user and in this container");
+        eprintln!(
+            "tickwalk: no JVM of this user runs in this container; run tickwalk as the JVM's user, in its container"
+        );
         return Ok(ExitCode::FAILURE);
     }
     output::print(|out| {
         jvms.iter().try_for_each(|(pid, command)| {
-            let cut = command.char_indices().rev().nth(SHOWN_LETTERS).and_then(|(at, _)| command.get(at..));
+            let cut =
+                command.char_indices().rev().nth(SHOWN_CHARACTERS).and_then(|(at, _)| command.get(at..));
             let (dots, shown) = cut.map_or(("", command.as_str()), |end| ("...", end));
             writeln!(out, "{pid:>7}  {dots}{shown}")
         })
@@ -128,7 +134,7 @@ fn list() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends what runs in a JVM, whichever copy of the agent it is.
+/// Ends the profile of a JVM, whichever copy of the agent runs it.
 fn end_profile(pid: i32) -> anyhow::Result<ExitCode> {
     let jvm = Jvm::find(pid)?;
     let agents = jvm.libraries(agent_library::FILE_NAME)?;
@@ -142,17 +148,17 @@ fn end_profile(pid: i32) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for the end of the program, a signal, or the end of the time.
+/// Waits for the end of the program, a signal, or the end of `duration`.
 fn wait(
     signals: &Signals,
     process: &rustix::fd::OwnedFd,
     duration: Option<Duration>,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<WaitEnd> {
     let deadline = duration.map(|duration| Instant::now() + duration);
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).try_into());
     let left = left.transpose().context("the duration is too long")?;
     let signal = signals.descriptor();
     let mut events = [PollFd::new(process, PollFlags::IN), PollFd::new(&signal, PollFlags::IN)];
     poll(&mut events, left.as_ref()).context("cannot wait")?;
-    Ok(if events[0].revents().is_empty() { Ended::Asked } else { Ended::Program })
+    Ok(if events[0].revents().is_empty() { WaitEnd::SignalOrTimeout } else { WaitEnd::Program })
 }

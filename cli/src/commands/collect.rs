@@ -1,4 +1,4 @@
-//! `tickwalk collect`: a collector that keeps what agents send until it is told to stop.
+//! `tickwalk collect`: receives sessions of agents until a signal ends it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::signals::Signals;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The first that says something counts: option, environment variable, file (--config), default.
+Order of precedence: option, environment variable, file (--config), default.
 
 Examples:
   tickwalk collect --dir /var/lib/tickwalk
@@ -33,7 +33,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let options = arguments.options.resolve()?;
-    // Blocked before the server has threads, so that the signals wait for this one.
+    // Threads inherit the mask, so the signals are blocked before the server starts its threads.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
     let listen = options.listen.clone();
     let (destination, store) = match &options.keep {
@@ -49,11 +49,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             (Destination::Store(Arc::clone(&store)), Some(store))
         }
     };
-    // Before agents come, so that nothing is stored unseen.
+    // The forwarder starts before agents can connect, so that it forwards everything that is stored.
     let forwarder = match &store {
         Some(store) if !options.forward.targets.is_empty() => {
             let Forward { targets, settings } = &options.forward;
-            Some(Forwarder::start(store, targets, *settings).context("cannot forward")?)
+            Some(Forwarder::start(store, targets, *settings).context("cannot start forwarding")?)
         }
         _ => None,
     };
@@ -70,12 +70,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         _ => None,
     };
-    // One line with what is in effect, ports that the system chose included.
-    let answering = http.as_ref().map(|http| tracing::field::display(http.address()));
-    tracing::info!(address = %server.address(), http = answering, ?options, "collector is ready");
+    // One line with the options in effect, including ports chosen by the system.
+    let http_address = http.as_ref().map(|http| tracing::field::display(http.address()));
+    tracing::info!(address = %server.address(), http = http_address, ?options, "collector is ready");
     let received = signals.next()?;
     tracing::info!(signal = received.signal.as_str(), "stopping");
-    // Agents first: what has arrived is stored and acknowledged while questions are still answered.
+    // Agents are stopped first: what has arrived is stored and acknowledged while the HTTP server still answers.
     let sessions = server.stop();
     if let Some(forwarder) = forwarder {
         forwarder.stop();
@@ -84,7 +84,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         http.stop();
     }
     if let Some(store) = store {
-        store.flush().context("the store could not be written at the end; its journal has everything")?;
+        store.flush().context(
+            "cannot write the store at the end; its journal has all data, and the next start reads it",
+        )?;
     }
     tracing::info!(sessions = sessions.len(), "everything received is written");
     Ok(ExitCode::SUCCESS)

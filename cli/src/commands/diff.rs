@@ -9,12 +9,12 @@ use profile::query::view::differences;
 use crate::output;
 use crate::source::{Pairs, SelectionArguments, Source, pair};
 
-/// Methods of each side that are compared; the collector's limit.
-const METHODS: &str = "10000";
+/// Methods requested from each side: the collector's limit.
+const METHOD_LIMIT: &str = "10000";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shares are of the CPU time of each side, so runs of different length can be compared.
+Shares are relative to the CPU time of each side, so runs of different length can be compared.
 
 Examples:
   tickwalk diff before.tickwalk after.tickwalk
@@ -23,18 +23,18 @@ Examples:
 pub struct Arguments {
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     before: Source,
-    /// The same, to compare it with; without it, both sides are of the first
+    /// Source to compare with, of the same kinds; without it, both sides come from the first
     after: Option<Source>,
-    /// Parameter of the first side only
+    /// Parameter of the first side only, such as from=-2h; can be repeated
     #[arg(long = "before", value_name = "NAME=VALUE")]
     of_before: Vec<String>,
-    /// Parameter of the second side only
+    /// Parameter of the second side only, such as from=-1h; can be repeated
     #[arg(long = "after", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     of_after: Vec<String>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Most methods shown
+    /// Maximum number of methods
     #[arg(long, value_name = "N", default_value_t = 30)]
     limit: usize,
     #[command(flatten)]
@@ -75,6 +75,6 @@ fn pairs(option: &str, parameters: &[String]) -> anyhow::Result<Pairs> {
 }
 
 fn methods(source: &Source, mut pairs: Pairs) -> anyhow::Result<Methods> {
-    pairs.push(("limit".to_owned(), METHODS.to_owned()));
+    pairs.push(("limit".to_owned(), METHOD_LIMIT.to_owned()));
     Ok(serde_json::from_slice(&source.ask("methods", &pairs)?)?)
 }

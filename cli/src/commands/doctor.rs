@@ -1,4 +1,4 @@
-//! `tickwalk doctor`: what this machine allows.
+//! `tickwalk doctor`: checks whether this machine and its JDKs can be profiled.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,14 +13,14 @@ use crate::output;
 Examples:
   tickwalk doctor
   tickwalk doctor --json
-  tickwalk doctor --java /usr/lib/jvm/java-21     try the agent in this JVM
+  tickwalk doctor --java /usr/lib/jvm/java-21     run the agent in this JVM
 
-The exit code is 1 if something must be fixed before profiling works.")]
+The exit code is 1 if a finding prevents profiling.")]
 pub struct Arguments {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
-    /// JDK, or java launcher, to start once with the agent [default: JAVA_HOME]
+    /// JDK or java launcher for a trial run with the agent [default: JAVA_HOME]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
 }

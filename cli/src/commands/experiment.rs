@@ -1,4 +1,4 @@
-//! `tickwalk experiment`: measures the profiler itself, on this machine and on a JVM of the user's choice.
+//! `tickwalk experiment`: measures the profiler itself on this machine, with a JVM of the user's choice.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::output;
 Examples:
   tickwalk experiment queue --quick                      five minutes, report in queue-study/
   tickwalk experiment queue --java /opt/jdk-25 -o s25    the whole grid, many hours
-  tickwalk experiment waste                              known CPU times against the profile")]
+  tickwalk experiment waste                              compare the profile with known CPU times")]
 pub struct Arguments {
     #[command(subcommand)]
     experiment: Experiment,
@@ -26,15 +26,15 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// What queues of each size lose and take: CSV, pictures and a page
+    /// Measure the losses and the memory of queues of each size: CSV, pictures and a page
     Queue(QueueArguments),
-    /// Burns known amounts of CPU time and compares them with the profile and with the kernel's sum
+    /// Burn known amounts of CPU time and compare them with the profile and with getrusage
     Waste(WasteArguments),
 }
 
 #[derive(Debug, Args)]
 struct Common {
-    /// JDK, JRE or launcher to use [default: JAVA_HOME, or java on the search path]
+    /// JDK, JRE or java launcher [default: JAVA_HOME, or java in PATH]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
@@ -46,10 +46,10 @@ struct Common {
 struct QueueArguments {
     #[command(flatten)]
     common: Common,
-    /// A tenth of the grid in five minutes
+    /// Run a small grid, in about five minutes
     #[arg(long)]
     quick: bool,
-    /// Run only cells whose line of progress contains this text, such as "Java, depth 1200"
+    /// Run only cells whose progress line contains this text, such as "Java, depth 1200"
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Folder for the results
@@ -61,7 +61,7 @@ struct QueueArguments {
 struct WasteArguments {
     #[command(flatten)]
     common: Common,
-    /// CPU time to burn in each way, in milliseconds
+    /// CPU time to burn in each of the ways, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(10..=600_000))]
     milliseconds: u32,
     /// CPU time between two samples of a thread
@@ -69,7 +69,7 @@ struct WasteArguments {
     interval: Interval,
 }
 
-/// After this time no further cell of the quick grid is begun; the report takes no time.
+/// The quick grid starts no cell after this time. Writing the report takes no notable time.
 const QUICK_BUDGET: Duration = Duration::from_secs(290);
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -94,13 +94,13 @@ fn run_queue(arguments: &QueueArguments) -> anyhow::Result<ExitCode> {
     if let Some(text) = &arguments.only {
         cells.retain(|cell| cell.to_string().contains(text));
         if cells.is_empty() {
-            bail!("no cell of this grid contains '{text}'");
+            bail!("no cell of this grid contains '{text}'; choose another text for --only");
         }
     }
     let budget = arguments.quick.then_some(QUICK_BUDGET);
     let study = queue::study(&jvm, &cells, budget, &mut |line| eprintln!("{line}"));
     if study.rows.is_empty() {
-        bail!("no cell could be measured");
+        bail!("all cells failed; the lines above have the causes");
     }
     output::write_file(&folder.join("cells.csv"), |out| study.write_csv(out))?;
     for (name, svg) in page::pictures(&study) {
@@ -118,7 +118,7 @@ fn run_waste(arguments: &WasteArguments) -> anyhow::Result<ExitCode> {
     let run = jvm.run(&format!("interval={}", arguments.interval), &burn)?;
     let comparison = waste::Comparison::new(&run)?;
     if comparison.ways.is_empty() {
-        bail!("the Java program told no truths");
+        bail!("the Java program printed no CPU times; this is a bug, please report it");
     }
     output::print(|out| write!(out, "{comparison}"))?;
     Ok(ExitCode::SUCCESS)

@@ -16,8 +16,8 @@ use crate::source::{SelectionArguments, Source};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Formats:
-  collapsed    a line \"root;...;leaf number\" for each stack (.collapsed, .folded, .txt)
-  flamegraph   the page with its data inside, one HTML file (.html)
+  collapsed    one line \"root;...;leaf number\" per stack (.collapsed, .folded, .txt)
+  flamegraph   the page with its data, one HTML file (.html)
   pprof        for go tool pprof, Grafana, Parca (.pb.gz, .pprof)
   jfr          for JDK Mission Control, IDEs and the jfr tool (.jfr)
   speedscope   for speedscope (.speedscope.json)
@@ -40,13 +40,13 @@ pub struct Arguments {
     /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What the numbers of collapsed stacks count
+    /// Unit of the numbers in collapsed stacks
     #[arg(long, value_enum, default_value_t = Unit::Samples)]
     unit: Unit,
     /// Begin each collapsed stack with the name of its thread
     #[arg(long)]
     threads: bool,
-    /// In JFR, also write jdk.ExecutionSample events, for tools that do not know CPU-time samples
+    /// In JFR, also write jdk.ExecutionSample events, for tools without support for CPU-time samples
     #[arg(long)]
     execution_samples: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Some(path) => write(path, options)?,
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {
-            bail!("name the file to write, for example -f app{}", format.suffix());
+            bail!("the format is binary; name a file to write, for example -f app{}", format.suffix());
         }
         None => output::print(|out| source.export(format, options, &pairs, out))?,
     }

@@ -1,4 +1,4 @@
-//! `tickwalk flamegraph`: the page with its data inside.
+//! `tickwalk flamegraph`: writes the page with its data as one HTML file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

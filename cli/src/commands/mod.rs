@@ -1,4 +1,4 @@
-//! The verbs of the command line.
+//! The verbs of the command line, one module each.
 
 mod attach;
 mod collect;
@@ -30,18 +30,18 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   tickwalk record -- java -jar app.jar          profile a program, print hot methods, draw a flame graph
-  tickwalk attach --duration 30s PID            the same for a JVM that runs already
+  tickwalk attach --duration 30s PID            the same for a running JVM
   tickwalk top recording.tickwalk               hot methods of a recording
   tickwalk flamegraph recording.tickwalk        flame graph of a recording
-  tickwalk doctor                               check what this machine allows";
+  tickwalk doctor                               check this machine and its JDKs";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run a program and record where its CPU time goes
+    /// Run a program and record its CPU time by stack
     Record(record::Arguments),
-    /// Profile a JVM that runs already, for a time or to its end
+    /// Profile a running JVM, for a time or to its end
     Attach(attach::Arguments),
-    /// Receive sessions of agents, keep them in files or in a store, and serve the page, until interrupted
+    /// Receive sessions of agents and keep them in files or in a store, which is served as page and API
     Collect(collect::Arguments),
     /// Show the methods or threads that used most CPU time
     Top(top::Arguments),
@@ -59,12 +59,12 @@ enum Verb {
     Export(export::Arguments),
     /// Check whether this machine and its JDKs can be profiled
     Doctor(doctor::Arguments),
-    /// Measure the profiler itself: queue sizes, and CPU time against the truth
+    /// Measure the profiler itself: losses by queue size, and the error of CPU times
     Experiment(experiment::Arguments),
 }
 
 impl Cli {
-    /// Level of log events that are shown unless `TICKWALK_LOG` says otherwise.
+    /// Returns the log level for the verb; `TICKWALK_LOG` overrides it.
     pub fn default_log_level(&self) -> Level {
         match self.verb {
             Verb::Collect(_) | Verb::Serve(_) => Level::INFO,

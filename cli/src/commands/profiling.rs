@@ -1,4 +1,4 @@
-//! What `record` and `attach` have in common: how is sampled, and what becomes of it.
+//! Options and report that `record` and `attach` share.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::launch::Interval;
 use crate::output;
 use crate::source::{now_ns, read_recording};
 
-/// How is sampled.
+/// Options of sampling.
 #[derive(Debug, Args)]
 pub struct Sampling {
     /// CPU time between two samples of a thread; the kernel's tick is the practical minimum
@@ -25,19 +25,19 @@ pub struct Sampling {
     /// Samples per second of the whole machine, such as 500/s, instead of an interval
     #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
     pub rate: Option<String>,
-    /// Most CPU time the profiler may take, in percent of the program's, such as 1%; samples become fewer for it
+    /// Most CPU time of the profiler, in percent of the program's, such as 1%; the interval grows to keep it
     #[arg(long, value_name = "PERCENT", value_parser = budget)]
     pub budget: Option<String>,
     /// Agent library [default: TICKWALK_AGENT, or libtickwalk.so near this program]
     #[arg(long, value_name = "PATH")]
     pub agent: Option<PathBuf>,
-    /// Further option for the agent, can be repeated
+    /// Further option for the agent; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub agent_option: Vec<String>,
 }
 
 impl Sampling {
-    /// What the agent is told beside its interval; of an option that is there twice it takes the later.
+    /// Returns the agent's options besides the interval. The agent uses the last one of repeated options.
     pub fn more(&self) -> Vec<String> {
         let mut more = self.agent_option.clone();
         more.extend(self.rate.iter().map(|rate| format!("rate={rate}")));
@@ -46,7 +46,7 @@ impl Sampling {
     }
 }
 
-/// Where results go.
+/// Options of the results.
 #[derive(Debug, Args)]
 pub struct Results {
     /// Recording to write
@@ -64,7 +64,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Prints hot methods of the first session, and writes its pages.
+    /// Prints the hot methods of `session`, writes its page and summary, and lists the files of `others`.
     ///
     /// # Errors
     /// If a file cannot be read or written.
@@ -98,7 +98,7 @@ fn write_summary(path: &Path, summary: &Summary) -> anyhow::Result<()> {
     })
 }
 
-/// Checks the form; what range makes sense depends on the processors, and is the agent's to say.
+/// Checks the syntax of a rate. The agent checks the range, which depends on the number of processors.
 fn rate(text: &str) -> Result<String, &'static str> {
     let number = text.strip_suffix("/s").and_then(|number| number.parse::<u64>().ok());
     match number {
@@ -107,7 +107,7 @@ fn rate(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Checks the form; the agent knows the details.
+/// Checks the syntax and the range of a budget.
 fn budget(text: &str) -> Result<String, &'static str> {
     let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     match number {

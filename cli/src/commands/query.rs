@@ -1,4 +1,4 @@
-//! `tickwalk query`: a question of the HTTP API, answered as JSON.
+//! `tickwalk query`: prints the answer to a question of the HTTP API as JSON.
 
 use std::process::ExitCode;
 
@@ -10,18 +10,19 @@ use crate::source::{SelectionArguments, Source, pair};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Questions: processes, statistics, summary, flamegraph, methods, callers, callees, threads, timeline, diff, diff/methods
-API.md of the collector describes their parameters and answers.
+Parameters: limit, order, method, by, bucket, max_nodes; before. or after. in front of a parameter of the selection
+restricts one side of a difference.
 
 Examples:
   tickwalk query methods recording.tickwalk --with limit=5
   tickwalk query callers store/ --with method=java.util.HashMap.get --from -1h
   tickwalk query timeline http://127.0.0.1:4172 --with by=thread")]
 pub struct Arguments {
-    /// The question, the part of an address behind /api/v1/
+    /// The question: the path below /api/v1/
     question: String,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     source: Source,
-    /// A further parameter of the question
+    /// Further parameter of the question; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     with: Vec<String>,
     #[command(flatten)]

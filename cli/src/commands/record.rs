@@ -37,11 +37,13 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
     output::check_directory(&arguments.results.output)?;
-    // Blocked before there are threads, so that these signals wait for this one.
+    // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals =
         Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD])?;
-    let directory =
-        tempfile::Builder::new().prefix("tickwalk").tempdir().context("no temporary directory")?;
+    let directory = tempfile::Builder::new()
+        .prefix("tickwalk")
+        .tempdir()
+        .context("cannot create a temporary directory; set TMPDIR to a writable one")?;
     let socket = directory.path().join("collector");
     let destination = Destination::File(arguments.results.output.clone());
     let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
@@ -57,7 +59,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match sessions.split_first() {
         None => eprintln!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
-             look for messages of the agent above, and run 'tickwalk doctor'",
+            read the agent's messages above and run 'tickwalk doctor'",
             launch.how_the_agent_was_passed()
         ),
         Some((first, others)) => results.report(first, others)?,

@@ -1,4 +1,4 @@
-//! `tickwalk serve`: the collector's pages and HTTP API over a recording or a closed store.
+//! `tickwalk serve`: serves the page and the HTTP API of a recording or of a store that no collector has open.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -16,22 +16,22 @@ use crate::source::Source;
 #[command(after_help = "\
 Examples:
   tickwalk serve recording.tickwalk             then open http://127.0.0.1:4172 in a browser
-  tickwalk serve --http 127.0.0.1:0 store/      any free port; the log says which")]
+  tickwalk serve --http 127.0.0.1:0 store/      any free port; the log shows it")]
 pub struct Arguments {
     /// Recording, or directory of a store
     source: Source,
-    /// Address to answer on
+    /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4172")]
     http: SocketAddr,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let store = arguments.source.open_store()?;
-    // Blocked before the server has threads, so that the signals wait for this one.
+    // Threads inherit the mask, so the signals are blocked before the server starts its threads.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
     let http = HttpServer::start(arguments.http, Arc::new(store), Probe::default())
         .with_context(|| format!("cannot listen on {}; choose another with --http", arguments.http))?;
-    tracing::info!("open http://{} in a browser; Ctrl-C ends this", http.address());
+    tracing::info!("open http://{} in a browser; Ctrl-C stops the server", http.address());
     signals.next()?;
     http.stop();
     Ok(ExitCode::SUCCESS)

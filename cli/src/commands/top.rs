@@ -18,7 +18,7 @@ pub struct Arguments {
     /// Print the account of CPU time of one process as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Show one table only, by this CPU time
+    /// Show only one table, ordered by this
     #[arg(long, value_enum)]
     by: Option<By>,
     /// Methods or threads shown in each table
@@ -36,9 +36,9 @@ enum By {
     /// CPU time in the method's own code
     #[value(name = "self")]
     SelfTime,
-    /// CPU time in the method and all it called
+    /// CPU time in the method and its callees
     Total,
-    /// Threads instead of methods, virtual threads with their carriers
+    /// Threads instead of methods; virtual threads with their carriers
     Thread,
 }
 

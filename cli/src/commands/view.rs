@@ -1,4 +1,4 @@
-//! `tickwalk view`: a named view of a recording, a store or a running collector.
+//! `tickwalk view`: prints a named view of a recording, a store or a running collector.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub struct Arguments {
     name: String,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     source: Source,
-    /// Most rows shown
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 30)]
     limit: usize,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! JDKs on this machine and whether they can be profiled.
+//! Finds the JDKs of this machine and reports which of them the agent supports.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// Oldest major version supported.
-const OLDEST: u32 = 11;
+/// Oldest supported major version.
+const OLDEST_SUPPORTED: u32 = 11;
 
-/// Newest major version whose layout has been tested; `design/new-jdk-checklist.md` says how to raise it.
+/// Newest tested major version; `design/new-jdk-checklist.md` lists the steps to raise it.
 const NEWEST_TESTED: u32 = 28;
 
 const SUBJECT: &str = "JDK";
@@ -18,13 +18,13 @@ const SUBJECT: &str = "JDK";
 pub(super) fn examine() -> Vec<Finding> {
     let homes = homes();
     if homes.is_empty() {
-        let fix = format!("install one of version {OLDEST} or newer, or set JAVA_HOME");
-        return vec![Finding::warn(SUBJECT, "none found in JAVA_HOME, PATH and /usr/lib/jvm", fix)];
+        let fix = format!("install one of version {OLDEST_SUPPORTED} or newer, or set JAVA_HOME");
+        return vec![Finding::warn(SUBJECT, "no JDK found in JAVA_HOME, PATH or /usr/lib/jvm", fix)];
     }
-    homes.iter().map(|home| judge(home)).collect()
+    homes.iter().map(|home| examine_jdk(home)).collect()
 }
 
-/// Home directories of JDKs, each once however many links lead to it.
+/// Home directories of the JDKs, without duplicates: symbolic links are resolved.
 fn homes() -> BTreeSet<PathBuf> {
     let named = env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let on_path = env::var_os("PATH").and_then(|path| {
@@ -44,7 +44,7 @@ fn homes() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-fn judge(home: &Path) -> Finding {
+fn examine_jdk(home: &Path) -> Finding {
     let release = Release(fs::read_to_string(home.join("release")).unwrap_or_default());
     let version = release.value("JAVA_VERSION").unwrap_or("of unknown version");
     let vendor = release.value("IMPLEMENTOR").map_or(String::new(), |vendor| format!(" ({vendor})"));
@@ -60,28 +60,28 @@ fn judge(home: &Path) -> Finding {
         );
     }
     if !home.join("lib/server/libjvm.so").is_file() {
-        let fix = "use a JDK with the server VM, or of a version that has lib/server";
+        let fix = "use a JDK that contains the server VM";
         return Finding::warn(SUBJECT, format!("{found}: no lib/server/libjvm.so, not supported"), fix);
     }
     match major(version) {
-        Some(major) if major < OLDEST => {
-            let fix = format!("use version {OLDEST} or newer");
+        Some(major) if major < OLDEST_SUPPORTED => {
+            let fix = format!("use version {OLDEST_SUPPORTED} or newer");
             Finding::warn(SUBJECT, format!("{found}: too old"), fix)
         }
         Some(major) if major > NEWEST_TESTED => {
-            let fix = "try it: a JDK whose layout is not understood is refused when recording starts";
+            let fix = "try it with 'tickwalk doctor --java PATH'; the agent refuses unknown layouts";
             Finding::warn(SUBJECT, format!("{found}: newer than {NEWEST_TESTED}, not tested"), fix)
         }
         Some(_) => Finding::ok(SUBJECT, format!("{found}: supported")),
         None => Finding::warn(
             SUBJECT,
             found,
-            format!("its release file names no version; {OLDEST} or newer works"),
+            format!("its release file has no JAVA_VERSION; use version {OLDEST_SUPPORTED} or newer"),
         ),
     }
 }
 
-/// 25 for "25.0.3", 8 for "1.8.0_402".
+/// Returns the major version: 25 for "25.0.3", 8 for "1.8.0_402".
 fn major(version: &str) -> Option<u32> {
     let mut numbers = version.split(['.', '-', '+', '_']);
     match numbers.next()?.parse().ok()? {
@@ -90,7 +90,7 @@ fn major(version: &str) -> Option<u32> {
     }
 }
 
-/// The file `release` of a JDK: lines NAME="value".
+/// The text of a JDK's file `release`, which has lines NAME="value".
 struct Release(String);
 
 impl Release {

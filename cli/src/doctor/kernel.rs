@@ -1,4 +1,4 @@
-//! What the kernel allows: timers, signals, reading memory.
+//! Checks of the kernel: timers, pending signals, seccomp and reading memory.
 
 use std::fs;
 use std::io::IoSliceMut;
@@ -15,21 +15,21 @@ use profile::quantity;
 
 use super::Finding;
 
-/// Interval asked for when measuring the tick: shorter than any tick but that of a 1000 Hz kernel, which equals it.
-const ASKED_NS: u64 = 1_000_000;
+/// Timer interval for measuring the tick: that of a 1000 Hz kernel, the shortest usual tick.
+const TIMER_INTERVAL_NS: u64 = 1_000_000;
 
 /// CPU time spent on measuring the tick: 20 expirations on the slowest usual kernel (100 Hz).
 const MEASURE_NS: u64 = 200_000_000;
 
-/// Fewest timers that are enough for ordinary servers; one with 500 threads is large.
-const TIMERS_WANTED: u64 = 1_000;
+/// Fewer free timers than this cause a warning: twice the threads of a large server (500).
+const ENOUGH_TIMERS: u64 = 1_000;
 
 pub(super) fn examine() -> Vec<Finding> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     vec![tick(), pending_signals(&status), seccomp(&status), reading_memory()]
 }
 
-/// Measures how often a timer on a thread's CPU clock can fire.
+/// Measures the shortest period of a timer on a thread's CPU clock.
 fn tick() -> Finding {
     const SUBJECT: &str = "timer tick";
     match measure_tick() {
@@ -47,11 +47,11 @@ fn tick() -> Finding {
         Ok(None) => Finding::fail(
             SUBJECT,
             "a timer on the thread's CPU clock never fired",
-            "check that the kernel has CONFIG_POSIX_TIMERS, and that no sandbox replaces timers",
+            "use a kernel with CONFIG_POSIX_TIMERS, outside of a sandbox that emulates timers",
         ),
         Err(error) => Finding::fail(
             SUBJECT,
-            format!("no timer on the thread's CPU clock: {error}"),
+            format!("a timer on the thread's CPU clock cannot be created: {error}"),
             "allow timer_create and timer_settime in the seccomp profile of the container",
         ),
     }
@@ -64,14 +64,14 @@ fn measure_tick() -> nix::Result<Option<u64>> {
     let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let event = SigEvent::new(SigevNotify::SigevSignal { signal, si_value: 0 });
     let mut timer = Timer::new(ClockId::CLOCK_THREAD_CPUTIME_ID, event)?;
-    let asked = TimeSpec::new(0, ASKED_NS as i64);
-    timer.set(Expiration::IntervalDelayed(asked, asked), TimerSetTimeFlags::empty())?;
+    let interval = TimeSpec::new(0, TIMER_INTERVAL_NS as i64);
+    timer.set(Expiration::IntervalDelayed(interval, interval), TimerSetTimeFlags::empty())?;
     let start_ns = cpu_ns()?;
     let mut first_ns = None;
     let mut last_ns = 0;
     let mut periods = 0u64;
     while cpu_ns()? - start_ns < MEASURE_NS {
-        // Reading without waiting burns the CPU time that makes the timer advance.
+        // The loop polls because only CPU time advances the timer.
         if matches!(descriptor.read_signal(), Ok(Some(_))) {
             last_ns = cpu_ns()?;
             match first_ns {
@@ -81,7 +81,7 @@ fn measure_tick() -> nix::Result<Option<u64>> {
         }
     }
     drop(timer);
-    // A last expiration may be pending; with the signal blocked it ends with the descriptor's reader.
+    // Consume an expiration that is still pending.
     let _ = descriptor.read_signal();
     Ok(first_ns.filter(|_| periods > 0).map(|first_ns| (last_ns - first_ns) / periods))
 }
@@ -91,14 +91,14 @@ fn cpu_ns() -> nix::Result<u64> {
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// The kernel's configured tick rate, where its configuration can be read as text.
+/// Returns `CONFIG_HZ` from the kernel's configuration in `/boot`, if that is readable.
 fn configured_hz() -> Option<u64> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let config = fs::read_to_string(format!("/boot/config-{}", release.trim())).ok()?;
     config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")).and_then(|hz| hz.parse().ok())
 }
 
-/// Each timer reserves one queued signal of the user's limit.
+/// Checks `RLIMIT_SIGPENDING`: each timer reserves one queued signal of the user's limit.
 fn pending_signals(status: &str) -> Finding {
     const SUBJECT: &str = "timers";
     const FIX: &str = "raise it with 'ulimit -i', or LimitSIGPENDING= of the systemd unit";
@@ -118,7 +118,7 @@ fn pending_signals(status: &str) -> Finding {
             );
             match free {
                 0 => Finding::fail(SUBJECT, found, FIX),
-                free if free < TIMERS_WANTED => Finding::warn(SUBJECT, found, FIX),
+                free if free < ENOUGH_TIMERS => Finding::warn(SUBJECT, found, FIX),
                 _ => Finding::ok(SUBJECT, found),
             }
         }
@@ -126,18 +126,20 @@ fn pending_signals(status: &str) -> Finding {
     }
 }
 
-/// Seccomp by itself does no harm; what it would forbid is tried by the other checks.
+/// Reports the seccomp mode; the other checks try the system calls that a filter could forbid.
 fn seccomp(status: &str) -> Finding {
     let mode = match field(status, "Seccomp") {
         Some("0") => "none",
         Some("1") => "strict",
-        Some("2") => "filter, as containers have; the other checks tell whether it matters",
+        Some("2") => {
+            "filter, usual in containers; the other checks try the system calls that the agent needs"
+        }
         _ => "unknown",
     };
     Finding::ok("seccomp", mode)
 }
 
-/// The agent reads memory that may vanish through the kernel, which then reports instead of faulting.
+/// Checks `process_vm_readv`, by which the agent reads memory that may be unmapped: it fails instead of faulting.
 fn reading_memory() -> Finding {
     const SUBJECT: &str = "memory access";
     let source = *b"tickwalk";
@@ -145,16 +147,20 @@ fn reading_memory() -> Finding {
     let remote = [RemoteIoVec { base: source.as_ptr() as usize, len: source.len() }];
     match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut target)], &remote) {
         Ok(8) if target == source => Finding::ok(SUBJECT, "process_vm_readv works"),
-        Ok(_) => Finding::warn(SUBJECT, "process_vm_readv reads something else", "report this kernel"),
+        Ok(_) => Finding::warn(
+            SUBJECT,
+            "process_vm_readv returns wrong data",
+            "report this kernel version as a bug",
+        ),
         Err(error) => Finding::warn(
             SUBJECT,
-            format!("process_vm_readv is refused ({error}), a slower way will be used"),
+            format!("process_vm_readv fails ({error}); the agent uses a slower way"),
             "allow process_vm_readv in the seccomp profile of the container",
         ),
     }
 }
 
-/// Value of a line `name: value` of a status file.
+/// Returns the value of the line `name: value` of a status file.
 fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

@@ -1,6 +1,6 @@
-//! Examines whether this machine and its JDKs can be profiled.
+//! Checks whether this machine and its JDKs can be profiled.
 //!
-//! Each check yields one finding: what is so, and if that is bad, what to do about it.
+//! Each check returns findings: what it found, how severe that is, and what to do about it.
 
 mod jdk;
 mod kernel;
@@ -13,11 +13,11 @@ use serde::Serialize;
 
 use crate::agent_library;
 
-/// How good a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Nothing to do.
+    /// No problem.
     Ok,
     /// Profiling works, with a restriction.
     Warn,
@@ -28,13 +28,13 @@ pub enum Status {
 /// Result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// How good it is.
+    /// Severity.
     pub status: Status,
-    /// What was examined.
+    /// Name of the check.
     pub subject: &'static str,
-    /// What is so.
+    /// What the check found.
     pub found: String,
-    /// What to do about it, if there is something to do.
+    /// What to do about it; `None` if there is no problem.
     pub fix: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs all checks; a JVM is started if `java` names one or `JAVA_HOME` does.
+/// Runs all checks. The trial run uses the JVM of `java`, else that of `JAVA_HOME`; it is left out without either.
 pub fn examine(java: Option<&Path>) -> Vec<Finding> {
     let mut findings = kernel::examine();
     findings.extend(jdk::examine());
@@ -82,7 +82,7 @@ pub fn examine(java: Option<&Path>) -> Vec<Finding> {
         Err(error) => findings.push(Finding::fail(
             "agent",
             error.to_string(),
-            "build it with 'cargo build --release -p agent'",
+            "set TICKWALK_AGENT to the path of libtickwalk.so, or build it with 'cargo build --release -p agent'",
         )),
     }
     findings

@@ -1,4 +1,4 @@
-//! Starts a JVM with the agent and reports what the agent found out about it.
+//! Trial run: starts a JVM with the agent and reports its self-tests and its account of CPU time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,24 @@ use super::Finding;
 
 const SUBJECT: &str = "trial run";
 
-/// The launcher meant by `--java`: itself, or the one in a home directory.
+/// Returns the launcher that `--java` names, directly or by its home directory.
 pub(super) fn launcher(java: &Path) -> PathBuf {
     if java.is_dir() { java.join("bin/java") } else { java.to_owned() }
 }
 
-/// Runs `java -version` with the agent.
+/// Runs `java -version` under the agent.
 pub(super) fn examine(java: &Path, agent: &Path) -> Vec<Finding> {
     match run(java, agent) {
-        Ok((profile, said)) => findings(java, &profile, &said),
+        Ok((profile, messages)) => findings(java, &profile, &messages),
         Err(finding) => vec![finding],
     }
 }
 
 fn run(java: &Path, agent: &Path) -> Result<(ProcessProfile, Vec<String>), Finding> {
     let fail = |found: String, fix: &str| Finding::fail(SUBJECT, found, fix);
-    let folder = tempfile::tempdir()
-        .map_err(|error| fail(format!("no temporary directory: {error}"), "set TMPDIR to a writable one"))?;
+    let folder = tempfile::tempdir().map_err(|error| {
+        fail(format!("cannot create a temporary directory: {error}"), "set TMPDIR to a writable one")
+    })?;
     let recording = folder.path().join("trial.tickwalk");
     let output = Command::new(java)
         .arg(format!("-agentpath:{}=file={}", agent.display(), recording.display()))
@@ -38,70 +39,70 @@ fn run(java: &Path, agent: &Path) -> Result<(ProcessProfile, Vec<String>), Findi
         .env_remove("JAVA_TOOL_OPTIONS")
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| fail(format!("{} does not start: {error}", java.display()), "pass --java PATH"))?;
+        .map_err(|error| fail(format!("cannot start {}: {error}", java.display()), "pass --java PATH"))?;
     let text = String::from_utf8_lossy(&output.stderr);
-    let said: Vec<String> =
+    let messages: Vec<String> =
         text.lines().filter_map(|line| line.strip_prefix("tickwalk: ")).map(str::to_owned).collect();
     if !output.status.success() {
         let last = text.lines().last().unwrap_or_default();
         return Err(fail(
             format!("{} ended with {}: {last}", java.display(), output.status),
-            "see the message",
+            "the JVM's last message names the cause; fix it and run this check again",
         ));
     }
-    // An agent that refuses the JVM writes no session.
+    // An agent that refuses the JVM leaves the recording empty.
     let written = fs::metadata(&recording).is_ok_and(|metadata| metadata.len() > 0);
     let profile =
         Recording::read(&recording).ok().and_then(|recording| ProcessProfile::whole(&recording).ok());
     match profile {
-        Some(profile) if written => Ok((profile, said)),
-        _ => Err(fail(said.join("; "), "use a JDK with the HotSpot VM, 11 or newer")),
+        Some(profile) if written => Ok((profile, messages)),
+        _ => Err(fail(messages.join("; "), "use a JDK with the HotSpot VM, 11 or newer")),
     }
 }
 
-fn findings(java: &Path, profile: &ProcessProfile, said: &[String]) -> Vec<Finding> {
+fn findings(java: &Path, profile: &ProcessProfile, messages: &[String]) -> Vec<Finding> {
     let summary = Summary::new(profile);
     let mut findings = Vec::new();
     let run = format!("{} {} at {}", summary.jvm.name, summary.jvm.version, java.display());
-    findings.push(if said.is_empty() {
+    findings.push(if messages.is_empty() {
         Finding::ok(SUBJECT, run)
     } else {
-        Finding::warn(SUBJECT, format!("{run}: {}", said.join("; ")), "see the message")
+        Finding::warn(SUBJECT, format!("{run}: {}", messages.join("; ")), "follow the agent's message")
     });
     findings.extend(summary.self_tests.iter().map(self_test));
     findings.extend([sampling(&summary), account(&summary.cpu_ns), requests(&summary)]);
     let detector = &summary.unloading.detector;
     findings.push(match detector.as_str() {
-        "unload counters" => Finding::ok("unloading", "classes that were unloaded are counted by the VM"),
+        "unload counters" => Finding::ok("unloading", "the VM counts unloaded classes"),
         "pauses only" => Finding::warn(
             "unloading",
-            "no performance counters: every collection may make a few names [unloaded]",
-            "leave out -XX:-UsePerfData",
+            "no performance counters: each garbage collection can turn some method names into [unloaded]",
+            "remove -XX:-UsePerfData from the JVM's options",
         ),
         other => Finding::warn(
             "unloading",
-            format!("cannot be noticed ({other}): names of methods that could be unloaded are left out"),
-            "leave out -XX:-UsePerfData",
+            format!("cannot be detected ({other}): methods that may be unloaded are shown without a name"),
+            "remove -XX:-UsePerfData from the JVM's options",
         ),
     });
     findings
 }
 
-/// The interval, and what the tick means for it if the agent had to measure it.
+/// Reports the sampling interval, with a warning if the kernel's tick is longer.
 fn sampling(summary: &Summary) -> Finding {
     const SUBJECT: &str = "sampling";
     let sampling = &summary.sampling;
     if sampling.is_below_tick() {
-        let fix = "ask for a longer interval, or be content with fewer samples";
+        let fix = "choose an interval that is no shorter than the tick, or accept fewer samples";
         return Finding::warn(SUBJECT, sampling.sentence(), fix);
     }
     Finding::ok(SUBJECT, sampling.sentence())
 }
 
-/// Whether the CPU time of all threads, by the kernel's clocks, is what became of it.
+/// Checks that the CPU time of all threads, by the kernel's clocks, is sampled + lost + unfinished.
 fn account(cpu: &CpuTime) -> Finding {
     const SUBJECT: &str = "account";
-    let became = cpu.sampled.saturating_add(cpu.lost_ns()).saturating_add(cpu.unfinished);
+    let accounted = cpu.sampled.saturating_add(cpu.lost_ns()).saturating_add(cpu.unfinished);
     let found = format!(
         "{} of CPU time = {} sampled + {} lost + {} unfinished; {} before the timers ran",
         duration(cpu.kernel),
@@ -110,30 +111,46 @@ fn account(cpu: &CpuTime) -> Finding {
         duration(cpu.unfinished),
         duration(cpu.before_timer),
     );
-    match cpu.kernel == became {
+    match cpu.kernel == accounted {
         true if cpu.kernel > 0 => Finding::ok(SUBJECT, found),
-        true => Finding::fail(SUBJECT, found, "report it: the agent saw no CPU time of any thread"),
-        false => Finding::fail(SUBJECT, found, "report it: the agent's account of CPU time is open"),
+        true => Finding::fail(
+            SUBJECT,
+            found,
+            "report this as a bug: the agent measured no CPU time of any thread",
+        ),
+        false => Finding::fail(
+            SUBJECT,
+            found,
+            "report this as a bug: the agent's account of CPU time does not add up",
+        ),
     }
 }
 
-/// Whether every request became a whole stack or failed for a cause.
+/// Checks that requests = resolved + failed.
 fn requests(summary: &Summary) -> Finding {
     const SUBJECT: &str = "requests";
     let failed: u64 = summary.failed.values().sum();
     let found = format!("{} = {} resolved + {failed} failed", summary.requests, summary.resolved);
     match summary.requests == summary.resolved + failed {
         true => Finding::ok(SUBJECT, found),
-        false => Finding::fail(SUBJECT, found, "report it: the agent's account of its requests is open"),
+        false => Finding::fail(
+            SUBJECT,
+            found,
+            "report this as a bug: the agent's account of requests does not add up",
+        ),
     }
 }
 
 fn self_test(test: &SelfTest) -> Finding {
     let found = format!("{}: {}", test.capability, test.detail);
     match test.outcome {
-        Outcome::Passed => Finding::ok("self-test", format!("{found}, as the VM says")),
+        Outcome::Passed => Finding::ok("self-test", format!("{found}, equal to the VM's answer")),
         Outcome::NotTried => Finding::ok("self-test", format!("{found} (not tried)")),
-        _ => Finding::fail("self-test", found, "report this JVM build; its Java stacks cannot be believed"),
+        _ => Finding::fail(
+            "self-test",
+            found,
+            "report this JVM build as unsupported; its Java stacks may be wrong",
+        ),
     }
 }
 
