@@ -5,14 +5,14 @@
 //! cargo run --release -p collector --example hostile -- 10000000 store
 //! ```
 //!
-//! The first sends to a collector that records, where what matters is that messages are told apart and that memory is
-//! bounded while they are decoded. The second sends to a store, which takes every message apart: each connection goes on
-//! in its session's numbers, so that messages are not dropped as repeated, and half of the sessions are those of a real
-//! JVM in wire version 2.
+//! The first sends to a collector that records; it checks that messages are framed correctly and that decoding takes
+//! bounded memory. The second sends to a store, which decodes every message completely: each connection continues the
+//! sequence numbers of its session, so that messages are not dropped as repeated, and half of the sessions are those
+//! of a real JVM.
 //!
-//! Ends with an error if the collector dies, if CPU time or a name of an honest agent is not there as it was sent (told
-//! apart: the one is a loss, the other one of resolution), if what is left of the damaged sessions cannot be read without a
-//! panic, or if memory exceeds its bound; otherwise prints what happened.
+//! Fails if the collector dies, if CPU time or a symbol of an honest agent is missing (reported apart: the first is a
+//! loss, the second a loss of resolution), if the damaged sessions cannot be read without a panic, or if memory
+//! exceeds its limit; otherwise prints the figures.
 
 #[path = "../../tests/support/recorded.rs"]
 mod recorded;

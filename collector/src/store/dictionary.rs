@@ -1,4 +1,4 @@
-//! The rows of a dictionary, and what the numbers of a session mean, as blocks of the database.
+//! Encodes and decodes the rows of a dictionary, and the row maps of sessions.
 
 use std::ops::{Deref, DerefMut};
 
@@ -107,11 +107,11 @@ fn fill<T>(block: &mut BlockReader, rows: &mut [T], set: impl Fn(&mut T, u64)) -
     })
 }
 
-/// What the numbers of a session mean, and how much of it the database has.
+/// Dictionary rows by the entry numbers of a session, and how many of them the database has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredRows {
     rows: SessionRows,
-    /// Number of each kind from which on entries are not stored.
+    /// First number of each kind that is not stored.
     stored: [u32; 4],
 }
 
@@ -130,7 +130,7 @@ impl DerefMut for StoredRows {
 }
 
 impl StoredRows {
-    /// Returns a block of what the database does not have yet, if there is any.
+    /// Returns a block of the rows that are not stored, `None` if all are.
     pub(super) fn encode(&self) -> Result<Option<Vec<u8>>, BlockError> {
         if self.rows.ends().into_iter().zip(self.stored).all(|(end, stored)| end <= stored.max(1)) {
             return Ok(None);
@@ -171,7 +171,7 @@ impl StoredRows {
         let rows = block.rows()?;
         let (numbers, nodes, stops) = (block.ascending(rows)?, block.ascending(rows)?, block.narrow(rows)?);
         for ((number, node), stop) in numbers.into_iter().zip(nodes).zip(stops) {
-            // Rows of the other kinds may be looked up whatever they are; nodes are climbed.
+            // Other kinds are looked up with a check; nodes are followed to the root without one.
             if node < dictionary.nodes().len() as u64 {
                 self.rows.set_node(number as u32, (node as u32, stop));
             }

@@ -1,8 +1,8 @@
-//! Reading: samples and sums of a stretch of time, from blocks and from what is still open.
+//! Reads samples and sums of a range of time, from blocks and from open minutes.
 //!
-//! Every sample of the range is visited once, in the coarsest resolution that fits: whole days and hours from
-//! their sums, the rest by minutes, and the minutes that the range cuts by single samples.
-//! Where retention has removed the fine levels, a bucket belongs to the range if it begins in it.
+//! Each sample of the range is visited once, in the coarsest resolution that fits: whole days and hours from their
+//! sums, the rest by minutes, and minutes at the ends of the range by single samples. Where retention has removed the
+//! fine levels, a bucket belongs to the range if it begins in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A partition of a store, or a recording, to be read.
+/// A partition of a store, or a recording, for queries.
 #[derive(Clone, Debug)]
 pub struct View {
     partition: Arc<Partition>,
     dictionary_reader: Arc<DictionaryReader>,
 }
 
-/// Where the sums of a range are found.
+/// Which buckets and minutes cover a range.
 #[derive(Default)]
 struct Plan {
-    /// Level and start of buckets.
+    /// Buckets that lie in the range, as runs of one level; seconds since the epoch.
     buckets: Vec<(Level, Range<u64>)>,
-    /// Minutes of which a part is wanted.
+    /// Minutes that lie in the range only in part.
     cut: Vec<u64>,
 }
 
@@ -40,14 +40,14 @@ impl View {
         View { partition, dictionary_reader: Arc::clone(dictionary_reader) }
     }
 
-    /// Whether this is a view of the same partition as `other`: numbers of stacks mean the same in both.
+    /// Returns whether `other` is a view of the same partition, so that stack numbers mean the same in both.
     pub fn is_same(&self, other: &View) -> bool {
         Arc::ptr_eq(&self.partition, &other.partition)
     }
 
-    /// Calls `read` with what samples refer to. Of an old partition it may have to be read from its file first, one at a
-    /// time in all of the store: others wait meanwhile, as samples do where it is in memory, so `read` should be quick,
-    /// and must not ask for another one.
+    /// Calls `read` with the dictionary. The dictionary of an unloaded partition is read from its file, one at a time
+    /// in the whole store; other queries wait for it. A loaded one delays the writer meanwhile. So `read` must be
+    /// quick, and must not request another dictionary.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -56,14 +56,14 @@ impl View {
         if !memory.is_unloaded {
             return Ok(read(&memory.dictionary));
         }
-        // Whoever waits for its turn holds no lock that somebody else needs.
+        // Waiting for the dictionary reader must not block the writer.
         drop(memory);
         self.dictionary_reader.read(&self.partition, read)
     }
 
-    /// Calls `visit` with the sessions whose ids `is_selected` says yes to, in the order of ids. Those of an old partition may
-    /// be read from its file, one after the other; samples cannot be taken in while the others are visited, so `visit`
-    /// should be quick.
+    /// Calls `visit` with the sessions whose ids `is_selected` accepts, in the order of ids. The sessions of an
+    /// unloaded partition are read from its file one by one. Otherwise no samples can be stored meanwhile, so `visit`
+    /// must be quick.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -84,13 +84,13 @@ impl View {
         Ok(())
     }
 
-    /// Whether there may be samples in this range of time, in nanoseconds since the epoch.
+    /// Returns whether the partition may have samples in this range of time, in nanoseconds since the epoch.
     pub fn overlaps(&self, range_ns: &Range<u64>) -> bool {
         let own = self.range_ns();
         own.start < range_ns.end && range_ns.start < own.end
     }
 
-    /// Time from the first sample to the last, in whole minutes; nanoseconds since the epoch.
+    /// Returns the time from the first sample to the last in whole minutes, as nanoseconds since the epoch.
     pub fn range_ns(&self) -> Range<u64> {
         let coverage = *self.partition.coverage.read();
         let memory = self.partition.memory.read();
@@ -102,7 +102,7 @@ impl View {
         first_s.saturating_mul(NS_PER_S)..end_s.saturating_mul(NS_PER_S)
     }
 
-    /// Visits CPU time by session and stack; a key can come several times.
+    /// Visits CPU time by session and stack; a key may occur several times.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -123,8 +123,8 @@ impl View {
         })
     }
 
-    /// Visits CPU time by session, thread and stack, for the threads of a session that `is_selected` says yes to; a key can
-    /// come several times.
+    /// Visits CPU time by session, thread and stack, for the threads of a session that `is_selected` accepts; a key
+    /// may occur several times.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -167,8 +167,8 @@ impl View {
         })
     }
 
-    /// Visits CPU time by session, thread and time: start of the time cell in seconds since the epoch, and its
-    /// width. Cells are a second wide where minutes are kept, a minute or an hour in older parts.
+    /// Visits CPU time by session, thread and time cell, which is given in seconds since the epoch. Cells are a
+    /// second wide where minutes are kept, and a minute or an hour in older parts.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -202,7 +202,7 @@ impl View {
         })
     }
 
-    /// Visits single samples, minute by minute and session by session, as far as they are kept.
+    /// Visits the single samples that are kept, by minute and session.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -217,19 +217,19 @@ impl View {
         })
     }
 
-    /// Tells whether single samples of all its time are still kept.
+    /// Returns whether all single samples are kept.
     pub fn has_samples(&self) -> bool {
         self.partition.coverage.read().removed == 0
     }
 
-    /// Reads what is open and begins a transaction at one moment, between two folds.
+    /// Reads open minutes and begins a transaction at the same moment, between two folds.
     fn begin<R>(
         &self,
         read: impl FnOnce(&PartitionMemory, &Coverage) -> R,
     ) -> Result<(Option<Reading<'_>>, R), StoreError> {
         let memory = self.partition.memory.read();
         let reading = self.partition.begin_read()?;
-        // What roll-ups and retention have done until then, not since.
+        // Roll-ups and retention as of the snapshot.
         let coverage = match &reading {
             Some(reading) => reading.coverage()?,
             None => *self.partition.coverage.read(),
@@ -321,7 +321,7 @@ fn visit_minute(
     visit: &mut impl FnMut(Sample),
 ) {
     for row in 0..minute.len() {
-        // A damaged offset is the only one that can lead beyond the end of time.
+        // Only a damaged offset exceeds the largest time.
         let offset_ns = u64::from(minute.offset_us[row]) * 1000;
         let time_ns = start_s.saturating_mul(NS_PER_S).saturating_add(offset_ns);
         if range_ns.contains(&time_ns) {
@@ -338,10 +338,10 @@ fn visit_minute(
     }
 }
 
-/// Covers the range with buckets, each as coarse as the range, the roll-ups made and `threads` allow.
+/// Returns buckets that cover the range, each as coarse as the range, the existing roll-ups and `threads` permit.
 fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
     let mut plan = Plan::default();
-    // Clocks of agents may stand anywhere, the end of the numbers included.
+    // Agent clocks may be arbitrarily wrong, so times may overflow.
     let from_ns = range_ns.start.max(coverage.first_s.saturating_mul(NS_PER_S));
     let end_ns = range_ns.end.min(coverage.end_s.saturating_mul(NS_PER_S));
     if from_ns >= end_ns {
@@ -360,11 +360,11 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
         if has_samples {
             plan.cut.push(at_s);
         }
-        // Without samples, a bucket that begins before the range is not of it.
+        // Without single samples, a bucket that begins before the range is left out.
         at_s += finest.width_s();
     }
-    // From here on only the finest level will do, so whole buckets are taken at once: a clock that is wrong by centuries
-    // would make them hundreds of millions.
+    // After this time only the finest level exists, so its buckets are added as one range: with a clock that is wrong
+    // by centuries they would be hundreds of millions.
     let coarser = Level::COARSE.into_iter().filter(|level| *level > finest && *level <= coarsest);
     let rest_s = coarser.map(|level| coverage.rolled_s[level as usize]).max().unwrap_or(0);
     let last_s = finest.start_of(end_ns / NS_PER_S);
@@ -384,7 +384,7 @@ fn plan(coverage: &Coverage, range_ns: &Range<u64>, threads: Threads) -> Plan {
         };
         let level = [Level::Day, Level::Hour, Level::Minute].into_iter().find(fits);
         let Some(level) = level else {
-            // Only the end of the range can cut a bucket of the finest level.
+            // Only the end of the range can lie inside a bucket of the finest level.
             if has_samples {
                 plan.cut.push(at_s);
             } else {

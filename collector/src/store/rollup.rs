@@ -1,7 +1,7 @@
-//! Levels of resolution: what is kept of samples as they grow old.
+//! Levels of resolution: how samples are summed up as they age.
 //!
-//! Minutes tell threads apart and times to the second; hours keep groups of threads and minutes; days keep kinds
-//! of threads and hours. Each level is summed up from the one below it once its bucket is over.
+//! Minutes distinguish threads, and times by the second; hours distinguish groups of threads, and minutes; days
+//! distinguish groups of threads, and hours. Each level is summed up from the one below it once its bucket has ended.
 
 use super::memory::{MINUTE_S, Sums};
 use super::session::StoredSession;
@@ -10,11 +10,11 @@ use super::session::StoredSession;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// Sums of a minute; times to the second.
+    /// Sums of a minute, with times by the second.
     Minute = 0,
-    /// Sums of an hour; times to the minute, threads in groups of like names.
+    /// Sums of an hour, with times by the minute and groups of threads with similar names.
     Hour = 1,
-    /// Sums of a day; times to the hour, threads as in hours.
+    /// Sums of a day, with times by the hour and groups of threads as in hours.
     Day = 2,
 }
 
@@ -22,7 +22,7 @@ impl Level {
     pub(super) const COUNT: usize = 3;
     pub(super) const COARSE: [Level; 2] = [Level::Hour, Level::Day];
 
-    /// Seconds of a bucket.
+    /// Returns the seconds of a bucket.
     pub fn width_s(self) -> u64 {
         match self {
             Level::Minute => MINUTE_S,
@@ -31,7 +31,7 @@ impl Level {
         }
     }
 
-    /// Seconds of one time cell in a bucket.
+    /// Returns the seconds of a time cell in a bucket.
     pub fn cell_s(self) -> u64 {
         match self {
             Level::Minute => 1,
@@ -40,7 +40,7 @@ impl Level {
         }
     }
 
-    /// Start of the bucket that `time_s` lies in.
+    /// Returns the start of the bucket that contains `time_s`.
     pub(super) fn start_of(self, time_s: u64) -> u64 {
         time_s / self.width_s() * self.width_s()
     }
@@ -52,7 +52,7 @@ impl Level {
         }
     }
 
-    /// Sums of a bucket of level `source` that starts at `start_s`, in the resolution of this level.
+    /// Returns the sums of a bucket of level `source` that starts at `start_s`, in the resolution of this level.
     pub(super) fn coarsen(
         self,
         session: &mut StoredSession,
@@ -62,7 +62,7 @@ impl Level {
     ) -> Sums {
         let mut group = |thread: u32| session.group_of(thread);
         let offset_s = start_s - self.start_of(start_s);
-        debug_assert!(source <= self, "resolution is only ever lost");
+        debug_assert!(source <= self, "a coarser level is never refined");
         let thread_stacks: Vec<_> =
             sums.thread_stacks.iter().map(|&(thread, stack, cell)| (group(thread), stack, cell)).collect();
         let times = sums.times.iter().map(|&(thread, second, cpu_ns)| {

@@ -1,4 +1,5 @@
-//! The store against what it promises: nothing acknowledged is lost, nothing is stored twice, sums stay sums.
+//! Tests of the guarantees of the store: acknowledged messages are never lost nor stored twice, and sums are
+//! preserved.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +24,8 @@ use profile::dictionary::Dictionary;
 use profile::session::Session;
 use profile::source::{Extent, Scope, Threads};
 
-/// 2100-01-01, a whole day: partitions that tests begin at simulated times sort after those begun now.
+/// 2100-01-01, a whole day. Partitions that tests begin at simulated times sort after those that begin at the current
+/// time.
 const DAY_NS: u64 = 4_102_444_800_000_000_000;
 const NS: u64 = 1_000_000_000;
 const INTERVAL_NS: u64 = 10_000_000;
@@ -63,7 +65,7 @@ impl Agent {
         self.message(Body::Hello(hello))
     }
 
-    /// Defines a stack, leaf first, and four threads: the stack's number, and the message.
+    /// Defines a stack, leaf first, and four threads; returns the number of the stack and the message.
     fn stack(&mut self, symbols: &[&str]) -> (u32, (u64, Vec<u8>)) {
         let entries = entries::of_stack(self.next, symbols);
         let stack = self.next + symbols.len() as u32;
@@ -88,7 +90,7 @@ impl Agent {
 }
 
 impl Agent {
-    /// Samples that do not compress, so that files have to grow.
+    /// Returns samples that do not compress, so that files grow.
     fn noise(&mut self, stack: u32, seed: u64, count: u64) -> (u64, Vec<u8>) {
         let mut state = seed;
         let mut random = || {
@@ -107,7 +109,7 @@ impl Agent {
 }
 
 impl View {
-    /// Calls `read` with the names of everything.
+    /// Calls `read` with the dictionary and all sessions.
     fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
         let mut sessions = BTreeMap::new();
         let visit = |id, session: &Session| drop(sessions.insert(id, session.clone()));
@@ -116,8 +118,8 @@ impl View {
     }
 }
 
-/// From here on no partition begins before its time, as if there were no space for it.
-fn hold_partition(store: &Store) {
+/// Prevents early partitions, as a full disk does.
+fn prevent_early_partitions(store: &Store) {
     store.shared.early_start.lock().not_before += Duration::from_secs(86_400);
 }
 
@@ -126,7 +128,7 @@ fn append(store: &Store, agent: &Agent, messages: &[(u64, Vec<u8>)]) -> Result<u
     writer.append(messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..])))
 }
 
-/// What is read of some threads is what is left when everything is read and the others are taken out.
+/// Checks that a query of selected threads returns the same rows as a query of all threads filtered afterwards.
 fn check_skipping(view: &View, scope: &Scope<'_>) {
     for is_selected in [|_, thread| thread % 2 == 0, |_, thread| thread % 2 == 1] {
         let (mut some, mut all) = (Vec::new(), Vec::new());
@@ -138,7 +140,7 @@ fn check_skipping(view: &View, scope: &Scope<'_>) {
     }
 }
 
-/// CPU time by leaf symbol in a range of seconds of the day, from all three kinds of sums, which must agree.
+/// Returns CPU time by leaf symbol in a range of seconds of the day, and checks that all three kinds of sums agree.
 fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
     let range_ns = DAY_NS + range_s.start * NS..DAY_NS + range_s.end * NS;
     let scope = Scope { range_ns, sessions: &|_| true };
@@ -171,7 +173,7 @@ fn expect(store: &Store, range_s: std::ops::Range<u64>, expected: &[(&str, u64)]
 }
 
 #[test]
-fn what_is_acknowledged_survives_and_is_stored_once() {
+fn acknowledged_messages_survive_and_are_stored_once() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let mut agent = Agent::new(1);
     let mut messages = vec![agent.hello()];
@@ -183,7 +185,7 @@ fn what_is_acknowledged_survives_and_is_stored_once() {
     assert_eq!(append(&store, &agent, &messages), Ok(3));
     expect(&store, 0..3600, &[("leaf", 100)]);
     assert_eq!(Store::open(directory.path(), Retention::default()).err(), Some(StoreError::InUse));
-    // Dropped without a fold: what follows comes out of the journal.
+    // Dropped without a fold, so the next store reads the journal.
     drop(store);
     let store = Store::open(directory.path(), Retention::default()).expect("store with a journal");
     expect(&store, 0..3600, &[("leaf", 100)]);
@@ -234,15 +236,15 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     assert_eq!(error, StoreError::Full);
     assert_eq!(store.status().failing, Some(StoreError::Full));
     assert!(append(&store, &agent, std::slice::from_ref(&message)).is_err(), "still full");
-    // An agent that comes back repeats what is stored; it is no reason to call it well again.
-    let known = agent_again(&agent);
+    // A reconnecting agent repeats a stored message; its success does not end the failure.
+    let known = first_message_again(&agent);
     for _ in 0..3 {
         let answer = append(&store, &agent, std::slice::from_ref(&known));
         assert!(matches!(answer, Ok(_) | Err(StoreError::Full)), "{answer:?}");
         assert_eq!(store.status().failing, Some(StoreError::Full));
     }
     let stored = |store: &Store| sums(store, 0..86_400).values().sum::<u64>() / INTERVAL_NS;
-    assert_eq!(stored(&store), kept, "what was acknowledged, and nothing else");
+    assert_eq!(stored(&store), kept, "exactly the acknowledged samples");
     limit.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(append(&store, &agent, std::slice::from_ref(&message)), Ok(message.0));
     assert_eq!(store.status().failing, None);
@@ -253,8 +255,8 @@ fn a_full_disk_stops_acknowledgements_until_there_is_space() {
     assert_eq!(stored(&store), kept);
 }
 
-/// The first message of `agent` once more.
-fn agent_again(agent: &Agent) -> (u64, Vec<u8>) {
+/// Returns the first message of `agent` again.
+fn first_message_again(agent: &Agent) -> (u64, Vec<u8>) {
     Agent { hello: agent.hello.clone(), sequence: 0, next: 1 }.hello()
 }
 
@@ -299,7 +301,7 @@ fn roll_ups_keep_the_sums_and_late_samples() {
             }
         });
     }
-    assert!(cells.iter().all(|&width_s| width_s == 60), "an hour is told by minutes");
+    assert!(cells.iter().all(|&width_s| width_s == 60), "cells of an hour are minutes");
     drop(partition);
     store.close().expect("fold");
     let store = Store::open(directory.path(), Retention::default()).expect("store with roll-ups");
@@ -311,7 +313,7 @@ fn roll_ups_keep_the_sums_and_late_samples() {
 }
 
 #[test]
-fn a_session_goes_on_in_a_new_partition_and_age_takes_the_old_one() {
+fn a_session_continues_in_a_new_partition_and_old_ones_expire() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let day_s = DAY_NS / NS;
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
@@ -335,12 +337,12 @@ fn a_session_goes_on_in_a_new_partition_and_age_takes_the_old_one() {
     expect(&store, 0..90_000, &[("leaf", 90)]);
     let views = store.views();
     views[1].names(|dictionary, sessions| {
-        assert_eq!(sessions.keys().collect::<Vec<_>>(), [&1], "sessions that ended are not carried on");
+        assert_eq!(sessions.keys().collect::<Vec<_>>(), [&1], "ended sessions are not copied");
         assert_eq!(sessions[&1].unknown_samples, 0);
         assert_eq!(dictionary.stack_count(), 2, "the unknown one and the one in use");
     });
     drop(views);
-    // Resolution goes first, then everything.
+    // First resolution is lowered, then everything is deleted.
     let samples_s = Retention::default().samples.as_secs();
     upkeep::run(&store.shared, day_s + samples_s + 3600).expect("upkeep");
     let views = store.views();
@@ -357,7 +359,7 @@ fn a_session_goes_on_in_a_new_partition_and_age_takes_the_old_one() {
 }
 
 #[test]
-fn size_is_kept_by_removing_the_oldest() {
+fn oldest_partitions_are_removed_above_the_size_limit() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let retention = Retention { bytes: 3 << 18, ..Retention::default() };
     let store = Store::open(directory.path(), retention).expect("new store");
@@ -408,8 +410,8 @@ fn agents_cannot_redefine_each_others_numbers() {
     assert_eq!(stops[&2], "unreadable");
 }
 
-/// A minute of samples of each session whose clock says so at its start.
-fn a_minute_each(store: &Store, sessions: &[(u64, u64)]) {
+/// Appends a minute of samples for each pair of session and clock time.
+fn append_a_minute_each(store: &Store, sessions: &[(u64, u64)]) {
     for &(session, wall_clock_ns) in sessions {
         let mut agent = Agent::new(session);
         agent.hello.wall_clock_ns = wall_clock_ns;
@@ -420,10 +422,10 @@ fn a_minute_each(store: &Store, sessions: &[(u64, u64)]) {
 }
 
 #[test]
-fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
+fn empty_hours_of_wrong_clocks_are_skipped() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
-    a_minute_each(&store, &[(1, 0), (2, DAY_NS)]);
+    append_a_minute_each(&store, &[(1, 0), (2, DAY_NS)]);
     store.flush().expect("fold");
     let partition = store.shared.current().expect("open");
     assert_eq!(partition.roll(Level::Hour, DAY_NS / NS + 3600), Ok(2), "not the half million hours between");
@@ -432,10 +434,10 @@ fn clocks_that_are_wrong_by_decades_cost_no_more_than_right_ones() {
 }
 
 #[test]
-fn clocks_at_the_end_of_time_hide_nothing() {
+fn clocks_at_the_largest_time_hide_no_samples() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
-    a_minute_each(&store, &[(1, u64::MAX - 120 * NS), (2, DAY_NS), (3, u64::MAX)]);
+    append_a_minute_each(&store, &[(1, u64::MAX - 120 * NS), (2, DAY_NS), (3, u64::MAX)]);
     store.flush().expect("fold");
     expect(&store, 0..3600, &[("leaf", 60)]);
     let view = store.views().remove(0);
@@ -456,7 +458,7 @@ fn clocks_at_the_end_of_time_hide_nothing() {
 }
 
 #[test]
-fn counts_without_end_are_no_end_of_the_store() {
+fn huge_counts_saturate() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -480,11 +482,11 @@ fn counts_without_end_are_no_end_of_the_store() {
 }
 
 #[test]
-fn whether_writing_fails_is_told_during_a_fold() {
+fn failing_does_not_wait_for_a_fold() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let partition = store.shared.current().expect("open");
-    // As the fold holds it while it commits.
+    // A fold holds this lock while it commits.
     let memory = partition.memory.write();
     assert_eq!(store.failing(), None);
     drop(memory);

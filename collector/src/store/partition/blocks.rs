@@ -1,4 +1,4 @@
-//! Samples, sums and threads as blocks, and back.
+//! Encodes and decodes blocks of samples, sums and threads.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::super::memory::{OpenMinute, Sums};
 use super::tables::{STACKS, THREAD_STACKS, TIMES, session_key};
 use profile::cell::Cell;
 
-/// Writes what is summed up of a session in a bucket of `level` that starts at `start_s`.
+/// Writes the sums of a session in the bucket of `level` that starts at `start_s`.
 pub(super) fn put_sums(
     connection: &Connection,
     (level, start_s, session, fold): (u8, u64, u64, u64),
@@ -83,8 +83,9 @@ pub(in super::super) fn read_stacks(
     Ok(())
 }
 
-/// Rows of the threads that `is_selected` says yes to. Rows of one thread follow each other, so it is asked once for each, and
-/// what it says no to is not decoded: a question about one thread of hundreds is one about a few rows.
+/// Visits the rows of the threads that `is_selected` accepts. Rows of one thread are adjacent, so it is called once
+/// for each thread, and rows of other threads are skipped without decoding: a query of one thread among hundreds
+/// decodes few rows.
 pub(in super::super) fn read_thread_stacks(
     block: &[u8],
     is_selected: impl Fn(u32) -> bool,
@@ -104,17 +105,17 @@ pub(in super::super) fn read_thread_stacks(
         return Ok(());
     }
     let stacks = block.ascending(rows)?;
-    let mut wanted = Vec::with_capacity(runs.iter().map(|(_, run)| run.len()).sum());
+    let mut selected = Vec::with_capacity(runs.iter().map(|(_, run)| run.len()).sum());
     let mut row = 0;
     for (_, run) in &runs {
         block.skip(run.start - row)?;
         for _ in run.clone() {
-            wanted.push(block.number()?);
+            selected.push(block.number()?);
         }
         row = run.end;
     }
     block.skip(rows - row)?;
-    let mut cpu_ns = wanted.into_iter();
+    let mut cpu_ns = selected.into_iter();
     let mut row = 0;
     for (thread, run) in runs {
         block.skip(run.start - row)?;

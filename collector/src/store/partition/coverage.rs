@@ -2,16 +2,16 @@
 
 use super::super::rollup::Level;
 
-/// What a partition holds, by time and resolution. Seconds since the epoch.
+/// The contents of a partition by time and resolution. Times are seconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Coverage {
-    /// Opened at.
+    /// When it was created.
     pub(in super::super) created_s: u64,
-    /// Earliest and latest minute with samples, the latter exclusive.
+    /// Start of the first minute with samples, and end of the last one.
     pub(in super::super) first_s: u64,
     pub(in super::super) end_s: u64,
-    /// Up to here each level is complete, by [`Level`]; minutes always are.
+    /// End of the part that is rolled up, by [`Level`]; unused for minutes.
     pub(in super::super) rolled_s: [u64; Level::COUNT],
-    /// Levels, finest first, that retention has removed: 0 none, 1 single samples, 2 minutes as well, 3 hours.
+    /// Number of levels removed by retention: 1 single samples, 2 also minutes, 3 also hours.
     pub(in super::super) removed: u64,
 }

@@ -1,5 +1,5 @@
-//! Opening a partition: what is kept in memory is read, and the journal applied. Reading a closed one whose memory was
-//! given back: either its dictionary, or its sessions one after the other.
+//! Loads a partition into memory and applies its journal; for an unloaded one, reads its dictionary, or its sessions
+//! one by one.
 
 use profile::dictionary::Dictionary;
 use profile::source::Extent;
@@ -27,7 +27,7 @@ const ROLLED: [&str; Level::COUNT] = ["rolled_minute_s", "rolled_hour_s", "rolle
 const REMOVED: &str = "removed";
 const VERSION: &str = "schema";
 
-/// What makes the tables of a new partition, which is empty.
+/// Returns the statements that create the tables of a new partition.
 pub(super) fn create(now_s: u64) -> String {
     format!("{} INSERT INTO meta VALUES('{VERSION}', {SCHEMA}), ('{CREATED}', {now_s});", create_all())
 }
@@ -68,7 +68,7 @@ pub(super) fn read_coverage(connection: &Connection) -> Result<Coverage, StoreEr
     })
 }
 
-/// Refuses what is no partition of this version.
+/// Checks that the database is a partition of this version.
 pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
     match number(connection, VERSION)? {
         Some(SCHEMA) => Ok(()),
@@ -77,12 +77,12 @@ pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Whether there are messages that no block has.
+/// Returns whether the journal has messages, which are in no block.
 pub(super) fn has_journal(connection: &Connection) -> Result<bool, StoreError> {
     Ok(!JOURNAL.keys(connection)?.is_empty())
 }
 
-/// Reads what is kept in memory into `memory`, a new one.
+/// Loads the database into `memory`, which must be empty.
 pub(super) fn load(
     mut memory: PartitionMemory,
     connection: &Connection,
@@ -107,9 +107,9 @@ pub(super) fn load(
     })?;
     NUMBERS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
-        // One that has ended refers to nothing any more, and in a closed partition none does.
-        let goes_on = |session: &&mut StoredSession| session.goodbye.is_none() && !is_closed;
-        let session = memory.sessions.get_mut(&session_of(key[0])).filter(goes_on);
+        // Ended sessions refer to no rows, nor do those of a closed partition.
+        let may_continue = |session: &&mut StoredSession| session.goodbye.is_none() && !is_closed;
+        let session = memory.sessions.get_mut(&session_of(key[0])).filter(may_continue);
         if let Some(session) = session {
             session.rows.append(block, &memory.dictionary)?;
         }
@@ -127,14 +127,14 @@ pub(super) fn load(
     Ok((memory, coverage, mark, fold, journal))
 }
 
-/// Rows of the dictionary, to be looked up by number only.
+/// Reads the dictionary for lookups by number only.
 pub(super) fn load_dictionary(connection: &Connection) -> Result<Dictionary, StoreError> {
     let mut dictionary = Dictionary::for_reading();
     DICTIONARY.each(connection, |_, block| Ok(append(&mut dictionary, block)?))?;
     Ok(dictionary)
 }
 
-/// Visits the sessions that `is_selected` says yes to; one of them is in memory at a time.
+/// Visits the sessions that `is_selected` accepts; one at a time is in memory.
 pub(super) fn load_sessions(
     connection: &Connection,
     extent: Extent,
@@ -161,7 +161,7 @@ fn restore_threads(session: &mut StoredSession, block: &[u8]) -> Result<(), Stor
     Ok(())
 }
 
-/// Applies the messages of one journal entry.
+/// Applies the messages of a journal entry.
 fn replay(memory: &mut PartitionMemory, mut bytes: &[u8]) -> Result<(), StoreError> {
     while let Some((session, rest)) = bytes.split_first_chunk::<8>() {
         let prefix = rest.first_chunk::<5>().ok_or(StoreError::Damaged)?;

@@ -1,9 +1,9 @@
-//! One database file: a stretch of time with the dictionary it needs.
+//! A partition: one database file with a range of time and its dictionary.
 //!
-//! Retention is the deletion of whole files, so that space is given back at once and dictionaries cannot grow for
-//! ever. Tables and columns are described in `design/store.md`.
-//! Invariant: a transaction that folds minutes also removes their messages from the journal, so every sample is
-//! in the journal or in blocks, and never in both.
+//! Retention deletes whole files, which frees space at once and limits the growth of dictionaries. `design/store.md`
+//! describes tables and columns.
+//! Invariant: the transaction that folds minutes also removes their messages from the journal, so every sample is
+//! either in the journal or in blocks, and never in both.
 
 mod blocks;
 mod coverage;
@@ -42,7 +42,7 @@ pub(super) use tables::{STACKS, THREAD_STACKS, TIMES};
 pub(super) struct Partition {
     /// `None` for a recording.
     database: Option<Database>,
-    /// Whether the file is longer than what is left in it.
+    /// Whether the file has free pages, because rows were removed.
     has_free_pages: AtomicBool,
     pub(super) memory: RwLock<PartitionMemory>,
     pub(super) coverage: RwLock<Coverage>,
@@ -51,15 +51,15 @@ pub(super) struct Partition {
     journal: Mutex<u64>,
 }
 
-/// A group of messages to be made durable together: session, and its messages with their numbers.
+/// Framed messages of a session, for the journal.
 pub(super) struct SessionMessages<'a> {
     pub(super) session: u64,
     pub(super) framed: Vec<&'a [u8]>,
 }
 
 impl Partition {
-    /// Opens the partition at `path`, a new one if there is none, and takes in what its journal holds. If it `is_read_only`
-    /// only, nothing of it is changed.
+    /// Opens the partition at `path`, or creates it, and applies its journal. If `is_read_only`, the file is
+    /// unchanged.
     pub(super) fn open(path: &Path, now_s: u64, is_read_only: bool) -> Result<Partition, StoreError> {
         let database = Database::open(path, &create(now_s))?;
         let reading = database.begin_read()?;
@@ -76,8 +76,8 @@ impl Partition {
         Ok(partition)
     }
 
-    /// Opens the partition at `path`, which is followed by others. If it shall not be `in_memory`, sessions and dictionary
-    /// are left in the file, unless some of what they say is in the journal only, which no collector leaves behind.
+    /// Opens a closed partition. Unless `in_memory`, sessions and dictionary stay in the file; they are loaded if the
+    /// journal is not empty, which a collector never leaves behind.
     pub(super) fn open_closed(
         path: &Path,
         now_s: u64,
@@ -115,7 +115,7 @@ impl Partition {
         }
     }
 
-    /// A partition in memory only, for a recording.
+    /// Returns a partition without a file, for a recording.
     pub(super) fn in_memory(memory: PartitionMemory) -> Partition {
         let coverage = Coverage {
             first_s: memory.open.keys().next().map_or(0, |key| key.0),
@@ -131,53 +131,54 @@ impl Partition {
         self.database.as_ref().ok_or(StoreError::Closed)
     }
 
-    /// The file; empty for a recording.
+    /// Returns the path of the file, empty for a recording.
     pub(super) fn path(&self) -> &Path {
         self.database.as_ref().map_or(Path::new(""), Database::path)
     }
 
-    /// Gives the file another name in its folder, durably.
+    /// Renames the file in its folder, durably.
     pub(super) fn rename(&mut self, path: &Path) -> Result<(), StoreError> {
         self.database.as_mut().ok_or(StoreError::Closed)?.rename(path)
     }
 
-    /// Removes the file; queries under way end undisturbed.
+    /// Removes the file; queries in progress are unaffected.
     pub(super) fn remove(&self) -> Result<(), StoreError> {
         self.database()?.remove()
     }
 
-    /// Bytes on the disk, those of what is not copied to the file yet included.
+    /// Returns the bytes on the disk, including the log.
     pub(super) fn bytes(&self) -> u64 {
         self.database.as_ref().map_or(0, Database::bytes)
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file without the log.
     pub(super) fn length(&self) -> u64 {
         self.database.as_ref().map_or(0, Database::length)
     }
 
-    /// A consistent view of the database, `None` for a recording.
+    /// Begins to read a snapshot of the database; returns `None` for a recording.
     pub(super) fn begin_read(&self) -> Result<Option<Reading<'_>>, StoreError> {
         self.database.as_ref().map(Database::begin_read).transpose()
     }
 
-    /// Keeps short what is not copied to the file yet; for the partition that is written to.
+    /// Shortens the log of the partition that is written to.
     pub(super) fn shorten_log(&self) -> Result<(), StoreError> {
         self.database()?.shorten_log()
     }
 
-    /// Makes one file of a closed partition, of the length of what it holds. While queries go on, nothing is done.
+    /// Removes the log and the free pages of a closed partition. Does nothing during queries; the next upkeep repeats
+    /// it.
     pub(super) fn compact(&self) -> Result<(), StoreError> {
         let database = self.database()?;
         database.remove_log()?;
-        // Relaxed: only the writer asks.
+        // Relaxed: only the writer thread uses it.
         if self.has_free_pages.load(Ordering::Relaxed) && database.compact()?.is_some() {
             self.has_free_pages.store(false, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Makes messages durable: when this returns, they survive the loss of power.
+    /// Makes messages durable: after this returns, they survive a power failure.
     pub(super) fn journal(&self, groups: &[SessionMessages<'_>]) -> Result<(), StoreError> {
         let mut bytes = Vec::new();
         for group in groups {
@@ -196,7 +197,7 @@ impl Partition {
 
     /// Writes all open minutes as blocks, with everything they refer to, and empties the journal.
     ///
-    /// Queries go on while blocks are built, and wait for the commit.
+    /// Queries continue while blocks are built, and wait for the commit.
     pub(super) fn fold(&self) -> Result<(), StoreError> {
         let memory = self.memory.upgradable_read();
         let mut fold = self.folds.lock();
@@ -217,7 +218,7 @@ impl Partition {
             coverage.end_s = coverage.end_s.max(end_s);
         }
         let sessions = &mut memory.sessions;
-        // What comes late for buckets that were summed up already is added to their sums as well.
+        // Late samples of buckets that are already rolled up are added to the sums of these as well.
         let mut late: BTreeMap<(u8, u64, u64), Sums> = BTreeMap::new();
         for (start_s, session, _, sums) in &blocks {
             for level in
@@ -263,7 +264,7 @@ impl Partition {
         memory.open.clear();
         memory.open_samples = 0;
         memory.open_definitions = 0;
-        // Sums that came late have brought groups of threads.
+        // Sums of late samples may have created groups of threads.
         memory.update_session_bytes();
         *persisted = mark;
         *fold += 1;
@@ -271,7 +272,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Sums up whole buckets of `level` that end before `until_s` from the level below; how many buckets.
+    /// Rolls up the buckets of `level` that end before `until_s` from the level below; returns their number.
     pub(super) fn roll(&self, level: Level, until_s: u64) -> Result<usize, StoreError> {
         let coverage = *self.coverage.read();
         let from_s = coverage.rolled_s[level as usize].max(level.start_of(coverage.first_s));
@@ -282,7 +283,8 @@ impl Partition {
         let mut bucket_s = from_s;
         let mut rolled = 0;
         while bucket_s < until_s {
-            // Clocks can be wrong by decades, so empty buckets are passed at once; the last step marks them all.
+            // Clocks can be wrong by decades, so empty buckets are skipped at once; the last step marks them all as
+            // rolled up.
             let filled_s = self.next_filled(level, bucket_s..until_s)?;
             bucket_s = filled_s.unwrap_or(until_s - level.width_s());
             let end_s = bucket_s + level.width_s();
@@ -301,7 +303,7 @@ impl Partition {
                 for (session, sums) in &by_session {
                     put_sums(connection, (level as u8, bucket_s, *session, *fold), sums)?;
                 }
-                // Groups of threads made for these sums; the next fold writes them again, which changes nothing.
+                // Groups of threads created by these sums. The next fold writes them again, which is harmless.
                 for (session, groups) in &groups {
                     let key = [session_key(*session), fold.cast_signed()];
                     THREADS.put(connection, &key, &threads_block(groups)?)?;
@@ -316,7 +318,7 @@ impl Partition {
         Ok(rolled)
     }
 
-    /// Start of the first bucket in `range` that has something to sum up.
+    /// Returns the start of the first bucket in `range` that is not empty.
     fn next_filled(&self, level: Level, range: Range<u64>) -> Result<Option<u64>, StoreError> {
         let Some(reading) = self.begin_read()? else { return Ok(None) };
         let source = level.below() as u8;
@@ -324,18 +326,18 @@ impl Partition {
         Ok(first.map(|start_s| level.start_of(start_s).max(range.start)))
     }
 
-    /// Sums of a bucket by session, merged from the level below.
+    /// Returns the sums of a bucket by session, merged from the level below.
     fn sums_of(&self, level: Level, range: Range<u64>) -> Result<Vec<(u64, Sums)>, StoreError> {
         let Some(reading) = self.begin_read()? else { return Ok(Vec::new()) };
         let connection = reading.connection()?;
         let source = level.below();
         let mut merged: BTreeMap<u64, Sums> = Default::default();
-        let everyone = |_| true;
+        let all_sessions = |_| true;
         THREAD_STACKS.range(
             connection,
             Some(source as u8),
             range,
-            everyone,
+            all_sessions,
             |[start_s, session, fold], block| {
                 let mut thread_stacks = Vec::new();
                 read_thread_stacks(
@@ -367,8 +369,8 @@ impl Partition {
         Ok(merged.into_iter().map(|(session, sums)| (session, sums.merged())).collect())
     }
 
-    /// Removes the `levels` finest levels of a settled partition and gives their space back; queries of this partition
-    /// wait. `false` if there are too many of them, and nothing was done.
+    /// Removes the `levels` finest levels of a closed partition without a log, and frees their space; queries of this
+    /// partition wait. Returns `false` and changes nothing if there are too many of them.
     pub(super) fn remove_levels(&self, levels: u64) -> Result<bool, StoreError> {
         let database = self.database()?;
         let mut coverage = *self.coverage.read();
@@ -384,7 +386,7 @@ impl Partition {
                 }
                 write_coverage(connection, &coverage)
             })?;
-            // Before anybody reads again.
+            // Set before queries continue.
             *self.coverage.write() = coverage;
             Ok(())
         })?;
@@ -395,8 +397,8 @@ impl Partition {
         self.compact().map(|()| true)
     }
 
-    /// Forgets what only a partition that is written to needs: numbers of sessions go on in the next one, and nothing is
-    /// looked up in its dictionary but by row.
+    /// Frees memory that only the partition being written to needs: the row maps of sessions, which continue in the
+    /// next partition, and the lookup tables of the dictionary.
     pub(super) fn close(&self) {
         let mut memory = self.memory.write();
         for session in memory.sessions.values_mut() {
@@ -406,12 +408,12 @@ impl Partition {
         memory.update_session_bytes();
     }
 
-    /// The dictionary of a closed partition, from its file.
+    /// Reads the dictionary of a closed partition from its file.
     pub(super) fn read_dictionary(&self) -> Result<Dictionary, StoreError> {
         load_dictionary(self.database()?.begin_read()?.connection()?)
     }
 
-    /// Sessions of a closed partition, from its file.
+    /// Visits the sessions of a closed partition, read from its file.
     pub(super) fn read_sessions(
         &self,
         extent: Extent,

@@ -1,4 +1,4 @@
-//! Partitions whose memory fills before their time, and what becomes of sessions then.
+//! Early partitions, begun because the memory is full, and how sessions continue in them.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use super::*;
 use crate::address::Address;
 use crate::ingest::{Destination, Limits, Server};
 
-/// Memory for names in these tests.
+/// Memory of dictionaries in these tests.
 const LIMIT: usize = 4 << 20;
 
 fn small_store(directory: &Path) -> Store {
@@ -21,7 +21,7 @@ fn small_store(directory: &Path) -> Store {
     store
 }
 
-/// A session that makes up `count` names; not there any more when this returns.
+/// Stores a session with `count` invented symbols; it has no connection after this returns.
 fn invent(store: &Store, session: u64, count: usize) -> Agent {
     let mut liar = Agent::new(session);
     let names: Vec<String> = (0..count).map(|name| format!("invented {session} {name}")).collect();
@@ -38,11 +38,11 @@ fn unknown_samples(store: &Store, session: u64) -> u64 {
 }
 
 #[test]
-fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
+fn invented_symbols_begin_an_early_partition_and_honest_sessions_keep_theirs() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = small_store(directory.path());
     let mut steady = Agent::new(1);
-    // As long as there is a writer, there is a connection.
+    // A session is connected while it has a writer.
     let connection = store.session(&steady.hello).expect("open store");
     let messages = [steady.hello(), define(&mut steady, of_stack(1, &["steady"]))];
     append(&store, &steady, &messages).expect("stored");
@@ -62,7 +62,7 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
         let names = store.shared.current().expect("open").memory.read().dictionary.bytes();
         assert!(names <= LIMIT + 4096, "{names} bytes");
     }
-    store.flush().expect("whatever the writer was asked for is done");
+    store.flush().expect("earlier requests are done");
     let status = store.status();
     assert!(status.early_partitions >= 5, "{status:?}");
     assert_eq!(status.partitions, status.early_partitions + 1);
@@ -74,7 +74,7 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
         assert_eq!(found.values().sum::<u64>(), 180 * INTERVAL_NS);
     };
     check(&store);
-    // Without what closed partitions have in memory.
+    // Without the memory of closed partitions.
     upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     assert!(store.status().dictionary_bytes <= LIMIT as u64 + (64 << 10), "{:?}", store.status());
     check(&store);
@@ -83,25 +83,27 @@ fn invented_names_begin_the_next_partition_and_honest_sessions_keep_theirs() {
     check(&Store::open(directory.path(), Retention::default()).expect("all partitions"));
 }
 
-/// An agent whose names did not go along into the second partition of a store; its stored samples are three.
-fn forgotten(directory: &Path) -> (Store, Agent) {
+/// Returns an agent whose symbols were not copied into the second partition of the store, which has three of its
+/// samples.
+fn with_dropped_symbols(directory: &Path) -> (Store, Agent) {
     let store = small_store(directory);
     let mut agent = invent(&store, 7, 4000);
     let messages = [samples(&mut agent, 4000, 1, 2)];
     append(&store, &agent, &messages).expect("stored");
-    // One is enough: by the clock of these agents, whoever was not heard of since may be silent for a day.
+    // One early partition is enough. These agents' clocks make any session without new messages look silent for a
+    // day.
     for session in (1000..1010).take_while(|_| store.status().early_partitions == 0) {
         invent(&store, session, 4000);
-        store.flush().expect("whatever the writer was asked for is done");
+        store.flush().expect("earlier requests are done");
     }
     assert_eq!(store.status().early_partitions, 1);
     (store, agent)
 }
 
 #[test]
-fn whose_names_are_gone_is_asked_for_them_and_loses_nothing() {
+fn an_agent_with_dropped_symbols_resends_them_and_loses_nothing() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let (store, mut agent) = forgotten(directory.path());
+    let (store, mut agent) = with_dropped_symbols(directory.path());
     let stored = Agent { hello: agent.hello.clone(), sequence: 2, next: 1 };
     let whole = |store: &Store| sums(store, 0..3600).values().sum::<u64>() / INTERVAL_NS;
     let before = whole(&store);
@@ -110,24 +112,24 @@ fn whose_names_are_gone_is_asked_for_them_and_loses_nothing() {
     drop(store);
     let store = Store::open(directory.path(), Retention::default()).expect("the store after a crash");
     assert_eq!(append(&store, &agent, std::slice::from_ref(&next)), Err(StoreError::SymbolsDropped));
-    // FailureLog as often as it comes back without having heard it.
+    // Each new connection is answered so until the agent goes on.
     for _ in 0..2 {
-        let hello = agent_again(&agent);
+        let hello = first_message_again(&agent);
         assert_eq!(append(&store, &agent, &[hello]), Ok(1));
     }
-    // What was stored and not acknowledged, what waited in its window, then its names under new numbers.
+    // First a stored message that was not acknowledged, then one from its window, then its symbols under new numbers.
     let repeated = Agent { sequence: 3, ..stored }.message(Body::Heartbeat(Default::default()));
     assert_eq!(append(&store, &agent, &[repeated]), Ok(4));
     let names = define(&mut agent, of_stack(9000, &["again"]));
     let messages = [next, names, samples(&mut agent, 9001, 20, 1)];
     assert_eq!(append(&store, &agent, &messages), Ok(7));
-    let hello = agent_again(&agent);
+    let hello = first_message_again(&agent);
     assert_eq!(append(&store, &agent, &[hello]), Ok(7));
     assert_eq!((whole(&store), sums(&store, 0..3600)["again"]), (before + 2, INTERVAL_NS));
 }
 
 #[test]
-fn an_agent_whose_clock_is_wrong_by_decades_goes_on_in_the_next_partition() {
+fn an_agent_with_a_wrong_clock_continues_in_the_next_partition() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -147,7 +149,7 @@ fn an_agent_whose_clock_is_wrong_by_decades_goes_on_in_the_next_partition() {
 }
 
 #[test]
-fn sessions_with_a_connection_that_fill_it_renew_it_once_an_hour() {
+fn connected_sessions_that_fill_the_memory_begin_a_partition_once_an_hour() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = small_store(directory.path());
     let mut connections = Vec::new();
@@ -159,18 +161,18 @@ fn sessions_with_a_connection_that_fill_it_renew_it_once_an_hour() {
         let messages = [agent.hello(), define(&mut agent, of_stack(1, &names))];
         append(&store, &agent, &messages).expect("stored");
     }
-    store.flush().expect("whatever the writer was asked for is done");
+    store.flush().expect("earlier requests are done");
     assert_eq!(store.status().early_partitions, 1);
     store.shared.early_start.lock().last_began = None;
     store.shared.early_start.lock().not_before = Instant::now();
-    let hello = agent_again(&Agent::new(1));
+    let hello = first_message_again(&Agent::new(1));
     append(&store, &Agent::new(1), &[hello]).expect("stored");
-    store.flush().expect("whatever the writer was asked for is done");
+    store.flush().expect("earlier requests are done");
     assert_eq!(store.status().early_partitions, 2);
 }
 
 #[test]
-fn sessions_have_a_bound_however_long_their_introductions_are() {
+fn memory_of_sessions_is_bounded_for_long_introductions() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let limit = 2 << 20;
@@ -186,16 +188,16 @@ fn sessions_have_a_bound_however_long_their_introductions_are() {
         let bytes = store.shared.current().expect("open").memory.read().session_bytes();
         assert!(bytes <= limit, "{bytes} bytes");
     }
-    store.flush().expect("whatever the writer was asked for is done");
+    store.flush().expect("earlier requests are done");
     let status = store.status();
     assert!(status.early_partitions >= 10, "{status:?}");
     upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     assert!(store.status().session_bytes <= limit as u64);
     assert_eq!(store.views().iter().filter(|view| view.names(|_, all| all.contains_key(&1))).count(), 1);
-    // Where the next partition cannot begin, those that are known go on.
-    hold_partition(&store);
+    // If the next partition cannot begin, known sessions continue.
+    prevent_early_partitions(&store);
     let turned_away = (100..120).find(|&session| introduce(session) == Err(StoreError::TooManySessions));
-    let last = turned_away.expect("a bound") - 1;
+    let last = turned_away.expect("a limit") - 1;
     assert_eq!(store.status().sessions_turned_away, 1);
     let mut known = Agent::new(last);
     let messages = [known.hello(), define(&mut known, of_stack(1, &["leaf"])), samples(&mut known, 2, 0, 3)];
@@ -203,7 +205,7 @@ fn sessions_have_a_bound_however_long_their_introductions_are() {
 }
 
 #[test]
-fn statistics_and_reasons_that_no_agent_sends_cost_little_memory() {
+fn oversized_statistics_and_reasons_take_little_memory() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -212,7 +214,7 @@ fn statistics_and_reasons_that_no_agent_sends_cost_little_memory() {
     let messages = [agent.hello(), agent.message(honest)];
     append(&store, &agent, &messages).expect("stored");
     let before = store.status();
-    // Two bytes each as they are sent, forty in memory.
+    // Two bytes each when encoded, forty in memory.
     let lost = vec![Lost::default(); 1 << 20];
     let account = ThreadAccount { thread: 1, lost: lost.clone(), ..ThreadAccount::default() };
     let with_account = Body::Statistics(Statistics { threads: vec![account], ..Statistics::default() });
@@ -228,14 +230,14 @@ fn statistics_and_reasons_that_no_agent_sends_cost_little_memory() {
         assert_eq!((statistics.stops[0].count, statistics.lost.len(), statistics.requests), (7, 0, 0));
         assert_eq!(sessions[&1].goodbye.as_ref().map(String::len), Some(1024));
     });
-    // What an account says counts as what it takes.
+    // An account counts with its decoded size.
     let messages = [agent.message(with_account)];
     append(&store, &agent, &messages).expect("stored");
     assert!(store.status().session_bytes > before.session_bytes + (40 << 20), "{:?}", store.status());
 }
 
 #[test]
-fn a_connection_whose_names_are_gone_ends_with_the_reason_and_the_next_one_is_told() {
+fn a_connection_with_dropped_symbols_is_rejected_and_the_next_one_resends_them() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Arc::new(small_store(&directory.path().join("store")));
     let socket = directory.path().join("socket");
@@ -243,7 +245,7 @@ fn a_connection_whose_names_are_gone_ends_with_the_reason_and_the_next_one_is_to
     let address = Address::Unix(socket.clone());
     let server = Server::start(&address, destination, Limits::default()).expect("server starts");
     let connect = || UnixStream::connect(&socket).expect("server listens");
-    let say = |stream: &UnixStream, messages: &[(u64, Vec<u8>)]| -> Answer {
+    let send = |stream: &UnixStream, messages: &[(u64, Vec<u8>)]| -> Answer {
         messages.iter().for_each(|(_, framed)| { stream }.write_all(framed).expect("server reads"));
         let last = messages.last().map_or(0, |(sequence, _)| *sequence);
         let mut answers = FrameReader::new(stream);
@@ -255,29 +257,29 @@ fn a_connection_whose_names_are_gone_ends_with_the_reason_and_the_next_one_is_to
             }
         }
     };
-    // More than goes along for those that are connected.
+    // More symbols than are copied for connected sessions.
     let mut agent = Agent::new(1);
     let names: Vec<String> = (0..25_000).map(|name| format!("own {name}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let first = connect();
     let hello = agent.hello();
-    let told = |sequence| Answer::Acknowledgement(proto::v1::Acknowledgement { sequence });
-    assert_eq!(say(&first, &[hello]), told(1));
+    let acknowledged = |sequence| Answer::Acknowledgement(proto::v1::Acknowledgement { sequence });
+    assert_eq!(send(&first, &[hello]), acknowledged(1));
     let messages = [define(&mut agent, of_stack(1, &names))];
-    assert_eq!(say(&first, &messages), told(2));
+    assert_eq!(send(&first, &messages), acknowledged(2));
     for session in 1000..1005 {
         invent(&store, session, 4000);
     }
-    store.flush().expect("whatever the writer was asked for is done");
+    store.flush().expect("earlier requests are done");
     assert!(store.status().early_partitions > 0, "{:?}", store.status());
     let next = samples(&mut agent, 15_000, 0, 1);
-    let Answer::Reject(reject) = say(&first, std::slice::from_ref(&next)) else { panic!("a rejection") };
+    let Answer::Reject(reject) = send(&first, std::slice::from_ref(&next)) else { panic!("a rejection") };
     assert_eq!(reject.reason, "the symbols of the session were dropped; reconnect to resend them");
     let second = connect();
-    assert_eq!(say(&second, &[agent_again(&agent)]), told(1));
+    assert_eq!(send(&second, &[first_message_again(&agent)]), acknowledged(1));
     let messages =
         [next, define(&mut agent, of_stack(40_000, &["again"])), samples(&mut agent, 40_001, 0, 1)];
-    assert_eq!(say(&second, &messages), told(5));
+    assert_eq!(send(&second, &messages), acknowledged(5));
     assert_eq!(sums(&store, 0..60)["again"], INTERVAL_NS);
     drop((first, second));
     server.stop();

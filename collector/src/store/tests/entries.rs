@@ -1,8 +1,8 @@
-//! Numbers of entries: their meaning outlives the collector, the fold and the partition.
+//! Entry numbers keep their meaning across restarts, folds and partitions.
 
 use super::*;
 
-/// Definitions of frames and of a stack of them; every kind is numbered from `first` on.
+/// Defines frames and a stack of them; the numbers of each kind begin with `first`.
 pub(super) fn of_stack(first: u32, leaf_first: &[&str]) -> Entries {
     let count = leaf_first.len() as u32;
     let mut string: Vec<String> = leaf_first.iter().rev().map(|&text| text.into()).collect();
@@ -27,7 +27,7 @@ pub(super) fn define(agent: &mut Agent, entries: Entries) -> (u64, Vec<u8>) {
     agent.message(Body::Dictionary(Definitions { entries: Some(entries), ..Definitions::default() }))
 }
 
-/// One sample a second of thread 1 on the stack that ends in `node`.
+/// Returns one sample per second of thread 1 on the stack that ends in `node`.
 pub(super) fn samples(agent: &mut Agent, node: u32, from_s: u64, count: usize) -> (u64, Vec<u8>) {
     agent.message(Body::Samples(SampleBatch {
         first_time_ns: from_s * NS,
@@ -40,7 +40,7 @@ pub(super) fn samples(agent: &mut Agent, node: u32, from_s: u64, count: usize) -
 }
 
 #[test]
-fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
+fn numbers_keep_their_meaning_after_a_crash_a_fold_and_a_day() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let open = || Store::open(directory.path(), Retention::default()).expect("store");
     let store = open();
@@ -48,13 +48,13 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
     let messages =
         [agent.hello(), define(&mut agent, of_stack(3, &["leaf", "root"])), samples(&mut agent, 5, 0, 10)];
     append(&store, &agent, &messages).expect("stored");
-    // The journal has it, no block does.
+    // The definitions are in the journal and in no block.
     drop(store);
     let store = open();
     let messages = [samples(&mut agent, 5, 10, 10)];
     append(&store, &agent, &messages).expect("stored");
     store.flush().expect("fold");
-    // A new stack below a node that a block has; below that, the caller of the first stack is a stack as well.
+    // The parent of the new stack is a node in a block. Later samples use the caller of the first stack as a stack.
     let more = Entries { first_node: 6, node_parent: vec![2], node_frame: vec![4], ..Entries::default() };
     let messages = [define(&mut agent, more), samples(&mut agent, 6, 20, 5)];
     append(&store, &agent, &messages).expect("stored");
@@ -68,22 +68,22 @@ fn numbers_mean_the_same_after_a_crash_a_fold_and_a_day() {
     store.flush().expect("fold");
     upkeep::run(&store.shared, day_s + 86_400).expect("upkeep");
     assert_eq!(store.status().partitions, 2);
-    check_only_the_last_has_numbers(&store);
+    check_only_the_last_has_rows(&store);
     let messages = [samples(&mut agent, 5, 86_400, 7)];
     append(&store, &agent, &messages).expect("stored");
     store.close().expect("fold");
     let store = open();
-    check_only_the_last_has_numbers(&store);
+    check_only_the_last_has_rows(&store);
     let messages = [samples(&mut agent, 6, 86_410, 2)];
     append(&store, &agent, &messages).expect("stored");
     expect(&store, 86_400..90_000, &[("leaf", 9)]);
     store.views().last().expect("open").names(|_, sessions| assert_eq!(sessions[&1].unknown_samples, 0));
 }
 
-fn check_only_the_last_has_numbers(store: &Store) {
+fn check_only_the_last_has_rows(store: &Store) {
     let partitions = store.shared.partitions.read();
-    let has_numbers = |partition: &Arc<Partition>| !partition.memory.read().sessions[&1].rows.is_empty();
-    assert_eq!(partitions.iter().map(has_numbers).collect::<Vec<_>>(), [false, true]);
+    let has_rows = |partition: &Arc<Partition>| !partition.memory.read().sessions[&1].rows.is_empty();
+    assert_eq!(partitions.iter().map(has_rows).collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]
@@ -107,10 +107,10 @@ fn sessions_with_other_numbers_share_stacks() {
 }
 
 #[test]
-fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
+fn a_full_dictionary_loses_no_cpu_time() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
-    hold_partition(&store);
+    prevent_early_partitions(&store);
     let mut honest = Agent::new(1);
     let messages =
         [honest.hello(), define(&mut honest, of_stack(1, &["leaf"])), samples(&mut honest, 2, 0, 5)];
@@ -131,7 +131,7 @@ fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
     let status = store.status();
     assert!(status.dictionary_bytes < limit as u64 + 1024, "{status:?}");
     assert!(status.dictionary_refused > 4000, "{status:?}");
-    // What is known goes on, and all CPU time is there.
+    // Known symbols remain usable, and all CPU time is stored.
     let more = samples(&mut honest, 2, 20, 5);
     append(&store, &honest, &[more]).expect("stored");
     let whole: u64 = sums(&store, 0..60).values().sum();
@@ -146,7 +146,7 @@ fn invented_names_fill_a_dictionary_and_cost_nobody_their_cpu_time() {
 }
 
 #[test]
-fn hostile_numbers_are_unknown_and_cost_little() {
+fn hostile_numbers_are_unknown_and_take_little_memory() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -180,7 +180,7 @@ fn hostile_numbers_are_unknown_and_cost_little() {
     append(&store, &agent, &messages).expect("stored");
     store.views()[0].names(|dictionary, sessions| {
         let session = &sessions[&1];
-        // Known are the root of the second forest and the node that is not too deep.
+        // The root of the second forest and the node at the maximum depth are known.
         assert_eq!((session.samples, session.unknown_samples), (14, 10));
         assert!(dictionary.stack_count() <= 3, "{}", dictionary.stack_count());
     });
@@ -189,14 +189,14 @@ fn hostile_numbers_are_unknown_and_cost_little() {
 }
 
 #[test]
-fn definitions_are_folded_before_they_are_too_much_for_a_block() {
+fn definitions_are_folded_before_they_exceed_a_block() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
     let hello = agent.hello();
     append(&store, &agent, &[hello]).expect("stored");
     let folds = store.status().folds;
-    // One name of a MiB, over and over under new numbers.
+    // The same string of one MiB under new numbers.
     let name = "x".repeat(1 << 20);
     for number in 1..=65 {
         let definitions = Entries { first_string: number, string: vec![name.clone()], ..Entries::default() };
@@ -212,10 +212,10 @@ fn definitions_are_folded_before_they_are_too_much_for_a_block() {
 }
 
 #[test]
-fn whoever_brings_much_leaves_names_for_those_who_bring_little() {
+fn large_sessions_leave_dictionary_space_for_small_ones() {
     let store_directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(store_directory.path(), Retention::default()).expect("new store");
-    hold_partition(&store);
+    prevent_early_partitions(&store);
     let limit = 4 << 20;
     store.shared.current().expect("open").memory.write().dictionary.limit = limit;
     for session in 1..=10 {

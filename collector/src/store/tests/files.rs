@@ -1,4 +1,4 @@
-//! Files of a store: what is one file, what is refused, what is left alone, and who waits for whom.
+//! Files of a store: damaged and foreign files, remains of killed processes, and concurrent readers.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::*;
 
-/// Names and contents of all files but the one that is locked.
+/// Returns names and contents of all files but the lock.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).expect("a folder").map(|entry| entry.expect("a file").path());
     let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -18,7 +18,7 @@ fn names(directory: &Path) -> Vec<String> {
     files(directory).into_keys().collect()
 }
 
-/// A store with ten samples of an agent that goes on, and its stack.
+/// Returns a store with ten samples, their agent, and its stack.
 fn ten_samples(directory: &Path) -> (Store, Agent, u32) {
     let store = Store::open(directory, Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -32,7 +32,7 @@ fn of_current(store: &Store) -> Arc<Partition> {
     store.shared.current().expect("open")
 }
 
-/// Minutes in the file at the moment `reading` began.
+/// Returns the number of minutes in the snapshot of `reading`.
 fn minutes(reading: &partition::Reading<'_>) -> usize {
     let mut minutes = 0;
     let everything = 0..u64::MAX;
@@ -45,7 +45,7 @@ fn minutes(reading: &partition::Reading<'_>) -> usize {
 }
 
 #[test]
-fn what_is_no_partition_is_refused_and_left_as_it_is() {
+fn a_file_that_is_no_partition_is_refused_and_unchanged() {
     let other = |path: &Path| {
         let other = Connection::open(path).expect("a database");
         other.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES(1)").expect("a table");
@@ -71,13 +71,13 @@ fn what_is_no_partition_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_damaged_page_is_an_error_of_those_who_read_it() {
+fn a_damaged_page_is_an_error_when_it_is_read() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, ..) = ten_samples(directory.path());
     let path = of_current(&store).path().to_owned();
     store.close().expect("fold");
     let mut bytes = fs::read(&path).expect("a file");
-    // All but the page that says which tables there are.
+    // Damages all pages but those of the schema.
     bytes[16 << 10..].fill(0x5a);
     fs::write(&path, bytes).expect("a file");
     assert_eq!(Store::open(directory.path(), Retention::default()).err(), Some(StoreError::Damaged));
@@ -85,7 +85,7 @@ fn a_damaged_page_is_an_error_of_those_who_read_it() {
 }
 
 #[test]
-fn reading_changes_nothing_not_even_the_log_of_a_collector_that_was_killed() {
+fn reading_changes_no_file_even_after_a_kill() {
     let (directory, killed) =
         (tempfile::tempdir().expect("directory"), tempfile::tempdir().expect("directory"));
     let (store, ..) = ten_samples(directory.path());
@@ -112,7 +112,7 @@ fn reading_changes_nothing_not_even_the_log_of_a_collector_that_was_killed() {
 }
 
 #[test]
-fn what_is_left_of_others_is_removed_and_nothing_else() {
+fn only_remains_of_other_partitions_are_removed() {
     let directory = tempfile::tempdir().expect("temporary directory");
     ten_samples(directory.path()).0.close().expect("fold");
     let own = names(directory.path());
@@ -127,7 +127,7 @@ fn what_is_left_of_others_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn whoever_reads_keeps_nobody_from_writing() {
+fn readers_do_not_block_the_writer() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, mut agent, stack) = ten_samples(directory.path());
     let noise = agent.noise(stack, 1, 20_000);
@@ -144,7 +144,7 @@ fn whoever_reads_keeps_nobody_from_writing() {
     assert_eq!(minutes(&reading), 1, "the moment it began at");
     let later = old.begin_read().expect("readable").expect("a file");
     assert_eq!(minutes(&later), 20);
-    // Nor from going on in the next partition; the closed one is made one file as soon as nobody reads.
+    // Readers do not block the next partition; the log of the closed one is removed when they have ended.
     let next_s = DAY_NS / NS + 86_400;
     old.coverage.write().created_s = DAY_NS / NS;
     upkeep::run(&store.shared, next_s).expect("upkeep");
@@ -161,7 +161,7 @@ fn whoever_reads_keeps_nobody_from_writing() {
     upkeep::run(&store.shared, next_s).expect("upkeep");
     assert!(!Path::new(&log).exists());
     expect(&store, 0..90_000, &[("leaf", 20_210)]);
-    // Nor from lowering the resolution later, nor from removing the file.
+    // Resolution is lowered when readers have ended; a file is removed at once.
     let reading = old.begin_read().expect("readable").expect("a file");
     let lowered_s = next_s + Retention::default().minutes.as_secs();
     upkeep::run(&store.shared, lowered_s).expect("upkeep");
@@ -183,11 +183,11 @@ fn whoever_reads_keeps_nobody_from_writing() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_not_made_again() {
+fn a_removed_file_is_not_created_again() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, ..) = ten_samples(directory.path());
     let partition = of_current(&store);
-    // The connections there are go on with the file they have; another one finds none.
+    // Existing connections keep the removed file; a new one fails.
     let read = || partition.begin_read().map(|reading| reading.expect("a file"));
     let readings: Vec<_> = (0..2).map(|_| read().expect("readable")).collect();
     assert_eq!(readings.iter().map(minutes).sum::<usize>(), 0, "nothing is folded yet");
@@ -197,11 +197,11 @@ fn a_file_that_is_gone_is_not_made_again() {
 }
 
 #[test]
-fn sessions_of_any_number_keep_their_order() {
+fn sessions_are_in_the_order_of_unsigned_ids() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     let ids = [1, (1 << 63) - 1, 1 << 63, u64::MAX];
-    a_minute_each(&store, &[(ids[3], DAY_NS), (ids[1], DAY_NS), (ids[2], DAY_NS), (ids[0], DAY_NS)]);
+    append_a_minute_each(&store, &[(ids[3], DAY_NS), (ids[1], DAY_NS), (ids[2], DAY_NS), (ids[0], DAY_NS)]);
     store.close().expect("fold");
     let store = Store::open(directory.path(), Retention::default()).expect("a store");
     let scope = Scope { range_ns: 0..u64::MAX, sessions: &|_| true };

@@ -1,11 +1,12 @@
-//! One partition after another: what is left where that fails, and what a closed one still takes.
+//! Changes of partition: failures, closed partitions, and limits of sessions.
 
 use proto::v1::{Statistics, ThreadAccount};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
 
-/// A store whose partition is a day old, of an agent that goes on; its stack, and a dictionary of `names` long names.
+/// Returns a store whose partition is a day old, its agent, and the stack of this agent. The dictionary has `names`
+/// long symbols.
 fn day_old(directory: &Path, names: u64) -> (Store, Agent, u32) {
     let store = Store::open(directory, Retention::default()).expect("new store");
     let mut agent = Agent::new(1);
@@ -25,17 +26,17 @@ fn day_old(directory: &Path, names: u64) -> (Store, Agent, u32) {
     (store, agent, stack)
 }
 
-/// Length of a partition's file that has nothing.
-fn fresh_bytes() -> u64 {
+/// Returns the length of an empty partition.
+fn empty_partition_bytes() -> u64 {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     store.status().stored_bytes
 }
 
 #[test]
-fn a_partition_that_cannot_be_finished_is_not_gone_on_with() {
-    // The file cannot be made; it can, but there is no space for what it inherits.
-    for limit_bytes in [0, fresh_bytes()] {
+fn an_unfinished_partition_is_not_used() {
+    // The file cannot be created; it can, but there is no space for the copied sessions.
+    for limit_bytes in [0, empty_partition_bytes()] {
         let directory = tempfile::tempdir().expect("temporary directory");
         let limit = Arc::new(AtomicU64::new(u64::MAX));
         quota::set(directory.path(), Arc::clone(&limit));
@@ -45,7 +46,7 @@ fn a_partition_that_cannot_be_finished_is_not_gone_on_with() {
         assert_eq!(upkeep::run(&store.shared, next_s), Err(StoreError::Full), "{limit_bytes}");
         limit.store(u64::MAX, Ordering::Relaxed);
         store.close().expect("fold");
-        // As if the collector had been killed between making a file and giving it its name.
+        // As after a kill before the rename.
         let unfinished = directory.path().join("001795305600-007.new");
         std::fs::write(&unfinished, b"no database").expect("a file");
         let store = Store::open(directory.path(), Retention::default()).expect("the store as it was");
@@ -66,7 +67,7 @@ fn a_partition_that_cannot_be_finished_is_not_gone_on_with() {
 }
 
 #[test]
-fn a_full_disk_does_not_keep_what_is_too_old() {
+fn old_partitions_are_removed_on_a_full_disk() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let limit = Arc::new(AtomicU64::new(u64::MAX));
     quota::set(directory.path(), Arc::clone(&limit));
@@ -85,14 +86,14 @@ fn a_full_disk_does_not_keep_what_is_too_old() {
 }
 
 #[test]
-fn a_closed_partition_has_no_tables_to_find_names_by_and_answers_as_before() {
+fn a_closed_partition_has_no_lookup_tables_and_gives_the_same_answers() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, _, _) = day_old(directory.path(), 1000);
     let first = || store.shared.partitions.read()[0].clone();
     let before = first().memory.read().dictionary.bytes();
     upkeep::run(&store.shared, DAY_NS / NS + 86_400).expect("upkeep");
     let closed = first().memory.read().dictionary.bytes();
-    // Both hold the letters of the names once.
+    // The text of the symbols is once in both.
     let letters = 1000 * 128;
     assert!((closed - letters) * 10 <= (before - letters) * 6, "{closed} of {before} bytes");
     expect(&store, 0..60, &[("leaf", 10)]);
@@ -102,7 +103,7 @@ fn a_closed_partition_has_no_tables_to_find_names_by_and_answers_as_before() {
     expect(&store, 0..60, &[("leaf", 10)]);
 }
 
-/// `count` threads, and what they claim to have burnt.
+/// Returns messages that define `count` threads, and an account of each.
 fn crowd(agent: &mut Agent, count: u32) -> Vec<(u64, Vec<u8>)> {
     let thread = |id| Thread { id, name: format!("crowd-{id}"), ..Thread::default() };
     let account = |thread| ThreadAccount { thread, kernel_ns: 1, ..ThreadAccount::default() };
@@ -117,10 +118,10 @@ fn crowd(agent: &mut Agent, count: u32) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn threads_of_one_session_leave_memory_for_those_of_others() {
+fn threads_of_one_session_leave_memory_for_others() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
-    hold_partition(&store);
+    prevent_early_partitions(&store);
     let limit = 2 << 20;
     let set_limit =
         |store: &Store| store.shared.current().expect("open").memory.write().session_limit = limit;
@@ -142,7 +143,7 @@ fn threads_of_one_session_leave_memory_for_those_of_others() {
     let messages = crowd(&mut honest, 100);
     append(&store, &honest, &messages).expect("stored");
     assert_eq!(known(&store, 2), (100, 100));
-    // What is known goes on, though others took the rest.
+    // Accounts of known threads are stored although other sessions use the rest of the memory.
     let statistics = Statistics {
         threads: vec![ThreadAccount { thread: 7, kernel_ns: 1 << 60, ..ThreadAccount::default() }],
         ..Statistics::default()
@@ -156,11 +157,11 @@ fn threads_of_one_session_leave_memory_for_those_of_others() {
     drop(views);
     store.close().expect("fold");
     let store = Store::open(directory.path(), Retention::default()).expect("a store that can be read");
-    hold_partition(&store);
+    prevent_early_partitions(&store);
     set_limit(&store);
     assert_eq!(known(&store, 1).0, threads);
     let mut late = Agent::new(3);
     let messages = crowd(&mut late, 30_000);
     append(&store, &late, &messages).expect("stored");
-    assert!(known(&store, 3).0 < 1_000, "what was read counts");
+    assert!(known(&store, 3).0 < 1_000, "loaded sessions count");
 }

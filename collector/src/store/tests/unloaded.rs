@@ -1,4 +1,4 @@
-//! Questions about partitions whose memory was given back: the same answers, with as little of it as they need.
+//! Queries of unloaded partitions: the same answers, with little memory.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -9,10 +9,10 @@ use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::timeline::threads;
 
-/// Seconds from one partition to the next.
+/// Seconds between the starts of partitions.
 const STEP_S: u64 = 3600;
 
-/// A store of four partitions, each with samples of one session that goes on and of one of its own.
+/// Returns a store of four partitions, each with samples of a session that continues and of one of its own.
 fn store_of_four(directory: &Path) -> Store {
     let store = Store::open(directory, Retention::default()).expect("new store");
     let mut steady = Agent::new(1);
@@ -42,7 +42,7 @@ fn store_of_four(directory: &Path) -> Store {
     store
 }
 
-fn ask(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
+fn query(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
     let (question, name) = match question.split_once('/') {
         Some((question, name)) => (question, Some(name)),
         None => (question, None),
@@ -54,7 +54,7 @@ fn ask(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
 
 type Question = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// Those that are about sessions, threads and time.
+/// Queries of sessions, threads and time.
 const WITHOUT_NAMES: [Question; 9] = [
     ("processes", &[]),
     ("statistics", &[("process", "shop.jar")]),
@@ -67,7 +67,7 @@ const WITHOUT_NAMES: [Question; 9] = [
     ("timeline", &[("by", "thread"), ("to", "4102444860"), ("bucket", "500")]),
 ];
 
-/// Those that are about stacks.
+/// Queries of stacks.
 const WITH_NAMES: [Question; 4] = [
     ("flamegraph", &[]),
     ("methods", &[("thread", "worker-3")]),
@@ -76,11 +76,11 @@ const WITH_NAMES: [Question; 4] = [
 ];
 
 #[test]
-fn only_questions_about_stacks_read_dictionaries_again() {
+fn only_queries_of_stacks_read_dictionaries() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
     let answers = |questions: &[Question]| -> Vec<Vec<u8>> {
-        questions.iter().map(|(question, pairs)| ask(&store, question, pairs)).collect()
+        questions.iter().map(|(question, pairs)| query(&store, question, pairs)).collect()
     };
     let expected = [answers(&WITHOUT_NAMES), answers(&WITH_NAMES)];
     assert_eq!(store.status().dictionaries_read, 0, "all are in memory");
@@ -89,16 +89,16 @@ fn only_questions_about_stacks_read_dictionaries_again() {
     assert_eq!(store.status().dictionaries_read, 0);
     assert!(answers(&WITH_NAMES) == expected[1]);
     assert_eq!(store.status().dictionaries_read, 3 * WITH_NAMES.len() as u64);
-    // About the time of one of them.
+    // A range of time in one partition.
     let from = (DAY_NS / NS + STEP_S).to_string();
     let to = (DAY_NS / NS + STEP_S + 60).to_string();
-    let text = String::from_utf8(ask(&store, "methods", &[("from", &from), ("to", &to)])).expect("JSON");
+    let text = String::from_utf8(query(&store, "methods", &[("from", &from), ("to", &to)])).expect("JSON");
     assert!(text.contains("own 1") && !text.contains("own 2"), "{text}");
     assert_eq!(store.status().dictionaries_read, 3 * WITH_NAMES.len() as u64 + 1);
 }
 
 #[test]
-fn a_list_of_processes_has_the_latest_and_says_how_many_more_there_are() {
+fn a_list_of_processes_has_the_latest_and_counts_the_others() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
     for number in 0..50u64 {
@@ -114,7 +114,7 @@ fn a_list_of_processes_has_the_latest_and_says_how_many_more_there_are() {
     }
     upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     for (question, limit) in [("processes", 3), ("statistics", 20), ("processes", 50)] {
-        let bytes = ask(&store, question, &[("limit", &limit.to_string())]);
+        let bytes = query(&store, question, &[("limit", &limit.to_string())]);
         let listed: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
         let rows = listed["processes"].as_array().expect("a list");
         let ids: Vec<String> =
@@ -127,7 +127,7 @@ fn a_list_of_processes_has_the_latest_and_says_how_many_more_there_are() {
 }
 
 #[test]
-fn a_thread_that_has_ended_keeps_its_name_when_its_session_goes_on() {
+fn an_ended_thread_keeps_its_name_when_its_session_continues() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
     let last = store.views().pop().expect("four");
@@ -142,22 +142,22 @@ fn a_thread_that_has_ended_keeps_its_name_when_its_session_goes_on() {
 }
 
 #[test]
-fn however_many_ask_there_is_one_dictionary_that_was_read_again() {
+fn concurrent_queries_hold_one_dictionary_at_a_time() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
     upkeep::unload_oldest(&store.shared.partitions.read(), 0);
     let (held, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    const ASKING: usize = 4;
+    const READERS: usize = 4;
     const ROUNDS: usize = 25;
     std::thread::scope(|scope| {
-        for _ in 0..ASKING {
+        for _ in 0..READERS {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
                     for view in store.views().iter().take(3) {
                         let read = view.dictionary(|dictionary| {
                             let now = held.fetch_add(1, Ordering::SeqCst) + 1;
                             most.fetch_max(now, Ordering::SeqCst);
-                            // Whoever else has one has time to say so.
+                            // Gives another reader with a dictionary time to be counted.
                             (0..10).for_each(|_| std::thread::yield_now());
                             assert_eq!(dictionary.string(0), "");
                             held.fetch_sub(1, Ordering::SeqCst);
@@ -169,32 +169,32 @@ fn however_many_ask_there_is_one_dictionary_that_was_read_again() {
         }
     });
     assert_eq!(most.into_inner(), 1);
-    assert_eq!(store.status().dictionaries_read, (3 * ASKING * ROUNDS) as u64);
+    assert_eq!(store.status().dictionaries_read, (3 * READERS * ROUNDS) as u64);
 }
 
 #[test]
-fn a_start_leaves_old_partitions_in_their_files() {
+fn opening_leaves_old_partitions_unloaded() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = store_of_four(directory.path());
-    let expected = ask(&store, "flamegraph", &[]);
+    let expected = query(&store, "flamegraph", &[]);
     store.close().expect("fold");
     let paths = partition_paths(directory.path()).expect("a directory");
     let is_unloaded = |partitions: &[Arc<Partition>]| -> Vec<bool> {
         partitions.iter().map(|partition| partition.memory.read().is_unloaded).collect()
     };
     assert_eq!(is_unloaded(&open_all(&paths, true, usize::MAX).expect("a store")), [false; 4]);
-    // The newest closed one is read before it is known how much it takes.
+    // The newest closed partition is loaded first, then unloaded because it exceeds the limit.
     let partitions = open_all(&paths, true, 0).expect("a store");
     assert_eq!(is_unloaded(&partitions), [true, true, true, false]);
     let shared = Arc::new(Shared::new(directory.path(), Retention::default(), partitions, None));
     let store = Store { shared, requests: None, writer: None, is_recording: false, cut: None };
     assert_eq!(store.status().dictionaries_read, 0);
-    assert!(ask(&store, "flamegraph", &[]) == expected);
+    assert!(query(&store, "flamegraph", &[]) == expected);
     assert_eq!(store.status().dictionaries_read, 3);
 }
 
 #[test]
-fn what_is_only_in_the_journal_of_an_old_partition_stays_in_memory() {
+fn a_closed_partition_with_a_journal_is_loaded() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let mut agent = Agent::new(1);
     let store = Store::open(directory.path(), Retention::default()).expect("new store");
