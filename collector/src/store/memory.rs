@@ -198,7 +198,7 @@ impl PartitionMemory {
         // Memory of all other sessions.
         let others = self.session_bytes.saturating_sub(if is_new { 0 } else { session.bytes() });
         let limit = self.session_limit;
-        let names = self.dictionary.bytes();
+        let dictionary_bytes = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);
         match message.body {
             Some(Body::Hello(hello)) => {
@@ -226,7 +226,7 @@ impl PartitionMemory {
                         "the dictionary of the current partition is full: new symbols and stacks appear as unknown until the next partition begins"
                     );
                 }
-                session.dictionary_bytes += self.dictionary.bytes() - names;
+                session.dictionary_bytes += self.dictionary.bytes() - dictionary_bytes;
                 for thread in definitions.threads {
                     if may_grow(limit, others + session.bytes(), session.thread_bytes()) {
                         session.add_thread(thread);
@@ -238,7 +238,7 @@ impl PartitionMemory {
             Some(Body::Samples(batch)) => {
                 let stored = self.add_samples(session_id, &batch);
                 if let Some(session) = self.sessions.get_mut(&session_id) {
-                    session.dictionary_bytes += self.dictionary.bytes() - names;
+                    session.dictionary_bytes += self.dictionary.bytes() - dictionary_bytes;
                     self.session_bytes = others + session.bytes();
                 }
                 return stored;
@@ -311,10 +311,12 @@ impl PartitionMemory {
     /// selects.
     pub(super) fn next_would_have_space(&self, is_connected: impl Fn(u64) -> bool) -> bool {
         let connected = self.sessions.iter().filter(|(id, _)| is_connected(**id));
-        let (names, sessions) = connected.fold((0, 0), |(names, sessions), (_, session)| {
-            (names + session.dictionary_bytes, sessions + session.bytes())
-        });
-        names <= self.dictionary.limit / CONNECTED_SHARE && sessions <= self.session_limit / CONNECTED_SHARE
+        let (dictionary_bytes, session_bytes) =
+            connected.fold((0, 0), |(dictionary_bytes, session_bytes), (_, session)| {
+                (dictionary_bytes + session.dictionary_bytes, session_bytes + session.bytes())
+            });
+        dictionary_bytes <= self.dictionary.limit / CONNECTED_SHARE
+            && session_bytes <= self.session_limit / CONNECTED_SHARE
     }
 
     /// Returns whether the memory is so full that the next partition should begin early.

@@ -87,13 +87,13 @@ fn has_reached_limit(partition: &Partition, retention: &Retention, now_s: u64) -
 /// stored.
 pub(super) fn begin_early(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let current = shared.current()?;
-    let (names, sessions) = {
+    let (dictionary_bytes, session_bytes) = {
         let memory = current.memory.read();
         (memory.dictionary.bytes(), memory.session_bytes())
     };
     tracing::warn!(
-        names,
-        sessions,
+        dictionary_bytes,
+        session_bytes,
         "symbols or sessions nearly fill the memory of the current partition; the next one begins early"
     );
     begin_next(shared, &current, now_s)?;
