@@ -90,6 +90,9 @@ fn every_address_answers() {
             let paths: Vec<String> = match address {
                 "/ui/NAME" => vec!["/ui/app.js".into(), "/ui/app.css".into()],
                 "/api/v1/callers" | "/api/v1/callees" => vec![format!("{address}?method={METHOD}")],
+                "/api/v1/export" => ["collapsed", "speedscope", "flamegraph"]
+                    .map(|format| format!("{address}?format={format}"))
+                    .to_vec(),
                 _ if address.ends_with("NAME") => {
                     assert!(views.len() >= 5, "{line}");
                     views.iter().map(|view| address.replace("NAME", view)).collect()
