@@ -65,9 +65,9 @@ const HONEST: u64 = 0x0900_da9e;
 
 /// What an attacker takes its messages from.
 enum Templates {
-    /// Framed messages of several sessions, whose numbers begin anew with each connection; their bytes are damaged.
+    /// Framed messages of several sessions with damaged bytes; sequence numbers restart with each connection.
     Fixed(Vec<Vec<Vec<u8>>>),
-    /// Messages that get new sessions and numbers; what they say is changed, and now and then their bytes.
+    /// Messages with new sessions and sequence numbers, changed contents, and sometimes damaged bytes.
     Fresh(Vec<Vec<AgentMessage>>),
 }
 

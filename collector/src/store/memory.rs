@@ -320,9 +320,9 @@ impl PartitionMemory {
     }
 
     /// Returns whether the memory is so full that the next partition should begin early.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(super) fn is_nearly_full(&self) -> bool {
         let limit = self.session_limit;
-        self.dictionary.is_crowded() || self.session_bytes >= limit - limit / 4
+        self.dictionary.is_nearly_full() || self.session_bytes >= limit - limit / 4
     }
 
     fn add_samples(&mut self, session_id: u64, batch: &SampleBatch) -> Option<StoredBatch> {

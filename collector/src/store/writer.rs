@@ -143,7 +143,7 @@ fn begin_early_if_full(shared: &Shared) {
     let Ok(partition) = shared.current() else { return };
     let now = Instant::now();
     let mut early = shared.early_start.lock();
-    if now < early.not_before || !partition.memory.read().is_crowded() {
+    if now < early.not_before || !partition.memory.read().is_nearly_full() {
         return;
     }
     let next_would_have_space = {

@@ -294,7 +294,7 @@ impl Dictionary {
     }
 
     /// Whether only what is kept for sessions that bring little is left: time for the next partition.
-    pub fn is_crowded(&self) -> bool {
+    pub fn is_nearly_full(&self) -> bool {
         self.bytes() >= self.limit - self.limit / KEPT_SHARE
     }
 
