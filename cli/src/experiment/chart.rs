@@ -1,28 +1,28 @@
-//! Strip plots as SVG: a row per setting, a dot per cell, value on a logarithmic axis that has a place for zero.
+//! Strip plots as SVG: one row per setting, one dot per cell, on a logarithmic axis with a separate place for zero.
 
 use std::fmt::Write;
 
 /// One dot.
 #[derive(Clone, Debug)]
 pub struct Dot {
-    /// Index of its group in [`Chart::groups`], which is told by colour and height within the row.
+    /// Index of its group in [`Chart::groups`], shown by colour and by height within the row.
     pub group: usize,
-    /// Not negative.
+    /// Value, not negative.
     pub value: f64,
-    /// Shown when the pointer rests on it.
+    /// Text of the tooltip.
     pub hover: String,
 }
 
-/// A plot about to be drawn.
+/// Data of a plot.
 #[derive(Clone, Debug)]
 pub struct Chart<'a> {
-    /// What is shown, with its unit.
+    /// Title, with the unit of the values.
     pub title: &'a str,
     /// Names of groups of dots, at most four.
     pub groups: &'a [String],
     /// Label and dots of each row, from the top.
     pub rows: Vec<(String, Vec<Dot>)>,
-    /// A value as text, for the axis.
+    /// Formats a value for the axis.
     pub text: fn(f64) -> String,
 }
 
@@ -42,7 +42,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1d2430}.axis{fill
 .back{fill:#12171e}.g0{fill:#6db3ff}.g1{fill:#ff9d5c}.g2{fill:#6fd08c}.g3{fill:#d59af0}}";
 
 impl Chart<'_> {
-    /// The plot as one SVG element that needs nothing from outside.
+    /// Returns the plot as one self-contained SVG element.
     pub fn svg(&self) -> String {
         let height = TOP + ROW * self.rows.len() as f64 + 40.0;
         let axis = Axis::over(self.rows.iter().flat_map(|(_, dots)| dots).map(|dot| dot.value));
@@ -111,14 +111,14 @@ impl Chart<'_> {
     }
 }
 
-/// Zero at the left, then decades.
+/// An axis with zero at the left, then decades.
 struct Axis {
     low: i32,
     high: i32,
 }
 
 impl Axis {
-    /// The decades that hold all `values`.
+    /// Returns an axis whose decades cover all `values`.
     fn over(values: impl Iterator<Item = f64>) -> Self {
         let positive: Vec<f64> = values.filter(|value| *value > 0.0).collect();
         let low = positive.iter().copied().fold(f64::INFINITY, f64::min);
@@ -143,12 +143,12 @@ impl Axis {
     }
 }
 
-/// Appends to a string, which cannot fail.
+/// Appends formatted text; writing to a string cannot fail.
 fn push(svg: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = svg.write_fmt(text);
 }
 
-/// `text` where markup is expected.
+/// Escapes `text` for HTML and SVG.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

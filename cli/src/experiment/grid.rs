@@ -1,14 +1,14 @@
-//! The cells of the queue study: what is run, and with which settings.
+//! The cells of the queue study: workload and settings of each run.
 //!
-//! Sizes are the classes of the agent, powers of two from 16 to 2,048 entries. Settings recommended elsewhere are
-//! rounded up to a class, and 5,000, which the JDK used at 1 ms before its queues sized themselves, is 2,048 here.
+//! Sizes are the size classes of the agent, powers of two from 16 to 2,048 entries. Settings of other profilers are rounded
+//! up to a class; 5,000 entries, the JDK's fixed size at 1 ms, become 2,048.
 
 use std::fmt;
 
-/// Work that threads do at the bottom of their stacks.
+/// Work of the threads at the bottom of their stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// One native call that burns about this many milliseconds without a return to Java.
+    /// One native call that uses about this many milliseconds of CPU time without a return to Java.
     Native(u32),
     /// Sorting and allocation in Java.
     Java,
@@ -23,14 +23,14 @@ impl fmt::Display for Work {
     }
 }
 
-/// Sizes that queues may take.
+/// Sizes of the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queues {
-    /// As shipped: no hook is set.
+    /// The default: no debug hook is set.
     Shipped,
-    /// This many entries for ever.
+    /// A fixed number of entries.
     Fixed(u32),
-    /// From the first to the second as losses ask for it.
+    /// Grows with losses, from the first number of entries to the second.
     Dynamic(u32, u32),
 }
 
@@ -47,11 +47,11 @@ impl fmt::Display for Queues {
 /// When queues are drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// As shipped: the pace follows the load.
+    /// The default: the period follows the load.
     Shipped,
-    /// On a fixed period in milliseconds.
+    /// A fixed period in milliseconds.
     Every(u32),
-    /// For this many milliseconds, then not at all for as many, and so on.
+    /// Alternates between draining and pausing, for this many milliseconds each.
     Paused(u32),
 }
 
@@ -65,27 +65,27 @@ impl fmt::Display for Drain {
     }
 }
 
-/// One cell.
+/// One run of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Work at the bottom of the stacks.
     pub work: Work,
-    /// Threads that do it.
+    /// Number of threads.
     pub threads: u32,
-    /// Frames of their stacks.
+    /// Frames of each stack.
     pub depth: u32,
     /// Sampling interval in milliseconds.
     pub interval_ms: u32,
-    /// Sizes of queues.
+    /// Queue sizes.
     pub queues: Queues,
-    /// When they are drained.
+    /// When queues are drained.
     pub drain: Drain,
-    /// How long the threads work, in milliseconds.
+    /// Duration of the work in milliseconds.
     pub run_ms: u32,
 }
 
 impl Cell {
-    /// Options of the agent.
+    /// Returns the options of the agent.
     pub fn options(&self) -> String {
         let queues = match self.queues {
             Queues::Shipped => String::new(),
@@ -100,7 +100,7 @@ impl Cell {
         format!("interval={}ms{queues}{drain}", self.interval_ms)
     }
 
-    /// Arguments of the Java program.
+    /// Returns the arguments of the Java program.
     pub fn arguments(&self) -> Vec<String> {
         let (work, native_ms) = match self.work {
             Work::Native(ms) => ("native", ms),
@@ -110,7 +110,7 @@ impl Cell {
         ["queue", work].map(str::to_owned).into_iter().chain(numbers.map(|n| n.to_string())).collect()
     }
 
-    /// Settings in words, the same for all cells that share a row of the pictures.
+    /// Returns the settings as text; cells with equal text share a row of the pictures.
     pub fn settings(&self) -> String {
         match (self.queues, self.drain) {
             (Queues::Shipped, Drain::Shipped) => "shipped".to_owned(),
@@ -127,18 +127,18 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What the JDK had before its queues sized themselves: 500 entries at 10 ms, proportionally more below.
+/// The JDK's fixed size: 500 entries at 10 ms, proportionally more below.
 fn published_fixed(interval_ms: u32) -> Queues {
     Queues::Fixed(if interval_ms >= 10 { 512 } else { 2048 })
 }
 
-/// What the JDK has since: 20 to 2,000 entries.
+/// The JDK's dynamic sizes: 20 to 2,000 entries.
 const PUBLISHED_DYNAMIC: Queues = Queues::Dynamic(32, 2048);
-/// Period of the JDK's sampler thread, which alone drains threads in native code.
+/// Period of the JDK's sampler thread, the only one that drains the queues of threads in native code.
 const PUBLISHED_DRAIN: Drain = Drain::Every(100);
 
-/// Cells of little more than a second, most telling first, for a budget may cut the end off; for a machine of
-/// `processors`, each with a thread, so that queues fill as fast as they can.
+/// Returns cells of about a second each, the most important first, because a time limit may skip the last ones. Each of
+/// `processors` has at least one thread, so that queues fill at the highest rate.
 pub fn quick(processors: u32) -> Vec<Cell> {
     let paused = Drain::Paused(300);
     let mut cells = Vec::new();
@@ -163,7 +163,7 @@ pub fn quick(processors: u32) -> Vec<Cell> {
     cells
 }
 
-/// The whole grid: every size, interval, depth, time in native, number of threads and drain.
+/// Returns the whole grid: all sizes, intervals, depths, kinds of work, numbers of threads and drains.
 pub fn full(processors: u32) -> Vec<Cell> {
     let sizes = [16, 32, 64, 128, 256, 512, 1024, 2048];
     let queues: Vec<Queues> = [Queues::Shipped, PUBLISHED_DYNAMIC]

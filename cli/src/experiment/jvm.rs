@@ -1,4 +1,4 @@
-//! One run of the embedded Java program under the agent.
+//! Runs the embedded Java program under the agent.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const CLASS_NAME: &str = "TickwalkExperiment";
 const CLASS: &[u8] = include_bytes!("workload/TickwalkExperiment.class");
 
-/// The JVM to experiment with, the agent, and a place for recordings.
+/// The JVM, the agent, and a temporary directory for recordings.
 #[derive(Debug)]
 pub struct Jvm {
     java: PathBuf,
@@ -20,43 +20,45 @@ pub struct Jvm {
     directory: TempDir,
 }
 
-/// What one run left behind.
+/// Results of one run.
 #[derive(Debug)]
 pub struct Run {
-    /// The recording, read.
+    /// The recording.
     pub recording: Recording,
-    /// The whole of it.
+    /// All samples of the recording.
     pub profile: ProcessProfile,
-    /// What the program printed after `truth`, a line each, split at spaces.
+    /// The program's output lines that begin with `truth`, without that word, split at spaces.
     pub truths: Vec<Vec<String>>,
-    /// User CPU time of the whole JVM as the kernel told its parent, in nanoseconds.
+    /// User CPU time of the whole JVM by getrusage, in nanoseconds.
     pub user_ns: u64,
-    /// System CPU time of the same.
+    /// System CPU time of the whole JVM by getrusage, in nanoseconds.
     pub system_ns: u64,
 }
 
 impl Jvm {
-    /// Finds `java`: the launcher or its home named by the user, else by `JAVA_HOME`, else on the search path.
+    /// Finds the launcher: `java` or the one in that home directory, else that of `JAVA_HOME`, else `java` in `PATH`.
     ///
     /// # Errors
-    /// If what was named is no launcher, or there is no room for temporary files.
+    /// If there is no launcher at the given path, or temporary files cannot be written.
     pub fn find(java: Option<&Path>, agent: PathBuf) -> anyhow::Result<Self> {
         let home = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         let java = match java.map(Path::to_owned).or(home) {
             Some(named) => launcher(&named)?,
             None => PathBuf::from("java"),
         };
-        let directory =
-            tempfile::Builder::new().prefix("tickwalk").tempdir().context("no temporary directory")?;
+        let directory = tempfile::Builder::new()
+            .prefix("tickwalk")
+            .tempdir()
+            .context("cannot create a temporary directory; set TMPDIR to a writable one")?;
         std::fs::write(directory.path().join(format!("{CLASS_NAME}.class")), CLASS)
-            .context("cannot write the Java program")?;
+            .context("cannot write the Java program to the temporary directory")?;
         Ok(Self { java, agent, directory })
     }
 
     /// Runs the program with `arguments` under the agent with `options` and reads the recording.
     ///
     /// # Errors
-    /// If the JVM does not start, fails, or leaves no whole recording.
+    /// If the JVM does not start, fails, or leaves no complete recording.
     pub fn run(&self, options: &str, arguments: &[String]) -> anyhow::Result<Run> {
         let recording = self.directory.path().join("run.tickwalk");
         let before = children()?;
@@ -74,8 +76,9 @@ impl Jvm {
         if !output.status.success() {
             bail!("{} ended with {}: {}", self.java.display(), output.status, last_lines(&output.stderr));
         }
-        let recording = Recording::read(&recording)
-            .map_err(|error| anyhow!("no recording ({error}): {}", last_lines(&output.stderr)))?;
+        let recording = Recording::read(&recording).map_err(|error| {
+            anyhow!("the JVM wrote no recording ({error}): {}", last_lines(&output.stderr))
+        })?;
         if recording.session().goodbye.is_none() {
             bail!("the recording is incomplete: {}", last_lines(&output.stderr));
         }
@@ -90,7 +93,7 @@ impl Jvm {
 }
 
 impl Run {
-    /// The numbers of the truth called `name`.
+    /// Returns the numbers of the output line `truth NAME ...`.
     pub fn truth(&self, name: &str) -> Option<Vec<i64>> {
         let line = self.truths.iter().find(|line| line.first().is_some_and(|first| first == name))?;
         line.iter().skip(1).map(|number| number.parse().ok()).collect()
@@ -100,10 +103,12 @@ impl Run {
 fn launcher(named: &Path) -> anyhow::Result<PathBuf> {
     let places = [named.join("bin/java"), named.to_owned()];
     let found = places.into_iter().find(|place| place.is_file());
-    found.with_context(|| format!("{} is neither a JDK or JRE nor a launcher", named.display()))
+    found.with_context(|| {
+        format!("{} is not a JDK, a JRE or a java launcher; correct --java or JAVA_HOME", named.display())
+    })
 }
 
-/// User and system time of all ended children, in nanoseconds.
+/// Returns user and system CPU time of all ended child processes, in nanoseconds.
 fn children() -> anyhow::Result<(u64, u64)> {
     let usage: Usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("getrusage")?;
     let ns = |time: nix::sys::time::TimeVal| {

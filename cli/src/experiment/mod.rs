@@ -1,15 +1,14 @@
-//! Experiments that anyone can repeat: how queues should be sized, and whether CPU time is measured truly.
+//! Experiments that anyone can repeat: the best queue sizes, and the error of measured CPU times.
 //!
-//! Problem: a profiler's own figures prove nothing where nobody knows the truth, and advice about queue sizes holds for
-//! the machine it was found on.
-//! Approach: a Java program whose work is known (`workload/`, embedded as a class file, for many JVMs come without a
-//! compiler) runs under the agent of this installation, once per cell of a grid; recordings are read back and laid out
-//! as a table, as pictures and as a page.
-//! Invariant: what is reported was read from a recording or from the kernel; nothing is filled in for a cell that
-//! failed.
+//! Problem: the figures of a profiler prove nothing without a known reference, and advice about queue sizes holds only
+//! for the machine it was measured on.
+//! Approach: a Java program with known work (`workload/`, embedded as a class file because many JVMs come without a
+//! compiler) runs under the agent of this installation, once per cell of a grid; the recordings are read and shown as a
+//! table, as pictures and as a page.
+//! Invariant: each reported figure comes from a recording or from the kernel; a failed cell has no figures.
 //!
-//! These modules are part of the command, not of the collector, because they start JVMs with the agent, which the
-//! collector never does; see `design/queue-sizes.md`.
+//! These modules belong to the command and not to the collector, because the collector never starts JVMs; see
+//! `design/queue-sizes.md`.
 
 pub mod chart;
 pub mod grid;

@@ -1,4 +1,4 @@
-//! The queue study as one page and as pictures.
+//! The queue study as an HTML page and as SVG pictures.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ font-weight:600}.scroll{overflow-x:auto}svg{width:100%;height:auto;margin:.5rem 
 @media(prefers-color-scheme:dark){body{background:#12171e;color:#e4e8ee}th,td{border-color:#333c48}.none{color:#6fd08c}\
 .some{color:#ff8a80}.note{color:#9aa5b4}}";
 
-/// Pictures of a study, each with the file name it should have.
+/// Returns the pictures of a study with their file names.
 pub fn pictures(study: &Study) -> Vec<(&'static str, String)> {
     let groups = groups(study);
     let draw = |title: &str, value: fn(&Row) -> f64, text: fn(f64) -> String| {
@@ -45,7 +45,7 @@ pub fn pictures(study: &Study) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Kinds of work, in the order they were run; beyond four they share a colour.
+/// Returns the first four kinds of work in the order of the runs.
 fn groups(study: &Study) -> Vec<String> {
     let mut groups: Vec<String> = Vec::new();
     for row in &study.rows {
@@ -58,7 +58,7 @@ fn groups(study: &Study) -> Vec<String> {
     groups
 }
 
-/// The page: what was run, the result by settings, the pictures, and every cell.
+/// Returns the page: conditions, results by settings, pictures, and all cells.
 pub fn html(study: &Study) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
@@ -67,15 +67,15 @@ pub fn html(study: &Study) -> String {
         escape(&study.jvm),
         if study.tick_ns == 0 { "not measured".to_owned() } else { quantity::duration(study.tick_ns) },
         study.rows.len(),
-        remark(study.skipped, "left out when the time was up"),
+        remark(study.skipped, "skipped at the time limit"),
         remark(study.failed.len(), "failed")
     );
     page.push_str(&verdict(study));
     page.push_str("<h2>By settings</h2>");
     settings_table(&mut page, study);
     page.push_str(
-        "<p class=\"note\">Drain sizes and times are those of the worst cell of a row. A thread gives one request per \
-         tick at most, whatever the interval, so small queues last longer than the interval suggests.</p>",
+        "<p class=\"note\">Drain sizes and times are those of the worst cell of a row. A thread makes at most one request \
+        per tick of the kernel, so small queues last longer than a shorter interval suggests.</p>",
     );
     for (_, svg) in pictures(study) {
         page.push_str(&svg);
@@ -92,7 +92,7 @@ fn remark(count: usize, what: &str) -> String {
     if count == 0 { String::new() } else { format!(", {count} {what}") }
 }
 
-/// What the shipped settings lost, in a sentence.
+/// Returns a sentence with the losses of the shipped settings.
 fn verdict(study: &Study) -> String {
     let groups = study.by_settings();
     let Some((_, rows)) = groups.iter().find(|(name, _)| name == "shipped") else { return String::new() };
@@ -109,7 +109,7 @@ fn verdict(study: &Study) -> String {
         match without_stack {
             0 => String::new(),
             some => format!(
-                ", {} are without their stack, as memory for copies had run out",
+                ", {} have no stack because the memory for stack copies was exhausted",
                 quantity::count(some)
             ),
         },
@@ -194,7 +194,7 @@ fn percent_text(value: f64) -> String {
     format!("{} %", rounded(value))
 }
 
-/// Bytes in the unit that fits; the axis is decimal, so the units are.
+/// Formats bytes in B, kB or MB; the units are decimal like the axis.
 fn bytes_text(value: f64) -> String {
     match value {
         1e6.. => format!("{} MB", rounded(value / 1e6)),
@@ -203,7 +203,7 @@ fn bytes_text(value: f64) -> String {
     }
 }
 
-/// Two significant digits below ten, none after the point above.
+/// Formats a number: no decimals from 10, one from 1, three below 1.
 fn rounded(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -213,7 +213,7 @@ fn rounded(value: f64) -> String {
     }
 }
 
-/// Appends to a string, which cannot fail.
+/// Appends formatted text; writing to a string cannot fail.
 fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = page.write_fmt(text);
 }

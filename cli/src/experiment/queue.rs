@@ -1,4 +1,4 @@
-//! The queue study: what each cell lost, held and took.
+//! The queue study: losses, memory and drain times of each cell.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use profile::summary::Summary;
 use super::grid::Cell;
 use super::jvm::{Jvm, Run};
 
-/// What was measured in one cell.
+/// Measurements of one cell.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The cell.
@@ -23,15 +23,15 @@ pub struct Row {
     pub lost_share: f64,
     /// Samples with their newest frame only, because there was no memory for a copy of the stack.
     pub without_stack: u64,
-    /// CPU time per call of the work, in nanoseconds, as far as it was sampled.
+    /// Sampled CPU time per call of the work, in nanoseconds.
     pub call_ns: u64,
-    /// The most memory request queues had at once, in bytes.
+    /// Peak memory of the request queues, in bytes.
     pub queue_bytes: u64,
     /// Memory of stack copies at the end, in bytes.
     pub pool_bytes: u64,
     /// Entries of the largest queue.
     pub largest: u64,
-    /// How often a queue grew.
+    /// How many times queues grew.
     pub grown: u64,
     /// Samples lost by queues that had grown before.
     pub lost_after_growth: u64,
@@ -67,28 +67,28 @@ impl Row {
         }
     }
 
-    /// Samples lost, whatever the cause.
+    /// Returns the samples lost, of all causes.
     pub fn lost_samples(&self) -> u64 {
         self.lost.values().sum()
     }
 }
 
-/// The study, as far as it came.
+/// Results of a study.
 #[derive(Debug)]
 pub struct Study {
     /// Measured cells.
     pub rows: Vec<Row>,
-    /// Cells that failed, with why.
+    /// Failed cells with their errors.
     pub failed: Vec<(Cell, String)>,
-    /// Cells that the budget left no time for.
+    /// Number of cells that were skipped at the time limit.
     pub skipped: usize,
-    /// The JVM, by its own words.
+    /// Name and version of the JVM.
     pub jvm: String,
-    /// Tick of the kernel's CPU timers: as the agent measured it at its start, else as the kernel says; 0 if neither.
+    /// Tick of the kernel's CPU timers: measured by the agent at its start, else reported by the kernel; 0 if unknown.
     pub tick_ns: u64,
 }
 
-/// Runs `cells` until `budget` is used up, telling `progress` about each.
+/// Runs `cells` until `budget` is used up and calls `progress` with a line for each.
 pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut dyn FnMut(&str)) -> Study {
     let start = Instant::now();
     let mut study =
@@ -96,7 +96,7 @@ pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut
     for (number, &cell) in cells.iter().enumerate() {
         if budget.is_some_and(|budget| start.elapsed() >= budget) {
             study.skipped = cells.len() - number;
-            progress(&format!("time is up, {} cells are left out", study.skipped));
+            progress(&format!("the time limit is reached, {} cells are skipped", study.skipped));
             break;
         }
         let left = start.elapsed().as_secs_f64() / number.max(1) as f64 * (cells.len() - number) as f64;
@@ -123,7 +123,7 @@ pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut
 }
 
 impl Study {
-    /// Settings in the order they were run, each with its rows.
+    /// Returns the settings in the order of the runs, each with its rows.
     pub fn by_settings(&self) -> Vec<(String, Vec<&Row>)> {
         let mut groups: Vec<(String, Vec<&Row>)> = Vec::new();
         for row in &self.rows {
@@ -136,7 +136,7 @@ impl Study {
         groups
     }
 
-    /// Writes one line a cell, with a header.
+    /// Writes a header and one line per cell.
     ///
     /// # Errors
     /// If writing fails.

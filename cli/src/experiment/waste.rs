@@ -1,8 +1,8 @@
-//! Known amounts of CPU time against what the profiler says.
+//! Compares known amounts of CPU time with the profile.
 //!
-//! Two comparisons: each way of burning CPU time reads its thread's clock before and after, which the samples below the
-//! way's method should add up to; and the kernel tells the parent of an ended JVM what it burnt altogether, which the
-//! account should add up to.
+//! Two comparisons. Each way of burning CPU time reads its thread's clock before and after; the samples below its method
+//! should add up to the difference. And the account should add up to the CPU time of the whole JVM, which getrusage
+//! returns after its end.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Way {
     pub name: String,
     /// CPU time by the thread's clock, in nanoseconds.
     pub truth_ns: u64,
-    /// Part of it in user mode, where the clock that tells them apart is fine enough.
+    /// Part of it in user mode; `None` if the clock that distinguishes the modes is too coarse.
     pub user_ns: Option<u64>,
     /// CPU time of samples with the method on their stack.
     pub profile_ns: u64,
@@ -28,24 +28,24 @@ pub struct Way {
 /// Both comparisons for one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Ways in the order they were run.
+    /// Ways in the order of the run.
     pub ways: Vec<Way>,
     /// Sampling interval in nanoseconds.
     pub interval_ns: u64,
-    /// What the kernel told about the whole JVM: user and system time.
+    /// User and system time of the whole JVM by getrusage.
     pub rusage_ns: (u64, u64),
-    /// The account: kernel time, time before timers ran, and the profiler's own.
+    /// Sum of the account: kernel time, time before timers ran, and the profiler's own time.
     pub account_ns: u64,
-    /// Part of it that the profiler's threads burnt, which no profile shows.
+    /// Part of it that the profiler's threads used, which no profile shows.
     pub own_ns: u64,
-    /// Part of it that samples stand for.
+    /// Part of it that samples represent.
     pub sampled_ns: u64,
-    /// Part of it that was lost.
+    /// Part of it whose samples were lost.
     pub lost_ns: u64,
 }
 
 impl Comparison {
-    /// Lays what `run` measured beside the truths it printed.
+    /// Compares the profile of `run` with the CPU times that the program printed.
     pub fn new(run: &Run) -> anyhow::Result<Self> {
         let methods = Tree::of(&run.recording, &Selection::default(), 0)?.0.methods(Order::TotalTime);
         let summary = Summary::new(&run.profile);
@@ -67,13 +67,13 @@ impl Comparison {
         })
     }
 
-    /// Error of the account against the kernel's sum, as a share of it.
+    /// Returns the error of the account relative to getrusage.
     pub fn account_error(&self) -> f64 {
         error(self.account_ns, self.rusage_ns.0 + self.rusage_ns.1)
     }
 }
 
-/// How far `measured` is from `truth`, as a share of it; too little is negative.
+/// Returns the error of `measured` relative to `truth`, negative if too small; 0 if `truth` is 0.
 pub fn error(measured: u64, truth: u64) -> f64 {
     if truth == 0 { 0.0 } else { measured as f64 / truth as f64 - 1.0 }
 }
