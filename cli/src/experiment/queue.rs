@@ -109,7 +109,7 @@ pub fn study(jvm: &Jvm, cells: &[Cell], budget: Option<Duration>, progress: &mut
                 study.tick_ns = hello.kernel_tick_ns;
                 let row = Row::new(cell, &run);
                 let (samples, lost, cut) = (row.samples, row.lost_samples(), row.without_stack);
-                let cut = if cut == 0 { String::new() } else { format!(", {cut} without their stack") };
+                let cut = if cut == 0 { String::new() } else { format!(", {cut} without stack") };
                 progress(&format!("{place} {cell}: {samples} samples, {lost} lost{cut}{minutes}"));
                 study.rows.push(row);
             }

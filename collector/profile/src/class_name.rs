@@ -1,11 +1,11 @@
-//! Names of classes as they are shown.
+//! Names of classes for display.
 //!
-//! Names that the VM makes up when it loads a class (the address suffix of hidden classes, the number of a lambda class)
-//! are shortened: they differ between runs and would split what belongs together.
+//! Parts of a name that the VM generates at class loading (the address suffix of hidden classes, the number of a lambda
+//! class) are removed: they differ between runs and would split equal methods.
 
 use std::borrow::Cow;
 
-/// A class name of the VM as Java writes it: with dots, without the parts that differ between runs.
+/// Returns a class name in Java's form, with dots and without the parts that differ between runs.
 ///
 /// `com/example/App$$Lambda$14/0x000000080011a040` and `com/example/App$$Lambda+0x000071a2c4001400` both become
 /// `com.example.App$$Lambda`.

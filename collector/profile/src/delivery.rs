@@ -1,9 +1,9 @@
-//! How the samples of a session came from its agent.
+//! Delivery of a session's samples by its agent.
 
 use proto::v1::Statistics;
 use serde::Serialize;
 
-/// How the samples came from the agent; all zero for a recording the agent wrote itself.
+/// Figures of the delivery; all zero for a recording that the agent wrote itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "described in collector/API.md")]
 #[non_exhaustive]

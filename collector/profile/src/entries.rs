@@ -1,24 +1,24 @@
-//! Entries of a dictionary, by the number that the agent gave them.
+//! Dictionary entries by the numbers that the agent assigned.
 //!
-//! Problem: numbers mean something within one session only, and a hostile one may be any number.
-//! Approach: entries of one message follow each other, so they are kept as runs of consecutive numbers; an honest
-//! session has one run of each kind, or a second where its agent had to give up entries.
-//! Invariants: memory is proportional to what was received, whatever the numbers are; what a number means never
+//! Problem: numbers are local to a session, and a hostile agent may send any number.
+//! Approach: entries of one message have consecutive numbers, so they are kept as runs; an honest session has one run of
+//! each kind, or a second one if its agent had to drop entries.
+//! Invariants: memory is proportional to the received data, whatever the numbers are; the entry of a number never
 //! changes; a node's caller has a lower number than the node.
 
 use proto::v1::{Entries, FrameKind};
 
-/// Frames of a stack; agents walk 2,048 and add a few marks. Nodes farther from their root are not known.
+/// Maximum number of frames of a stack; agents walk 2,048 and add a few markers. Deeper nodes are unknown.
 pub const MAX_DEPTH: u32 = 4096;
 
-/// Limit of the frames of all stacks of a session together: the entries of one connection may be 1 GiB long, at eight
-/// bytes a frame. Stacks beyond it are unknown.
+/// Maximum number of frames of all stacks of a session: the entries of one connection may have 1 GiB, with eight bytes
+/// per frame. Stacks beyond it are unknown.
 pub const MAX_STACK_FRAMES: u64 = 128 << 20;
 
-/// Rows by number.
+/// Rows by number, in runs of consecutive numbers.
 #[derive(Clone, Debug)]
 pub struct Runs<T> {
-    /// First number and rows, ascending and apart.
+    /// First number and rows of each run, ascending, with gaps in between.
     runs: Vec<(u32, Vec<T>)>,
 }
 
@@ -29,12 +29,12 @@ impl<T> Default for Runs<T> {
 }
 
 impl<T> Runs<T> {
-    /// The number after the last one known; 1 at first, for 0 is none.
+    /// Returns the number after the last one; 1 if empty, because 0 means none.
     pub fn end(&self) -> u32 {
         self.runs.last().map_or(1, |(first, rows)| first.saturating_add(rows.len() as u32))
     }
 
-    /// Adds `row` as `number`, unless that has a meaning already; whether it was added.
+    /// Adds `row` as `number` if that is free. Returns whether it was added.
     pub fn push(&mut self, number: u32, row: T) -> bool {
         let end = self.end();
         match self.runs.last_mut() {
@@ -45,42 +45,42 @@ impl<T> Runs<T> {
         true
     }
 
-    /// The row of this number.
+    /// Returns the row of this number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
         let (first, rows) = self.run(number)?;
         rows.get((number - first) as usize)
     }
 
-    /// As [`get`](Self::get), to change it.
+    /// Returns the row of this number for modification.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         let index = self.index(number)?;
         let (first, rows) = &mut self.runs[index];
         rows.get_mut((number - *first) as usize)
     }
 
-    /// Numbers and rows from `number` on, ascending.
+    /// Returns numbers and rows from `number` on, ascending.
     pub fn since(&self, number: u32) -> impl Iterator<Item = (u32, &T)> {
         let all = self.runs.iter().flat_map(|(first, rows)| numbers(*first).zip(rows));
         all.skip_while(move |(own, _)| *own < number)
     }
 
-    /// Stretches of numbers that follow each other.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// Rows known.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|(_, rows)| rows.len()).sum()
     }
 
-    /// Whether none is.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Another row for each number.
+    /// Returns the results of `row` under the same numbers.
     pub fn map<U>(&self, mut row: impl FnMut(&T) -> U) -> Runs<U> {
         let run = |(first, rows): &(u32, Vec<T>)| (*first, rows.iter().map(&mut row).collect());
         Runs { runs: self.runs.iter().map(run).collect() }
@@ -98,7 +98,7 @@ impl<T> Runs<T> {
     }
 }
 
-/// A method; strings by number.
+/// A method; strings are numbers of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
 pub struct MethodEntry {
@@ -110,7 +110,7 @@ pub struct MethodEntry {
     pub hidden: bool,
 }
 
-/// A frame; method and string by number.
+/// A frame; method and string are numbers of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in proto/proto/profiler.proto")]
 pub struct FrameEntry {
@@ -121,17 +121,17 @@ pub struct FrameEntry {
     pub symbol: u32,
 }
 
-/// Numbers from `first` on; none if it is not a number.
+/// Returns the numbers from `first` on; none if `first` is 0.
 fn numbers(first: u32) -> std::ops::Range<u32> {
     if first == 0 { 0..0 } else { first..u32::MAX }
 }
 
-/// The strings defined.
+/// Returns the defined strings.
 pub fn strings(entries: &Entries) -> impl Iterator<Item = (u32, &str)> {
     numbers(entries.first_string).zip(entries.string.iter().map(String::as_str))
 }
 
-/// The methods that all columns have.
+/// Returns the methods that are complete in all columns.
 pub fn methods(entries: &Entries) -> impl Iterator<Item = (u32, MethodEntry)> + '_ {
     let names = entries.method_class.iter().zip(&entries.method_name).zip(&entries.method_signature);
     let rows = names.zip(&entries.method_source).zip(&entries.method_modifiers);
@@ -146,7 +146,7 @@ pub fn methods(entries: &Entries) -> impl Iterator<Item = (u32, MethodEntry)> + 
     numbers(entries.first_method).zip(rows)
 }
 
-/// The frames that all columns have.
+/// Returns the frames that are complete in all columns.
 pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameEntry)> + '_ {
     let rows = entries.frame_kind.iter().zip(&entries.frame_method).zip(&entries.frame_bci);
     let rows = rows.zip(&entries.frame_line).zip(&entries.frame_symbol);
@@ -160,10 +160,11 @@ pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameEntry)> + '_
     numbers(entries.first_frame).zip(rows)
 }
 
-/// The nodes that both columns have: number, the caller's number (0 for a root), and frame, or string of a root.
+/// Returns the nodes that are complete in both columns: number, the caller's number (0 for a root), and frame, or the
+/// string of a root.
 pub fn nodes(entries: &Entries) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
     let rows = numbers(entries.first_node).zip(entries.node_parent.iter().zip(&entries.node_frame));
-    // A distance beyond the first number leads nowhere: number 0 with a distance that is not 0 would be a root.
+    // A distance beyond the first number is invalid; taken as number 0, the node would become a root.
     rows.filter(|(number, (back, _))| **back < *number)
         .map(|(number, (&back, &frame))| (number, if back == 0 { 0 } else { number - back }, frame))
 }

@@ -1,12 +1,12 @@
-//! The model of a profile, and everything that is read from it.
+//! The model of a profile, its queries and its exports.
 //!
-//! Problem: profiles lie in recordings, in stores and in running collectors, and people want the same answers and the same
-//! files from all of them.
-//! Approach: a [`source`] offers the samples of sessions with a [`dictionary`] of what they refer to; a
-//! [`recording::Recording`] is one in memory, a store implements the same trait. [`query`] answers questions about a
-//! selection from any source; [`process`] takes the samples of one process out of it, for the [`summary`] of its account
-//! and for the formats of [`export`].
-//! Invariant: nothing received is guessed at or silently dropped; what is unknown, cut or missing is shown and counted.
+//! Problem: profiles are in recordings, in stores and in running collectors, and all of them should give the same answers
+//! and the same files.
+//! Approach: a [`source`] has the samples of sessions with a [`dictionary`] of their strings, methods, frames and stacks.
+//! A [`recording::Recording`] is a source in memory; a store implements the same trait. [`query`] answers questions about
+//! a selection of any source; [`process`] extracts the samples of one process, for the [`summary`] of its account and for
+//! the formats of [`export`].
+//! Invariant: received data is never guessed or silently dropped; unknown, cut and missing data is shown and counted.
 //!
 //! ```
 //! use profile::query::selection::Selection;
@@ -18,7 +18,7 @@
 //! let samples = SampleBatch { thread: vec![1], node: vec![7], cpu_unit_ns: 10_000_000, ..Default::default() };
 //! recording.add(AgentMessage { sequence: 2, body: Some(Body::Samples(samples)) });
 //!
-//! // The dictionary entry of stack 7 never came, which is shown rather than hidden.
+//! // The entry of stack 7 never arrived; its samples are shown as unknown.
 //! let (tree, _) = Tree::of(&recording, &Selection::default(), 0).expect("a recording can be read");
 //! assert_eq!(tree.methods(Order::SelfTime)[0].name, "[unknown]");
 //! ```

@@ -1,7 +1,7 @@
-//! The samples of one process within a selection, with everything they refer to.
+//! The samples of one process within a selection, with the dictionary rows they refer to.
 //!
-//! Exports and the summary are made of it: they need single samples, threads and the account of a session, from
-//! whichever source. The dictionary holds only what the samples refer to, so several parts of a store become one.
+//! Exports and the summary use it: they need single samples, threads and the account of a session, from any source. The
+//! dictionary holds only rows that the samples refer to, merged from all parts of a store.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ pub struct ProcessProfile {
 }
 
 impl ProcessProfile {
-    /// The only process of `selection` in `source`.
+    /// Reads the only process of `selection` in `source`.
     ///
     /// # Errors
-    /// If there is none or more than one, or the source cannot be read.
+    /// If the selection has no process or more than one, or if the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<ProcessProfile, QueryError> {
         let span = selection.span(source, now_ns);
         let sessions = sessions_of(source, selection, &span)?;
@@ -58,13 +58,13 @@ impl ProcessProfile {
             false => sums_by_thread(&profile.samples),
         };
         if source.parts().iter().any(|part| !part.has_samples()) {
-            // Sums are of groups of threads, which have no accounts.
+            // Sums per group of threads have no accounts.
             profile.session.retire_all();
         }
         Ok(profile)
     }
 
-    /// All samples of a source with one process, such as a recording.
+    /// Reads all samples of a source with one process, such as a recording.
     ///
     /// # Errors
     /// As [`of`](Self::of).
@@ -72,7 +72,7 @@ impl ProcessProfile {
         Self::of(source, &Selection::default(), 0)
     }
 
-    /// Sums of one session: thread, stack of the part's dictionary, and sum.
+    /// Builds a profile from sums of one session: thread, stack of the part's dictionary, and sum.
     ///
     /// The result has the threads of these sums, no account, and `time_ns` as the time of its samples. `None` if the part
     /// does not know the session.
@@ -108,7 +108,7 @@ impl ProcessProfile {
         });
         let session = known?;
         if read.is_err() {
-            // Without names, samples keep their CPU time.
+            // Samples without names keep their CPU time.
             samples.iter_mut().for_each(|sample| sample.stack = 0);
         }
         let by_thread = FxHashMap::default();
@@ -133,7 +133,7 @@ impl ProcessProfile {
                 }
             })?;
         } else {
-            // Only sums are kept: they stand at the beginning of the part.
+            // Only sums are kept; their time is the beginning of the part.
             let time_ns = part.range_ns().start.max(span.from_ns);
             let is_selected = |session, thread| matches.has_thread(session, thread);
             part.thread_stacks(&scope, &is_selected, &mut |session, thread, stack, cell| {
@@ -157,27 +157,27 @@ impl ProcessProfile {
         Ok(())
     }
 
-    /// The session, whose account is of all its time.
+    /// Returns the session; its account covers all its time.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The agent's introduction.
+    /// Returns the agent's introduction.
     pub fn hello(&self) -> &Hello {
         &self.session.hello
     }
 
-    /// What samples refer to.
+    /// Returns the dictionary of the samples.
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
     }
 
-    /// The samples; those of a recording in the order they were received.
+    /// Returns the samples; those of a recording in the order of arrival.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Samples summed up by thread and stack, in ascending order of both.
+    /// Returns the sums by thread and stack, in ascending order of both.
     pub fn cells(&self) -> Vec<(u32, u32, Cell)> {
         let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
         for sample in &self.samples {
@@ -189,17 +189,17 @@ impl ProcessProfile {
         cells
     }
 
-    /// The selected samples summed up by thread.
+    /// Returns the sums of the selected samples by thread.
     pub fn by_thread(&self) -> FxHashMap<u32, Cell> {
         sums_by_thread(&self.samples)
     }
 
-    /// All samples of the session summed up by thread, whatever is selected.
+    /// Returns the sums of all samples of the session by thread, regardless of the selection.
     pub fn session_by_thread(&self) -> &FxHashMap<u32, Cell> {
         &self.by_thread
     }
 
-    /// The number of samples by the reason why their walks ended.
+    /// Returns the number of samples by stop reason of their walks.
     pub fn stops(&self) -> BTreeMap<String, u64> {
         let mut stops = BTreeMap::new();
         for sample in &self.samples {
@@ -209,58 +209,58 @@ impl ProcessProfile {
         stops
     }
 
-    /// Sum of all samples.
+    /// Returns the sum of all samples.
     pub fn total(&self) -> Cell {
         let mut total = Cell::default();
         self.samples.iter().for_each(|sample| total.add(sample.cell()));
         total
     }
 
-    /// Time of the first sample, or of the session's start if that is earlier; nanoseconds since the epoch.
+    /// Returns the earlier of the first sample's time and the session's start, in nanoseconds since the epoch.
     pub fn start_ns(&self) -> u64 {
         let first = self.samples.iter().map(|sample| sample.time_ns).min();
         first.map_or(self.hello().wall_clock_ns, |first| first.min(self.hello().wall_clock_ns))
     }
 
-    /// Time from [`start_ns`](Self::start_ns) to the last sample.
+    /// Returns the time from [`start_ns`](Self::start_ns) to the last sample.
     pub fn duration_ns(&self) -> u64 {
         let last = self.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
         last.saturating_sub(self.start_ns())
     }
 
-    /// The thread with this number.
+    /// Returns the thread with this number.
     pub fn thread(&self, id: u32) -> Option<&Thread> {
         self.session.thread(id)
     }
 
-    /// The name of the thread with this number, [`UNKNOWN`] if it was never introduced.
+    /// Returns the name of the thread with this number, or [`UNKNOWN`] if it was never introduced.
     pub fn thread_name(&self, id: u32) -> &str {
         self.thread(id).map_or(UNKNOWN, |thread| &thread.name)
     }
 
-    /// Whether the walk of this stack failed.
+    /// Returns whether the walk of this stack failed.
     pub fn is_failed(&self, stack: u32) -> bool {
         is_failure(self.stop_of(stack))
     }
 
-    /// Why the walk of this stack ended.
+    /// Returns the stop reason of the walk of this stack.
     pub fn stop_of(&self, stack: u32) -> &str {
         self.dictionary.string(self.dictionary.stack(stack).stop)
     }
 
-    /// Whether only a part of the session's samples is selected; the account is of the whole session.
+    /// Returns whether only a part of the session's samples is selected. The account always covers the whole session.
     pub fn is_part(&self) -> bool {
         self.is_part
     }
 
-    /// Why the recording ends before its last byte, `None` if it does not.
+    /// Returns why reading the recording stopped before its last byte; `None` if every byte was read.
     pub fn cut(&self) -> Option<FramingError> {
         self.cut
     }
 }
 
-/// At most two of the sessions that are selected, with their threads; a session that goes on in a later part is taken
-/// from there.
+/// Returns up to two of the selected sessions with their threads. A session with several parts is taken from the last
+/// part.
 fn sessions_of(
     source: &dyn Source,
     selection: &Selection,

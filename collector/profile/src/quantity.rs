@@ -1,6 +1,6 @@
-//! Numbers as people read them: times in s or ms, percentages with one decimal, counts in groups of three.
+//! Formats numbers for people: times in s or ms, percentages with one decimal, counts with commas.
 
-/// A duration in seconds from 10 s on with one decimal, from 1 s with two, else in milliseconds.
+/// Formats a duration: from 10 s in seconds with one decimal, from 1 s with two, else in milliseconds.
 pub fn duration(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     match ns {
@@ -12,7 +12,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// A share of 0 to 1 in percent. Only a whole is called 100.0 %, and only nothing 0.0 %.
+/// Formats a share of 0 to 1 in percent. Only exactly 1 becomes 100.0 %, and only exactly 0 becomes 0.0 %.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 99.9 && share < 1.0 {
@@ -24,7 +24,7 @@ pub fn percent(share: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// A count with commas.
+/// Formats a count with commas.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -37,18 +37,18 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A sum of what agents told, who may tell anything: it stops at the largest number there is.
+/// Adds figures of agents, which may be any number; saturates at the maximum.
 pub fn total(values: impl IntoIterator<Item = u64>) -> u64 {
     values.into_iter().fold(0, u64::saturating_add)
 }
 
-/// `part / whole`, 0 if there is no whole.
+/// Returns `part / whole`, or 0 if `whole` is 0.
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Most memory in bytes of a hash table with `entries` of type `T`: just after it has grown, seven of sixteen places are
-/// taken, and each has a byte beside it. While it grows, the old one is there as well.
+/// Returns an upper bound for the memory in bytes of a hash table with `entries` of type `T`: after growth, seven of
+/// sixteen slots are used, each slot has a control byte, and during growth the old table exists too.
 pub fn table_bytes<T>(entries: usize) -> usize {
     entries * (size_of::<T>() + 1) * 16 / 7
 }
@@ -66,7 +66,7 @@ mod tests {
             let row = (number, 0, 0);
             table.insert_unique(hash(&row), row, hash);
             let (said, real) = (table_bytes::<Row>(table.len()), table.allocation_size());
-            // The first hundred do not matter.
+            // Small tables have a fixed overhead.
             if number > 100 {
                 assert!(said + 64 >= real && said <= 2 * real, "{said} for {real} bytes of {number}");
             }

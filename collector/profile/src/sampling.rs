@@ -1,4 +1,4 @@
-//! How often samples are taken, and what became of each request: figures of a session.
+//! The sampling period and the outcomes of requests of a session.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::quantity::{self, count, duration, percent};
 
-/// The period of the timers, what it follows, and what it costs; described in `collector/API.md`.
+/// The period of the timers, its target and its cost; `collector/API.md` describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
@@ -24,7 +24,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// What `statistics` tell; agents before 0.2 tell nothing.
+    /// Reads `statistics`; agents before 0.2 send no such figures.
     pub fn new(statistics: &Statistics) -> Self {
         let sampling = statistics.sampling.unwrap_or_default();
         Self {
@@ -40,12 +40,12 @@ impl Sampling {
         }
     }
 
-    /// Whether timers are asked for more than the kernel gives; a twentieth is within what a measurement is off.
+    /// Returns whether the period is shorter than the kernel's tick. A difference below 5 % counts as measuring error.
     pub fn is_below_tick(&self) -> bool {
         self.period_ns < self.tick_ns / 20 * 19
     }
 
-    /// In one line, for people.
+    /// Returns the sampling period and its changes in one line of text.
     pub fn sentence(&self) -> String {
         let true_ns = if self.is_below_tick() { self.tick_ns } else { self.period_ns };
         let mut text = format!("a sample every {} of CPU time", duration(true_ns));
@@ -66,7 +66,7 @@ impl Sampling {
     }
 }
 
-/// What became of the requests: `requests = resolved + failed`, each counted where it happens.
+/// Outcomes of requests: `requests = resolved + failed`, each counted separately.
 pub fn failed(statistics: &Statistics) -> BTreeMap<String, u64> {
     statistics.failed.iter().map(|failed| (failed.name.clone(), failed.count)).collect()
 }

@@ -18,7 +18,7 @@ pub struct Session {
     pub first_ns: u64,
     /// Time of its last message, by the clock of the agent.
     pub last_ns: u64,
-    /// Why the agent ended; `None` without its last message.
+    /// Why the agent ended; `None` if its last message is missing.
     pub goodbye: Option<String>,
     /// The latest statistics, without accounts of threads; `None` before the first.
     pub statistics: Option<Statistics>,
@@ -28,7 +28,7 @@ pub struct Session {
     pub uneven_batches: u64,
     /// Samples received.
     pub samples: u64,
-    /// CPU time they stand for.
+    /// CPU time that they represent.
     pub sampled_ns: u64,
     /// Samples whose stack was never defined.
     pub unknown_samples: u64,
@@ -43,7 +43,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A short name for what runs in the process: its main class or jar without path and arguments.
+    /// Returns a short name of the program: its main class or jar without path and arguments.
     pub fn service(&self) -> &str {
         let first = self.hello.command.split_whitespace().next().unwrap_or("");
         let name = first.rsplit('/').next().unwrap_or(first);
@@ -67,13 +67,13 @@ impl Session {
         self.hello = hello;
     }
 
-    /// Returns the time of the day of a time on the agent's monotonic clock.
+    /// Converts a time on the agent's monotonic clock to nanoseconds since the epoch.
     pub fn wall_ns(&self, monotonic_ns: u64) -> u64 {
         let since = monotonic_ns.wrapping_sub(self.hello.monotonic_ns) as i64;
         self.hello.wall_clock_ns.saturating_add_signed(since)
     }
 
-    /// Records that a message of this time on the agent's monotonic clock arrived.
+    /// Records the arrival of a message with this time on the agent's monotonic clock.
     pub fn see(&mut self, monotonic_ns: u64) {
         self.last_ns = self.last_ns.max(self.wall_ns(monotonic_ns));
     }
@@ -87,12 +87,12 @@ impl Session {
         self.unknown_samples = self.unknown_samples.saturating_add(if is_known { 0 } else { row.count });
     }
 
-    /// The thread with this number.
+    /// Returns the thread with this number.
     pub fn thread(&self, id: u32) -> Option<&Thread> {
         self.threads.get(&id)
     }
 
-    /// All threads that were introduced, in no particular order.
+    /// Returns all introduced threads, in no particular order.
     pub fn threads(&self) -> impl Iterator<Item = &Thread> {
         self.threads.values()
     }
@@ -102,18 +102,18 @@ impl Session {
         self.threads.insert(thread.id, named(thread))
     }
 
-    /// Forgets all threads and accounts.
+    /// Removes all threads and accounts.
     pub fn clear_threads(&mut self) {
         self.threads.clear();
         self.accounts.clear();
     }
 
-    /// The latest account of a thread.
+    /// Returns the latest account of a thread.
     pub fn account(&self, thread: u32) -> Option<&ThreadAccount> {
         self.accounts.get(&thread)
     }
 
-    /// The latest accounts of all threads, in no particular order.
+    /// Returns the latest accounts of all threads, in no particular order.
     pub fn accounts(&self) -> impl ExactSizeIterator<Item = &ThreadAccount> {
         self.accounts.values()
     }
@@ -123,7 +123,7 @@ impl Session {
         self.accounts.insert(account.thread, account)
     }
 
-    /// Sets the latest statistics; what they leave out is as it was.
+    /// Sets the latest statistics; fields that they omit keep their values.
     pub fn add_statistics(&mut self, mut statistics: Statistics) {
         for account in std::mem::take(&mut statistics.threads) {
             self.add_account(account);
@@ -134,7 +134,7 @@ impl Session {
         self.statistics = Some(statistics);
     }
 
-    /// Removes the account of a thread, whose sums stay in those of the process, and returns it.
+    /// Removes and returns the account of a thread; its figures remain in the sums of the process.
     pub fn retire(&mut self, thread: u32) -> Option<ThreadAccount> {
         let account = self.accounts.remove(&thread)?;
         self.retired_kernel_ns =
@@ -143,20 +143,20 @@ impl Session {
         Some(account)
     }
 
-    /// As [`retire`](Self::retire), for all threads.
+    /// Removes the accounts of all threads like [`retire`](Self::retire).
     pub fn retire_all(&mut self) {
         let threads: Vec<u32> = self.accounts.keys().copied().collect();
         threads.into_iter().for_each(|thread| drop(self.retire(thread)));
     }
 
-    /// CPU time of all threads by the kernel's clocks since their timers ran.
+    /// Returns the CPU time of all threads by the kernel's clocks since their timers ran.
     pub fn kernel_ns(&self) -> u64 {
         self.accounts.values().fold(self.retired_kernel_ns, |sum, account| {
             sum.saturating_add(account.kernel_ns.saturating_sub(account.carried_ns))
         })
     }
 
-    /// CPU time of all samples that the agent has sent, by its own account.
+    /// Returns the CPU time of all samples that the agent counted as sent.
     pub fn accounted_sampled_ns(&self) -> u64 {
         self.accounts
             .values()

@@ -1,7 +1,7 @@
-//! What samples are read from: a recording in memory, or a store.
+//! Sources of samples: a recording in memory, or a store.
 //!
 //! A source consists of parts, each with its own dictionary: a recording has one, a store one for each partition.
-//! Queries visit the parts one after the other and merge what they find by names.
+//! Queries visit the parts one after the other and merge the results by name.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::cell::Cell;
 use crate::dictionary::Dictionary;
 use crate::session::Session;
 
-/// Why a source cannot be read, in the words of the source.
+/// Why a source cannot be read, as text of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError(pub String);
 
@@ -24,7 +24,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// One sample, or several that were merged before they arrived.
+/// One sample, or several samples that the agent merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Session it belongs to.
@@ -35,59 +35,59 @@ pub struct Sample {
     pub thread: u32,
     /// Stack number in the part's dictionary.
     pub stack: u32,
-    /// CPU time it stands for.
+    /// CPU time that it represents.
     pub cpu_ns: u64,
-    /// Samples merged into it.
+    /// Number of samples merged into it.
     pub count: u32,
 }
 
 impl Sample {
-    /// What the sample adds to a sum.
+    /// Returns the sample as an addend of a sum.
     pub fn cell(&self) -> Cell {
         Cell { cpu_ns: self.cpu_ns, samples: self.count.into() }
     }
 }
 
-/// What is read: a range of time, half open, in nanoseconds since the epoch, and sessions.
+/// A range of time and a set of sessions to read.
 #[derive(Clone)]
 pub struct Scope<'s> {
-    /// The time.
+    /// Half-open range in nanoseconds since the epoch.
     pub range_ns: Range<u64>,
-    /// Returns whether a session is read.
+    /// Returns whether a session is in the set.
     pub sessions: &'s dyn Fn(u64) -> bool,
 }
 
-/// How far sums distinguish threads.
+/// Whether sums distinguish threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// By thread where that is still known, else by group of threads.
+    /// By thread where that is stored, else by group of threads.
     Apart,
-    /// By group of threads, so that coarse levels can be used.
+    /// By group of threads, which allows reading coarse levels.
     Together,
 }
 
-/// How much of a session is read; a source that has all of it in memory passes all of it.
+/// How much of a session is read. A source that has all of it in memory passes all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Its introduction and the account of the process.
+    /// The introduction and the account of the process.
     Account,
-    /// Its threads and their accounts as well.
+    /// Also the threads and their accounts.
     Threads,
 }
 
-/// Samples with one dictionary. Each `visit` can get a key several times, and has to be quick: a store may keep others
-/// waiting meanwhile.
+/// Samples with one dictionary. `visit` can receive a key several times and must be quick, because a store may hold a
+/// lock during the call.
 pub trait Part {
-    /// Time from the first sample to the last, in whole minutes; nanoseconds since the epoch, 0 to 0 if there is none.
+    /// Returns the time from the first sample to the last, in whole minutes, as nanoseconds since the epoch; 0 to 0 if empty.
     fn range_ns(&self) -> Range<u64>;
 
-    /// Whether single samples are kept for all its time.
+    /// Returns whether single samples are kept for the whole range.
     fn has_samples(&self) -> bool;
 
-    /// Calls `read` once with the dictionary; `read` must not ask for another one.
+    /// Calls `read` once with the dictionary; `read` must not call this method.
     ///
     /// # Errors
-    /// If the source cannot be read, here and below.
+    /// If the source cannot be read.
     fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError>;
 
     /// Visits the sessions for which `is_selected` holds, in the order of their ids.
@@ -129,13 +129,13 @@ pub trait Part {
         visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
     ) -> Result<(), ReadError>;
 
-    /// Visits single samples, as far as they are kept.
+    /// Visits the single samples that are kept.
     ///
     /// # Errors
     /// As above.
     fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError>;
 
-    /// Whether there may be samples in this range of time, in nanoseconds since the epoch.
+    /// Returns whether samples may exist in this range of nanoseconds since the epoch.
     fn overlaps(&self, range_ns: &Range<u64>) -> bool {
         let own = self.range_ns();
         own.start < range_ns.end && range_ns.start < own.end
@@ -144,17 +144,17 @@ pub trait Part {
 
 /// A recording or a store.
 pub trait Source {
-    /// The parts, oldest first.
+    /// Returns the parts, oldest first.
     fn parts(&self) -> Vec<Box<dyn Part + '_>>;
 
-    /// Whether time has ended for this source, so that times are relative to its last sample.
+    /// Returns whether the source gets no further samples; relative times then refer to its last sample.
     fn has_ended(&self) -> bool;
 
-    /// Why the source ends before its last byte, `None` if it does not.
+    /// Returns why reading stopped before the last byte; `None` if every byte was read.
     fn cut(&self) -> Option<FramingError>;
 }
 
-/// Returns what `read` makes of the dictionary of `part`.
+/// Calls `read` with the dictionary of `part` and returns its result.
 ///
 /// # Errors
 /// If the source cannot be read.

@@ -1,8 +1,8 @@
 //! The account of CPU time of one session, as JSON and as a sentence.
 //!
-//! For the process: kernel = sampled + lost + unfinished, where kernel is the CPU time of all threads by the
-//! kernel's clocks since their timers ran. What threads burnt before that is told apart. The share of it all that
-//! samples stand for is `explained`, the number that says how far a profile can be trusted.
+//! For the process: kernel = sampled + lost + unfinished, where kernel is the CPU time of all threads by the kernel's
+//! clocks since their timers ran. CPU time before that is separate. `explained` is the share of all this CPU time that
+//! samples represent.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::sampling::{self, Sampling};
 use crate::trust::{SelfTest, Unloading};
 use crate::warnings::Evidence;
 
-/// Cause of losses between agent and recording: sent according to the account, but never received.
+/// Cause of losses between agent and recording: the agent counted these samples as sent, but none arrived.
 pub const NOT_RECEIVED: &str = "not_received";
 
-/// What `tickwalk record --summary` writes; the fields are described in `collector/API.md`.
+/// The JSON of `tickwalk record --summary`; `collector/API.md` describes the fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
@@ -47,12 +47,12 @@ pub struct Summary {
     pub complete: bool,
     pub unloading: Unloading,
     pub self_tests: Vec<SelfTest>,
-    /// Whether there were statistics to hold the samples against.
+    /// Whether statistics were received.
     #[serde(skip)]
     pub accounted: bool,
 }
 
-/// CPU time of the process by what became of it.
+/// CPU time of the process: sampled, lost by cause, unfinished.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Summary")]
 #[non_exhaustive]
@@ -65,7 +65,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Sum of all losses.
+    /// Returns the sum of all losses.
     pub fn lost_ns(&self) -> u64 {
         self.lost.values().fold(0, |sum, &ns| sum.saturating_add(ns))
     }
@@ -122,7 +122,7 @@ pub struct Queue {
     pub drain_ns: Quantiles,
 }
 
-/// Timers and threads; with fewer timers than threads these take turns.
+/// Timers and threads. Threads share timers if there are fewer timers than threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Summary")]
 pub struct Timers {
@@ -144,10 +144,9 @@ pub struct Jvm {
 }
 
 impl Summary {
-    /// Closes the account of `profile`.
+    /// Computes the account of `profile`.
     ///
-    /// Without statistics, after a crash, kernel time is not known: the samples are all there is, and nothing is
-    /// called explained.
+    /// Without statistics, as after a crash, kernel time is unknown: the account has only samples, and `explained` is 0.
     pub fn new(profile: &ProcessProfile) -> Self {
         let threads = threads(profile);
         let statistics = profile.session().statistics.clone().unwrap_or_default();
@@ -225,7 +224,7 @@ impl Summary {
         }
     }
 
-    /// Warnings for readers of `profile`, which this is the account of.
+    /// Returns the warnings about `profile`, which must be the profile of this account.
     pub fn warnings(&self, profile: &ProcessProfile) -> Vec<String> {
         let evidence = Evidence {
             is_complete: self.complete,
@@ -246,7 +245,7 @@ impl Summary {
         evidence.warnings()
     }
 
-    /// The account in one line, for people.
+    /// Returns the account in one line of text.
     pub fn sentence(&self) -> String {
         let lost = self.cpu_ns.lost_ns();
         format!(
@@ -273,7 +272,7 @@ fn cpu_time(profile: &ProcessProfile, threads: &[ThreadRow]) -> CpuTime {
         let sum = lost.entry(entry.cause.clone()).or_default();
         *sum = sum.saturating_add(entry.ns);
     }
-    // The process's list includes what no thread can be named for; a cause only threads know is added.
+    // The process's list includes losses without a thread. Causes that only threads report are added.
     for (cause, ns) in of_threads {
         let sum = lost.entry(cause).or_default();
         *sum = ns.max(*sum);
@@ -285,14 +284,14 @@ fn cpu_time(profile: &ProcessProfile, threads: &[ThreadRow]) -> CpuTime {
     }
     let sampled = profile.session().sampled_ns;
     let accounted = lost.values().fold(sampled, |sum, &ns| sum.saturating_add(ns));
-    // An unfinished period that moved from an ended thread to a new one is CPU time of the ended one.
+    // An unfinished period that a new thread took over is CPU time of the ended thread.
     let kernel = threads.iter().fold(0u64, |sum, row| {
         let account = profile.session().account(row.id);
         let (carried_ns, handed_on_ns) =
             account.map_or((0, 0), |account| (account.carried_ns, account.handed_on_ns));
         sum.saturating_add(row.kernel_ns.saturating_add(handed_on_ns).saturating_sub(carried_ns))
     });
-    // Losses that no thread can be named for are in the process's list only.
+    // Losses without a thread are in the process's list only.
     let kernel = kernel.max(profile.session().kernel_ns()).max(accounted);
     let of_process = profile.session().statistics.as_ref().map_or(0, |statistics| statistics.before_timer_ns);
     let before_timer = accounts.iter().fold(0u64, |sum, account| sum.saturating_add(account.before_timer_ns));

@@ -1,10 +1,10 @@
-//! Texts, each once, numbered densely in the order they came.
+//! Interned texts, numbered densely in the order of arrival.
 //!
-//! Problem: whoever may send can make up names, so what a name costs beside its letters is what the collector's memory
-//! goes to; and millions of small allocations are given back to the allocator, but not to the system.
-//! Approach: all texts are one long string and their ends; the table by which a text is found again has numbers only,
-//! and looks into that string. Names come from outside, so their hashes depend on a number that nobody knows.
-//! Invariant: a number once given means the same text for as long as this lives.
+//! Problem: hostile agents can invent names, so the overhead per name determines the collector's memory; and the allocator
+//! does not return the memory of millions of small allocations to the system.
+//! Approach: all texts are in one string with a list of their ends; the hash table holds numbers only and compares with
+//! that string. Names come from agents, so the hash has a random seed.
+//! Invariant: the text of a number never changes.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -32,7 +32,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// The text of this number.
+    /// Returns the text of this number.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&str> {
         let number = number as usize;
@@ -41,28 +41,28 @@ impl Texts {
         self.text.get(start..end)
     }
 
-    /// All of them from `number` on.
+    /// Returns the texts from `number` on.
     pub fn since(&self, number: usize) -> impl ExactSizeIterator<Item = &str> {
         (number..self.len()).map(|number| self.get(number as u32).unwrap_or_default())
     }
 
-    /// Number of texts.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no texts.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The number of `text`, if it has one and can be found again.
+    /// Returns the number of `text`, if it is in the hash table.
     pub fn find(&self, text: &str) -> Option<u32> {
         let is_same = |number: &u32| self.get(*number) == Some(text);
         self.numbers.find(hash(self.seed, text), is_same).copied()
     }
 
-    /// Adds `text`, which has no number yet, to be found again; its number.
+    /// Adds `text`, which must be new, to the texts and the hash table, and returns its number.
     pub fn add(&mut self, text: &str) -> u32 {
         let number = self.len() as u32;
         self.push(Cow::Borrowed(text));
@@ -75,7 +75,7 @@ impl Texts {
         number
     }
 
-    /// Adds `text`; it is found by [`find`](Self::find) unless this is closed, or has it already.
+    /// Adds `text`. [`find`](Self::find) finds it unless the texts are closed or contain it already.
     pub fn append(&mut self, text: Cow<'_, str>) {
         if self.is_closed || self.find(&text).is_some() {
             self.push(text);
@@ -84,13 +84,13 @@ impl Texts {
         }
     }
 
-    /// Adds `text` to be looked up by number only.
+    /// Adds `text` without an entry in the hash table.
     pub fn push(&mut self, text: Cow<'_, str>) {
         self.text.push_str(&text);
         self.ends.push(self.text.len());
     }
 
-    /// Gives back the memory of the table, after which texts are looked up by number only.
+    /// Frees the hash table; [`find`](Self::find) then finds nothing.
     pub fn close(&mut self) {
         self.is_closed = true;
         self.numbers = HashTable::new();
@@ -98,12 +98,12 @@ impl Texts {
         self.ends.shrink_to_fit();
     }
 
-    /// Length of all texts together, in bytes.
+    /// Returns the length of all texts together, in bytes.
     pub fn letters(&self) -> usize {
         self.text.len()
     }
 
-    /// Memory in bytes, room for more aside.
+    /// Returns the memory in bytes without spare capacity.
     pub fn bytes(&self) -> usize {
         self.text.len() + size_of_val(&*self.ends) + table_bytes::<u32>(self.numbers.len())
     }

@@ -1,14 +1,14 @@
-//! Threads as they are shown, and how virtual threads belong to their carriers.
+//! Names and kinds of threads, and the carriers of virtual threads.
 
 use proto::v1::{Thread, ThreadKind};
 use rustc_hash::FxHashSet;
 
-/// Returns the id of the thread that has the account of `thread`: the carrier of a virtual thread, whose CPU clock it uses.
+/// Returns the id of the thread whose account includes `thread`: the carrier of a virtual thread, whose CPU clock it uses.
 pub fn account_owner(thread: &Thread) -> u32 {
     if thread.kind() == ThreadKind::Virtual && thread.carrier != 0 { thread.carrier } else { thread.id }
 }
 
-/// Returns `thread` with a name: most virtual threads have none of their own.
+/// Returns `thread` with a default name if it has none, like most virtual threads.
 pub fn named(mut thread: Thread) -> Thread {
     if thread.kind() == ThreadKind::Virtual && thread.name.is_empty() {
         thread.name = default_name(thread.java_id);
@@ -16,7 +16,7 @@ pub fn named(mut thread: Thread) -> Thread {
     thread
 }
 
-/// Returns the name shown for a virtual thread that has none, or whose name is not known yet.
+/// Returns the default name of a virtual thread.
 pub fn default_name(java_id: i64) -> String {
     format!("virtual thread #{java_id}")
 }
@@ -39,7 +39,7 @@ pub fn kind_text(kind: ThreadKind) -> &'static str {
         ThreadKind::Gc => "gc",
         ThreadKind::Vm => "vm",
         ThreadKind::Virtual => "virtual",
-        // A thread of unknown kind is at least a thread of the process.
+        // Threads of unknown kind are shown as native threads.
         ThreadKind::Native | ThreadKind::Unspecified => "native",
     }
 }

@@ -1,10 +1,10 @@
-//! What a session says about the truth of its own stacks and names.
+//! Figures about the correctness of a session's stacks and names.
 
 use proto::histogram::quantile;
 use proto::v1::{self, SelfTestOutcome, Statistics};
 use serde::Serialize;
 
-/// How names held against classes that the VM unloaded between a sample and its walk.
+/// Effects of class unloading on names: classes may be unloaded between a sample and its walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
@@ -15,7 +15,7 @@ pub struct Unloading {
     pub pause_added_ns: Pauses,
 }
 
-/// By how much garbage collection pauses were prolonged, in nanoseconds.
+/// Time by which garbage collection pauses were prolonged, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "as Unloading")]
 #[non_exhaustive]
@@ -27,32 +27,32 @@ pub struct Pauses {
     pub max: u64,
 }
 
-/// One comparison of the agent's answer with the VM's.
+/// One self-test: a comparison of the agent's answer with the VM's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SelfTest {
-    /// What was tried.
+    /// Name of the tested capability.
     pub capability: String,
-    /// How it came out.
+    /// Outcome of the comparison.
     pub outcome: Outcome,
-    /// For people.
+    /// Explanation as text.
     pub detail: String,
 }
 
-/// How a comparison came out.
+/// Outcome of a self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Equal.
+    /// The answers are equal.
     Passed,
-    /// Different.
+    /// The answers differ.
     Failed,
-    /// There was nothing to compare with.
+    /// There was no answer to compare with.
     NotTried,
 }
 
 impl Unloading {
-    /// From what the agent sent last.
+    /// Reads the latest statistics.
     pub fn new(statistics: &Statistics) -> Self {
         let sent = statistics.unloading.clone().unwrap_or_default();
         let added = sent.pause_added_ns.unwrap_or_default();
@@ -72,7 +72,7 @@ impl Unloading {
 }
 
 impl SelfTest {
-    /// All tests the agent sent last.
+    /// Returns all self-tests of the latest statistics.
     pub fn all(statistics: &Statistics) -> Vec<Self> {
         statistics.self_tests.iter().map(Self::new).collect()
     }

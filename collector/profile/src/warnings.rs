@@ -1,4 +1,4 @@
-//! Warnings: what a reader must know before trusting a profile.
+//! Warnings about the completeness and the accuracy of a profile.
 
 use std::fmt::Write;
 
@@ -6,22 +6,22 @@ use crate::delivery::Delivery;
 use crate::quantity::{count, duration, percent};
 use crate::trust::{Outcome, SelfTest};
 
-/// A profile that explains less than this share of CPU time is shown with a warning.
+/// A profile gets a warning if its samples explain less than this share of CPU time.
 const TRUSTED: f64 = 0.95;
 
-/// The warning of a selection from a session.
-pub const PART: &str = "a part of the session is shown, its account is of the whole";
+/// Warning of a profile with a part of the session's samples.
+pub const PART: &str = "a part of the session is shown; the account is of the whole session";
 
-/// What the warnings of a session depend on.
+/// The figures that the warnings of a session depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// Whether the agent ended the session, or still sends.
+    /// Whether the agent ended the session or is still sending.
     pub is_complete: bool,
-    /// Why the recording ends before its last byte.
+    /// Why reading the recording stopped before its last byte.
     pub cut: Option<String>,
     /// Messages that were sent and not received.
     pub missing_messages: u64,
-    /// Samples whose stacks were not described.
+    /// Samples whose stacks were never defined.
     pub unknown_samples: u64,
     /// Samples received.
     pub samples: u64,
@@ -37,20 +37,20 @@ pub struct Evidence {
     pub lost_ns: u64,
     /// CPU time since the last expirations.
     pub unfinished_ns: u64,
-    /// How samples were sent.
+    /// Delivery of the samples.
     pub delivery: Delivery,
     /// The agent's comparisons with the VM.
     pub self_tests: Vec<SelfTest>,
-    /// How often timers passed from one thread to another.
+    /// How many times timers moved from one thread to another.
     pub timer_turns: u64,
 }
 
 impl Evidence {
-    /// A sentence for each reason to doubt the profile, without capital and full stop.
+    /// Returns the warnings as sentences without capital and full stop.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.is_complete {
-            warnings.push("the session did not end in order, its last samples may be missing".to_owned());
+            warnings.push("the session did not end properly; its last samples may be missing".to_owned());
         }
         if let Some(cut) = &self.cut {
             warnings.push(format!("the recording is cut off: {cut}"));
@@ -68,7 +68,7 @@ impl Evidence {
         } else if self.is_part {
             warnings.push(PART.to_owned());
         } else if !self.is_accounted {
-            warnings.push("no statistics were received, so CPU time cannot be accounted for".to_owned());
+            warnings.push("no statistics were received, so there is no account of CPU time".to_owned());
         } else if self.explained < TRUSTED {
             warnings.push(self.unexplained());
         }
@@ -79,13 +79,15 @@ impl Evidence {
             warnings.push(format!("the agent's self-test failed ({}): {}", test.capability, test.detail));
         }
         if self.timer_turns > 0 {
-            warnings
-                .push("there were fewer timers than threads, which took turns: raise 'ulimit -i'".to_owned());
+            warnings.push(
+                "there were fewer timers than threads, so threads shared timers; raise 'ulimit -i'"
+                    .to_owned(),
+            );
         }
         warnings
     }
 
-    /// The CPU time that samples do not stand for, by what became of it.
+    /// Returns the warning about CPU time without samples, by cause.
     fn unexplained(&self) -> String {
         let parts = [
             (self.before_timer_ns, "was used before timers ran"),
@@ -101,10 +103,10 @@ impl Evidence {
     }
 }
 
-/// The loss of time resolution while the collector could not be reached.
+/// Returns the warning about samples that were merged while the collector was unreachable.
 fn merged(delivery: &Delivery) -> String {
     let mut text = format!(
-        "{} samples were merged while the collector was away, to a time resolution of {}",
+        "{} samples were merged while the collector was unreachable, to a time resolution of {}",
         count(delivery.merged_samples),
         duration(delivery.resolution_ns)
     );

@@ -1,9 +1,9 @@
-//! Recordings: files that hold the agent's half of a session, message by message, as it was received.
+//! Recording files: the agent's messages of one session, as received.
 //!
-//! Problem: a recording has to survive the crash of the JVM, of the collector and of the machine.
-//! Approach: the file is the stream itself, beginning with the Hello message, with nothing to update in place.
-//! Invariant: whatever was acknowledged is in the file, and a file cut at any byte is still a recording of
-//! everything before the cut.
+//! Problem: a recording has to survive a crash of the JVM, of the collector and of the machine.
+//! Approach: the file is the message stream itself, beginning with the Hello message, without updates in place.
+//! Invariant: every acknowledged message is in the file, and a file cut at any byte is a valid recording of all whole
+//! messages before the cut.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,11 +14,11 @@ use proto::framing::{FrameReader, FramingError, decode_frame};
 use proto::v1::{AgentMessage, Hello, agent_message::Body};
 use proto::version::{self, VersionError};
 
-/// Why a file is not a recording that can be read.
+/// Why a recording cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// The file does not begin with a Hello message of Tickwalk's.
+    /// The file does not begin with a Hello message of Tickwalk.
     NotARecording,
     /// The file is empty or ends inside its first message.
     NothingRecorded,
@@ -60,7 +60,7 @@ pub struct RecordingWriter {
 }
 
 impl RecordingWriter {
-    /// Starts a recording at `path`, replacing a file that is there.
+    /// Starts a recording at `path`, replacing an existing file.
     ///
     /// # Errors
     /// If the file cannot be created.
@@ -69,7 +69,7 @@ impl RecordingWriter {
         Ok(RecordingWriter { file, len: 0, last_sequence: 0 })
     }
 
-    /// Goes on with the recording of session `session_id` at `path`, after its last whole message.
+    /// Continues the recording of session `session_id` at `path` after its last whole message.
     ///
     /// # Errors
     /// As [`RecordingReader::open`], and [`RecordingError::OtherSession`].
@@ -86,17 +86,17 @@ impl RecordingWriter {
         Ok(RecordingWriter { file, len, last_sequence })
     }
 
-    /// Appends those of `messages` (sequence number and framed bytes) that are not in the recording yet.
+    /// Appends those of `messages` (sequence number and framed bytes) that are not in the recording.
     ///
     /// Returns the highest sequence number recorded, the one to acknowledge.
     ///
     /// # Errors
-    /// If writing fails; the file then ends where it ended before.
+    /// If writing fails; the file then keeps its old length.
     pub fn append<'a>(&mut self, messages: impl IntoIterator<Item = (u64, &'a [u8])>) -> io::Result<u64> {
         let mut fresh = Vec::new();
         let mut last_sequence = self.last_sequence;
         for (sequence, framed) in messages {
-            // After a reconnect the agent repeats what it has no acknowledgement for.
+            // After a reconnect the agent repeats messages without acknowledgement.
             if sequence > last_sequence {
                 fresh.extend_from_slice(framed);
                 last_sequence = sequence;
@@ -112,7 +112,7 @@ impl RecordingWriter {
         Ok(last_sequence)
     }
 
-    /// Bytes recorded so far.
+    /// Returns the bytes recorded so far.
     pub fn recorded_bytes(&self) -> u64 {
         self.len
     }
@@ -140,10 +140,10 @@ impl RecordingReader<File> {
 }
 
 impl<R: Read> RecordingReader<R> {
-    /// Reads a recording from `bytes`, which need no buffering of their own.
+    /// Reads a recording from `bytes`, which this function buffers.
     ///
     /// # Errors
-    /// If the bytes do not begin with a Hello message that can be understood.
+    /// If the bytes do not begin with a Hello message of a supported version.
     pub fn new(bytes: R) -> Result<Self, RecordingError> {
         let mut reader = FrameReader::new(bytes);
         let framed = match reader.next_framed() {
@@ -171,17 +171,17 @@ impl<R: Read> RecordingReader<R> {
         })
     }
 
-    /// The message the recording begins with.
+    /// Returns the first message of the recording.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Once the iterator has ended: why before the end of the file, `None` if every byte was read.
+    /// Returns, after the end of the iterator, why it ended before the end of the file; `None` if every byte was read.
     pub fn cut(&self) -> Option<FramingError> {
         self.cut
     }
 
-    /// Bytes of the messages read so far.
+    /// Returns the bytes of the messages read so far.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes
     }

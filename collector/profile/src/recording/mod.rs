@@ -1,4 +1,4 @@
-//! Recordings: one session in a file, and in memory to be queried.
+//! Recordings: one session in a file, and in memory for queries.
 
 mod file;
 
@@ -21,7 +21,7 @@ const MINUTE_NS: u64 = 60 * NS_PER_S;
 
 /// A session in memory, as a source of samples.
 ///
-/// Invariant: every sample received is kept, whether its thread and stack are known or not.
+/// Invariant: every received sample is kept, even if its thread or stack is unknown.
 #[derive(Debug)]
 pub struct Recording {
     id: u64,
@@ -33,7 +33,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// An empty recording of the session that `hello` introduces.
+    /// Returns an empty recording of the session that `hello` introduces.
     pub fn new(hello: Hello) -> Recording {
         let mut session = Session::default();
         let id = hello.session_id;
@@ -48,7 +48,7 @@ impl Recording {
         }
     }
 
-    /// Reads the recording at `path`; a recording that is cut off yields what is before the cut.
+    /// Reads the recording at `path`, up to the cut if it is cut off.
     ///
     /// # Errors
     /// As [`RecordingReader::open`].
@@ -64,7 +64,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Adds a message; a repeated one, by its sequence number, changes nothing.
+    /// Adds a message; a message with a known sequence number is ignored.
     pub fn add(&mut self, message: AgentMessage) {
         if !self.session.accept(message.sequence) {
             return;
@@ -86,7 +86,7 @@ impl Recording {
             }
             Some(Body::Heartbeat(heartbeat)) => self.session.see(heartbeat.time_ns),
             Some(Body::Goodbye(goodbye)) => self.session.goodbye = Some(goodbye.reason),
-            // A body of a later version is skipped like an unknown field.
+            // Bodies of later versions are skipped like unknown fields.
             None => {}
         }
     }
@@ -108,7 +108,7 @@ impl Recording {
         }
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session
     }
