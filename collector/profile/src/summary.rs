@@ -240,7 +240,7 @@ impl Summary {
             unfinished_ns: self.cpu_ns.unfinished,
             delivery: self.delivery.clone(),
             self_tests: self.self_tests.clone(),
-            timer_turns: self.timers.turns,
+            timer_handovers: self.timers.turns,
         };
         evidence.warnings()
     }

@@ -99,7 +99,7 @@ impl Texts {
     }
 
     /// Returns the length of all texts together, in bytes.
-    pub fn letters(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         self.text.len()
     }
 

@@ -42,7 +42,7 @@ pub struct Evidence {
     /// The agent's comparisons with the VM.
     pub self_tests: Vec<SelfTest>,
     /// How many times timers moved from one thread to another.
-    pub timer_turns: u64,
+    pub timer_handovers: u64,
 }
 
 impl Evidence {
@@ -78,7 +78,7 @@ impl Evidence {
         for test in self.self_tests.iter().filter(|test| test.outcome == Outcome::Failed) {
             warnings.push(format!("the agent's self-test failed ({}): {}", test.capability, test.detail));
         }
-        if self.timer_turns > 0 {
+        if self.timer_handovers > 0 {
             warnings.push(
                 "there were fewer timers than threads, so threads shared timers; raise 'ulimit -i'"
                     .to_owned(),

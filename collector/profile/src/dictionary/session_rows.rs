@@ -1,9 +1,8 @@
-//! The numbers that a session gave to its entries.
+//! Maps the entry numbers of a session to rows of the dictionary.
 //!
-//! Approach: each session keeps which row of the dictionary each of its numbers means; rows are shared between
-//! sessions by what they say. SessionRows are stored with the session, for an agent does not repeat definitions that
-//! were acknowledged.
-//! Invariant: rows made here bear the id of their content, except stacks, which are found by node and reason.
+//! Approach: each session has the row for each of its numbers; sessions share rows of equal content. [`SessionRows`] are
+//! stored with the session, because an agent does not repeat acknowledged definitions.
+//! Invariant: rows are identified by the hash of their content, except stacks, which are found by node and reason.
 
 use proto::v1::Entries;
 use rustc_hash::FxHashMap;
@@ -13,15 +12,15 @@ use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, con
 use crate::entries::{self as received, FrameEntry, MAX_DEPTH, MAX_STACK_FRAMES, MethodEntry, Runs};
 use crate::stop::{END_OF_STACK, WHOLE_STACKS};
 
-/// Entries that a session may number, of all kinds together: more than an agent sends in years, and few enough for
-/// one block. Those beyond are not known.
+/// Maximum number of entries of a session, of all kinds together: more than an agent sends in years, and few enough for
+/// one stored block. Entries beyond it are unknown.
 const MOST_NUMBERS: usize = 32 << 20;
 
-/// Most memory of a run beside its rows: its place in a list that has just grown, and what the allocator adds to a short
-/// list of rows.
+/// Maximum memory of a run besides its rows: its entry in a list that has just grown, and the allocator's overhead of a
+/// short list of rows.
 const RUN_BYTES: usize = 2 * size_of::<(u32, Vec<u32>)>() + 32;
 
-/// What the numbers of one session mean: rows of the dictionary.
+/// Rows of the dictionary by the numbers of one session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionRows {
     /// Strings.
@@ -30,77 +29,77 @@ pub struct SessionRows {
     pub methods: Runs<u32>,
     /// Frames.
     pub frames: Runs<u32>,
-    /// Node, and string of the reason why the walks ended that began at its root.
+    /// Node, and string of the stop reason that its root carries.
     pub nodes: Runs<(u32, u32)>,
     /// Entries of all kinds.
     count: usize,
-    /// Those that are nodes, which take twice as much.
+    /// Number of nodes among them; a node takes twice the memory.
     node_count: usize,
-    /// Frames of the stacks this session was first with, and of those that were too deep.
+    /// Frames of the stacks that this session defined first, and of those that were too deep.
     stack_frames: u64,
 }
 
 impl SessionRows {
-    /// Whether nothing has a number.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Most memory: lists that have just grown are half empty, and runs of one number each have a list of their own.
+    /// Returns an upper bound for the memory: lists that have just grown are half empty, and each run has its own list.
     pub fn bytes(&self) -> usize {
         let runs = self.strings.runs() + self.methods.runs() + self.frames.runs() + self.nodes.runs();
         let entry = 2 * size_of::<u32>();
-        // All but the bytes that nodes take more.
+        // Without the additional bytes of nodes.
         self.count * entry + self.node_count * entry + runs * RUN_BYTES
     }
 
-    /// The number after the last one of each kind.
+    /// Returns the number after the last one of each kind.
     pub fn ends(&self) -> [u32; 4] {
         [self.strings.end(), self.methods.end(), self.frames.end(), self.nodes.end()]
     }
 
-    /// Lets `number` mean a row, unless it means one already.
+    /// Sets the row of `number` if it has none.
     pub fn set_string(&mut self, number: u32, row: u32) {
         push(&mut self.strings, &mut self.count, number, row);
     }
 
-    /// Lets `number` mean a row, unless it means one already.
+    /// Sets the row of `number` if it has none.
     pub fn set_method(&mut self, number: u32, row: u32) {
         push(&mut self.methods, &mut self.count, number, row);
     }
 
-    /// Lets `number` mean a row, unless it means one already.
+    /// Sets the row of `number` if it has none.
     pub fn set_frame(&mut self, number: u32, row: u32) {
         push(&mut self.frames, &mut self.count, number, row);
     }
 
-    /// Lets `number` mean a row, unless it means one already.
+    /// Sets the row of `number` if it has none.
     pub fn set_node(&mut self, number: u32, node: (u32, u32)) {
         let before = self.count;
         push(&mut self.nodes, &mut self.count, number, node);
         self.node_count += self.count - before;
     }
 
-    /// The same numbers for rows of `new` that say what those of `old` do.
+    /// Copies the rows from `old` to `new` and returns the same numbers with the rows of `new`.
     pub fn renumbered(&self, new: &mut Dictionary, old: &Dictionary) -> SessionRows {
         let mut nodes = FxHashMap::from_iter([(0, 0)]);
         SessionRows {
             strings: self.strings.map(|&row| new.intern(old.string(row))),
-            methods: self.methods.map(|&row| new.adopt_method(old, row)),
-            frames: self.frames.map(|&row| new.adopt_frame(old, row)),
+            methods: self.methods.map(|&row| new.copy_method(old, row)),
+            frames: self.frames.map(|&row| new.copy_frame(old, row)),
             nodes: self
                 .nodes
-                .map(|&(node, stop)| (new.adopt_node(old, node, &mut nodes), new.intern(old.string(stop)))),
+                .map(|&(node, stop)| (new.copy_node(old, node, &mut nodes), new.intern(old.string(stop)))),
             count: self.count,
             node_count: self.node_count,
-            // The stacks of a new partition are looked through once more, so that old ones are not counted twice.
+            // The count of stack frames starts at 0, because the new partition counts its stacks itself.
             stack_frames: 0,
         }
     }
 }
 
 impl Dictionary {
-    /// Takes in definitions of a session.
+    /// Adds definitions of a session.
     pub fn define(&mut self, entries: &Entries, own: &mut SessionRows) {
         for (number, text) in received::strings(entries) {
             own.set_string(number, self.intern(text));
@@ -137,13 +136,13 @@ impl Dictionary {
         let strings = [class_name, name, signature, source_file].map(|row| self.string_id(row));
         let [a, b, c, d] = strings;
         let id = content_id([a, b, c, d, modifiers.into(), hidden.into()]);
-        if let Some(&row) = self.known.method_of.get(&id) {
+        if let Some(&row) = self.index.method_of.get(&id) {
             return row;
         }
         let row =
             self.push_method(MethodRow { id, class_name, name, signature, source_file, modifiers, hidden });
         if row != 0 {
-            self.known.method_of.insert(id, row);
+            self.index.method_of.insert(id, row);
         }
         row
     }
@@ -152,7 +151,7 @@ impl Dictionary {
         let FrameEntry { kind, bci, line, .. } = *frame;
         let method = if frame.method == 0 { 0 } else { own.methods.get(frame.method).copied().unwrap_or(0) };
         let symbol = match (frame.method, method) {
-            // A Java frame whose method never came, or nothing at all to name the frame by.
+            // The method of a Java frame is undefined, or the frame has neither method nor symbol.
             (1.., 0) => UNKNOWN_STRING,
             (0, _) if frame.symbol == 0 => UNKNOWN_STRING,
             _ => string_row(frame.symbol, own),
@@ -161,12 +160,12 @@ impl Dictionary {
         let symbol_id = self.string_id(symbol_id);
         let numbers = [kind as u64, method_id, u64::from(bci.cast_unsigned()), u64::from(line), symbol_id];
         let id = content_id(numbers);
-        if let Some(&row) = self.known.frame_of.get(&id) {
+        if let Some(&row) = self.index.frame_of.get(&id) {
             return row;
         }
         let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol });
         if row != 0 {
-            self.known.frame_of.insert(id, row);
+            self.index.frame_of.insert(id, row);
         }
         row
     }
@@ -175,7 +174,7 @@ impl Dictionary {
         xxh3_64(self.string(row).as_bytes())
     }
 
-    /// The node that stacks start from whose walk ended for the reason `stop`.
+    /// Returns the root node of stacks with the stop reason `stop`.
     fn root(&mut self, stop: u32) -> u32 {
         if WHOLE_STACKS.contains(&self.string(stop)) {
             return 0;
@@ -186,11 +185,11 @@ impl Dictionary {
         self.child(0, mark)
     }
 
-    /// The stack that a session means by node `number`; 0 if it was never defined.
+    /// Returns the stack of the session's node `number`; 0 if the node is undefined.
     #[inline]
     pub fn stack_of_node(&mut self, number: u32, own: &mut SessionRows) -> u32 {
         let Some(&(node, stop)) = own.nodes.get(number) else { return 0 };
-        match self.known.stack_at.get(&(node, stop)) {
+        match self.index.stack_at.get(&(node, stop)) {
             Some(&stack) => stack,
             None => self.new_stack(node, stop, own),
         }
@@ -200,7 +199,7 @@ impl Dictionary {
         if self.is_full() {
             return 0;
         }
-        // What this session has used up is no matter of the others, hence not remembered with the stack.
+        // The limit is per session, so the refusal is not stored: another session may add this stack.
         if node != 0 && own.stack_frames >= MAX_STACK_FRAMES {
             return 0;
         }
@@ -212,13 +211,13 @@ impl Dictionary {
         }
         own.stack_frames += u64::from(depth);
         let is_too_deep = above != 0;
-        // A stack of no frames is shown as the reason why it is empty.
+        // A stack without frames is shown as its stop reason.
         let leaf = if node == 0 { self.empty_stack(stop) } else { node };
         let stack = if is_too_deep { 0 } else { self.tables.stacks.len() as u32 };
         if !is_too_deep {
             self.tables.stacks.push(StackRow { node: leaf, stop });
         }
-        self.known.stack_at.insert((node, stop), stack);
+        self.index.stack_at.insert((node, stop), stack);
         stack
     }
 
@@ -228,8 +227,8 @@ impl Dictionary {
         self.child(0, mark)
     }
 
-    /// Copies a node of `other` with its callers; `known` are nodes that were copied before.
-    pub(super) fn adopt_node(
+    /// Copies a node of `other` with its callers; `known` has the nodes copied so far.
+    pub(super) fn copy_node(
         &mut self,
         other: &Dictionary,
         node: u32,
@@ -246,11 +245,11 @@ impl Dictionary {
         };
         for node in path.into_iter().rev() {
             let Node { frame, .. } = other.tables.nodes[node as usize];
-            let frame = if other.is_mark(node) {
+            let frame = if other.is_marker(node) {
                 let text = self.intern(other.string(other.frame(frame).symbol));
                 self.marker(text)
             } else {
-                self.adopt_frame(other, frame)
+                self.copy_frame(other, frame)
             };
             own = self.child(own, frame);
             known.insert(node, own);
@@ -265,7 +264,7 @@ fn push<T>(kind: &mut Runs<T>, count: &mut usize, number: u32, row: T) {
     }
 }
 
-/// The row of a string; one that was never defined is shown as such, and number 0 is none.
+/// Returns the row of a string: that of [`UNKNOWN`](crate::stop::UNKNOWN) if undefined, 0 for number 0.
 fn string_row(number: u32, own: &SessionRows) -> u32 {
     if number == 0 { 0 } else { own.strings.get(number).copied().unwrap_or(UNKNOWN_STRING) }
 }
@@ -274,7 +273,7 @@ fn string_row(number: u32, own: &SessionRows) -> u32 {
 mod tests {
     use proto::v1::FrameKind;
 
-    use super::super::Known;
+    use super::super::RowIndex;
     use super::*;
 
     /// A root, a frame below it, and one below that.
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_session_used_up_others_have() {
+    fn the_limit_of_one_session_does_not_affect_others() {
         let mut dictionary = Dictionary::default();
         let (mut spent, mut fresh) = (SessionRows::default(), SessionRows::default());
         dictionary.define(&chain(), &mut spent);
@@ -316,7 +315,7 @@ mod tests {
         dictionary.define(&chain(), &mut first);
         let known = dictionary.stack_of_node(3, &mut first);
         dictionary.limit = dictionary.bytes();
-        let (rows, memory) = (dictionary.tables().lens(), dictionary.known.frame_of.len());
+        let (rows, memory) = (dictionary.tables().lens(), dictionary.index.frame_of.len());
         let mut second = SessionRows::default();
         dictionary.define(&chain(), &mut second);
         assert_eq!((dictionary.stack_of_node(3, &mut second), dictionary.refused()), (known, 0));
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(dictionary.stack_of_node(3, &mut third), 0);
         assert_eq!(dictionary.stack_of_node(5, &mut third), 0, "its reason is not known");
         assert!(dictionary.refused() >= 4, "{}", dictionary.refused());
-        assert_eq!((dictionary.tables().lens(), dictionary.known.frame_of.len()), (rows, memory));
+        assert_eq!((dictionary.tables().lens(), dictionary.index.frame_of.len()), (rows, memory));
     }
 
     #[test]
@@ -341,13 +340,13 @@ mod tests {
         dictionary.define(&chain(), &mut own);
         let stack = dictionary.stack_of_node(3, &mut own);
         let (frames, bytes) = (dictionary.frames_of(stack), dictionary.bytes());
-        let capacities = |known: &Known| {
+        let capacities = |known: &RowIndex| {
             let rows = known.method_of.capacity() + known.frame_of.capacity();
             rows + known.markers.capacity() + known.children.capacity() + known.stack_at.capacity()
         };
-        assert!(capacities(&dictionary.known) > 0);
+        assert!(capacities(&dictionary.index) > 0);
         dictionary.close();
-        assert_eq!(capacities(&dictionary.known), 0);
+        assert_eq!(capacities(&dictionary.index), 0);
         assert_eq!(dictionary.frames_of(stack), frames);
         // Letters and ends of the texts, and the rows.
         let texts = ["", crate::stop::UNKNOWN, "root", "leaf", END_OF_STACK];
@@ -379,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_partition_begins_to_count_anew() {
+    fn a_new_partition_counts_from_zero() {
         let mut old = Dictionary::default();
         let mut numbers = SessionRows::default();
         old.define(&chain(), &mut numbers);

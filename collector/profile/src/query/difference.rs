@@ -1,4 +1,4 @@
-//! Two selections compared: in one tree, and method by method.
+//! Compares two selections, as one tree and by method.
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
@@ -9,20 +9,20 @@ use super::tree::{Columns, MethodCost, Order, Tree, heaviest};
 /// Two selections in one tree.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// Nodes of both; its own sums are empty.
+    /// Nodes of both selections; the sums of this tree are empty.
     pub tree: Tree,
-    /// CPU time of each node and all below it, before.
+    /// CPU time of each node with its subtree, before.
     pub before_ns: Vec<u64>,
     /// The same, after.
     pub after_ns: Vec<u64>,
 }
 
 impl Difference {
-    /// Both trees as one, with the CPU time of each node in either.
+    /// Merges both trees, with the CPU time of each node on either side.
     ///
-    /// Frames are the same if their names are, interpreted or compiled; the kind shown is the first one met. Stacks
-    /// that begin with native code and go on in Java are shown from their first Java frame on: how a JVM and the C
-    /// library start a thread differs from one release to the next, and is not what the program does.
+    /// Frames of equal name are equal, whether interpreted or compiled; the first kind is shown. Stacks that begin with
+    /// native code and continue in Java are shown from their first Java frame on, because the native frames that start a
+    /// thread differ between releases of the JVM and of the C library.
     pub fn of(before: &Tree, after: &Tree) -> Self {
         let mut tree = Tree::empty();
         let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
@@ -48,7 +48,7 @@ impl Difference {
         Self { tree, before_ns, after_ns }
     }
 
-    /// At most `nodes` nodes, those left out that weigh least in both; how many were.
+    /// Returns the `nodes` nodes that are heaviest in both selections together, and the number of the others.
     pub fn columns(&self, nodes: usize) -> (DifferenceColumns<'_>, usize) {
         let weights: Vec<u64> = self
             .before_ns
@@ -66,7 +66,7 @@ impl Difference {
     }
 }
 
-/// A [`Difference`] as it is sent.
+/// A [`Difference`] in columns for an answer.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
@@ -97,18 +97,18 @@ pub struct MethodDifference {
 pub struct Methods {
     /// CPU time of the selection.
     pub total_ns: u64,
-    /// Costs, by self time.
+    /// Costs of methods, ordered by self time.
     pub methods: Vec<MethodCost>,
 }
 
 impl Methods {
-    /// The methods of `tree`.
+    /// Returns the `limit` first methods of `tree`.
     pub fn of(tree: &Tree) -> Methods {
         Methods { total_ns: tree.total_ns(), methods: tree.methods(Order::SelfTime) }
     }
 }
 
-/// Methods by self time in two selections, normalised by CPU time; the largest changes first.
+/// Compares methods by self time, relative to the CPU time of each selection; the largest changes come first.
 pub fn method_differences(before: &Methods, after: &Methods) -> Vec<MethodDifference> {
     let mut methods: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
     for method in &before.methods {
@@ -130,7 +130,7 @@ pub fn method_differences(before: &Methods, after: &Methods) -> Vec<MethodDiffer
     rows
 }
 
-/// For each node whether it is a Java frame with nothing but native code on the way to the root, and some of it.
+/// Returns for each node whether it is a Java frame with only native frames, at least one, on the way to the root.
 fn first_java(tree: &Tree) -> Vec<bool> {
     let mut is_native = vec![true; tree.len()];
     let mut first_java = vec![false; tree.len()];
@@ -142,7 +142,7 @@ fn first_java(tree: &Tree) -> Vec<bool> {
     first_java
 }
 
-/// CPU time of each node and all below it but what hangs on nodes that are `apart`, which have their own.
+/// Returns the CPU time of each node with its subtree, without the subtrees of nodes that are `apart`.
 fn sums_without(tree: &Tree, apart: &[bool]) -> Vec<u64> {
     summed_up(&tree.parents, tree.own.iter().map(|cell| cell.cpu_ns).collect(), |node| !apart[node])
 }
@@ -156,7 +156,7 @@ const JAVA_KINDS: [u8; 5] = [
     FrameKind::NativeMethod as u8,
 ];
 
-/// Adds what each node has to its parent, from the leaves on, if it `counts` there.
+/// Adds the time of each node to its parent if the node `counts`, from the leaves to the root.
 fn summed_up(parents: &[u32], mut ns: Vec<u64>, counts: impl Fn(usize) -> bool) -> Vec<u64> {
     for node in (1..ns.len()).rev().filter(|&node| counts(node)) {
         let parent = parents[node] as usize;
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::cell::Cell;
 
-    /// Paths of names with their kinds, each with the CPU time that its end has.
+    /// Builds a tree from paths of names with kinds, each with the CPU time of its last node.
     fn tree(paths: &[(&[(&str, FrameKind)], u64)]) -> Tree {
         let mut tree = Tree::empty();
         for (path, cpu_ns) in paths {
@@ -184,7 +184,7 @@ mod tests {
         tree
     }
 
-    /// Nodes by their path, with the CPU time of both sides.
+    /// Returns the nodes by path, with the CPU time of both sides.
     fn paths(difference: &Difference) -> Vec<(String, u64, u64)> {
         let (columns, left_out) = difference.columns(100);
         assert_eq!(left_out, 0);

@@ -1,4 +1,4 @@
-//! How large the sampler's drains were, and how long they took.
+//! Sizes and durations of the sampler's drains.
 
 use proto::histogram::quantile;
 use proto::v1::Histogram;
@@ -6,33 +6,33 @@ use serde::Serialize;
 
 use crate::session::Session;
 
-/// A distribution in four points, each known to within 1/16.
+/// A distribution by four quantiles, each exact to 1/16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Distribution {
-    /// Values counted.
+    /// Number of values.
     pub count: u64,
     /// Median.
     pub p50: u64,
-    /// Exceeded by a value in twenty.
+    /// 95th percentile.
     pub p95: u64,
-    /// Exceeded by a value in a hundred.
+    /// 99th percentile.
     pub p99: u64,
-    /// The largest.
+    /// Maximum.
     pub max: u64,
 }
 
-/// All drains of a session that found something; zero without statistics.
+/// The drains of a session that found requests; zero without statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drains {
-    /// Requests found by a drain, those of all threads together.
+    /// Requests per drain, of all threads together.
     pub requests: Distribution,
-    /// Nanoseconds that a drain took.
+    /// Duration of a drain in nanoseconds.
     pub ns: Distribution,
-    /// Nanoseconds to walk and name one sample.
+    /// Time to walk and name one sample, in nanoseconds.
     pub walk_ns: Distribution,
 }
 
-/// The drains of a session.
+/// Returns the drains of a session.
 pub fn drains(session: &Session) -> Drains {
     let Some(statistics) = &session.statistics else { return Drains::default() };
     let of = |histogram: &Option<Histogram>| histogram.as_ref().map(distribution).unwrap_or_default();

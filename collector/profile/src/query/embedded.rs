@@ -1,8 +1,8 @@
-//! The data of a page without a server: accounts, call tree, threads, and samples summed by node, thread and time.
+//! The embedded data of a page without a server: accounts, call tree, threads, and samples by node, thread and time.
 //!
 //! The script `src/ui/data/embedded.js` answers the questions of [`super::question`] from it.
-//! Columns keep the file small: parents and nodes of samples are differences, CPU time is in units of the largest
-//! duration that divides all of it, which is mostly the sampling interval.
+//! Columns keep the file small: parents and nodes of samples are differences, and the unit of CPU time is the greatest
+//! common divisor, usually the sampling interval.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -11,14 +11,14 @@ use super::error::QueryError;
 use super::matches::Matches;
 use super::processes::{Account, accounts};
 use super::selection::{Selection, Span};
-use super::timeline::{Key, MOST_ROWS, ThreadTime, Title, described, fitting};
+use super::timeline::{Key, MOST_ROWS, ThreadTime, Title, default_bucket_ns, describe_threads};
 use super::tree::Tree;
 use crate::cell::Cell;
 use crate::source::{Part, Scope, Source, with_dictionary};
 use crate::thread::default_name;
 use crate::warnings::PART;
 
-/// All that a page shows, as JSON.
+/// The data of a page, as JSON.
 #[derive(Debug, Serialize)]
 pub struct Embedded {
     /// Answer to the question `statistics`.
@@ -29,11 +29,11 @@ pub struct Embedded {
     bucket_ns: u64,
     threads: Vec<ThreadTime>,
     names: Vec<String>,
-    /// For each node how far back its parent is, 0 for the root.
+    /// Distance of each node back to its parent, 0 for the root.
     parents: Vec<u32>,
     /// Name of each node.
     frame_names: Vec<u32>,
-    /// Kind of each node, as in the protocol.
+    /// Frame kind of each node, as in the protocol.
     kinds: Vec<u8>,
     unit_ns: u64,
     samples: Samples,
@@ -42,7 +42,7 @@ pub struct Embedded {
 /// Samples in columns, ordered by node, thread and bucket.
 #[derive(Debug, Default, Serialize)]
 struct Samples {
-    /// Difference to the node of the row before.
+    /// Difference to the node of the previous row.
     nodes: Vec<u32>,
     threads: Vec<u32>,
     buckets: Vec<u64>,
@@ -54,13 +54,13 @@ struct Samples {
 type Sums = FxHashMap<(u32, Key, u64), Cell>;
 
 impl Embedded {
-    /// The data of `selection` in `source`.
+    /// Returns the data of `selection` in `source`.
     ///
     /// # Errors
     /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<Embedded, QueryError> {
         let span = selection.span(source, now_ns);
-        let bucket_ns = fitting(span.to_ns - span.from_ns);
+        let bucket_ns = default_bucket_ns(span.to_ns - span.from_ns);
         let mut tree = Tree::empty();
         let mut sums = Sums::default();
         for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
@@ -71,7 +71,7 @@ impl Embedded {
         if *selection != Selection::default() {
             statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
         }
-        // Ranges are whole minutes, of which a short recording fills a part.
+        // Ranges are whole minutes; a short recording fills only a part of them.
         let buckets = || sums.keys().map(|&(_, _, bucket)| bucket);
         let (first, last) = (buckets().min().unwrap_or(0), buckets().max().unwrap_or(0));
         let unit_ns = sums.values().fold(0, |unit_ns, cell| common_divisor(unit_ns, cell.cpu_ns)).max(1);
@@ -104,7 +104,7 @@ impl Embedded {
         })
     }
 
-    /// The command of a single process; the name of the program for several.
+    /// Returns the title: the command of a single process, or the name of this program for several.
     pub fn title(&self) -> &str {
         match &self.statistics[..] {
             [account] if !account.process.command.is_empty() => &account.process.command,
@@ -135,7 +135,7 @@ fn collect(
             }
         })?;
     } else {
-        // Of older parts only sums are kept.
+        // Older parts have only sums.
         for (bucket, start_ns) in (0..).zip(whole.step_by(bucket_ns as usize)) {
             let range_ns = start_ns..span.to_ns.min(start_ns + bucket_ns);
             let scope = Scope { range_ns, sessions: &is_selected };
@@ -154,7 +154,7 @@ fn collect(
             })
             .map(|((stack, key, bucket), cell)| (dictionary.stack(stack).node, key, bucket, cell))
             .collect();
-        // The same data makes the same file.
+        // Equal data yields equal files.
         rows.sort_unstable_by_key(|&(node, key, bucket, _)| (node, key, bucket));
         let mut placed: FxHashMap<u32, u32> = FxHashMap::default();
         placed.insert(0, 0);
@@ -178,7 +178,7 @@ fn collect(
     Ok(())
 }
 
-/// The threads of `sums`, and the row of each: a virtual thread has one, whichever threads carried it.
+/// Returns the threads of `sums`, and the row of each. A virtual thread has one row for all its carriers.
 fn threads(
     source: &dyn Source,
     span: &Span,
@@ -188,7 +188,7 @@ fn threads(
     for ((_, key, _), cell) in sums {
         *times.entry(*key).or_default() += cell.cpu_ns;
     }
-    let mut known = described(source, &span.range_ns(), times.keys(), ThreadTime::of)?;
+    let mut known = describe_threads(source, &span.range_ns(), times.keys(), ThreadTime::of)?;
     let mut keys: Vec<(Key, u64)> = times.into_iter().collect();
     keys.sort_unstable_by_key(|&(key, cpu_ns)| (std::cmp::Reverse(cpu_ns), key));
     let mut rows: Vec<ThreadTime> = Vec::new();

@@ -1,11 +1,11 @@
-//! Why a question cannot be understood or answered.
+//! Errors of questions.
 
 use std::{fmt, io};
 
 use crate::export::format::UnknownFormat;
 use crate::source::ReadError;
 
-/// Most values of a parameter that may be repeated.
+/// Maximum number of values of a repeated parameter.
 pub const VALUES: usize = 64;
 
 /// Names of all questions.
@@ -29,7 +29,7 @@ pub const QUESTIONS: [&str; 13] = [
 pub const VIEWS: [&str; 5] =
     ["hot-methods", "cpu-time-hot-methods", "cpu-time-statistics", "threads", "processes"];
 
-/// Why a question cannot be understood or answered.
+/// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -42,9 +42,9 @@ pub enum QueryError {
         /// What to write instead.
         expected: &'static str,
     },
-    /// This parameter is given too often.
+    /// This parameter has too many values.
     TooMany(&'static str),
-    /// This parameter is needed.
+    /// This required parameter is missing.
     Missing(&'static str),
     /// There is no such question.
     UnknownQuestion,
@@ -56,7 +56,7 @@ pub enum QueryError {
     UnknownFormat(UnknownFormat),
     /// An export has no samples.
     NoSamples,
-    /// The answer is about one process, and so many are selected, or more.
+    /// The answer requires exactly one process; this many are selected, or more.
     OneProcess(usize),
     /// The source cannot be read.
     Read(ReadError),
@@ -68,7 +68,9 @@ impl fmt::Display for QueryError {
             QueryError::UnknownParameter(name) => write!(f, "unknown parameter {name:?}"),
             QueryError::BadValue { parameter, expected } => write!(f, "{parameter}: write {expected}"),
             QueryError::TooMany(parameter) => write!(f, "{parameter}: at most {VALUES} values"),
-            QueryError::Missing(parameter) => write!(f, "the parameter {parameter} is missing"),
+            QueryError::Missing(parameter) => {
+                write!(f, "the parameter {parameter} is missing; add {parameter}=VALUE")
+            }
             QueryError::UnknownQuestion => {
                 write!(f, "no such question; the questions are {}", QUESTIONS.join(", "))
             }
@@ -77,10 +79,14 @@ impl fmt::Display for QueryError {
                 write!(f, "unknown view {name:?}; the views are {}", VIEWS.join(", "))
             }
             QueryError::UnknownFormat(error) => error.fmt(f),
-            QueryError::NoSamples => f.write_str("the selection has no samples"),
-            QueryError::OneProcess(0) => f.write_str("no process is selected"),
+            QueryError::NoSamples => {
+                f.write_str("the selection has no samples; widen the time or remove a filter")
+            }
+            QueryError::OneProcess(0) => {
+                f.write_str("no process is selected; widen the time or remove a filter")
+            }
             QueryError::OneProcess(_) => {
-                f.write_str("several processes are selected; choose one by process=, its id or its pid")
+                f.write_str("several processes are selected; choose one with process=ID or process=PID")
             }
             QueryError::Read(error) => error.fmt(f),
         }

@@ -6,11 +6,11 @@ use super::error::QueryError;
 use super::selection::Selection;
 use crate::source::{Extent, Part};
 
-/// `None` for everything, else sessions, each with its threads, `None` for all of them.
+/// Matching sessions with their matching threads. `None` means all sessions, or all threads of a session.
 pub struct Matches(Option<FxHashMap<u64, Option<FxHashSet<u32>>>>);
 
 impl Matches {
-    /// What `selection` matches in `part`. Sessions are read only if the selection distinguishes them or their threads.
+    /// Returns the matches of `selection` in `part`. Reads sessions only if the selection filters sessions or threads.
     ///
     /// # Errors
     /// If the source cannot be read.
@@ -29,12 +29,12 @@ impl Matches {
         Ok(Matches(Some(matches)))
     }
 
-    /// Whether a session matches.
+    /// Returns whether a session matches.
     pub fn has_session(&self, session: u64) -> bool {
         self.0.as_ref().is_none_or(|sessions| sessions.contains_key(&session))
     }
 
-    /// Whether a thread of a session matches.
+    /// Returns whether a thread of a session matches.
     pub fn has_thread(&self, session: u64, thread: u32) -> bool {
         let Some(sessions) = &self.0 else { return true };
         sessions.get(&session).is_some_and(|threads| threads.as_ref().is_none_or(|ids| ids.contains(&thread)))

@@ -1,8 +1,7 @@
-//! Questions that a source of samples answers.
+//! Queries over a source of samples.
 //!
-//! [`selection`] describes what a question is about; [`tree`], [`difference`], [`timeline`] and [`processes`] answer it,
-//! [`view`] as text. [`embedded`] is the data of the page in a file of its own. Command line, HTTP API and page use
-//! [`question`].
+//! A [`selection`] chooses samples; [`tree`], [`difference`], [`timeline`] and [`processes`] compute answers, [`view`] as
+//! text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and page use [`question`].
 
 pub mod difference;
 pub mod drains;

@@ -1,4 +1,4 @@
-//! Parameters of questions, as names and values.
+//! Parameters of questions.
 
 use super::error::QueryError;
 use super::selection::Selection;
@@ -9,29 +9,29 @@ use crate::export::collapsed::Unit;
 use crate::export::format::Format;
 use crate::export::parquet::Table;
 
-/// Nodes of a flame graph unless the question says otherwise, and at most.
+/// Default and maximum number of nodes of a flame graph.
 const NODES: usize = 20_000;
 const MOST_NODES: usize = 200_000;
 
-/// Rows of a table unless the question says otherwise.
+/// Default number of rows of a table.
 const ROWS: usize = 100;
 
 /// Parameters of a question: a selection, a second one for differences, and the rest.
 #[derive(Debug, Default)]
 pub struct Parameters {
-    /// What the question is about.
+    /// The selection.
     pub selection: Selection,
-    /// One side of a difference.
+    /// First side of a difference.
     pub before: Selection,
-    /// The other side.
+    /// Second side of a difference.
     pub after: Selection,
     /// Order of methods.
     pub order: Option<Order>,
-    /// Rows of a timeline.
+    /// Meaning of the rows of a timeline.
     pub by: By,
-    /// Width of a bucket; 0 for a fitting one.
+    /// Width of a bucket in nanoseconds; 0 for an automatic one.
     pub bucket_ns: u64,
-    /// Details of an export.
+    /// Options of an export.
     pub export: Options,
     limit: Option<usize>,
     max_nodes: Option<usize>,
@@ -58,7 +58,7 @@ impl Parameters {
         } else if let Some(name) = name.strip_prefix("after.") {
             self.after.set(name, value)?
         } else {
-            // A parameter without prefix holds for both sides of a difference.
+            // A parameter without prefix applies to both sides of a difference.
             self.before.set(name, value)?;
             self.after.set(name, value)?;
             self.selection.set(name, value)? || self.set_other(name, value)?
@@ -111,22 +111,22 @@ impl Parameters {
         Ok(true)
     }
 
-    /// Most rows of a table.
+    /// Returns the maximum number of rows of a table.
     pub fn limit(&self) -> usize {
         self.limit.unwrap_or(ROWS)
     }
 
-    /// Most rows of a list that is complete unless it is very long.
+    /// Returns the maximum number of rows of a list that is complete by default.
     pub fn most_rows(&self) -> usize {
         self.limit.unwrap_or(MOST_ROWS)
     }
 
-    /// Most nodes of a tree.
+    /// Returns the maximum number of nodes of a tree.
     pub fn max_nodes(&self) -> usize {
         self.max_nodes.unwrap_or(NODES)
     }
 
-    /// The method that the question is about.
+    /// Returns the method.
     ///
     /// # Errors
     /// If it is missing.
@@ -134,7 +134,7 @@ impl Parameters {
         self.method.as_deref().ok_or(QueryError::Missing("method"))
     }
 
-    /// The format of an export.
+    /// Returns the format of an export.
     ///
     /// # Errors
     /// If it is missing.

@@ -1,4 +1,4 @@
-//! Processes, and how far what is known of each can be trusted.
+//! Processes and their accounts.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::summary::Timers;
 use crate::trust::SelfTest;
 use crate::warnings::Evidence;
 
-/// A process that was or is profiled.
+/// A profiled process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
@@ -42,7 +42,7 @@ pub struct Process {
     pub explained: f64,
 }
 
-/// The account of a process since its session began, and what profiling cost.
+/// The account of a process since the start of its session, and the cost of profiling.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
@@ -73,11 +73,11 @@ pub struct Account {
     pub pool_bytes: u64,
     pub pool_exhausted: u64,
     pub timers: Timers,
-    /// Warnings for readers, as sentences without capital and full stop.
+    /// Warnings, as sentences without capital and full stop.
     pub warnings: Vec<String>,
 }
 
-/// Quantiles of a histogram, known to within a sixteenth; `max` is exact.
+/// Quantiles of a histogram, exact to 1/16; `max` is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
@@ -99,16 +99,16 @@ impl Distribution {
     }
 }
 
-/// Longest text of a process that is shown whole, in bytes: a command line can have hundreds of KiB.
+/// Maximum length in bytes of a text of a process; a command line can have hundreds of KiB.
 const LONG_TEXT: usize = 4096;
 
-/// An agent sends a heartbeat or a batch far more often than this.
+/// A process without messages for this time is silent; agents send heartbeats far more often.
 const SILENT_NS: u64 = 60_000_000_000;
 
-/// Rows of a list, and how many more there would be.
+/// Rows of a list, and the number of rows left out.
 pub type Listed<T> = (Vec<T>, usize);
 
-/// Processes that a selection names, its time included, the latest `limit` of them first.
+/// Returns up to `limit` processes with a session in the selection, the latest first.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -122,7 +122,7 @@ pub fn processes(
     Ok((accounts.into_iter().map(|account| account.process).collect(), left_out))
 }
 
-/// Their accounts.
+/// Returns the accounts of up to `limit` processes with a session in the selection, the latest first.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -136,7 +136,7 @@ pub fn accounts(
     each_account(source, selection, now_ns, |account| {
         all += 1;
         latest.push(account);
-        // There can be any number of sessions, so the list is cut while it grows.
+        // The number of sessions is unbounded, so the list is truncated while it grows.
         if latest.len() >= limit.saturating_mul(2).max(16) {
             keep_latest(&mut latest, limit);
         }
@@ -153,7 +153,7 @@ fn keep_latest(accounts: &mut Vec<Account>, limit: usize) {
     accounts.truncate(limit);
 }
 
-/// Visits the accounts of the processes that a selection names, its time included, one after the other.
+/// Visits the accounts of the processes with a session in the selection, one after the other.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -165,7 +165,7 @@ pub fn each_account(
 ) -> Result<(), QueryError> {
     let span = selection.span(source, now_ns);
     let mut known: FxHashSet<u64> = FxHashSet::default();
-    // A session that goes on in a later partition is complete there.
+    // The last partition of a session has its complete account.
     for part in source.parts().iter().rev() {
         let mut visited = Vec::new();
         part.sessions(Extent::Account, &|id| !known.contains(&id), &mut |id, session| {
@@ -181,7 +181,7 @@ pub fn each_account(
     Ok(())
 }
 
-/// What is shown of a text that a process says of itself.
+/// Returns a text of a process, shortened to the maximum length.
 fn shown(text: &str) -> String {
     if text.len() <= LONG_TEXT {
         return text.to_owned();
@@ -266,7 +266,7 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
     }
 }
 
-/// Warnings of one session; a store may still receive the end of a live one.
+/// Returns the warnings of one session. A live session in a store has no warning about its missing end.
 fn warnings(source: &dyn Source, session: &Session, account: &Account) -> Vec<String> {
     if account.process.state == "live" && session.statistics.is_none() {
         // The first statistics come a second after the start.
@@ -287,7 +287,7 @@ fn warnings(source: &dyn Source, session: &Session, account: &Account) -> Vec<St
         unfinished_ns: account.unfinished_ns,
         delivery: Delivery::new(&statistics),
         self_tests: SelfTest::all(&statistics),
-        timer_turns: account.timers.turns,
+        timer_handovers: account.timers.turns,
     };
     evidence.warnings()
 }

@@ -1,4 +1,4 @@
-//! Answers to questions that come from an address or a command line: a name, a second one for some, and parameters.
+//! Answers questions of HTTP requests and of the command line: a name, for some a second name, and parameters.
 
 use serde::Serialize;
 use serde_json::json;
@@ -16,9 +16,9 @@ use crate::quantity::total;
 use crate::source::Source;
 use crate::summary::Summary;
 
-/// A body and what it is.
+/// The answer to a question.
 pub struct Answer {
-    /// The question, for statistics.
+    /// Name of the question, for metrics.
     pub question: &'static str,
     /// Media type of the body.
     pub content_type: &'static str,
@@ -26,10 +26,10 @@ pub struct Answer {
     pub bytes: Vec<u8>,
 }
 
-/// Answers `question`, the part of the address behind `/api/v1/`, with `name` if the address has one more part.
+/// Answers `question`, the path segment after `/api/v1/`; `name` is the next segment, if any.
 ///
 /// # Errors
-/// If the question cannot be understood, or the store cannot be read.
+/// If the question or a parameter is not valid, or the source cannot be read.
 pub fn answer(
     source: &dyn Source,
     question: &str,
@@ -156,7 +156,7 @@ fn tree_answer(
     let (total_ns, samples) = (tree.total_ns(), tree.samples());
     let answer =
         json!({ "span": span, "total_ns": total_ns, "samples": samples, "nodes_left_out": left_out });
-    // The columns are long, so they are written as they are rather than as a tree of values.
+    // The columns are long, so they are serialized directly, without a tree of JSON values.
     let mut bytes = answer.to_string().into_bytes();
     bytes.pop();
     bytes.extend_from_slice(b",\"tree\":");

@@ -1,4 +1,4 @@
-//! Selections: time, processes, threads and stacks. Options, addresses and the page use the same words.
+//! Selections of samples by time, process, thread and stack. Options, HTTP API and page use the same parameter names.
 
 use std::ops::Range;
 
@@ -12,24 +12,24 @@ use crate::session::Session;
 use crate::source::Source;
 use crate::thread::{kind_text, virtual_id, virtual_ids};
 
-/// Longest value of a parameter in bytes; a longer one is nothing people would write.
+/// Maximum length of a parameter's value in bytes.
 const VALUE_BYTES: usize = 1024;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Ranges at least this long are widened to whole minutes, which are summed up already.
+/// Ranges of at least this length are widened to whole minutes, for which sums are stored.
 const WHOLE_MINUTES_NS: u64 = 600 * NS_PER_S;
 
-/// A moment as people write it.
+/// A time, absolute or relative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// Nanoseconds since the epoch.
     At(u64),
-    /// Nanoseconds before the end of what there is, or before now for a store.
+    /// Nanoseconds before the last sample of a recording, or before now for a store.
     Before(u64),
 }
 
-/// What to look at. The default is everything.
+/// A selection of samples. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     from: Option<Moment>,
@@ -42,7 +42,7 @@ pub struct Selection {
     frames: Vec<String>,
 }
 
-/// A selection's time, made definite.
+/// The absolute time range of a selection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
     /// Nanoseconds since the epoch.
@@ -52,7 +52,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// As a range.
+    /// Returns the span as a range.
     pub fn range_ns(&self) -> Range<u64> {
         self.from_ns..self.to_ns
     }
@@ -61,7 +61,7 @@ impl Span {
 const MOMENT: &str = "seconds since the epoch, `now`, or a time back such as -90s, -15m, -2h, -7d";
 
 impl Selection {
-    /// The selection of these names and values.
+    /// Returns the selection of these names and values.
     ///
     /// # Errors
     /// If a name is unknown or a value not valid.
@@ -75,10 +75,10 @@ impl Selection {
         Ok(selection)
     }
 
-    /// Takes the parameter `name` if it belongs to a selection; whether it does.
+    /// Sets the parameter `name`. Returns false if it is not a parameter of selections.
     ///
     /// # Errors
-    /// If the value is not what the parameter wants.
+    /// If the value is not valid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, QueryError> {
         let parameter = match name {
             "from" => "from",
@@ -143,14 +143,14 @@ impl Selection {
             source.parts().iter().map(|part| part.range_ns()).filter(|range| range.end > 0).collect();
         let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-        // Times of a recording are relative to its end.
+        // Times are relative to the end of a recording.
         let now_ns = if source.has_ended() { last_ns } else { now_ns };
         let at = |moment| match moment {
             Moment::At(ns) => ns,
             Moment::Before(ns) => now_ns.saturating_sub(ns),
         };
         let from_ns = self.from.map_or(first_ns, at);
-        // A clock that is ahead by years must not stretch the last minutes to years.
+        // Samples of an agent whose clock is years ahead must not extend the range by years.
         let end_ns = if self.from.is_some() { now_ns } else { last_ns };
         let to_ns = self.to.map_or(end_ns, at).max(from_ns);
         if to_ns - from_ns < WHOLE_MINUTES_NS {
@@ -163,18 +163,18 @@ impl Selection {
         }
     }
 
-    /// Whether `session` has a part in `span`; without a chosen time it has, even before its first sample.
+    /// Returns whether `session` overlaps `span`. Without a selected time every session does, even before its first sample.
     pub fn is_during(&self, session: &Session, span: &Span) -> bool {
         let has_time = self.from.is_some() || self.to.is_some();
         !has_time || session.first_ns < span.to_ns && session.last_ns >= span.from_ns
     }
 
-    /// Whether samples of a matching session can be left out.
+    /// Returns whether the selection can exclude samples of a matching session.
     pub fn narrows_sessions(&self) -> bool {
         self.from.is_some() || self.to.is_some() || self.filters_threads() || self.filters_stacks()
     }
 
-    /// Whether a session has the processes and labels that are selected.
+    /// Returns whether a session matches the selected processes and labels.
     pub fn matches_session(&self, id: u64, session: &Session) -> bool {
         let is_named = |text: &String| {
             *text == format!("{id:016x}")
@@ -192,8 +192,8 @@ impl Selection {
             && self.labels.iter().all(has_label)
     }
 
-    /// Returns the selected threads of a session, `None` for all. A virtual thread has a number for each of its carriers,
-    /// and its name may have come with one of them only: it is selected as a whole.
+    /// Returns the selected threads of a session, `None` for all. A virtual thread has a number for each of its carriers, and
+    /// maybe a name with only one of them; all its numbers are selected together.
     pub fn matching_threads(&self, session: &Session) -> Option<FxHashSet<u32>> {
         if self.threads.is_empty() && self.thread_kinds.is_empty() {
             return None;
@@ -213,17 +213,17 @@ impl Selection {
         Some(session.threads().filter(is_match).map(|thread| thread.id).collect())
     }
 
-    /// Whether processes or labels are selected.
+    /// Returns whether processes or labels are selected.
     pub fn filters_sessions(&self) -> bool {
         !self.processes.is_empty() || !self.labels.is_empty()
     }
 
-    /// Whether threads or kinds of threads are selected.
+    /// Returns whether threads or kinds of threads are selected.
     pub fn filters_threads(&self) -> bool {
         !self.threads.is_empty() || !self.thread_kinds.is_empty()
     }
 
-    /// Whether frames or kinds of frames are selected.
+    /// Returns whether frames or kinds of frames are selected.
     pub fn filters_stacks(&self) -> bool {
         !self.kinds.is_empty() || !self.frames.is_empty()
     }
@@ -244,7 +244,7 @@ impl Selection {
         } else {
             (0..dictionary.frame_count() as u32).map(is_match).collect()
         };
-        // A node has what its callers have, and they come first.
+        // A node matches if its caller does; callers come first.
         let mut on_path = Vec::with_capacity(dictionary.nodes().len());
         for node in dictionary.nodes() {
             let above = on_path.get(node.parent as usize).copied().unwrap_or(false);

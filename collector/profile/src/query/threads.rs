@@ -19,29 +19,29 @@ pub struct ThreadRow {
     pub tid: u32,
     /// Name, [`UNKNOWN`] if the thread was never introduced.
     pub name: String,
-    /// `java`, `compiler`, `gc`, `vm` or `native`; `virtual` for one whose carrier is not known, for the account of others
-    /// is their carriers'.
+    /// `java`, `compiler`, `gc`, `vm` or `native`; `virtual` for a virtual thread with unknown carrier (other virtual
+    /// threads are part of their carrier's account).
     pub kind: &'static str,
-    /// CPU time this thread answers for: by its CPU clock since its timer ran, with the unfinished period it
-    /// took over and without the one it left to another thread.
+    /// CPU time in the account of this thread: by its CPU clock since its timer ran, with the unfinished period it took
+    /// over and without the one it left to another thread.
     pub kernel_ns: u64,
-    /// CPU time of the samples received, those of virtual threads on this one included.
+    /// CPU time of the received samples, including those of virtual threads on this thread.
     pub sampled_ns: u64,
-    /// CPU time whose samples were lost, on the way from the agent included.
+    /// CPU time whose samples were lost, including losses on the way from the agent.
     pub lost_ns: u64,
     /// CPU time since the last expiration of the timer.
     pub unfinished_ns: u64,
     /// CPU time before the timer ran.
     pub before_timer_ns: u64,
-    /// Part of `kernel_ns` that an ended thread burnt and this one took over.
+    /// Part of `kernel_ns` that an ended thread used and this one took over.
     pub carried_ns: u64,
-    /// CPU time this thread burnt and left to another one; not in `kernel_ns`.
+    /// CPU time that this thread used and left to another one; not in `kernel_ns`.
     pub handed_on_ns: u64,
-    /// CPU time that expirations have covered, as the handlers counted it.
+    /// CPU time covered by timer expirations, as counted by the signal handlers.
     pub expired_ns: u64,
     /// Samples received.
     pub samples: u64,
-    /// Part of `lost_ns` that the agent sent but that was never received.
+    /// Part of `lost_ns` whose samples were sent but never received.
     #[serde(skip)]
     pub not_received_ns: u64,
     /// Number of the thread in the session.
@@ -49,11 +49,11 @@ pub struct ThreadRow {
     pub id: u32,
 }
 
-/// CPU time of one virtual thread, whichever threads carried it.
+/// CPU time of one virtual thread on all its carriers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct VirtualThreadRow {
-    /// `java.lang.Thread.threadId()`; 0 for those of one carrier that the agent gave no number of their own.
+    /// `java.lang.Thread.threadId()`; 0 for the virtual threads of one carrier that have no number.
     pub java_id: i64,
     /// Name, or `virtual thread #ID`.
     pub name: String,
@@ -68,7 +68,7 @@ pub struct VirtualThreadRow {
     pub ids: Vec<u32>,
 }
 
-/// All threads that have a CPU clock of their own, the busiest first.
+/// Returns all threads with their own CPU clock, the busiest first.
 pub fn threads(profile: &ProcessProfile) -> Vec<ThreadRow> {
     let owner = |id: u32| profile.thread(id).map_or(id, account_owner);
     let own = profile.session_by_thread();
@@ -83,7 +83,7 @@ pub fn threads(profile: &ProcessProfile) -> Vec<ThreadRow> {
     rows
 }
 
-/// Numbers of all threads that were introduced, sampled or accounted for.
+/// Returns the numbers of all threads that were introduced, sampled or have an account.
 fn thread_ids(profile: &ProcessProfile) -> impl Iterator<Item = u32> {
     let session = profile.session();
     let accounted = session.accounts().map(|account| account.thread);
@@ -94,7 +94,7 @@ fn thread_ids(profile: &ProcessProfile) -> impl Iterator<Item = u32> {
         .chain(profile.session_by_thread().keys().copied())
 }
 
-/// All virtual threads that were sampled, the busiest first.
+/// Returns all sampled virtual threads, the busiest first.
 pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
     let sampled = profile.session_by_thread();
     let mut threads: Vec<(&Thread, Cell)> = sampled
@@ -105,7 +105,7 @@ pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
     threads.sort_unstable_by_key(|(thread, _)| thread.id);
     let mut rows: FxHashMap<(i64, u32), VirtualThreadRow> = FxHashMap::default();
     for (thread, cell) in threads {
-        // Those without a number of their own are as many as there are carriers.
+        // Virtual threads without a number have one row per carrier.
         let key = (thread.java_id, if thread.java_id == 0 { thread.id } else { 0 });
         let row = rows.entry(key).or_insert_with(|| VirtualThreadRow {
             java_id: thread.java_id,
@@ -115,7 +115,7 @@ pub fn virtual_threads(profile: &ProcessProfile) -> Vec<VirtualThreadRow> {
             samples: 0,
             ids: Vec::new(),
         });
-        // The newest introduction knows the name best, if it knows one: it may have been read late, on another carrier.
+        // The newest introduction with a name counts: the agent may have read the name late, on another carrier.
         if row.name.is_empty() || thread.name != default_name(thread.java_id) {
             row.name.clone_from(&thread.name);
         }
@@ -141,7 +141,7 @@ fn row(profile: &ProcessProfile, id: u32, received: Cell) -> ThreadRow {
     let not_received_ns = account.sampled_ns.saturating_sub(received.cpu_ns);
     let lost_ns = account.lost.iter().fold(not_received_ns, |sum, lost| sum.saturating_add(lost.ns));
     let accounted = received.cpu_ns.saturating_add(lost_ns);
-    // Samples can be newer than the latest account, if the session broke off: then they are what is known.
+    // If the session was cut off, samples can be newer than the latest account; the account then uses their sum.
     let kernel_ns = account.kernel_ns.saturating_sub(account.handed_on_ns).max(accounted);
     ThreadRow {
         tid: thread.map_or(0, |thread| thread.tid),

@@ -1,4 +1,4 @@
-//! CPU time over time: by process or by thread, in buckets, for heat maps; and the threads of a selection.
+//! CPU time in time buckets, by process or by thread; and the CPU time of threads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,13 +18,13 @@ use crate::thread::{default_name, kind_text, virtual_id};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Most buckets of a timeline; more than a screen has columns.
+/// Maximum number of buckets of a timeline, more than the columns of a screen.
 pub const MOST_BUCKETS: u64 = 10_000;
 
-/// Most rows of a timeline and of a table of threads.
+/// Maximum number of rows of a timeline and of a table of threads.
 pub const MOST_ROWS: usize = 10_000;
 
-/// What the rows of a timeline are.
+/// Meaning of the rows of a timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// One row for all.
@@ -44,7 +44,7 @@ pub struct Row {
     pub process: String,
     pub thread: String,
     pub kind: &'static str,
-    /// Of a virtual thread: `java.lang.Thread.threadId()`.
+    /// `java.lang.Thread.threadId()` of a virtual thread, else 0.
     #[serde(skip_serializing_if = "is_zero")]
     pub java_id: i64,
     pub cpu_ns: Vec<u64>,
@@ -71,7 +71,7 @@ pub struct ThreadTime {
     pub tid: u32,
     pub thread: String,
     pub kind: &'static str,
-    /// Of a virtual thread: `java.lang.Thread.threadId()`, and its carriers' names.
+    /// `java.lang.Thread.threadId()` of a virtual thread, else 0; `carriers` has the names of its carriers.
     #[serde(skip_serializing_if = "is_zero")]
     pub java_id: i64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -86,7 +86,7 @@ fn is_zero(number: &i64) -> bool {
 
 pub(super) type Key = (u64, u32);
 
-/// CPU time over time; `bucket_ns` 0 chooses a width that yields about 200 buckets.
+/// Returns the timeline of a selection. `bucket_ns` 0 chooses a width for about 200 buckets.
 ///
 /// # Errors
 /// If the source cannot be read, or the width yields more than [`MOST_BUCKETS`].
@@ -100,7 +100,7 @@ pub fn timeline(
 ) -> Result<Timeline, QueryError> {
     let span = selection.span(source, now_ns);
     let width_ns = span.to_ns - span.from_ns;
-    let bucket_ns = if bucket_ns == 0 { fitting(width_ns) } else { bucket_ns };
+    let bucket_ns = if bucket_ns == 0 { default_bucket_ns(width_ns) } else { bucket_ns };
     let buckets = width_ns.div_ceil(bucket_ns);
     if buckets > MOST_BUCKETS {
         return Err(QueryError::BadValue {
@@ -155,12 +155,14 @@ pub fn timeline(
     let mut titles = match by {
         By::All => FxHashMap::default(),
         By::Process => cells.keys().map(|&key| (key, Title::of_process(key.0))).collect(),
-        By::Thread => described(source, &range_ns, cells.keys(), |id, _, thread| Title::of(id, thread))?,
+        By::Thread => {
+            describe_threads(source, &range_ns, cells.keys(), |id, _, thread| Title::of(id, thread))?
+        }
     };
-    // Older parts may know the time less well than was asked for.
+    // Older parts may have coarser times than the buckets.
     let factor = widest_ns.div_ceil(bucket_ns);
     let buckets = buckets.div_ceil(factor) as usize;
-    let mut rows: Vec<(u64, Title, BTreeMap<u64, u64>)> = whole_threads(cells, &mut titles, by)
+    let mut rows: Vec<(u64, Title, BTreeMap<u64, u64>)> = merge_carriers(cells, &mut titles, by)
         .into_iter()
         .map(|(title, cells)| (total(cells.values().copied()), title, cells))
         .collect();
@@ -179,8 +181,8 @@ pub fn timeline(
     })
 }
 
-/// Cells by what they are shown as: those of a virtual thread on several carriers are one.
-fn whole_threads(
+/// Returns the rows of a timeline. The numbers that a virtual thread has on several carriers become one row.
+fn merge_carriers(
     cells: FxHashMap<Key, BTreeMap<u64, u64>>,
     titles: &mut FxHashMap<Key, Title>,
     by: By,
@@ -211,7 +213,7 @@ fn whole_threads(
     rows
 }
 
-/// Threads by CPU time, the busiest first.
+/// Returns the threads of a selection by CPU time, the busiest first.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -227,11 +229,11 @@ pub fn threads(
         let matches = Matches::of(&**part, selection)?;
         let is_selected = |id: u64| matches.has_session(id);
         let scope = Scope { range_ns: range_ns.clone(), sessions: &is_selected };
-        // What follows each other is mostly of one thread, and is summed up before the thread is looked up.
+        // Consecutive values mostly belong to one thread; they are summed first, to save look-ups of the thread.
         let mut run: Option<(Key, u64)> = None;
         let mut put = |session: u64, thread: u32, cpu_ns: u64| match &mut run {
             Some((key, sum)) if *key == (session, thread) => *sum = sum.saturating_add(cpu_ns),
-            _ => close(&mut times, &matches, run.replace(((session, thread), cpu_ns))),
+            _ => add_run(&mut times, &matches, run.replace(((session, thread), cpu_ns))),
         };
         if selection.filters_stacks() {
             let stacks = with_dictionary(&**part, |dictionary| selection.matching_stacks(dictionary))?;
@@ -246,9 +248,9 @@ pub fn threads(
                 put(session, thread, cpu_ns)
             })?;
         }
-        close(&mut times, &matches, run);
+        add_run(&mut times, &matches, run);
     }
-    let mut known = described(source, &range_ns, times.keys(), ThreadTime::of)?;
+    let mut known = describe_threads(source, &range_ns, times.keys(), ThreadTime::of)?;
     let mut rows: Vec<ThreadTime> = times
         .into_iter()
         .map(|(key, cpu_ns)| {
@@ -256,7 +258,7 @@ pub fn threads(
             ThreadTime { cpu_ns, ..row }
         })
         .collect();
-    join_carriers(&mut rows);
+    merge_carrier_rows(&mut rows);
     rows.sort_by(|a, b| {
         b.cpu_ns
             .cmp(&a.cpu_ns)
@@ -265,8 +267,9 @@ pub fn threads(
     Ok((rows, span))
 }
 
-/// What `of` makes of threads, as told by the last partition that knows them; threads that none does are left out.
-pub(super) fn described<'k, T>(
+/// Returns the results of `of` for the threads of `keys`, as described by the last partition that has them. Unknown
+/// threads are left out.
+pub(super) fn describe_threads<'k, T>(
     source: &dyn Source,
     range_ns: &Range<u64>,
     keys: impl Iterator<Item = &'k Key>,
@@ -294,16 +297,16 @@ pub(super) fn described<'k, T>(
     Ok(found)
 }
 
-/// Adds the CPU time of a thread, if it is wanted.
-fn close(times: &mut FxHashMap<Key, u64>, matches: &Matches, run: Option<(Key, u64)>) {
+/// Adds the CPU time of a run of values of one thread, if the thread matches.
+fn add_run(times: &mut FxHashMap<Key, u64>, matches: &Matches, run: Option<(Key, u64)>) {
     if let Some((key, cpu_ns)) = run.filter(|&((session, thread), _)| matches.has_thread(session, thread)) {
         let sum = times.entry(key).or_default();
         *sum = sum.saturating_add(cpu_ns);
     }
 }
 
-/// Makes the rows of a virtual thread on several carriers one.
-fn join_carriers(rows: &mut Vec<ThreadTime>) {
+/// Merges the rows of a virtual thread on several carriers.
+fn merge_carrier_rows(rows: &mut Vec<ThreadTime>) {
     rows.sort_unstable_by(|a, b| {
         (&a.process, a.java_id, &a.carriers).cmp(&(&b.process, b.java_id, &b.carriers))
     });
@@ -312,24 +315,24 @@ fn join_carriers(rows: &mut Vec<ThreadTime>) {
         if is_same {
             kept.cpu_ns = kept.cpu_ns.saturating_add(next.cpu_ns);
             kept.carriers.append(&mut next.carriers);
-            // The name may have been read late, and told for one carrier only.
+            // The agent may have read the name late and sent it for one carrier only.
             if kept.thread == default_name(kept.java_id) {
                 kept.thread = std::mem::take(&mut next.thread);
             }
-            // No one kernel thread.
+            // There is more than one kernel thread.
             kept.tid = 0;
         }
         is_same
     });
 }
 
-/// What a row is of.
+/// Process and thread of a row.
 #[derive(Default)]
 pub(super) struct Title {
     process: String,
     thread: String,
     kind: &'static str,
-    /// Of a virtual thread, else 0.
+    /// `java.lang.Thread.threadId()` of a virtual thread, else 0.
     java_id: i64,
 }
 
@@ -343,12 +346,12 @@ impl Title {
         Title { thread: thread.name.clone(), kind, java_id, ..Title::of_process(id) }
     }
 
-    /// Of a thread that was never introduced.
+    /// Returns the title of a thread that was never introduced.
     pub(super) fn of_unknown(id: u64) -> Title {
         Title { thread: UNKNOWN.to_owned(), kind: "native", ..Title::of_process(id) }
     }
 
-    /// Cells of `factor` buckets each, as many as there are.
+    /// Returns the row with its CPU time summed over `factor` buckets each.
     fn into_row(self, cells: &BTreeMap<u64, u64>, factor: u64, buckets: usize) -> Row {
         let mut cpu_ns = vec![0u64; buckets];
         for (bucket, ns) in cells {
@@ -375,8 +378,8 @@ impl ThreadTime {
     }
 }
 
-/// A width that people read easily, for about 200 buckets.
-pub(super) fn fitting(width_ns: u64) -> u64 {
+/// Returns a round bucket width in nanoseconds, for about 200 buckets.
+pub(super) fn default_bucket_ns(width_ns: u64) -> u64 {
     const WIDTHS_S: [u64; 14] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400];
     let least_s = width_ns / NS_PER_S / 200;
     let width_s = WIDTHS_S.into_iter().find(|&width_s| width_s >= least_s);

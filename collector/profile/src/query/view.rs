@@ -1,4 +1,4 @@
-//! Named views, in the spirit of `jfr view`: one question each, answered as a text table.
+//! Named views like those of `jfr view`: text tables.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use super::tree::{Order, Tree};
 use crate::quantity::{count, duration, percent, share, total};
 use crate::source::Source;
 
-/// The view `name` of a selection, up to `limit` rows.
+/// Returns the view `name` of a selection with up to `limit` rows.
 ///
 /// # Errors
-/// If there is no such view or the store cannot be read.
+/// If there is no such view or the source cannot be read.
 pub fn view(
     name: &str,
     source: &dyn Source,
@@ -116,7 +116,7 @@ fn push_statistics(
         if account.sampling.period_ns > 0 {
             row("sampling", account.sampling.sentence());
         }
-        // Agents of early versions count requests, but not what became of them.
+        // Agents of early versions count requests, but not their outcomes.
         let is_counted = account.resolved > 0 || account.failed.values().any(|&requests| requests > 0);
         let resolved =
             if is_counted { format!(", {} resolved", count(account.resolved)) } else { String::new() };
@@ -163,7 +163,7 @@ fn push_statistics(
     Ok(())
 }
 
-/// Methods whose share of self time changed most, as a table.
+/// Returns a table of the methods whose share of self time changed most.
 pub fn differences(rows: &[MethodDifference], limit: usize) -> String {
     let mut text = String::new();
     line(

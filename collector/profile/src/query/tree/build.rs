@@ -1,11 +1,9 @@
-//! How a [`Tree`] grows, and what keeps it from growing without end.
+//! Builds a [`Tree`] within bounds of memory.
 //!
-//! Problem: stacks of months, or of somebody who makes them up, are more than fit into memory, and an answer shows the
-//! heaviest of them only.
-//! Approach: of each partition the heaviest nodes are taken; when the tree has twice as many, or too many letters, the
-//! lightest of it are put together. What is put together stays in its place, below the caller it had, as one frame
-//! [`LEFT_OUT`] with its CPU time.
-//! Invariant: CPU time and samples of the whole, and of each node that is kept with all below it, are exact.
+//! Problem: the stacks of months, or invented ones, do not fit into memory, and an answer shows only the heaviest.
+//! Approach: the tree takes the heaviest nodes of each partition. When it has twice as many nodes, or too much text, its
+//! lightest nodes are merged: below each caller, one frame [`LEFT_OUT`] has the CPU time of the merged nodes.
+//! Invariant: CPU time and samples of the whole tree, and of each kept node with its subtree, are exact.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault};
@@ -18,7 +16,7 @@ use crate::cell::Cell;
 use crate::dictionary::Dictionary;
 use crate::query::selection::Selection;
 
-/// Longest name in bytes that is shown whole. Those of Java classes and methods have a few hundred at most.
+/// Maximum length of a name in bytes; longer ones are shortened. Java classes and methods have a few hundred at most.
 const LONG_NAME: usize = 2048;
 
 impl Tree {
@@ -37,7 +35,7 @@ impl Tree {
         if let Some(name) = self.names.find(&text) {
             return name;
         }
-        if self.names.letters() > 2 * self.bounds.letters && text != LEFT_OUT {
+        if self.names.text_bytes() > 2 * self.bounds.text_bytes && text != LEFT_OUT {
             return self.name(LEFT_OUT);
         }
         self.names.add(&text)
@@ -60,7 +58,7 @@ impl Tree {
         next
     }
 
-    /// The node that stands for what is left out below `parent`.
+    /// Returns the node for what is left out below `parent`.
     fn left_out(&mut self, parent: u32) -> u32 {
         let name = self.name(LEFT_OUT);
         if self.name_of[parent as usize] == name {
@@ -69,7 +67,7 @@ impl Tree {
         self.child(parent, name, FrameKind::Marker as u8)
     }
 
-    /// Adds what `sums` has by stack of `dictionary`.
+    /// Adds the sums by stack of `dictionary`.
     pub(in crate::query) fn add_part(
         &mut self,
         dictionary: &Dictionary,
@@ -117,23 +115,23 @@ impl Tree {
         self.prune_if_large();
     }
 
-    /// Puts the lightest nodes together if there are too many.
+    /// Merges the lightest nodes if the tree is too large.
     pub(in crate::query) fn prune_if_large(&mut self) {
-        let Bounds { nodes, letters } = self.bounds;
-        if self.len() <= 2 * nodes && self.names.letters() <= letters {
+        let Bounds { nodes, text_bytes } = self.bounds;
+        if self.len() <= 2 * nodes && self.names.text_bytes() <= text_bytes {
             return;
         }
         let mut left = nodes;
         loop {
             self.prune(left);
-            if self.names.letters() <= letters || left == 0 {
+            if self.names.text_bytes() <= text_bytes || left == 0 {
                 return;
             }
             left /= 4;
         }
     }
 
-    /// Keeps `nodes` of the nodes.
+    /// Keeps the `nodes` heaviest nodes and merges the others.
     fn prune(&mut self, nodes: usize) {
         self.sum_totals();
         let kept = heaviest(&self.totals, nodes);
@@ -164,7 +162,7 @@ impl Tree {
     }
 }
 
-/// Adds to each node what is below it.
+/// Adds the totals of all descendants to each node.
 fn sum_up(totals: &mut [u64], parent: impl Fn(usize) -> u32) {
     for node in (1..totals.len()).rev() {
         let parent = parent(node) as usize;
@@ -172,7 +170,7 @@ fn sum_up(totals: &mut [u64], parent: impl Fn(usize) -> u32) {
     }
 }
 
-/// A name without its middle if it is too long.
+/// Returns a name, without its middle part if it is too long.
 fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= LONG_NAME {
         return Cow::Borrowed(text);
@@ -188,7 +186,7 @@ mod tests {
 
     const OTHER: u8 = FrameKind::Native as u8;
 
-    /// Paths of names, each with the CPU time that its end has.
+    /// Builds a tree from paths of names, each with the CPU time of its last node.
     fn tree(bounds: Bounds, paths: &[(&str, u64)]) -> Tree {
         let mut tree = Tree { bounds, ..Tree::empty() };
         for (path, cpu_ns) in paths {
@@ -201,7 +199,7 @@ mod tests {
         tree
     }
 
-    /// Nodes by their path, with what they have themselves.
+    /// Returns the nodes by path, with their own CPU time and samples.
     fn paths(tree: &Tree) -> Vec<(String, u64, u64)> {
         let mut texts = vec![String::new()];
         (1..tree.len()).for_each(|node| {
@@ -222,8 +220,8 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_light_is_put_together_below_its_caller() {
-        let small = Bounds { nodes: 4, letters: 1000 };
+    fn light_nodes_are_merged_below_their_caller() {
+        let small = Bounds { nodes: 4, text_bytes: 1000 };
         let mut pruned = tree(small, &ALL);
         pruned.prune_if_large();
         assert_eq!(pruned.len(), 7, "not twice as many yet");
@@ -235,7 +233,7 @@ mod tests {
             expected.into_iter().chain(left_out).map(|(a, b, c)| (a.to_owned(), b, c)).collect();
         assert_eq!(paths(&pruned), expected);
         assert_eq!((pruned.total_ns(), pruned.samples()), (87, 6));
-        // Once more, and what was put together stays together.
+        // A second pruning keeps merged nodes merged.
         pruned.prune(2);
         pruned.sum_totals();
         let expected = [("/main", 1, 1), ("/main/[left out]", 83, 4), ("/[left out]", 3, 1)];
@@ -244,25 +242,28 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_with_too_many_nodes_or_letters_is_made_small() {
+    fn a_tree_with_too_many_nodes_or_too_much_text_is_pruned() {
         let names: Vec<String> = (0..100).map(|number| format!("main/name{number}")).collect();
         let all: Vec<(&str, u64)> = names.iter().zip(1..).map(|(name, cpu)| (name.as_str(), cpu)).collect();
-        for bounds in [Bounds { nodes: 20, letters: 10_000 }, Bounds { nodes: 500, letters: 400 }] {
+        for bounds in [Bounds { nodes: 20, text_bytes: 10_000 }, Bounds { nodes: 500, text_bytes: 400 }] {
             let mut small = tree(bounds, &all);
             small.prune_if_large();
-            assert!(small.len() <= 2 * bounds.nodes && small.names.letters() <= bounds.letters, "{small:?}");
+            assert!(
+                small.len() <= 2 * bounds.nodes && small.names.text_bytes() <= bounds.text_bytes,
+                "{small:?}"
+            );
             small.sum_totals();
             assert_eq!((small.total_ns(), small.samples()), (5050, 100));
             assert!(paths(&small).iter().any(|(path, ..)| path == "/main/name99"), "{small:?}");
         }
-        // Letters beyond twice the bound have no names at all.
-        let small = tree(Bounds { nodes: 500, letters: 10 }, &all);
-        assert!(small.names.letters() <= 20 + "name99".len() + LEFT_OUT.len());
+        // Beyond twice the bound of text, new names are left out.
+        let small = tree(Bounds { nodes: 500, text_bytes: 10 }, &all);
+        assert!(small.names.text_bytes() <= 20 + "name99".len() + LEFT_OUT.len());
         assert!(paths(&small).contains(&("/main/[left out]".into(), (4..=100).sum(), 97)), "{small:?}");
     }
 
     #[test]
-    fn endless_names_are_cut_in_the_middle() {
+    fn long_names_are_shortened_in_the_middle() {
         let long = "ä".repeat(100_000) + "Class.method";
         let text = shortened(&long);
         assert!(text.len() <= LONG_NAME && text.starts_with("ää") && text.ends_with("äClass.method"));

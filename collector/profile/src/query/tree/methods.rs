@@ -1,21 +1,21 @@
-//! What follows from the tree for single methods: their costs, callers and callees.
+//! Costs, callers and callees of methods, computed from the tree.
 
 use serde::{Deserialize, Serialize};
 
 use super::Tree;
 use crate::cell::Cell;
 
-/// What methods are ranked by.
+/// Order of methods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// CPU time in the method's own code.
     #[default]
     SelfTime,
-    /// CPU time in the method and all it called.
+    /// CPU time in the method and its callees.
     TotalTime,
 }
 
-/// CPU time of one method, or of one function or marker.
+/// CPU time of one method, function or marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MethodCost {
     /// Text of the method's frames.
@@ -24,13 +24,13 @@ pub struct MethodCost {
     pub self_ns: u64,
     /// Number of these samples.
     pub self_samples: u64,
-    /// CPU time of samples with the method anywhere on the stack, each counted once however often it recurs.
+    /// CPU time of samples with the method anywhere on the stack; recursion counts a sample once.
     pub total_ns: u64,
 }
 
 impl Tree {
-    /// Positions of nodes whose method is not on the path above them already: sums over these count each sample
-    /// once, however deep a recursion is.
+    /// Returns for each node whether its method is absent from the path to it. Sums over these nodes count each sample
+    /// once in spite of recursion.
     fn outermost(&self) -> Vec<bool> {
         let mut first_child = vec![0u32; self.len()];
         let mut sibling = vec![0u32; self.len()];
@@ -63,12 +63,12 @@ impl Tree {
         }
     }
 
-    /// All methods with their costs, most expensive first, then by name.
+    /// Returns all methods with their costs, the most expensive first, then by name.
     pub fn methods(&self, order: Order) -> Vec<MethodCost> {
         self.top_methods(order, usize::MAX).0
     }
 
-    /// The first `limit` of [`methods`](Self::methods), and how many more there are.
+    /// Returns the first `limit` of [`methods`](Self::methods), and the number of the others.
     pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
         let outermost = self.outermost();
         let mut costs = vec![(Cell::default(), 0u64); self.names.len()];
@@ -79,7 +79,7 @@ impl Tree {
                 cost.1 = cost.1.saturating_add(self.totals[node]);
             }
         }
-        // The mark above a cut stack is no method: nothing runs in it.
+        // The marker of an incomplete stack is not a method.
         let is_method = |&name: &u32| {
             let (own, total_ns) = costs[name as usize];
             total_ns > 0 && (own.samples > 0 || !self.text(name).starts_with('['))
@@ -107,7 +107,7 @@ impl Tree {
         (ranked.into_iter().map(row).collect(), left_out)
     }
 
-    /// Everything below the method `name`, merged; its root stands for the method.
+    /// Returns the merged subtrees of the method `name`; the root stands for the method.
     pub fn callees(&self, name: &str) -> Tree {
         let mut tree = Tree::empty();
         let Some(method) = self.names.find(name) else {
@@ -134,8 +134,8 @@ impl Tree {
         tree
     }
 
-    /// Everything above the method `name`, turned around: children are callers, with the CPU time spent in the
-    /// method when called from there.
+    /// Returns the tree of callers of the method `name`: children are callers, with the CPU time of the method in calls
+    /// from there.
     pub fn callers(&self, name: &str) -> Tree {
         let mut tree = Tree::empty();
         if let Some(method) = self.names.find(name) {
@@ -148,7 +148,7 @@ impl Tree {
                     at = tree.child(at, name, self.kinds[caller]);
                     caller = self.parents[caller] as usize;
                 }
-                // Samples are counted by node, not by subtree: what matters here is time.
+                // This tree has no numbers of samples, because they are counted by node and not by subtree.
                 tree.own[at as usize].add(Cell { cpu_ns: self.totals[node], samples: 0 });
                 tree.prune_if_large();
             }

@@ -1,4 +1,4 @@
-//! The tree of calls of a selection, and what follows from it: methods, callers, callees.
+//! The call tree of a selection, with its methods, callers and callees.
 //!
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
 //! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind ([`super::growing`]).
@@ -22,22 +22,22 @@ use crate::texts::Texts;
 
 pub use methods::{MethodCost, Order};
 
-/// Name of a node that stands for nodes which were left out.
+/// Name of nodes that stand for left out nodes.
 pub const LEFT_OUT: &str = "[left out]";
 
 /// Bounds of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::query) struct Bounds {
-    /// Nodes that are taken of a partition, and that are left when there were twice as many. Each takes some 50 bytes, and
-    /// an answer has 200,000 at most.
+    /// Maximum number of nodes taken from a partition, and number of nodes after pruning, which happens at twice as many.
+    /// A node takes some 50 bytes, and an answer has 200,000 at most.
     nodes: usize,
-    /// Letters of names, after a partition was added; twice as many at any time.
-    letters: usize,
+    /// Maximum bytes of names after adding a partition; twice as many at any time.
+    text_bytes: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { nodes: 1 << 20, letters: 128 << 20 }
+        Bounds { nodes: 1 << 20, text_bytes: 128 << 20 }
     }
 }
 
@@ -46,22 +46,22 @@ impl Default for Bounds {
 pub struct Tree {
     /// Texts of frames.
     pub(in crate::query) names: Texts,
-    /// Parent of each node; the root is its own.
+    /// Parent of each node; the root is its own parent.
     pub parents: Vec<u32>,
     /// Name of each node, by number.
     pub name_of: Vec<u32>,
-    /// Kind of each node, as in the protocol.
+    /// Frame kind of each node, as in the protocol.
     pub kinds: Vec<u8>,
     /// CPU time of each node itself.
     pub own: Vec<Cell>,
-    /// CPU time of each node and all below it.
+    /// CPU time of each node with its subtree.
     pub totals: Vec<u64>,
     pub(in crate::query) children: HashTable<u32>,
     pub(in crate::query) bounds: Bounds,
 }
 
 impl Tree {
-    /// The tree of `selection` in `source`, and the time it covers.
+    /// Returns the tree of `selection` in `source`, and the time it covers.
     ///
     /// # Errors
     /// If the source cannot be read.
@@ -79,32 +79,32 @@ impl Tree {
         Ok((tree, span))
     }
 
-    /// Text of a name.
+    /// Returns the text of a name.
     pub(in crate::query) fn text(&self, name: u32) -> &str {
         self.names.get(name).unwrap_or_default()
     }
 
-    /// Number of nodes, root included.
+    /// Returns the number of nodes with the root.
     pub fn len(&self) -> usize {
         self.parents.len()
     }
 
-    /// Whether nothing was selected.
+    /// Returns whether the selection has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// CPU time of all.
+    /// Returns the CPU time of all samples.
     pub fn total_ns(&self) -> u64 {
         self.totals.first().copied().unwrap_or(0)
     }
 
-    /// Number of samples of all.
+    /// Returns the number of samples.
     pub fn samples(&self) -> u64 {
         total(self.own.iter().map(|cell| cell.samples))
     }
 
-    /// The tree with at most `nodes` nodes, the lightest left out; how many were.
+    /// Returns the `nodes` heaviest nodes, and the number of the others.
     pub fn pruned(&self, nodes: usize) -> (Columns<'_>, usize) {
         self.columns(&heaviest(&self.totals, nodes))
     }
@@ -132,9 +132,9 @@ impl Tree {
     }
 }
 
-/// For each node whether it is among the `nodes` heaviest; the root always is.
+/// Returns for each node whether it is among the `nodes` heaviest; the root always is.
 ///
-/// A parent weighs at least what its child does, so no child loses its parent.
+/// A parent is at least as heavy as its child, so no child loses its parent.
 pub(in crate::query) fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
     let nodes = nodes.max(1);
     if weights.len() <= nodes {
@@ -145,7 +145,7 @@ pub(in crate::query) fn heaviest(weights: &[u64], nodes: usize) -> Vec<bool> {
     weights.iter().enumerate().map(|(node, &weight)| node == 0 || weight > least).collect()
 }
 
-/// A tree as it is sent: columns, parents as distances back.
+/// A tree in columns for an answer; parents are distances back.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
@@ -158,7 +158,7 @@ pub struct Columns<'t> {
     pub total_ns: Vec<u64>,
 }
 
-/// CPU time by stack number.
+/// Returns CPU time and samples by stack number.
 fn sums(part: &dyn Part, selection: &Selection, range_ns: &Range<u64>) -> Result<Vec<Cell>, QueryError> {
     let matches = Matches::of(part, selection)?;
     let is_selected = |id: u64| matches.has_session(id);
