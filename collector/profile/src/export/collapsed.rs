@@ -6,20 +6,20 @@ use std::io::{self, Write};
 use crate::cell::Cell;
 use crate::process::ProcessProfile;
 
-/// What the number at the end of a line counts.
+/// Unit of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Sampling intervals of CPU time, rounded: a sample that stands for three intervals counts as three.
+    /// Sampling intervals of CPU time, rounded: a sample of three intervals counts as three.
     #[default]
     Samples,
     /// Nanoseconds of CPU time.
     Nanoseconds,
 }
 
-/// How lines are made.
+/// Options of the lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What the weights are.
+    /// Unit of the weights.
     pub unit: Unit,
     /// Whether each stack begins with its thread's name.
     pub threads: bool,
@@ -31,7 +31,7 @@ pub struct Options {
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
     let dictionary = profile.dictionary();
-    // Different stacks can have one text (same methods, other lines), which is one line.
+    // Stacks with equal text (same methods, other lines) share a line.
     let mut lines: BTreeMap<String, Cell> = BTreeMap::new();
     for (thread, stack, cell) in profile.cells() {
         let mut line = String::new();
@@ -48,7 +48,7 @@ pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) ->
         let weight = match options.unit {
             Unit::Nanoseconds => cpu_ns,
             Unit::Samples if interval_ns > 0 => cpu_ns.saturating_add(interval_ns / 2) / interval_ns,
-            // An agent that does not tell its interval leaves the number of samples to count.
+            // Without a known interval, the weight is the number of samples.
             Unit::Samples => samples,
         };
         if weight > 0 {
@@ -58,7 +58,7 @@ pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) ->
     out.flush()
 }
 
-/// Appends a frame; characters that structure the format are replaced.
+/// Appends a frame and replaces the separators of the format in it.
 fn push_frame(line: &mut String, text: &str) {
     if !line.is_empty() {
         line.push(';');

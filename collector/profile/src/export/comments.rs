@@ -1,11 +1,11 @@
-//! The account of a session as sentences, for formats that have comments.
+//! The account of a session as sentences, for formats with comments.
 
 use crate::process::ProcessProfile;
 use crate::summary::Summary;
 
-/// Returns the account of CPU time and the warnings, one sentence a line.
+/// Returns the account of CPU time and the warnings, one sentence per line.
 ///
-/// They are of the whole session, also where an export holds a part of it.
+/// They cover the whole session, even if the export has only a part of it.
 pub fn comments(profile: &ProcessProfile) -> Vec<String> {
     let summary = Summary::new(profile);
     let hello = profile.hello();

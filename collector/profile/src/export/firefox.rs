@@ -1,11 +1,11 @@
 //! The processed profile format of the Firefox Profiler: JSON with a track for each thread.
 //!
-//! A sample weighs the sampling intervals it stands for and carries its CPU time, so that the viewer's activity
-//! graph shows load; categories, which the viewer colours, are the ways code ran.
-//! The format has microseconds of CPU time, so that an interval that is no whole number of them is rounded.
+//! The weight of a sample is its number of sampling intervals; it also has its CPU time, for the viewer's activity graph.
+//! Categories, which the viewer colours, are the kinds of code.
+//! CPU time is rounded to microseconds, the unit of the format.
 //!
-//! Source: firefox-devtools/profiler, `docs-developer/processed-profile-format.md`; written through the crate
-//! `fxprof-processed-profile`, which keeps up with it.
+//! Source: firefox-devtools/profiler, `docs-developer/processed-profile-format.md`; the crate `fxprof-processed-profile`
+//! writes it.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -39,7 +39,7 @@ struct Writer<'p> {
     frames: Frames<'p>,
     categories: FxHashMap<FrameKind, CategoryHandle>,
     threads: FxHashMap<u32, ThreadHandle>,
-    /// The format keeps stacks by thread.
+    /// Stacks by thread, as in the format.
     stacks: FxHashMap<(u32, u32), Option<StackHandle>>,
 }
 
@@ -52,7 +52,7 @@ impl<'p> Writer<'p> {
         let mut file =
             FirefoxProfile::new(product, ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
         file.set_os_name("Linux");
-        // All names are in the file, so that the viewer loads no symbols.
+        // The file has all names, so the viewer need not load symbols.
         file.set_symbolicated(true);
         let process = file.add_process(product, hello.pid, Timestamp::from_nanos_since_reference(0));
         Writer {
@@ -83,10 +83,10 @@ impl<'p> Writer<'p> {
             return thread;
         }
         let known = self.profile.thread(sample.thread);
-        // The viewer takes CPU time to have passed between two samples, so the first one needs one before it.
+        // The viewer assigns CPU time to the gap between two samples, so the first sample needs a predecessor.
         let before = Timestamp::from_nanos_since_reference(since_start.saturating_sub(sample.cpu_ns));
         let tid = known.map_or(0, |thread| thread.tid);
-        // No thread is called the main one, for such a one is shown under the name of the process.
+        // No thread is marked as main, because the viewer shows a main thread under the name of the process.
         let thread = self.file.add_thread(self.process, tid, before, false);
         self.file.set_thread_name(thread, self.profile.thread_name(sample.thread));
         self.file.add_sample(thread, before, None, CpuDelta::ZERO, 0);

@@ -36,7 +36,7 @@ const FORMATS: &[(Format, &str, &[&str])] = &[
     (Format::Parquet, "parquet", &[".parquet"]),
 ];
 
-/// There is no format of this name, or none that such files have.
+/// No format has this name or file suffix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFormat {
     text: String,
@@ -53,7 +53,7 @@ impl fmt::Display for UnknownFormat {
 impl std::error::Error for UnknownFormat {}
 
 impl Format {
-    /// The format called `name`.
+    /// Returns the format called `name`.
     ///
     /// # Errors
     /// If there is none.
@@ -62,10 +62,10 @@ impl Format {
         found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { text: name.to_owned() })
     }
 
-    /// The format of files named like `path`.
+    /// Returns the format by the suffix of `path`.
     ///
     /// # Errors
-    /// If the name tells none.
+    /// If no format has the suffix.
     pub fn of_file(path: &Path) -> Result<Self, UnknownFormat> {
         let name = path.to_string_lossy();
         let found =
@@ -73,17 +73,17 @@ impl Format {
         found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { text: name.into_owned() })
     }
 
-    /// The name of the format.
+    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(_, name, _)| name)
     }
 
-    /// The usual suffix of its files.
+    /// Returns the usual file suffix.
     pub fn suffix(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(.., suffixes)| suffixes[0])
     }
 
-    /// The media type of its files.
+    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Format::Collapsed => "text/plain; charset=utf-8",
@@ -94,7 +94,7 @@ impl Format {
         }
     }
 
-    /// Whether the format is no text, so that it does not belong on a terminal.
+    /// Returns whether the format is binary and must not be printed to a terminal.
     pub fn is_binary(self) -> bool {
         matches!(self, Format::Pprof | Format::Jfr | Format::Otlp | Format::Parquet)
     }

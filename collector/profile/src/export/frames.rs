@@ -1,7 +1,7 @@
-//! Frames in the parts that structured formats have: class, method, file, line.
+//! Frames split into the parts of structured formats: class, method, file, line.
 //!
-//! Each distinct frame of the written stacks has a number, in order of first use. The text of a frame is the one of tables
-//! and flame graphs, so that sums by name agree between all of them.
+//! Each distinct frame of the written stacks has a number, in order of first use. The text of a frame is the same as in
+//! tables and flame graphs, so sums by name are equal in all of them.
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
@@ -11,14 +11,14 @@ use crate::dictionary::Dictionary;
 use crate::process::ProcessProfile;
 use crate::stop::{UNKNOWN, WHOLE_STACKS};
 
-/// A frame in parts; texts are empty and numbers 0 where nothing is known or nothing applies.
+/// A frame in parts. Unknown or inapplicable texts are empty, and numbers 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameParts {
-    /// The text that is shown: `package.Class.method` or a symbol.
+    /// Text for display: `package.Class.method` or a symbol.
     pub text: String,
-    /// Class in internal form, `package/Class`, without what differs between runs; empty if it is no Java frame.
+    /// Class in internal form, `package/Class`, without parts that differ between runs; empty for other than Java frames.
     pub class: String,
-    /// Method, or the whole symbol if it is no Java frame.
+    /// Method of a Java frame, else the whole symbol.
     pub method: String,
     /// Descriptor of a Java method, as `(I)V`.
     pub signature: String,
@@ -28,7 +28,7 @@ pub struct FrameParts {
     pub line: u32,
     /// Byte code index, -1 if there is none.
     pub bci: i32,
-    /// How the code ran; a kind of a later version is [`FrameKind::Unspecified`].
+    /// Kind of the code; kinds of later versions are [`FrameKind::Unspecified`].
     pub kind: FrameKind,
     /// JVM access flags of the method.
     pub modifiers: u32,
@@ -64,7 +64,7 @@ impl FrameParts {
             (None, file) => file.to_owned(),
         };
         FrameParts {
-            // A method without a known class is a Java method nevertheless.
+            // A method with an unknown class is still a Java method.
             class: if class.is_empty() { UNKNOWN.to_owned() } else { class },
             method: dictionary.string(method.name).to_owned(),
             signature: optional(method.signature).to_owned(),
@@ -78,7 +78,7 @@ impl FrameParts {
         }
     }
 
-    /// Whether the frame is a Java method's.
+    /// Returns whether the frame is of a Java method.
     pub fn is_java(&self) -> bool {
         !self.class.is_empty()
     }
@@ -93,12 +93,12 @@ pub struct Frames<'p> {
 }
 
 impl<'p> Frames<'p> {
-    /// No frames yet, for stacks of `profile`.
+    /// Returns an empty table for stacks of `profile`.
     pub fn new(profile: &'p ProcessProfile) -> Self {
         Frames { profile, parts: Vec::new(), numbers: FxHashMap::default() }
     }
 
-    /// Numbers of the frames of a stack, leaf first; a walk that was cut has a frame `[reason]` at its root.
+    /// Returns the numbers of a stack's frames, leaf first. An incomplete stack has a frame `[reason]` at its root.
     pub fn stack(&mut self, stack: u32) -> Vec<u32> {
         let dictionary = self.profile.dictionary();
         let path = dictionary.path(stack).into_iter();
@@ -111,18 +111,18 @@ impl<'p> Frames<'p> {
         .collect()
     }
 
-    /// All frames so far, by number.
+    /// Returns all frames so far, by number.
     pub fn all(&self) -> &[FrameParts] {
         &self.parts
     }
 
-    /// Whether the walk of this stack was cut, so that callers are missing.
+    /// Returns whether the stack is incomplete: callers are missing.
     pub fn is_cut(&self, stack: u32) -> bool {
         !WHOLE_STACKS.contains(&self.profile.stop_of(stack))
     }
 }
 
-/// A frame kind in one word, as `c2` or `native_method`; a kind added later has its own word at once.
+/// Returns a frame kind in one word, such as `c2` or `native_method`, derived from the protocol's name.
 pub fn kind_text(kind: FrameKind) -> String {
     kind.as_str_name().trim_start_matches("FRAME_KIND_").to_lowercase()
 }

@@ -24,21 +24,21 @@ use crate::source::Source;
 use crate::ui::standalone;
 use format::Format;
 
-/// Details of some formats.
+/// Options of some formats.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// What the numbers of collapsed stacks count.
+    /// Unit of the weights of collapsed stacks.
     pub unit: collapsed::Unit,
     /// Whether each collapsed stack begins with its thread's name.
     pub threads: bool,
     /// Whether JFR also has each sample as `jdk.ExecutionSample`.
     pub execution_samples: bool,
-    /// Which of the tables of Parquet is written; it has to be chosen.
+    /// Table of a Parquet export; required for that format.
     pub table: Option<parquet::Table>,
 }
 
 impl Options {
-    /// As parameters of a question, those that differ from the default.
+    /// Returns the options that differ from the default as parameters of a question.
     pub fn pairs(self) -> Vec<(String, String)> {
         let pairs = [
             ("unit", (self.unit == collapsed::Unit::Nanoseconds).then_some("ns")),
@@ -59,7 +59,7 @@ impl Options {
 /// Writes the samples of `selection` in `source` to `out`.
 ///
 /// # Errors
-/// If the selection is not one process, which all formats but the page need, or has no samples; if the source cannot be
+/// If the selection has no samples, or not exactly one process in a format other than the page; if the source cannot be
 /// read or writing fails.
 pub fn write(
     source: &dyn Source,

@@ -1,9 +1,9 @@
-//! OTLP profiles: the request that OpenTelemetry's collectors and back ends take, for files and for forwarding.
+//! OTLP profiles: the request that OpenTelemetry's collectors and back ends accept, for files and for forwarding.
 //!
-//! Samples are summed up by thread and stack, in totals without times, the one form of the three which all
-//! receivers take. The sample type is `samples/count` with a period of `cpu/nanoseconds`: a value counts sampling
-//! intervals, so that value times period is the CPU time to the nanosecond. Receivers know that pair for CPU
-//! profiles. Where a value would not be whole, because an agent told no interval, it is `cpu/nanoseconds`.
+//! Samples are summed by thread and stack, as totals without times, the only one of three forms that all receivers
+//! accept. The sample type is `samples/count` with a period of `cpu/nanoseconds`: a value counts sampling intervals, so
+//! value times period is the CPU time to the nanosecond. Receivers recognise that pair as a CPU profile. If the interval
+//! is unknown or a value would not be an integer, the sample type is `cpu/nanoseconds`.
 //!
 //! Source: opentelemetry-proto 1.10 to 1.11, `profiles/v1development`; element 0 of every table is the empty one.
 
@@ -36,9 +36,9 @@ pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// The request with the samples of `profile`, taken within `duration_ns` from `start_ns`, ns since the epoch.
+/// Returns the request with the samples of `profile`, taken within `duration_ns` from `start_ns`, ns since the epoch.
 ///
-/// The profile's id is made of the session and the start, so that receivers can recognise a request that is sent twice.
+/// The profile's id is derived from the session and the start, so receivers can recognise a repeated request.
 pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> ExportProfilesServiceRequest {
     let hello = profile.hello();
     let cells = profile.cells();
@@ -81,7 +81,7 @@ pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> Exp
     }
 }
 
-/// What the values of samples count.
+/// Unit of the values of samples.
 #[derive(Clone, Copy)]
 enum Unit {
     /// Sampling intervals of this length, ns.
@@ -107,7 +107,7 @@ impl Unit {
     }
 }
 
-/// The program that was profiled, in OpenTelemetry's words.
+/// Returns the profiled program as an OpenTelemetry resource.
 fn resource(profile: &ProcessProfile) -> Resource {
     let hello = profile.hello();
     let attributes = [
@@ -128,7 +128,7 @@ fn resource(profile: &ProcessProfile) -> Resource {
     Resource { attributes, ..Default::default() }
 }
 
-/// The dictionary while it is made.
+/// The dictionary under construction.
 struct Tables<'p> {
     profile: &'p ProcessProfile,
     frames: Frames<'p>,
@@ -193,7 +193,7 @@ impl<'p> Tables<'p> {
         indices
     }
 
-    /// How far the profile can be trusted, in words of our own.
+    /// Returns attributes with the account and the warnings, in Tickwalk's own namespace.
     fn account(&mut self, cells: &[(u32, u32, Cell)]) -> Vec<i32> {
         let samples = cells.iter().fold(0, |sum: u64, (_, _, cell)| sum.saturating_add(cell.samples));
         let summary = Summary::new(self.profile);
@@ -238,7 +238,7 @@ impl<'p> Tables<'p> {
                 (functions.len() - 1) as i32
             });
             let attribute_indices = match frame.kind {
-                // A marker is no code, so it has no type.
+                // A marker is not code and has no type.
                 FrameKind::Marker => Vec::new(),
                 _ if frame.is_java() => vec![jvm],
                 _ => vec![native],

@@ -1,11 +1,11 @@
-//! Parquet in two tables, for DuckDB, ClickHouse, Spark and whatever else speaks SQL over files.
+//! Parquet in two tables, for DuckDB, ClickHouse, Spark and other SQL engines that read files.
 //!
-//! `samples` has a row for each sample, `stacks` a row for each distinct stack, joined by `stack_id`; a stack has its
-//! frames as a list of names, leaf first, and once more in parts. Ids are signed, because not every reader knows
+//! `samples` has a row for each sample, `stacks` a row for each distinct stack, joined by `stack_id`. A stack has its
+//! frames as a list of names, leaf first, and as lists of their parts. Ids are signed, because some readers do not support
 //! unsigned numbers.
-//! Invariant: two rows of `stacks` have the same id if and only if they say the same (but for collisions of 64-bit
-//! hashes), whatever sessions they are from, so that tables of several sessions can be read as one.
-//! Rows are written in groups, so that a long recording takes no more memory than one group and its stacks.
+//! Invariant: two rows of `stacks` have the same id if and only if their content is equal (apart from collisions of 64-bit
+//! hashes), in all sessions, so tables of several sessions can be read as one.
+//! Rows are written in groups, so the memory for a long recording is that of one group and its stacks.
 //!
 //! Source: apache/parquet-format, `LogicalTypes.md` (lists of three levels, timestamps in microseconds).
 
@@ -26,9 +26,9 @@ use super::frames::{FrameParts, Frames, kind_text};
 use crate::process::ProcessProfile;
 use crate::source::Sample;
 
-/// Rows of a group of samples: about 4 MB while it is made.
+/// Rows of a group of samples: about 4 MB in memory.
 const SAMPLES_A_GROUP: usize = 1 << 16;
-/// Rows of a group of stacks, which are a hundred times larger than samples.
+/// Rows of a group of stacks; a stack is a hundred times larger than a sample.
 const STACKS_A_GROUP: usize = 1 << 12;
 
 const SAMPLES: &str = "message samples {
@@ -91,8 +91,8 @@ pub enum Table {
     Stacks,
 }
 
-/// Ids of stacks in both tables, derived from what the table of stacks says of them. A session's own number of a stack
-/// means nothing in another session.
+/// Ids of stacks in both tables: hashes of their rows in the table of stacks, because stack numbers are local to a
+/// session.
 struct Stacks<'p> {
     profile: &'p ProcessProfile,
     frames: Frames<'p>,
@@ -100,7 +100,7 @@ struct Stacks<'p> {
     hashes: Vec<u64>,
     by_number: FxHashMap<u32, i64>,
     known: FxHashSet<i64>,
-    /// Id, and number in the session: one for each row of the table, in order of first use.
+    /// Id and number in the session of each row of the table, in order of first use.
     rows: Vec<(i64, u32)>,
 }
 
@@ -131,7 +131,7 @@ impl<'p> Stacks<'p> {
         content.extend_from_slice(self.profile.stop_of(stack).as_bytes());
         let id = xxh3_64(&content).cast_signed();
         self.by_number.insert(stack, id);
-        // Stacks that differ in what the table does not show, as byte code indices, are one row.
+        // Stacks that differ only in details outside of the table, such as byte code indices, share a row.
         if self.known.insert(id) {
             self.rows.push((id, stack));
         }
@@ -139,12 +139,12 @@ impl<'p> Stacks<'p> {
     }
 }
 
-/// A hash of what the table of stacks shows of a frame.
+/// Returns a hash of a frame's columns in the table of stacks.
 fn hash_of(frame: &FrameParts) -> u64 {
     let mut content = Vec::new();
     for part in [&frame.text, &frame.class, &frame.method, &frame.file, &kind_text(frame.kind)] {
         content.extend_from_slice(part.as_bytes());
-        // Names can hold any character, but no UTF-8 text this byte.
+        // Separates names: this byte never occurs in UTF-8.
         content.push(0xff);
     }
     content.extend_from_slice(&frame.line.to_le_bytes());
@@ -229,8 +229,8 @@ fn write_stacks(
     Ok(())
 }
 
-/// How the values of a column that holds a list a row are divided among rows. No list here is empty, for every
-/// stack has a frame or a marker.
+/// Repetition and definition levels of a column with a list per row. No list is empty, because every stack has a frame or
+/// a marker.
 struct ListLevels {
     definition: Vec<i16>,
     repetition: Vec<i16>,

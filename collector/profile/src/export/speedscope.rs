@@ -1,8 +1,7 @@
 //! speedscope: a JSON file for the viewer of that name, with a profile for each thread.
 //!
-//! A thread's samples stand in the order they were taken, so that the viewer's time order means something; weights
-//! are nanoseconds of CPU time. Frames with one name in one file are one frame there, whatever their lines, because
-//! the viewer sums up by frame.
+//! Samples of a thread are in the order of their times, for the viewer's time order; weights are nanoseconds of CPU time.
+//! Frames of equal name and file are one frame, regardless of their lines, because the viewer sums by frame.
 //!
 //! Source: speedscope, `file-format-spec` and `file-format-schema.json`.
 
@@ -54,7 +53,7 @@ struct Sampled<'a> {
     weights: Vec<u64>,
 }
 
-/// Stacks of samples, each written where it is used but kept once.
+/// Stacks of samples; a stack is stored once and written at each use.
 struct Rows<'a> {
     stacks: &'a FxHashMap<u32, Vec<usize>>,
     of_samples: Vec<u32>,
@@ -73,7 +72,7 @@ impl Serialize for Rows<'_> {
 pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
     let mut paths: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
-    // Thread to stacks and weights of its samples.
+    // Stacks and weights of the samples by thread.
     let mut threads: BTreeMap<u32, (Vec<u32>, Vec<u64>)> = BTreeMap::new();
     for sample in profile.samples() {
         paths.entry(sample.stack).or_insert_with(|| frames.stack(sample.stack));
@@ -118,7 +117,7 @@ fn thread_name(profile: &ProcessProfile, id: u32) -> String {
     }
 }
 
-/// The frames of the file, and for each of `frames` which of them it is.
+/// Returns the frames of the file, and the position of each of `frames` in them.
 fn shared_frames<'f>(frames: &'f Frames) -> (Vec<Frame<'f>>, Vec<usize>) {
     let mut shared = Vec::new();
     let mut positions: FxHashMap<(&str, &str), usize> = FxHashMap::default();

@@ -1,4 +1,4 @@
-//! A table of strings as pprof and OTLP have it: each text once, the empty one first.
+//! A table of distinct strings for pprof and OTLP; the first one is empty.
 
 use rustc_hash::FxHashMap;
 
@@ -16,7 +16,7 @@ impl Default for StringTable {
 }
 
 impl StringTable {
-    /// Position of `text`, a new one if it is new.
+    /// Returns the position of `text`, and adds it if it is new.
     pub fn intern(&mut self, text: &str) -> usize {
         if let Some(&position) = self.by_text.get(text) {
             return position;
@@ -27,7 +27,7 @@ impl StringTable {
         position
     }
 
-    /// The texts; the first is empty.
+    /// Returns the texts; the first is empty.
     pub fn into_texts(self) -> Vec<String> {
         self.texts
     }

@@ -11,9 +11,9 @@ use crate::query::tree::{MethodCost, Order, Tree};
 use crate::source::Source;
 use crate::summary::Summary;
 
-/// Returns the account of CPU time in one line, warnings where they are due, and up to `limit` methods for each order.
+/// Returns the account of CPU time in one line, the warnings, and up to `limit` methods for each order.
 ///
-/// Several processes have no account in common: then the line has the sums of the selection only.
+/// Several processes have no common account; the line then has only the sums of the selection.
 ///
 /// # Errors
 /// If the source cannot be read.
@@ -42,7 +42,7 @@ pub fn report(
     Ok(text)
 }
 
-/// The account of CPU time in lines, with warnings.
+/// Returns the lines of the account of CPU time, with warnings.
 fn account(profile: &ProcessProfile) -> String {
     let summary = Summary::new(profile);
     let mut text = format!("{}\n", summary.sentence());
@@ -60,7 +60,7 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> String {
     let summary = Summary::new(profile);
     let own = profile.by_thread();
     let own_ns = |id: u32| own.get(&id).map_or(0, |cell| cell.cpu_ns);
-    // A virtual thread whose carrier is not known has an account of its own, and is among the virtual threads as well.
+    // A virtual thread with unknown carrier has its own account and is also among the virtual threads.
     let platform = summary
         .threads
         .iter()
@@ -83,7 +83,7 @@ pub fn threads(profile: &ProcessProfile, limit: usize) -> String {
     text
 }
 
-/// What class unloading cost in names and pauses, if it cost anything worth telling.
+/// Returns the effects of class unloading on names and pauses, if there are any.
 fn unloading(summary: &Summary) -> Option<String> {
     let unloading = &summary.unloading;
     let pauses = &unloading.pause_added_ns;
@@ -98,7 +98,7 @@ fn unloading(summary: &Summary) -> Option<String> {
     })
 }
 
-/// How samples were taken and collected: rate, requests, queues, timers.
+/// Returns the figures of sampling: rate, requests, queues, timers.
 fn collecting(summary: &Summary) -> Vec<String> {
     if !summary.accounted {
         return Vec::new();
@@ -129,14 +129,14 @@ fn collecting(summary: &Summary) -> Vec<String> {
     if timers.without_slot > 0 {
         let _ = write!(coverage, "; {} more threads not profiled", count(timers.without_slot));
     }
-    // A JVM that has ended has no timers left, which would read like a fault.
+    // A JVM that has ended has no timers, so the line would be misleading.
     if timers.with_timer > 0 || timers.turns > 0 || timers.without_slot > 0 {
         lines.push(format!("timers    {coverage}"));
     }
     lines
 }
 
-/// `title: 5 of one cause, 3 of another`, nothing if there is nothing; causes that cost nothing are left out.
+/// Returns `title: 5 of one cause, 3 of another` without zero amounts, or an empty text if all are zero.
 fn by_cause(title: &str, causes: &BTreeMap<String, u64>, show: impl Fn(&u64) -> String) -> String {
     let parts = causes.iter().filter(|(_, amount)| **amount > 0);
     let parts: Vec<String> = parts.map(|(cause, amount)| format!("{} {cause}", show(amount))).collect();

@@ -1,4 +1,4 @@
-//! The page: one set of files, served by the collector's HTTP side or written with its data inside by [`standalone`].
+//! The page: one set of files, served by the collector's HTTP server or written with its data by [`standalone`].
 //!
 //! The scripts are classic scripts in one scope, in the order below: data, drawing, views, the frame around them.
 //! The only difference between both forms is the source of the data: HTTP or an element of the page.
@@ -42,7 +42,7 @@ pub fn document() -> String {
     filled("Tickwalk", head, "<script src=\"/ui/app.js\"></script>")
 }
 
-/// The document with its placeholders filled from front to back, so that a placeholder inside a part is left alone.
+/// Returns the document with its placeholders filled from front to back; placeholders inside a part are not filled.
 fn filled(title: &str, head: &str, scripts: &str) -> String {
     let mut text = String::with_capacity(DOCUMENT.len() + head.len() + scripts.len());
     let mut rest = DOCUMENT;

@@ -1,7 +1,7 @@
-//! The page as one HTML file that needs nothing else.
+//! The page as one self-contained HTML file.
 //!
-//! Nothing in the data can become markup: in the JSON, the characters that could end its element are escaped, and the page
-//! puts texts on the canvas or into text nodes only.
+//! Data cannot become markup: the JSON escapes the characters that could end its element, and the page puts texts only on
+//! the canvas or into text nodes.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::query::error::QueryError;
 use crate::query::selection::Selection;
 use crate::source::Source;
 
-/// The page may run its own script and style, and load nothing.
+/// Content security policy: the page may use its own script and style, and load nothing.
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
                       content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
@@ -41,7 +41,7 @@ pub fn write(
     Ok(out.flush()?)
 }
 
-/// JSON that can stand inside a script element: no `<` that could end it or open a comment.
+/// Returns the data as JSON for a script element, without `<`, which could end the element or open a comment.
 fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -1,11 +1,11 @@
-//! Bytes of a JFR chunk: numbers, strings, and events with their size in front.
+//! Encodes a JFR chunk: numbers, strings, and events with a size prefix.
 
 /// Bytes under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes(Vec<u8>);
 
 impl Bytes {
-    /// A number, seven bits a byte, the low ones first; a ninth byte carries eight.
+    /// Appends a number with seven bits per byte, the lowest first; a ninth byte has eight bits.
     pub fn number(&mut self, mut value: u64) {
         for _ in 0..8 {
             if value < 0x80 {
@@ -18,17 +18,17 @@ impl Bytes {
         self.0.push(value as u8);
     }
 
-    /// A signed number, as its 64 bits.
+    /// Appends a signed number as its 64 bits.
     pub fn signed(&mut self, value: i64) {
         self.number(value as u64);
     }
 
-    /// A truth value.
+    /// Appends a boolean.
     pub fn boolean(&mut self, value: bool) {
         self.0.push(u8::from(value));
     }
 
-    /// A string in place; an absent one is none at all, not an empty one.
+    /// Appends an inline string; `None` is null and differs from the empty string.
     pub fn string(&mut self, text: Option<&str>) {
         const NULL: u8 = 0;
         const EMPTY: u8 = 1;
@@ -44,12 +44,12 @@ impl Bytes {
         }
     }
 
-    /// What was built elsewhere.
+    /// Appends the bytes of `other`.
     pub fn append(&mut self, other: &Bytes) {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// An event of this type with these fields; its size counts its own bytes.
+    /// Appends an event of this type with these fields; the size includes the size's own bytes.
     pub fn event(&mut self, class: u64, fields: &Bytes) {
         let mut head = Bytes::default();
         head.number(class);
@@ -60,18 +60,18 @@ impl Bytes {
         self.append(fields);
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Bytes that [`Bytes::number`] takes for `value`.
+/// Returns the length of `value` as encoded by [`Bytes::number`].
 fn number_bytes(value: u64) -> u64 {
     let bits = u64::from((u64::BITS - value.leading_zeros()).max(1));
     bits.div_ceil(7).min(9)

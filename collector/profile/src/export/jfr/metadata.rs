@@ -1,8 +1,7 @@
-//! The types of a chunk, which a JFR file describes itself: events, the structures of their fields, annotations.
+//! The type descriptions in a JFR chunk: events, structures of fields, annotations.
 //!
 //! Names, fields and annotations of `jdk.*` events are those of JDK 25, `src/hotspot/share/jfr/metadata/metadata.xml`;
-//! readers find all of it by name, so ids are ours. Of structures, only fields are declared that a recording of
-//! ours can fill.
+//! readers find types by name, so the ids are arbitrary. Structures declare only fields that a recording can fill.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +10,7 @@ use super::encode::Bytes;
 /// Id of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-#[allow(missing_docs, reason = "named like the types they stand for")]
+#[allow(missing_docs, reason = "named like the types")]
 pub enum Id {
     // 0 and 1 are the metadata and the checkpoint event.
     Boolean = 20,
@@ -53,7 +52,7 @@ struct Type {
 enum Kind {
     /// A primitive type or structure.
     Plain,
-    /// A structure that stands for its only field.
+    /// A structure that readers show as its only field.
     Simple,
     Annotation,
     Event {
@@ -67,7 +66,7 @@ struct Field {
     name: &'static str,
     class: Id,
     place: Place,
-    /// Heading that readers show.
+    /// Label that readers show.
     label: &'static str,
     unit: Unit,
 }

@@ -1,13 +1,13 @@
-//! JFR: a recording for JDK Mission Control, the `jfr` tool and everything else that reads flight recordings.
+//! JFR: a flight recording for JDK Mission Control, the `jfr` tool and other readers.
 //!
-//! Samples become `jdk.CPUTimeSample` events, whose sampling period is the CPU time the sample stands for, and losses
-//! `jdk.CPUTimeSamplesLost`, one event a thread at the end. Tools that know neither are served by
-//! `jdk.ExecutionSample`, on request, for a tool that knows both would count twice.
-//! A file is a sequence of chunks, each with its own types and constants; a chunk is built in memory and written as
-//! a whole, so that a long recording takes no more memory than one chunk.
+//! Samples become `jdk.CPUTimeSample` events whose sampling period is the CPU time of the sample; losses become
+//! `jdk.CPUTimeSamplesLost`, one event per thread at the end. An option adds `jdk.ExecutionSample` events for older tools;
+//! it is off by default because newer tools would count samples twice.
+//! A file is a sequence of chunks, each with its own types and constants. A chunk is built in memory and then written, so
+//! the memory for a long recording is that of one chunk.
 //!
-//! Sources: JDK 25, `jdk.jfr` (`jdk.jfr.internal.consumer`: `ChunkHeader`, `ChunkParser`, `MetadataReader`); there is
-//! no specification of the format, so that the readers are the reference.
+//! Sources: JDK 25, `jdk.jfr` (`jdk.jfr.internal.consumer`: `ChunkHeader`, `ChunkParser`, `MetadataReader`); the
+//! format has no specification, so the readers are the reference.
 
 mod encode;
 mod metadata;
@@ -27,14 +27,14 @@ use crate::source::Sample;
 
 /// Bytes of events after which a chunk is written; the JVM's own limit is 12 MB.
 const CHUNK_BYTES: usize = 8 << 20;
-/// Most events for samples that the agent merged into one, so that no number in a recording makes a file of any size.
-/// Samples of a thread merged to a second, the usual case, are at most 1,000 at the shortest interval timers keep.
+/// Maximum number of events for samples that the agent merged into one; it bounds the file whatever a recording claims.
+/// Usually samples of one second are merged: at most 1,000 at the shortest interval of the kernel's timers.
 const EVENTS_OF_A_MERGED_SAMPLE: u64 = 1_000;
 const HEADER_BYTES: u64 = 68;
 const METADATA_EVENT: u64 = 0;
 const CHECKPOINT_EVENT: u64 = 1;
 
-/// What is written besides samples of CPU time.
+/// Options of the export.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Also write each sample as `jdk.ExecutionSample`.
@@ -55,7 +55,7 @@ pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) ->
             chunk = Chunk::new(profile);
         }
     }
-    // Losses are known for the whole session only.
+    // Losses are only known for the whole session.
     if !profile.is_part() {
         chunk.losses();
     }
@@ -84,7 +84,7 @@ impl<'p> Chunk<'p> {
         self.span = Some((first.min(ticks), last.max(ticks)));
         let thread = self.pools.thread(self.profile, sample.thread);
         let stack = self.pools.stack(frames, sample.stack);
-        // Readers count events, so samples that were merged are told apart again.
+        // Readers count events, so merged samples become one event each.
         let count = u64::from(sample.count).clamp(1, EVENTS_OF_A_MERGED_SAMPLE);
         let mut rest_ns = sample.cpu_ns % count;
         for _ in 0..count {
@@ -108,7 +108,7 @@ impl<'p> Chunk<'p> {
         }
     }
 
-    /// One event for each thread that lost samples, and one for what no thread can be named for.
+    /// Appends one event for each thread that lost samples, and one for losses without a thread.
     fn losses(&mut self) {
         let profile = self.profile;
         let count = |lost: &[Lost]| lost.iter().fold(0, |sum: u64, lost| sum.saturating_add(lost.count));
@@ -138,7 +138,7 @@ impl<'p> Chunk<'p> {
         self.events.event(Id::CpuTimeSamplesLost as u64, &fields);
     }
 
-    /// First and last ticks; those of the session's start if there is no sample.
+    /// Returns the first and last ticks, or those of the session's start without samples.
     fn span(&self) -> (u64, u64) {
         let start = self.profile.hello().monotonic_ns;
         self.span.unwrap_or((start, start))
@@ -157,7 +157,7 @@ impl<'p> Chunk<'p> {
         out.write_all(b"FLR\0")?;
         out.write_all(&2u16.to_be_bytes())?; // version 2.0
         out.write_all(&0u16.to_be_bytes())?;
-        // The duration is not 0, for readers take a chunk without one for unfinished.
+        // Readers treat a chunk with duration 0 as unfinished.
         let duration_ns = (last - first).max(1);
         for number in [
             size,
@@ -175,7 +175,7 @@ impl<'p> Chunk<'p> {
         out.write_all(self.events.as_slice())
     }
 
-    /// Events that tell what was recorded; they are in each chunk, as the JVM has it.
+    /// Appends the events that describe the recording; like the JVM's, each chunk has them.
     fn information(&self, first: u64, last: u64, out: &mut Bytes) {
         let hello = self.profile.hello();
         let present = |text: &str| (!text.is_empty()).then(|| text.to_owned());

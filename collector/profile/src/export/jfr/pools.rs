@@ -1,6 +1,6 @@
-//! The constant pools of a chunk: what events refer to by number.
+//! The constant pools of a chunk: values that events refer to by number.
 //!
-//! A pool holds only what events of its chunk use, so that each chunk can be read alone. Number 0 is nothing.
+//! A pool holds the values that the events of its chunk use, so each chunk can be read alone. Number 0 is null.
 
 use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use super::metadata::Id;
 use crate::export::frames::{FrameParts, Frames, kind_text};
 use crate::process::ProcessProfile;
 
-/// Access flag `static`: symbols have no receiver.
+/// Access flag `static`, for symbols, which have no receiver.
 const STATIC: u32 = 0x8;
 
 /// One pool: entries by key.
@@ -31,7 +31,7 @@ impl<K: Eq + std::hash::Hash> Pool<K> {
         self.numbers.get(key).copied()
     }
 
-    /// Adds an entry for a key that has none.
+    /// Adds an entry for a new key.
     fn add(&mut self, key: K, fields: &Bytes) -> u64 {
         let number = self.numbers.len() as u64 + 1;
         self.entries.number(number);
@@ -40,7 +40,7 @@ impl<K: Eq + std::hash::Hash> Pool<K> {
         number
     }
 
-    /// The pool as a checkpoint holds it; readers refuse one without entries.
+    /// Appends the pool to a checkpoint; empty pools are left out, because readers reject them.
     fn section(&self, class: Id) -> Option<Bytes> {
         let mut out = Bytes::default();
         out.number(class as u64);
@@ -64,7 +64,7 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Number of a stack.
+    /// Returns the number of a stack.
     pub fn stack(&mut self, frames: &mut Frames, id: u32) -> u64 {
         if let Some(number) = self.stacks.get(&id) {
             return number;
@@ -83,7 +83,7 @@ impl Pools {
         self.stacks.add(id, &fields)
     }
 
-    /// Number of a thread.
+    /// Returns the number of a thread.
     pub fn thread(&mut self, profile: &ProcessProfile, id: u32) -> u64 {
         if let Some(number) = self.threads.get(&id) {
             return number;
@@ -93,7 +93,7 @@ impl Pools {
         let name = profile.thread_name(id);
         let is_virtual = known.is_some_and(|thread| thread.kind() == ThreadKind::Virtual);
         let is_java = is_virtual || known.is_some_and(|thread| thread.kind() == ThreadKind::Java);
-        // As the JVM's own recordings have it: a virtual thread has no thread of the system.
+        // As in recordings of the JVM, a virtual thread has no OS thread.
         fields.string(Some(if is_virtual { "" } else { name }));
         fields.number(known.filter(|_| !is_virtual).map_or(0, |thread| u64::from(thread.tid)));
         fields.string(is_java.then_some(name));
@@ -102,12 +102,12 @@ impl Pools {
         self.threads.add(id, &fields)
     }
 
-    /// Number of the state that every sampled thread was in, for its CPU clock ran.
+    /// Returns the number of the state of every sampled thread: its CPU clock was running.
     pub fn running(&mut self) -> u64 {
         named(&mut self.states, "STATE_RUNNABLE")
     }
 
-    /// Fields of the checkpoint event with all pools.
+    /// Returns the fields of the checkpoint event with all pools.
     pub fn checkpoint(&self, start_ticks: u64) -> Bytes {
         let mut out = Bytes::default();
         out.number(start_ticks);
@@ -164,8 +164,7 @@ impl Pools {
     }
 
     fn method(&mut self, parts: &FrameParts) -> u64 {
-        // Readers take a class and a valid descriptor for granted, so symbols get the ones that say least: the kind
-        // of code, and no parameters.
+        // Readers require a class and a valid descriptor, so symbols get the kind of code as class and no parameters.
         let (class, signature) = if parts.is_java() {
             (parts.class.clone(), parts.signature.as_str())
         } else {
@@ -202,7 +201,7 @@ impl Pools {
     }
 }
 
-/// Number of an entry that is its name.
+/// Returns the number of an entry that consists of its name.
 fn named(pool: &mut Pool<&'static str>, text: &'static str) -> u64 {
     if let Some(number) = pool.get(&text) {
         return number;

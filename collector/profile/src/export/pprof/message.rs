@@ -1,4 +1,4 @@
-//! The messages of pprof's `profile.proto` that are written, by the field numbers of its public definition.
+//! The messages of pprof's `profile.proto` that an export writes.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Profile {

@@ -1,9 +1,9 @@
 //! pprof: a gzipped protobuf message, read by `go tool pprof`, Grafana, Parca and others.
 //!
-//! Samples are summed up by thread and stack, with two values: `samples/count`, the samples taken, and
-//! `cpu/nanoseconds`, the CPU time they stand for. Labels tell the thread, comments the account of CPU time.
-//! One mapping, named like the program, stands for all code, for recordings hold names instead of addresses; it says
-//! so to readers, which else would look for symbols or complain that they do not know the program's name.
+//! Samples are summed by thread and stack, with two values: `samples/count`, the number of samples, and
+//! `cpu/nanoseconds`, their CPU time. Labels have the thread, comments the account of CPU time.
+//! Recordings hold names instead of addresses, so one mapping, named like the program, represents all code. Its flags mark
+//! the symbols as present, otherwise readers look for them and warn about the missing program name.
 //!
 //! Source: google/pprof, `proto/profile.proto`.
 
@@ -36,7 +36,7 @@ pub fn write(profile: &ProcessProfile, out: impl Write) -> io::Result<()> {
     gzip.finish()?.flush()
 }
 
-/// Tables of the message while it is made.
+/// Tables of the message under construction.
 #[derive(Default)]
 struct Tables {
     strings: StringTable,
@@ -53,7 +53,7 @@ impl Tables {
         ValueType { r#type: self.string(kind), unit: self.string(unit) }
     }
 
-    /// Id of the function that `frame` runs in.
+    /// Returns the id of the function of `frame`.
     fn function(&mut self, text: &str, frame: &FrameParts) -> u64 {
         let name = self.string(text);
         let system_name = if frame.is_java() {

@@ -1,6 +1,6 @@
 // The data of the page, from the page itself: answers the questions of the API without a server.
 //
-// The embedded data is a call tree in columns and samples summed by node, thread and time bucket; `export/flamegraph_html.rs`
+// The embedded data is a call tree in columns and samples summed by node, thread and time bucket; `query/embedded.rs`
 // writes it. Answers have the form that `collector/API.md` describes. Times are known to a bucket.
 
 /** A call tree that is built node by node, in the form of an answer. */
