@@ -75,7 +75,11 @@ fn wrong_usage_is_exit_code_2() {
 fn errors_at_run_time_are_exit_code_1_and_one_line() {
     check_error(&["top", "/nonexistent"], 1, "tickwalk: /nonexistent: entity not found\n");
     check_error(&["top", "/bin/sh"], 1, "tickwalk: /bin/sh: not a Tickwalk recording\n");
-    check_error(&["record", "--agent", "/nonexistent.so", "--", "java"], 1, "named by --agent");
+    check_error(
+        &["record", "--agent", "/nonexistent.so", "--", "java"],
+        1,
+        "does not exist; correct --agent",
+    );
     let agent = ["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")];
     let command = ["-o", "/nonexistent/x", "--", "java"];
     check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");

@@ -214,7 +214,7 @@ fn refuses_processes_that_do_not_handle_sigquit() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let refused = attach(&[], folder.path(), i32::try_from(sleeper.id()).expect("a process id"));
     assert_eq!(refused.exit_code(), 1);
-    assert!(refused.stderr.contains("is no HotSpot JVM"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("is not a HotSpot JVM"), "{}", refused.stderr);
     assert!(sleeper.try_wait().expect("a child").is_none(), "the process still sleeps");
     sleeper.kill().expect("killed");
     sleeper.wait().expect("ended");

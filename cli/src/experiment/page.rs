@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_page_says_what_was_lost_and_needs_nothing_from_outside() {
         let page = html(&small());
-        assert!(page.contains("Test VM &lt;1&gt;") && page.contains("2 left out"), "{page}");
+        assert!(page.contains("Test VM &lt;1&gt;") && page.contains("2 skipped at the time limit"), "{page}");
         assert!(
             page.contains("1 cells recorded 1,000 samples and lost <span class=\"none\">0</span>"),
             "{page}"
