@@ -327,7 +327,7 @@ fn record_result(shared: &Shared, result: Result<(), StoreError>) {
         match result {
             Ok(()) => tracing::info!("the store can be written again; agents are acknowledged"),
             Err(error) => {
-                tracing::error!(%error, directory = %shared.directory.display(), "the store cannot be written: agents are not acknowledged and keep their data");
+                tracing::error!(%error, directory = %shared.directory.display(), "the store cannot be written and nothing is acknowledged; agents keep their data");
             }
         }
     }
