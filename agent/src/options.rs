@@ -95,7 +95,7 @@ pub struct Options {
     pub max_stack: usize,
     /// Log level on standard error.
     pub log: tracing::level_filters::LevelFilter,
-    /// Whether the JVM is not to start if profiling cannot start.
+    /// True if the JVM must not start when profiling cannot start.
     pub strict: bool,
     /// Longest wait of a garbage collection pause until pending samples are named; zero for no wait.
     pub pause_budget: Duration,

@@ -45,7 +45,7 @@ pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
 struct Expiration {
     cpu_ns: u64,
     monotonic_ns: u64,
-    /// Whether the thread has run ever since.
+    /// True if the thread has run without interruption since then.
     has_run: bool,
 }
 

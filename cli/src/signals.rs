@@ -23,7 +23,7 @@ pub struct Signals {
 pub struct Received {
     /// The signal.
     pub signal: Signal,
-    /// Whether a key of the terminal caused it; the terminal then signals the whole foreground process group.
+    /// True if a key of the terminal caused it; the terminal then signals the whole foreground process group.
     pub from_terminal: bool,
 }
 

@@ -71,7 +71,7 @@ pub struct Segment {
     pub range: std::ops::Range<u64>,
     /// Bytes that are read from the file; the rest begins as zeros.
     pub file_bytes: u64,
-    /// Whether it is writable.
+    /// True if the mapping is writable.
     pub is_writable: bool,
 }
 

@@ -101,7 +101,7 @@ pub(super) struct Table {
     /// Timers replaced by one with another period.
     pub(super) replaced: u64,
     pub(super) stopped: bool,
-    /// Whether the kernel has refused a timer, so that threads share the granted ones.
+    /// True once the kernel has refused a timer; threads then share the granted ones.
     pub(super) lacks_timers: bool,
     pub(super) has_warned: bool,
 }

@@ -87,7 +87,7 @@ fn defines(code: &str, keyword: &str, name: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(['(', '<']))
 }
 
-/// Whether a line of JavaScript begins a method of this name.
+/// Returns true if a line of JavaScript begins a method of this name.
 fn defines_method(code: &str, name: &str) -> bool {
     let is_method = |line: &str| {
         let rest = line.trim_start().strip_prefix(name);

@@ -147,7 +147,7 @@ pub struct UseTree {
     pub text: String,
     /// The paths it imports, groups expanded, without renamings.
     pub paths: Vec<String>,
-    /// Whether it re-exports them to other modules.
+    /// True if the item re-exports the paths to other modules.
     pub is_public: bool,
 }
 

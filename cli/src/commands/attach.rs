@@ -46,7 +46,7 @@ pub struct Arguments {
     pid: Option<i32>,
 }
 
-/// What ended the wait: the end of the program, or a signal or the time limit.
+/// Cause of the end of the wait: the end of the program, a signal, or the time limit.
 enum WaitEnd {
     Program,
     SignalOrTimeout,

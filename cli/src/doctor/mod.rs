@@ -32,9 +32,9 @@ pub struct Finding {
     pub status: Status,
     /// Name of the check.
     pub subject: &'static str,
-    /// What the check found.
+    /// Result of the check.
     pub found: String,
-    /// What to do about it; `None` if there is no problem.
+    /// Remedy; `None` if there is no problem.
     pub fix: Option<String>,
 }
 
