@@ -5,7 +5,6 @@
 //! whose text names the option, the value and the accepted form.
 //! Invariant: all values of an `Options` are in their ranges.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -127,14 +126,17 @@ impl Default for Options {
 }
 
 /// Why an option string was refused. The text of each is one line for the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
     /// No option has this name.
+    #[error("unknown option '{0}'; the options are {KNOWN}")]
     Unknown(String),
     /// The option needs a value.
+    #[error("option '{0}' needs a value, as in {0}=...")]
     NoValue(&'static str),
     /// The value does not fit the option.
+    #[error("option '{option}': '{value}' is not {expected}")]
     BadValue {
         /// Option name.
         option: &'static str,
@@ -144,10 +146,16 @@ pub enum OptionError {
         expected: &'static str,
     },
     /// The hook is not part of this build.
+    #[error(
+        "option 'debug': '{0}' is a developers' hook, which this agent was built without; build one with \
+                 cargo build --release -p agent --features hooks"
+    )]
     NoHooks(String),
     /// Neither `file` nor `collector` was given.
+    #[error("no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")]
     NoDestination,
     /// The file with the token cannot be read.
+    #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {
         /// The file.
         path: String,
@@ -155,31 +163,6 @@ pub enum OptionError {
         error: String,
     },
 }
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => write!(f, "unknown option '{name}'; the options are {KNOWN}"),
-            Self::NoValue(option) => write!(f, "option '{option}' needs a value, as in {option}=..."),
-            Self::BadValue { option, value, expected } => {
-                write!(f, "option '{option}': '{value}' is not {expected}")
-            }
-            Self::NoHooks(hook) => write!(
-                f,
-                "option 'debug': '{hook}' is a developers' hook, which this agent was built without; build one with \
-                 cargo build --release -p agent --features hooks"
-            ),
-            Self::NoDestination => {
-                write!(f, "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")
-            }
-            Self::TokenFile { path, error } => {
-                write!(f, "cannot read tokenfile={path}: {error}; its first line must be the token")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OptionError {}
 
 const RATE_FORM: &str =
     "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s";
@@ -401,8 +384,8 @@ fn parse_level(value: &str) -> Result<tracing::level_filters::LevelFilter, Optio
     })
 }
 
-impl fmt::Display for Collector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl std::fmt::Display for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => f.write_str(address),

@@ -8,12 +8,14 @@ use crate::jvmti::{Jvmti, JvmtiError};
 use crate::signal::SignalError;
 
 /// Why profiling cannot start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The VM offers no usable JVMTI.
+    #[error("unsupported JVM: no JVMTI 1.2 ({0}); Tickwalk needs HotSpot 11 or newer")]
     Jvmti(JvmtiError),
     /// The VM is not a HotSpot whose layout is known.
+    #[error("unsupported JVM: {name} ({reason}); Tickwalk needs HotSpot 11 or newer")]
     UnsupportedVm {
         /// `java.vm.name` and version.
         name: String,
@@ -21,6 +23,7 @@ pub enum StartError {
         reason: String,
     },
     /// The recording file cannot be written.
+    #[error("cannot write file={path}: {error}; choose a writable path")]
     File {
         /// The file.
         path: String,
@@ -28,6 +31,7 @@ pub enum StartError {
         error: io::Error,
     },
     /// The certificates for the collector cannot be used.
+    #[error("collector=tls:{address}: {error}")]
     Certificates {
         /// The collector's address.
         address: String,
@@ -35,15 +39,22 @@ pub enum StartError {
         error: TlsError,
     },
     /// Samples would cross a network unencrypted.
+    #[error(
+        "collector={address} is not on this machine: use collector=tls:{address}, or add insecure to send \
+                 samples unencrypted"
+    )]
     Unencrypted {
         /// The collector's address.
         address: String,
     },
     /// No signal can be used.
+    #[error("{0}")]
     Signal(SignalError),
     /// Memory for queues and copies could not be mapped.
+    #[error("cannot map memory for samples: {0}; raise the limit of virtual memory (ulimit -v)")]
     Memory(io::Error),
     /// The sampler thread could not be started.
+    #[error("cannot start the sampler thread: {0}; raise the limit of threads (ulimit -u)")]
     Thread(io::Error),
 }
 
@@ -57,37 +68,3 @@ impl StartError {
         }
     }
 }
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Jvmti(error) => {
-                write!(f, "unsupported JVM: no JVMTI 1.2 ({error}); Tickwalk needs HotSpot 11 or newer")
-            }
-            Self::UnsupportedVm { name, reason } => {
-                write!(f, "unsupported JVM: {name} ({reason}); Tickwalk needs HotSpot 11 or newer")
-            }
-            Self::File { path, error } => {
-                write!(f, "cannot write file={path}: {error}; choose a writable path")
-            }
-            Self::Certificates { address, error } => write!(f, "collector=tls:{address}: {error}"),
-            Self::Unencrypted { address } => write!(
-                f,
-                "collector={address} is not on this machine: use collector=tls:{address}, or add insecure to send \
-                 samples unencrypted"
-            ),
-            Self::Signal(error) => write!(f, "{error}"),
-            Self::Memory(error) => {
-                write!(
-                    f,
-                    "cannot map memory for samples: {error}; raise the limit of virtual memory (ulimit -v)"
-                )
-            }
-            Self::Thread(error) => {
-                write!(f, "cannot start the sampler thread: {error}; raise the limit of threads (ulimit -u)")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {}

@@ -8,7 +8,6 @@
 //! Sources: `os/posix/attachListener_posix.cpp`, `services/attachListener.cpp`, `prims/jvmtiAgent.cpp` (before 21
 //! `jvmtiExport.cpp`), JDK 11 to 25.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -34,78 +33,39 @@ const STOP: &str = "stop";
 const LONGEST_ARGUMENT: usize = 1024;
 
 /// Why attaching failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// No process has this id.
+    #[error("there is no process {0}; 'tickwalk attach' lists the JVMs")]
     NoProcess(i32),
-    /// The process belongs to another user.
+    #[error("process {0} belongs to another user; run tickwalk as that user")]
     NotAllowed(i32),
-    /// The process has no libjvm mapped.
+    #[error("process {0} is not a HotSpot JVM: it has no libjvm.so; 'tickwalk attach' lists the JVMs")]
     NoJvm(i32),
-    /// The process has another mount namespace.
+    #[error("process {0} runs in another container; run tickwalk in that container")]
     OtherContainer(i32),
-    /// The process does not handle SIGQUIT.
+    #[error(
+        "cannot attach to JVM {0}: it does not handle SIGQUIT; if it is still starting, try again; \
+                if it runs with -Xrs, start it without"
+    )]
     NoSignal(i32),
-    /// The JVM did not open its socket in time.
+    #[error("JVM {0} did not answer within {limit} s; if it is stopped, continue it; if it runs with \
+                -XX:+DisableAttachMechanism, start it without",
+                limit = SOCKET_TIMEOUT.as_secs())]
     NoSocket(i32),
-    /// The protocol cannot carry these options or paths.
+    #[error(
+        "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes or contain a zero byte; \
+                    shorten them"
+    )]
     BadArgument,
-    /// Another profile is running in the JVM.
+    #[error("JVM {0} is already being profiled; 'tickwalk attach --stop {0}' ends that profile")]
     Profiled(i32),
-    /// No profile is running in the JVM.
+    #[error("no profile runs in JVM {0}")]
     NotProfiled(i32),
-    /// The JVM or the agent refused, with this text.
+    #[error("the JVM refused the agent: {0}")]
     Refused(String),
-    /// Reading or writing failed.
+    #[error("the connection to the JVM failed: {0}")]
     Io(io::Error),
 }
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProcess(pid) => write!(f, "there is no process {pid}; 'tickwalk attach' lists the JVMs"),
-            Self::NotAllowed(pid) => {
-                write!(f, "process {pid} belongs to another user; run tickwalk as that user")
-            }
-            Self::NoJvm(pid) => {
-                write!(
-                    f,
-                    "process {pid} is not a HotSpot JVM: it has no libjvm.so; 'tickwalk attach' lists the JVMs"
-                )
-            }
-            Self::OtherContainer(pid) => {
-                write!(f, "process {pid} runs in another container; run tickwalk in that container")
-            }
-            Self::NoSignal(pid) => write!(
-                f,
-                "cannot attach to JVM {pid}: it does not handle SIGQUIT; if it is still starting, try again; \
-                if it runs with -Xrs, start it without"
-            ),
-            Self::NoSocket(pid) => write!(
-                f,
-                "JVM {pid} did not answer within {} s; if it is stopped, continue it; if it runs with \
-                -XX:+DisableAttachMechanism, start it without",
-                SOCKET_TIMEOUT.as_secs()
-            ),
-            Self::BadArgument => {
-                write!(
-                    f,
-                    "the agent's path or options are longer than {LONGEST_ARGUMENT} bytes or contain a zero byte; \
-                    shorten them"
-                )
-            }
-            Self::Profiled(pid) => write!(
-                f,
-                "JVM {pid} is already being profiled; 'tickwalk attach --stop {pid}' ends that profile"
-            ),
-            Self::NotProfiled(pid) => write!(f, "no profile runs in JVM {pid}"),
-            Self::Refused(answer) => write!(f, "the JVM refused the agent: {answer}"),
-            Self::Io(error) => write!(f, "the connection to the JVM failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AttachError {}
 
 impl From<io::Error> for AttachError {
     fn from(error: io::Error) -> Self {

@@ -26,29 +26,21 @@ pub enum Address {
 }
 
 /// Why a text is not an [`Address`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// Nothing follows `unix:`.
+    #[error("the path of the Unix socket is missing: write unix:/path, host:port or tls:host:port")]
     NoPath,
     /// The part before the port is missing.
+    #[error("the host is missing: write unix:/path, host:port or tls:host:port")]
     NoHost,
     /// The `:port` at the end is missing or not a number below 65536.
+    #[error(
+        "the port is missing or not a number from 0 to 65535: write unix:/path, host:port or tls:host:port"
+    )]
     NoPort,
 }
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            AddressError::NoPath => "the path of the Unix socket is missing",
-            AddressError::NoHost => "the host is missing",
-            AddressError::NoPort => "the port is missing or not a number from 0 to 65535",
-        };
-        write!(f, "{what}: write unix:/path, host:port or tls:host:port")
-    }
-}
-
-impl std::error::Error for AddressError {}
 
 impl FromStr for Address {
     type Err = AddressError;

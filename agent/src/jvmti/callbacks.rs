@@ -43,33 +43,18 @@ enum Claim {
 }
 
 /// Why a profile cannot begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// Another profile runs.
+    #[error("this JVM is being profiled already; that profile continues, attach with 'stop' to end it")]
     Running,
     /// The last profile has samples to deliver.
+    #[error("the last profile of this JVM still has samples to deliver; try again in some seconds")]
     Ending,
     /// An internal error has switched the agent off.
+    #[error("an internal error has switched the agent off in this JVM; restart the JVM to profile it")]
     Disabled,
 }
-
-impl std::fmt::Display for ClaimError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Running => {
-                "this JVM is being profiled already; that profile continues, attach with 'stop' to end it"
-            }
-            Self::Ending => {
-                "the last profile of this JVM still has samples to deliver; try again in some seconds"
-            }
-            Self::Disabled => {
-                "an internal error has switched the agent off in this JVM; restart the JVM to profile it"
-            }
-        })
-    }
-}
-
-impl std::error::Error for ClaimError {}
 
 /// Claims this process for one profile.
 ///

@@ -53,21 +53,14 @@ pub mod vm;
 pub mod vm_memory;
 
 /// A JVMTI or JNI call that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{function} returned error {code}")]
 pub struct JvmtiError {
     /// Name of the function.
     pub function: &'static str,
     /// Error code that it returned, -1 if the VM has no such function.
     pub code: jint,
 }
-
-impl std::fmt::Display for JvmtiError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} returned error {}", self.function, self.code)
-    }
-}
-
-impl std::error::Error for JvmtiError {}
 
 /// A JVMTI environment, which lives as long as the process.
 #[derive(Debug, Clone, Copy)]

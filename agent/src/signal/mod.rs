@@ -21,36 +21,22 @@ pub mod snapshot;
 pub mod ucontext;
 
 /// Why no signal could be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
     /// Every real-time signal has a handler already.
+    #[error("every real-time signal has a handler; choose one with signal=")]
     NoFreeSignal,
     /// An earlier profile used it, and the program has installed a handler over ours, which may call ours.
+    #[error(
+        "the program has installed a handler for signal {0} after the last profile; choose another signal with \
+                 signal="
+    )]
     TakenOver(i32),
     /// The kernel refused.
+    #[error("the signal cannot be used: {0}; choose another one with signal=")]
     Refused(io::Error),
 }
-
-impl std::fmt::Display for SignalError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoFreeSignal => {
-                f.write_str("every real-time signal has a handler; choose one with signal=")
-            }
-            Self::TakenOver(signal) => write!(
-                f,
-                "the program has installed a handler for signal {signal} after the last profile; choose another signal with \
-                 signal="
-            ),
-            Self::Refused(error) => {
-                write!(f, "the signal cannot be used: {error}; choose another one with signal=")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SignalError {}
 
 /// Real-time signals that C libraries and language run-times use for thread control.
 const RESERVED_REAL_TIME: i32 = 4;

@@ -3,7 +3,6 @@
 //! A source consists of parts, each with its own dictionary: a recording has one, a store one for each partition.
 //! Queries visit the parts one after the other and merge the results by name.
 
-use std::fmt;
 use std::ops::Range;
 
 use proto::framing::FramingError;
@@ -13,16 +12,9 @@ use crate::dictionary::Dictionary;
 use crate::session::Session;
 
 /// Why a source cannot be read, as text of the source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ReadError(pub String);
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 /// One sample, or several samples that the agent merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

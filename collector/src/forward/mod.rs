@@ -16,7 +16,6 @@ mod sending;
 mod settings;
 mod target;
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -38,28 +37,19 @@ use outbox::{Batch, Outbox};
 const WAITING: usize = 4096;
 
 /// Why forwarding cannot start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
     /// A receiver cannot be used.
+    #[error(transparent)]
     Target(TargetError),
     /// The store accepts no follower.
+    #[error("the store accepts no follower: {0}")]
     Store(StoreError),
     /// The thread or its runtime cannot be started.
+    #[error("the forwarding thread cannot be started: {0}")]
     Thread(io::ErrorKind),
 }
-
-impl fmt::Display for ForwardError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ForwardError::Target(error) => error.fmt(f),
-            ForwardError::Store(error) => write!(f, "the store accepts no follower: {error}"),
-            ForwardError::Thread(kind) => write!(f, "the forwarding thread cannot be started: {kind}"),
-        }
-    }
-}
-
-impl std::error::Error for ForwardError {}
 
 /// Messages to the forwarding thread.
 #[derive(Debug)]

@@ -7,28 +7,21 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 /// Why a receiver's description is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
     /// The address is not `http://HOST:PORT` or `https://HOST:PORT`.
+    #[error("invalid receiver address: write http://HOST:4317 or https://HOST:4317")]
     Address,
     /// The header is not `NAME=VALUE` in ASCII.
+    #[error("invalid header: write NAME=VALUE in ASCII")]
     Header,
     /// The certificates of this machine, or the given ones, cannot be loaded.
+    #[error(
+        "the certificates to trust cannot be loaded: check the system's certificates or the given PEM file"
+    )]
     Certificates,
 }
-
-impl fmt::Display for TargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TargetError::Address => "invalid receiver address: write http://HOST:4317 or https://HOST:4317",
-            TargetError::Header => "invalid header: write NAME=VALUE in ASCII",
-            TargetError::Certificates => "the certificates to trust cannot be loaded: check the system's certificates or the given PEM file",
-        })
-    }
-}
-
-impl std::error::Error for TargetError {}
 
 /// A receiver of OTLP over gRPC.
 #[derive(Clone)]

@@ -1,7 +1,5 @@
 //! Errors of the HTTP API, as status and text.
 
-use std::fmt;
-
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -9,15 +7,23 @@ use serde_json::json;
 use crate::store::StoreError;
 use profile::query::error::QueryError;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
-    Query(QueryError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error("no such endpoint; see the HTTP API documentation")]
     NotFound,
+    #[error("method not allowed; use GET")]
     Method,
+    #[error("the query string exceeds 16 KiB; shorten it")]
     TooLong,
+    #[error("invalid query string; write name=value pairs joined by &")]
     BadQuery,
+    #[error("the Host header does not name this machine; use localhost or an IP address")]
     Host,
+    #[error(transparent)]
     NotReady(StoreError),
+    #[error("internal error; see the log of the collector")]
     Internal,
 }
 
@@ -34,29 +40,6 @@ impl Failure {
             Failure::Host => 403,
             Failure::NotReady(_) => 503,
         }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Query(error) => error.fmt(f),
-            Failure::NotFound => f.write_str("no such endpoint; see the HTTP API documentation"),
-            Failure::Method => f.write_str("method not allowed; use GET"),
-            Failure::TooLong => f.write_str("the query string exceeds 16 KiB; shorten it"),
-            Failure::BadQuery => f.write_str("invalid query string; write name=value pairs joined by &"),
-            Failure::Host => {
-                f.write_str("the Host header does not name this machine; use localhost or an IP address")
-            }
-            Failure::NotReady(error) => error.fmt(f),
-            Failure::Internal => f.write_str("internal error; see the log of the collector"),
-        }
-    }
-}
-
-impl From<QueryError> for Failure {
-    fn from(error: QueryError) -> Self {
-        Failure::Query(error)
     }
 }
 

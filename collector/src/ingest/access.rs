@@ -5,7 +5,6 @@
 //! Approach: the token of the `Hello` must equal the collector's token, if it has one; an address beyond the loopback
 //! interface requires TLS or explicit permission.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,27 +24,16 @@ pub struct Access {
 }
 
 /// Why certificate and key cannot be loaded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
     /// The file cannot be read, or has no certificate or key in PEM form; with the reason.
+    #[error("cannot use {path}: {1}; a readable PEM file is required", path = .0.display())]
     Unusable(PathBuf, String),
     /// The private key does not belong to the certificate.
+    #[error("certificate and key do not belong together: {0}")]
     Config(rustls::Error),
 }
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unusable(path, error) => {
-                write!(f, "cannot use {}: {error}; a readable PEM file is required", path.display())
-            }
-            Self::Config(error) => write!(f, "certificate and key do not belong together: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CertificateError {}
 
 impl Access {
     /// Sets the certificate chain and its private key, both in PEM form.

@@ -1,6 +1,5 @@
 //! Why the collector closes a connection.
 
-use std::fmt;
 use std::io;
 
 use proto::framing::FramingError;
@@ -9,74 +8,52 @@ use proto::version::VersionError;
 use crate::store::StoreError;
 
 /// Why the collector closed a connection; its text is sent to the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The bytes received are not framed messages, or end inside one.
+    #[error(transparent)]
     Framing(FramingError),
     /// The agent has another wire version, or the peer is not an agent.
+    #[error(transparent)]
     Version(VersionError),
     /// The first message is not a Hello.
+    #[error("the first message is not a Hello; connect with a Tickwalk agent")]
     NoHello,
     /// No Hello arrived within [`Limits::hello`](super::limits::Limits::hello).
+    #[error("no Hello arrived in time; connect again")]
     HelloLate,
     /// A message has no sequence number.
+    #[error("a message has no sequence number; numbers start at 1")]
     NoSequence,
     /// A second Hello has another session id, this one.
+    #[error("a second Hello has another session id, {0:016x}; use one connection for each session")]
     OtherSession(u64),
     /// The maximum number of connections is served.
+    #[error("the collector already serves its maximum of {0} connections; try again later")]
     TooManyConnections(usize),
     /// The maximum number of sessions is known.
+    #[error("the collector already has its maximum of {0} sessions; try again later")]
     TooManySessions(usize),
     /// The recording or the store cannot be written.
+    #[error("the recording cannot be written: {0}")]
     Storage(io::ErrorKind),
     /// The store refuses the session temporarily.
+    #[error(transparent)]
     Store(StoreError),
     /// Sending an acknowledgement failed: the peer does not read, or closed the connection.
+    #[error("acknowledgements cannot be sent: {0}")]
     Unread(io::ErrorKind),
     /// The agent's token differs from the collector's.
+    #[error("the token is missing or wrong; set token= or tokenfile= to the collector's token")]
     WrongToken,
     /// No complete message arrived within [`Limits::silence`](super::limits::Limits::silence).
+    #[error("no complete message arrived in time; connect again")]
     Silent,
     /// The dictionary entries of the connection exceed this number of bytes.
+    #[error("the dictionary entries exceed {0} bytes; connect again")]
     DictionaryTooLarge(u64),
     /// The collector stops and the peer keeps sending.
+    #[error("the collector is stopping")]
     Stopping,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Framing(error) => error.fmt(f),
-            Refusal::Version(error) => error.fmt(f),
-            Refusal::NoHello => {
-                f.write_str("the first message is not a Hello; connect with a Tickwalk agent")
-            }
-            Refusal::HelloLate => f.write_str("no Hello arrived in time; connect again"),
-            Refusal::NoSequence => f.write_str("a message has no sequence number; numbers start at 1"),
-            Refusal::OtherSession(id) => write!(
-                f,
-                "a second Hello has another session id, {id:016x}; use one connection for each session"
-            ),
-            Refusal::TooManyConnections(max) => {
-                write!(f, "the collector already serves its maximum of {max} connections; try again later")
-            }
-            Refusal::TooManySessions(max) => {
-                write!(f, "the collector already has its maximum of {max} sessions; try again later")
-            }
-            Refusal::Storage(kind) => write!(f, "the recording cannot be written: {kind}"),
-            Refusal::Store(error) => error.fmt(f),
-            Refusal::Unread(kind) => write!(f, "acknowledgements cannot be sent: {kind}"),
-            Refusal::WrongToken => f.write_str(
-                "the token is missing or wrong; set token= or tokenfile= to the collector's token",
-            ),
-            Refusal::Silent => f.write_str("no complete message arrived in time; connect again"),
-            Refusal::DictionaryTooLarge(max) => {
-                write!(f, "the dictionary entries exceed {max} bytes; connect again")
-            }
-            Refusal::Stopping => f.write_str("the collector is stopping"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt;
 
 use zstd::bulk::Decompressor;
 
@@ -19,28 +18,19 @@ const MAX_BLOCK_BYTES: usize = 1 << 30;
 const LEVEL: i32 = 1;
 
 /// Why bytes are not a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
     /// The compressed form is damaged, or longer than a block may be.
+    #[error("a block of the store cannot be decompressed: the file is damaged")]
     Compression,
     /// The content is too long for one block.
+    #[error("a block of the store would exceed 1 GiB")]
     TooLong,
     /// A column ends before its last number.
+    #[error("a block of the store ends too early: the file is damaged")]
     Truncated,
 }
-
-impl fmt::Display for BlockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BlockError::Compression => "a block of the store cannot be decompressed: the file is damaged",
-            BlockError::TooLong => "a block of the store would exceed 1 GiB",
-            BlockError::Truncated => "a block of the store ends too early: the file is damaged",
-        })
-    }
-}
-
-impl std::error::Error for BlockError {}
 
 thread_local! {
     /// Context of zstd, created once for each thread instead of each block (figures in `design/store.md`).

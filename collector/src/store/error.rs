@@ -1,6 +1,5 @@
 //! Errors of the store.
 
-use std::fmt;
 use std::io;
 
 use super::column::BlockError;
@@ -9,66 +8,44 @@ use super::column::BlockError;
 pub(super) const SCHEMA: u64 = 1;
 
 /// Why the store failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The disk or the disk quota is full.
+    #[error("the disk of the store is full")]
     Full,
     /// Reading or writing failed for another reason.
+    #[error("the store cannot be read or written: {0}")]
     Io(io::ErrorKind),
     /// The directory contains no store.
+    #[error("the directory contains no store")]
     NoStore,
     /// Another process has the store open.
+    #[error("the store is in use by another process; query a running collector at its --http address")]
     InUse,
     /// The store has another schema version.
+    #[error(
+        "the store has schema version {0}, but this program reads version {SCHEMA}; use the release that wrote it"
+    )]
     Version(u64),
     /// A file is damaged, or is not a file of a store.
+    #[error("a file of the store is damaged or is not a partition")]
     Damaged,
     /// A block of a file cannot be read.
-    Block(BlockError),
+    #[error(transparent)]
+    Block(#[from] BlockError),
     /// Too many samples wait to be written; new ones are refused.
+    #[error("the store cannot write as fast as samples arrive; the agent retries")]
     Behind,
     /// The symbols of the session were dropped; the agent resends them when it reconnects.
+    #[error("the symbols of the session were dropped; reconnect to resend them")]
     SymbolsDropped,
     /// The memory has no space for another session, and the next partition has not begun yet.
+    #[error("the store has no memory for another session; retry in a minute, when its next partition begins")]
     TooManySessions,
     /// The store has been closed.
+    #[error("the store is closed")]
     Closed,
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Full => f.write_str("the disk of the store is full"),
-            StoreError::Io(kind) => write!(f, "the store cannot be read or written: {kind}"),
-            StoreError::NoStore => f.write_str("the directory contains no store"),
-            StoreError::InUse => f.write_str(
-                "the store is in use by another process; query a running collector at its --http address",
-            ),
-            StoreError::Version(version) => {
-                write!(
-                    f,
-                    "the store has schema version {version}, but this program reads version {SCHEMA}; use the release that wrote it"
-                )
-            }
-            StoreError::Damaged => f.write_str("a file of the store is damaged or is not a partition"),
-            StoreError::Block(error) => error.fmt(f),
-            StoreError::Behind => f.write_str("the store cannot write as fast as samples arrive; the agent retries"),
-            StoreError::SymbolsDropped => f.write_str("the symbols of the session were dropped; reconnect to resend them"),
-            StoreError::TooManySessions => f.write_str(
-                "the store has no memory for another session; retry in a minute, when its next partition begins",
-            ),
-            StoreError::Closed => f.write_str("the store is closed"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
-
-impl From<BlockError> for StoreError {
-    fn from(error: BlockError) -> Self {
-        StoreError::Block(error)
-    }
 }
 
 impl From<io::Error> for StoreError {

@@ -1,6 +1,5 @@
 //! The formats by name and by file suffix.
 
-use std::fmt;
 use std::path::Path;
 
 /// A format that recordings can be exported in.
@@ -37,20 +36,14 @@ const FORMATS: &[(Format, &str, &[&str])] = &[
 ];
 
 /// No format has this name or file suffix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownFormat {
-    text: String,
-}
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown format '{0}'; the formats are {known}", known = names_and_suffixes())]
+pub struct UnknownFormat(String);
 
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let formats = FORMATS.iter().map(|(_, name, suffixes)| format!("{name} ({})", suffixes[0]));
-        let formats: Vec<String> = formats.collect();
-        write!(f, "unknown format '{}'; the formats are {}", self.text, formats.join(", "))
-    }
+fn names_and_suffixes() -> String {
+    let formats = FORMATS.iter().map(|(_, name, suffixes)| format!("{name} ({})", suffixes[0]));
+    formats.collect::<Vec<_>>().join(", ")
 }
-
-impl std::error::Error for UnknownFormat {}
 
 impl Format {
     /// Returns the format called `name`.
@@ -59,7 +52,7 @@ impl Format {
     /// If there is none.
     pub fn of_name(name: &str) -> Result<Self, UnknownFormat> {
         let found = FORMATS.iter().find(|(_, known, _)| *known == name);
-        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { text: name.to_owned() })
+        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat(name.to_owned()))
     }
 
     /// Returns the format by the suffix of `path`.
@@ -70,7 +63,7 @@ impl Format {
         let name = path.to_string_lossy();
         let found =
             FORMATS.iter().find(|(_, _, suffixes)| suffixes.iter().any(|suffix| name.ends_with(suffix)));
-        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat { text: name.into_owned() })
+        found.map(|&(format, _, _)| format).ok_or_else(|| UnknownFormat(name.into_owned()))
     }
 
     /// Returns the name of the format.

@@ -1,6 +1,6 @@
 //! Errors of questions.
 
-use std::{fmt, io};
+use std::io;
 
 use crate::export::format::UnknownFormat;
 use crate::source::ReadError;
@@ -30,12 +30,14 @@ pub const VIEWS: [&str; 5] =
     ["hot-methods", "cpu-time-hot-methods", "cpu-time-statistics", "threads", "processes"];
 
 /// Why a question has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
     /// No parameter has this name.
+    #[error("unknown parameter {0:?}")]
     UnknownParameter(String),
     /// The value of this parameter is not valid.
+    #[error("{parameter}: write {expected}")]
     BadValue {
         /// Name of the parameter.
         parameter: &'static str,
@@ -43,67 +45,38 @@ pub enum QueryError {
         expected: &'static str,
     },
     /// This parameter has too many values.
+    #[error("{0}: at most {VALUES} values")]
     TooMany(&'static str),
     /// This required parameter is missing.
+    #[error("the parameter {0} is missing; add {0}=VALUE")]
     Missing(&'static str),
     /// There is no such question.
+    #[error("no such question; the questions are {}", QUESTIONS.join(", "))]
     UnknownQuestion,
     /// The answer could not be written.
+    #[error("the answer cannot be written: {0}")]
     Encoding(String),
     /// No view has this name.
+    #[error("unknown view {0:?}; the views are {views}", views = VIEWS.join(", "))]
     UnknownView(String),
     /// No format has this name.
-    UnknownFormat(UnknownFormat),
+    #[error(transparent)]
+    UnknownFormat(#[from] UnknownFormat),
     /// An export has no samples.
+    #[error("the selection has no samples; widen the time or remove a filter")]
     NoSamples,
     /// The answer requires exactly one process; this many are selected, or more.
+    #[error("{}", one_process(*.0))]
     OneProcess(usize),
     /// The source cannot be read.
-    Read(ReadError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
-impl fmt::Display for QueryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            QueryError::UnknownParameter(name) => write!(f, "unknown parameter {name:?}"),
-            QueryError::BadValue { parameter, expected } => write!(f, "{parameter}: write {expected}"),
-            QueryError::TooMany(parameter) => write!(f, "{parameter}: at most {VALUES} values"),
-            QueryError::Missing(parameter) => {
-                write!(f, "the parameter {parameter} is missing; add {parameter}=VALUE")
-            }
-            QueryError::UnknownQuestion => {
-                write!(f, "no such question; the questions are {}", QUESTIONS.join(", "))
-            }
-            QueryError::Encoding(error) => write!(f, "the answer cannot be written: {error}"),
-            QueryError::UnknownView(name) => {
-                write!(f, "unknown view {name:?}; the views are {}", VIEWS.join(", "))
-            }
-            QueryError::UnknownFormat(error) => error.fmt(f),
-            QueryError::NoSamples => {
-                f.write_str("the selection has no samples; widen the time or remove a filter")
-            }
-            QueryError::OneProcess(0) => {
-                f.write_str("no process is selected; widen the time or remove a filter")
-            }
-            QueryError::OneProcess(_) => {
-                f.write_str("several processes are selected; choose one with process=ID or process=PID")
-            }
-            QueryError::Read(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for QueryError {}
-
-impl From<ReadError> for QueryError {
-    fn from(error: ReadError) -> Self {
-        QueryError::Read(error)
-    }
-}
-
-impl From<UnknownFormat> for QueryError {
-    fn from(error: UnknownFormat) -> Self {
-        QueryError::UnknownFormat(error)
+fn one_process(found: usize) -> &'static str {
+    match found {
+        0 => "no process is selected; widen the time or remove a filter",
+        _ => "several processes are selected; choose one with process=ID or process=PID",
     }
 }
 

@@ -5,7 +5,6 @@
 //! Invariant: every acknowledged message is in the file, and a file cut at any byte is a valid recording of all whole
 //! messages before the cut.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -15,34 +14,25 @@ use proto::v1::{AgentMessage, Hello, agent_message::Body};
 use proto::version::{self, VersionError};
 
 /// Why a recording cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
     /// The file does not begin with a Hello message of Tickwalk.
+    #[error("not a Tickwalk recording")]
     NotARecording,
     /// The file is empty or ends inside its first message.
+    #[error("the recording ends before its first message")]
     NothingRecorded,
     /// The recording was made with another version of the wire format.
+    #[error(transparent)]
     Version(VersionError),
     /// The file is the recording of another session, with this id.
+    #[error("the file records another session, {0:016x}")]
     OtherSession(u64),
     /// The file could not be read.
+    #[error("{0}")]
     Io(io::ErrorKind),
 }
-
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordingError::NotARecording => f.write_str("not a Tickwalk recording"),
-            RecordingError::NothingRecorded => f.write_str("the recording ends before its first message"),
-            RecordingError::Version(error) => error.fmt(f),
-            RecordingError::OtherSession(id) => write!(f, "the file records another session, {id:016x}"),
-            RecordingError::Io(kind) => kind.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RecordingError {}
 
 impl From<io::Error> for RecordingError {
     fn from(error: io::Error) -> Self {
