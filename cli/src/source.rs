@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
@@ -98,13 +99,16 @@ impl Source {
         }
     }
 
-    /// Opens the recording or store, to serve it.
-    pub fn open_store(&self) -> anyhow::Result<Store> {
+    /// Opens the recording or store, to serve it; the second part is the store, if it is one.
+    pub fn open_to_serve(
+        &self,
+    ) -> anyhow::Result<(Arc<dyn profile::source::Source + Send + Sync>, Option<Arc<Store>>)> {
         match self {
-            Source::Path(path) if path.is_dir() => open_directory(path),
-            Source::Path(path) => {
-                Store::of_recording(path).map_err(|error| anyhow!("{}: {error}", path.display()))
+            Source::Path(path) if path.is_dir() => {
+                let store = Arc::new(open_directory(path)?);
+                Ok((store.clone(), Some(store)))
             }
+            Source::Path(path) => Ok((Arc::new(read_recording(path)?), None)),
             Source::Url(url) => {
                 bail!(
                     "{url} is a running collector, which serves its page itself; name a recording or a store directory"

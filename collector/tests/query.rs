@@ -33,9 +33,8 @@ const NOW_NS: u64 = 1_790_000_100_000_000_000;
 /// The same session as a recording file and in a store, folded or not.
 struct Both {
     _directory: TempDir,
-    recording: Store,
     stored: Store,
-    live: Recording,
+    recording: Recording,
     profile: ProcessProfile,
 }
 
@@ -58,22 +57,19 @@ impl Both {
         let writer = stored.session(hello).expect("open store");
         let sent = messages.iter().map(|(sequence, bytes)| (*sequence, &bytes[..]));
         assert_eq!(writer.append(sent), Ok(messages.len() as u64));
-        let live = Recording::read(&path).expect("recording");
-        let recording = Store::of_recording(&path).expect("recording");
+        let recording = Recording::read(&path).expect("recording");
         Both {
             _directory: directory,
-            recording,
             stored,
-            profile: ProcessProfile::whole(&live).expect("one process"),
-            live,
+            profile: ProcessProfile::whole(&recording).expect("one process"),
+            recording,
         }
     }
 
     fn ask(&self, question: &str, pairs: &[(&str, &str)]) -> Value {
-        let sources: [&dyn Source; 3] = [&self.recording, &self.stored, &self.live];
+        let sources: [&dyn Source; 2] = [&self.recording, &self.stored];
         let answers = sources.map(|source| ask(source, question, pairs).expect("answer"));
         assert_eq!(answers[0], answers[1], "recording and store differ: {question} {pairs:?}");
-        assert_eq!(answers[0], answers[2], "in memory and in the store differ: {question} {pairs:?}");
         answers[0].clone()
     }
 }
@@ -262,9 +258,9 @@ fn get(server: &HttpServer, path: &str, headers: &str) -> (String, String, Vec<u
 fn http_answers_and_refuses() {
     let both = Both::of(shop(false));
     let store = Arc::new(both.stored);
-    let probe = Probe { connections: Arc::new(|| 3), ..Probe::default() };
+    let probe = Probe { store: Some(store.clone()), connections: Arc::new(|| 3), ..Probe::default() };
     let address = "127.0.0.1:0".parse().expect("address");
-    let server = HttpServer::start(address, Arc::clone(&store), probe).expect("server starts");
+    let server = HttpServer::start(address, store.clone(), probe).expect("server starts");
     let host = "Host: localhost\r\n";
     let check = |path: &str, headers: &str, status: &str, text: &str| {
         let (line, _, body) = get(&server, path, headers);

@@ -8,6 +8,7 @@ use profile::process::ProcessProfile;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::threads::{threads, virtual_threads};
+use profile::recording::Recording;
 use profile::source::Source;
 use proto::framing::encode_frame;
 use proto::v1::ThreadKind;
@@ -71,7 +72,7 @@ fn a_name_told_with_one_carrier_is_known_for_all() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("recording.tickwalk");
         std::fs::write(&path, stream.bytes()).expect("a recording");
-        let answer = ask(&Store::of_recording(&path).expect("a recording"), &[]);
+        let answer = ask(&Recording::read(&path).expect("a recording"), &[]);
         assert_eq!(answer["threads"][0]["thread"], "order", "{carriers:?}");
         assert_eq!(answer["threads"][0]["cpu_ns"], 80 * MS);
     }
@@ -85,7 +86,7 @@ fn a_virtual_thread_is_selected_whole() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("recording.tickwalk");
         std::fs::write(&path, &bytes).expect("a recording");
-        let store = Store::of_recording(&path).expect("a recording");
+        let store = Recording::read(&path).expect("a recording");
         for name in ["order", "virtual thread #77"] {
             // The name it would have without one of its own is known only where another one was not told.
             let selected = ask(&store, &[("thread", name)]);
@@ -122,11 +123,11 @@ fn a_virtual_thread_without_a_carrier_is_shown_once() {
     assert_eq!(text.matches("100.0 %").count(), 1, "{text}");
 }
 
-fn ask(store: &Store, pairs: &[(&str, &str)]) -> Value {
+fn ask(store: &dyn Source, pairs: &[(&str, &str)]) -> Value {
     ask_for(store, "threads", pairs)
 }
 
-fn ask_for(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Value {
+fn ask_for(store: &dyn Source, question: &str, pairs: &[(&str, &str)]) -> Value {
     let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     let answer = answer(store, question, None, &pairs, 1_790_000_100_000_000_000).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
@@ -137,7 +138,7 @@ fn recording_and_store_answer_alike() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("recording.tickwalk");
     std::fs::write(&path, stream().bytes()).expect("a recording");
-    let recording = Store::of_recording(&path).expect("a recording");
+    let recording = Recording::read(&path).expect("a recording");
     let mut stream = stream();
     let Some(Body::Hello(hello)) = stream.messages()[0].body.clone() else { panic!("hello comes first") };
     let framed = stream.messages().iter().map(|message| {

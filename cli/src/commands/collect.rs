@@ -63,8 +63,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         (Keep::Store { http, .. }, Some(store)) => {
             let agents = server.stop_handle();
             let forwarded = forwarder.as_ref().map_or_else(Accounts::default, Forwarder::accounts);
-            let probe = Probe { connections: Arc::new(move || agents.connections()), forwarded };
-            let http = HttpServer::start(*http, Arc::clone(store), probe)
+            let probe = Probe {
+                store: Some(Arc::clone(store)),
+                connections: Arc::new(move || agents.connections()),
+                forwarded,
+            };
+            let http = HttpServer::start(*http, store.clone(), probe)
                 .with_context(|| format!("cannot listen on {http}; choose another with --http"))?;
             Some(http)
         }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
@@ -26,10 +25,10 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let store = arguments.source.open_store()?;
+    let (source, store) = arguments.source.open_to_serve()?;
     // Threads inherit the mask, so the signals are blocked before the server starts its threads.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
-    let http = HttpServer::start(arguments.http, Arc::new(store), Probe::default())
+    let http = HttpServer::start(arguments.http, source, Probe { store, ..Probe::default() })
         .with_context(|| format!("cannot listen on {}; choose another with --http", arguments.http))?;
     tracing::info!("open http://{} in a browser; Ctrl-C stops the server", http.address());
     signals.next()?;

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use collector::store::Store;
-use profile::source::{Extent, Scope};
+use profile::source::{Extent, Part, Scope, with_dictionary};
 use proto::v1::agent_message::Body;
 use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Goodbye, Hello, SampleBatch, Thread};
 use proto::version::{MAGIC, WIRE_VERSION};
@@ -181,20 +181,20 @@ pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
     let (mut has_ended, mut is_named) = (vec![false; sent.len()], vec![true; sent.len()]);
     for view in store.views() {
         let mut stacks = Vec::new();
-        let visit = |session, thread, stack, cell: profile::cell::Cell| {
+        let mut visit = |session, thread, stack, cell: profile::cell::Cell| {
             if let Some(index) = index(session) {
                 *cpu_ns[index].entry(thread).or_default() += cell.cpu_ns;
                 stacks.push((index, stack));
             }
         };
-        view.thread_stacks(&scope, |_, _| true, visit)?;
+        view.thread_stacks(&scope, &|_, _| true, &mut visit)?;
         let is_sent = |session| index(session).is_some();
-        view.sessions(Extent::Account, is_sent, |id, session| {
+        view.sessions(Extent::Account, &is_sent, &mut |id, session| {
             if let Some(index) = index(id) {
                 has_ended[index] |= session.goodbye.is_some();
             }
         })?;
-        view.dictionary(|dictionary| {
+        with_dictionary(&view, |dictionary| {
             for (index, stack) in stacks {
                 let suffix = format!("OfRelease{}", sent[index].number);
                 let frames = dictionary.frames_of(stack);

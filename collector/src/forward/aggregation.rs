@@ -78,9 +78,7 @@ impl Aggregation {
         });
         let known = gathered.cells.len();
         for (thread, stack, add) in samples.cells() {
-            let cell = gathered.cells.entry((thread, stack)).or_default();
-            cell.cpu_ns = cell.cpu_ns.saturating_add(add.cpu_ns);
-            cell.samples = cell.samples.saturating_add(add.samples);
+            gathered.cells.entry((thread, stack)).or_default().add(add);
         }
         self.cells += gathered.cells.len() - known;
         let range_ns = samples.range_ns();

@@ -17,10 +17,13 @@ use crate::store::Store;
 use profile::query::processes::each_account;
 use profile::query::question::Answer;
 use profile::query::selection::Selection;
+use profile::source::Source;
 
-/// State of the collector that metrics show beside the store.
+/// State of the collector that readiness and metrics show beside the profiles.
 #[derive(Clone)]
 pub struct Probe {
+    /// The store, unless a recording is served.
+    pub store: Option<Arc<Store>>,
     /// Returns the number of open connections of agents.
     pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
     /// Accounts of forwarding.
@@ -29,7 +32,7 @@ pub struct Probe {
 
 impl Default for Probe {
     fn default() -> Self {
-        Probe { connections: Arc::new(|| 0), forwarded: Accounts::default() }
+        Probe { store: None, connections: Arc::new(|| 0), forwarded: Accounts::default() }
     }
 }
 
@@ -60,9 +63,14 @@ impl Metrics {
         self.questions.with_label_values(&[answer.question]).observe(time.as_secs_f64());
     }
 
-    pub(super) fn text(&self, store: &Store, probe: &Probe, now_ns: u64) -> prometheus::Result<Vec<u8>> {
+    pub(super) fn text(
+        &self,
+        source: &dyn Source,
+        probe: &Probe,
+        now_ns: u64,
+    ) -> prometheus::Result<Vec<u8>> {
         let registry = Registry::new();
-        let status = store.status();
+        let status = probe.store.as_ref().map(|store| store.status()).unwrap_or_default();
         let count = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
             let counter = IntCounter::new(name, help)?;
             counter.inc_by(value);
@@ -127,7 +135,7 @@ impl Metrics {
         )?;
         let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
         let mut by_service: BTreeMap<String, u64> = BTreeMap::new();
-        let summed_up = each_account(store, &Selection::default(), now_ns, |account| {
+        let summed_up = each_account(source, &Selection::default(), now_ns, |account| {
             let sum = by_service.entry(account.process.service).or_default();
             *sum = sum.saturating_add(account.process.samples);
             for (reason, count) in account.lost_samples {

@@ -28,11 +28,11 @@ use axum::routing::get;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::store::Store;
 use failure::{Failure, respond};
 use metrics::Metrics;
 pub use metrics::Probe;
 use profile::query::question::{self, Answer};
+use profile::source::Source;
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
 const QUERIES: usize = 4;
@@ -50,7 +50,7 @@ const STOP: Duration = Duration::from_secs(5);
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 struct Shared {
-    store: Arc<Store>,
+    source: Arc<dyn Source + Send + Sync>,
     probe: Probe,
     metrics: Metrics,
     questions: Arc<Semaphore>,
@@ -68,11 +68,15 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves `store` on `address`.
+    /// Serves `source` on `address`.
     ///
     /// # Errors
     /// If listening on the address fails or threads cannot be started.
-    pub fn start(address: SocketAddr, store: Arc<Store>, probe: Probe) -> io::Result<HttpServer> {
+    pub fn start(
+        address: SocketAddr,
+        source: Arc<dyn Source + Send + Sync>,
+        probe: Probe,
+    ) -> io::Result<HttpServer> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("http")
@@ -86,7 +90,7 @@ impl HttpServer {
         }
         let metrics = Metrics::new().map_err(io::Error::other)?;
         let (questions, scrapes) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(1)));
-        let shared = Arc::new(Shared { store, probe, metrics, questions, scrapes, is_loopback });
+        let shared = Arc::new(Shared { source, probe, metrics, questions, scrapes, is_loopback });
         let (stop, stopped) = oneshot::channel();
         let (done, served) = oneshot::channel();
         runtime.spawn(async move {
@@ -175,7 +179,7 @@ fn is_local(host: &str) -> bool {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.store.failing() {
+    match shared.probe.store.as_ref().and_then(|store| store.failing()) {
         None => "ready\n".into_response(),
         Some(error) => respond(Failure::NotReady(error)),
     }
@@ -183,7 +187,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
     let permits = Arc::clone(&shared.scrapes);
-    let text = with_permit(permits, move || shared.metrics.text(&shared.store, &shared.probe, now_ns()));
+    let text = with_permit(permits, move || shared.metrics.text(&*shared.source, &shared.probe, now_ns()));
     match text.await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         _ => respond(Failure::Internal),
@@ -224,7 +228,7 @@ async fn answer(
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
     let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
-        let answer = question::answer(&*shared.store, &question, name.as_deref(), &pairs, now_ns())?;
+        let answer = question::answer(&*shared.source, &question, name.as_deref(), &pairs, now_ns())?;
         shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });

@@ -23,15 +23,16 @@ pub(super) struct DictionaryReader {
 
 impl DictionaryReader {
     /// Calls `read` with the dictionary of `partition`, which is read from its file.
-    pub(super) fn read<R>(
+    pub(super) fn read(
         &self,
         partition: &Partition,
-        read: impl FnOnce(&Dictionary) -> R,
-    ) -> Result<R, StoreError> {
+        read: &mut dyn FnMut(&Dictionary),
+    ) -> Result<(), StoreError> {
         let _guard = self.lock.lock();
         // Relaxed: a statistics counter.
         self.read_count.fetch_add(1, Ordering::Relaxed);
-        Ok(read(&partition.read_dictionary()?))
+        read(&partition.read_dictionary()?);
+        Ok(())
     }
 
     /// Returns the number of dictionaries read so far.

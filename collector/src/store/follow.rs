@@ -44,10 +44,9 @@ impl StoredSamples {
 
     /// Returns the number of samples and their CPU time.
     pub fn total(&self) -> Cell {
-        self.batch.cells.iter().fold(Cell::default(), |sum, (.., cell)| Cell {
-            cpu_ns: sum.cpu_ns.saturating_add(cell.cpu_ns),
-            samples: sum.samples.saturating_add(cell.samples),
-        })
+        let mut total = Cell::default();
+        self.batch.cells.iter().for_each(|&(.., cell)| total.add(cell));
+        total
     }
 
     /// Returns thread, stack in the dictionary of the view, and CPU time and samples to add.

@@ -1,7 +1,7 @@
 //! The part of a partition that is in memory: its dictionary, its sessions, and the minutes that are not folded yet.
 //!
-//! Messages from agents, from the journal after a restart, and from recordings are all applied here. Queries read
-//! open minutes and folded ones alike.
+//! Messages from agents and from the journal after a restart are applied here. Queries read open minutes and folded
+//! ones alike.
 
 use std::collections::BTreeMap;
 
@@ -80,9 +80,7 @@ impl Sums {
     ) -> Sums {
         let mut cells: FxHashMap<(u32, u32), Cell> = FxHashMap::default();
         for (thread, stack, cell) in thread_stacks {
-            let sum = cells.entry((thread, stack)).or_default();
-            sum.cpu_ns = sum.cpu_ns.saturating_add(cell.cpu_ns);
-            sum.samples = sum.samples.saturating_add(cell.samples);
+            cells.entry((thread, stack)).or_default().add(cell);
         }
         let mut seconds: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         for (thread, second, cpu_ns) in times {
@@ -117,8 +115,7 @@ fn by_stack(thread_stacks: &[(u32, u32, Cell)]) -> Vec<(u32, Cell)> {
     rows.dedup_by(|next, kept| {
         let is_same = next.0 == kept.0;
         if is_same {
-            kept.1.cpu_ns = kept.1.cpu_ns.saturating_add(next.1.cpu_ns);
-            kept.1.samples = kept.1.samples.saturating_add(next.1.samples);
+            kept.1.add(next.1);
         }
         is_same
     });
@@ -185,11 +182,9 @@ impl PartitionMemory {
     pub(super) fn apply(&mut self, session_id: u64, message: AgentMessage) -> Option<StoredBatch> {
         let is_new = !self.sessions.contains_key(&session_id);
         let session = self.sessions.entry(session_id).or_default();
-        if message.sequence <= session.last_sequence {
+        if !session.accept(message.sequence) {
             return None;
         }
-        session.missing_messages += message.sequence - session.last_sequence - 1;
-        session.last_sequence = message.sequence;
         session.is_changed = true;
         self.applied += 1;
         session.applied = self.applied;
@@ -201,11 +196,7 @@ impl PartitionMemory {
         let dictionary_bytes = self.dictionary.bytes();
         self.dictionary.admit(session.dictionary_bytes);
         match message.body {
-            Some(Body::Hello(hello)) => {
-                session.first_ns = hello.wall_clock_ns;
-                session.last_ns = session.last_ns.max(hello.wall_clock_ns);
-                session.hello = hello;
-            }
+            Some(Body::Hello(hello)) => session.introduce(hello),
             Some(Body::Dictionary(definitions)) => {
                 self.open_definitions += definitions.encoded_len();
                 let refused = self.dictionary.refused();
@@ -244,7 +235,7 @@ impl PartitionMemory {
                 return stored;
             }
             Some(Body::Statistics(mut statistics)) => {
-                session.last_ns = session.last_ns.max(session.wall_ns(statistics.time_ns));
+                session.see(statistics.time_ns);
                 let (mut own, rest) =
                     (session.thread_bytes(), others + session.bytes() - session.thread_bytes());
                 let given = statistics.threads.len();
@@ -258,12 +249,8 @@ impl PartitionMemory {
                 self.refused_entries += (given - statistics.threads.len()) as u64;
                 self.refused_entries += u64::from(!session.add_statistics(statistics));
             }
-            Some(Body::Heartbeat(heartbeat)) => {
-                session.last_ns = session.last_ns.max(session.wall_ns(heartbeat.time_ns));
-            }
-            Some(Body::Goodbye(goodbye)) => {
-                session.end(goodbye.reason);
-            }
+            Some(Body::Heartbeat(heartbeat)) => session.see(heartbeat.time_ns),
+            Some(Body::Goodbye(goodbye)) => session.end(goodbye.reason),
             None => {}
         }
         self.session_bytes = others + session.bytes();
@@ -347,10 +334,7 @@ impl PartitionMemory {
             open.stack.push(stack);
             open.cpu_ns.push(row.cpu_ns);
             open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
-            let unknown = if stack == 0 { row.count } else { 0 };
-            session.unknown_samples = session.unknown_samples.saturating_add(unknown);
-            session.samples = session.samples.saturating_add(row.count);
-            session.sampled_ns = session.sampled_ns.saturating_add(row.cpu_ns);
+            session.count(&row, wall_ns, stack != 0);
             stored.first_ns = stored.first_ns.min(wall_ns);
             stored.last_ns = stored.last_ns.max(wall_ns);
             stored.cells.push((row.thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
@@ -358,8 +342,6 @@ impl PartitionMemory {
         if stored.cells.is_empty() {
             return None;
         }
-        session.first_ns = session.first_ns.min(stored.first_ns);
-        session.last_ns = session.last_ns.max(stored.last_ns);
         insert_open(&mut self.open, (start_s, session_id), open);
         self.open_samples += stored.cells.len();
         Some(stored)

@@ -48,9 +48,7 @@ pub use read::View;
 pub use rollup::Level;
 pub use shared::Retention;
 
-use memory::PartitionMemory;
 use partition::Partition;
-use profile::recording::{RecordingError, RecordingReader};
 use shared::{Connected, Shared, now_s};
 use writer::Request;
 
@@ -85,14 +83,13 @@ pub struct Status {
     pub failing: Option<StoreError>,
 }
 
-/// An open store, or a recording with the same interface.
+/// An open store.
 #[derive(Debug)]
 pub struct Store {
     shared: Arc<Shared>,
+    /// `None` for a store that is only read.
     requests: Option<SyncSender<Request>>,
     writer: Option<JoinHandle<()>>,
-    is_recording: bool,
-    cut: Option<FramingError>,
 }
 
 impl Store {
@@ -108,18 +105,14 @@ impl Store {
         if paths.is_empty() {
             paths.push(upkeep::new_path(directory, now_s()));
         }
-        let shared = Arc::new(Shared::new(
-            directory,
-            retention,
-            open_all(&paths, false, upkeep::MOST_CLOSED_BYTES)?,
-            Some(lock),
-        ));
+        let partitions = open_all(&paths, false, upkeep::MOST_CLOSED_BYTES)?;
+        let shared = Arc::new(Shared::new(directory, retention, partitions, lock));
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
             .name("store".into())
             .spawn(move || writer::run(&writer_shared, &receiver))?;
-        Ok(Store { shared, requests: Some(sender), writer: Some(writer), is_recording: false, cut: None })
+        Ok(Store { shared, requests: Some(sender), writer: Some(writer) })
     }
 
     /// Opens the store in `directory` for queries only; its files are unchanged.
@@ -133,39 +126,13 @@ impl Store {
         }
         let lock = lock(directory)?;
         let partitions = open_all(&paths, true, upkeep::MOST_CLOSED_BYTES)?;
-        let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, Some(lock)));
-        Ok(Store { shared, requests: None, writer: None, is_recording: false, cut: None })
+        let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, lock));
+        Ok(Store { shared, requests: None, writer: None })
     }
 
-    /// Reads the recording at `path` into memory, for the same queries as a store.
-    ///
-    /// # Errors
-    /// As [`RecordingReader::open`].
-    pub fn of_recording(path: &Path) -> Result<Store, RecordingError> {
-        let mut reader = RecordingReader::open(path)?;
-        let session_id = reader.hello().session_id;
-        let mut memory = PartitionMemory::default();
-        for message in reader.by_ref() {
-            memory.apply(session_id, message);
-        }
-        let partitions = vec![Arc::new(Partition::in_memory(memory))];
-        let shared = Arc::new(Shared::new(path, Retention::default(), partitions, None));
-        Ok(Store { shared, requests: None, writer: None, is_recording: true, cut: reader.cut() })
-    }
-
-    /// Returns why the recording ends before its last byte; `None` if it is complete, or if this is a store.
-    pub fn cut(&self) -> Option<FramingError> {
-        self.cut
-    }
-
-    /// Returns the directory of the store, or the file of the recording.
+    /// Returns the directory of the store.
     pub fn path(&self) -> &Path {
         &self.shared.directory
-    }
-
-    /// Returns whether this is a recording.
-    pub fn is_recording(&self) -> bool {
-        self.is_recording
     }
 
     /// Returns a view of each partition, oldest first; the times of several may overlap a range.
@@ -180,7 +147,7 @@ impl Store {
     /// Returns a writer for the session that `hello` introduces.
     ///
     /// # Errors
-    /// [`StoreError::Closed`] for a recording.
+    /// [`StoreError::Closed`] for a store that is only read.
     pub fn session(&self, hello: &Hello) -> Result<SessionWriter, StoreError> {
         let requests = self.requests.clone().ok_or(StoreError::Closed)?;
         let connected = Arc::new(Connected::new(hello.session_id, &self.shared));
@@ -227,7 +194,7 @@ impl Store {
         let counters = &self.shared.counters;
         // Relaxed: counters are shown one by one and never compared.
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Status {
+        let mut status = Status {
             messages: get(&counters.messages),
             received_bytes: get(&counters.bytes),
             samples: get(&counters.samples),
@@ -236,32 +203,22 @@ impl Store {
             folds: get(&counters.folds),
             failures: get(&counters.failures),
             waiting_requests: get(&counters.waiting),
-            open_samples: partitions
-                .iter()
-                .map(|partition| partition.memory.read().open_samples as u64)
-                .sum(),
-            stored_bytes: partitions.iter().map(|partition| partition.bytes()).sum(),
-            dictionary_bytes: partitions
-                .iter()
-                .map(|partition| partition.memory.read().dictionary.bytes() as u64)
-                .sum(),
-            dictionary_refused: partitions
-                .iter()
-                .map(|partition| {
-                    let memory = partition.memory.read();
-                    memory.dictionary.refused() + memory.refused_entries
-                })
-                .sum(),
-            session_bytes: partitions
-                .iter()
-                .map(|partition| partition.memory.read().session_bytes() as u64)
-                .sum(),
             sessions_turned_away: get(&counters.turned_away),
             early_partitions: get(&counters.early_partitions),
             partitions: partitions.len() as u64,
             dictionaries_read: self.shared.dictionary_reader.read_count(),
             failing: self.failing(),
+            ..Status::default()
+        };
+        for partition in partitions {
+            status.stored_bytes += partition.database.bytes();
+            let memory = partition.memory.read();
+            status.open_samples += memory.open_samples as u64;
+            status.dictionary_bytes += memory.dictionary.bytes() as u64;
+            status.dictionary_refused += memory.dictionary.refused() + memory.refused_entries;
+            status.session_bytes += memory.session_bytes() as u64;
         }
+        status
     }
 
     /// Folds open minutes and ends the writer.
@@ -293,11 +250,11 @@ impl Source for Store {
     }
 
     fn has_ended(&self) -> bool {
-        self.is_recording
+        false
     }
 
     fn cut(&self) -> Option<FramingError> {
-        self.cut
+        None
     }
 }
 

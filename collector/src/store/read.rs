@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
-use super::memory::{MINUTE_S, OpenMinute, PartitionMemory};
-use super::partition::{self, Coverage, Partition, Reading};
+use super::memory::{MINUTE_S, OpenMinute};
+use super::partition::{self, Coverage, Partition, Reading, Table};
 use super::rollup::Level;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
@@ -19,7 +19,7 @@ use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A partition of a store, or a recording, for queries.
+/// A partition of a store, for queries.
 #[derive(Clone, Debug)]
 pub struct View {
     partition: Arc<Partition>,
@@ -35,6 +35,13 @@ struct Plan {
     cut: Vec<u64>,
 }
 
+/// A piece of what a query reads.
+enum Piece<'b> {
+    Sample(Sample),
+    /// The sums of a session in a bucket: level, start in seconds since the epoch, session, block.
+    Sums(Level, u64, u64, &'b [u8]),
+}
+
 impl View {
     pub(super) fn new(partition: Arc<Partition>, dictionary_reader: &Arc<DictionaryReader>) -> View {
         View { partition, dictionary_reader: Arc::clone(dictionary_reader) }
@@ -45,53 +52,52 @@ impl View {
         Arc::ptr_eq(&self.partition, &other.partition)
     }
 
-    /// Calls `read` with the dictionary. The dictionary of an unloaded partition is read from its file, one at a time
-    /// in the whole store; other queries wait for it. A loaded one delays the writer meanwhile. So `read` must be
-    /// quick, and must not request another dictionary.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn dictionary<R>(&self, read: impl FnOnce(&Dictionary) -> R) -> Result<R, StoreError> {
+    /// Visits open minutes and begins a transaction at the same moment, between two folds.
+    fn begin(
+        &self,
+        scope: &Scope<'_>,
+        mut visit: impl FnMut(Sample) -> Result<(), StoreError>,
+    ) -> Result<Reading<'_>, StoreError> {
         let memory = self.partition.memory.read();
-        if !memory.is_unloaded {
-            return Ok(read(&memory.dictionary));
+        let reading = self.partition.database.begin_read()?;
+        let Range { start, end } = minutes_of(scope);
+        for (&(start_s, session), minute) in memory.open.range((start, 0)..(end.max(start), 0)) {
+            if (scope.sessions)(session) {
+                samples_of(minute, start_s, session, scope).try_for_each(&mut visit)?;
+            }
         }
-        // Waiting for the dictionary reader must not block the writer.
-        drop(memory);
-        self.dictionary_reader.read(&self.partition, read)
+        Ok(reading)
     }
 
-    /// Calls `visit` with the sessions whose ids `is_selected` accepts, in the order of ids. The sessions of an
-    /// unloaded partition are read from its file one by one. Otherwise no samples can be stored meanwhile, so `visit`
-    /// must be quick.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn sessions(
+    /// Visits the sums of `table` and the single samples that cover the scope.
+    fn read(
         &self,
-        extent: Extent,
-        is_selected: impl Fn(u64) -> bool,
-        mut visit: impl FnMut(u64, &Session),
+        scope: &Scope<'_>,
+        threads: Threads,
+        table: &Table,
+        mut visit: impl FnMut(Piece<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let memory = self.partition.memory.read();
-        if memory.is_unloaded {
-            drop(memory);
-            return self.partition.read_sessions(extent, is_selected, |id, session| visit(id, session));
+        let reading = self.begin(scope, |sample| visit(Piece::Sample(sample)))?;
+        // Roll-ups and retention as of the snapshot.
+        let plan = plan(&reading.coverage()?, &scope.range_ns, threads);
+        for (level, buckets) in plan.buckets {
+            reading.sums(table, level, buckets, scope.sessions, |start_s, session, block| {
+                visit(Piece::Sums(level, start_s, session, block))
+            })?;
         }
-        for (&id, session) in memory.sessions.iter().filter(|(id, _)| is_selected(**id)) {
-            visit(id, session);
+        for start_s in plan.cut {
+            reading.raw(start_s..start_s + 1, scope.sessions, |_, session, block| {
+                let minute = partition::read_raw(block)?;
+                samples_of(&minute, start_s, session, scope)
+                    .try_for_each(|sample| visit(Piece::Sample(sample)))
+            })?;
         }
         Ok(())
     }
+}
 
-    /// Returns whether the partition may have samples in this range of time, in nanoseconds since the epoch.
-    pub fn overlaps(&self, range_ns: &Range<u64>) -> bool {
-        let own = self.range_ns();
-        own.start < range_ns.end && range_ns.start < own.end
-    }
-
-    /// Returns the time from the first sample to the last in whole minutes, as nanoseconds since the epoch.
-    pub fn range_ns(&self) -> Range<u64> {
+impl Part for View {
+    fn range_ns(&self) -> Range<u64> {
         let coverage = *self.partition.coverage.read();
         let memory = self.partition.memory.read();
         let (mut first_s, mut end_s) = (coverage.first_s, coverage.end_s);
@@ -102,182 +108,54 @@ impl View {
         first_s.saturating_mul(NS_PER_S)..end_s.saturating_mul(NS_PER_S)
     }
 
-    /// Visits CPU time by session and stack; a key may occur several times.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn stacks(&self, scope: &Scope<'_>, mut visit: impl FnMut(u64, u32, Cell)) -> Result<(), StoreError> {
-        let (reading, coverage) = self.begin(|memory, coverage| {
-            visit_open(memory, scope, |sample| visit(sample.session, sample.stack, sample.cell()));
-            *coverage
-        })?;
-        let Some(reading) = reading else { return Ok(()) };
-        let plan = plan(&coverage, &scope.range_ns, Threads::Together);
-        for (level, buckets) in plan.buckets {
-            reading.sums(&partition::STACKS, level, buckets, scope.sessions, |_, session, block| {
-                partition::read_stacks(block, |stack, cell| visit(session, stack, cell))
-            })?;
-        }
-        self.cut_minutes(&reading, scope, &plan.cut, |sample| {
-            visit(sample.session, sample.stack, sample.cell());
-        })
-    }
-
-    /// Visits CPU time by session, thread and stack, for the threads of a session that `is_selected` accepts; a key
-    /// may occur several times.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn thread_stacks(
-        &self,
-        scope: &Scope<'_>,
-        is_selected: impl Fn(u64, u32) -> bool,
-        mut visit: impl FnMut(u64, u32, u32, Cell),
-    ) -> Result<(), StoreError> {
-        let mut visit_sample = |sample: Sample| {
-            if is_selected(sample.session, sample.thread) {
-                visit(sample.session, sample.thread, sample.stack, sample.cell());
-            }
-        };
-        let (reading, coverage) = self.begin(|memory, coverage| {
-            visit_open(memory, scope, &mut visit_sample);
-            *coverage
-        })?;
-        let Some(reading) = reading else { return Ok(()) };
-        let plan = plan(&coverage, &scope.range_ns, Threads::Apart);
-        for (level, buckets) in plan.buckets {
-            reading.sums(
-                &partition::THREAD_STACKS,
-                level,
-                buckets,
-                scope.sessions,
-                |_, session, block| {
-                    partition::read_thread_stacks(
-                        block,
-                        |thread| is_selected(session, thread),
-                        |thread, stack, cell| visit(session, thread, stack, cell),
-                    )
-                },
-            )?;
-        }
-        self.cut_minutes(&reading, scope, &plan.cut, |sample| {
-            if is_selected(sample.session, sample.thread) {
-                visit(sample.session, sample.thread, sample.stack, sample.cell());
-            }
-        })
-    }
-
-    /// Visits CPU time by session, thread and time cell, which is given in seconds since the epoch. Cells are a
-    /// second wide where minutes are kept, and a minute or an hour in older parts.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn times(
-        &self,
-        scope: &Scope<'_>,
-        threads: Threads,
-        mut visit: impl FnMut(u64, u32, Range<u64>, u64),
-    ) -> Result<(), StoreError> {
-        let (reading, coverage) = self.begin(|memory, coverage| {
-            visit_open(memory, scope, |sample| {
-                let second = sample.time_ns / NS_PER_S;
-                visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
-            });
-            *coverage
-        })?;
-        let Some(reading) = reading else { return Ok(()) };
-        let plan = plan(&coverage, &scope.range_ns, threads);
-        for (level, buckets) in plan.buckets {
-            reading.sums(&partition::TIMES, level, buckets, scope.sessions, |start_s, session, block| {
-                for (thread, second, cpu_ns) in partition::read_times(block)? {
-                    let from_s = start_s + u64::from(second);
-                    visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
-                }
-                Ok(())
-            })?;
-        }
-        self.cut_minutes(&reading, scope, &plan.cut, |sample| {
-            let second = sample.time_ns / NS_PER_S;
-            visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
-        })
-    }
-
-    /// Visits the single samples that are kept, by minute and session.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn samples(&self, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) -> Result<(), StoreError> {
-        let (reading, ()) = self.begin(|memory, _| visit_open(memory, scope, &mut visit))?;
-        let Some(reading) = reading else { return Ok(()) };
-        let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
-        let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
-        reading.raw(first_s..end_s, scope.sessions, |start_s, session, block| {
-            visit_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
-            Ok(())
-        })
-    }
-
-    /// Returns whether all single samples are kept.
-    pub fn has_samples(&self) -> bool {
+    fn has_samples(&self) -> bool {
         self.partition.coverage.read().removed == 0
     }
 
-    /// Reads open minutes and begins a transaction at the same moment, between two folds.
-    fn begin<R>(
-        &self,
-        read: impl FnOnce(&PartitionMemory, &Coverage) -> R,
-    ) -> Result<(Option<Reading<'_>>, R), StoreError> {
-        let memory = self.partition.memory.read();
-        let reading = self.partition.begin_read()?;
-        // Roll-ups and retention as of the snapshot.
-        let coverage = match &reading {
-            Some(reading) => reading.coverage()?,
-            None => *self.partition.coverage.read(),
-        };
-        Ok((reading, read(&memory, &coverage)))
-    }
-
-    fn cut_minutes(
-        &self,
-        reading: &Reading<'_>,
-        scope: &Scope<'_>,
-        minutes: &[u64],
-        mut visit: impl FnMut(Sample),
-    ) -> Result<(), StoreError> {
-        for &start_s in minutes {
-            reading.raw(start_s..start_s + 1, scope.sessions, |_, session, block| {
-                visit_minute(&partition::read_raw(block)?, start_s, session, &scope.range_ns, &mut visit);
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-}
-
-impl Part for View {
-    fn range_ns(&self) -> Range<u64> {
-        self.range_ns()
-    }
-
-    fn has_samples(&self) -> bool {
-        self.has_samples()
-    }
-
+    /// The dictionary of an unloaded partition is read from its file, one at a time in the whole store; other queries
+    /// wait for it. A loaded one delays the writer meanwhile.
     fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError> {
-        Ok(self.dictionary(read)?)
+        let memory = self.partition.memory.read();
+        if !memory.is_unloaded {
+            read(&memory.dictionary);
+            return Ok(());
+        }
+        // Waiting for the dictionary reader must not block the writer.
+        drop(memory);
+        Ok(self.dictionary_reader.read(&self.partition, read)?)
     }
 
+    /// The sessions of an unloaded partition are read from its file one by one. Otherwise no samples can be stored
+    /// meanwhile.
     fn sessions(
         &self,
         extent: Extent,
         is_selected: &dyn Fn(u64) -> bool,
         visit: &mut dyn FnMut(u64, &Session),
     ) -> Result<(), ReadError> {
-        Ok(self.sessions(extent, is_selected, visit)?)
+        let memory = self.partition.memory.read();
+        if memory.is_unloaded {
+            drop(memory);
+            return Ok(self
+                .partition
+                .read_sessions(extent, is_selected, |id, session| visit(id, session))?);
+        }
+        for (&id, session) in memory.sessions.iter().filter(|(id, _)| is_selected(**id)) {
+            visit(id, session);
+        }
+        Ok(())
     }
 
     fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
-        Ok(self.stacks(scope, visit)?)
+        Ok(self.read(scope, Threads::Together, &partition::STACKS, |piece| {
+            match piece {
+                Piece::Sample(sample) => visit(sample.session, sample.stack, sample.cell()),
+                Piece::Sums(_, _, session, block) => {
+                    partition::read_stacks(block, |stack, cell| visit(session, stack, cell))?;
+                }
+            }
+            Ok(())
+        })?)
     }
 
     fn thread_stacks(
@@ -286,56 +164,79 @@ impl Part for View {
         is_selected: &dyn Fn(u64, u32) -> bool,
         visit: &mut dyn FnMut(u64, u32, u32, Cell),
     ) -> Result<(), ReadError> {
-        Ok(self.thread_stacks(scope, is_selected, visit)?)
+        Ok(self.read(scope, Threads::Apart, &partition::THREAD_STACKS, |piece| {
+            match piece {
+                Piece::Sample(sample) => {
+                    if is_selected(sample.session, sample.thread) {
+                        visit(sample.session, sample.thread, sample.stack, sample.cell());
+                    }
+                }
+                Piece::Sums(_, _, session, block) => partition::read_thread_stacks(
+                    block,
+                    |thread| is_selected(session, thread),
+                    |thread, stack, cell| visit(session, thread, stack, cell),
+                )?,
+            }
+            Ok(())
+        })?)
     }
 
+    /// Cells are a second wide where minutes are kept, and a minute or an hour in older parts.
     fn times(
         &self,
         scope: &Scope<'_>,
         threads: Threads,
         visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
     ) -> Result<(), ReadError> {
-        Ok(self.times(scope, threads, visit)?)
+        Ok(self.read(scope, threads, &partition::TIMES, |piece| {
+            match piece {
+                Piece::Sample(sample) => {
+                    let second = sample.time_ns / NS_PER_S;
+                    visit(sample.session, sample.thread, second..second + 1, sample.cpu_ns);
+                }
+                Piece::Sums(level, start_s, session, block) => {
+                    for (thread, second, cpu_ns) in partition::read_times(block)? {
+                        let from_s = start_s + u64::from(second);
+                        visit(session, thread, from_s..from_s + level.cell_s(), cpu_ns);
+                    }
+                }
+            }
+            Ok(())
+        })?)
     }
 
     fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
-        Ok(self.samples(scope, visit)?)
+        let mut visit = |sample| {
+            visit(sample);
+            Ok(())
+        };
+        let reading = self.begin(scope, &mut visit)?;
+        Ok(reading.raw(minutes_of(scope), scope.sessions, |start_s, session, block| {
+            samples_of(&partition::read_raw(block)?, start_s, session, scope).try_for_each(&mut visit)
+        })?)
     }
 }
 
-fn visit_open(memory: &PartitionMemory, scope: &Scope<'_>, mut visit: impl FnMut(Sample)) {
-    let first_s = Level::Minute.start_of(scope.range_ns.start / NS_PER_S);
-    let end_s = scope.range_ns.end.div_ceil(NS_PER_S);
-    for (&(start_s, session), minute) in memory.open.range((first_s, 0)..(end_s.max(first_s), 0)) {
-        if (scope.sessions)(session) {
-            visit_minute(minute, start_s, session, &scope.range_ns, &mut visit);
-        }
-    }
+/// Returns the range of starts of the minutes that overlap the scope, in seconds since the epoch.
+fn minutes_of(scope: &Scope<'_>) -> Range<u64> {
+    Level::Minute.start_of(scope.range_ns.start / NS_PER_S)..scope.range_ns.end.div_ceil(NS_PER_S)
 }
 
-fn visit_minute(
-    minute: &OpenMinute,
+/// Returns the samples of a minute that lie in the scope.
+fn samples_of<'m>(
+    minute: &'m OpenMinute,
     start_s: u64,
     session: u64,
-    range_ns: &Range<u64>,
-    visit: &mut impl FnMut(Sample),
-) {
-    for row in 0..minute.len() {
+    scope: &'m Scope<'_>,
+) -> impl Iterator<Item = Sample> + 'm {
+    let sample = move |row| {
         // Only a damaged offset exceeds the largest time.
         let offset_ns = u64::from(minute.offset_us[row]) * 1000;
         let time_ns = start_s.saturating_mul(NS_PER_S).saturating_add(offset_ns);
-        if range_ns.contains(&time_ns) {
-            let (thread, stack) = (minute.thread[row], minute.stack[row]);
-            visit(Sample {
-                session,
-                time_ns,
-                thread,
-                stack,
-                cpu_ns: minute.cpu_ns[row],
-                count: minute.count[row],
-            });
-        }
-    }
+        let (thread, stack) = (minute.thread[row], minute.stack[row]);
+        Sample { session, time_ns, thread, stack, cpu_ns: minute.cpu_ns[row], count: minute.count[row] }
+    };
+    (0..minute.len()).map(sample).filter(|sample| scope.range_ns.contains(&sample.time_ns))
 }
 
 /// Returns buckets that cover the range, each as coarse as the range, the existing roll-ups and `threads` permit.

@@ -70,8 +70,8 @@ pub(super) struct Shared {
     pub(super) connected: Mutex<FxHashMap<u64, usize>>,
     pub(super) early_start: Mutex<EarlyStart>,
     pub(super) dictionary_reader: Arc<DictionaryReader>,
-    /// Keeps other processes out of the directory; `None` for a recording.
-    _lock: Option<File>,
+    /// Keeps other processes out of the directory.
+    _lock: File,
 }
 
 impl Shared {
@@ -79,7 +79,7 @@ impl Shared {
         directory: &Path,
         retention: Retention,
         partitions: Vec<Arc<Partition>>,
-        lock: Option<File>,
+        lock: File,
     ) -> Shared {
         Shared {
             directory: directory.to_owned(),

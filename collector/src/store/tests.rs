@@ -22,7 +22,7 @@ use super::*;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
-use profile::source::{Extent, Scope, Threads};
+use profile::source::{Extent, Scope, Threads, with_dictionary};
 
 /// 2100-01-01, a whole day. Partitions that tests begin at simulated times sort after those that begin at the current
 /// time.
@@ -112,9 +112,9 @@ impl View {
     /// Calls `read` with the dictionary and all sessions.
     fn names<R>(&self, read: impl FnOnce(&Dictionary, &BTreeMap<u64, Session>) -> R) -> R {
         let mut sessions = BTreeMap::new();
-        let visit = |id, session: &Session| drop(sessions.insert(id, session.clone()));
-        self.sessions(Extent::Threads, |_| true, visit).expect("readable");
-        self.dictionary(|dictionary| read(dictionary, &sessions)).expect("readable")
+        let mut visit = |id, session: &Session| drop(sessions.insert(id, session.clone()));
+        self.sessions(Extent::Threads, &|_| true, &mut visit).expect("readable");
+        with_dictionary(self, |dictionary| read(dictionary, &sessions)).expect("readable")
     }
 }
 
@@ -133,8 +133,10 @@ fn check_skipping(view: &View, scope: &Scope<'_>) {
     for is_selected in [|_, thread| thread % 2 == 0, |_, thread| thread % 2 == 1] {
         let (mut some, mut all) = (Vec::new(), Vec::new());
         let row = |session, thread, stack, cell: Cell| (session, thread, stack, cell.cpu_ns, cell.samples);
-        view.thread_stacks(scope, is_selected, |a, b, c, d| some.push(row(a, b, c, d))).expect("readable");
-        view.thread_stacks(scope, |_, _| true, |a, b, c, d| all.push(row(a, b, c, d))).expect("readable");
+        view.thread_stacks(scope, &is_selected, &mut |a, b, c, d| some.push(row(a, b, c, d)))
+            .expect("readable");
+        view.thread_stacks(scope, &|_, _| true, &mut |a, b, c, d| all.push(row(a, b, c, d)))
+            .expect("readable");
         all.retain(|&(session, thread, ..)| is_selected(session, thread));
         assert_eq!(some, all);
     }
@@ -148,9 +150,10 @@ fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
     let (mut whole, mut by_thread, mut by_time) = (0, 0, 0);
     for view in store.views() {
         let mut rows = Vec::new();
-        view.stacks(&scope, |_, stack, cell| rows.push((stack, cell.cpu_ns))).expect("readable");
-        view.thread_stacks(&scope, |_, _| true, |_, _, _, cell| by_thread += cell.cpu_ns).expect("readable");
-        view.times(&scope, Threads::Together, |_, _, _, cpu_ns| by_time += cpu_ns).expect("readable");
+        view.stacks(&scope, &mut |_, stack, cell| rows.push((stack, cell.cpu_ns))).expect("readable");
+        view.thread_stacks(&scope, &|_, _| true, &mut |_, _, _, cell| by_thread += cell.cpu_ns)
+            .expect("readable");
+        view.times(&scope, Threads::Together, &mut |_, _, _, cpu_ns| by_time += cpu_ns).expect("readable");
         check_skipping(&view, &scope);
         view.names(|dictionary, _| {
             for (stack, cpu_ns) in rows {
@@ -290,7 +293,7 @@ fn roll_ups_keep_the_sums_and_late_samples() {
     let mut threads = BTreeMap::new();
     let mut cells = Vec::new();
     for view in store.views() {
-        view.times(&scope, Threads::Together, |_, thread, cell_s, _| {
+        view.times(&scope, Threads::Together, &mut |_, thread, cell_s, _| {
             threads.insert(thread, ());
             cells.push(cell_s.end - cell_s.start);
         })
@@ -399,7 +402,7 @@ fn agents_cannot_redefine_each_others_numbers() {
     let scope = Scope { range_ns: 0..u64::MAX, sessions: &|_| true };
     for view in store.views() {
         let mut rows = Vec::new();
-        view.stacks(&scope, |session, stack, _| rows.push((session, stack))).expect("readable");
+        view.stacks(&scope, &mut |session, stack, _| rows.push((session, stack))).expect("readable");
         view.names(|dictionary, _| {
             for (session, stack) in rows {
                 stops.insert(session, dictionary.string(dictionary.stack(stack).stop).to_owned());
@@ -445,7 +448,7 @@ fn clocks_at_the_largest_time_hide_no_samples() {
     assert_eq!((whole.start, whole.end), (DAY_NS, u64::MAX));
     let scope = Scope { range_ns: whole, sessions: &|_| true };
     let mut found = 0;
-    view.stacks(&scope, |_, _, cell| found += cell.samples).expect("readable");
+    view.stacks(&scope, &mut |_, _, cell| found += cell.samples).expect("readable");
     assert_eq!(found, 180);
     let partition = store.shared.current().expect("open");
     for level in Level::COARSE {
@@ -453,7 +456,7 @@ fn clocks_at_the_largest_time_hide_no_samples() {
     }
     expect(&store, 0..3600, &[("leaf", 60)]);
     found = 0;
-    view.stacks(&scope, |_, _, cell| found += cell.samples).expect("readable");
+    view.stacks(&scope, &mut |_, _, cell| found += cell.samples).expect("readable");
     assert_eq!(found, 180);
 }
 

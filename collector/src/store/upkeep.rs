@@ -58,7 +58,7 @@ fn maintain_current(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
         begin_next(shared, &current, now_s)?;
     }
     unload_oldest(&shared.partitions.read(), MOST_CLOSED_BYTES);
-    shared.current()?.shorten_log()
+    shared.current()?.database.shorten_log()
 }
 
 /// Removes the logs of closed partitions and lowers their resolution as they age. After a failure of one partition,
@@ -80,7 +80,7 @@ fn has_reached_limit(partition: &Partition, retention: &Retention, now_s: u64) -
     let coverage = *partition.coverage.read();
     coverage.end_s > 0
         && (now_s >= coverage.created_s + PARTITION_S
-            || partition.length() > retention.bytes / PARTITION_SHARE)
+            || partition.database.length() > retention.bytes / PARTITION_SHARE)
 }
 
 /// Begins a new partition early, because the memory of the current one is nearly full, so that new symbols can be
@@ -123,7 +123,7 @@ fn begin_next(shared: &Shared, current: &Arc<Partition>, now_s: u64) -> Result<(
     }
     let connected: FxHashSet<u64> = shared.connected.lock().keys().copied().collect();
     let next = create_next(current, &connected, &new_path(&shared.directory, now_s), now_s)?;
-    tracing::info!(partition = %next.path().display(), "began a new partition");
+    tracing::info!(partition = %next.database.path().display(), "began a new partition");
     shared.partitions.write().push(Arc::new(next));
     current.close();
     Ok(())
@@ -141,7 +141,7 @@ fn create_next(
     let made = Partition::open(&unfinished, now_s, false).and_then(|mut next| {
         handover::hand_over(&next, current, connected, now_s.saturating_mul(1_000_000_000))?;
         next.fold()?;
-        next.rename(path)?;
+        next.database.rename(path)?;
         Ok(next)
     });
     if made.is_err() {
@@ -172,7 +172,7 @@ fn coarsen(partition: &Partition, retention: &Retention, now_s: u64) -> Result<(
         if !partition.remove_levels(levels)? {
             return Ok(());
         }
-        tracing::info!(partition = %partition.path().display(), levels, "removed the finest levels of a partition");
+        tracing::info!(partition = %partition.database.path().display(), levels, "removed the finest levels of a partition");
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
             let Some(oldest) = partitions.first().filter(|_| partitions.len() > 1).cloned() else {
                 return Ok(());
             };
-            let bytes: u64 = partitions.iter().map(|partition| partition.bytes()).sum();
+            let bytes: u64 = partitions.iter().map(|partition| partition.database.bytes()).sum();
             let fits = bytes <= shared.retention.bytes && partitions.len() <= MOST_PARTITIONS;
             let coverage = *oldest.coverage.read();
             // A partition without samples has the age of its sessions.
@@ -197,7 +197,7 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
             partitions.remove(0);
             oldest
         };
-        oldest.remove()?;
-        tracing::info!(partition = %oldest.path().display(), "removed the oldest partition");
+        oldest.database.remove()?;
+        tracing::info!(partition = %oldest.database.path().display(), "removed the oldest partition");
     }
 }

@@ -27,7 +27,7 @@ impl Served {
         fill(&store, u64::try_from(now.as_nanos()).expect("this century"));
         let store = Arc::new(store);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = HttpServer::start(address, Arc::clone(&store), Probe::default()).expect("a free port");
+        let server = HttpServer::start(address, store.clone(), Probe::default()).expect("a free port");
         let origin = format!("http://{}", server.address());
         Served { origin, store, _server: server, _directory: directory }
     }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use collector::store::Store;
 use profile::query::selection::Selection;
+use profile::recording::Recording;
 use profile::ui::standalone;
 use proto::framing::encode_frame;
 use serde_json::Value;
@@ -12,14 +12,14 @@ use crate::browser::{Browser, Page};
 use crate::recorded::recorded;
 
 /// A recording as a file, and the page of it.
-fn page_of(name: &str) -> (Store, PathBuf) {
+fn page_of(name: &str) -> (Recording, PathBuf) {
     let mut bytes = Vec::new();
     recorded(name).iter().for_each(|message| encode_frame(message, &mut bytes).expect("short message"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (recording, page) =
         (folder.join(name).with_extension("tickwalk"), folder.join(name).with_extension("html"));
     std::fs::write(&recording, bytes).expect("written");
-    let store = Store::of_recording(&recording).expect("a recording");
+    let store = Recording::read(&recording).expect("a recording");
     let mut text = Vec::new();
     standalone::write(&store, &Selection::default(), 0, &mut text).expect("writing to memory");
     std::fs::write(&page, text).expect("written");
@@ -45,7 +45,7 @@ fn go(page: &Page, hash: &str) {
 }
 
 /// The answer of the API over the same recording.
-fn answer(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Value {
+fn answer(store: &Recording, question: &str, pairs: &[(&str, &str)]) -> Value {
     let (question, name) = question.split_once('/').map_or((question, None), |(a, b)| (a, Some(b)));
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

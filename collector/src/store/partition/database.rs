@@ -55,7 +55,7 @@ const LOG_SUFFIXES: [&str; 2] = ["-wal", "-journal"];
 
 /// An open file. Drop copies the log to the file and removes the log.
 #[derive(Debug)]
-pub(super) struct Database {
+pub(in super::super) struct Database {
     path: PathBuf,
     /// The connection that writes, opened on demand, and reopened after an error of the disk.
     writer: Mutex<Option<Connection>>,
@@ -131,7 +131,7 @@ impl Database {
         self.idle.lock().clear();
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in super::super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -157,7 +157,7 @@ impl Database {
     }
 
     /// Begins to read a snapshot.
-    pub(super) fn begin_read(&self) -> Result<Reading<'_>, StoreError> {
+    pub(in super::super) fn begin_read(&self) -> Result<Reading<'_>, StoreError> {
         let readers = self.readers.read();
         let waiting = self.idle.lock().pop();
         let connection = waiting.map_or_else(|| self.connect_again(), Ok)?;
@@ -223,17 +223,17 @@ impl Database {
     }
 
     /// Returns the bytes on the disk, including the log.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in super::super) fn bytes(&self) -> u64 {
         self.lengths().sum()
     }
 
     /// Returns the length of the file without the log.
-    pub(super) fn length(&self) -> u64 {
+    pub(in super::super) fn length(&self) -> u64 {
         fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
     }
 
     /// Copies a long log to the file and truncates it, unless there is a reader.
-    pub(super) fn shorten_log(&self) -> Result<(), StoreError> {
+    pub(in super::super) fn shorten_log(&self) -> Result<(), StoreError> {
         let log_bytes = fs::metadata(beside(&self.path, LOG_SUFFIXES[0])).map_or(0, |log| log.len());
         if log_bytes > LONG_LOG_BYTES {
             self.exclusively(|connection| Ok(connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?))?;
@@ -294,7 +294,7 @@ impl Database {
     }
 
     /// Renames the file in its folder, durably; there is no reader yet.
-    pub(super) fn rename(&mut self, path: &Path) -> Result<(), StoreError> {
+    pub(in super::super) fn rename(&mut self, path: &Path) -> Result<(), StoreError> {
         self.idle.get_mut().clear();
         if let Some(connection) = self.writer.get_mut().take() {
             connection.close().map_err(|(_, error)| error)?;
@@ -308,7 +308,7 @@ impl Database {
     }
 
     /// Removes the file and its log; queries in progress are unaffected.
-    pub(super) fn remove(&self) -> Result<(), StoreError> {
+    pub(in super::super) fn remove(&self) -> Result<(), StoreError> {
         remove(&self.path)
     }
 }

@@ -35,13 +35,12 @@ use tables::{DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key};
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use coverage::Coverage;
 pub(super) use database::{Reading, UNFINISHED, is_left_over, remove};
-pub(super) use tables::{STACKS, THREAD_STACKS, TIMES};
+pub(super) use tables::{STACKS, THREAD_STACKS, TIMES, Table};
 
 /// A partition.
 #[derive(Debug)]
 pub(super) struct Partition {
-    /// `None` for a recording.
-    database: Option<Database>,
+    pub(super) database: Database,
     /// Whether the file has free pages, because rows were removed.
     has_free_pages: AtomicBool,
     pub(super) memory: RwLock<PartitionMemory>,
@@ -69,7 +68,7 @@ impl Partition {
         if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(Some(database), memory, coverage);
+        let partition = Partition::new(database, memory, coverage);
         *partition.persisted.lock() = persisted;
         *partition.folds.lock() = folds;
         *partition.journal.lock() = journal;
@@ -98,12 +97,12 @@ impl Partition {
         if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(Some(database), memory, coverage);
+        let partition = Partition::new(database, memory, coverage);
         partition.close();
         Ok(partition)
     }
 
-    fn new(database: Option<Database>, memory: PartitionMemory, coverage: Coverage) -> Partition {
+    fn new(database: Database, memory: PartitionMemory, coverage: Coverage) -> Partition {
         Partition {
             database,
             has_free_pages: AtomicBool::new(false),
@@ -115,64 +114,12 @@ impl Partition {
         }
     }
 
-    /// Returns a partition without a file, for a recording.
-    pub(super) fn in_memory(memory: PartitionMemory) -> Partition {
-        let coverage = Coverage {
-            first_s: memory.open.keys().next().map_or(0, |key| key.0),
-            end_s: memory.open.keys().next_back().map_or(0, |key| key.0 + super::memory::MINUTE_S),
-            ..Coverage::default()
-        };
-        let partition = Partition::new(None, memory, coverage);
-        partition.close();
-        partition
-    }
-
-    fn database(&self) -> Result<&Database, StoreError> {
-        self.database.as_ref().ok_or(StoreError::Closed)
-    }
-
-    /// Returns the path of the file, empty for a recording.
-    pub(super) fn path(&self) -> &Path {
-        self.database.as_ref().map_or(Path::new(""), Database::path)
-    }
-
-    /// Renames the file in its folder, durably.
-    pub(super) fn rename(&mut self, path: &Path) -> Result<(), StoreError> {
-        self.database.as_mut().ok_or(StoreError::Closed)?.rename(path)
-    }
-
-    /// Removes the file; queries in progress are unaffected.
-    pub(super) fn remove(&self) -> Result<(), StoreError> {
-        self.database()?.remove()
-    }
-
-    /// Returns the bytes on the disk, including the log.
-    pub(super) fn bytes(&self) -> u64 {
-        self.database.as_ref().map_or(0, Database::bytes)
-    }
-
-    /// Returns the bytes of the file without the log.
-    pub(super) fn length(&self) -> u64 {
-        self.database.as_ref().map_or(0, Database::length)
-    }
-
-    /// Begins to read a snapshot of the database; returns `None` for a recording.
-    pub(super) fn begin_read(&self) -> Result<Option<Reading<'_>>, StoreError> {
-        self.database.as_ref().map(Database::begin_read).transpose()
-    }
-
-    /// Shortens the log of the partition that is written to.
-    pub(super) fn shorten_log(&self) -> Result<(), StoreError> {
-        self.database()?.shorten_log()
-    }
-
     /// Removes the log and the free pages of a closed partition. Does nothing during queries; the next upkeep repeats
     /// it.
     pub(super) fn compact(&self) -> Result<(), StoreError> {
-        let database = self.database()?;
-        database.remove_log()?;
+        self.database.remove_log()?;
         // Relaxed: only the writer thread uses it.
-        if self.has_free_pages.load(Ordering::Relaxed) && database.compact()?.is_some() {
+        if self.has_free_pages.load(Ordering::Relaxed) && self.database.compact()?.is_some() {
             self.has_free_pages.store(false, Ordering::Relaxed);
         }
         Ok(())
@@ -190,7 +137,7 @@ impl Partition {
         let packed = column::compress(&bytes)?;
         let mut number = self.journal.lock();
         let key = [number.cast_signed()];
-        self.database()?.write(|connection| JOURNAL.put(connection, &key, &packed))?;
+        self.database.write(|connection| JOURNAL.put(connection, &key, &packed))?;
         *number += 1;
         Ok(())
     }
@@ -232,7 +179,7 @@ impl Partition {
         }
         let late: BTreeMap<_, _> = late.into_iter().map(|(key, sums)| (key, sums.merged())).collect();
         let number = fold.cast_signed();
-        self.database()?.write(|connection| {
+        self.database.write(|connection| {
             if let Some(definitions) = &definitions {
                 DICTIONARY.put(connection, &[number], definitions)?;
             }
@@ -299,7 +246,7 @@ impl Partition {
             let mut coverage = *self.coverage.read();
             coverage.rolled_s[level as usize] = end_s;
             let mut fold = self.folds.lock();
-            self.database()?.write(|connection| {
+            self.database.write(|connection| {
                 for (session, sums) in &by_session {
                     put_sums(connection, (level as u8, bucket_s, *session, *fold), sums)?;
                 }
@@ -320,7 +267,7 @@ impl Partition {
 
     /// Returns the start of the first bucket in `range` that is not empty.
     fn next_filled(&self, level: Level, range: Range<u64>) -> Result<Option<u64>, StoreError> {
-        let Some(reading) = self.begin_read()? else { return Ok(None) };
+        let reading = self.database.begin_read()?;
         let source = level.below() as u8;
         let first = THREAD_STACKS.first_start(reading.connection()?, source, range.clone())?;
         Ok(first.map(|start_s| level.start_of(start_s).max(range.start)))
@@ -328,7 +275,7 @@ impl Partition {
 
     /// Returns the sums of a bucket by session, merged from the level below.
     fn sums_of(&self, level: Level, range: Range<u64>) -> Result<Vec<(u64, Sums)>, StoreError> {
-        let Some(reading) = self.begin_read()? else { return Ok(Vec::new()) };
+        let reading = self.database.begin_read()?;
         let connection = reading.connection()?;
         let source = level.below();
         let mut merged: BTreeMap<u64, Sums> = Default::default();
@@ -372,10 +319,9 @@ impl Partition {
     /// Removes the `levels` finest levels of a closed partition without a log, and frees their space; queries of this
     /// partition wait. Returns `false` and changes nothing if there are too many of them.
     pub(super) fn remove_levels(&self, levels: u64) -> Result<bool, StoreError> {
-        let database = self.database()?;
         let mut coverage = *self.coverage.read();
         coverage.removed = levels;
-        let removed = database.exclusively(|connection| {
+        let removed = self.database.exclusively(|connection| {
             database::transact(connection, |connection| {
                 RAW.clear(connection)?;
                 for level in [Level::Minute, Level::Hour].into_iter().take(levels.saturating_sub(1) as usize)
@@ -410,7 +356,7 @@ impl Partition {
 
     /// Reads the dictionary of a closed partition from its file.
     pub(super) fn read_dictionary(&self) -> Result<Dictionary, StoreError> {
-        load_dictionary(self.database()?.begin_read()?.connection()?)
+        load_dictionary(self.database.begin_read()?.connection()?)
     }
 
     /// Visits the sessions of a closed partition, read from its file.
@@ -420,6 +366,6 @@ impl Partition {
         is_selected: impl Fn(u64) -> bool,
         visit: impl FnMut(u64, &StoredSession),
     ) -> Result<(), StoreError> {
-        load_sessions(self.database()?.begin_read()?.connection()?, extent, is_selected, visit)
+        load_sessions(self.database.begin_read()?.connection()?, extent, is_selected, visit)
     }
 }

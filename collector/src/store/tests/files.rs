@@ -74,7 +74,7 @@ fn a_file_that_is_no_partition_is_refused_and_unchanged() {
 fn a_damaged_page_is_an_error_when_it_is_read() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let (store, ..) = ten_samples(directory.path());
-    let path = of_current(&store).path().to_owned();
+    let path = of_current(&store).database.path().to_owned();
     store.close().expect("fold");
     let mut bytes = fs::read(&path).expect("a file");
     // Damages all pages but those of the schema.
@@ -134,7 +134,7 @@ fn readers_do_not_block_the_writer() {
     append(&store, &agent, &[noise]).expect("stored");
     store.flush().expect("fold");
     let old = of_current(&store);
-    let reading = old.begin_read().expect("readable").expect("a file");
+    let reading = old.database.begin_read().expect("readable");
     assert_eq!(minutes(&reading), 1);
     for minute in 1..20 {
         let samples = agent.samples(stack, minute * 60, 10);
@@ -142,7 +142,7 @@ fn readers_do_not_block_the_writer() {
         store.flush().expect("fold");
     }
     assert_eq!(minutes(&reading), 1, "the moment it began at");
-    let later = old.begin_read().expect("readable").expect("a file");
+    let later = old.database.begin_read().expect("readable");
     assert_eq!(minutes(&later), 20);
     // Readers do not block the next partition; the log of the closed one is removed when they have ended.
     let next_s = DAY_NS / NS + 86_400;
@@ -152,7 +152,7 @@ fn readers_do_not_block_the_writer() {
     let samples = agent.samples(stack, 86_400, 10);
     append(&store, &agent, &[samples]).expect("stored");
     assert_eq!((minutes(&reading), minutes(&later)), (1, 20));
-    let log = format!("{}-wal", old.path().display());
+    let log = format!("{}-wal", old.database.path().display());
     assert!(Path::new(&log).exists());
     drop(reading);
     upkeep::run(&store.shared, next_s).expect("upkeep");
@@ -162,19 +162,19 @@ fn readers_do_not_block_the_writer() {
     assert!(!Path::new(&log).exists());
     expect(&store, 0..90_000, &[("leaf", 20_210)]);
     // Resolution is lowered when readers have ended; a file is removed at once.
-    let reading = old.begin_read().expect("readable").expect("a file");
+    let reading = old.database.begin_read().expect("readable");
     let lowered_s = next_s + Retention::default().minutes.as_secs();
     upkeep::run(&store.shared, lowered_s).expect("upkeep");
     assert_eq!((minutes(&reading), old.coverage.read().removed), (20, 0));
     drop(reading);
-    let length = old.bytes();
+    let length = old.database.bytes();
     upkeep::run(&store.shared, lowered_s).expect("upkeep");
     assert_eq!(old.coverage.read().removed, 2);
-    assert!(old.bytes() < length, "{} of {length} bytes", old.bytes());
+    assert!(old.database.bytes() < length, "{} of {length} bytes", old.database.bytes());
     expect(&store, 0..86_400, &[("leaf", 20_200)]);
-    let reading = old.begin_read().expect("readable").expect("a file");
+    let reading = old.database.begin_read().expect("readable");
     upkeep::run(&store.shared, next_s + Retention::default().age.as_secs()).expect("upkeep");
-    assert!(!old.path().exists());
+    assert!(!old.database.path().exists());
     assert_eq!(reading.coverage().expect("readable").removed, 2);
     drop(reading);
     store.close().expect("fold");
@@ -188,12 +188,12 @@ fn a_removed_file_is_not_created_again() {
     let (store, ..) = ten_samples(directory.path());
     let partition = of_current(&store);
     // Existing connections keep the removed file; a new one fails.
-    let read = || partition.begin_read().map(|reading| reading.expect("a file"));
+    let read = || partition.database.begin_read();
     let readings: Vec<_> = (0..2).map(|_| read().expect("readable")).collect();
     assert_eq!(readings.iter().map(minutes).sum::<usize>(), 0, "nothing is folded yet");
-    fs::remove_file(partition.path()).expect("removed");
+    fs::remove_file(partition.database.path()).expect("removed");
     assert_eq!(read().err(), Some(StoreError::Io(io::ErrorKind::NotFound)));
-    assert!(!partition.path().exists());
+    assert!(!partition.database.path().exists());
 }
 
 #[test]
@@ -207,13 +207,13 @@ fn sessions_are_in_the_order_of_unsigned_ids() {
     let scope = Scope { range_ns: 0..u64::MAX, sessions: &|_| true };
     let views = store.views();
     let (mut by_sample, mut by_sum) = (Vec::new(), Vec::new());
-    views[0].samples(&scope, |sample| by_sample.push(sample.session)).expect("readable");
-    views[0].stacks(&scope, |session, _, _| by_sum.push(session)).expect("readable");
+    views[0].samples(&scope, &mut |sample| by_sample.push(sample.session)).expect("readable");
+    views[0].stacks(&scope, &mut |session, _, _| by_sum.push(session)).expect("readable");
     by_sample.dedup();
     assert_eq!((by_sample, by_sum), (ids.to_vec(), ids.to_vec()));
     let one = Scope { range_ns: 0..u64::MAX, sessions: &|session| session == 1 << 63 };
     let mut found = Vec::new();
-    views[0].samples(&one, |sample| found.push(sample.session)).expect("readable");
+    views[0].samples(&one, &mut |sample| found.push(sample.session)).expect("readable");
     assert_eq!(found, [1 << 63; 60]);
     views[0].names(|_, sessions| assert_eq!(sessions.keys().copied().collect::<Vec<_>>(), ids));
 }

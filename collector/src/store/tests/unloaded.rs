@@ -154,7 +154,7 @@ fn concurrent_queries_hold_one_dictionary_at_a_time() {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
                     for view in store.views().iter().take(3) {
-                        let read = view.dictionary(|dictionary| {
+                        let read = view.dictionary(&mut |dictionary| {
                             let now = held.fetch_add(1, Ordering::SeqCst) + 1;
                             most.fetch_max(now, Ordering::SeqCst);
                             // Gives another reader with a dictionary time to be counted.
@@ -186,8 +186,13 @@ fn opening_leaves_old_partitions_unloaded() {
     // The newest closed partition is loaded first, then unloaded because it exceeds the limit.
     let partitions = open_all(&paths, true, 0).expect("a store");
     assert_eq!(is_unloaded(&partitions), [true, true, true, false]);
-    let shared = Arc::new(Shared::new(directory.path(), Retention::default(), partitions, None));
-    let store = Store { shared, requests: None, writer: None, is_recording: false, cut: None };
+    let shared = Arc::new(Shared::new(
+        directory.path(),
+        Retention::default(),
+        partitions,
+        lock(directory.path()).expect("closed"),
+    ));
+    let store = Store { shared, requests: None, writer: None };
     assert_eq!(store.status().dictionaries_read, 0);
     assert!(query(&store, "flamegraph", &[]) == expected);
     assert_eq!(store.status().dictionaries_read, 3);
@@ -207,7 +212,12 @@ fn a_closed_partition_with_a_journal_is_loaded() {
     Partition::open(&next, u32::MAX.into(), false).expect("one more");
     let paths = partition_paths(directory.path()).expect("a directory");
     let partitions = open_all(&paths, true, 0).expect("a store");
-    let shared = Arc::new(Shared::new(directory.path(), Retention::default(), partitions, None));
-    let store = Store { shared, requests: None, writer: None, is_recording: false, cut: None };
+    let shared = Arc::new(Shared::new(
+        directory.path(),
+        Retention::default(),
+        partitions,
+        lock(directory.path()).expect("closed"),
+    ));
+    let store = Store { shared, requests: None, writer: None };
     expect(&store, 0..3600, &[("leaf", 10)]);
 }
