@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use collector::http::Served;
 use collector::store::Store;
 use profile::export::{self, Options, format::Format};
 use profile::query::error::QueryError;
@@ -100,9 +101,7 @@ impl Source {
     }
 
     /// Opens the recording or store, to serve it; the second part is the store, if it is one.
-    pub fn open_to_serve(
-        &self,
-    ) -> anyhow::Result<(Arc<dyn profile::source::Source + Send + Sync>, Option<Arc<Store>>)> {
+    pub fn open_to_serve(&self) -> anyhow::Result<(Served, Option<Arc<Store>>)> {
         match self {
             Source::Path(path) if path.is_dir() => {
                 let store = Arc::new(open_directory(path)?);

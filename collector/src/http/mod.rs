@@ -49,8 +49,11 @@ const STOP: Duration = Duration::from_secs(5);
 /// Parameters of a valid query string.
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
+/// A source that is served.
+pub type Served = Arc<dyn Source + Send + Sync>;
+
 struct Shared {
-    source: Arc<dyn Source + Send + Sync>,
+    source: Served,
     probe: Probe,
     metrics: Metrics,
     questions: Arc<Semaphore>,
@@ -72,11 +75,7 @@ impl HttpServer {
     ///
     /// # Errors
     /// If listening on the address fails or threads cannot be started.
-    pub fn start(
-        address: SocketAddr,
-        source: Arc<dyn Source + Send + Sync>,
-        probe: Probe,
-    ) -> io::Result<HttpServer> {
+    pub fn start(address: SocketAddr, source: Served, probe: Probe) -> io::Result<HttpServer> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("http")
