@@ -19,10 +19,11 @@ pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drai
 /// The form of values, for the message to the user.
 #[cfg(feature = "hooks")]
 pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
-                        stops, walk-times, shift:N or broken-layout";
+                        stops, walk-times, compare-walks, shift:N or broken-layout";
 
 /// Names of the developers' hooks.
-const HOOKS: [&str; 7] = ["stall", "slabs", "retune", "stops", "walk-times", "shift", "broken-layout"];
+const HOOKS: [&str; 8] =
+    ["stall", "slabs", "retune", "stops", "walk-times", "compare-walks", "shift", "broken-layout"];
 
 /// The values that experiments fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,8 @@ impl DebugOptions {
             "stops" if value.is_empty() => self.hooks.sampler.probe.stops = true,
             #[cfg(feature = "hooks")]
             "walk-times" if value.is_empty() => self.hooks.sampler.probe.times = true,
+            #[cfg(feature = "hooks")]
+            "compare-walks" if value.is_empty() => self.hooks.sampler.compare = true,
             #[cfg(feature = "hooks")]
             "broken-layout" if value.is_empty() => self.hooks.broken_layout = true,
             _ => return None,

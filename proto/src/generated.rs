@@ -253,6 +253,12 @@ pub struct Statistics {
     pub failed: ::prost::alloc::vec::Vec<Counter>,
     #[prost(message, optional, tag = "21")]
     pub sampling: ::core::option::Option<Sampling>,
+    /// frames of all samples
+    #[prost(uint64, tag = "22")]
+    pub frames: u64,
+    /// those taken over from the thread's previous sample instead of being walked
+    #[prost(uint64, tag = "23")]
+    pub reused_frames: u64,
 }
 /// Period of the timers, and what determined it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -141,6 +141,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
             #[cfg(feature = "hooks")]
             hooks: ActiveHooks::new(settings.hooks, settings.on_walk),
         };
+        #[cfg(feature = "hooks")]
+        worker.hooks.set_up(&mut worker.walker);
         worker.walker.begin_drain(&worker.vm);
         worker.destinations.send(&Body::Hello(hello));
         worker
@@ -274,7 +276,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
         self.retire_ended();
         #[cfg(feature = "hooks")]
-        self.hooks.report();
+        self.hooks.report(&self.walker);
         self.send_statistics(true);
         self.destinations.send(&Body::Goodbye(v1::Goodbye { reason: reason.to_owned() }));
         self.destinations.finish();

@@ -71,4 +71,4 @@ pub use memory::{Memory, StackCopy, Unreadable};
 pub use native::{NativeCode, NativeRegisters, NativeStop};
 pub use nearby::Nearby;
 pub use stop::Stop;
-pub use walker::{Frames, Walker};
+pub use walker::{Compilation, Frames, Position, Walker};

@@ -89,6 +89,10 @@ pub struct HandlerCycles {
 pub struct Sampler {
     pub cpu_ns: u64,
     pub walk_ns: Quantiles,
+    /// Frames of all samples.
+    pub frames: u64,
+    /// Frames that were taken over from the thread's previous sample instead of being walked.
+    pub reused_frames: u64,
 }
 
 /// Distribution of a duration in nanoseconds.
@@ -184,7 +188,12 @@ impl Summary {
                 p99: quantile(&handler, 0.99),
                 max: handler.max,
             },
-            sampler: Sampler { cpu_ns: statistics.sampler_cpu_ns, walk_ns: quantiles(&walk) },
+            sampler: Sampler {
+                cpu_ns: statistics.sampler_cpu_ns,
+                walk_ns: quantiles(&walk),
+                frames: statistics.frames,
+                reused_frames: statistics.reused_frames,
+            },
             queue: Queue {
                 capacity_bytes: queue.capacity_bytes,
                 grown: queue.grown,

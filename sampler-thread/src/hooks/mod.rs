@@ -26,6 +26,8 @@ pub struct Hooks {
     pub probe: Probe,
     /// Extra sleep of the sampler, once a second.
     pub stall: Option<Duration>,
+    /// Walk each stack in full as well, and compare.
+    pub compare: bool,
     /// Time between two changes of the timers' period.
     pub retune: Option<Duration>,
 }
@@ -44,6 +46,11 @@ impl ActiveHooks {
     pub(crate) fn new(hooks: Hooks, on_walk: Option<OnWalk>) -> Self {
         let next_retune = hooks.retune.map(|period| Instant::now() + period);
         Self { hooks, on_walk, probing: Probing::new(hooks.probe), next_retune, retunes: 0 }
+    }
+
+    /// Switches on what a walker does for hooks.
+    pub(crate) fn set_up(&self, walker: &mut StackWalker) {
+        walker.comparison = self.hooks.compare.then(Default::default);
     }
 
     /// Sleeps as long as [`Hooks::stall`] says; to be called once a second.
@@ -81,7 +88,10 @@ impl ActiveHooks {
     }
 
     /// Logs what was counted.
-    pub(crate) fn report(&self) {
+    pub(crate) fn report(&self, walker: &StackWalker) {
+        if let Some(comparison) = &walker.comparison {
+            comparison.report();
+        }
         if let Some(probing) = &self.probing {
             probing.report();
         }

@@ -78,11 +78,13 @@ impl StackNamer {
             return NamedStack { id, stop, complete: false, unloaded: 0, is_late: false, compiled: None };
         }
         self.names.begin(walker.lifetime.take_change(), walker.libraries.list());
+        let mut named = self.named_before(walker, walk);
         self.names.uncertain_at = (!walker.lifetime.is_certain(walk.ticks)).then_some(walk.ticks);
-        self.name_frames(vm, walker, walk, snapshot, thread);
+        self.name_frames(vm, walker, walk, named, (snapshot, thread));
         if !self.prove(&vm.memory, &mut walker.lifetime) {
             self.names.uncertain_at = Some(walk.ticks);
-            self.name_frames(vm, walker, walk, snapshot, thread);
+            named = 0;
+            self.name_frames(vm, walker, walk, named, (snapshot, thread));
         }
         let stop = match walk.stop {
             stop if stop.is_complete() => stop.name(),
@@ -96,31 +98,80 @@ impl StackNamer {
             Frame::Compiled { inlined, .. } => Some(inlined),
             _ => None,
         });
+        let compiled = compiled.reduce(|some, inlined| some || inlined);
+        let id = self.node(walker, walk, named, stop);
+        #[cfg(feature = "hooks")]
+        if named > 0 && walker.comparison.is_some() {
+            self.name_frames(vm, walker, walk, 0, (snapshot, thread));
+            let full = self.names.dictionaries.stack(&self.ids, stop);
+            walker.comparison.iter_mut().for_each(|comparison| comparison.count_ids(id, full));
+        }
         NamedStack {
-            id: self.names.dictionaries.stack(&self.ids, stop),
+            id,
             stop,
             complete: walk.stop.is_complete(),
             unloaded: self.names.unloaded,
             is_late: self.names.unloaded > 0 || is_cut,
-            compiled: compiled.reduce(|some, inlined| some || inlined),
+            compiled,
         }
     }
 
-    /// Fills `ids`.
+    /// Returns how many of the oldest frames of a walk have the nodes of the thread's previous stack.
+    fn named_before(&self, walker: &mut StackWalker, walk: &Walk) -> usize {
+        let versions = self.versions(walker);
+        let (Some(reused), Some(nodes)) = (walk.reused, walker.previous.nodes(walk.slot)) else { return 0 };
+        let is_same = nodes.walk == reused.walk && nodes.versions == versions;
+        let is_certain = walker.lifetime.is_certain(nodes.ticks) && walker.lifetime.is_certain(walk.ticks);
+        if is_same && is_certain { reused.frames } else { 0 }
+    }
+
+    /// Returns the versions of the dictionaries and of the list of libraries.
+    fn versions(&self, walker: &StackWalker) -> (u64, u64) {
+        (self.names.dictionaries.version(), walker.libraries.list())
+    }
+
+    /// Returns the node of the stack whose newest frames have `ids`, and keeps the nodes of all frames for the thread's
+    /// next stack.
+    fn node(&mut self, walker: &mut StackWalker, walk: &Walk, named: usize, stop: &str) -> u64 {
+        let is_certain = self.names.uncertain_at.is_none() && walk.number != 0;
+        let versions = self.versions(walker);
+        let Self { names, ids, .. } = self;
+        let Some(nodes) = walker.previous.nodes(walk.slot).filter(|_| is_certain) else {
+            return names.dictionaries.stack(ids, stop);
+        };
+        nodes.of_frames.truncate(named);
+        let mut node = match nodes.of_frames.last() {
+            Some(&node) => node,
+            None => names.dictionaries.root(stop),
+        };
+        for &id in ids.iter().rev() {
+            // Entries are no frames of a profile.
+            if id != 0 {
+                node = names.dictionaries.child(node, id);
+            }
+            nodes.of_frames.push(node);
+        }
+        (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
+        node.into()
+    }
+
+    /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.
     fn name_frames<M: Memory>(
         &mut self,
         vm: &Vm<M>,
         walker: &mut StackWalker,
         walk: &Walk,
-        snapshot: &Snapshot<'_>,
-        thread: Option<&ThreadFacts>,
+        named: usize,
+        (snapshot, thread): (&Snapshot<'_>, Option<&ThreadFacts>),
     ) {
         let Self { names, enabled, ids } = self;
         ids.clear();
         names.unloaded = 0;
         let nearby = vm.nearby();
         let (frames, libraries) = walker.frames_and_libraries(walk);
-        ids.extend(frames.iter().filter_map(|frame| names.frame(frame, &nearby, libraries)));
+        let newest = frames.len().saturating_sub(named);
+        let frames = frames.iter().take(newest);
+        ids.extend(frames.map(|frame| names.frame(frame, &nearby, libraries).unwrap_or(0)));
         let capture = &snapshot.head.capture;
         let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.

@@ -1,6 +1,7 @@
 //! From a snapshot to frames.
 
 pub mod native;
+pub mod previous;
 pub mod snapshot;
 pub mod stacks;
 pub mod vm;

@@ -14,8 +14,15 @@ use stackwalk::{Frame, Limits, Memory, ScopeCache, Stop, Walker};
 use crate::validity::lifetime::Lifetime;
 use crate::validity::unloading::Unloading;
 use crate::walk::native::NativeLibraries;
+use crate::walk::previous::{PreviousWalks, Recorder, Reused};
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
+
+#[cfg(feature = "hooks")]
+mod comparison;
+
+#[cfg(feature = "hooks")]
+pub(crate) use comparison::Comparison;
 
 /// Most frames of one stack.
 ///
@@ -30,6 +37,12 @@ const MAX_LOADS: usize = 32;
 pub struct Walk {
     /// Where its frames are in the walker.
     frames: Range<usize>,
+    /// Slot of the thread.
+    pub slot: u32,
+    /// Number of the walk if it is kept, otherwise 0.
+    pub number: u64,
+    /// Its oldest frames, if they are those of the thread's previous walk.
+    pub reused: Option<Reused>,
     /// Time stamp of the sample.
     pub ticks: u64,
     /// Why the walk ended.
@@ -51,7 +64,23 @@ pub struct StackWalker {
     walks_java: bool,
     /// The frames of a group of stacks, one after the other.
     frames: Vec<Frame>,
+    pub(crate) previous: PreviousWalks,
+    recorder: Recorder,
+    /// What was walked so far.
+    pub counts: Counts,
+    /// Comparison of walks that took over frames with walks in full.
+    #[cfg(feature = "hooks")]
+    pub(crate) comparison: Option<Comparison>,
     is_refreshed: bool,
+}
+
+/// Numbers of frames, cumulative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Frames of all stacks.
+    pub frames: u64,
+    /// Frames that were those of the thread's previous stack.
+    pub reused: u64,
 }
 
 impl StackWalker {
@@ -64,6 +93,11 @@ impl StackWalker {
             generations: [(0, 0); 2],
             walks_java,
             frames: Vec::with_capacity(2 * MAX_FRAMES as usize),
+            previous: PreviousWalks::default(),
+            recorder: Recorder::default(),
+            counts: Counts::default(),
+            #[cfg(feature = "hooks")]
+            comparison: None,
             is_refreshed: false,
         }
     }
@@ -96,25 +130,51 @@ impl StackWalker {
         (self.frames.get(walk.frames.clone()).unwrap_or_default(), &mut self.libraries)
     }
 
-    /// Walks a stack that was sampled at `ticks`.
-    pub fn walk<M: Memory>(&mut self, vm: &Vm<M>, snapshot: &Snapshot<'_>, ticks: u64) -> Walk {
-        let start = self.frames.len();
+    /// Walks a stack of the thread in `slot` that was sampled at `ticks`.
+    pub fn walk<M: Memory>(&mut self, vm: &Vm<M>, slot: u32, snapshot: &Snapshot<'_>, ticks: u64) -> Walk {
+        let mut walk = self.unwalked(slot, ticks);
         if snapshot.head.capture.thread != 0 && !self.walks_java {
-            return Walk { frames: start..start, ticks, stop: Stop::NotStarted, is_restricted: false };
+            return walk;
         }
         if !self.lifetime.covers(ticks) {
             self.lifetime.observe(&vm.memory);
         }
         let mut restriction = self.restriction(vm, ticks);
-        let mut stop = self.walk_with(vm, snapshot, start, restriction);
+        self.walk_with(vm, snapshot, &mut walk, restriction);
         if restriction.is_none() {
             // A pause may have begun during the walk.
             restriction = self.restriction(vm, ticks);
             if restriction.is_some() {
-                stop = self.walk_with(vm, snapshot, start, restriction);
+                self.walk_with(vm, snapshot, &mut walk, restriction);
             }
         }
-        Walk { frames: start..self.frames.len(), ticks, stop, is_restricted: restriction.is_some() }
+        walk.frames.end = self.frames.len();
+        walk.is_restricted = restriction.is_some();
+        #[cfg(feature = "hooks")]
+        self.compare(vm, snapshot, &walk);
+        self.keep(snapshot, &mut walk);
+        walk
+    }
+
+    /// A walk without frames.
+    fn unwalked(&self, slot: u32, ticks: u64) -> Walk {
+        let start = self.frames.len();
+        let (number, reused, is_restricted) = (0, None, false);
+        Walk { frames: start..start, slot, number, reused, ticks, stop: Stop::NotStarted, is_restricted }
+    }
+
+    /// Keeps a walk for the thread's next one, and counts its frames.
+    fn keep(&mut self, snapshot: &Snapshot<'_>, walk: &mut Walk) {
+        let Self { previous, recorder, libraries, counts, frames, .. } = self;
+        let reused = walk.reused.map_or(0, |reused| reused.frames);
+        counts.frames += walk.frames.len() as u64;
+        counts.reused += reused as u64;
+        if walk.is_restricted {
+            return;
+        }
+        let newest = frames.get(walk.frames.start..walk.frames.end - reused).unwrap_or_default();
+        let facts = (walk.ticks, libraries.list(), walk.stop);
+        walk.number = previous.keep(walk.slot, snapshot, facts, (newest, walk.reused), recorder);
     }
 
     /// Returns the newest generation of code that certainly existed at `ticks`; `None` if no code was freed since.
@@ -126,28 +186,51 @@ impl StackWalker {
         Some(known.map_or(0, |(_, generation)| *generation))
     }
 
-    /// Fills `frames` from `start` on; a walk that met a library for the first time is repeated with its tables.
+    /// Adds the frames of a walk; one that met a library for the first time is repeated with its tables.
     fn walk_with<M: Memory>(
         &mut self,
         vm: &Vm<M>,
         snapshot: &Snapshot<'_>,
-        start: usize,
+        walk: &mut Walk,
         restriction: Option<u32>,
-    ) -> Stop {
-        let Self { scopes, libraries, frames, .. } = self;
+    ) {
+        let Self { scopes, libraries, frames, previous, recorder, lifetime, .. } = self;
         scopes.restrict_to_code_before(restriction);
         let mut loads = 0;
         loop {
-            frames.truncate(start);
+            frames.truncate(walk.frames.start);
+            recorder.clear();
+            walk.reused = None;
+            let mut candidate = match restriction {
+                None => {
+                    previous.candidate(walk.slot, snapshot, libraries.list(), |at| lifetime.is_certain(at))
+                }
+                Some(_) => None,
+            };
             let limits = Limits { max_frames: MAX_FRAMES };
             let mut native = libraries.reading(&vm.memory);
             let mut walker = Walker::new(&vm.hotspot, &vm.memory, scopes, limits).with_native(&mut native);
-            let mut walk = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
-            frames.extend(walk.by_ref());
-            let stop = walk.stop();
+            let mut steps = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
+            walk.stop = loop {
+                let newer = frames.len() - walk.frames.start;
+                if let Some(position) = steps.position() {
+                    let known = candidate.as_mut().and_then(|kept| kept.frames_at(&position, vm));
+                    if let Some((reused, older, stop)) = known
+                        && newer + reused.frames <= MAX_FRAMES as usize
+                    {
+                        frames.extend(older.iter().rev());
+                        walk.reused = Some(reused);
+                        break stop;
+                    }
+                    recorder.at(position, newer);
+                }
+                let Some(frame) = steps.next() else { break steps.stop() };
+                recorder.code(steps.code());
+                frames.push(frame);
+            };
             loads += 1;
             if loads > MAX_LOADS || !libraries.prepare(&vm.memory) {
-                return stop;
+                return;
             }
         }
     }

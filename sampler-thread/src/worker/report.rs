@@ -69,6 +69,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let timers = self.process.timer_counts();
         let queue_bytes = self.process.queue_bytes();
         statistics.stops = self.stats.stops();
+        statistics.frames = self.walker.counts.frames;
+        statistics.reused_frames = self.walker.counts.reused;
         statistics.sampling = Some(self.sampling(&timers));
         statistics.handler_cycles = Some(histogram_message(&self.stats.handler_cycles));
         statistics.walk_ns = Some(histogram_message(&self.stats.walk_ns));

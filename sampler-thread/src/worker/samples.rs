@@ -138,7 +138,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         {
             self.unbounded.push(UnboundedStack { slot, thread: account.facts.id, sp, thread_pointer });
         }
-        let walk = self.walker.walk(&self.vm, &snapshot, request.ticks);
+        let walk = self.walker.walk(&self.vm, slot, &snapshot, request.ticks);
         WalkedRequest { slot, request, view, walk, walk_time: start.elapsed() }
     }
 

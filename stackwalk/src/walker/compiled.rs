@@ -1,5 +1,6 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
+use super::position::Compilation;
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{CompiledKind, CompiledPc};
@@ -164,6 +165,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Steps out of a complete compiled frame.
     pub(super) fn step_compiled(&mut self, cursor: Cursor, entry: &CompiledPc) -> Result<Step, Stop> {
+        self.code = Some(Compilation { blob: entry.blob, identity: entry.identity });
         match entry.kind {
             CompiledKind::ContinuationEntry => return Err(Stop::EndOfContinuation),
             CompiledKind::ContinuationYield => {

@@ -12,6 +12,7 @@ mod frozen;
 mod interrupted;
 mod jump_entered;
 mod native;
+mod position;
 mod recover;
 mod stub;
 mod walk;
@@ -25,6 +26,7 @@ use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
 use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
+pub use position::{Compilation, Position};
 use walk::{Cursor, Emit, NativeOrigin, Scopes, Thawing, Walk};
 
 /// Walks stacks of one VM, one after the other.
@@ -77,6 +79,7 @@ impl<'a, M: Memory> Walker<'a, M> {
             native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),
             registers: NativeRegisters::default(),
             origin: NativeOrigin::NoAnchor,
+            code: None,
         });
         let next = walk.as_mut().ok_or(Stop::NotStarted).and_then(Walk::first);
         Frames {

@@ -1,5 +1,6 @@
 //! State of one walk, and the steps it takes.
 
+use super::position::Compilation;
 use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES};
 use crate::cache::ScopeCache;
 use crate::capture::Capture;
@@ -158,6 +159,8 @@ pub(super) struct Walk<'w, M> {
     pub(super) registers: NativeRegisters,
     /// Origin of the present run of native frames.
     pub(super) origin: NativeOrigin,
+    /// The code of the last step, if it is compiled.
+    pub(super) code: Option<Compilation>,
 }
 
 impl<M: Memory> Walk<'_, M> {
@@ -237,6 +240,7 @@ impl<M: Memory> Walk<'_, M> {
 
     pub(super) fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         self.low = cursor.sp;
+        self.code = None;
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
             Doing::Native { interrupted } => self.step_native(cursor, interrupted),

@@ -3,8 +3,7 @@
 //! Problem: a stack of a hundred frames takes kilobytes, and even a program in its steady state has new stacks, which
 //! differ from known ones in a few frames.
 //! Approach: strings, methods and frames get ids in the order of their first use. A stack is a node of a forest: a frame
-//! below its caller, below a root with the stop reason; a new stack takes as many nodes as it has new frames. Consecutive
-//! walks of a thread are similar, so a stack is compared with the one before first, and only the rest is looked up.
+//! below its caller, below a root with the stop reason; a new stack takes as many nodes as it has new frames.
 //! Invariants: an entry is in the pending [`Dictionary`] or was sent before any sample that refers to it; an id is never
 //! used for two entries of a kind, even after the sent entries were forgotten.
 
@@ -96,6 +95,7 @@ pub struct Dictionaries {
     nodes: Nodes,
     pending: Pending,
     was_reset: bool,
+    version: u64,
 }
 
 impl Default for Dictionaries {
@@ -109,6 +109,7 @@ impl Default for Dictionaries {
             nodes: Nodes::from(nodes),
             pending: Pending::default(),
             was_reset: false,
+            version: 0,
         }
     }
 }
@@ -163,12 +164,32 @@ impl Dictionaries {
         id.into()
     }
 
-    /// Returns the id of a stack with these frames, leaf first, and this stop reason.
+    /// Returns the id of a stack with these frames, leaf first, and this stop reason; frames 0 are left out.
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
+        let root = self.root(stop);
+        let frames = frames.iter().rev().filter(|frame| **frame != 0);
+        frames.fold(root, |caller, &frame| self.child(caller, frame)).into()
+    }
+
+    /// Returns the node of a root with this stop reason.
+    pub fn root(&mut self, stop: &str) -> u32 {
         let stop = self.string_id(stop);
-        let frames = frames.iter().rev().map(|&frame| narrow(frame));
-        let Self { nodes, pending, .. } = self;
-        nodes.leaf(stop, frames, |node, parent, frame| pending.node(node, parent, frame)).into()
+        self.child(0, stop.into())
+    }
+
+    /// Returns the node of a frame that was called by the frame of node `caller`.
+    pub fn child(&mut self, caller: u32, frame: u64) -> u32 {
+        let frame = narrow(frame);
+        let (node, is_new) = self.nodes.child(caller, frame);
+        if is_new {
+            self.pending.node(node, caller, frame);
+        }
+        node
+    }
+
+    /// Returns a number that changes when the sent entries are forgotten.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Adds the description of a thread.
@@ -193,6 +214,7 @@ impl Dictionaries {
         self.frames = self.frames.forgotten();
         self.nodes.forget();
         self.was_reset = true;
+        self.version += 1;
     }
 
     /// Whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because there were too

@@ -1,0 +1,30 @@
+//! A walk that takes over frames of the thread's previous walk gives the same stack as a walk in full.
+
+use java_tests::{Jdk, Workload, on_every_jdk, on_jdks};
+
+/// Numbers of the agent's line on compared walks.
+fn compared(stderr: &str) -> [u64; 5] {
+    let line =
+        stderr.lines().find(|line| line.contains("reused walks: ")).expect("the agent reports comparisons");
+    let numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
+    numbers.collect::<Vec<u64>>().try_into().expect("five numbers")
+}
+
+/// Asserts that every walk that took over frames equals a walk in full, and that there were enough of them.
+fn compare(jdk: &Jdk, workload: Workload, least: u64) {
+    let run = workload
+        .record_option("--interval=1ms")
+        .record_option("--agent-option=debug=compare-walks")
+        .record(jdk);
+    run.assert_exit_code(0);
+    let [equal, different, apart, named, misnamed] = compared(&run.stderr);
+    assert_eq!((different, misnamed), (0, 0), "{}", run.stderr);
+    assert!(equal >= least, "{equal} walks compared, {apart} apart");
+    assert!(named + apart >= least, "{named} stacks named twice");
+}
+
+// 250 samples a second on a 250 Hz kernel; nearly all share their oldest frames with the sample before.
+on_every_jdk! { concurrent; fn in_deep_stacks(jdk) { compare(jdk, Workload::new("DeepRecursion").argument(2).argument(100), 300); } }
+on_every_jdk! { concurrent; fn under_deoptimisation(jdk) { compare(jdk, Workload::new("DeoptStorm").argument(2), 100); } }
+on_every_jdk! { concurrent; fn while_classes_are_unloaded(jdk) { compare(jdk, Workload::new("ClassChurn").argument(2).argument(12).argument(3), 50); } }
+on_jdks! { concurrent 21, 25; fn in_virtual_threads(jdk) { compare(jdk, Workload::new("FrozenStack").argument(2).argument(150).argument(20), 50); } }
