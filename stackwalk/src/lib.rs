@@ -61,6 +61,7 @@ pub use hotspot::continuation::{ChunkBottom, ChunkClass, FrozenOffsets, NameClas
 pub use hotspot::flags::JvmFlag;
 pub use hotspot::method::{MethodError, MethodNames, Symbol};
 pub use hotspot::mounted::MountedOffsets;
+pub use hotspot::nmethod::Compilation;
 pub use hotspot::perf_memory::PerfCounter;
 pub use hotspot::thread::{JavaThreads, ThreadOffsets};
 pub use hotspot::vm_structs::VmSymbols;
@@ -71,4 +72,4 @@ pub use memory::{Memory, StackCopy, Unreadable};
 pub use native::{NativeCode, NativeRegisters, NativeStop};
 pub use nearby::Nearby;
 pub use stop::Stop;
-pub use walker::{Compilation, Frames, Position, Walker};
+pub use walker::{Frames, Position, Walker};

@@ -152,7 +152,7 @@ impl Candidate<'_> {
             return None;
         }
         let codes = kept.codes.get(..resumable.codes as usize)?;
-        if !codes.iter().all(|code| code.is_present(&vm.hotspot, &vm.memory)) {
+        if !codes.iter().all(|code| vm.hotspot.is_present(&vm.memory, code)) {
             *left = 0;
             return None;
         }

@@ -31,6 +31,7 @@ use crate::stop::Stop;
 use code_blob::CodeBlob;
 use code_cache::CodeCache;
 use layout::Layout;
+use nmethod::Compilation;
 use pc_desc::{PcMatch, find_scope};
 use unsigned5::Unsigned5;
 use vm_structs::VmSymbols;
@@ -132,6 +133,11 @@ impl HotSpot {
         let ranges =
             self.started.as_ref().map(|started| started.code_cache.ranges(&self.layout.code_heap, memory));
         ranges.into_iter().flatten().flatten().flatten()
+    }
+
+    /// Whether the code of a compilation is still in the code cache.
+    pub fn is_present<M: Memory + ?Sized>(&self, memory: &M, code: &Compilation) -> bool {
+        code.is_present(&self.layout.nmethod, memory)
     }
 
     /// Whether the address lies in memory reserved for code.

@@ -30,6 +30,20 @@ impl Identity {
     }
 }
 
+/// One compilation of a method: its address, and what no other code at this address has in common with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Compilation {
+    pub(crate) blob: u64,
+    pub(crate) identity: Identity,
+}
+
+impl Compilation {
+    /// Whether the code is still there.
+    pub(crate) fn is_present<M: Memory + ?Sized>(&self, layout: &NmethodLayout, memory: &M) -> bool {
+        Identity::read(layout, memory, self.blob) == Ok(self.identity)
+    }
+}
+
 /// Regions (start, end) of an nmethod's debug information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DebugInfo {

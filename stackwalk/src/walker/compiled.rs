@@ -1,13 +1,12 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
-use super::position::Compilation;
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{CompiledKind, CompiledPc};
 use crate::frame::{Bci, CompileLevel, Frame, Method};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::hotspot::method::Symbol;
-use crate::hotspot::nmethod::Identity;
+use crate::hotspot::nmethod::{Compilation, Identity};
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
 use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
 use crate::limits::MAX_INLINE_DEPTH;

@@ -26,7 +26,7 @@ use crate::limits::Limits;
 use crate::memory::{Memory, StackCopy};
 use crate::native::{NativeCode, NativeRegisters};
 use crate::stop::Stop;
-pub use position::{Compilation, Position};
+pub use position::Position;
 use walk::{Cursor, Emit, NativeOrigin, Scopes, Thawing, Walk};
 
 /// Walks stacks of one VM, one after the other.

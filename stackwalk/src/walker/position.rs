@@ -10,8 +10,7 @@
 use super::Frames;
 use super::walk::{Doing, Emit};
 use crate::arch::FRAME_RECORD_BYTES;
-use crate::hotspot::HotSpot;
-use crate::hotspot::nmethod::Identity;
+use crate::hotspot::nmethod::Compilation;
 use crate::memory::Memory;
 
 /// State of a walk in front of a frame that is calling.
@@ -32,21 +31,6 @@ impl Position {
     #[must_use]
     pub fn lowest_read(&self) -> u64 {
         self.sp.saturating_sub(FRAME_RECORD_BYTES)
-    }
-}
-
-/// One compilation of a method: its address, and what no other code at this address has in common with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Compilation {
-    pub(super) blob: u64,
-    pub(super) identity: Identity,
-}
-
-impl Compilation {
-    /// Whether the code is still there.
-    #[must_use]
-    pub fn is_present<M: Memory>(&self, hotspot: &HotSpot, memory: &M) -> bool {
-        Identity::read(&hotspot.layout.nmethod, memory, self.blob) == Ok(self.identity)
     }
 }
 

@@ -1,6 +1,5 @@
 //! State of one walk, and the steps it takes.
 
-use super::position::Compilation;
 use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES};
 use crate::cache::ScopeCache;
 use crate::capture::Capture;
@@ -8,6 +7,7 @@ use crate::frame::{CompileLevel, Frame, Pc, Place};
 use crate::frozen::Frozen;
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::CodeBlob;
+use crate::hotspot::nmethod::Compilation;
 use crate::hotspot::pc_desc::PcMatch;
 use crate::hotspot::{HotSpot, Started};
 use crate::memory::{Memory, StackCopy};
