@@ -3,6 +3,8 @@
 //! Each distinct frame of the written stacks has a number, in order of first use. The text of a frame is the same as in
 //! tables and flame graphs, so sums by name are equal in all of them.
 
+use std::borrow::Cow;
+
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
@@ -12,7 +14,7 @@ use crate::process::ProcessProfile;
 use crate::stop::{UNKNOWN, WHOLE_STACKS};
 
 /// A frame in parts. Unknown or inapplicable texts are empty, and numbers 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameParts {
     /// Text for display: `package.Class.method` or a symbol.
     pub text: String,
@@ -42,18 +44,7 @@ impl FrameParts {
         let kind = FrameKind::try_from(i32::from(row.kind)).unwrap_or(FrameKind::Unspecified);
         let text = dictionary.frame_text(frame).into_owned();
         if row.method == 0 {
-            return FrameParts {
-                class: String::new(),
-                method: text.clone(),
-                signature: String::new(),
-                file: String::new(),
-                line: 0,
-                bci: -1,
-                kind,
-                modifiers: 0,
-                hidden: false,
-                text,
-            };
+            return FrameParts { method: text.clone(), bci: -1, kind, text, ..FrameParts::default() };
         }
         let method = dictionary.method(row.method);
         let optional = |string| Some(dictionary.string(string)).filter(|text| *text != UNKNOWN).unwrap_or("");
@@ -75,6 +66,14 @@ impl FrameParts {
             modifiers: method.modifiers,
             hidden: method.hidden,
             text,
+        }
+    }
+
+    /// Returns class, method and descriptor of a Java method, else the symbol.
+    pub fn system_name(&self) -> Cow<'_, str> {
+        match self.is_java() {
+            true => Cow::Owned(format!("{}.{}{}", self.class, self.method, self.signature)),
+            false => Cow::Borrowed(&self.text),
         }
     }
 

@@ -144,7 +144,7 @@ impl<'p> Tables<'p> {
         Tables {
             profile,
             frames: Frames::new(profile),
-            strings: StringTable::default(),
+            strings: StringTable::with_empty(),
             attributes: vec![KeyValueAndUnit::default()],
             by_thread: FxHashMap::default(),
             stacks: vec![Stack::default()],
@@ -232,7 +232,7 @@ impl<'p> Tables<'p> {
         let native = self.attribute("profile.frame.type", Value::StringValue("native".to_owned()));
         let strings = &mut self.strings;
         for frame in self.frames.all() {
-            let function = function(strings, &frame.text, frame);
+            let function = function(strings, frame);
             let function_index = *by_function.entry(function).or_insert_with(|| {
                 functions.push(function);
                 (functions.len() - 1) as i32
@@ -258,14 +258,10 @@ impl<'p> Tables<'p> {
     }
 }
 
-fn function(strings: &mut StringTable, text: &str, frame: &FrameParts) -> Function {
+fn function(strings: &mut StringTable, frame: &FrameParts) -> Function {
     let mut string = |text: &str| strings.intern(text) as i32;
-    let name_strindex = string(text);
-    let system_name_strindex = if frame.is_java() {
-        string(&format!("{}.{}{}", frame.class, frame.method, frame.signature))
-    } else {
-        name_strindex
-    };
+    let name_strindex = string(&frame.text);
+    let system_name_strindex = string(&frame.system_name());
     Function { name_strindex, system_name_strindex, filename_strindex: string(&frame.file), start_line: 0 }
 }
 

@@ -1,21 +1,22 @@
-//! A table of distinct strings for pprof and OTLP; the first one is empty.
+//! A table of distinct strings, for formats that refer to strings by number.
 
 use rustc_hash::FxHashMap;
 
 /// Texts by position.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StringTable {
     texts: Vec<String>,
     by_text: FxHashMap<String, usize>,
 }
 
-impl Default for StringTable {
-    fn default() -> Self {
-        StringTable { texts: vec![String::new()], by_text: [(String::new(), 0)].into_iter().collect() }
-    }
-}
-
 impl StringTable {
+    /// Returns a table whose first string is empty, as pprof and OTLP require.
+    pub fn with_empty() -> Self {
+        let mut table = StringTable::default();
+        table.intern("");
+        table
+    }
+
     /// Returns the position of `text`, and adds it if it is new.
     pub fn intern(&mut self, text: &str) -> usize {
         if let Some(&position) = self.by_text.get(text) {
@@ -27,7 +28,7 @@ impl StringTable {
         position
     }
 
-    /// Returns the texts; the first is empty.
+    /// Returns the texts by position.
     pub fn into_texts(self) -> Vec<String> {
         self.texts
     }

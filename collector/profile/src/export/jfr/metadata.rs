@@ -3,9 +3,8 @@
 //! Names, fields and annotations of `jdk.*` events are those of JDK 25, `src/hotspot/share/jfr/metadata/metadata.xml`;
 //! readers find types by name, so the ids are arbitrary. Structures declare only fields that a recording can fill.
 
-use rustc_hash::FxHashMap;
-
 use super::encode::Bytes;
+use crate::export::strings::StringTable;
 
 /// Id of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,242 +40,118 @@ pub enum Id {
     Account,
 }
 
-/// One type of the chunk.
-struct Type {
-    id: Id,
-    name: &'static str,
-    of: Kind,
-    fields: &'static [Field],
-}
-
-enum Kind {
-    /// A primitive type or structure.
-    Plain,
-    /// A structure that readers show as its only field.
-    Simple,
-    Annotation,
-    Event {
-        label: &'static str,
-        category: &'static [&'static str],
-        experimental: bool,
-    },
-}
-
-struct Field {
-    name: &'static str,
-    class: Id,
-    place: Place,
-    /// Label that readers show.
-    label: &'static str,
-    unit: Unit,
-}
-
-enum Place {
-    Inline,
-    Pool,
-    Array,
-}
-
-enum Unit {
-    None,
-    /// Instant in ticks of the chunk.
-    Instant,
-    /// Duration in ticks of the chunk.
-    Ticks,
-    EpochMillis,
-    Millis,
-}
-
-const fn field(name: &'static str, class: Id, label: &'static str) -> Field {
-    Field { name, class, place: Place::Inline, label, unit: Unit::None }
-}
-
-const fn pooled(name: &'static str, class: Id, label: &'static str) -> Field {
-    Field { name, class, place: Place::Pool, label, unit: Unit::None }
-}
-
-const fn time(name: &'static str, label: &'static str, unit: Unit) -> Field {
-    Field { name, class: Id::Long, place: Place::Inline, label, unit }
-}
-
-const START: Field = time("startTime", "Start Time", Unit::Instant);
-const VALUE: &[Field] = &[field("value", Id::String, "")];
-const PROFILING: &[&str] = &["Java Virtual Machine", "Profiling"];
-
-const fn plain(id: Id, name: &'static str, fields: &'static [Field]) -> Type {
-    Type { id, name, of: Kind::Plain, fields }
-}
-
-const fn simple(id: Id, name: &'static str, fields: &'static [Field]) -> Type {
-    Type { id, name, of: Kind::Simple, fields }
-}
-
-const fn annotation(id: Id, name: &'static str, fields: &'static [Field]) -> Type {
-    Type { id, name, of: Kind::Annotation, fields }
-}
-
-const fn event(
-    id: Id,
-    name: &'static str,
-    label: &'static str,
-    category: &'static [&'static str],
-    fields: &'static [Field],
-) -> Type {
-    Type { id, name, of: Kind::Event { label, category, experimental: false }, fields }
-}
-
-const TYPES: &[Type] = &[
-    plain(Id::Boolean, "boolean", &[]),
-    plain(Id::Int, "int", &[]),
-    plain(Id::Long, "long", &[]),
-    plain(Id::String, "java.lang.String", &[]),
-    plain(
+/// The types. The first line of a text is the name, then nothing for a plain type, `simple` for a structure that readers
+/// show as its only field, `annotation`, or `event`, its label and its categories. The other lines are fields: name, type
+/// and label; before the type `pool` for a reference to the constant pool, `array`, or the unit of a time. Each event
+/// begins with its start time.
+const TYPES: &[(Id, &str)] = &[
+    (Id::Boolean, "boolean"),
+    (Id::Int, "int"),
+    (Id::Long, "long"),
+    (Id::String, "java.lang.String"),
+    (
         Id::Class,
-        "java.lang.Class",
-        &[
-            pooled("classLoader", Id::ClassLoader, "Class Loader"),
-            pooled("name", Id::Symbol, "Name"),
-            pooled("package", Id::Package, "Package"),
-            field("modifiers", Id::Int, "Access Modifiers"),
-            field("hidden", Id::Boolean, "Hidden"),
-        ],
+        "java.lang.Class
+        classLoader: pool jdk.types.ClassLoader, Class Loader
+        name: pool jdk.types.Symbol, Name
+        package: pool jdk.types.Package, Package
+        modifiers: int, Access Modifiers
+        hidden: boolean, Hidden",
     ),
-    plain(
+    (
         Id::Thread,
-        "java.lang.Thread",
-        &[
-            field("osName", Id::String, "OS Thread Name"),
-            field("osThreadId", Id::Long, "OS Thread Id"),
-            field("javaName", Id::String, "Java Thread Name"),
-            field("javaThreadId", Id::Long, "Java Thread Id"),
-            field("virtual", Id::Boolean, "Virtual Thread"),
-        ],
+        "java.lang.Thread
+        osName: java.lang.String, OS Thread Name
+        osThreadId: long, OS Thread Id
+        javaName: java.lang.String, Java Thread Name
+        javaThreadId: long, Java Thread Id
+        virtual: boolean, Virtual Thread",
     ),
-    plain(Id::ClassLoader, "jdk.types.ClassLoader", &[pooled("name", Id::Symbol, "Name")]),
-    plain(Id::Package, "jdk.types.Package", &[pooled("name", Id::Symbol, "Name")]),
-    simple(Id::Symbol, "jdk.types.Symbol", &[field("string", Id::String, "String")]),
-    plain(
+    (Id::ClassLoader, "jdk.types.ClassLoader\nname: pool jdk.types.Symbol, Name"),
+    (Id::Package, "jdk.types.Package\nname: pool jdk.types.Symbol, Name"),
+    (Id::Symbol, "jdk.types.Symbol simple\nstring: java.lang.String, String"),
+    (
         Id::Method,
-        "jdk.types.Method",
-        &[
-            pooled("type", Id::Class, "Type"),
-            pooled("name", Id::Symbol, "Name"),
-            pooled("descriptor", Id::Symbol, "Descriptor"),
-            field("modifiers", Id::Int, "Access Modifiers"),
-            field("hidden", Id::Boolean, "Hidden"),
-        ],
+        "jdk.types.Method
+        type: pool java.lang.Class, Type
+        name: pool jdk.types.Symbol, Name
+        descriptor: pool jdk.types.Symbol, Descriptor
+        modifiers: int, Access Modifiers
+        hidden: boolean, Hidden",
     ),
-    simple(Id::FrameType, "jdk.types.FrameType", &[field("description", Id::String, "Description")]),
-    plain(
+    (Id::FrameType, "jdk.types.FrameType simple\ndescription: java.lang.String, Description"),
+    (
         Id::StackFrame,
-        "jdk.types.StackFrame",
-        &[
-            pooled("method", Id::Method, "Java Method"),
-            field("lineNumber", Id::Int, "Line Number"),
-            field("bytecodeIndex", Id::Int, "Bytecode Index"),
-            pooled("type", Id::FrameType, "Frame Type"),
-        ],
+        "jdk.types.StackFrame
+        method: pool jdk.types.Method, Java Method
+        lineNumber: int, Line Number
+        bytecodeIndex: int, Bytecode Index
+        type: pool jdk.types.FrameType, Frame Type",
     ),
-    plain(
+    (
         Id::StackTrace,
-        "jdk.types.StackTrace",
-        &[
-            field("truncated", Id::Boolean, "Truncated"),
-            Field {
-                name: "frames",
-                class: Id::StackFrame,
-                place: Place::Array,
-                label: "Stack Frames",
-                unit: Unit::None,
-            },
-        ],
+        "jdk.types.StackTrace
+        truncated: boolean, Truncated
+        frames: array jdk.types.StackFrame, Stack Frames",
     ),
-    simple(Id::ThreadState, "jdk.types.ThreadState", &[field("name", Id::String, "Name")]),
-    annotation(Id::Label, "jdk.jfr.Label", VALUE),
-    annotation(
-        Id::Category,
-        "jdk.jfr.Category",
-        &[Field { name: "value", class: Id::String, place: Place::Array, label: "", unit: Unit::None }],
+    (Id::ThreadState, "jdk.types.ThreadState simple\nname: java.lang.String, Name"),
+    (Id::Label, "jdk.jfr.Label annotation\nvalue: java.lang.String"),
+    (Id::Category, "jdk.jfr.Category annotation\nvalue: array java.lang.String"),
+    (Id::Timestamp, "jdk.jfr.Timestamp annotation\nvalue: java.lang.String"),
+    (Id::Timespan, "jdk.jfr.Timespan annotation\nvalue: java.lang.String"),
+    (Id::Experimental, "jdk.jfr.Experimental annotation"),
+    (
+        Id::CpuTimeSample,
+        "jdk.CPUTimeSample event CPU Time Sample; Java Virtual Machine; Profiling; experimental
+        stackTrace: pool jdk.types.StackTrace, Stack Trace
+        eventThread: pool java.lang.Thread, Thread
+        failed: boolean, Failed
+        samplingPeriod: ticks long, CPU Time Sampling Period
+        biased: boolean, Biased",
     ),
-    annotation(Id::Timestamp, "jdk.jfr.Timestamp", VALUE),
-    annotation(Id::Timespan, "jdk.jfr.Timespan", VALUE),
-    annotation(Id::Experimental, "jdk.jfr.Experimental", &[]),
-    Type {
-        id: Id::CpuTimeSample,
-        name: "jdk.CPUTimeSample",
-        of: Kind::Event { label: "CPU Time Sample", category: PROFILING, experimental: true },
-        fields: &[
-            START,
-            pooled("stackTrace", Id::StackTrace, "Stack Trace"),
-            pooled("eventThread", Id::Thread, "Thread"),
-            field("failed", Id::Boolean, "Failed"),
-            time("samplingPeriod", "CPU Time Sampling Period", Unit::Ticks),
-            field("biased", Id::Boolean, "Biased"),
-        ],
-    },
-    Type {
-        id: Id::CpuTimeSamplesLost,
-        name: "jdk.CPUTimeSamplesLost",
-        of: Kind::Event { label: "CPU Time Samples Lost", category: PROFILING, experimental: true },
-        fields: &[
-            START,
-            field("lostSamples", Id::Int, "Lost Samples"),
-            pooled("eventThread", Id::Thread, "Thread"),
-        ],
-    },
-    event(
+    (
+        Id::CpuTimeSamplesLost,
+        "jdk.CPUTimeSamplesLost event CPU Time Samples Lost; Java Virtual Machine; Profiling; experimental
+        lostSamples: int, Lost Samples
+        eventThread: pool java.lang.Thread, Thread",
+    ),
+    (
         Id::ExecutionSample,
-        "jdk.ExecutionSample",
-        "Java Execution Sample",
-        PROFILING,
-        &[
-            START,
-            pooled("sampledThread", Id::Thread, "Thread"),
-            pooled("stackTrace", Id::StackTrace, "Stack Trace"),
-            pooled("state", Id::ThreadState, "Thread State"),
-        ],
+        "jdk.ExecutionSample event Java Execution Sample; Java Virtual Machine; Profiling
+        sampledThread: pool java.lang.Thread, Thread
+        stackTrace: pool jdk.types.StackTrace, Stack Trace
+        state: pool jdk.types.ThreadState, Thread State",
     ),
-    event(
+    (
         Id::ActiveRecording,
-        "jdk.ActiveRecording",
-        "Flight Recording",
-        &["Flight Recorder"],
-        &[
-            START,
-            field("id", Id::Long, "Id"),
-            field("name", Id::String, "Name"),
-            time("recordingStart", "Start Time", Unit::EpochMillis),
-            time("recordingDuration", "Recording Duration", Unit::Millis),
-        ],
+        "jdk.ActiveRecording event Flight Recording; Flight Recorder
+        id: long, Id
+        name: java.lang.String, Name
+        recordingStart: epoch_ms long, Start Time
+        recordingDuration: ms long, Recording Duration",
     ),
-    event(
+    (
         Id::JvmInformation,
-        "jdk.JVMInformation",
-        "JVM Information",
-        &["Java Virtual Machine"],
-        &[
-            START,
-            field("jvmName", Id::String, "JVM Name"),
-            field("jvmVersion", Id::String, "JVM Version"),
-            field("javaArguments", Id::String, "Java Application Arguments"),
-            field("pid", Id::Long, "Process Identifier"),
-        ],
+        "jdk.JVMInformation event JVM Information; Java Virtual Machine
+        jvmName: java.lang.String, JVM Name
+        jvmVersion: java.lang.String, JVM Version
+        javaArguments: java.lang.String, Java Application Arguments
+        pid: long, Process Identifier",
     ),
-    event(
+    (
         Id::OsInformation,
-        "jdk.OSInformation",
-        "OS Information",
-        &["Operating System"],
-        &[START, field("osVersion", Id::String, "OS Version")],
+        "jdk.OSInformation event OS Information; Operating System
+        osVersion: java.lang.String, OS Version",
     ),
-    event(
+    (
         Id::Account,
-        "tickwalk.Account",
-        "Account of CPU Time",
-        PROFILING,
-        &[START, field("text", Id::String, "Text")],
+        "tickwalk.Account event Account of CPU Time; Java Virtual Machine; Profiling
+        text: java.lang.String, Text",
     ),
 ];
+
+/// Start time of an event, in ticks of the chunk.
+const START: &str = "startTime: instant long, Start Time";
 
 /// An element of the tree that describes types: attributes by name, then children.
 #[derive(Default)]
@@ -301,87 +176,77 @@ impl Element {
         self
     }
 
-    fn write(&self, strings: &mut Strings, out: &mut Bytes) {
-        out.number(strings.intern(self.name));
+    fn write(&self, strings: &mut StringTable, out: &mut Bytes) {
+        out.number(strings.intern(self.name) as u64);
         out.number(self.attributes.len() as u64);
         for (key, value) in &self.attributes {
-            out.number(strings.intern(key));
-            out.number(strings.intern(value));
+            out.number(strings.intern(key) as u64);
+            out.number(strings.intern(value) as u64);
         }
         out.number(self.children.len() as u64);
         self.children.iter().for_each(|child| child.write(strings, out));
     }
 }
 
-#[derive(Default)]
-struct Strings {
-    texts: Vec<String>,
-    by_text: FxHashMap<String, u64>,
-}
-
-impl Strings {
-    fn intern(&mut self, text: &str) -> u64 {
-        if let Some(&position) = self.by_text.get(text) {
-            return position;
-        }
-        let position = self.texts.len() as u64;
-        self.texts.push(text.to_owned());
-        self.by_text.insert(text.to_owned(), position);
-        position
-    }
-}
-
-/// Fields of the metadata event of a chunk that begins at `start_ticks`.
+/// Returns the fields of the metadata event of a chunk that begins at `start_ticks`.
 pub fn metadata(start_ticks: u64) -> Bytes {
     let types = Element::new("metadata").children(TYPES.iter().map(type_element));
     let region = Element::new("region").with("locale", "en_US").with("gmtOffset", 0);
-    let mut strings = Strings::default();
+    let mut strings = StringTable::default();
     let mut tree = Bytes::default();
     Element::new("root").children([types, region]).write(&mut strings, &mut tree);
     let mut out = Bytes::default();
     out.number(start_ticks);
     out.number(0); // duration
     out.number(1); // the types are the same in every chunk
-    out.number(strings.texts.len() as u64);
-    strings.texts.iter().for_each(|text| out.string(Some(text)));
+    let texts = strings.into_texts();
+    out.number(texts.len() as u64);
+    texts.iter().for_each(|text| out.string(Some(text)));
     out.append(&tree);
     out
 }
 
-fn type_element(of: &Type) -> Element {
-    let class = Element::new("class").with("name", of.name).with("id", of.id as u64);
-    let class = match &of.of {
-        Kind::Plain => class,
-        Kind::Simple => class.with("simpleType", true),
-        Kind::Annotation => class.with("superType", "java.lang.annotation.Annotation"),
-        Kind::Event { label, category, experimental } => {
-            let category = (0..).zip(*category).fold(annotated(Id::Category), |element, (position, name)| {
+fn type_element(&(id, text): &(Id, &str)) -> Element {
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    let (name, kind) = first.split_once(' ').unwrap_or((first, ""));
+    let class = Element::new("class").with("name", name).with("id", id as u64);
+    let class = match kind {
+        "" => class,
+        "simple" => class.with("simpleType", true),
+        "annotation" => class.with("superType", "java.lang.annotation.Annotation"),
+        event => {
+            let mut parts = event.trim_start_matches("event ").split("; ");
+            let label = annotated(Id::Label).with("value", parts.next().unwrap_or_default());
+            let (experimental, category): (Vec<_>, Vec<_>) = parts.partition(|part| *part == "experimental");
+            let category = (0..).zip(category).fold(annotated(Id::Category), |element, (position, name)| {
                 element.with(&format!("value-{position}"), name)
             });
-            class
-                .with("superType", "jdk.jfr.Event")
-                .children([annotated(Id::Label).with("value", label), category])
-                .children(experimental.then(|| annotated(Id::Experimental)))
+            let experimental = experimental.iter().map(|_| annotated(Id::Experimental));
+            let class = class.with("superType", "jdk.jfr.Event").children([label, category]);
+            class.children(experimental).children([field_element(START)])
         }
     };
-    class.children(of.fields.iter().map(field_element))
+    class.children(lines.map(field_element))
 }
 
-fn field_element(field: &Field) -> Element {
-    let element = Element::new("field").with("name", field.name).with("class", field.class as u64);
-    let element = match field.place {
-        Place::Inline => element,
-        Place::Pool => element.with("constantPool", true),
-        Place::Array => element.with("dimension", 1),
+fn field_element(line: &str) -> Element {
+    let (name, rest) = line.split_once(": ").unwrap_or((line, ""));
+    let (class, label) = rest.split_once(", ").unwrap_or((rest, ""));
+    let (property, class) = class.rsplit_once(' ').unwrap_or(("", class));
+    let is_class = |(_, text): &&(Id, &str)| text.split([' ', '\n']).next() == Some(class);
+    let id = TYPES.iter().find(is_class).map_or(0, |&(id, _)| id as u64);
+    let element = Element::new("field").with("name", name).with("class", id);
+    let (element, unit) = match property {
+        "pool" => (element.with("constantPool", true), None),
+        "array" => (element.with("dimension", 1), None),
+        "instant" => (element, Some((Id::Timestamp, "TICKS"))),
+        "ticks" => (element, Some((Id::Timespan, "TICKS"))),
+        "epoch_ms" => (element, Some((Id::Timestamp, "MILLISECONDS_SINCE_EPOCH"))),
+        "ms" => (element, Some((Id::Timespan, "MILLISECONDS"))),
+        _ => (element, None),
     };
-    let unit = match field.unit {
-        Unit::None => None,
-        Unit::Instant => Some((Id::Timestamp, "TICKS")),
-        Unit::Ticks => Some((Id::Timespan, "TICKS")),
-        Unit::EpochMillis => Some((Id::Timestamp, "MILLISECONDS_SINCE_EPOCH")),
-        Unit::Millis => Some((Id::Timespan, "MILLISECONDS")),
-    };
-    let label = (!field.label.is_empty()).then(|| annotated(Id::Label).with("value", field.label));
+    let label = (!label.is_empty()).then(|| annotated(Id::Label).with("value", label));
     element.children(label).children(unit.map(|(class, unit)| annotated(class).with("value", unit)))
 }
 

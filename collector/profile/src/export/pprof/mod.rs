@@ -54,13 +54,9 @@ impl Tables {
     }
 
     /// Returns the id of the function of `frame`.
-    fn function(&mut self, text: &str, frame: &FrameParts) -> u64 {
-        let name = self.string(text);
-        let system_name = if frame.is_java() {
-            self.string(&format!("{}.{}{}", frame.class, frame.method, frame.signature))
-        } else {
-            name
-        };
+    fn function(&mut self, frame: &FrameParts) -> u64 {
+        let name = self.string(&frame.text);
+        let system_name = self.string(&frame.system_name());
         let filename = self.string(&frame.file);
         let id = self.functions.len() as u64 + 1;
         *self.by_function.entry((name, system_name, filename)).or_insert_with(|| {
@@ -72,7 +68,7 @@ impl Tables {
 
 fn message(profile: &ProcessProfile) -> ProfileMessage {
     let cells = profile.cells();
-    let mut tables = Tables::default();
+    let mut tables = Tables { strings: StringTable::with_empty(), ..Tables::default() };
     let mut frames = Frames::new(profile);
     let sample_type = vec![tables.value_type("samples", "count"), tables.value_type("cpu", "nanoseconds")];
     let (thread_key, tid_key) = (tables.string("thread"), tables.string("tid"));
@@ -99,7 +95,7 @@ fn message(profile: &ProcessProfile) -> ProfileMessage {
     let location = (0u32..)
         .zip(frames.all())
         .map(|(number, frame)| {
-            let function_id = tables.function(&frame.text, frame);
+            let function_id = tables.function(frame);
             Location {
                 id: location_id(number),
                 mapping_id: PROGRAM,
