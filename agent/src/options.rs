@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use sampler_thread::period::interval;
 use sampler_thread::send::delivery::DEFAULT_WINDOW;
+use tracing::level_filters::LevelFilter;
 
 use crate::debug_options::{self, DebugError, DebugOptions};
 
@@ -36,23 +37,12 @@ pub const BUDGET_RANGE: std::ops::RangeInclusive<u64> = 1_000..=500_000;
 /// Smallest and largest accepted `window` in bytes: the size of one message, and a size that no server lacks.
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
 
-/// Names of all options, for the error about an unknown one.
-const KNOWN: &str = "mode, interval, rate, budget, signal, collector, ca, token, tokenfile, insecure, window, file, \
-                     maxstack, log, gcdrain, debug, strict";
 /// Default of `gcdrain`, the longest wait of a garbage collection pause.
 ///
 /// Waking the sampler takes some 50 us and a warm walk about 10; collections pause for milliseconds.
 pub const DEFAULT_PAUSE_BUDGET: Duration = Duration::from_micros(200);
 /// Largest accepted `gcdrain`.
 pub const MAX_PAUSE_BUDGET: Duration = Duration::from_millis(100);
-
-/// The clock whose expirations are sampled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Each thread's own CPU clock.
-    #[default]
-    CpuTime,
-}
 
 /// Address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +58,6 @@ pub enum Collector {
 /// All options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The clock whose expirations are sampled.
-    pub mode: Mode,
     /// CPU time between two expirations of a thread's timer.
     pub interval: Duration,
     /// Samples per second of the whole machine, from which the interval follows.
@@ -93,7 +81,7 @@ pub struct Options {
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
     /// Log level on standard error.
-    pub log: tracing::level_filters::LevelFilter,
+    pub log: LevelFilter,
     /// True if the JVM must not start when profiling cannot start.
     pub strict: bool,
     /// Longest wait of a garbage collection pause until pending samples are named; zero for no wait.
@@ -105,7 +93,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            mode: Mode::CpuTime,
             interval: DEFAULT_INTERVAL,
             rate: None,
             budget_ppm: None,
@@ -117,7 +104,7 @@ impl Default for Options {
             window: DEFAULT_WINDOW,
             file: None,
             max_stack: DEFAULT_MAX_STACK,
-            log: tracing::level_filters::LevelFilter::WARN,
+            log: LevelFilter::WARN,
             strict: false,
             pause_budget: DEFAULT_PAUSE_BUDGET,
             debug: DebugOptions::default(),
@@ -130,7 +117,7 @@ impl Default for Options {
 #[non_exhaustive]
 pub enum OptionError {
     /// No option has this name.
-    #[error("unknown option '{0}'; the options are {KNOWN}")]
+    #[error("unknown option '{0}'; the options are {known}", known = FORMS.map(|(option, _)| option).join(", "))]
     Unknown(String),
     /// The option needs a value.
     #[error("option '{0}' needs a value, as in {0}=...")]
@@ -164,12 +151,26 @@ pub enum OptionError {
     },
 }
 
-const RATE_FORM: &str =
-    "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s";
-const BUDGET_FORM: &str = "a share of the program's CPU time between 0.1% and 50%, as in 1%";
-const INTERVAL_FORM: &str = "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)";
-const PAUSE_BUDGET_FORM: &str = "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)";
-const MAX_STACK_FORM: &str = "a size between 4k and 1m, as in 512k";
+/// All options with the accepted form of their values.
+const FORMS: [(&str, &str); 17] = [
+    ("mode", "'cputime', the only mode"),
+    ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
+    ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
+    ("budget", "a share of the program's CPU time between 0.1% and 50%, as in 1%"),
+    ("signal", "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)"),
+    ("collector", "unix:PATH, HOST:PORT or tls:HOST:PORT"),
+    ("ca", "a path"),
+    ("token", "a text"),
+    ("tokenfile", "a path"),
+    ("insecure", "given without a value"),
+    ("window", "a size between 16k and 256m, as in 4m"),
+    ("file", "a path"),
+    ("maxstack", "a size between 4k and 1m, as in 512k"),
+    ("log", "one of none, error, warn, info, debug"),
+    ("gcdrain", "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)"),
+    ("debug", debug_options::FORM),
+    ("strict", "given without a value"),
+];
 
 /// Returns whether an option string contains `strict`, even if another part of it is invalid.
 pub fn is_strict(text: &str) -> bool {
@@ -202,54 +203,59 @@ impl Options {
     }
 
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
-        let need = |option| value.filter(|v| !v.is_empty()).ok_or(OptionError::NoValue(option));
-        match name {
-            "mode" => self.mode = parse_mode(need("mode")?)?,
-            "interval" => (self.rate, self.interval) = (None, parse_interval(need("interval")?)?),
-            "rate" => {
-                let (rate, interval) = parse_rate(need("rate")?, interval::processors())?;
-                (self.rate, self.interval) = (Some(rate), interval);
-            }
-            "budget" => self.budget_ppm = Some(parse_budget(need("budget")?)?),
-            "signal" => self.signal = Some(parse_signal(need("signal")?)?),
-            "collector" => self.collector = Some(parse_collector(need("collector")?)?),
-            "file" => {
-                let path = need("file")?.replace("%p", &std::process::id().to_string());
-                self.file = Some(PathBuf::from(path));
-            }
-            "ca" => self.certificates = Some(PathBuf::from(need("ca")?)),
-            "token" => self.token = need("token")?.to_owned(),
-            "tokenfile" => self.token = read_token(need("tokenfile")?)?,
-            "window" => self.window = parse_window(need("window")?)?,
-            "insecure" if value.is_none() => self.insecure = true,
-            "insecure" => return Err(bad("insecure", value.unwrap_or(""), "given without a value")),
-            "maxstack" => self.max_stack = parse_max_stack(need("maxstack")?)?,
-            "log" => self.log = parse_level(need("log")?)?,
-            "debug" => {
-                let text = need("debug")?;
-                self.debug.set(text, parse_time).map_err(|error| match error {
-                    DebugError::Malformed => bad("debug", text, debug_options::FORM),
-                    DebugError::NoHooks => OptionError::NoHooks(text.to_owned()),
-                })?;
-            }
-            "gcdrain" => self.pause_budget = parse_pause_budget(need("gcdrain")?)?,
-            "strict" if value.is_none() => self.strict = true,
-            "strict" => return Err(bad("strict", value.unwrap_or(""), "given without a value")),
-            other => return Err(OptionError::Unknown(other.to_owned())),
+        let known = FORMS.into_iter().find(|(option, _)| *option == name);
+        let (option, expected) = known.ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
+        let is_flag = matches!(option, "insecure" | "strict");
+        let text = value.unwrap_or_default();
+        if text.is_empty() && !is_flag {
+            return Err(OptionError::NoValue(option));
+        }
+        let bad = || OptionError::BadValue { option, value: text.to_owned(), expected };
+        match option {
+            "tokenfile" => self.token = read_token(text)?,
+            "debug" => self.debug.set(text, parse_time).map_err(|error| match error {
+                DebugError::Malformed => bad(),
+                DebugError::NoHooks => OptionError::NoHooks(text.to_owned()),
+            })?,
+            _ if is_flag && value.is_some() => return Err(bad()),
+            _ => self.set_value(option, text).ok_or_else(bad)?,
         }
         Ok(())
     }
-}
 
-fn bad(option: &'static str, value: &str, expected: &'static str) -> OptionError {
-    OptionError::BadValue { option, value: value.to_owned(), expected }
-}
-
-fn parse_mode(value: &str) -> Result<Mode, OptionError> {
-    match value {
-        "cputime" => Ok(Mode::CpuTime),
-        other => Err(bad("mode", other, "'cputime', the only mode")),
+    /// Sets an option; returns `None` if the value does not have the accepted form.
+    fn set_value(&mut self, option: &str, value: &str) -> Option<()> {
+        match option {
+            "mode" if value == "cputime" => {}
+            "interval" => (self.rate, self.interval) = (None, parse_time(value).filter(is_interval)?),
+            "rate" => {
+                let (rate, interval) = parse_rate(value, interval::processors())?;
+                (self.rate, self.interval) = (Some(rate), interval);
+            }
+            "budget" => self.budget_ppm = Some(parse_budget(value)?),
+            "signal" => self.signal = Some(parse_signal(value)?),
+            "collector" => self.collector = Some(parse_collector(value)?),
+            "ca" => self.certificates = Some(value.into()),
+            "token" => self.token = value.to_owned(),
+            "insecure" => self.insecure = true,
+            "window" => self.window = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes))?,
+            "file" => self.file = Some(value.replace("%p", &std::process::id().to_string()).into()),
+            "maxstack" => {
+                let bytes = usize::try_from(parse_size(value)?).ok();
+                self.max_stack = bytes.filter(|bytes| MAX_STACK_RANGE.contains(bytes))?;
+            }
+            "log" => self.log = parse_level(value)?,
+            "gcdrain" if value == "off" => self.pause_budget = Duration::ZERO,
+            "gcdrain" => self.pause_budget = parse_time(value).filter(|time| *time <= MAX_PAUSE_BUDGET)?,
+            "strict" => self.strict = true,
+            _ => return None,
+        }
+        Some(())
     }
+}
+
+fn is_interval(time: &Duration) -> bool {
+    (MIN_INTERVAL..=MAX_INTERVAL).contains(time)
 }
 
 /// Splits `10ms` into its number and its unit.
@@ -271,19 +277,6 @@ fn parse_time(value: &str) -> Option<Duration> {
     number.checked_mul(nanos_per_unit).map(Duration::from_nanos)
 }
 
-fn parse_interval(value: &str) -> Result<Duration, OptionError> {
-    let fits = |interval: &Duration| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval);
-    parse_time(value).filter(fits).ok_or_else(|| bad("interval", value, INTERVAL_FORM))
-}
-
-fn parse_pause_budget(value: &str) -> Result<Duration, OptionError> {
-    if value == "off" {
-        return Ok(Duration::ZERO);
-    }
-    let fits = |budget: &Duration| *budget <= MAX_PAUSE_BUDGET;
-    parse_time(value).filter(fits).ok_or_else(|| bad("gcdrain", value, PAUSE_BUDGET_FORM))
-}
-
 /// Reads a size with its unit, in bytes.
 fn parse_size(value: &str) -> Option<u64> {
     let (number, unit) = split_number(value)?;
@@ -298,39 +291,22 @@ fn parse_size(value: &str) -> Option<u64> {
 
 /// Reads a rate as in `500/s`; returns it and the interval at which all processors, when busy, yield that many samples
 /// per second together.
-fn parse_rate(value: &str, processors: u64) -> Result<(u64, Duration), OptionError> {
-    let refuse = || bad("rate", value, RATE_FORM);
-    let (rate, unit) = split_number(value).ok_or_else(refuse)?;
-    let nanos = interval::period_of_rate(rate, processors).filter(|_| unit == "/s").ok_or_else(refuse)?;
-    let interval = Duration::from_nanos(nanos);
-    (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval).then_some((rate, interval)).ok_or_else(refuse)
+fn parse_rate(value: &str, processors: u64) -> Option<(u64, Duration)> {
+    let (rate, unit) = split_number(value)?;
+    let nanos = interval::period_of_rate(rate, processors).filter(|_| unit == "/s")?;
+    Some((rate, Some(Duration::from_nanos(nanos)).filter(is_interval)?))
 }
 
 /// Reads a share as in `1%`, with up to four decimals, in millionths.
-fn parse_budget(value: &str) -> Result<u64, OptionError> {
-    let parse = || {
-        let number = value.strip_suffix('%')?;
-        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
-            return None;
-        }
-        let parts: u64 = format!("{whole}{decimals:0<4}").parse().ok()?;
-        BUDGET_RANGE.contains(&parts).then_some(parts)
-    };
-    parse().ok_or_else(|| bad("budget", value, BUDGET_FORM))
-}
-
-fn parse_max_stack(value: &str) -> Result<usize, OptionError> {
-    let bytes = parse_size(value).and_then(|bytes| usize::try_from(bytes).ok());
-    bytes
-        .filter(|bytes| MAX_STACK_RANGE.contains(bytes))
-        .ok_or_else(|| bad("maxstack", value, MAX_STACK_FORM))
-}
-
-fn parse_window(value: &str) -> Result<u64, OptionError> {
-    let bytes = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes));
-    bytes.ok_or_else(|| bad("window", value, "a size between 16k and 256m, as in 4m"))
+fn parse_budget(value: &str) -> Option<u64> {
+    let number = value.strip_suffix('%')?;
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
+        return None;
+    }
+    let parts = format!("{whole}{decimals:0<4}").parse().ok();
+    parts.filter(|parts| BUDGET_RANGE.contains(parts))
 }
 
 /// Reads the first line of a file.
@@ -344,53 +320,33 @@ fn read_token(path: &str) -> Result<String, OptionError> {
     Ok(token.to_owned())
 }
 
-fn parse_signal(value: &str) -> Result<i32, OptionError> {
-    let refuse =
-        || bad("signal", value, "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)");
-    let number: i32 = match value {
+fn parse_signal(value: &str) -> Option<i32> {
+    let number = match value {
         "PROF" | "SIGPROF" => libc::SIGPROF,
-        other => other.parse().map_err(|_| refuse())?,
+        other => other.parse().ok()?,
     };
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     let is_unused = number == libc::SIGPROF || number == libc::SIGVTALRM || real_time.contains(&number);
-    is_unused.then_some(number).ok_or_else(refuse)
+    is_unused.then_some(number)
 }
 
-fn parse_collector(value: &str) -> Result<Collector, OptionError> {
-    let refuse = || bad("collector", value, "unix:PATH, HOST:PORT or tls:HOST:PORT");
+fn parse_collector(value: &str) -> Option<Collector> {
     if let Some(path) = value.strip_prefix("unix:") {
-        return if path.is_empty() { Err(refuse()) } else { Ok(Collector::Unix(PathBuf::from(path))) };
+        return (!path.is_empty()).then(|| Collector::Unix(path.into()));
     }
     let (scheme, address): (fn(String) -> Collector, _) = match value.strip_prefix("tls:") {
         Some(address) => (Collector::Tls, address),
         None => (Collector::Tcp, value.strip_prefix("tcp:").unwrap_or(value)),
     };
-    let (host, port) = address.rsplit_once(':').ok_or_else(refuse)?;
-    if host.is_empty() || port.parse::<u16>().is_err() {
-        return Err(refuse());
-    }
-    Ok(scheme(address.to_owned()))
+    let (host, port) = address.rsplit_once(':')?;
+    (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| scheme(address.to_owned()))
 }
 
-fn parse_level(value: &str) -> Result<tracing::level_filters::LevelFilter, OptionError> {
-    use tracing::level_filters::LevelFilter;
-    Ok(match value {
-        "none" => LevelFilter::OFF,
-        "error" => LevelFilter::ERROR,
-        "warn" => LevelFilter::WARN,
-        "info" => LevelFilter::INFO,
-        "debug" => LevelFilter::DEBUG,
-        other => return Err(bad("log", other, "one of none, error, warn, info, debug")),
-    })
-}
-
-impl std::fmt::Display for Collector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => f.write_str(address),
-            Self::Tls(address) => write!(f, "tls:{address}"),
-        }
+fn parse_level(value: &str) -> Option<LevelFilter> {
+    match value {
+        "none" => Some(LevelFilter::OFF),
+        "error" | "warn" | "info" | "debug" => value.parse().ok(),
+        _ => None,
     }
 }
 

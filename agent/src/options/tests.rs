@@ -10,6 +10,10 @@ fn check_error(text: &str, expected: &str) {
     assert_eq!(Options::parse(text).expect_err(text).to_string(), expected);
 }
 
+fn form(name: &str) -> &'static str {
+    FORMS.iter().find(|(option, _)| *option == name).expect(name).1
+}
+
 #[test]
 fn all_options_together() {
     let options = Options::parse(
@@ -44,14 +48,17 @@ fn pause_budgets() {
 #[test]
 fn a_rate_is_divided_by_the_processors() {
     let interval = |text, processors| parse_rate(text, processors).map(|(_, interval)| interval);
-    assert_eq!(interval("500/s", 1), Ok(Duration::from_millis(2)));
-    assert_eq!(interval("500/s", 64), Ok(Duration::from_millis(128)));
+    assert_eq!(interval("500/s", 1), Some(Duration::from_millis(2)));
+    assert_eq!(interval("500/s", 64), Some(Duration::from_millis(128)));
     let options = Options::parse("file=x,rate=500/s").expect("valid");
     assert_eq!(options.rate, Some(500));
     let options = Options::parse("file=x,rate=500/s,interval=3ms").expect("valid");
     assert_eq!((options.rate, options.interval), (None, Duration::from_millis(3)), "the later one counts");
     for text in ["0/s", "500", "500/m", "/s", "-1/s", "99999999999999999999/s", "1000000000/s"] {
-        check_error(&format!("file=x,rate={text}"), &format!("option 'rate': '{text}' is not {RATE_FORM}"));
+        check_error(
+            &format!("file=x,rate={text}"),
+            &format!("option 'rate': '{text}' is not {}", form("rate")),
+        );
     }
 }
 
@@ -67,23 +74,27 @@ fn budgets() {
     for text in ["1", "0%", "0.09%", "51%", "-1%", "1.%", ".5%", "1.23456%", "1e0%", "%", "99999999999%"] {
         check_error(
             &format!("file=x,budget={text}"),
-            &format!("option 'budget': '{text}' is not {BUDGET_FORM}"),
+            &format!("option 'budget': '{text}' is not {}", form("budget")),
         );
     }
 }
 
 #[test]
 fn mistakes_are_named() {
-    check_error("file=x,interval=10", &format!("option 'interval': '10' is not {INTERVAL_FORM}"));
-    check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {INTERVAL_FORM}"));
+    check_error("file=x,interval=10", &format!("option 'interval': '10' is not {}", form("interval")));
+    check_error("file=x,interval=1ns", &format!("option 'interval': '1ns' is not {}", form("interval")));
     check_error(
         "file=x,interval=99999999999999999999s",
-        &format!("option 'interval': '99999999999999999999s' is not {INTERVAL_FORM}"),
+        &format!("option 'interval': '99999999999999999999s' is not {}", form("interval")),
     );
     check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
-    check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {PAUSE_BUDGET_FORM}"));
-    check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {MAX_STACK_FORM}"));
-    check_error("intervall=1ms", &format!("unknown option 'intervall'; the options are {KNOWN}"));
+    check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {}", form("gcdrain")));
+    check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {}", form("maxstack")));
+    check_error(
+        "intervall=1ms",
+        "unknown option 'intervall'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
+         tokenfile, insecure, window, file, maxstack, log, gcdrain, debug, strict",
+    );
     check_error(
         "debug=queue:3g,file=x",
         &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
