@@ -78,27 +78,27 @@ fn samples_in(message: &AgentMessage) -> u64 {
 struct Replay {
     stream: Vec<AgentMessage>,
     length_ns: u64,
-    turns: u64,
+    repeats: u64,
 }
 
 impl Replay {
     fn new(stream: Vec<AgentMessage>) -> Self {
         let times = || stream.iter().filter_map(|message| time_ns(&mut message.clone()).copied());
         let length_ns = times().max().unwrap_or(0) - times().min().unwrap_or(0) + NS;
-        Replay { stream, length_ns, turns: (600 * NS / length_ns).max(1) }
+        Replay { stream, length_ns, repeats: (600 * NS / length_ns).max(1) }
     }
 
-    /// The framed messages of a session's `turn`, numbered on from `sequence`.
-    fn turn(&self, turn: u64, hello: &Hello, sequence: &mut u64) -> Vec<(u64, Vec<u8>)> {
+    /// The framed messages of a session's `repeat`, numbered on from `sequence`.
+    fn messages_of(&self, repeat: u64, hello: &Hello, sequence: &mut u64) -> Vec<(u64, Vec<u8>)> {
         let is_due = |message: &&AgentMessage| match message.body {
-            Some(Body::Hello(_) | Body::Dictionary(_)) => turn == 0,
-            Some(Body::Goodbye(_)) => turn + 1 == self.turns,
+            Some(Body::Hello(_) | Body::Dictionary(_)) => repeat == 0,
+            Some(Body::Goodbye(_)) => repeat + 1 == self.repeats,
             _ => true,
         };
         let due = self.stream.iter().filter(is_due).map(|message| {
             let mut message = message.clone();
             if let Some(time_ns) = time_ns(&mut message) {
-                *time_ns += turn * self.length_ns;
+                *time_ns += repeat * self.length_ns;
             }
             if let Some(Body::Hello(own)) = &mut message.body {
                 own.clone_from(hello);
@@ -160,12 +160,12 @@ fn ingest(files: &[String]) {
                     let hello = replay.hello((index as u64) << 32 | round, round);
                     let writer = store.session(&hello).expect("open store");
                     let mut sequence = 0;
-                    for turn in 0..replay.turns {
+                    for repeat in 0..replay.repeats {
                         if done.load(Ordering::Relaxed) >= wanted {
                             return;
                         }
                         let cpu_began = own_cpu();
-                        let messages = replay.turn(turn, &hello, &mut sequence);
+                        let messages = replay.messages_of(repeat, &hello, &mut sequence);
                         making.fetch_add((own_cpu() - cpu_began).as_nanos() as u64, Ordering::Relaxed);
                         // As a connection does: what one read of 64 KiB holds is appended together.
                         let mut rest = &messages[..];

@@ -62,7 +62,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// The error of the last write, `None` if it succeeded.
     pub(super) failing: Mutex<Option<StoreError>>,
-    /// What has been logged about failures.
+    /// State of logging failures.
     pub(super) failure_log: Mutex<FailureLog>,
     /// Receives stored samples, if there is a follower.
     pub(super) follower: OnceLock<Arc<dyn Follower>>,

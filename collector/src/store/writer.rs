@@ -268,7 +268,7 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
     }
 }
 
-/// What was written to the journal.
+/// Content of a write to the journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Messages,

@@ -14,7 +14,7 @@ use crate::stop::{END_OF_STACK, WHOLE_STACKS};
 
 /// Maximum number of entries of a session, of all kinds together: more than an agent sends in years, and few enough for
 /// one stored block. Entries beyond it are unknown.
-const MOST_NUMBERS: usize = 32 << 20;
+const MOST_ENTRIES: usize = 32 << 20;
 
 /// Maximum memory of a run besides its rows: its entry in a list that has just grown, and the allocator's overhead of a
 /// short list of rows.
@@ -259,7 +259,7 @@ impl Dictionary {
 }
 
 fn push<T>(kind: &mut Runs<T>, count: &mut usize, number: u32, row: T) {
-    if *count < MOST_NUMBERS {
+    if *count < MOST_ENTRIES {
         *count += usize::from(kind.push(number, row));
     }
 }
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_session_numbers_so_much_and_no_more() {
-        let mut numbers = SessionRows { count: MOST_NUMBERS - 1, ..SessionRows::default() };
+        let mut numbers = SessionRows { count: MOST_ENTRIES - 1, ..SessionRows::default() };
         Dictionary::default().define(&chain(), &mut numbers);
         assert_eq!((numbers.strings.len(), numbers.frames.len(), numbers.nodes.len()), (1, 0, 0));
     }

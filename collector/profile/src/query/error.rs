@@ -41,7 +41,7 @@ pub enum QueryError {
     BadValue {
         /// Name of the parameter.
         parameter: &'static str,
-        /// What to write instead.
+        /// The accepted form.
         expected: &'static str,
     },
     /// This parameter has too many values.

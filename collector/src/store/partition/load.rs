@@ -17,7 +17,7 @@ use super::super::session::{SessionRow, StoredSession};
 use super::coverage::Coverage;
 use super::database::Reading;
 use super::tables::{
-    DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, STACKS, THREADS, create_all, number, put_number, session_of,
+    DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, create_all, number, put_number, session_of,
 };
 
 const CREATED: &str = "created_s";
@@ -105,7 +105,7 @@ pub(super) fn load(
         fold = fold.max(key[1].cast_unsigned() + 1);
         restore_threads(memory.sessions.entry(session_of(key[0])).or_default(), block)
     })?;
-    NUMBERS.each(connection, |key, block| {
+    SESSION_ROWS.each(connection, |key, block| {
         fold = fold.max(key[1].cast_unsigned() + 1);
         // Ended sessions refer to no rows, nor do those of a closed partition.
         let may_continue = |session: &&mut StoredSession| session.goodbye.is_none() && !is_closed;

@@ -30,7 +30,7 @@ use database::Database;
 use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
 use profile::dictionary::Dictionary;
 use profile::source::Extent;
-use tables::{DICTIONARY, JOURNAL, NUMBERS, RAW, SESSIONS, THREADS, session_key};
+use tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, THREADS, session_key};
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use coverage::Coverage;
@@ -197,7 +197,7 @@ impl Partition {
                     THREADS.put(connection, &[id, number], &threads_block(&session.unstored_threads)?)?;
                 }
                 if let Some(block) = session.rows.encode()? {
-                    NUMBERS.put(connection, &[id, number], &block)?;
+                    SESSION_ROWS.put(connection, &[id, number], &block)?;
                 }
             }
             JOURNAL.clear(connection)?;

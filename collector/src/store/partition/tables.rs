@@ -25,7 +25,7 @@ pub(super) const SESSIONS: Table = Table { name: "sessions", key: &["session"] }
 pub(super) const JOURNAL: Table = Table { name: "journal", key: &["number"] };
 pub(super) const DICTIONARY: Table = Table { name: "dictionary", key: &["fold"] };
 pub(super) const THREADS: Table = Table { name: "threads", key: &["session", "fold"] };
-pub(super) const NUMBERS: Table = Table { name: "numbers", key: &["session", "fold"] };
+pub(super) const SESSION_ROWS: Table = Table { name: "session_rows", key: &["session", "fold"] };
 pub(super) const RAW: Table = Table { name: "raw", key: &["start_s", "session", "fold"] };
 pub(in super::super) const STACKS: Table = Table { name: "stacks", key: SUM };
 pub(in super::super) const THREAD_STACKS: Table = Table { name: "thread_stacks", key: SUM };
@@ -34,7 +34,7 @@ pub(in super::super) const TIMES: Table = Table { name: "times", key: SUM };
 const SUM: &[&str] = &["level", "start_s", "session", "fold"];
 
 const ALL: [&Table; 9] =
-    [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &NUMBERS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
+    [&SESSIONS, &JOURNAL, &DICTIONARY, &THREADS, &SESSION_ROWS, &RAW, &STACKS, &THREAD_STACKS, &TIMES];
 
 impl Reading<'_> {
     /// Visits buckets of sums that start in `range`, by start and session.

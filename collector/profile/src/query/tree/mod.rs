@@ -1,7 +1,7 @@
 //! The call tree of a selection, with its methods, callers and callees.
 //!
 //! Approach: CPU time is summed into the nodes of each partition's dictionary, an array in which children follow
-//! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind ([`super::growing`]).
+//! parents; then the nodes that have any are merged by what is shown of a frame, its text and kind (`build`).
 
 mod build;
 mod methods;
