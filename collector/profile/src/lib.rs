@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod cell;
 pub mod class_name;
 pub mod delivery;

@@ -1,6 +1,4 @@
-//! The sampling period and the outcomes of requests of a session.
-
-use std::collections::BTreeMap;
+//! The sampling period of a session.
 
 use proto::v1::Statistics;
 use serde::Serialize;
@@ -66,14 +64,9 @@ impl Sampling {
     }
 }
 
-/// Outcomes of requests: `requests = resolved + failed`, each counted separately.
-pub fn failed(statistics: &Statistics) -> BTreeMap<String, u64> {
-    statistics.failed.iter().map(|failed| (failed.name.clone(), failed.count)).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use proto::v1::{Counter, Sampling as Message};
+    use proto::v1::Sampling as Message;
 
     use super::*;
 
@@ -105,12 +98,5 @@ mod tests {
             "a sample every 30.0 ms of CPU time; 0.9 % of a budget of 1.0 % used; 2 processors share the rate; \
              changed 3 times, 40 timers replaced"
         );
-    }
-
-    #[test]
-    fn causes() {
-        let copy_end = Counter { name: "copy_end".into(), count: 2 };
-        let statistics = Statistics { failed: vec![copy_end], ..Statistics::default() };
-        assert_eq!(failed(&statistics), BTreeMap::from([("copy_end".to_owned(), 2)]));
     }
 }

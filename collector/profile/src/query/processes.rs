@@ -2,20 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use proto::histogram::quantile;
-use proto::v1::Histogram;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use super::error::QueryError;
 use super::selection::Selection;
-use crate::delivery::Delivery;
-use crate::quantity::{self, total};
-use crate::sampling::{self, Sampling};
+use crate::account::{CpuTime, Distribution, Timers, by_name};
+use crate::sampling::Sampling;
 use crate::session::Session;
 use crate::source::{Extent, Source};
-use crate::summary::Timers;
-use crate::trust::SelfTest;
+use crate::summary::NOT_RECEIVED;
 use crate::warnings::Evidence;
 
 /// A profiled process.
@@ -75,28 +71,6 @@ pub struct Account {
     pub timers: Timers,
     /// Warnings, as sentences without capital and full stop.
     pub warnings: Vec<String>,
-}
-
-/// Quantiles of a histogram, exact to 1/16; `max` is exact.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "described in collector/API.md")]
-pub struct Distribution {
-    pub count: u64,
-    pub p50: u64,
-    pub p99: u64,
-    pub max: u64,
-}
-
-impl Distribution {
-    fn of(histogram: Option<&Histogram>) -> Distribution {
-        histogram.map_or(Distribution::default(), |histogram| Distribution {
-            count: histogram.count,
-            p50: quantile(histogram, 0.5),
-            p99: quantile(histogram, 0.99),
-            max: histogram.max,
-        })
-    }
 }
 
 /// Maximum length in bytes of a text of a process; a command line can have hundreds of KiB.
@@ -171,9 +145,7 @@ pub fn each_account(
         part.sessions(Extent::Account, &|id| !known.contains(&id), &mut |id, session| {
             if selection.is_during(session, &span) && selection.matches_session(id, session) {
                 visited.push(id);
-                let mut account = account(id, session, now_ns);
-                account.warnings = warnings(source, session, &account);
-                visit(account);
+                visit(account(source, id, session, now_ns));
             }
         })?;
         known.extend(visited);
@@ -189,25 +161,16 @@ fn shown(text: &str) -> String {
     format!("{}...", &text[..text.floor_char_boundary(LONG_TEXT)])
 }
 
-fn account(id: u64, session: &Session, now_ns: u64) -> Account {
+fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Account {
     let statistics = session.statistics.clone().unwrap_or_default();
-    let lost_ns: BTreeMap<String, u64> =
+    let mut lost: BTreeMap<String, u64> =
         statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.ns)).collect();
     let sent_ns = session.accounted_sampled_ns();
-    let mut lost_ns = lost_ns;
     if sent_ns > session.sampled_ns {
-        lost_ns.insert(crate::summary::NOT_RECEIVED.to_owned(), sent_ns - session.sampled_ns);
+        lost.insert(NOT_RECEIVED.to_owned(), sent_ns - session.sampled_ns);
     }
-    let lost: u64 = lost_ns.values().fold(0, |sum, &ns| sum.saturating_add(ns));
-    let known_ns = session.sampled_ns.saturating_add(lost);
-    let kernel_ns = session.kernel_ns().max(known_ns);
-    let before_timer_ns = statistics.before_timer_ns;
-    let explained = match session.statistics {
-        Some(_) => quantity::share(session.sampled_ns, kernel_ns.saturating_add(before_timer_ns)),
-        None => 0.0,
-    };
+    let cpu = CpuTime::new(session.kernel_ns(), session.sampled_ns, lost, statistics.before_timer_ns);
     let queue = statistics.queue.unwrap_or_default();
-    let timers = statistics.timers.unwrap_or_default();
     let hello = &session.hello;
     let state = match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
         (Some(_), _) => "ended",
@@ -231,16 +194,15 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
             end: session.goodbye.clone(),
             samples: session.samples,
             sampled_ns: session.sampled_ns,
-            explained,
+            explained: if session.statistics.is_some() { cpu.explained() } else { 0.0 },
         },
-        kernel_ns,
-        before_timer_ns,
-        unfinished_ns: kernel_ns - known_ns,
-        lost_ns,
+        kernel_ns: cpu.kernel,
+        before_timer_ns: cpu.before_timer,
+        unfinished_ns: cpu.unfinished,
         lost_samples: statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.count)).collect(),
-        stops: statistics.stops.iter().map(|stop| (stop.name.clone(), stop.count)).collect(),
+        stops: by_name(&statistics.stops),
         resolved: statistics.resolved,
-        failed: sampling::failed(&statistics),
+        failed: by_name(&statistics.failed),
         sampling: Sampling::new(&statistics),
         requests: statistics.requests,
         unknown_samples: session.unknown_samples,
@@ -256,38 +218,25 @@ fn account(id: u64, session: &Session, now_ns: u64) -> Account {
         queue_high_water: queue.high_water,
         pool_bytes: queue.pool_bytes,
         pool_exhausted: queue.pool_exhausted,
-        timers: Timers {
-            threads: timers.threads,
-            with_timer: timers.with_timer,
-            turns: timers.rotations,
-            without_slot: timers.without_slot,
-        },
-        warnings: Vec::new(),
+        timers: Timers::new(&statistics),
+        warnings: warnings(source, session, &cpu, state),
+        lost_ns: cpu.lost,
     }
 }
 
 /// Returns the warnings of one session. A live session in a store has no warning about its missing end.
-fn warnings(source: &dyn Source, session: &Session, account: &Account) -> Vec<String> {
-    if account.process.state == "live" && session.statistics.is_none() {
+fn warnings(source: &dyn Source, session: &Session, cpu: &CpuTime, state: &str) -> Vec<String> {
+    if state == "live" && session.statistics.is_none() {
         // The first statistics come a second after the start.
         return Vec::new();
     }
-    let statistics = session.statistics.clone().unwrap_or_default();
     let evidence = Evidence {
-        is_complete: account.process.state != "silent",
-        cut: source.cut().map(|cut| cut.to_string()),
-        missing_messages: account.missing_messages,
-        unknown_samples: account.unknown_samples,
-        samples: account.process.samples,
+        session,
+        cpu,
+        is_complete: state != "silent",
+        cut: source.cut(),
         is_part: false,
-        is_accounted: session.statistics.is_some(),
-        explained: account.process.explained,
-        before_timer_ns: account.before_timer_ns,
-        lost_ns: total(account.lost_ns.values().copied()),
-        unfinished_ns: account.unfinished_ns,
-        delivery: Delivery::new(&statistics),
-        self_tests: SelfTest::all(&statistics),
-        timer_handovers: account.timers.turns,
+        unknown_samples: session.unknown_samples,
     };
     evidence.warnings()
 }

@@ -1,0 +1,120 @@
+//! Parts of the account of CPU time that summaries and the list of processes share.
+
+use std::collections::BTreeMap;
+
+use proto::histogram::quantile;
+use proto::v1::{Counter, Histogram, Statistics};
+use serde::Serialize;
+
+use crate::quantity::{share, total};
+
+/// CPU time of the process: sampled, lost by cause, unfinished.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
+#[non_exhaustive]
+pub struct CpuTime {
+    pub kernel: u64,
+    pub sampled: u64,
+    pub lost: BTreeMap<String, u64>,
+    pub unfinished: u64,
+    pub before_timer: u64,
+}
+
+impl CpuTime {
+    /// Returns the account of a process. Statistics can be older than samples, so `kernel` becomes at least what is sampled
+    /// or lost.
+    pub fn new(kernel: u64, sampled: u64, lost: BTreeMap<String, u64>, before_timer: u64) -> Self {
+        let accounted = sampled.saturating_add(total(lost.values().copied()));
+        let kernel = kernel.max(accounted);
+        CpuTime { kernel, sampled, lost, unfinished: kernel - accounted, before_timer }
+    }
+
+    /// Returns the sum of all losses.
+    pub fn lost_ns(&self) -> u64 {
+        total(self.lost.values().copied())
+    }
+
+    /// Returns the share of all CPU time that samples represent, 0 to 1.
+    pub fn explained(&self) -> f64 {
+        share(self.sampled, self.kernel.saturating_add(self.before_timer))
+    }
+}
+
+/// Quantiles of a histogram, exact to 1/16; `max` is exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as CpuTime")]
+#[non_exhaustive]
+pub struct Distribution {
+    pub count: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+/// Quantiles without the number of values.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as CpuTime")]
+#[non_exhaustive]
+pub struct Quantiles {
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+impl Distribution {
+    /// Returns the quantiles of `histogram`, zero without one.
+    pub fn of(histogram: Option<&Histogram>) -> Self {
+        let Quantiles { p50, p99, max } = Quantiles::of(histogram);
+        Distribution { count: histogram.map_or(0, |histogram| histogram.count), p50, p99, max }
+    }
+}
+
+impl Quantiles {
+    /// Returns the quantiles of `histogram`, zero without one.
+    pub fn of(histogram: Option<&Histogram>) -> Self {
+        histogram.map_or(Quantiles::default(), |histogram| Quantiles {
+            p50: quantile(histogram, 0.5),
+            p99: quantile(histogram, 0.99),
+            max: histogram.max,
+        })
+    }
+}
+
+/// Timers and threads. Threads share timers if there are fewer timers than threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as CpuTime")]
+pub struct Timers {
+    pub threads: u64,
+    pub with_timer: u64,
+    pub turns: u64,
+    pub without_slot: u64,
+}
+
+impl Timers {
+    /// Reads the latest statistics.
+    pub fn new(statistics: &Statistics) -> Self {
+        let timers = statistics.timers.unwrap_or_default();
+        Timers {
+            threads: timers.threads,
+            with_timer: timers.with_timer,
+            turns: timers.rotations,
+            without_slot: timers.without_slot,
+        }
+    }
+}
+
+/// Returns counters by name.
+pub fn by_name(counters: &[Counter]) -> BTreeMap<String, u64> {
+    counters.iter().map(|counter| (counter.name.clone(), counter.count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes() {
+        let copy_end = Counter { name: "copy_end".into(), count: 2 };
+        assert_eq!(by_name(&[copy_end]), BTreeMap::from([("copy_end".to_owned(), 2)]));
+    }
+}
