@@ -11,11 +11,10 @@ use super::error::QueryError;
 use super::matches::Matches;
 use super::processes::{Account, accounts};
 use super::selection::{Selection, Span};
-use super::timeline::{Key, MOST_ROWS, ThreadTime, Title, default_bucket_ns, describe_threads};
+use super::timeline::{Key, MOST_ROWS, ThreadTime, default_bucket_ns, thread_rows};
 use super::tree::Tree;
 use crate::cell::Cell;
 use crate::source::{Part, Scope, Source, with_dictionary};
-use crate::thread::default_name;
 use crate::warnings::PART;
 
 /// The data of a page, as JSON.
@@ -66,7 +65,11 @@ impl Embedded {
         for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
             collect(&**part, selection, &span, bucket_ns, &mut tree, &mut sums)?;
         }
-        let (threads, row_of) = threads(source, &span, &sums)?;
+        let mut times: FxHashMap<Key, u64> = FxHashMap::default();
+        for ((_, key, _), cell) in &sums {
+            *times.entry(*key).or_default() += cell.cpu_ns;
+        }
+        let (threads, row_of) = thread_rows(source, &span.range_ns(), &times)?;
         let mut statistics = accounts(source, selection, MOST_ROWS, now_ns)?.0;
         if *selection != Selection::default() {
             statistics.iter_mut().for_each(|account| account.warnings.push(PART.to_owned()));
@@ -77,7 +80,7 @@ impl Embedded {
         let unit_ns = sums.values().fold(0, |unit_ns, cell| common_divisor(unit_ns, cell.cpu_ns)).max(1);
         let mut rows: Vec<_> = sums
             .iter()
-            .map(|(&(node, key, bucket), cell)| ((node, row_of[&key], bucket - first), *cell))
+            .map(|(&(node, key, bucket), cell)| ((node, row_of[&key] as u32, bucket - first), *cell))
             .collect();
         rows.sort_unstable_by_key(|&(key, _)| key);
         let mut samples = Samples::default();
@@ -176,44 +179,6 @@ fn collect(
         }
     })?;
     Ok(())
-}
-
-/// Returns the threads of `sums`, and the row of each. A virtual thread has one row for all its carriers.
-fn threads(
-    source: &dyn Source,
-    span: &Span,
-    sums: &Sums,
-) -> Result<(Vec<ThreadTime>, FxHashMap<Key, u32>), QueryError> {
-    let mut times: FxHashMap<Key, u64> = FxHashMap::default();
-    for ((_, key, _), cell) in sums {
-        *times.entry(*key).or_default() += cell.cpu_ns;
-    }
-    let mut known = describe_threads(source, &span.range_ns(), times.keys(), ThreadTime::of)?;
-    let mut keys: Vec<(Key, u64)> = times.into_iter().collect();
-    keys.sort_unstable_by_key(|&(key, cpu_ns)| (std::cmp::Reverse(cpu_ns), key));
-    let mut rows: Vec<ThreadTime> = Vec::new();
-    let mut row_of = FxHashMap::default();
-    let mut virtual_threads: FxHashMap<(u64, i64), u32> = FxHashMap::default();
-    for (key, cpu_ns) in keys {
-        let mut thread = known.remove(&key).unwrap_or_else(|| ThreadTime::new(Title::of_unknown(key.0)));
-        let next = rows.len() as u32;
-        let row = match thread.java_id {
-            0 => next,
-            java_id => *virtual_threads.entry((key.0, java_id)).or_insert(next),
-        };
-        row_of.insert(key, row);
-        if let Some(first) = rows.get_mut(row as usize) {
-            first.cpu_ns += cpu_ns;
-            first.carriers.append(&mut thread.carriers);
-            first.tid = 0;
-            if first.thread == default_name(first.java_id) {
-                first.thread = thread.thread;
-            }
-        } else {
-            rows.push(ThreadTime { cpu_ns, ..thread });
-        }
-    }
-    Ok((rows, row_of))
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {

@@ -1,5 +1,6 @@
 //! CPU time in time buckets, by process or by thread; and the CPU time of threads.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -63,7 +64,7 @@ pub struct Timeline {
 }
 
 /// CPU time of one thread in a selection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
 pub struct ThreadTime {
@@ -152,26 +153,34 @@ pub fn timeline(
             })?;
         }
     }
-    let mut titles = match by {
-        By::All => FxHashMap::default(),
-        By::Process => cells.keys().map(|&key| (key, Title::of_process(key.0))).collect(),
-        By::Thread => {
-            describe_threads(source, &range_ns, cells.keys(), |id, _, thread| Title::of(id, thread))?
+    let totals: FxHashMap<Key, u64> =
+        cells.iter().map(|(&key, cells)| (key, total(cells.values().copied()))).collect();
+    let (threads, row_of) = match by {
+        By::Thread => thread_rows(source, &range_ns, &totals)?,
+        By::All | By::Process => {
+            let mut keys: Vec<Key> = totals.keys().copied().collect();
+            keys.sort_unstable_by_key(|key| (Reverse(totals[key]), *key));
+            let row_of = keys.iter().copied().zip(0..).collect();
+            let of_all = |_: Key| ThreadTime::default();
+            let of_process = |(id, _): Key| ThreadTime::of_process(id);
+            let row = if by == By::All { of_all } else { of_process };
+            (keys.into_iter().map(row).collect(), row_of)
         }
     };
     // Older parts may have coarser times than the buckets.
     let factor = widest_ns.div_ceil(bucket_ns);
     let buckets = buckets.div_ceil(factor) as usize;
-    let mut rows: Vec<(u64, Title, BTreeMap<u64, u64>)> = merge_carriers(cells, &mut titles, by)
-        .into_iter()
-        .map(|(title, cells)| (total(cells.values().copied()), title, cells))
-        .collect();
-    rows.sort_by(|a, b| {
-        b.0.cmp(&a.0).then_with(|| (&a.1.process, &a.1.thread).cmp(&(&b.1.process, &b.1.thread)))
-    });
-    let rows_left_out = rows.len().saturating_sub(limit);
-    rows.truncate(limit);
-    let rows = rows.into_iter().map(|(_, title, cells)| title.into_row(&cells, factor, buckets)).collect();
+    let rows_left_out = threads.len().saturating_sub(limit);
+    let mut rows: Vec<Row> =
+        threads.into_iter().take(limit).map(|thread| Row::empty(thread, buckets)).collect();
+    for (key, cells) in cells {
+        let Some(row) = rows.get_mut(row_of[&key]) else { continue };
+        for (bucket, cpu_ns) in cells {
+            if let Some(cell) = row.cpu_ns.get_mut((bucket / factor) as usize) {
+                *cell = cell.saturating_add(cpu_ns);
+            }
+        }
+    }
     Ok(Timeline {
         from_ns: span.from_ns,
         to_ns: span.to_ns,
@@ -179,38 +188,6 @@ pub fn timeline(
         rows,
         rows_left_out,
     })
-}
-
-/// Returns the rows of a timeline. The numbers that a virtual thread has on several carriers become one row.
-fn merge_carriers(
-    cells: FxHashMap<Key, BTreeMap<u64, u64>>,
-    titles: &mut FxHashMap<Key, Title>,
-    by: By,
-) -> Vec<(Title, BTreeMap<u64, u64>)> {
-    let mut rows: Vec<(Title, BTreeMap<u64, u64>)> = Vec::with_capacity(cells.len());
-    let mut row_of: FxHashMap<(u64, i64), usize> = FxHashMap::default();
-    for (key, cells) in cells {
-        let title = titles.remove(&key).unwrap_or_else(|| match by {
-            By::Thread => Title::of_unknown(key.0),
-            _ => Title::default(),
-        });
-        let known = match title.java_id {
-            0 => rows.len(),
-            java_id => *row_of.entry((key.0, java_id)).or_insert(rows.len()),
-        };
-        let Some((row, sums)) = rows.get_mut(known) else {
-            rows.push((title, cells));
-            continue;
-        };
-        if row.thread == default_name(row.java_id) {
-            row.thread = title.thread;
-        }
-        for (bucket, cpu_ns) in cells {
-            let sum = sums.entry(bucket).or_default();
-            *sum = sum.saturating_add(cpu_ns);
-        }
-    }
-    rows
 }
 
 /// Returns the threads of a selection by CPU time, the busiest first.
@@ -250,31 +227,56 @@ pub fn threads(
         }
         add_run(&mut times, &matches, run);
     }
-    let mut known = describe_threads(source, &range_ns, times.keys(), ThreadTime::of)?;
-    let mut rows: Vec<ThreadTime> = times
-        .into_iter()
-        .map(|(key, cpu_ns)| {
-            let row = known.remove(&key).unwrap_or_else(|| ThreadTime::new(Title::of_unknown(key.0)));
-            ThreadTime { cpu_ns, ..row }
-        })
-        .collect();
-    merge_carrier_rows(&mut rows);
-    rows.sort_by(|a, b| {
-        b.cpu_ns
-            .cmp(&a.cpu_ns)
-            .then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid)))
-    });
-    Ok((rows, span))
+    Ok((thread_rows(source, &range_ns, &times)?.0, span))
 }
 
-/// Returns the results of `of` for the threads of `keys`, as described by the last partition that has them. Unknown
-/// threads are left out.
-pub(super) fn describe_threads<'k, T>(
+/// Returns the threads of `times`, the busiest first, and the row of each number. The numbers that a virtual thread has on
+/// several carriers have one row.
+pub(super) fn thread_rows(
+    source: &dyn Source,
+    range_ns: &Range<u64>,
+    times: &FxHashMap<Key, u64>,
+) -> Result<(Vec<ThreadTime>, FxHashMap<Key, usize>), QueryError> {
+    let mut known = describe_threads(source, range_ns, times.keys())?;
+    let mut merged: BTreeMap<(u64, i64, u32), (ThreadTime, Vec<Key>)> = BTreeMap::new();
+    // In the order of numbers, so that equal data yields equal names.
+    let times: BTreeMap<Key, u64> = times.iter().map(|(&key, &cpu_ns)| (key, cpu_ns)).collect();
+    for (key, cpu_ns) in times {
+        let mut thread = known.remove(&key).unwrap_or_else(|| ThreadTime::of_unknown(key.0));
+        let own = if thread.java_id == 0 { key.1 } else { 0 };
+        let (row, keys) = merged.entry((key.0, thread.java_id, own)).or_default();
+        keys.push(key);
+        let cpu_ns = row.cpu_ns.saturating_add(cpu_ns);
+        if keys.len() == 1 {
+            *row = thread;
+        } else {
+            row.carriers.append(&mut thread.carriers);
+            // The agent may have read the name late and sent it for one carrier only.
+            if row.thread == default_name(row.java_id) {
+                row.thread = thread.thread;
+            }
+            // There is more than one kernel thread.
+            row.tid = 0;
+        }
+        row.cpu_ns = cpu_ns;
+    }
+    let mut rows: Vec<(ThreadTime, Vec<Key>)> = merged.into_values().collect();
+    rows.iter_mut().for_each(|(row, _)| row.carriers.sort_unstable());
+    rows.sort_by(|(a, _), (b, _)| {
+        let order = b.cpu_ns.cmp(&a.cpu_ns);
+        order.then_with(|| (&a.process, &a.thread, a.tid).cmp(&(&b.process, &b.thread, b.tid)))
+    });
+    let row_of = (0..).zip(&rows).flat_map(|(row, (_, keys))| keys.iter().map(move |&key| (key, row)));
+    let row_of = row_of.collect();
+    Ok((rows.into_iter().map(|(row, _)| row).collect(), row_of))
+}
+
+/// Returns the threads of `keys` as described by the last partition that has them. Unknown threads are left out.
+fn describe_threads<'k>(
     source: &dyn Source,
     range_ns: &Range<u64>,
     keys: impl Iterator<Item = &'k Key>,
-    of: impl Fn(u64, &Session, &Thread) -> T,
-) -> Result<FxHashMap<Key, T>, QueryError> {
+) -> Result<FxHashMap<Key, ThreadTime>, QueryError> {
     let mut missing: FxHashMap<u64, FxHashSet<u32>> = FxHashMap::default();
     for &(session, thread) in keys {
         missing.entry(session).or_default().insert(thread);
@@ -284,7 +286,7 @@ pub(super) fn describe_threads<'k, T>(
         let mut found_here = Vec::new();
         part.sessions(Extent::Threads, &|id| missing.contains_key(&id), &mut |id, session| {
             let known = missing[&id].iter().filter_map(|&thread| session.thread(thread));
-            found_here.extend(known.map(|thread| ((id, thread.id), of(id, session, thread))));
+            found_here.extend(known.map(|thread| ((id, thread.id), ThreadTime::of(id, session, thread))));
         })?;
         for ((id, thread), description) in found_here {
             if let Some(threads) = missing.get_mut(&id) {
@@ -305,76 +307,34 @@ fn add_run(times: &mut FxHashMap<Key, u64>, matches: &Matches, run: Option<(Key,
     }
 }
 
-/// Merges the rows of a virtual thread on several carriers.
-fn merge_carrier_rows(rows: &mut Vec<ThreadTime>) {
-    rows.sort_unstable_by(|a, b| {
-        (&a.process, a.java_id, &a.carriers).cmp(&(&b.process, b.java_id, &b.carriers))
-    });
-    rows.dedup_by(|next, kept| {
-        let is_same = next.java_id != 0 && next.java_id == kept.java_id && next.process == kept.process;
-        if is_same {
-            kept.cpu_ns = kept.cpu_ns.saturating_add(next.cpu_ns);
-            kept.carriers.append(&mut next.carriers);
-            // The agent may have read the name late and sent it for one carrier only.
-            if kept.thread == default_name(kept.java_id) {
-                kept.thread = std::mem::take(&mut next.thread);
-            }
-            // There is more than one kernel thread.
-            kept.tid = 0;
-        }
-        is_same
-    });
-}
-
-/// Process and thread of a row.
-#[derive(Default)]
-pub(super) struct Title {
-    process: String,
-    thread: String,
-    kind: &'static str,
-    /// `java.lang.Thread.threadId()` of a virtual thread, else 0.
-    java_id: i64,
-}
-
-impl Title {
-    fn of_process(id: u64) -> Title {
-        Title { process: format!("{id:016x}"), ..Title::default() }
-    }
-
-    fn of(id: u64, thread: &Thread) -> Title {
-        let (kind, java_id) = (kind_text(thread.kind()), virtual_id(thread));
-        Title { thread: thread.name.clone(), kind, java_id, ..Title::of_process(id) }
-    }
-
-    /// Returns the title of a thread that was never introduced.
-    pub(super) fn of_unknown(id: u64) -> Title {
-        Title { thread: UNKNOWN.to_owned(), kind: "native", ..Title::of_process(id) }
-    }
-
-    /// Returns the row with its CPU time summed over `factor` buckets each.
-    fn into_row(self, cells: &BTreeMap<u64, u64>, factor: u64, buckets: usize) -> Row {
-        let mut cpu_ns = vec![0u64; buckets];
-        for (bucket, ns) in cells {
-            if let Some(cell) = cpu_ns.get_mut((bucket / factor) as usize) {
-                *cell = cell.saturating_add(*ns);
-            }
-        }
-        let Title { process, thread, kind, java_id } = self;
-        Row { process, thread, kind, java_id, cpu_ns }
+impl Row {
+    fn empty(thread: ThreadTime, buckets: usize) -> Row {
+        let ThreadTime { process, thread, kind, java_id, .. } = thread;
+        Row { process, thread, kind, java_id, cpu_ns: vec![0; buckets] }
     }
 }
 
 impl ThreadTime {
-    pub(super) fn new(title: Title) -> ThreadTime {
-        let Title { process, thread, kind, java_id } = title;
-        ThreadTime { process, tid: 0, thread, kind, java_id, carriers: Vec::new(), cpu_ns: 0 }
+    fn of_process(id: u64) -> ThreadTime {
+        ThreadTime { process: format!("{id:016x}"), ..ThreadTime::default() }
     }
 
-    pub(super) fn of(id: u64, session: &Session, thread: &Thread) -> ThreadTime {
+    /// Returns a thread that was never introduced.
+    fn of_unknown(id: u64) -> ThreadTime {
+        ThreadTime { thread: UNKNOWN.to_owned(), kind: "native", ..ThreadTime::of_process(id) }
+    }
+
+    fn of(id: u64, session: &Session, thread: &Thread) -> ThreadTime {
         let is_virtual = thread.kind() == ThreadKind::Virtual;
         let carrier = is_virtual.then(|| session.thread(thread.carrier)).flatten();
-        let carriers = carrier.map(|carrier| carrier.name.clone()).into_iter().collect();
-        ThreadTime { tid: thread.tid, carriers, ..ThreadTime::new(Title::of(id, thread)) }
+        ThreadTime {
+            tid: thread.tid,
+            thread: thread.name.clone(),
+            kind: kind_text(thread.kind()),
+            java_id: virtual_id(thread),
+            carriers: carrier.map(|carrier| carrier.name.clone()).into_iter().collect(),
+            ..ThreadTime::of_process(id)
+        }
     }
 }
 
