@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use collector::forward::{Settings, Target};
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
 use crate::option_values::{Size, Text, Time};
@@ -132,26 +133,8 @@ fn endpoint(get: impl Fn(&str) -> Option<String>) -> Option<String> {
 /// Returns the headers of the variable: comma separated with percent-encoded values, as OpenTelemetry specifies.
 fn conventional_headers(get: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let text = conventional(&get, "HEADERS").unwrap_or_default();
-    text.split(',').filter(|header| !header.trim().is_empty()).map(percent_decoded).collect()
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, later)) = rest.split_first() {
-        let code = later.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) if first == b'%' => {
-                bytes.push(byte);
-                rest = &later[2..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = later;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let decoded = |header| percent_decode_str(header).decode_utf8_lossy().into_owned();
+    text.split(',').filter(|header| !header.trim().is_empty()).map(decoded).collect()
 }
 
 #[cfg(test)]

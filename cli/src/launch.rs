@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::option_values::with_unit;
 use crate::signals::Signals;
 
 /// Environment variable with options for every JVM.
@@ -29,16 +30,7 @@ impl FromStr for Interval {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str =
             "write a time from 10us to 60s with its unit (ns, us, ms or s), for example 10ms";
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let ns_per_unit: u64 = match unit {
-            "ns" => 1,
-            "us" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            _ => return Err(EXPECTED),
-        };
-        let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(ns_per_unit));
+        let ns = with_unit(text, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]);
         match ns {
             Some(10_000..=60_000_000_000) => Ok(Interval(text.to_owned())),
             _ => Err(EXPECTED),

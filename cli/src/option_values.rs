@@ -30,14 +30,7 @@ impl FromStr for Time {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "write a time with its unit (s, m, h or d), for example 90d";
-        let (number, unit_s) = match text.char_indices().last() {
-            Some((at, 's')) => (&text[..at], 1),
-            Some((at, 'm')) => (&text[..at], 60),
-            Some((at, 'h')) => (&text[..at], 3600),
-            Some((at, 'd')) => (&text[..at], 86_400),
-            _ => return Err(EXPECTED),
-        };
-        let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s));
+        let seconds = with_unit(text, &[("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)]);
         seconds.map(|seconds| Time(Duration::from_secs(seconds))).ok_or(EXPECTED)
     }
 }
@@ -51,13 +44,15 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "write a size of at least 16M with its unit (M, G or T), for example 20G";
-        let (number, shift) = match text.char_indices().last() {
-            Some((at, 'M')) => (&text[..at], 20),
-            Some((at, 'G')) => (&text[..at], 30),
-            Some((at, 'T')) => (&text[..at], 40),
-            _ => return Err(EXPECTED),
-        };
-        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+        let bytes = with_unit(text, &[("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)]);
         bytes.filter(|&bytes| bytes >= 16 << 20).map(Size).ok_or(EXPECTED)
     }
+}
+
+/// Reads a whole number and its unit, whose factor is in `units`, and returns their product.
+pub fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
 }

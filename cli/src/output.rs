@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use tempfile::TempDir;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
@@ -38,6 +39,12 @@ pub fn write_file(
             out.flush()
         })
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Creates a directory that is deleted on drop.
+pub fn temporary_directory() -> anyhow::Result<TempDir> {
+    let directory = tempfile::Builder::new().prefix("tickwalk").tempdir();
+    directory.context("cannot create a temporary directory; set TMPDIR to a writable one")
 }
 
 /// Checks that a recording can be written to `path`; callers check before they start a program.

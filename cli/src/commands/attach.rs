@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use collector::address::Address;
-use collector::ingest::{Destination, Limits, Server};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -68,14 +66,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let process = Pid::from_raw(pid).context("the process id must be positive")?;
     let process = pidfd_open(process, PidfdFlags::empty()).context("cannot watch the process")?;
 
-    let directory = tempfile::Builder::new()
-        .prefix("tickwalk")
-        .tempdir()
-        .context("cannot create a temporary directory; set TMPDIR to a writable one")?;
+    let directory = output::temporary_directory()?;
     let socket = directory.path().join("collector");
-    let destination = Destination::File(results.output.clone());
-    let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
-        .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))?;
+    let server = results.receive(&socket)?;
     if jvm.owner() != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
         // The superuser may attach to the JVM of another user, which needs access to the socket.
         for path in [directory.path(), &socket] {

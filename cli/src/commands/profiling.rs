@@ -3,8 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
-use collector::ingest::SessionReport;
+use collector::address::Address;
+use collector::ingest::{Destination, Limits, Server, SessionReport};
 use profile::export::table;
 use profile::process::ProcessProfile;
 use profile::query::selection::Selection;
@@ -64,6 +66,16 @@ pub struct Results {
 }
 
 impl Results {
+    /// Starts a server that agents reach at `socket`, and that writes the recording.
+    ///
+    /// # Errors
+    /// If listening fails.
+    pub fn receive(&self, socket: &Path) -> anyhow::Result<Server> {
+        let destination = Destination::File(self.output.clone());
+        Server::start(&Address::Unix(socket.to_owned()), destination, Limits::default())
+            .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
+    }
+
     /// Prints the hot methods of `session`, writes its page and summary, and lists the files of `others`.
     ///
     /// # Errors

@@ -3,10 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
-use collector::address::Address;
-use collector::ingest::{Destination, Limits, Server};
 use nix::sys::signal::Signal;
 
 use super::profiling::{Results, Sampling};
@@ -40,14 +37,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals =
         Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD])?;
-    let directory = tempfile::Builder::new()
-        .prefix("tickwalk")
-        .tempdir()
-        .context("cannot create a temporary directory; set TMPDIR to a writable one")?;
+    let directory = output::temporary_directory()?;
     let socket = directory.path().join("collector");
-    let destination = Destination::File(arguments.results.output.clone());
-    let server = Server::start(&Address::Unix(socket.clone()), destination, Limits::default())
-        .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))?;
+    let server = arguments.results.receive(&socket)?;
 
     let Arguments { sampling, results, command } = arguments;
     let options =

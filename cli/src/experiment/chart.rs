@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use profile::ui::standalone::escape_html as escape;
+
 /// One dot.
 #[derive(Clone, Debug)]
 pub struct Dot {
@@ -144,13 +146,8 @@ impl Axis {
 }
 
 /// Appends formatted text; writing to a string cannot fail.
-fn push(svg: &mut String, text: std::fmt::Arguments<'_>) {
+pub fn push(svg: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = svg.write_fmt(text);
-}
-
-/// Escapes `text` for HTML and SVG.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use profile::process::ProcessProfile;
 use profile::recording::Recording;
 use tempfile::TempDir;
 
+use crate::output;
+
 const CLASS_NAME: &str = "TickwalkExperiment";
 const CLASS: &[u8] = include_bytes!("workload/TickwalkExperiment.class");
 
@@ -46,10 +48,7 @@ impl Jvm {
             Some(named) => launcher(&named)?,
             None => PathBuf::from("java"),
         };
-        let directory = tempfile::Builder::new()
-            .prefix("tickwalk")
-            .tempdir()
-            .context("cannot create a temporary directory; set TMPDIR to a writable one")?;
+        let directory = output::temporary_directory()?;
         std::fs::write(directory.path().join(format!("{CLASS_NAME}.class")), CLASS)
             .context("cannot write the Java program to the temporary directory")?;
         Ok(Self { java, agent, directory })

@@ -1,10 +1,9 @@
 //! The queue study as an HTML page and as SVG pictures.
 
-use std::fmt::Write as _;
-
-use super::chart::{Chart, Dot, escape};
+use super::chart::{Chart, Dot, push};
 use super::queue::{Row, Study};
 use profile::quantity;
+use profile::ui::standalone::escape_html as escape;
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;\
 max-width:1000px;padding:1.5rem;background:#fff;color:#1d2430}h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;\
@@ -211,11 +210,6 @@ fn rounded(value: f64) -> String {
         1.0.. => format!("{value:.1}").trim_end_matches(".0").to_owned(),
         _ => format!("{value:.3}").trim_end_matches('0').to_owned(),
     }
-}
-
-/// Appends formatted text; writing to a string cannot fail.
-fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
-    let _ = page.write_fmt(text);
 }
 
 #[cfg(test)]

@@ -197,7 +197,7 @@ pub fn check(store: &Store, sent: &[Sent]) -> Result<Counts, Box<dyn Error>> {
         with_dictionary(&view, |dictionary| {
             for (index, stack) in stacks {
                 let suffix = format!("OfRelease{}", sent[index].number);
-                let frames = dictionary.frames_of(stack);
+                let frames = dictionary.path(stack);
                 is_named[index] &=
                     frames.iter().all(|&frame| dictionary.frame_text(frame).ends_with(&suffix));
             }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use proto::framing::FramingError;
+
 use super::column::BlockError;
 
 /// Version of tables and columns; a store with another version is refused.
@@ -31,6 +33,9 @@ pub enum StoreError {
     /// A file is damaged, or is not a file of a store.
     #[error("a file of the store is damaged or is not a partition")]
     Damaged,
+    /// A message to be stored is not valid.
+    #[error(transparent)]
+    Message(#[from] FramingError),
     /// A block of a file cannot be read.
     #[error(transparent)]
     Block(#[from] BlockError),

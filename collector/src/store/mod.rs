@@ -284,7 +284,7 @@ impl SessionWriter {
         let mut decoded = Vec::new();
         for (_, framed) in messages {
             bytes.extend_from_slice(framed);
-            let message = proto::framing::decode_frame(framed).map_err(|_| StoreError::Damaged)?;
+            let message = proto::framing::decode_frame(framed)?;
             decoded.push((framed.len(), message));
         }
         let session = self.connected.session;

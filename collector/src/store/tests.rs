@@ -157,7 +157,7 @@ fn sums(store: &Store, range_s: std::ops::Range<u64>) -> BTreeMap<String, u64> {
         check_skipping(&view, &scope);
         view.names(|dictionary, _| {
             for (stack, cpu_ns) in rows {
-                let frames = dictionary.frames_of(stack);
+                let frames = dictionary.path(stack);
                 let leaf =
                     frames.first().map_or("?".into(), |&frame| dictionary.frame_text(frame).into_owned());
                 *by_stack.entry(leaf).or_default() += cpu_ns;

@@ -327,19 +327,6 @@ impl Dictionary {
         frames
     }
 
-    /// Returns the frames of [`path`](Self::path) without the frame `[reason]`.
-    pub fn frames_of(&self, stack: u32) -> Vec<u32> {
-        let mut frames = self.path(stack);
-        let is_marker = |&frame: &u32| {
-            let row = self.frame(frame);
-            frame != 0 && row.id == 0 && row.kind == FrameKind::Marker as u8
-        };
-        if frames.last().is_some_and(is_marker) {
-            frames.pop();
-        }
-        frames
-    }
-
     /// Copies a stack of `other` with all rows it refers to, and returns its new number. `copies` must belong to the same
     /// `other`.
     pub fn copy_stack(&mut self, other: &Dictionary, stack: u32, copies: &mut Copies) -> u32 {

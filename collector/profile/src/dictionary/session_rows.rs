@@ -179,8 +179,12 @@ impl Dictionary {
         if WHOLE_STACKS.contains(&self.string(stop)) {
             return 0;
         }
-        let text = format!("[{}]", self.string(stop));
-        let text = self.intern(&text);
+        self.reason(stop)
+    }
+
+    /// Returns the node of the frame `[reason]`.
+    fn reason(&mut self, stop: u32) -> u32 {
+        let text = self.intern(&format!("[{}]", self.string(stop)));
         let mark = self.marker(text);
         self.child(0, mark)
     }
@@ -212,19 +216,13 @@ impl Dictionary {
         own.stack_frames += u64::from(depth);
         let is_too_deep = above != 0;
         // A stack without frames is shown as its stop reason.
-        let leaf = if node == 0 { self.empty_stack(stop) } else { node };
+        let leaf = if node == 0 { self.reason(stop) } else { node };
         let stack = if is_too_deep { 0 } else { self.tables.stacks.len() as u32 };
         if !is_too_deep {
             self.tables.stacks.push(StackRow { node: leaf, stop });
         }
         self.index.stack_at.insert((node, stop), stack);
         stack
-    }
-
-    fn empty_stack(&mut self, stop: u32) -> u32 {
-        let text = self.intern(&format!("[{}]", self.string(stop)));
-        let mark = self.marker(text);
-        self.child(0, mark)
     }
 
     /// Copies a node of `other` with its callers; `known` has the nodes copied so far.
@@ -339,7 +337,7 @@ mod tests {
         let mut own = SessionRows::default();
         dictionary.define(&chain(), &mut own);
         let stack = dictionary.stack_of_node(3, &mut own);
-        let (frames, bytes) = (dictionary.frames_of(stack), dictionary.bytes());
+        let (frames, bytes) = (dictionary.path(stack), dictionary.bytes());
         let capacities = |known: &RowIndex| {
             let rows = known.method_of.capacity() + known.frame_of.capacity();
             rows + known.markers.capacity() + known.children.capacity() + known.stack_at.capacity()
@@ -347,7 +345,7 @@ mod tests {
         assert!(capacities(&dictionary.index) > 0);
         dictionary.close();
         assert_eq!(capacities(&dictionary.index), 0);
-        assert_eq!(dictionary.frames_of(stack), frames);
+        assert_eq!(dictionary.path(stack), frames);
         // Letters and ends of the texts, and the rows.
         let texts = ["", crate::stop::UNKNOWN, "root", "leaf", END_OF_STACK];
         let letters: usize = texts.iter().map(|text| text.len()).sum();

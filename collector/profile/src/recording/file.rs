@@ -101,11 +101,6 @@ impl RecordingWriter {
         self.last_sequence = last_sequence;
         Ok(last_sequence)
     }
-
-    /// Returns the bytes recorded so far.
-    pub fn recorded_bytes(&self) -> u64 {
-        self.len
-    }
 }
 
 /// Reads a recording message by message; the iterator begins with the Hello message.
@@ -196,17 +191,9 @@ impl<R: Read> Iterator for RecordingReader<R> {
         if self.ended {
             return None;
         }
-        match self.read() {
-            Ok(Some(message)) => Some(message),
-            Ok(None) => {
-                self.ended = true;
-                None
-            }
-            Err(reason) => {
-                self.ended = true;
-                self.cut = Some(reason);
-                None
-            }
-        }
+        let message = self.read();
+        self.ended = !matches!(message, Ok(Some(_)));
+        self.cut = message.as_ref().err().copied();
+        message.ok().flatten()
     }
 }

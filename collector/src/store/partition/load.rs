@@ -17,7 +17,8 @@ use super::super::session::{SessionRow, StoredSession};
 use super::coverage::Coverage;
 use super::database::Reading;
 use super::tables::{
-    DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, create_all, number, put_number, session_of,
+    DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, create_all, number, put_number,
+    session_of,
 };
 
 const CREATED: &str = "created_s";
