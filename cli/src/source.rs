@@ -57,12 +57,7 @@ impl Source {
     /// Returns the answer to `question`, the path below `/api/v1/`, with the parameters `pairs`.
     pub fn ask(&self, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
         match self {
-            Source::Path(path) => {
-                let source = open(path)?;
-                let (question, name) =
-                    question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
-                Ok(question::answer(&*source, question, name, pairs, now_ns())?.bytes)
-            }
+            Source::Path(path) => Ok(question::answer(&*open(path)?, question, pairs, now_ns())?.bytes),
             Source::Url(url) => fetch(url, question, pairs),
         }
     }

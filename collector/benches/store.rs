@@ -382,7 +382,7 @@ fn ask_all(store: &Store, level: &str, start_ns: u64, now_ns: u64) {
             let pairs: Vec<(String, String)> =
                 pairs.iter().chain(more).map(|(name, value)| ((*name).into(), (*value).into())).collect();
             let (began, cpu_began) = (Instant::now(), cpu());
-            let answer = answer(store, question, None, &pairs, now_ns).expect("answer");
+            let answer = answer(store, question, &pairs, now_ns).expect("answer");
             best = best.min((cpu() - cpu_began, began.elapsed(), answer.bytes.len()));
         }
         println!(
@@ -394,6 +394,6 @@ fn ask_all(store: &Store, level: &str, start_ns: u64, now_ns: u64) {
     }
     let pairs = [("from".to_owned(), from_cut), ("to".to_owned(), to)];
     let began = cpu();
-    answer(store, "methods", None, &pairs, now_ns).expect("answer");
+    answer(store, "methods", &pairs, now_ns).expect("answer");
     println!("{level}: methods of the last 35 minutes: {:.3} s CPU", (cpu() - began).as_secs_f64());
 }

@@ -418,7 +418,7 @@ fn jfr_has_an_event_for_each_sample() {
     let mut stream = realistic::shop(true);
     let profile = stream.profile();
     let mut bytes = Vec::new();
-    jfr::write(&profile, jfr::Options::default(), &mut bytes).expect("memory");
+    jfr::write(&profile, Options::default(), &mut bytes).expect("memory");
     assert_eq!(chunks(&bytes).len(), 1);
     assert_eq!(most_frequent(&bytes), profile.total().samples);
 }
@@ -432,7 +432,7 @@ fn a_long_flight_recording_is_several_chunks() {
     (0..count).for_each(|_| stream.sample(1, stack, INTERVAL_NS));
     let profile = stream.profile();
     let mut bytes = Vec::new();
-    jfr::write(&profile, jfr::Options::default(), &mut bytes).expect("memory");
+    jfr::write(&profile, Options::default(), &mut bytes).expect("memory");
     assert!(chunks(&bytes).len() > 1);
     assert_eq!(most_frequent(&bytes), count);
 }
@@ -446,7 +446,7 @@ fn export_all(stream: &mut Stream) -> [Vec<u8>; 7] {
     otlp::write(&profile, second).expect("memory");
     speedscope::write(&profile, third).expect("memory");
     firefox::write(&profile, fourth).expect("memory");
-    jfr::write(&profile, jfr::Options::default(), &mut *fifth).expect("memory");
+    jfr::write(&profile, Options::default(), &mut *fifth).expect("memory");
     parquet::write(&profile, Table::Samples, sixth).expect("memory");
     parquet::write(&profile, Table::Stacks, seventh).expect("memory");
     files
@@ -526,6 +526,6 @@ fn merged_samples_are_told_apart_again_in_a_flight_recording() {
     let profile = stream.profile();
     assert_eq!(profile.total().samples, 8);
     let mut bytes = Vec::new();
-    jfr::write(&profile, jfr::Options::default(), &mut bytes).expect("memory");
+    jfr::write(&profile, Options::default(), &mut bytes).expect("memory");
     assert_eq!(most_frequent(&bytes), 8);
 }

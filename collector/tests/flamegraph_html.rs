@@ -40,7 +40,7 @@ fn page(store: &Recording, selection: &[(&str, &str)]) -> String {
 fn flamegraph(store: &Recording, selection: &[(&str, &str)]) -> Value {
     let pairs: Vec<(String, String)> =
         selection.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let answer = answer(store, "flamegraph", None, &pairs, u64::MAX / 2).expect("an answer");
+    let answer = answer(store, "flamegraph", &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -77,8 +77,7 @@ impl Both {
 fn ask(store: &dyn Source, question: &str, pairs: &[(&str, &str)]) -> Result<Value, QueryError> {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    let (question, name) = question.split_once('/').map_or((question, None), |(q, n)| (q, Some(n)));
-    let answer = answer(store, question, name, &pairs, NOW_NS)?;
+    let answer = answer(store, question, &pairs, NOW_NS)?;
     Ok(serde_json::from_slice(&answer.bytes).expect("JSON"))
 }
 

@@ -7,7 +7,8 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use profile::export::collapsed::{self, Options, Unit};
+use profile::export::Options;
+use profile::export::collapsed::{self, Unit};
 use profile::export::table::report;
 use profile::query::selection::Selection;
 use profile::query::tree::Order;
@@ -45,5 +46,8 @@ fn hot_methods() {
 #[test]
 fn collapsed_stacks() {
     check("collapsed.txt", &collapsed(Options::default()));
-    check("collapsed-threads-ns.txt", &collapsed(Options { unit: Unit::Nanoseconds, threads: true }));
+    check(
+        "collapsed-threads-ns.txt",
+        &collapsed(Options { unit: Unit::Nanoseconds, threads: true, ..Options::default() }),
+    );
 }

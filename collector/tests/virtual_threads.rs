@@ -129,7 +129,7 @@ fn ask(store: &dyn Source, pairs: &[(&str, &str)]) -> Value {
 
 fn ask_for(store: &dyn Source, question: &str, pairs: &[(&str, &str)]) -> Value {
     let pairs: Vec<_> = pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let answer = answer(store, question, None, &pairs, 1_790_000_100_000_000_000).expect("an answer");
+    let answer = answer(store, question, &pairs, 1_790_000_100_000_000_000).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -65,7 +65,7 @@ impl Queues for SampledProcess {
 
     fn adopt_ring(&self, slot: u32) {
         let table = self.registry.table.lock();
-        let entry = table.entries.get(slot as usize).and_then(Option::as_ref);
+        let entry = table.entry(slot);
         // An ended thread has no timer, and it unregistered itself or is gone: no handler of the slot can run.
         let has_ended = entry.is_some_and(|entry| entry.timer.is_none() && entry.facts.ended_ns.is_some());
         if has_ended && let Some(slot) = self.registry.slot(slot) {
@@ -108,7 +108,7 @@ impl Threads for SampledProcess {
         let wanted: Vec<UnboundedStack> = {
             let mut table = self.registry.table.lock();
             let mut wants = |stack: &UnboundedStack| {
-                let entry = table.entries.get_mut(stack.slot as usize).and_then(Option::as_mut)?;
+                let entry = table.entry_mut(stack.slot)?;
                 let wants = entry.facts.id == stack.thread && entry.bounds_lookups < MAX_STACK_SEARCHES;
                 entry.bounds_lookups += u8::from(wants);
                 wants.then_some(*stack)
@@ -123,7 +123,7 @@ impl Threads for SampledProcess {
         // Held while the slots are written: a thread that ends or becomes a Java thread waits.
         let table = self.registry.table.lock();
         for (stack, bounds) in wanted.iter().zip(bounds) {
-            let entry = table.entries.get(stack.slot as usize).and_then(Option::as_ref);
+            let entry = table.entry(stack.slot);
             let still =
                 entry.is_some_and(|entry| entry.facts.id == stack.thread && entry.facts.ended_ns.is_none());
             if let (true, Some((low, high)), Some(slot)) = (still, bounds, self.registry.slot(stack.slot))
@@ -138,7 +138,7 @@ impl Threads for SampledProcess {
 
     fn thread(&self, slot: u32) -> Option<ThreadFacts> {
         let table = self.registry.table.lock();
-        Some(self.registry.facts(table.entries.get(slot as usize)?.as_ref()?))
+        Some(self.registry.facts(table.entry(slot)?))
     }
 
     fn threads(&self) -> Vec<ThreadFacts> {
@@ -155,10 +155,7 @@ impl Threads for SampledProcess {
     fn ended(&self) -> Vec<ThreadFacts> {
         let mut table = self.registry.table.lock();
         let ended = std::mem::take(&mut table.ended);
-        ended
-            .iter()
-            .filter_map(|slot| Some(self.registry.facts(table.entries.get(*slot as usize)?.as_ref()?)))
-            .collect()
+        ended.iter().filter_map(|slot| Some(self.registry.facts(table.entry(*slot)?))).collect()
     }
 
     fn retire(&self, slot: u32, handed_on_ns: u64) {

@@ -202,7 +202,7 @@ fn ask_all(store: &Store) -> Result<usize, Box<dyn Error>> {
     store.maintain()?;
     let questions = ["processes", "statistics", "methods", "flamegraph", "threads", "timeline"];
     for question in questions {
-        answer(store, question, None, &[("from".into(), "0".into())], u64::MAX)
+        answer(store, question, &[("from".into(), "0".into())], u64::MAX)
             .map_err(|error| format!("{question}: {error}"))?;
     }
     Ok(questions.len())

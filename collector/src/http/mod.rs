@@ -136,8 +136,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
-        .route("/api/v1/{question}", get(ask))
-        .route("/api/v1/{question}/{name}", get(ask_named))
+        .route("/api/v1/{*question}", get(answer))
         .fallback(|| async { respond(Failure::NotFound) })
         .method_not_allowed_fallback(|| async { respond(Failure::Method) })
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
@@ -193,28 +192,9 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-async fn ask(
-    shared: State<Arc<Shared>>,
-    Path(question): Path<String>,
-    pairs: Pairs,
-    headers: HeaderMap,
-) -> Response {
-    answer(shared, question, None, pairs, headers).await
-}
-
-async fn ask_named(
-    shared: State<Arc<Shared>>,
-    Path((question, name)): Path<(String, String)>,
-    pairs: Pairs,
-    headers: HeaderMap,
-) -> Response {
-    answer(shared, question, Some(name), pairs, headers).await
-}
-
 async fn answer(
     State(shared): State<Arc<Shared>>,
-    question: String,
-    name: Option<String>,
+    Path(question): Path<String>,
     pairs: Pairs,
     headers: HeaderMap,
 ) -> Response {
@@ -227,7 +207,7 @@ async fn answer(
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
     let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
-        let answer = question::answer(&*shared.source, &question, name.as_deref(), &pairs, now_ns())?;
+        let answer = question::answer(&*shared.source, &question, &pairs, now_ns())?;
         shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });

@@ -50,7 +50,7 @@ pub use shared::Retention;
 
 use partition::Partition;
 use shared::{Connected, Shared, now_s};
-use writer::Request;
+use writer::{Append, Request};
 
 /// Maximum number of requests that wait for the writer; each is at most one read from a connection.
 const WAITING: usize = 256;
@@ -291,11 +291,8 @@ impl SessionWriter {
         // Relaxed: a statistics gauge.
         let waiting = &self.connected.shared.counters.waiting;
         waiting.fetch_add(1, Ordering::Relaxed);
-        let result = writer::call(&self.requests, |reply| Request::Append {
-            session,
-            bytes,
-            messages: decoded,
-            reply,
+        let result = writer::call(&self.requests, |reply| {
+            Request::Append(Append { session, bytes, messages: decoded, reply })
         });
         waiting.fetch_sub(1, Ordering::Relaxed);
         result

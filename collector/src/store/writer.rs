@@ -45,20 +45,20 @@ const FOLD_EVERY: Duration = Duration::from_secs(60);
 /// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Request {
-    Append {
-        session: u64,
-        bytes: Vec<u8>,
-        /// Length of the framed bytes, and the decoded message.
-        messages: Vec<(usize, AgentMessage)>,
-        reply: SyncSender<Result<u64, StoreError>>,
-    },
-    Fold {
-        reply: SyncSender<Result<u64, StoreError>>,
-    },
-    Upkeep {
-        reply: SyncSender<Result<u64, StoreError>>,
-    },
+    Append(Append),
+    Fold { reply: SyncSender<Result<u64, StoreError>> },
+    Upkeep { reply: SyncSender<Result<u64, StoreError>> },
     End,
+}
+
+/// Messages of a session to be stored.
+#[derive(Debug)]
+pub(super) struct Append {
+    pub(super) session: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Length of the framed bytes, and the decoded message.
+    pub(super) messages: Vec<(usize, AgentMessage)>,
+    pub(super) reply: SyncSender<Result<u64, StoreError>>,
 }
 
 /// Sends a request and waits for its result.
@@ -70,8 +70,6 @@ pub(super) fn call(
     requests.send(request(reply)).map_err(|_| StoreError::Closed)?;
     answer.recv().map_err(|_| StoreError::Closed)?
 }
-
-type Append = (u64, Vec<u8>, Vec<(usize, AgentMessage)>, SyncSender<Result<u64, StoreError>>);
 
 pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
     let mut fold_at = Instant::now() + FOLD_EVERY;
@@ -89,9 +87,9 @@ pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
         let mut next = first;
         while let Some(request) = next {
             match request {
-                Request::Append { session, bytes, messages, reply } => {
-                    bytes_waiting += bytes.len();
-                    appends.push((session, bytes, messages, reply));
+                Request::Append(append) => {
+                    bytes_waiting += append.bytes.len();
+                    appends.push(append);
                 }
                 Request::Fold { reply } => folds.push(reply),
                 Request::Upkeep { reply } => {
@@ -168,7 +166,7 @@ fn begin_early_if_full(shared: &Shared) {
 }
 
 /// Returns why the messages of a session are refused, whether or not they could be written.
-fn refusal(memory: &PartitionMemory, (session, _, messages, _): &Append) -> Option<StoreError> {
+fn refusal(memory: &PartitionMemory, Append { session, messages, .. }: &Append) -> Option<StoreError> {
     let Some(known) = memory.sessions.get(session) else {
         return memory.is_full_of_sessions().then_some(StoreError::TooManySessions);
     };
@@ -193,7 +191,7 @@ fn refuse(shared: &Shared, appends: Vec<Append>) -> Vec<Append> {
                 {
                     tracing::warn!(%error, "a new session is refused; further refusals are counted but not logged");
                 }
-                let _ = append.3.send(Err(error));
+                let _ = append.reply.send(Err(error));
             }
         }
     }
@@ -223,19 +221,19 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
     let counters = &shared.counters;
     let is_failing = shared.failing.lock().is_some();
     let result = shared.current().and_then(|partition| {
-        let written = journal(&partition, &appends, is_failing)?;
-        Ok((written, partition))
+        let has_written = journal(&partition, &appends, is_failing)?;
+        Ok((has_written, partition))
     });
     // Relaxed, here and below: statistics counters.
     counters.commits.fetch_add(1, Ordering::Relaxed);
     counters.commit_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
     match result {
-        Ok((written, partition)) => {
+        Ok((has_written, partition)) => {
             // Without new messages, at most a trial was written, which does not prove that the store can be written.
-            if written == Written::Messages {
+            if has_written {
                 record_result(shared, Ok(()));
             }
-            for (session, bytes, messages, reply) in appends {
+            for Append { session, bytes, messages, reply } in appends {
                 counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let mut stored = Vec::new();
                 let mut memory = partition.memory.write();
@@ -261,31 +259,25 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
         }
         Err(error) => {
             record_result(shared, Err(error));
-            for (.., reply) in appends {
-                let _ = reply.send(Err(error));
+            for append in appends {
+                let _ = append.reply.send(Err(error));
             }
         }
     }
 }
 
-/// Content of a write to the journal.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
-    Messages,
-    Nothing,
-}
-
 /// Writes the new ones among the messages to the journal. If there are none and the last write failed, an empty trial
 /// entry is written: a reconnecting agent begins with a message that is already stored. If the trial fails, its
 /// connection is refused at once instead of at the samples that follow, so that the agent increases its waiting time.
-fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Result<Written, StoreError> {
+/// Returns whether there were new messages.
+fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Result<bool, StoreError> {
     let memory = partition.memory.read();
     if memory.open_samples >= MOST_SAMPLES {
         return Err(StoreError::Behind);
     }
     let mut last: FxHashMap<u64, u64> = FxHashMap::default();
     let mut groups = Vec::new();
-    for (session, bytes, messages, _) in appends {
+    for Append { session, bytes, messages, .. } in appends {
         let known = || memory.sessions.get(session).map_or(0, |session| session.last_sequence);
         let last = last.entry(*session).or_insert_with(known);
         let mut rest = &bytes[..];
@@ -306,7 +298,7 @@ fn journal(partition: &Partition, appends: &[Append], is_failing: bool) -> Resul
     if !groups.is_empty() || is_failing {
         partition.journal(&groups)?;
     }
-    Ok(if groups.is_empty() { Written::Nothing } else { Written::Messages })
+    Ok(!groups.is_empty())
 }
 
 fn fold(shared: &Shared) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ const NODES: usize = 100_000;
 
 fn ask(served: &Served, question: &str) -> Value {
     let pairs = [("max_nodes".to_owned(), "200000".to_owned())];
-    let answer = answer(&*served.store, question, None, &pairs, u64::MAX / 2).expect("an answer");
+    let answer = answer(&*served.store, question, &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -46,11 +46,9 @@ fn go(page: &Page, hash: &str) {
 
 /// The answer of the API over the same recording.
 fn answer(store: &Recording, question: &str, pairs: &[(&str, &str)]) -> Value {
-    let (question, name) = question.split_once('/').map_or((question, None), |(a, b)| (a, Some(b)));
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let answer =
-        profile::query::question::answer(store, question, name, &pairs, u64::MAX / 2).expect("an answer");
+    let answer = profile::query::question::answer(store, question, &pairs, u64::MAX / 2).expect("an answer");
     serde_json::from_slice(&answer.bytes).expect("JSON")
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use super::Options;
 use crate::cell::Cell;
 use crate::process::ProcessProfile;
 
@@ -14,15 +15,6 @@ pub enum Unit {
     Samples,
     /// Nanoseconds of CPU time.
     Nanoseconds,
-}
-
-/// Options of the lines.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Unit of the weights.
-    pub unit: Unit,
-    /// Whether each stack begins with its thread's name.
-    pub threads: bool,
 }
 
 /// Writes the stacks of `profile` to `out`, sorted by text. Stacks lighter than half a unit are left out.

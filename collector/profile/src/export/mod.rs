@@ -76,16 +76,15 @@ pub fn write(
     if profile.is_part() && profile.samples().is_empty() {
         return Err(QueryError::NoSamples);
     }
-    let Options { unit, threads, execution_samples, table } = options;
     match format {
-        Format::Collapsed => collapsed::write(&profile, collapsed::Options { unit, threads }, out)?,
+        Format::Collapsed => collapsed::write(&profile, options, out)?,
         Format::Flamegraph => {}
         Format::Pprof => pprof::write(&profile, out)?,
-        Format::Jfr => jfr::write(&profile, jfr::Options { execution_samples }, out)?,
+        Format::Jfr => jfr::write(&profile, options, out)?,
         Format::Speedscope => speedscope::write(&profile, out)?,
         Format::Firefox => firefox::write(&profile, out)?,
         Format::Otlp => otlp::write(&profile, out)?,
-        Format::Parquet => parquet::write(&profile, table.ok_or(QueryError::Missing("table"))?, out)?,
+        Format::Parquet => parquet::write(&profile, options.table.ok_or(QueryError::Missing("table"))?, out)?,
     }
     Ok(())
 }

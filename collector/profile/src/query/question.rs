@@ -26,20 +26,19 @@ pub struct Answer {
     pub bytes: Vec<u8>,
 }
 
-/// Answers `question`, the path segment after `/api/v1/`; `name` is the next segment, if any.
+/// Answers the question of `path`, the part after `/api/v1/`, such as `methods` or `view/threads`.
 ///
 /// # Errors
 /// If the question or a parameter is not valid, or the source cannot be read.
 pub fn answer(
     source: &dyn Source,
-    question: &str,
-    name: Option<&str>,
+    path: &str,
     pairs: &[(String, String)],
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
     let parameters = Parameters::parse(pairs)?;
     let selection = &parameters.selection;
-    match (question, name) {
+    match path.split_once('/').map_or((path, None), |(question, name)| (question, Some(name))) {
         ("processes", None) => {
             let (processes, left_out) = processes(source, selection, parameters.most_rows(), now_ns)?;
             json("processes", &json!({ "now_ns": now_ns, "processes": processes, "rows_left_out": left_out }))

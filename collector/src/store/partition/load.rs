@@ -9,11 +9,12 @@ use proto::v1::{AgentMessage, Dictionary as Definitions};
 use rusqlite::Connection;
 
 use super::super::column;
-use super::super::dictionary::{RowCounts, append};
+use super::super::dictionary::append;
 use super::super::error::{SCHEMA, StoreError};
 use super::super::memory::PartitionMemory;
 use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
+use super::Written;
 use super::coverage::Coverage;
 use super::database::Reading;
 use super::tables::{
@@ -87,7 +88,7 @@ pub(super) fn has_journal(connection: &Connection) -> Result<bool, StoreError> {
 pub(super) fn load(
     mut memory: PartitionMemory,
     connection: &Connection,
-) -> Result<(PartitionMemory, Coverage, RowCounts, u64, u64), StoreError> {
+) -> Result<(PartitionMemory, Coverage, Written), StoreError> {
     check(connection)?;
     let is_closed = memory.dictionary.is_closed();
     let coverage = read_coverage(connection)?;
@@ -96,7 +97,7 @@ pub(super) fn load(
         fold = fold.max(key[0].cast_unsigned() + 1);
         Ok(append(&mut memory.dictionary, block)?)
     })?;
-    let mark = memory.dictionary.tables().lens();
+    let rows = memory.dictionary.tables().lens();
     SESSIONS.each(connection, |key, row| {
         let row = SessionRow::decode(row).map_err(|_| StoreError::Damaged)?;
         memory.sessions.insert(session_of(key[0]), StoredSession::from_row(row));
@@ -125,7 +126,7 @@ pub(super) fn load(
         journal = key[0].cast_unsigned() + 1;
         replay(&mut memory, &column::decompress(packed)?)
     })?;
-    Ok((memory, coverage, mark, fold, journal))
+    Ok((memory, coverage, Written { rows, fold, journal }))
 }
 
 /// Reads the dictionary for lookups by number only.

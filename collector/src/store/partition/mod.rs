@@ -45,9 +45,18 @@ pub(super) struct Partition {
     has_free_pages: AtomicBool,
     pub(super) memory: RwLock<PartitionMemory>,
     pub(super) coverage: RwLock<Coverage>,
-    persisted: Mutex<RowCounts>,
-    folds: Mutex<u64>,
-    journal: Mutex<u64>,
+    written: Mutex<Written>,
+}
+
+/// Contents of the file that the next writes continue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Written {
+    /// Rows of the dictionary.
+    rows: RowCounts,
+    /// Number of the next fold.
+    fold: u64,
+    /// Number of the next entry of the journal.
+    journal: u64,
 }
 
 /// Framed messages of a session, for the journal.
@@ -62,17 +71,12 @@ impl Partition {
     pub(super) fn open(path: &Path, now_s: u64, is_read_only: bool) -> Result<Partition, StoreError> {
         let database = Database::open(path, &create(now_s))?;
         let reading = database.begin_read()?;
-        let (memory, coverage, persisted, folds, journal) =
-            load(PartitionMemory::default(), reading.connection()?)?;
+        let (memory, coverage, written) = load(PartitionMemory::default(), reading.connection()?)?;
         drop(reading);
         if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(database, memory, coverage);
-        *partition.persisted.lock() = persisted;
-        *partition.folds.lock() = folds;
-        *partition.journal.lock() = journal;
-        Ok(partition)
+        Ok(Partition::new(database, memory, coverage, written))
     }
 
     /// Opens a closed partition. Unless `in_memory`, sessions and dictionary stay in the file; they are loaded if the
@@ -97,20 +101,18 @@ impl Partition {
         if !is_read_only {
             database.take_over();
         }
-        let partition = Partition::new(database, memory, coverage);
+        let partition = Partition::new(database, memory, coverage, Written::default());
         partition.close();
         Ok(partition)
     }
 
-    fn new(database: Database, memory: PartitionMemory, coverage: Coverage) -> Partition {
+    fn new(database: Database, memory: PartitionMemory, coverage: Coverage, written: Written) -> Partition {
         Partition {
             database,
             has_free_pages: AtomicBool::new(false),
             memory: RwLock::new(memory),
             coverage: RwLock::new(coverage),
-            persisted: Mutex::new(RowCounts::default()),
-            folds: Mutex::new(0),
-            journal: Mutex::new(0),
+            written: Mutex::new(written),
         }
     }
 
@@ -135,10 +137,10 @@ impl Partition {
             }
         }
         let packed = column::compress(&bytes)?;
-        let mut number = self.journal.lock();
-        let key = [number.cast_signed()];
+        let mut written = self.written.lock();
+        let key = [written.journal.cast_signed()];
         self.database.write(|connection| JOURNAL.put(connection, &key, &packed))?;
-        *number += 1;
+        written.journal += 1;
         Ok(())
     }
 
@@ -147,11 +149,12 @@ impl Partition {
     /// Queries continue while blocks are built, and wait for the commit.
     pub(super) fn fold(&self) -> Result<(), StoreError> {
         let memory = self.memory.upgradable_read();
-        let mut fold = self.folds.lock();
-        let mut persisted = self.persisted.lock();
-        let mark = memory.dictionary.tables().lens();
+        let mut written = self.written.lock();
+        let fold = written.fold;
+        let rows = memory.dictionary.tables().lens();
         let definitions =
-            (mark != *persisted).then(|| dictionary::encode(&memory.dictionary, *persisted)).transpose()?;
+            (rows != written.rows).then(|| dictionary::encode(&memory.dictionary, written.rows));
+        let definitions = definitions.transpose()?;
         let mut coverage = *self.coverage.read();
         let blocks: Vec<_> = memory
             .open
@@ -185,10 +188,10 @@ impl Partition {
             }
             for (start_s, session, block, sums) in &blocks {
                 RAW.put(connection, &[start_s.cast_signed(), session_key(*session), number], block)?;
-                put_sums(connection, (Level::Minute as u8, *start_s, *session, *fold), sums)?;
+                put_sums(connection, (Level::Minute as u8, *start_s, *session, fold), sums)?;
             }
             for (&(level, start_s, session), sums) in &late {
-                put_sums(connection, (level, start_s, session, *fold), sums)?;
+                put_sums(connection, (level, start_s, session, fold), sums)?;
             }
             for (&id, session) in sessions.iter().filter(|(_, session)| session.is_changed) {
                 let id = session_key(id);
@@ -213,8 +216,7 @@ impl Partition {
         memory.open_definitions = 0;
         // Sums of late samples may have created groups of threads.
         memory.update_session_bytes();
-        *persisted = mark;
-        *fold += 1;
+        *written = Written { rows, fold: fold + 1, ..*written };
         *self.coverage.write() = coverage;
         Ok(())
     }
@@ -245,10 +247,11 @@ impl Partition {
             };
             let mut coverage = *self.coverage.read();
             coverage.rolled_s[level as usize] = end_s;
-            let mut fold = self.folds.lock();
+            let mut written = self.written.lock();
+            let fold = written.fold;
             self.database.write(|connection| {
                 for (session, sums) in &by_session {
-                    put_sums(connection, (level as u8, bucket_s, *session, *fold), sums)?;
+                    put_sums(connection, (level as u8, bucket_s, *session, fold), sums)?;
                 }
                 // Groups of threads created by these sums. The next fold writes them again, which is harmless.
                 for (session, groups) in &groups {
@@ -257,7 +260,7 @@ impl Partition {
                 }
                 write_coverage(connection, &coverage)
             })?;
-            *fold += 1;
+            written.fold += 1;
             *self.coverage.write() = coverage;
             rolled += 1;
             bucket_s = end_s;

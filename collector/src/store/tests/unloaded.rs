@@ -43,13 +43,9 @@ fn store_of_four(directory: &Path) -> Store {
 }
 
 fn query(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
-    let (question, name) = match question.split_once('/') {
-        Some((question, name)) => (question, Some(name)),
-        None => (question, None),
-    };
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-    answer(store, question, name, &pairs, DAY_NS + 86_400 * NS).expect("an answer").bytes
+    answer(store, question, &pairs, DAY_NS + 86_400 * NS).expect("an answer").bytes
 }
 
 type Question = (&'static str, &'static [(&'static str, &'static str)]);

@@ -20,6 +20,7 @@ use proto::v1::Lost;
 use self::encode::Bytes;
 use self::metadata::{Id, metadata};
 use self::pools::Pools;
+use super::Options;
 use super::comments::comments;
 use super::frames::Frames;
 use crate::process::ProcessProfile;
@@ -33,13 +34,6 @@ const EVENTS_OF_A_MERGED_SAMPLE: u64 = 1_000;
 const HEADER_BYTES: u64 = 68;
 const METADATA_EVENT: u64 = 0;
 const CHECKPOINT_EVENT: u64 = 1;
-
-/// Options of the export.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Also write each sample as `jdk.ExecutionSample`.
-    pub execution_samples: bool,
-}
 
 /// Writes `profile` to `out`.
 ///
