@@ -241,7 +241,7 @@ impl Fixture {
             |question: &str, pairs: &[(&str, &str)], key: &dyn Fn(&serde_json::Value) -> String, column| {
                 let pairs: Vec<(String, String)> =
                     pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-                let answer = answer(&self.store, question, None, &pairs, NOW_NS).expect("answer");
+                let answer = answer(&self.store, question, &pairs, NOW_NS).expect("answer");
                 let answer: serde_json::Value = serde_json::from_slice(&answer.bytes).expect("JSON");
                 let rows = answer[question].as_array().expect("rows").clone();
                 let mut sums: BTreeMap<String, u64> = BTreeMap::new();

@@ -329,7 +329,7 @@ fn what_an_early_agent_did_not_count_is_not_shown_as_nothing() {
         let mut stream = Stream::new();
         stream.send(Body::Statistics(Statistics { requests: 11, resolved, ..Statistics::default() }));
         let both = Both::of(stream);
-        let answer = answer(&both.stored, "view", Some("cpu-time-statistics"), &[], NOW_NS).expect("answer");
+        let answer = answer(&both.stored, "view/cpu-time-statistics", &[], NOW_NS).expect("answer");
         let text = String::from_utf8(answer.bytes).expect("text");
         assert!(text.contains(expected), "{text}");
     }
