@@ -28,10 +28,6 @@ pub fn install(level: LevelFilter) {
 
 /// Writes one line at every log level.
 pub fn print(text: &str) {
-    write_line(text);
-}
-
-fn write_line(text: &str) {
     // One write call, so that lines of several processes do not mix. A closed standard error is ignored.
     let _ = std::io::stderr().write_all(format!("tickwalk: {text}\n").as_bytes());
 }
@@ -72,7 +68,7 @@ impl Subscriber for StandardError {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        write_line(&format!("{}{}", line.message, line.fields));
+        print(&format!("{}{}", line.message, line.fields));
     }
 
     fn enter(&self, _: &span::Id) {}

@@ -171,21 +171,15 @@ fn compare(
     end: Result<(), &'static str>,
     trace: &[VmFrame],
 ) -> Vec<SelfTest> {
-    if let Err(stop) = end {
-        let detail = format!("the walk of {thread} ended with {stop}");
-        return vec![
-            failed(WALKING, detail),
-            not_tried(NAMES, String::new()),
-            not_tried(POSITIONS, String::new()),
-        ];
-    }
-    if walked.len() != trace.len() {
-        let detail = format!("{thread} has {} frames, the walk found {}", trace.len(), walked.len());
-        return vec![
-            failed(WALKING, detail),
-            not_tried(NAMES, String::new()),
-            not_tried(POSITIONS, String::new()),
-        ];
+    let found = walked.len();
+    let difference = match end {
+        Err(stop) => Some(format!("the walk of {thread} ended with {stop}")),
+        Ok(()) if found == trace.len() => None,
+        Ok(()) => Some(format!("{thread} has {} frames, the walk found {found}", trace.len())),
+    };
+    if let Some(detail) = difference {
+        let names = not_tried(NAMES, String::new());
+        return vec![failed(WALKING, detail), names, not_tried(POSITIONS, String::new())];
     }
     let detail = format!("{} frames of {thread}", trace.len());
     let mut results = vec![passed(WALKING, detail.clone())];

@@ -25,7 +25,7 @@ use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
 
 use crate::arena::Shared;
 use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
-use crate::jvmti::flags::{self, DebugNonSafepoints};
+use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
 use crate::jvmti::vm::{AtStart, Vm};
@@ -74,7 +74,7 @@ impl PreparedSession {
         let collector = destinations::collector(&options)?;
         let destinations = destinations::open_file(&options)?;
         if let Some(at_start) = at_start
-            && flags::switch_on(&hotspot, memory, at_start) == DebugNonSafepoints::ChosenByUser
+            && flags::switch_on(&hotspot, memory, at_start)
         {
             tracing::info!("DebugNonSafepoints keeps the value of the command line");
         }

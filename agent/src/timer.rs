@@ -47,14 +47,10 @@ impl Timer {
     /// `EINVAL` when the thread has ended.
     pub fn start(&self, first: Duration, interval: Duration) -> io::Result<()> {
         let setting = libc::itimerspec { it_interval: timespec(interval), it_value: timespec(first) };
-        self.set(libc::TIMER_ABSTIME, &setting)
-    }
-
-    fn set(&self, flags: libc::c_int, setting: &libc::itimerspec) -> io::Result<()> {
         let none = std::ptr::null_mut::<libc::itimerspec>();
         // SAFETY: `setting` is a valid itimerspec, the old value is not requested.
         let outcome = unsafe {
-            libc::syscall(libc::SYS_timer_settime, self.id, flags, std::ptr::from_ref(setting), none)
+            libc::syscall(libc::SYS_timer_settime, self.id, libc::TIMER_ABSTIME, &raw const setting, none)
         };
         if outcome != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -10,28 +10,15 @@ use stackwalk::{HotSpot, Memory};
 
 use super::vm::AtStart;
 
-/// The outcome for the flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DebugNonSafepoints {
-    /// It was switched on.
-    SwitchedOn,
-    /// The user had chosen a value, which is kept.
-    ChosenByUser,
-    /// This VM has no such flag.
-    Missing,
-}
-
-/// Switches the flag on if it has its default value.
-pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory, _at_start: AtStart) -> DebugNonSafepoints {
-    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else {
-        return DebugNonSafepoints::Missing;
-    };
+/// Switches the flag on if it has its default value; returns whether the user had chosen a value, which is kept.
+pub fn switch_on(hotspot: &HotSpot, memory: &impl Memory, _at_start: AtStart) -> bool {
+    let Some(flag) = hotspot.flag(memory, "DebugNonSafepoints") else { return false };
     if !flag.is_default() {
-        return DebugNonSafepoints::ChosenByUser;
+        return true;
     }
     let value = flag.value_address as *mut u8;
     // SAFETY: the VM's own table names this address as the flag's bool, which is writable data of libjvm; at start
     // no compiler thread reads it yet.
     unsafe { value.write_volatile(1) };
-    DebugNonSafepoints::SwitchedOn
+    false
 }

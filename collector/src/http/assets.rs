@@ -3,17 +3,17 @@
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::failure::{Failure, respond};
+use super::failure::Failure;
 use profile::ui;
 
 /// The file `name` of the page; `index.html` is served at `/`, all of them below `/ui/`.
-pub(super) fn reply(name: &str) -> Response {
+pub(super) fn reply(name: &str) -> Result<Response, Failure> {
     let (content_type, text) = match name {
         "index.html" => ("text/html; charset=utf-8", ui::document()),
         "app.css" => ("text/css; charset=utf-8", ui::STYLE.to_owned()),
         "app.js" => ("text/javascript; charset=utf-8", ui::script()),
         "icon.svg" => ("image/svg+xml", ui::ICON.to_owned()),
-        _ => return respond(Failure::NotFound),
+        _ => return Err(Failure::NotFound),
     };
-    ([(header::CONTENT_TYPE, content_type)], text).into_response()
+    Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }

@@ -28,24 +28,27 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn status(&self) -> u16 {
+    fn status(&self) -> StatusCode {
         match self {
-            Failure::Query(QueryError::Read(_) | QueryError::Encoding(_)) | Failure::Internal => 500,
-            Failure::Query(QueryError::UnknownView(_) | QueryError::UnknownQuestion) | Failure::NotFound => {
-                404
+            Failure::Query(QueryError::Read(_) | QueryError::Encoding(_)) | Failure::Internal => {
+                StatusCode::INTERNAL_SERVER_ERROR
             }
-            Failure::Query(_) | Failure::BadQuery => 400,
-            Failure::Method => 405,
-            Failure::TooLong => 414,
-            Failure::Host => 403,
-            Failure::NotReady(_) => 503,
+            Failure::Query(QueryError::UnknownView(_) | QueryError::UnknownQuestion) | Failure::NotFound => {
+                StatusCode::NOT_FOUND
+            }
+            Failure::Query(_) | Failure::BadQuery => StatusCode::BAD_REQUEST,
+            Failure::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Failure::TooLong => StatusCode::URI_TOO_LONG,
+            Failure::Host => StatusCode::FORBIDDEN,
+            Failure::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
 
-/// Returns the response for a failure: its status, and its text as JSON.
-pub(super) fn respond(failure: Failure) -> Response {
-    let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let text = json!({ "error": failure.to_string() }).to_string() + "\n";
-    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+/// The status, and the text as JSON.
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let text = json!({ "error": self.to_string() }).to_string() + "\n";
+        (self.status(), [(header::CONTENT_TYPE, "application/json")], text).into_response()
+    }
 }

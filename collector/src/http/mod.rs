@@ -28,7 +28,7 @@ use axum::routing::get;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
-use failure::{Failure, respond};
+use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
 use profile::query::question::{self, Answer};
@@ -137,21 +137,21 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
         .route("/api/v1/{*question}", get(answer))
-        .fallback(|| async { respond(Failure::NotFound) })
-        .method_not_allowed_fallback(|| async { respond(Failure::Method) })
+        .fallback(|| async { Failure::NotFound })
+        .method_not_allowed_fallback(|| async { Failure::Method })
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
         .with_state(shared)
 }
 
 /// Refuses long query strings and foreign Host headers, and adds security headers to every response.
-async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Result<Response, Failure> {
     if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
-        return respond(Failure::TooLong);
+        return Err(Failure::TooLong);
     }
     // Against DNS rebinding: a page of another site whose name resolves to this machine has a foreign Host header.
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
-        return respond(Failure::Host);
+        return Err(Failure::Host);
     }
     let mut response = next.run(request).await;
     for (name, value) in [
@@ -165,7 +165,7 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
     ] {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
-    response
+    Ok(response)
 }
 
 fn is_local(host: &str) -> bool {
@@ -176,20 +176,16 @@ fn is_local(host: &str) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok()
 }
 
-async fn ready(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.probe.store.as_ref().and_then(|store| store.failing()) {
-        None => "ready\n".into_response(),
-        Some(error) => respond(Failure::NotReady(error)),
-    }
+async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
+    let failing = shared.probe.store.as_ref().and_then(|store| store.failing());
+    failing.map_or(Ok("ready\n"), |error| Err(Failure::NotReady(error)))
 }
 
-async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
+async fn metrics_text(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
     let permits = Arc::clone(&shared.scrapes);
     let text = with_permit(permits, move || shared.metrics.text(&*shared.source, &shared.probe, now_ns()));
-    match text.await {
-        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        _ => respond(Failure::Internal),
-    }
+    let text = text.await?.map_err(|_| Failure::Internal)?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 
 async fn answer(
@@ -197,10 +193,8 @@ async fn answer(
     Path(question): Path<String>,
     pairs: Pairs,
     headers: HeaderMap,
-) -> Response {
-    let Ok(Query(pairs)) = pairs else {
-        return respond(Failure::BadQuery);
-    };
+) -> Result<Response, Failure> {
+    let Query(pairs) = pairs.map_err(|_| Failure::BadQuery)?;
     let accepts_gzip = headers
         .get(header::ACCEPT_ENCODING)
         .and_then(|accepted| accepted.to_str().ok())
@@ -211,10 +205,7 @@ async fn answer(
         shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });
-    match work.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) | Err(error) => respond(error),
-    }
+    work.await?
 }
 
 /// Runs `work` on a blocking thread once a permit is free.
@@ -257,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_failing_store_is_not_ready() {
-        let response = respond(Failure::NotReady(crate::store::StoreError::Full));
+        let response = Failure::NotReady(crate::store::StoreError::Full).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 

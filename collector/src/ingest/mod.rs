@@ -97,7 +97,7 @@ impl Server {
             sessions: Mutex::new(Sessions::new(destination, limits.sessions)),
             open: Mutex::new(HashMap::new()),
         });
-        let address = listener.address()?;
+        let address = listener.address().clone();
         let thread_shared = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("listener".into())

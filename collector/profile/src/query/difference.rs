@@ -4,7 +4,7 @@ use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::tree::{Columns, MethodCost, Order, Tree, heaviest};
+use super::tree::{Columns, MethodCost, Order, Tree, heaviest, sum_up};
 
 /// Two selections in one tree.
 #[derive(Clone, Debug)]
@@ -28,7 +28,8 @@ impl Difference {
         let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         let sides = [before, after].map(|side| {
             let first_java = first_java(side);
-            let rest_ns = sums_without(side, &first_java);
+            let mut rest_ns: Vec<u64> = side.own.iter().map(|cell| cell.cpu_ns).collect();
+            sum_up(&mut rest_ns, |node| !first_java[node], |node| side.parents[node]);
             let mut shown = vec![0u32; side.len()];
             for node in (1..side.len()).filter(|&node| rest_ns[node] > 0) {
                 let above = if first_java[node] { 0 } else { shown[side.parents[node] as usize] };
@@ -43,7 +44,8 @@ impl Difference {
             for (&at, own) in shown.iter().zip(&side.own) {
                 own_ns[at as usize] = own_ns[at as usize].saturating_add(own.cpu_ns);
             }
-            summed_up(&tree.parents, own_ns, |_| true)
+            sum_up(&mut own_ns, |_| true, |node| tree.parents[node]);
+            own_ns
         });
         Self { tree, before_ns, after_ns }
     }
@@ -142,11 +144,6 @@ fn first_java(tree: &Tree) -> Vec<bool> {
     first_java
 }
 
-/// Returns the CPU time of each node with its subtree, without the subtrees of nodes that are `apart`.
-fn sums_without(tree: &Tree, apart: &[bool]) -> Vec<u64> {
-    summed_up(&tree.parents, tree.own.iter().map(|cell| cell.cpu_ns).collect(), |node| !apart[node])
-}
-
 const NATIVE_KINDS: [u8; 3] = [FrameKind::Native as u8, FrameKind::Vm as u8, FrameKind::Stub as u8];
 const JAVA_KINDS: [u8; 5] = [
     FrameKind::Interpreted as u8,
@@ -155,15 +152,6 @@ const JAVA_KINDS: [u8; 5] = [
     FrameKind::Inlined as u8,
     FrameKind::NativeMethod as u8,
 ];
-
-/// Adds the time of each node to its parent if the node `counts`, from the leaves to the root.
-fn summed_up(parents: &[u32], mut ns: Vec<u64>, counts: impl Fn(usize) -> bool) -> Vec<u64> {
-    for node in (1..ns.len()).rev().filter(|&node| counts(node)) {
-        let parent = parents[node] as usize;
-        ns[parent] = ns[parent].saturating_add(ns[node]);
-    }
-    ns
-}
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,7 @@ pub struct Selection {
     from: Option<Moment>,
     to: Option<Moment>,
     processes: Vec<String>,
-    labels: Vec<(String, String)>,
+    labels: Vec<String>,
     threads: Vec<String>,
     thread_kinds: Vec<String>,
     kinds: Vec<String>,
@@ -80,52 +80,31 @@ impl Selection {
     /// # Errors
     /// If the value is not valid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, QueryError> {
-        let parameter = match name {
-            "from" => "from",
-            "to" => "to",
-            "process" => "process",
-            "label" => "label",
-            "thread" => "thread",
-            "thread_kind" => "thread_kind",
-            "kind" => "kind",
-            "frame" => "frame",
-            _ => return Ok(false),
-        };
+        let Some(&parameter) = PARAMETERS.iter().find(|known| **known == name) else { return Ok(false) };
         if value.is_empty() || value.len() > VALUE_BYTES {
             return Err(QueryError::BadValue { parameter, expected: "1 to 1024 bytes" });
         }
         let list = match parameter {
-            "from" => {
-                self.from = Some(moment(parameter, value)?);
-                return Ok(true);
-            }
-            "to" => {
-                self.to = Some(moment(parameter, value)?);
+            "from" | "to" => {
+                let moment = Some(moment(parameter, value)?);
+                *(if parameter == "from" { &mut self.from } else { &mut self.to }) = moment;
                 return Ok(true);
             }
             "label" => {
-                let (key, text) = value.split_once('=').filter(|(key, _)| LABELS.contains(key)).ok_or(
-                    QueryError::BadValue { parameter, expected: "host=, service=, jvm=, command= or pid=" },
-                )?;
-                if self.labels.len() >= VALUES {
-                    return Err(QueryError::TooMany(parameter));
-                }
-                self.labels.push((key.to_owned(), text.to_owned()));
-                return Ok(true);
+                let is_known = value.split_once('=').is_some_and(|(key, _)| LABELS.contains(&key));
+                require(is_known, parameter, "host=, service=, jvm=, command= or pid=")?;
+                &mut self.labels
             }
             "process" => &mut self.processes,
             "thread" => &mut self.threads,
             "thread_kind" => {
-                check(parameter, value, &THREAD_KINDS, "java, virtual, compiler, gc, vm or native")?;
+                let is_known = THREAD_KINDS.contains(&value);
+                require(is_known, parameter, "java, virtual, compiler, gc, vm or native")?;
                 &mut self.thread_kinds
             }
             "kind" => {
-                check(
-                    parameter,
-                    value,
-                    &FRAME_KINDS.map(|(name, _)| name),
-                    "interpreted, c1, c2, inlined, native_method, stub, native, vm or marker",
-                )?;
+                let expected = "interpreted, c1, c2, inlined, native_method, stub, native, vm or marker";
+                require(FRAME_KINDS.iter().any(|(name, _)| *name == value), parameter, expected)?;
                 &mut self.kinds
             }
             _ => &mut self.frames,
@@ -181,12 +160,12 @@ impl Selection {
                 || *text == session.hello.pid.to_string()
                 || text == session.service()
         };
-        let has_label = |(key, text): &(String, String)| match key.as_str() {
-            "host" => session.hello.host == *text,
-            "service" => session.service() == text,
-            "jvm" => session.hello.jvm_version == *text,
-            "pid" => session.hello.pid.to_string() == *text,
-            _ => session.hello.command.contains(text.as_str()),
+        let has_label = |label: &String| match label.split_once('=').unwrap_or_default() {
+            ("host", text) => session.hello.host == text,
+            ("service", text) => session.service() == text,
+            ("jvm", text) => session.hello.jvm_version == text,
+            ("pid", text) => session.hello.pid.to_string() == text,
+            (_, text) => session.hello.command.contains(text),
         };
         (self.processes.is_empty() || self.processes.iter().any(is_named))
             && self.labels.iter().all(has_label)
@@ -261,6 +240,7 @@ impl Selection {
     }
 }
 
+const PARAMETERS: [&str; 8] = ["from", "to", "process", "label", "thread", "thread_kind", "kind", "frame"];
 const LABELS: [&str; 5] = ["host", "service", "jvm", "command", "pid"];
 const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
@@ -277,13 +257,8 @@ pub const FRAME_KINDS: [(&str, FrameKind); 9] = [
     ("marker", FrameKind::Marker),
 ];
 
-fn check(
-    parameter: &'static str,
-    value: &str,
-    allowed: &[&str],
-    expected: &'static str,
-) -> Result<(), QueryError> {
-    if allowed.contains(&value) { Ok(()) } else { Err(QueryError::BadValue { parameter, expected }) }
+fn require(holds: bool, parameter: &'static str, expected: &'static str) -> Result<(), QueryError> {
+    if holds { Ok(()) } else { Err(QueryError::BadValue { parameter, expected }) }
 }
 
 fn moment(parameter: &'static str, text: &str) -> Result<Moment, QueryError> {

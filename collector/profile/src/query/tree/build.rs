@@ -92,7 +92,7 @@ impl Tree {
         let used = is_used.iter().filter(|&&is_used| is_used).count();
         let kept = (used > self.bounds.nodes).then(|| {
             let mut totals: Vec<u64> = own.iter().map(|cell| cell.cpu_ns).collect();
-            sum_up(&mut totals, |node| nodes[node].parent);
+            sum_up(&mut totals, |_| true, |node| nodes[node].parent);
             heaviest(&totals, self.bounds.nodes)
         });
         let mut shown = vec![0u32; nodes.len()];
@@ -158,13 +158,17 @@ impl Tree {
 
     pub(in crate::query) fn sum_totals(&mut self) {
         self.totals = self.own.iter().map(|cell| cell.cpu_ns).collect();
-        sum_up(&mut self.totals, |node| self.parents[node]);
+        sum_up(&mut self.totals, |_| true, |node| self.parents[node]);
     }
 }
 
-/// Adds the totals of all descendants to each node.
-fn sum_up(totals: &mut [u64], parent: impl Fn(usize) -> u32) {
-    for node in (1..totals.len()).rev() {
+/// Adds the totals of all descendants to each node, without the subtrees of nodes that do not count.
+pub(in crate::query) fn sum_up(
+    totals: &mut [u64],
+    counts: impl Fn(usize) -> bool,
+    parent: impl Fn(usize) -> u32,
+) {
+    for node in (1..totals.len()).rev().filter(|&node| counts(node)) {
         let parent = parent(node) as usize;
         totals[parent] = totals[parent].saturating_add(totals[node]);
     }

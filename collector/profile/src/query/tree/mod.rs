@@ -20,6 +20,7 @@ use crate::query::selection::{Selection, Span};
 use crate::source::{Part, Scope, Source, with_dictionary};
 use crate::texts::Texts;
 
+pub(in crate::query) use build::sum_up;
 pub use methods::{MethodCost, Order};
 
 /// Name of nodes that stand for left out nodes.
