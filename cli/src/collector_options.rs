@@ -12,14 +12,16 @@ use collector::ingest::Access;
 use collector::store::Retention;
 use serde::Deserialize;
 
-use crate::forward_options::{Forward, ForwardArguments, ForwardFile};
-use crate::option_values::{Size, Text, Time};
+use crate::forward_options::{Forward, ForwardArguments};
+use crate::option_values::{Size, Time, from_text};
 
-/// Options of the command line and the environment; `None` if not given.
-#[derive(Debug, Args)]
+/// Options of the command line and the environment, or of the configuration file; `None` if not given.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CollectorArguments {
     /// Where agents connect: unix:/path, host:port or tls:host:port [default: 127.0.0.1:4170]
     #[arg(long, value_name = "ADDR", env = "TICKWALK_LISTEN")]
+    #[serde(deserialize_with = "from_text")]
     listen: Option<Address>,
     /// Directory for recordings, one file per session [default: .]
     #[arg(long, value_name = "DIR", env = "TICKWALK_DIR", conflicts_with = "store")]
@@ -32,18 +34,23 @@ pub struct CollectorArguments {
     http: Option<SocketAddr>,
     /// Delete data older than this, such as 90d
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP")]
+    #[serde(deserialize_with = "from_text")]
     keep: Option<Time>,
     /// Delete the oldest data above this size, such as 20G
     #[arg(long, value_name = "SIZE", env = "TICKWALK_KEEP_BYTES")]
+    #[serde(deserialize_with = "from_text")]
     keep_bytes: Option<Size>,
     /// Keep single samples for this time, then sums per minute
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_SAMPLES")]
+    #[serde(deserialize_with = "from_text")]
     keep_samples: Option<Time>,
     /// Keep sums per minute for this time, then sums per hour
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_MINUTES")]
+    #[serde(deserialize_with = "from_text")]
     keep_minutes: Option<Time>,
     /// Keep sums per hour for this time, then sums per day
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_HOURS")]
+    #[serde(deserialize_with = "from_text")]
     keep_hours: Option<Time>,
     /// File with the shared secret of the agents in its first line
     #[arg(long, value_name = "FILE", env = "TICKWALK_TOKEN_FILE")]
@@ -61,29 +68,8 @@ pub struct CollectorArguments {
     forward: ForwardArguments,
     /// TOML file with these options, named as here but with underscores
     #[arg(long, value_name = "FILE", env = "TICKWALK_CONFIG")]
+    #[serde(skip)]
     config: Option<PathBuf>,
-}
-
-/// The configuration file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    listen: Option<Text<Address>>,
-    dir: Option<PathBuf>,
-    store: Option<PathBuf>,
-    http: Option<SocketAddr>,
-    keep: Option<Text<Time>>,
-    keep_bytes: Option<Text<Size>>,
-    keep_samples: Option<Text<Time>>,
-    keep_minutes: Option<Text<Time>>,
-    keep_hours: Option<Text<Time>>,
-    token_file: Option<PathBuf>,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    #[serde(default)]
-    insecure: bool,
-    #[serde(default)]
-    forward: ForwardFile,
 }
 
 /// Options in effect.
@@ -150,23 +136,18 @@ impl CollectorArguments {
     pub fn resolve(self) -> anyhow::Result<CollectorOptions> {
         let file = match &self.config {
             Some(path) => read(path)?,
-            None => File::default(),
+            None => CollectorArguments::default(),
         };
         let default = Retention::default();
-        let time = |option: Option<Time>, file: Option<Text<Time>>, default| {
-            option.or(file.map(|text| text.0)).map_or(default, |time| time.0)
-        };
+        let time = |option: Option<Time>, file, default| option.or(file).map_or(default, |time| time.0);
         let retention = Retention {
             age: time(self.keep, file.keep, default.age),
-            bytes: self
-                .keep_bytes
-                .or(file.keep_bytes.map(|text| text.0))
-                .map_or(default.bytes, |size| size.0),
+            bytes: self.keep_bytes.or(file.keep_bytes).map_or(default.bytes, |size| size.0),
             samples: time(self.keep_samples, file.keep_samples, default.samples),
             minutes: time(self.keep_minutes, file.keep_minutes, default.minutes),
             hours: time(self.keep_hours, file.keep_hours, default.hours),
         };
-        let listen = match self.listen.or(file.listen.map(|text| text.0)) {
+        let listen = match self.listen.or(file.listen) {
             Some(address) => address,
             None => "127.0.0.1:4170".parse()?,
         };
@@ -198,7 +179,7 @@ impl CollectorArguments {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<File> {
+fn read(path: &Path) -> anyhow::Result<CollectorArguments> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     toml::from_str(&text).with_context(|| format!("the configuration file {} is not valid", path.display()))
 }
@@ -215,21 +196,9 @@ mod tests {
         let path = directory.path().join("collector.toml");
         std::fs::write(&path, "store = \"/a\"\nkeep = \"7d\"\nkeep_bytes = \"1G\"\n").expect("write");
         let arguments = CollectorArguments {
-            listen: None,
-            dir: None,
-            store: None,
-            http: None,
             keep: Some(Time(Duration::from_secs(60))),
-            keep_bytes: None,
-            keep_samples: None,
-            keep_minutes: None,
-            keep_hours: None,
-            token_file: None,
-            tls_cert: None,
-            tls_key: None,
-            insecure: false,
-            forward: ForwardArguments::default(),
             config: Some(path),
+            ..CollectorArguments::default()
         };
         let options = arguments.resolve().expect("good file");
         let Keep::Store { directory, retention, http } = options.keep else { panic!("a store") };
@@ -242,7 +211,7 @@ mod tests {
     #[test]
     fn a_word_the_file_may_not_have_is_an_error() {
         for text in ["stroe = \"/a\"", "keep = \"7\"", "keep_bytes = \"1M\"", "listen = 1"] {
-            assert!(toml::from_str::<File>(text).is_err(), "{text}");
+            assert!(toml::from_str::<CollectorArguments>(text).is_err(), "{text}");
         }
     }
 }

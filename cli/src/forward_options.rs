@@ -14,14 +14,16 @@ use collector::forward::{Settings, Target};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use crate::option_values::{Size, Text, Time};
+use crate::option_values::{Size, Time, from_text};
 
-/// Options of the command line and the environment.
-#[derive(Debug, Default, Args)]
+/// Options of the command line and the environment, or of the table `[forward]` of the file.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ForwardArguments {
     /// Also forward everything as OTLP profiles over gRPC to http(s)://HOST:4317, or to the receiver that OpenTelemetry's
     /// variables name (`env`); can be repeated; needs --store
     #[arg(long, value_name = "URL", env = "TICKWALK_FORWARD", value_delimiter = ',')]
+    #[serde(rename = "to")]
     forward: Vec<String>,
     /// Header for the receivers of --forward; can be repeated
     #[arg(
@@ -31,29 +33,20 @@ pub struct ForwardArguments {
         hide_env_values = true,
         value_delimiter = ','
     )]
+    #[serde(rename = "headers")]
     forward_header: Vec<String>,
     /// Trusted certificates (PEM) for receivers of https://, instead of the system's
     #[arg(long, value_name = "FILE", env = "TICKWALK_FORWARD_CA")]
+    #[serde(rename = "ca")]
     forward_ca: Option<PathBuf>,
     /// Time between two requests; samples of that time are summed [default: 10s]
     #[arg(long, value_name = "TIME", env = "TICKWALK_FORWARD_EVERY")]
+    #[serde(rename = "every", deserialize_with = "from_text")]
     forward_every: Option<Time>,
     /// Most bytes of requests kept for an unreachable receiver [default: 64M]
     #[arg(long, value_name = "SIZE", env = "TICKWALK_FORWARD_BUFFER")]
+    #[serde(rename = "buffer", deserialize_with = "from_text")]
     forward_buffer: Option<Size>,
-}
-
-/// The table `[forward]` of the file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ForwardFile {
-    #[serde(default)]
-    to: Vec<String>,
-    #[serde(default)]
-    headers: Vec<String>,
-    ca: Option<PathBuf>,
-    every: Option<Text<Time>>,
-    buffer: Option<Text<Size>>,
 }
 
 /// Options in effect.
@@ -70,15 +63,15 @@ impl ForwardArguments {
     ///
     /// # Errors
     /// If an address, a header or a file is not valid, or if there are receivers but no store.
-    pub fn resolve(self, file: ForwardFile, has_store: bool) -> anyhow::Result<Forward> {
+    pub fn resolve(self, file: ForwardArguments, has_store: bool) -> anyhow::Result<Forward> {
         let or = |given: Vec<String>, file: Vec<String>| if given.is_empty() { file } else { given };
-        let addresses = or(self.forward, file.to);
+        let addresses = or(self.forward, file.forward);
         anyhow::ensure!(
             addresses.is_empty() || has_store,
             "--forward needs --store: a collector without a store cannot forward"
         );
-        let headers = or(self.forward_header, file.headers);
-        let ca = self.forward_ca.or(file.ca).map(|path| certificates(&path)).transpose()?;
+        let headers = or(self.forward_header, file.forward_header);
+        let ca = self.forward_ca.or(file.forward_ca).map(|path| certificates(&path)).transpose()?;
         let targets = addresses.iter().map(|given| {
             let mut headers = headers.clone();
             let address = if given == ENVIRONMENT {
@@ -100,12 +93,10 @@ impl ForwardArguments {
         });
         let targets = targets.collect::<anyhow::Result<_>>()?;
         let default = Settings::default();
-        let every = self.forward_every.or(file.every.map(|text| text.0)).map_or(default.every, |time| time.0);
+        let every = self.forward_every.or(file.forward_every).map_or(default.every, |time| time.0);
         anyhow::ensure!(!every.is_zero(), "--forward-every must be at least 1s");
-        let buffer_bytes = self
-            .forward_buffer
-            .or(file.buffer.map(|text| text.0))
-            .map_or(default.buffer_bytes, |size| size.0);
+        let buffer = self.forward_buffer.or(file.forward_buffer);
+        let buffer_bytes = buffer.map_or(default.buffer_bytes, |size| size.0);
         Ok(Forward { targets, settings: Settings { every, buffer_bytes, ..default } })
     }
 }
@@ -167,17 +158,17 @@ mod tests {
     fn nothing_leaves_unless_it_is_asked_for() {
         // Whatever the environment of this test names, no receiver is given.
         let forward =
-            ForwardArguments::default().resolve(ForwardFile::default(), true).expect("good options");
+            ForwardArguments::default().resolve(ForwardArguments::default(), true).expect("good options");
         assert!(forward.targets.is_empty());
     }
 
     #[test]
     fn a_store_is_needed_and_addresses_are_checked() {
         let to = |address: &str| ForwardArguments { forward: vec![address.to_owned()], ..Default::default() };
-        assert!(to("http://a:4317").resolve(ForwardFile::default(), false).is_err());
-        assert!(to("a:4317").resolve(ForwardFile::default(), true).is_err());
+        assert!(to("http://a:4317").resolve(ForwardArguments::default(), false).is_err());
+        assert!(to("a:4317").resolve(ForwardArguments::default(), true).is_err());
         let text = "to = [\"http://b:4317\"]\nheaders = [\"tenant=1\"]\nevery = \"2s\"";
-        let file = || toml::from_str::<ForwardFile>(text).expect("good file");
+        let file = || toml::from_str::<ForwardArguments>(text).expect("good file");
         let forward = ForwardArguments::default().resolve(file(), true).expect("good options");
         assert_eq!(forward.targets[0].address(), "http://b:4317");
         assert_eq!(forward.settings.every.as_secs(), 2);

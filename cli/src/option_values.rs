@@ -1,24 +1,16 @@
 //! Types for option values: durations and sizes with a unit.
 
+use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error};
 
-/// A value that a configuration file holds as a string, in the syntax of the command line.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String", bound = "T: FromStr, T::Err: std::fmt::Display")]
-pub struct Text<T>(pub T);
-
-impl<T: FromStr> TryFrom<String> for Text<T>
-where
-    T::Err: std::fmt::Display,
-{
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map(Text).map_err(|error: T::Err| error.to_string())
-    }
+/// Deserializes a value that a configuration file holds as a string, in the syntax of the command line.
+pub fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
 }
 
 /// A duration in whole seconds, such as `90d`.

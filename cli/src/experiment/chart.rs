@@ -1,4 +1,5 @@
 //! Strip plots as SVG: one row per setting, one dot per cell, on a logarithmic axis with a separate place for zero.
+//! Writing to a String cannot fail.
 
 use std::fmt::Write;
 
@@ -59,18 +60,16 @@ impl Chart<'_> {
         for (index, (label, dots)) in self.rows.iter().enumerate() {
             let top = TOP + ROW * index as f64;
             let middle = top + ROW / 2.0 + 4.0;
-            push(&mut svg, format_args!("<text x=\"12\" y=\"{middle}\">{}</text>", escape(label)));
+            let _ = write!(svg, "<text x=\"12\" y=\"{middle}\">{}</text>", escape(label));
             let lane = (ROW - 10.0) / self.groups.len().max(1) as f64;
             for dot in dots {
                 let x = axis.place(dot.value);
                 let y = top + 5.0 + lane * (dot.group as f64 + 0.5);
-                push(
-                    &mut svg,
-                    format_args!(
-                        "<circle class=\"g{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
-                        dot.group,
-                        escape(&dot.hover)
-                    ),
+                let _ = write!(
+                    svg,
+                    "<circle class=\"g{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
+                    dot.group,
+                    escape(&dot.hover)
                 );
             }
         }
@@ -80,14 +79,12 @@ impl Chart<'_> {
     fn draw_legend(&self, svg: &mut String) {
         for (index, group) in self.groups.iter().enumerate() {
             let x = LEFT + 150.0 * index as f64;
-            push(
+            let _ = write!(
                 svg,
-                format_args!(
-                    "<circle class=\"g{index}\" cx=\"{x}\" cy=\"44\" r=\"5\"/>\
+                "<circle class=\"g{index}\" cx=\"{x}\" cy=\"44\" r=\"5\"/>\
                      <text x=\"{}\" y=\"48\">{}</text>",
-                    x + 10.0,
-                    escape(group)
-                ),
+                x + 10.0,
+                escape(group)
             );
         }
     }
@@ -96,18 +93,16 @@ impl Chart<'_> {
         let bottom = height - 34.0;
         for index in (0..self.rows.len()).step_by(2) {
             let y = TOP + ROW * index as f64;
-            push(svg, format_args!("<rect class=\"band\" y=\"{y}\" width=\"{WIDTH}\" height=\"{ROW}\"/>"));
+            let _ = write!(svg, "<rect class=\"band\" y=\"{y}\" width=\"{WIDTH}\" height=\"{ROW}\"/>");
         }
         for value in axis.marks() {
             let x = axis.place(value);
-            push(
+            let _ = write!(
                 svg,
-                format_args!(
-                    "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom}\"/>\
+                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom}\"/>\
                      <text class=\"axis\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                    bottom + 18.0,
-                    escape(&(self.text)(value))
-                ),
+                bottom + 18.0,
+                escape(&(self.text)(value))
             );
         }
     }
@@ -143,11 +138,6 @@ impl Axis {
     fn marks(&self) -> Vec<f64> {
         [0.0].into_iter().chain((self.low..=self.high).map(|decade| 10f64.powi(decade))).collect()
     }
-}
-
-/// Appends formatted text; writing to a string cannot fail.
-pub fn push(svg: &mut String, text: std::fmt::Arguments<'_>) {
-    let _ = svg.write_fmt(text);
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! The queue study as an HTML page and as SVG pictures.
+//! The queue study as an HTML page and as SVG pictures. Writing to a String cannot fail.
 
-use super::chart::{Chart, Dot, push};
+use std::fmt::Write as _;
+
+use super::chart::{Chart, Dot};
 use super::queue::{Row, Study};
 use profile::quantity;
 use profile::ui::standalone::escape_html as escape;
@@ -82,7 +84,7 @@ pub fn html(study: &Study) -> String {
     page.push_str("<h2>Every cell</h2>");
     cells_table(&mut page, study);
     for (cell, why) in &study.failed {
-        push(&mut page, format_args!("<p class=\"some\">{}: {}</p>", escape(&cell.to_string()), escape(why)));
+        let _ = write!(page, "<p class=\"some\">{}: {}</p>", escape(&cell.to_string()), escape(why));
     }
     page + "</html>\n"
 }
@@ -133,22 +135,20 @@ fn settings_table(page: &mut String, study: &Study) {
         let (samples, lost) = totals(&rows);
         let most = |value: fn(&Row) -> u64| rows.iter().map(|row| value(row)).max().unwrap_or(0);
         let worst = rows.iter().map(|row| row.lost_share).fold(0.0, f64::max);
-        push(
+        let _ = write!(
             page,
-            format_args!(
-                "<tr><td>{}<td>{}<td>{}<td class=\"{}\">{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
-                escape(&name),
-                rows.len(),
-                quantity::count(samples),
-                class(lost),
-                quantity::count(lost),
-                rows.iter().filter(|row| row.lost_samples() > 0).count(),
-                quantity::percent(worst),
-                most(|row| row.largest),
-                bytes_text(most(|row| row.queue_bytes) as f64),
-                most(|row| row.drains.requests.p99),
-                quantity::duration(most(|row| row.drains.ns.p99)),
-            ),
+            "<tr><td>{}<td>{}<td>{}<td class=\"{}\">{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            escape(&name),
+            rows.len(),
+            quantity::count(samples),
+            class(lost),
+            quantity::count(lost),
+            rows.iter().filter(|row| row.lost_samples() > 0).count(),
+            quantity::percent(worst),
+            most(|row| row.largest),
+            bytes_text(most(|row| row.queue_bytes) as f64),
+            most(|row| row.drains.requests.p99),
+            quantity::duration(most(|row| row.drains.ns.p99))
         );
     }
     page.push_str("</table></div>");
@@ -165,25 +165,23 @@ fn cells_table(page: &mut String, study: &Study) {
         let sizes = row.drains.requests;
         let times = row.drains.ns;
         let times = [times.p50, times.p95, times.p99, times.max].map(|ns| rounded(ns as f64 / 1e6));
-        push(
+        let _ = write!(
             page,
-            format_args!(
-                "<tr><td>{}<td>{}<td>{}<td class=\"{}\">{}<td>{}<td>{}<td>{}<td>{}<td>{} / {} / {} / {}<td>{}",
-                escape(&row.cell.to_string()),
-                quantity::duration(row.call_ns),
-                quantity::count(row.samples),
-                class(row.lost_samples()),
-                if lost.is_empty() { "0".to_owned() } else { escape(&lost.join(", ")) },
-                quantity::count(row.without_stack),
-                row.largest,
-                bytes_text(row.queue_bytes as f64),
-                bytes_text(row.pool_bytes as f64),
-                sizes.p50,
-                sizes.p95,
-                sizes.p99,
-                sizes.max,
-                times.join(" / "),
-            ),
+            "<tr><td>{}<td>{}<td>{}<td class=\"{}\">{}<td>{}<td>{}<td>{}<td>{}<td>{} / {} / {} / {}<td>{}",
+            escape(&row.cell.to_string()),
+            quantity::duration(row.call_ns),
+            quantity::count(row.samples),
+            class(row.lost_samples()),
+            if lost.is_empty() { "0".to_owned() } else { escape(&lost.join(", ")) },
+            quantity::count(row.without_stack),
+            row.largest,
+            bytes_text(row.queue_bytes as f64),
+            bytes_text(row.pool_bytes as f64),
+            sizes.p50,
+            sizes.p95,
+            sizes.p99,
+            sizes.max,
+            times.join(" / ")
         );
     }
     page.push_str("</table></div></details>");

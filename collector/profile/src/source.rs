@@ -69,6 +69,9 @@ pub enum Extent {
 
 /// Samples with one dictionary. `visit` can receive a key several times and must be quick, because a store may hold a
 /// lock during the call.
+///
+/// # Errors
+/// Methods fail if the source cannot be read.
 pub trait Part {
     /// Returns the time from the first sample to the last, in whole minutes, as nanoseconds since the epoch; 0 to 0 if empty.
     fn range_ns(&self) -> Range<u64>;
@@ -77,15 +80,9 @@ pub trait Part {
     fn has_samples(&self) -> bool;
 
     /// Calls `read` once with the dictionary; `read` must not call this method.
-    ///
-    /// # Errors
-    /// If the source cannot be read.
     fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError>;
 
     /// Visits the sessions for which `is_selected` holds, in the order of their ids.
-    ///
-    /// # Errors
-    /// As above.
     fn sessions(
         &self,
         extent: Extent,
@@ -94,15 +91,9 @@ pub trait Part {
     ) -> Result<(), ReadError>;
 
     /// Visits CPU time by session and stack.
-    ///
-    /// # Errors
-    /// As above.
     fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError>;
 
     /// Visits CPU time by session, thread and stack, of the threads for which `is_selected` holds.
-    ///
-    /// # Errors
-    /// As above.
     fn thread_stacks(
         &self,
         scope: &Scope<'_>,
@@ -111,9 +102,6 @@ pub trait Part {
     ) -> Result<(), ReadError>;
 
     /// Visits CPU time by session, thread and time: seconds since the epoch, a second or more.
-    ///
-    /// # Errors
-    /// As above.
     fn times(
         &self,
         scope: &Scope<'_>,
@@ -122,9 +110,6 @@ pub trait Part {
     ) -> Result<(), ReadError>;
 
     /// Visits the single samples that are kept.
-    ///
-    /// # Errors
-    /// As above.
     fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError>;
 
     /// Returns whether samples may exist in this range of nanoseconds since the epoch.

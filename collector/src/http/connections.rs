@@ -68,10 +68,9 @@ pub(super) async fn serve(
             accepted = accept(&listener, &permits) => accepted,
         };
         match accepted {
-            Ok(Some((stream, permit))) => {
+            Ok((stream, permit)) => {
                 tokio::spawn(serve_one(stream, router.clone(), limits, stopping.clone(), permit));
             }
-            Ok(None) => break,
             Err(error) => {
                 tracing::warn!(%error, "an HTTP connection could not be accepted");
                 tokio::time::sleep(RETRY).await;
@@ -83,14 +82,14 @@ pub(super) async fn serve(
     let _ = permits.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX)).await;
 }
 
-/// Returns the next connection once a permit is free; `None` if the semaphore is closed.
+/// Returns the next connection once a permit is free.
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
-) -> io::Result<Option<(TcpStream, OwnedSemaphorePermit)>> {
-    let Ok(permit) = Arc::clone(permits).acquire_owned().await else { return Ok(None) };
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
-    Ok(Some((stream, permit)))
+    Ok((stream, permit))
 }
 
 async fn serve_one(

@@ -1,4 +1,4 @@
-//! Named views like those of `jfr view`: text tables.
+//! Named views like those of `jfr view`: text tables. Writing to a String cannot fail.
 
 use std::fmt::Write;
 
@@ -30,39 +30,30 @@ pub fn view(
         "threads" => {
             let (rows, _) = threads(source, selection, now_ns)?;
             let whole = total(rows.iter().map(|row| row.cpu_ns));
-            line(
-                &mut text,
-                format_args!("{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid"),
-            );
+            let _ = writeln!(text, "{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "tid");
             for row in rows.iter().take(limit) {
                 let (part, time) = (percent(share(row.cpu_ns, whole)), duration(row.cpu_ns));
                 let tid = if row.tid == 0 { String::new() } else { row.tid.to_string() };
                 let on = if row.carriers.is_empty() { "" } else { " on " };
                 let carriers = row.carriers.join(", ");
                 let thread = &row.thread;
-                line(
-                    &mut text,
-                    format_args!("{part:>8} {time:>11}  {:<9} {tid:>8}  {thread}{on}{carriers}", row.kind),
-                );
+                let _ =
+                    writeln!(text, "{part:>8} {time:>11}  {:<9} {tid:>8}  {thread}{on}{carriers}", row.kind);
             }
         }
         "processes" => {
-            line(
-                &mut text,
-                format_args!(
-                    "{:<16}  {:<6} {:>8} {:>11} {:>9}  service",
-                    "process", "state", "pid", "CPU time", "explained"
-                ),
+            let _ = writeln!(
+                text,
+                "{:<16}  {:<6} {:>8} {:>11} {:>9}  service",
+                "process", "state", "pid", "CPU time", "explained"
             );
             for account in accounts(source, selection, limit, now_ns)?.0 {
                 let row = account.process;
                 let (time, explained) = (duration(row.sampled_ns), percent(row.explained));
-                line(
-                    &mut text,
-                    format_args!(
-                        "{}  {:<6} {:>8} {time:>11} {explained:>9}  {}",
-                        row.process, row.state, row.pid, row.service
-                    ),
+                let _ = writeln!(
+                    text,
+                    "{}  {:<6} {:>8} {time:>11} {explained:>9}  {}",
+                    row.process, row.state, row.pid, row.service
                 );
             }
         }
@@ -80,13 +71,13 @@ fn hot_methods(
     now_ns: u64,
 ) -> Result<(), QueryError> {
     let (tree, _) = Tree::of(source, selection, now_ns)?;
-    line(text, format_args!("{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns())));
-    line(text, format_args!("{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time"));
+    let _ = writeln!(text, "{} samples, {} CPU time", count(tree.samples()), duration(tree.total_ns()));
+    let _ = writeln!(text, "{:>8} {:>8} {:>11} {:>11}  method", "self", "total", "self time", "total time");
     for method in tree.top_methods(order, limit).0 {
         let own = percent(share(method.self_ns, tree.total_ns()));
         let total = percent(share(method.total_ns, tree.total_ns()));
         let (own_time, total_time) = (duration(method.self_ns), duration(method.total_ns));
-        line(text, format_args!("{own:>8} {total:>8} {own_time:>11} {total_time:>11}  {}", method.name));
+        let _ = writeln!(text, "{own:>8} {total:>8} {own_time:>11} {total_time:>11}  {}", method.name);
     }
     Ok(())
 }
@@ -100,11 +91,12 @@ fn push_statistics(
 ) -> Result<(), QueryError> {
     for account in accounts(source, selection, limit, now_ns)?.0 {
         let process = &account.process;
-        line(
+        let _ = writeln!(
             text,
-            format_args!("{} {} (pid {}, {})", process.process, process.service, process.pid, process.state),
+            "{} {} (pid {}, {})",
+            process.process, process.service, process.pid, process.state
         );
-        let mut row = |name: &str, value: String| line(text, format_args!("  {name:<24} {value}"));
+        let mut row = |name: &str, value: String| drop(writeln!(text, "  {name:<24} {value}"));
         row("CPU time explained", percent(process.explained));
         row("sampled", format!("{} in {} samples", duration(process.sampled_ns), count(process.samples)));
         row("kernel", duration(account.kernel_ns));
@@ -166,19 +158,12 @@ fn push_statistics(
 /// Returns a table of the methods whose share of self time changed most.
 pub fn differences(rows: &[MethodDifference], limit: usize) -> String {
     let mut text = String::new();
-    line(
-        &mut text,
-        format_args!("{:>9} {:>8} {:>8}  method (self time, share of all)", "change", "before", "after"),
-    );
+    let _ =
+        writeln!(text, "{:>9} {:>8} {:>8}  method (self time, share of all)", "change", "before", "after");
     for row in rows.iter().filter(|row| row.change != 0.0).take(limit) {
         let change = format!("{:+.2} %", row.change * 100.0);
         let (before, after) = (percent(row.before_share), percent(row.after_share));
-        line(&mut text, format_args!("{change:>9} {before:>8} {after:>8}  {}", row.name));
+        let _ = writeln!(text, "{change:>9} {before:>8} {after:>8}  {}", row.name);
     }
     text
-}
-
-fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "{arguments}");
 }
