@@ -56,10 +56,8 @@ pub unsafe extern "system" fn Agent_OnLoad(
     options: *const c_char,
     _reserved: *mut c_void,
 ) -> jint {
-    // SAFETY: the VM passes its own pointer.
-    let vm = unsafe { Vm::new(vm) };
-    // SAFETY: the VM passes a NUL-terminated string or null.
-    let options = unsafe { option_text(options) };
+    // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
+    let (vm, options) = unsafe { arguments(vm, options) };
     // SAFETY: this is Agent_OnLoad.
     let at_start = unsafe { AtStart::new() };
     guard::entry_point(JNI_OK, || load(vm, &options, Some(at_start)))
@@ -82,10 +80,8 @@ pub unsafe extern "system" fn Agent_OnAttach(
     options: *const c_char,
     _reserved: *mut c_void,
 ) -> jint {
-    // SAFETY: the VM passes its own pointer.
-    let vm = unsafe { Vm::new(vm) };
-    // SAFETY: the VM passes a NUL-terminated string or null.
-    let options = unsafe { option_text(options) };
+    // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
+    let (vm, options) = unsafe { arguments(vm, options) };
     guard::entry_point(JNI_OK, || {
         if options == STOP {
             return stop_attached();
@@ -108,15 +104,19 @@ pub unsafe extern "system" fn Agent_OnUnload(_vm: *mut JavaVM) {
     guard::entry_point((), || callbacks::stop("agent_unload"));
 }
 
+/// Returns the VM and the text of the options.
+///
 /// # Safety
-/// `options` is null or a NUL-terminated string.
+/// `vm` is the pointer that the VM passes to an entry point; `options` is null or a NUL-terminated string.
 #[allow(unsafe_code, reason = "entry point")]
-unsafe fn option_text(options: *const c_char) -> String {
+unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
+    // SAFETY: by the caller's promise.
+    let vm = unsafe { Vm::new(vm) };
     if options.is_null() {
-        return String::new();
+        return (vm, String::new());
     }
     // SAFETY: by the caller's promise.
-    unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned()
+    (vm, unsafe { CStr::from_ptr(options) }.to_string_lossy().into_owned())
 }
 
 /// Ends the profile in a program that runs on.

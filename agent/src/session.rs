@@ -45,7 +45,8 @@ const HANDLER_PATIENCE: Duration = Duration::from_millis(100);
 /// A profile before the VM is initialised.
 pub struct PreparedSession {
     options: Options,
-    jvmti: Jvmti,
+    /// The JVMTI environment.
+    pub jvmti: Jvmti,
     hotspot: HotSpot,
     mounted: Option<MountedOffsets>,
     /// File of the VM's library, and the address of its first byte.
@@ -53,7 +54,8 @@ pub struct PreparedSession {
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
-    has_pause_events: bool,
+    /// Whether the VM reports garbage collection pauses; false at first.
+    pub has_pause_events: bool,
     /// Whether the program runs already.
     is_attached: bool,
 }
@@ -94,33 +96,19 @@ impl PreparedSession {
             is_attached,
         })
     }
-
-    /// Sets whether the VM reports garbage collection pauses; false at first.
-    pub fn set_has_pause_events(&mut self, has_pause_events: bool) {
-        self.has_pause_events = has_pause_events;
-    }
-
-    /// The JVMTI environment.
-    pub fn jvmti(&self) -> Jvmti {
-        self.jvmti
-    }
 }
 
 /// A running profile.
 pub struct Session {
+    /// The JVMTI environment.
+    pub jvmti: Jvmti,
     registry: Arc<Registry>,
     java_threads: JavaThreads,
     shared: &'static Shared,
     sampler: Sampler,
-    jvmti: Jvmti,
 }
 
 impl Session {
-    /// The JVMTI environment.
-    pub fn jvmti(&self) -> Jvmti {
-        self.jvmti
-    }
-
     /// Starts profiling in a VM that is initialised; `thread` is the calling Java thread, if it is known.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ pub fn unclaim() {
 /// # Errors
 /// As SetEventCallbacks and SetEventNotificationMode.
 pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
-    let jvmti = prepared.jvmti();
+    let jvmti = prepared.jvmti;
     let mut callbacks = jvmtiEventCallbacks {
         VMInit: Some(vm_init),
         VMDeath: Some(vm_death),
@@ -91,7 +91,7 @@ pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
         ThreadEnd: Some(thread_end),
         ..jvmtiEventCallbacks::default()
     };
-    prepared.set_has_pause_events(pauses::prepare(&jvmti, &mut callbacks));
+    prepared.has_pause_events = pauses::prepare(&jvmti, &mut callbacks);
     #[cfg(feature = "hooks")]
     if let Some(observer) = crate::hooks::observer() {
         (observer.on_prepare)(&jvmti, &mut callbacks)?;
@@ -107,7 +107,7 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
     let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else {
         return;
     };
-    let jvmti = prepared.jvmti();
+    let jvmti = prepared.jvmti;
     match Session::start(*prepared, jni, thread) {
         Ok(session) => {
             *STATE.write() = State::Running(Box::new(session));
@@ -143,7 +143,7 @@ pub fn stop(reason: &'static str) {
 pub fn stop_attached() -> bool {
     let state = std::mem::replace(&mut *STATE.write(), State::Idle);
     let State::Running(session) = state else { return false };
-    let jvmti = session.jvmti();
+    let jvmti = session.jvmti;
     *CLAIM.lock() = session.stop("stopped").map_or(Claim::Free, Claim::Ending);
     for event in EVENTS.into_iter().chain(pauses::EVENTS) {
         if let Err(error) = jvmti.disable(event) {

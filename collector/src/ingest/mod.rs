@@ -40,7 +40,6 @@ use socket::Listener;
 /// A running collector; dropping it stops it.
 pub struct Server {
     address: Address,
-    shared: Arc<Shared>,
     stop: StopHandle,
     listener: Option<JoinHandle<()>>,
 }
@@ -102,8 +101,8 @@ impl Server {
         let thread = thread::Builder::new()
             .name("listener".into())
             .spawn(move || listen(&listener, &woken, &thread_shared))?;
-        let stop = StopHandle { shared: Arc::clone(&shared), waker: Arc::new(waker) };
-        Ok(Server { address, shared, stop, listener: Some(thread) })
+        let stop = StopHandle { shared, waker: Arc::new(waker) };
+        Ok(Server { address, stop, listener: Some(thread) })
     }
 
     /// Returns the address of the listener, with its actual port.
@@ -118,7 +117,7 @@ impl Server {
 
     /// Returns the known sessions in the order of their first connection.
     pub fn sessions(&self) -> Vec<SessionReport> {
-        self.shared.sessions.lock().report()
+        self.stop.shared.sessions.lock().report()
     }
 
     /// Stores what has arrived, ends all threads and returns the known sessions.
