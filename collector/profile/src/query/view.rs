@@ -96,7 +96,9 @@ fn push_statistics(
             "{} {} (pid {}, {})",
             process.process, process.service, process.pid, process.state
         );
-        let mut row = |name: &str, value: String| drop(writeln!(text, "  {name:<24} {value}"));
+        let mut row = |name: &str, value: String| {
+            let _ = writeln!(text, "  {name:<24} {value}");
+        };
         row("CPU time explained", percent(process.explained));
         row("sampled", format!("{} in {} samples", duration(process.sampled_ns), count(process.samples)));
         row("kernel", duration(account.kernel_ns));
