@@ -14,8 +14,7 @@ use super::super::error::{SCHEMA, StoreError};
 use super::super::memory::PartitionMemory;
 use super::super::rollup::Level;
 use super::super::session::{SessionRow, StoredSession};
-use super::Written;
-use super::coverage::Coverage;
+use super::coverage::{Coverage, Written};
 use super::database::Reading;
 use super::tables::{
     DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, STACKS, THREADS, create_all, number, put_number,

@@ -20,12 +20,13 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use prost::Message as _;
 
 use super::column;
-use super::dictionary::{self, RowCounts};
+use super::dictionary;
 use super::error::StoreError;
 use super::memory::{PartitionMemory, Sums};
 use super::rollup::Level;
 use super::session::StoredSession;
 use blocks::{put_sums, raw_block, threads_block};
+use coverage::Written;
 use database::Database;
 use load::{check, create, has_journal, load, load_dictionary, load_sessions, read_coverage, write_coverage};
 use profile::dictionary::Dictionary;
@@ -46,17 +47,6 @@ pub(super) struct Partition {
     pub(super) memory: RwLock<PartitionMemory>,
     pub(super) coverage: RwLock<Coverage>,
     written: Mutex<Written>,
-}
-
-/// Contents of the file that the next writes continue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Written {
-    /// Rows of the dictionary.
-    rows: RowCounts,
-    /// Number of the next fold.
-    fold: u64,
-    /// Number of the next entry of the journal.
-    journal: u64,
 }
 
 /// Framed messages of a session, for the journal.
