@@ -1,11 +1,12 @@
 # Defines how to run the real programs that java-tests/fetch downloads. Sourced by ./demo and java-tests/harness.py.
 
-program_names=(h2 clojure closure)
+program_names=(h2 clojure closure spark)
 
 # Prints the oldest JDK that a program runs on.
 program_needs_jdk() {
     case "$1" in
         closure) echo 21 ;;
+        spark) echo 17 ;;
         *) echo 11 ;;
     esac
 }
@@ -45,6 +46,24 @@ program_arguments() {
             fi
             program_command=(-Xmx2g -jar "$cache/closure/compiler.jar" -O SIMPLE --js "$input"
                 --js_output_file "$scratch/output.js")
+            ;;
+        spark)
+            cp "$script/spark.sql" "$scratch/spark.sql"
+            if [ "$size" = short ]; then
+                sed -i 's/range(0, 1000000,/range(0, 100000,/' "$scratch/spark.sql"
+            fi
+            # As Spark's own start script opens them.
+            local opened=() package
+            for package in java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util \
+                java.util.concurrent java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action \
+                sun.util.calendar; do
+                opened+=(--add-opens "java.base/$package=ALL-UNNAMED")
+            done
+            program_command=(-Xmx2g "${opened[@]}" -Djdk.reflect.useDirectMethodHandle=false
+                -Dio.netty.tryReflectionSetAccessible=true "-Dderby.system.home=$scratch" -cp "$cache/spark/*"
+                org.apache.spark.deploy.SparkSubmit --master "local[2]" --conf spark.ui.enabled=false
+                --conf "spark.sql.warehouse.dir=$scratch/warehouse" --conf spark.sql.catalogImplementation=in-memory
+                --class org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver spark-internal -f "$scratch/spark.sql")
             ;;
         *)
             echo "no program '$name' (known: ${program_names[*]})" >&2
