@@ -120,8 +120,7 @@ public final class WebServer {
         tomcat.setHostname("127.0.0.1");
         tomcat.setPort(0);
         Context context = tomcat.addContext("", null);
-        Tomcat.addServlet(context, "search", new Search());
-        context.addServletMappingDecoded("/search", "search");
+        Tomcat.addServlet(context, "search", new Search()).addMapping("/search");
         FilterDef filter = new FilterDef();
         filter.setFilterName("counting");
         filter.setFilter(new Counting());
