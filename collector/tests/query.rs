@@ -21,8 +21,8 @@ use profile::query::tree::{MethodCost, Order};
 use profile::recording::Recording;
 use profile::source::Source;
 use proto::framing::encode_frame;
-use proto::v1::Statistics;
 use proto::v1::agent_message::Body;
+use proto::v1::{FrameKind, Statistics, ThreadKind};
 use serde_json::Value;
 use support::Stream;
 use support::realistic::shop;
@@ -126,6 +126,43 @@ fn methods_are_those_of_the_whole_session() {
             assert_eq!(answer["total_ns"], both.profile.total().cpu_ns);
             assert_eq!(answer["samples"], both.profile.total().samples);
         }
+    }
+}
+
+#[test]
+fn symbols_are_demangled_in_every_source() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let java = stream.frame(FrameKind::Inlined, "com/example/_ZN9JavaCalls/App._ZN9JavaCalls4callEv");
+    for symbol in
+        ["_ZN9JavaCalls4callEP9JavaValue", "_ZN9JavaCalls4callEP10JavaThread", "_RNvC3app3run", "brk"]
+    {
+        let frame = stream.frame(FrameKind::Native, symbol);
+        let stack = stream.stack(&[frame, java], "end_of_stack");
+        stream.sample(1, stack, 10_000_000);
+    }
+    let both = Both::of(stream);
+    let rows = |answer: Value| -> BTreeSet<(String, u64)> {
+        let rows = answer["methods"].as_array().expect("methods").clone();
+        let row = |row: &Value| {
+            (row["name"].as_str().expect("name").to_owned(), row["self_ns"].as_u64().expect("time"))
+        };
+        rows.iter().map(row).collect()
+    };
+    let expected = [
+        ("JavaCalls::call", 20_000_000),
+        ("app::run", 10_000_000),
+        ("brk", 10_000_000),
+        ("com.example._ZN9JavaCalls.App._ZN9JavaCalls4callEv", 0),
+    ];
+    let expected: BTreeSet<_> = expected.into_iter().map(|(name, time)| (name.to_owned(), time)).collect();
+    for folded in [false, true] {
+        if folded {
+            both.stored.flush().expect("fold");
+        }
+        assert_eq!(rows(both.ask("methods", &[])), expected);
+        let selected = both.ask("methods", &[("frame", "JavaCalls::call")]);
+        assert_eq!(selected["total_ns"], 20_000_000, "{selected}");
     }
 }
 

@@ -501,9 +501,9 @@ pub enum FrameKind {
     NativeMethod = 5,
     /// VM generated code, named by `symbol`
     Stub = 6,
-    /// native library code, named by `symbol`
+    /// native library code, named by `symbol`, which may be mangled
     Native = 7,
-    /// libjvm code, named by `symbol`
+    /// libjvm code, named by `symbol`, which may be mangled
     Vm = 8,
     /// synthetic: thread kind, mark of a truncated stack
     Marker = 9,

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::time::Instant;
 
+use sampler_thread::account::clock::own_cpu_nanos;
 use sampler_thread::walk::native::{NativeLibraries, Owner};
 use stackwalk::{LiveMemory, NativeCode, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
@@ -142,9 +143,20 @@ fn a_walk_to_the_root_has_all_names_and_allocates_nothing() {
     assert_eq!(ALLOCATIONS.get(), 0);
 
     let names: Vec<String> = pcs.iter().map(|&pc| libraries.name(&memory, pc).text).collect();
-    let own = "native_unwind::";
-    let expect = ["innermost", "middle", "middle", "middle", "outer"].map(|name| format!("{own}{name}"));
-    assert_eq!(names[..5], expect);
+    // Names are mangled: the length of each part is before it.
+    let expect = ["9innermost", "6middle", "6middle", "6middle", "5outer"];
+    assert!(
+        names.iter().zip(expect).all(|(name, part)| name.contains(&format!("13native_unwind{part}"))),
+        "{names:?}"
+    );
+    let rooted = pcs.iter().zip(&names).all(|(&pc, text)| {
+        let name = libraries.name(&memory, pc);
+        name.range.contains(&pc)
+            && name.text == *text
+            && libraries.name(&memory, name.range.start).range == name.range
+            && libraries.function_start(&memory, name.range.end - 1) == Some(name.range.start)
+    });
+    assert!(rooted, "a name is that of a whole function: {names:?}");
     // The frames of the test harness and the C library, down to the start of the thread.
     assert!(names.len() > 8 && names.iter().all(|name| !name.starts_with('[')), "{names:?}");
 }
@@ -212,8 +224,14 @@ fn cost() {
         loaded += u32::from(libraries.prepare(&memory));
         assert!(start.elapsed().as_secs() < 5, "the library is not found");
     }
-    let start = Instant::now();
+    let begin = own_cpu_nanos();
     let name = libraries.name(&memory, pc);
-    let symbols = libraries.bytes() - before;
-    eprintln!("{loaded} loads; symbols: {symbols} bytes in {:?}: {name:?}", start.elapsed());
+    let (loading, symbols) = (own_cpu_nanos() - begin, libraries.bytes() - before);
+    eprintln!("{loaded} loads; symbols: {symbols} bytes, {} us of CPU time: {name:?}", loading / 1000);
+    let begin = own_cpu_nanos();
+    (0..100).for_each(|_| _ = black_box(libraries.name(&memory, pc + 1)));
+    let naming = own_cpu_nanos() - begin;
+    let begin = own_cpu_nanos();
+    (0..100).for_each(|_| _ = black_box(libraries.function_start(&memory, pc + 1)));
+    eprintln!("a name: {} ns, a start: {} ns", naming / 100, (own_cpu_nanos() - begin) / 100);
 }

@@ -40,6 +40,7 @@ pub mod session;
 pub mod source;
 pub mod stop;
 pub mod summary;
+mod symbol;
 pub mod texts;
 pub mod thread;
 pub mod trust;

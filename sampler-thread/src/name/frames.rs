@@ -1,8 +1,8 @@
 //! Ids of frames, and of the labels of native threads.
 //!
 //! Problem: a warm program repeats the same frames millions of times; reading a name from the VM costs microseconds, and
-//! naming a native frame a file read and a demangling.
-//! Approach: a method is named once per `Method*`, a frame once per (method, bci, kind), a native frame once per pc. What
+//! naming a native frame two reads of a file.
+//! Approach: a method is named once per `Method*`, a frame once per (method, bci, kind), a native function once. What
 //! may have been unloaded is forgotten; native frames are forgotten when the list of libraries changes.
 //! Invariant: a method that may have been unloaded since the sample is shown as `[unloaded]`, never by the name that its
 //! address has by then; `[compiling] Class.method` appears only if the names could be read in full.
@@ -60,6 +60,8 @@ pub struct FrameNames {
     /// Labels of methods being compiled.
     compiling: Map<Method, Option<u64>>,
     native: Map<u64, u64>,
+    /// End and id of named native functions, by their start.
+    functions: Map<u64, (u64, u64)>,
     /// The list of libraries that `native` was made with.
     libraries: u64,
     /// `CompilerThread`s by kernel thread id.
@@ -79,6 +81,7 @@ impl FrameNames {
         self.forget(change);
         if std::mem::replace(&mut self.libraries, libraries) != libraries {
             self.native.clear();
+            self.functions.clear();
         }
     }
 
@@ -186,11 +189,19 @@ impl FrameNames {
     ) -> u64 {
         // A return address may belong to the next function if the call never returns.
         let pc = place.pc.0.wrapping_sub(u64::from(!interrupted));
-        let Self { native, dictionaries, .. } = self;
+        let Self { native, functions, dictionaries, .. } = self;
         *native.entry(pc).or_insert_with(|| {
+            let known = libraries.function_start(&vm.memory, pc).and_then(|start| functions.get(&start));
+            if let Some(&(end, id)) = known
+                && pc < end
+            {
+                return id;
+            }
             let name = libraries.name(&vm.memory, pc);
             let kind = if name.owner == Owner::Vm { FrameKind::Vm } else { FrameKind::Native };
-            dictionaries.symbol_frame(kind, &name.text)
+            let id = dictionaries.symbol_frame(kind, &name.text);
+            functions.insert(name.range.start, (name.range.end, id));
+            id
         })
     }
 

@@ -133,6 +133,8 @@ struct RowIndex {
     method_of: FxHashMap<u64, u32>,
     frame_of: FxHashMap<u64, u32>,
     markers: FxHashMap<u32, u32>,
+    /// Strings of functions as they are shown, by the symbols that were sent; only where they differ.
+    functions: FxHashMap<u32, u32>,
     children: FxHashMap<(u32, u32), u32>,
     /// Stacks by node and reason; 0 for a stack that was refused.
     stack_at: FxHashMap<(u32, u32), u32>,
@@ -245,10 +247,10 @@ impl Dictionary {
             + size_of_val(&*self.tables.frames)
             + size_of_val(&*self.tables.nodes)
             + size_of_val(&*self.tables.stacks);
-        let RowIndex { method_of, frame_of, markers, children, stack_at } = &self.index;
+        let RowIndex { method_of, frame_of, markers, functions, children, stack_at } = &self.index;
         let by_id = method_of.len() + frame_of.len();
         rows + table_bytes::<(u64, u32)>(by_id)
-            + table_bytes::<(u32, u32)>(markers.len())
+            + table_bytes::<(u32, u32)>(markers.len() + functions.len())
             + table_bytes::<((u32, u32), u32)>(children.len() + stack_at.len())
     }
 

@@ -4,13 +4,14 @@
 //! stored with the session, because an agent does not repeat acknowledged definitions.
 //! Invariant: rows are identified by the hash of their content, except stacks, which are found by node and reason.
 
-use proto::v1::Entries;
+use proto::v1::{Entries, FrameKind};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Dictionary, FrameRow, MethodRow, Node, StackRow, UNKNOWN_STRING, content_id};
 use crate::entries::{self as received, FrameEntry, MAX_DEPTH, MAX_STACK_FRAMES, MethodEntry, Runs};
 use crate::stop::{END_OF_STACK, WHOLE_STACKS};
+use crate::symbol::function_text;
 
 /// Maximum number of entries of a session, of all kinds together: more than an agent sends in years, and few enough for
 /// one stored block. Entries beyond it are unknown.
@@ -154,7 +155,10 @@ impl Dictionary {
             // The method of a Java frame is undefined, or the frame has neither method nor symbol.
             (1.., 0) => UNKNOWN_STRING,
             (0, _) if frame.symbol == 0 => UNKNOWN_STRING,
-            _ => string_row(frame.symbol, own),
+            _ => match (kind, string_row(frame.symbol, own)) {
+                (FrameKind::Native | FrameKind::Vm, symbol) => self.function(symbol),
+                (_, symbol) => symbol,
+            },
         };
         let (method_id, symbol_id) = if method == 0 { (0, symbol) } else { (self.method(method).id, symbol) };
         let symbol_id = self.string_id(symbol_id);
@@ -166,6 +170,23 @@ impl Dictionary {
         let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol });
         if row != 0 {
             self.index.frame_of.insert(id, row);
+        }
+        row
+    }
+
+    /// Returns the string that is shown for the symbol of a native function.
+    fn function(&mut self, symbol: u32) -> u32 {
+        if let Some(&shown) = self.index.functions.get(&symbol) {
+            return shown;
+        }
+        let (sent, shown) = (self.string(symbol), function_text(self.string(symbol)));
+        if sent == shown {
+            return symbol;
+        }
+        let shown = shown.into_owned();
+        let row = self.intern(&shown);
+        if row != UNKNOWN_STRING {
+            self.index.functions.insert(symbol, row);
         }
         row
     }
@@ -269,8 +290,6 @@ fn string_row(number: u32, own: &SessionRows) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use proto::v1::FrameKind;
-
     use super::super::RowIndex;
     use super::*;
 

@@ -2,16 +2,14 @@
 //!
 //! A function without a symbol is named by its library, its offset and the build id of the library, from which its name
 //! can be found later: `libfoo.so+0x1230@0123456789abcdef`.
-//! Parameters are left out: they make names of C++ functions three times as long and rarely distinguish frames.
+//! Symbols stay mangled: whoever reads a profile demangles them.
 
-use cpp_demangle::DemangleOptions;
+use std::ops::Range;
+
 use stackwalk::Memory;
 
 use super::NativeLibraries;
-use super::image::Image;
-
-/// Longest name, in bytes; names of template instances may be much longer.
-const MAX_NAME: usize = 256;
+use super::symbols::Function;
 
 /// Bytes of a build id in a name, enough to identify the library.
 const BUILD_ID_BYTES: usize = 8;
@@ -30,62 +28,61 @@ pub enum Owner {
 /// A named native frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NativeName {
-    /// The name.
+    /// The name, mangled.
     pub text: String,
+    /// Addresses that have this name; only one if the function is unknown.
+    pub range: Range<u64>,
     /// The owner of its code.
     pub owner: Owner,
 }
 
 impl NativeLibraries {
+    /// Returns where the last function with a symbol at `pc` or before it begins; `None` if `pc` is in no library.
+    ///
+    /// Opens files, loads symbols and allocates.
+    pub fn function_start<M: Memory + ?Sized>(&mut self, memory: &M, pc: u64) -> Option<u64> {
+        let library = self.index_of(pc).and_then(|index| self.libraries.get_mut(index))?;
+        library.with_symbols(memory, |image, symbols| {
+            let start = symbols?.start(pc.wrapping_sub(image.bias))?;
+            Some(start.wrapping_add(image.bias))
+        })
+    }
+
     /// Returns the name of the function at `pc`, an address inside the running or calling instruction.
     ///
     /// Opens files, loads symbols and allocates.
     pub fn name<M: Memory + ?Sized>(&mut self, memory: &M, pc: u64) -> NativeName {
+        let only = pc..pc.saturating_add(1);
         let index = self.index_of(pc);
-        let Some(library) = index.and_then(|index| self.libraries.get_mut(index)) else {
-            return NativeName { text: "[unknown native code]".to_owned(), owner: Owner::Nobody };
+        let Self { libraries, unwinder, .. } = self;
+        let Some(library) = index.and_then(|index| libraries.get_mut(index)) else {
+            let text = "[unknown native code]".to_owned();
+            return NativeName { text, range: only, owner: Owner::Nobody };
         };
         let file = library.file_name().to_owned();
         let owner = if file == "libjvm.so" { Owner::Vm } else { Owner::Library };
-        // Taken out and put back, because its symbols are borrowed from the library as well.
-        let image = library.image.take().unwrap_or_else(|| Image::read(memory, library.base));
-        let linked = pc.wrapping_sub(image.bias);
-        let symbol = library.symbols(memory, &image.build_id).and_then(|symbols| symbols.name(linked));
-        let text = match symbol {
-            Some(symbol) => demangled(&String::from_utf8_lossy(&symbol)),
-            None => {
-                let tables = image.tables.as_ref();
-                let start = tables.and_then(|tables| self.unwinder.function_start(memory, tables, pc));
-                let offset = start.map_or(linked, |start| start.wrapping_sub(image.bias));
-                let id: String =
-                    image.build_id.iter().take(BUILD_ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
-                let at = if id.is_empty() { "" } else { "@" };
-                format!("{file}+{offset:#x}{at}{id}")
+        let (text, range) = library.with_symbols(memory, |image, symbols| {
+            let linked = pc.wrapping_sub(image.bias);
+            if let Some(Function { name, range }) = symbols.and_then(|symbols| symbols.function(linked)) {
+                let loaded = |linked: u64| linked.wrapping_add(image.bias);
+                let text = String::from_utf8_lossy(without_version(&name)).into_owned();
+                return (text, loaded(range.start)..loaded(range.end));
             }
-        };
-        library.image = Some(image);
-        NativeName { text, owner }
+            let tables = image.tables.as_ref();
+            let start = tables.and_then(|tables| unwinder.function_start(memory, tables, pc));
+            let offset = start.map_or(linked, |start| start.wrapping_sub(image.bias));
+            let id: String =
+                image.build_id.iter().take(BUILD_ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
+            let at = if id.is_empty() { "" } else { "@" };
+            (format!("{file}+{offset:#x}{at}{id}"), only)
+        });
+        NativeName { text, range, owner }
     }
 }
 
-/// Returns a symbol as its author wrote it, without parameters and version.
-fn demangled(symbol: &str) -> String {
-    let symbol = symbol.split('@').next().unwrap_or(symbol);
-    let mut text = match rustc_demangle::try_demangle(symbol) {
-        Ok(name) => format!("{name:#}"),
-        Err(_) => {
-            let options = DemangleOptions::new().no_params().no_return_type();
-            cpp_demangle::Symbol::new(symbol)
-                .ok()
-                .and_then(|name| name.demangle_with_options(&options).ok())
-                .unwrap_or_else(|| symbol.to_owned())
-        }
-    };
-    if let Some((end, _)) = text.char_indices().find(|(at, _)| *at > MAX_NAME) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
+/// Returns a symbol without its version: `memcpy@@GLIBC_2.14`.
+fn without_version(symbol: &[u8]) -> &[u8] {
+    symbol.split(|&byte| byte == b'@').next().unwrap_or(symbol)
 }
 
 #[cfg(test)]
@@ -93,17 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_their_authors_wrote_them() {
-        let check = |symbol: &str, expect: &str| assert_eq!(demangled(symbol), expect);
-        check(
-            "_ZN9JavaCalls11call_helperEP9JavaValueRK12methodHandleP17JavaCallArgumentsP10JavaThread",
-            "JavaCalls::call_helper",
-        );
-        check("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad");
-        check("_RNvC6_123foo3bar", "123foo::bar");
-        check("start_thread", "start_thread");
-        check("memcpy@@GLIBC_2.14", "memcpy");
-        check("_Znot_mangled", "_Znot_mangled");
-        assert!(demangled(&"x".repeat(1000)).chars().count() <= MAX_NAME + 2);
+    fn versions_are_left_out() {
+        for (symbol, expect) in [("memcpy@@GLIBC_2.14", "memcpy"), ("_Z3foov", "_Z3foov"), ("", "")] {
+            assert_eq!(without_version(symbol.as_bytes()), expect.as_bytes());
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Names of functions from a library's file.
 //!
 //! Problem: the VM's symbol table has 60,000 entries with 3 MB of names, of which a profile needs some hundred.
-//! Approach: 12 bytes per function are kept, sorted by address; a name is read from the file when it is needed.
+//! Approach: 8 bytes per function are kept, sorted by address; size and name are read from the file when they are needed.
 //! Invariant: a file is used only if its build id is that of the library in memory (both may have none).
 //! Sources: System V ABI (symbol table); GDB manual, "Separate Debug Files" (where they are looked for).
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -21,18 +22,42 @@ pub(crate) type Header = elf::FileHeader64<Endianness>;
 const MAX_NAME: usize = 1024;
 
 /// Largest size of a function whose size is unknown, in bytes.
-const MAX_UNSIZED: u32 = 4096;
+const MAX_UNSIZED: u64 = 4096;
 
 /// Folder of separate debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// One function.
-#[derive(Debug, Clone, Copy)]
-struct Function {
-    start: u32,
-    size: u32,
-    /// Offset of its name in the string table.
-    name: u32,
+/// Bytes of a symbol in its table.
+const ENTRY: usize = size_of::<Entry>();
+
+/// A symbol in its table.
+type Entry = elf::Sym64<Endianness>;
+
+/// A named function, by the addresses it was linked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Addresses of its code.
+    pub range: Range<u64>,
+    /// Its name, mangled.
+    pub name: Vec<u8>,
+}
+
+/// Start of a function, and the number of its symbol in the table: sorted as numbers, they are sorted by address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Start(u64);
+
+impl Start {
+    fn new(address: u32, symbol: u32) -> Self {
+        Self(u64::from(address) << 32 | u64::from(symbol))
+    }
+
+    fn address(self) -> u64 {
+        self.0 >> 32
+    }
+
+    fn symbol(self) -> u64 {
+        self.0 & u64::from(u32::MAX)
+    }
 }
 
 /// The source of names.
@@ -46,9 +71,18 @@ enum Source {
 #[derive(Debug)]
 pub struct Symbols {
     source: Source,
-    /// Position of the names in the file.
+    table: Table,
+    starts: Box<[Start]>,
+}
+
+/// Where a symbol table is in its file.
+#[derive(Debug, Clone, Copy)]
+struct Table {
+    symbols: u64,
+    bytes: u64,
+    /// Position of the names.
     strings: u64,
-    functions: Vec<Function>,
+    endian: Endianness,
 }
 
 impl Symbols {
@@ -67,7 +101,7 @@ impl Symbols {
 
     /// Reads the functions of a library that has no file, from its bytes.
     pub fn of_bytes(bytes: Vec<u8>) -> Option<Self> {
-        let (strings, functions) = {
+        let (table, starts) = {
             let data = &*bytes;
             let header = Header::parse(data).ok()?;
             let endian = header.endian().ok()?;
@@ -78,38 +112,66 @@ impl Symbols {
             };
             functions(&sections, endian, &read, elf::SHT_DYNSYM)?
         };
-        Some(Self { source: Source::Memory(bytes), strings, functions })
+        Some(Self { source: Source::Memory(bytes), table, starts })
     }
 
     /// Returns the bytes of the table.
     pub fn bytes(&self) -> usize {
-        self.functions.capacity() * size_of::<Function>()
+        size_of_val(&*self.starts)
     }
 
-    /// Returns the mangled name of the function at `address`, as linked.
-    pub fn name(&self, address: u64) -> Option<Vec<u8>> {
-        let address = u32::try_from(address).ok()?;
-        let after = self.functions.partition_point(|function| function.start <= address);
-        let function = self.functions.get(after.checked_sub(1)?)?;
-        if address - function.start >= function.size {
+    /// Returns where the last function at `address`, as linked, or before it begins.
+    pub fn start(&self, address: u64) -> Option<u64> {
+        let after = self.starts.partition_point(|start| start.address() <= address);
+        self.starts.get(after.checked_sub(1)?).map(|start| start.address())
+    }
+
+    /// Returns the function at `address`, as linked.
+    pub fn function(&self, address: u64) -> Option<Function> {
+        let begin = self.start(address)?;
+        let first = self.starts.partition_point(|start| start.address() < begin);
+        let from = self.starts.get(first..).unwrap_or_default();
+        let same = from.iter().take_while(|start| start.address() == begin);
+        let next = from.get(same.clone().count()).map_or(u64::MAX, |next| next.address());
+        // Of several functions at an address the largest counts, then a global one; ties are decided by name.
+        let (size, _, name) = same
+            .filter_map(|start| self.read_symbol(start.symbol()))
+            .min_by_key(|&(size, is_global, name)| (std::cmp::Reverse(size), !is_global, name))?;
+        // Assembler sources often leave the size out.
+        let size = if size == 0 { (next - begin).min(MAX_UNSIZED) } else { size };
+        let range = begin..begin.saturating_add(size);
+        let name = self.read_name(name).ok().filter(|name| !name.is_empty())?;
+        range.contains(&address).then_some(Function { range, name })
+    }
+
+    /// Reads size, whether it is global, and position of the name of a symbol.
+    fn read_symbol(&self, symbol: u64) -> Option<(u64, bool, u32)> {
+        let mut bytes = [0; ENTRY];
+        let Table { symbols, endian, .. } = self.table;
+        if self.read(symbols + symbol * ENTRY as u64, &mut bytes).ok()? != ENTRY {
             return None;
         }
-        self.read_name(function.name).ok().filter(|name| !name.is_empty())
+        let (symbol, _) = object::pod::from_bytes::<Entry>(&bytes).ok()?;
+        Some((symbol.st_size(endian), symbol.st_bind() == elf::STB_GLOBAL, symbol.st_name(endian)))
     }
 
     fn read_name(&self, offset: u32) -> io::Result<Vec<u8>> {
         let mut name = vec![0; MAX_NAME];
-        let at = self.strings + u64::from(offset);
-        let read = match &self.source {
-            Source::File(file) => file.read_at(&mut name, at)?,
-            Source::Memory(bytes) => {
-                let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
-                io::Read::read(&mut &*rest, &mut name)?
-            }
-        };
+        let read = self.read(self.table.strings + u64::from(offset), &mut name)?;
         let end = name.iter().take(read).position(|&byte| byte == 0).unwrap_or(read);
         name.truncate(end);
         Ok(name)
+    }
+
+    /// Reads bytes of the file; returns how many there were.
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        match &self.source {
+            Source::File(file) => file.read_at(into, at),
+            Source::Memory(bytes) => {
+                let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                io::Read::read(&mut &*rest, into)
+            }
+        }
     }
 }
 
@@ -139,8 +201,8 @@ impl SymbolFile {
         let file = File::open(path).ok()?;
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            if let Some((strings, functions)) = functions(&sections, endian, &read, kind) {
-                let symbols = Some(Symbols { source: Source::File(file), strings, functions });
+            if let Some((table, starts)) = functions(&sections, endian, &read, kind) {
+                let symbols = Some(Symbols { source: Source::File(file), table, starts });
                 return Some(Self { symbols, is_whole: kind == elf::SHT_SYMTAB, debug_file });
             }
         }
@@ -151,62 +213,33 @@ impl SymbolFile {
 /// Entries of a symbol table that are read at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Returns the position of the names and the sorted functions of a symbol table; `None` if there are none.
+/// Returns the symbol table of this kind and the sorted functions in it; `None` if there are none.
 ///
-/// The table is read in chunks and twice, to allocate only what is kept: libjvm's has 1.7 MB.
+/// The table is read in chunks, to allocate only what is kept: libjvm's has 1.7 MB.
 fn functions<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
     endian: Endianness,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
     kind: elf::SectionType,
-) -> Option<(u64, Vec<Function>)> {
-    let table = sections.iter().find(|section| section.sh_type(endian) == kind)?;
-    let strings = sections.section(table.link(endian)).ok()?.sh_offset(endian);
-    let (begin, bytes) = (table.sh_offset(endian), table.sh_size(endian));
-    let mut count = 0;
-    each_function(begin, bytes, endian, read, |_| count += 1).ok()?;
-    let mut functions: Vec<Function> = Vec::with_capacity(count);
-    each_function(begin, bytes, endian, read, |function| functions.push(function)).ok()?;
-    // Of several functions at an address the largest comes first, then a global one; ties are ordered by name.
-    functions.sort_unstable_by_key(|function| {
-        (function.start, u32::MAX - (function.size & !LOCAL), function.size & LOCAL, function.name)
-    });
-    functions.dedup_by_key(|function| function.start);
-    // Assembler sources often leave the size out.
-    let mut next = u32::MAX;
-    for function in functions.iter_mut().rev() {
-        function.size &= !LOCAL;
-        if function.size == 0 {
-            function.size = (next - function.start).min(MAX_UNSIZED);
-        }
-        next = function.start;
-    }
-    (!functions.is_empty()).then_some((strings, functions))
-}
-
-/// Set in the size of functions that are not global while they are sorted; no function has 2 GB.
-const LOCAL: u32 = 1 << 31;
-
-/// Visits the functions of the symbol table of `bytes` bytes at `begin` in the file.
-fn each_function(
-    begin: u64,
-    bytes: u64,
-    endian: Endianness,
-    read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
-    mut visit: impl FnMut(Function),
-) -> io::Result<()> {
-    each_symbol(begin, bytes, read, |symbol| {
+) -> Option<(Table, Box<[Start]>)> {
+    let section = sections.iter().find(|section| section.sh_type(endian) == kind)?;
+    let strings = sections.section(section.link(endian)).ok()?.sh_offset(endian);
+    let table = Table { symbols: section.sh_offset(endian), bytes: section.sh_size(endian), strings, endian };
+    let mut starts: Vec<Start> = Vec::new();
+    let mut number = 0;
+    each_symbol(table.symbols, table.bytes, read, |symbol| {
         let is_code = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-        if !is_code || symbol.is_undefined(endian) {
-            return;
-        }
-        let address = |value: u64| u32::try_from(value).ok();
-        if let (Some(start), Some(size)) = (address(symbol.st_value(endian)), address(symbol.st_size(endian)))
+        if is_code
+            && !symbol.is_undefined(endian)
+            && let Ok(address) = u32::try_from(symbol.st_value(endian))
         {
-            let size = (size & !LOCAL) | if symbol.st_bind() == elf::STB_GLOBAL { 0 } else { LOCAL };
-            visit(Function { start, size, name: symbol.st_name(endian) });
+            starts.push(Start::new(address, number));
         }
+        number += 1;
     })
+    .ok()?;
+    starts.sort_unstable();
+    (!starts.is_empty()).then(|| (table, starts.into_boxed_slice()))
 }
 
 /// Visits the symbols of the table of `bytes` bytes at `begin` in the file.
@@ -214,9 +247,8 @@ pub(crate) fn each_symbol(
     begin: u64,
     bytes: u64,
     read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
-    mut visit: impl FnMut(&elf::Sym64<Endianness>),
+    mut visit: impl FnMut(&Entry),
 ) -> io::Result<()> {
-    const ENTRY: usize = size_of::<elf::Sym64<Endianness>>();
     let mut buffer = [0; ENTRIES_AT_ONCE * ENTRY];
     let mut done = 0;
     while done < bytes / ENTRY as u64 * ENTRY as u64 {
@@ -225,7 +257,7 @@ pub(crate) fn each_symbol(
         read(begin.saturating_add(done), chunk)?;
         done += length as u64;
         for entry in chunk.as_chunks::<ENTRY>().0 {
-            if let Ok((symbol, _)) = object::pod::from_bytes::<elf::Sym64<Endianness>>(entry) {
+            if let Ok((symbol, _)) = object::pod::from_bytes::<Entry>(entry) {
                 visit(symbol);
             }
         }

@@ -1,0 +1,103 @@
+//! Names of native functions for display.
+//!
+//! Problem: agents send symbols as the compiler wrote them, because demangling takes microseconds a name. Symbols may be
+//! invented, and some short ones stand for gigabytes of text.
+//! Approach: C++ and Rust names are demangled here, once per symbol and dictionary (`crate::dictionary`). Parameters are
+//! left out: they make names of C++ functions three times as long and rarely distinguish frames.
+//! Invariant: neither a name nor the text written on the way to it exceeds [`MAX_NAME`].
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Longest name, in bytes; names of template instances may be much longer.
+const MAX_NAME: usize = 256;
+
+/// Longest symbol that is demangled, in bytes; agents cut symbols there.
+const MAX_SYMBOL: usize = 1024;
+
+/// Returns a symbol as the author of the function wrote it, without parameters, and cut if it is long.
+pub fn function_text(symbol: &str) -> Cow<'_, str> {
+    let name = demangled(symbol).map_or(Cow::Borrowed(symbol), Cow::Owned);
+    match name.char_indices().find(|(at, _)| *at > MAX_NAME) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &name[..end])),
+        None => name,
+    }
+}
+
+/// Returns the C++ or Rust name of a symbol, slightly more than [`MAX_NAME`] of it; `None` if it is not mangled.
+fn demangled(symbol: &str) -> Option<String> {
+    // Mangled names on Linux begin with `_Z`, `_R` or `_GLOBAL_`.
+    if !symbol.starts_with('_') || symbol.len() > MAX_SYMBOL {
+        return None;
+    }
+    let mut name = Beginning::default();
+    let complete = match rustc_demangle::try_demangle(symbol) {
+        Ok(rust) => write!(name, "{rust:#}"),
+        Err(_) => {
+            let options = DemangleOptions::new().no_params().no_return_type();
+            Symbol::new(symbol).ok()?.structured_demangle(&mut name, &options)
+        }
+    };
+    (complete.is_ok() || name.is_full()).then_some(name.text)
+}
+
+/// The beginning of a text; refuses what follows.
+#[derive(Default)]
+struct Beginning {
+    text: String,
+}
+
+impl Beginning {
+    fn is_full(&self) -> bool {
+        self.text.len() > MAX_NAME + char::MAX.len_utf8()
+    }
+}
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if self.is_full() {
+                return Err(fmt::Error);
+            }
+            self.text.push(character);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_their_authors_wrote_them() {
+        let check = |symbol: &str, expect: &str| assert_eq!(function_text(symbol), expect);
+        check(
+            "_ZN9JavaCalls11call_helperEP9JavaValueRK12methodHandleP17JavaCallArgumentsP10JavaThread",
+            "JavaCalls::call_helper",
+        );
+        check("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad");
+        check("_RNvC6_123foo3bar", "123foo::bar");
+        check("start_thread", "start_thread");
+        check("_Znot_mangled", "_Znot_mangled");
+        check("libfoo.so+0x1230@0123456789abcdef", "libfoo.so+0x1230@0123456789abcdef");
+        check("", "");
+        for long in ["x".repeat(1000), format!("_ZN{}E", "5hello".repeat(100)), "_Zä".repeat(1000)] {
+            let name = function_text(&long);
+            assert!(name.ends_with('…') && name.len() <= MAX_NAME + 8, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_explode_are_cut() {
+        // Each argument is a pair of the one before: the last one consists of 2^32 words.
+        let digit = |number| char::from_digit(number, 36).map_or('_', |digit| digit.to_ascii_uppercase());
+        let pairs: String = (1..32).map(|last| format!("S0_IS{0}_S{0}_E", digit(last))).collect();
+        let symbol = format!("_Z1fIJSt4pairIiiE{pairs}EEvDpT_");
+        let name = function_text(&symbol);
+        assert!(name.starts_with("f<std::pair<int, int>, std::pair<std::pair<int, int>"), "{name}");
+        assert!(name.ends_with('…') && name.len() <= MAX_NAME + 8, "{name}");
+    }
+}
