@@ -16,6 +16,7 @@ pub mod account;
 pub mod drain;
 #[cfg(feature = "hooks")]
 pub mod hooks;
+mod inbox;
 pub mod name;
 pub mod period;
 pub mod process;
@@ -26,21 +27,22 @@ mod worker;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use stackwalk::Memory;
 
+pub use inbox::Waker;
 pub use proto::version::{MAGIC, WIRE_VERSION};
 pub use worker::SessionFacts;
 
 use crate::drain::intake::{Intake, LastDrain};
+use crate::inbox::{Inbox, Owner};
 use crate::process::{Process, Settings};
 use crate::send::sink::Destinations;
 use crate::walk::vm::Vm;
-use crate::worker::{Command, Worker};
+use crate::worker::Worker;
 
 /// Name of the thread, as `ps -T` and `/proc` show it.
 pub const THREAD_NAME: &str = "tickwalk-sampler";
@@ -48,20 +50,9 @@ pub const THREAD_NAME: &str = "tickwalk-sampler";
 /// A running sampler thread.
 #[derive(Debug)]
 pub struct Sampler {
-    commands: Sender<Command>,
+    owner: Owner,
     thread: JoinHandle<()>,
     intake: Arc<dyn LastDrain>,
-}
-
-/// Makes the sampler thread drain at once.
-#[derive(Debug, Clone)]
-pub struct Waker(Sender<Command>);
-
-impl Waker {
-    /// Makes the sampler thread drain, if it runs.
-    pub fn wake(&self) {
-        let _ = self.0.send(Command::Drain);
-    }
 }
 
 impl Sampler {
@@ -81,7 +72,8 @@ impl Sampler {
         P: Process,
         M: Memory + Send + 'static,
     {
-        let (commands, inbox) = channel();
+        let inbox = Inbox::default();
+        let sender = inbox.sender();
         // The new thread inherits the mask, so no signal of the host can ever land on it.
         let mut before = SigSet::empty();
         pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before))?;
@@ -92,10 +84,11 @@ impl Sampler {
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             started(nix::unistd::gettid().as_raw());
             intake.start(started);
-            Worker::new((process, intake), settings, vm, session, destinations).run(&inbox);
+            Worker::new((process, intake), settings, vm, session, destinations).run(inbox);
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-        Ok(Self { commands, thread: thread?, intake: shared })
+        let thread = thread?;
+        Ok(Self { owner: sender.owner(thread.thread()), thread, intake: shared })
     }
 
     /// Empties queue `slot`, unless another thread is emptying queues or too many requests wait.
@@ -107,18 +100,14 @@ impl Sampler {
 
     /// Returns a handle that wakes the thread from any other, without waiting.
     pub fn waker(&self) -> Waker {
-        Waker(self.commands.clone())
+        self.owner.waker()
     }
 
     /// Drains everything, sends the last messages and waits at most `patience` for the thread to finish.
     ///
     /// Returns the thread if it did not finish in time; the caller must have stopped all producers before.
     pub fn stop(self, reason: &'static str, patience: Duration) -> Option<JoinHandle<()>> {
-        let (done, finished) = channel();
-        let is_done = match self.commands.send(Command::Stop { reason, done }) {
-            Ok(()) => finished.recv_timeout(patience).is_ok(),
-            Err(_) => self.thread.is_finished(),
-        };
-        (!is_done).then_some(self.thread)
+        let has_ended = self.owner.stop(reason, patience);
+        (!has_ended).then_some(self.thread)
     }
 }

@@ -7,7 +7,6 @@
 //! Invariant: a dictionary entry is sent before the first sample that refers to it.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use proto::v1::{self, agent_message::Body};
@@ -21,6 +20,7 @@ use crate::drain::intake::{Intake, Requests};
 use crate::drain::pace::Pace;
 #[cfg(feature = "hooks")]
 use crate::hooks::ActiveHooks;
+use crate::inbox::Inbox;
 use crate::name::stacks::StackNamer;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
@@ -50,14 +50,6 @@ const STATISTICS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Facts about the session, for the first message.
 pub type SessionFacts = v1::Hello;
-
-/// Requests to the sampler thread.
-pub(crate) enum Command {
-    /// Drain all queues, send the last messages, answer, end.
-    Stop { reason: &'static str, done: Sender<()> },
-    /// Drain at once: a garbage collection is about to begin.
-    Drain,
-}
 
 /// The state of the thread.
 pub(crate) struct Worker<P: Process, M: Memory> {
@@ -149,13 +141,14 @@ impl<P: Process, M: Memory> Worker<P, M> {
     }
 
     /// Runs until a stop command, or until the owner of the thread is gone.
-    pub fn run(mut self, commands: &Receiver<Command>) {
+    pub fn run(mut self, inbox: Inbox) {
+        self.walker.libraries.preload(&self.vm.memory);
         let mut next_discover = Instant::now();
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         loop {
             let period = self.pace.period(Instant::now());
-            let command = commands.recv_timeout(period);
+            let end = inbox.wait(period);
             #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
                 self.hooks.stall();
@@ -164,15 +157,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if !is_paused {
                 self.drain();
             }
-            match command {
-                Ok(Command::Stop { reason, done }) => {
-                    self.finish(reason);
-                    // The owner may have stopped waiting.
-                    let _ = done.send(());
-                    return;
-                }
-                Err(RecvTimeoutError::Disconnected) => return self.finish("agent_gone"),
-                Ok(Command::Drain) | Err(RecvTimeoutError::Timeout) => {}
+            if let Some(reason) = end {
+                self.finish(reason);
+                // The owner need not wait until the memory is freed.
+                drop(inbox);
+                return;
             }
             let now = Instant::now();
             #[cfg(feature = "hooks")]
@@ -226,7 +215,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.stats.drain_ns.record(nanos(start.elapsed()));
             self.stats.drain_requests.record(requests);
         }
-        self.pace.after_drain(self.intake.take_fullest());
+        self.pace.after_drain(requests, self.intake.take_fullest());
         if !self.unbounded.is_empty() {
             self.process.bound_stacks(&self.unbounded);
             self.unbounded.clear();

@@ -3,8 +3,8 @@
 //! Problem: queues are small, and the sampler may be away from them for long: a walk reads a symbol table, a file blocks,
 //! other threads use the processor, or the hypervisor takes it away.
 //! Approach: queues are emptied independently of walking. The sampler does both; a second thread only empties queues,
-//! whenever they were not emptied for [`LATE`]. It sleeps nearly always, so that the scheduler of a busy machine runs it
-//! at once, and it avoids the sampler's processor. It sleeps without a timeout while the program is quiet.
+//! whenever they were not emptied for [`LATE`]. It sleeps while the sampler keeps up ([`Alarm`]) and while the program is
+//! quiet, so that the scheduler of a busy machine runs it at once, and it avoids the sampler's processor.
 //! A Java thread that ends empties its own queue if it gets the lock without waiting.
 //! Invariant: queues are emptied under the lock, and the requests of a queue stay in order.
 
@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use queue::{Request, SizeRange};
 
 use crate::account::clock;
+use crate::drain::alarm::Alarm;
 use crate::drain::pace::LONGEST;
-use crate::drain::placement::{self, Placement};
+use crate::drain::placement::Placement;
 use crate::drain::pool_size::PoolSize;
 use crate::drain::queue_sizes::QueueSizes;
 use crate::process::Queues;
@@ -48,9 +49,10 @@ pub(crate) struct Intake<Q> {
     queues: Arc<Q>,
     /// Whether only the sampler may empty queues.
     is_exact: bool,
+    /// What the second thread waits for; `None` without one.
+    alarm: Option<Alarm>,
     unloading: Arc<Unloading>,
     state: Mutex<State>,
-    changed: Condvar,
     /// CPU time of the second thread, in nanoseconds.
     cpu_ns: AtomicU64,
 }
@@ -69,12 +71,10 @@ pub(crate) struct State {
     drained: Instant,
     /// Consecutive drains that found nothing.
     empty_drains: u32,
-    /// The processor on which the sampler ran at its last drain.
-    sampler_processor: Option<usize>,
+    /// Where the second thread may run.
+    placement: Placement,
     /// Whether the sampler thread has ended.
     is_over: bool,
-    /// Whether the second thread sleeps without a timeout.
-    is_sleeping: bool,
 }
 
 impl<Q: Queues> Intake<Q> {
@@ -93,21 +93,26 @@ impl<Q: Queues> Intake<Q> {
             drained_at_exit: 0,
             drained: Instant::now(),
             empty_drains: 0,
-            sampler_processor: None,
+            placement: Placement::default(),
             is_over: false,
-            is_sleeping: false,
         };
-        let (state, changed, cpu_ns) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
-        Self { queues, is_exact, unloading, state, changed, cpu_ns }
+        let alarm = if is_exact { None } else { Alarm::new().map_err(log_without_second_thread).ok() };
+        Self { queues, is_exact, alarm, unloading, state: Mutex::new(state), cpu_ns: AtomicU64::new(0) }
     }
 
     /// Empties every queue that has requests; returns how many requests wait. For the sampler thread.
     pub(crate) fn collect(&self) -> usize {
         let mut state = self.state.lock();
         self.collect_all(&mut state);
-        state.sampler_processor = placement::processor();
-        if state.empty_drains == 0 && std::mem::take(&mut state.is_sleeping) {
-            self.changed.notify_one();
+        if let Some(alarm) = &self.alarm {
+            match state.empty_drains {
+                ..QUIET => {
+                    state.placement.leave_to_this_thread();
+                    alarm.set(LATE);
+                }
+                QUIET => alarm.unset(),
+                _ => {}
+            }
         }
         state.waiting.len()
     }
@@ -158,7 +163,9 @@ impl<Q: Queues> Intake<Q> {
     /// Ends the second thread.
     pub(crate) fn close(&self) {
         self.state.lock().is_over = true;
-        self.changed.notify_one();
+        if let Some(alarm) = &self.alarm {
+            alarm.set(Duration::ZERO);
+        }
     }
 
     /// Returns the CPU time of the second thread, in nanoseconds.
@@ -167,24 +174,18 @@ impl<Q: Queues> Intake<Q> {
     }
 
     /// Empties queues when the sampler is late, until [`Intake::close`]; runs on the second thread.
-    fn drain_when_late(&self, mut placement: Placement) {
-        let mut state = self.state.lock();
-        while !state.is_over {
-            let left = LATE.saturating_sub(state.drained.elapsed());
-            if left.is_zero() && state.empty_drains < QUIET {
-                self.collect_all(&mut state);
-            } else if state.empty_drains < QUIET {
-                match state.sampler_processor {
-                    // Without the lock: this thread may have to wait on its new processor.
-                    Some(processor) if !placement.avoids(processor) => {
-                        MutexGuard::unlocked(&mut state, || placement.avoid(processor));
-                    }
-                    _ => _ = self.changed.wait_for(&mut state, left),
+    fn drain_when_late(&self, alarm: &Alarm) {
+        self.state.lock().placement = Placement::of_this_thread();
+        while let Ok(()) = alarm.wait() {
+            let mut state = self.state.lock();
+            if state.is_over {
+                return;
+            }
+            if state.empty_drains < QUIET {
+                if state.drained.elapsed() >= LATE {
+                    self.collect_all(&mut state);
                 }
-            } else {
-                state.is_sleeping = true;
-                self.changed.wait(&mut state);
-                state.is_sleeping = false;
+                alarm.set(LATE.saturating_sub(state.drained.elapsed()));
             }
             self.cpu_ns.store(clock::own_cpu_nanos(), Ordering::Relaxed);
         }
@@ -193,24 +194,29 @@ impl<Q: Queues> Intake<Q> {
     /// Starts the second thread, unless only the sampler may empty queues; `started` runs on it first, with its kernel
     /// thread id. For the sampler thread.
     pub(crate) fn start(self: &Arc<Self>, started: impl FnOnce(i32) + Send + 'static) {
-        if self.is_exact {
+        if self.alarm.is_none() {
             return;
         }
         let intake = Arc::clone(self);
         let (running, begun) = mpsc::channel::<()>();
-        let placement = Placement::beside_this_thread();
         let builder = std::thread::Builder::new().name(THREAD_NAME.to_owned()).stack_size(THREAD_STACK);
         let thread = builder.spawn(move || {
             started(nix::unistd::gettid().as_raw());
             drop(running);
-            intake.drain_when_late(placement);
+            if let Some(alarm) = &intake.alarm {
+                intake.drain_when_late(alarm);
+            }
         });
         match thread {
             // Threads are discovered only after this one is excluded; nothing is ever sent.
             Ok(_) => _ = begun.recv(),
-            Err(error) => tracing::info!("cannot start the second thread that empties queues: {error}"),
+            Err(error) => log_without_second_thread(error),
         }
     }
+}
+
+fn log_without_second_thread(error: impl fmt::Display) {
+    tracing::info!("cannot start the second thread that empties queues: {error}");
 }
 
 /// Empties the queue of a thread that ends.

@@ -1,5 +1,6 @@
 //! How requests come from the queues of the threads to the sampler, and how large queues and pool are.
 
+mod alarm;
 pub(crate) mod intake;
 pub mod pace;
 mod placement;

@@ -8,6 +8,8 @@
 //! lasts at least 16 ms.
 //! In a program that unloads classes or frees code, samples that are walked late lose names and frames. After an unloading
 //! or a late sample the sampler drains every 5 ms for a second, so that a pause finds few samples that are not walked.
+//! After a second without a request the period grows to [`IDLE`], so that an idle program is hardly ever disturbed; it
+//! stays below the time in which a thread fills the smallest queue. The first request ends that.
 //! Invariant: the period stays within its bounds; a fixed period never changes.
 
 use std::time::{Duration, Instant};
@@ -16,6 +18,11 @@ use std::time::{Duration, Instant};
 pub const LONGEST: Duration = Duration::from_millis(25);
 /// Shortest time between two drains.
 pub const SHORTEST: Duration = Duration::from_millis(2);
+
+/// Longest time between two drains of an idle program, that of the search for threads.
+const IDLE: Duration = Duration::from_millis(100);
+/// Consecutive drains without a request after which a program counts as idle, a second.
+const IDLE_DRAINS: u32 = 40;
 
 /// Longest time between two drains while the VM frees what samples refer to.
 const SHORTENED: Duration = Duration::from_millis(5);
@@ -49,6 +56,10 @@ pub struct Pace {
     tuning: PaceTuning,
     period: Duration,
     running: Duration,
+    /// Consecutive drains without a request.
+    empty_drains: u32,
+    /// Longest period of an idle program.
+    idle: Duration,
     /// Until when the period is shortened.
     shortened_until: Option<Instant>,
 }
@@ -57,7 +68,20 @@ impl Pace {
     /// Begins with the longest period, or with the fixed one.
     pub fn new(tuning: PaceTuning) -> Self {
         let period = tuning.period.unwrap_or(LONGEST);
-        Self { tuning, period, running: Duration::ZERO, shortened_until: None }
+        Self {
+            tuning,
+            period,
+            running: Duration::ZERO,
+            empty_drains: 0,
+            idle: LONGEST,
+            shortened_until: None,
+        }
+    }
+
+    /// Notes in which time a busy thread fills the smallest queue.
+    pub fn set_queue_time(&mut self, time: Duration) {
+        // The rest is for threads that start while the sampler sleeps, and for a sampler that wakes late.
+        self.idle = (time / 8 * 5).clamp(LONGEST, IDLE);
     }
 
     /// Returns the time to sleep before the next drain.
@@ -71,17 +95,19 @@ impl Pace {
         self.shortened_until = Some(now + SHORTENED_FOR);
     }
 
-    /// Adapts the period after a drain that found the fullest queue `fill` percent full.
-    pub fn after_drain(&mut self, fill: u32) {
-        if self.tuning.period.is_some() {
+    /// Adapts the period after a drain of `requests` that found the fullest queue `fill` percent full.
+    pub fn after_drain(&mut self, requests: u64, fill: u32) {
+        if self.tuning.is_exact() {
             return;
         }
+        self.empty_drains = if requests > 0 { 0 } else { self.empty_drains.saturating_add(1) };
+        let longest = if self.empty_drains > IDLE_DRAINS { self.idle } else { LONGEST };
         self.period = match fill {
             HIGH_WATER.. => self.period / 2,
             LOW_WATER.. => self.period,
             _ => self.period + self.period / 4,
         };
-        self.period = self.period.clamp(SHORTEST, LONGEST);
+        self.period = self.period.clamp(SHORTEST, longest);
     }
 
     /// Whether an experiment pauses drains; `slept` is the time since the last call.
@@ -102,15 +128,30 @@ mod tests {
         let mut pace = Pace::new(PaceTuning::default());
         assert_eq!(pace.period(now), LONGEST);
         for _ in 0..10 {
-            pace.after_drain(60);
+            pace.after_drain(9, 60);
         }
         assert_eq!(pace.period(now), SHORTEST);
-        pace.after_drain(30);
+        pace.after_drain(5, 30);
         assert_eq!(pace.period(now), SHORTEST, "unchanged between the marks");
         for _ in 0..20 {
-            pace.after_drain(0);
+            pace.after_drain(1, 0);
         }
         assert_eq!(pace.period(now), LONGEST);
+    }
+
+    #[test]
+    fn an_idle_program_is_drained_rarely_until_its_next_request() {
+        let now = Instant::now();
+        let mut pace = Pace::new(PaceTuning::default());
+        for (queue_ms, longest) in [(160, IDLE), (64, Duration::from_millis(40)), (16, LONGEST)] {
+            pace.set_queue_time(Duration::from_millis(queue_ms));
+            (0..IDLE_DRAINS).for_each(|_| pace.after_drain(0, 0));
+            assert_eq!(pace.period(now), LONGEST);
+            (0..10).for_each(|_| pace.after_drain(0, 0));
+            assert_eq!(pace.period(now), longest);
+            pace.after_drain(1, 6);
+            assert_eq!(pace.period(now), LONGEST);
+        }
     }
 
     #[test]
@@ -120,7 +161,7 @@ mod tests {
         let now = Instant::now();
         let mut pace = Pace::new(tuning);
         pace.shorten(now);
-        pace.after_drain(100);
+        pace.after_drain(16, 100);
         assert_eq!(pace.period(now), Duration::from_millis(5));
         let paused: Vec<bool> = (0..12).map(|_| pace.is_paused(pace.period(now))).collect();
         let expected = [false, false, false, true, true, true, true, false, false, false, false, true];
@@ -137,7 +178,7 @@ mod tests {
         pace.shorten(now + SHORTENED_FOR);
         assert_eq!(pace.period(now + SHORTENED_FOR), SHORTENED);
         for _ in 0..10 {
-            pace.after_drain(60);
+            pace.after_drain(9, 60);
         }
         assert_eq!(pace.period(now + SHORTENED_FOR), SHORTEST, "full queues shorten it further");
     }

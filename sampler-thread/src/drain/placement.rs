@@ -3,7 +3,7 @@
 //! Problem: when a hypervisor takes a processor away, all threads on it wait, and the guest's scheduler moves none of
 //! them. Two threads that sleep on the same processor are late together.
 //! Approach: the second thread may run on all processors of the sampler but the one that the sampler used last. The
-//! sampler itself is not restricted; with a single processor both threads use it.
+//! sampler sets that while the second thread sleeps. It is not restricted itself; with a single processor both use it.
 //! Invariant: restrictions of the sampler from outside apply to the second thread as well.
 //!
 //! Sources: sched_setaffinity(2), getcpu(2).
@@ -11,36 +11,30 @@
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
-/// Returns the processor of the calling thread; `None` if it is unknown.
-pub(crate) fn processor() -> Option<usize> {
-    sched_getcpu().ok()
-}
-
 /// The processors of the second thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Placement {
-    sampler: Pid,
+    /// Thread id of the second thread.
+    thread: Option<Pid>,
     avoided: Option<usize>,
 }
 
 impl Placement {
-    /// For a second thread; the calling one is the sampler.
-    pub(crate) fn beside_this_thread() -> Self {
-        Self { sampler: gettid(), avoided: None }
+    /// For the calling thread, which is the second one.
+    pub(crate) fn of_this_thread() -> Self {
+        Self { thread: Some(gettid()), avoided: None }
     }
 
-    /// Whether `processor` was the argument of the last [`avoid`](Self::avoid).
-    pub(crate) fn avoids(&self, processor: usize) -> bool {
-        self.avoided == Some(processor)
-    }
-
-    /// Keeps the calling thread off `processor`, if the sampler may use another one.
+    /// Keeps the second thread off the processor of the calling one, the sampler, if the sampler may use another one.
     ///
     /// Best effort: a sandbox may refuse it, and then the scheduler decides.
-    pub(crate) fn avoid(&mut self, processor: usize) {
-        self.avoided = Some(processor);
-        if let Ok(allowed) = sched_getaffinity(self.sampler) {
-            let _ = sched_setaffinity(Pid::from_raw(0), &without(allowed, processor));
+    pub(crate) fn leave_to_this_thread(&mut self) {
+        let (Some(thread), Ok(processor)) = (self.thread, sched_getcpu()) else { return };
+        if self.avoided.replace(processor) == Some(processor) {
+            return;
+        }
+        if let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) {
+            let _ = sched_setaffinity(thread, &without(allowed, processor));
         }
     }
 }
@@ -54,6 +48,8 @@ fn without(allowed: CpuSet, processor: usize) -> CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     fn set(processors: &[usize]) -> CpuSet {
@@ -74,16 +70,19 @@ mod tests {
 
     #[test]
     fn the_second_thread_leaves_the_processor() {
-        let sampler = Placement::beside_this_thread();
-        let allowed = sched_getaffinity(sampler.sampler).expect("our own");
-        let first =
-            (0..CpuSet::count()).find(|&processor| allowed.is_set(processor) == Ok(true)).expect("one");
-        let mask = std::thread::spawn(move || {
-            let mut placement = sampler;
-            placement.avoid(first);
+        let (ready, placement) = mpsc::channel();
+        let (go, wait) = mpsc::channel::<()>();
+        let second = std::thread::spawn(move || {
+            ready.send(Placement::of_this_thread()).expect("the test waits");
+            wait.recv().expect_err("dropped");
             sched_getaffinity(gettid()).expect("its own")
         });
-        assert_eq!(mask.join().expect("no panic"), without(allowed, first));
+        let mut placement = placement.recv().expect("a placement");
+        let allowed = sched_getaffinity(gettid()).expect("our own");
+        placement.leave_to_this_thread();
+        let avoided = placement.avoided.expect("a processor");
+        drop(go);
+        assert_eq!(second.join().expect("no panic"), without(allowed, avoided));
         assert_eq!(sched_getaffinity(gettid()), Ok(allowed), "unchanged");
     }
 }

@@ -45,6 +45,11 @@ impl QueueSizes {
         }
     }
 
+    /// Returns the number of entries of the smallest queue.
+    pub fn smallest(&self) -> usize {
+        self.range.start.entries()
+    }
+
     /// Records a drain of `slot` that found `found` requests, and grows the queue if it lost some.
     ///
     /// Returns how full the queue was, in percent.

@@ -29,6 +29,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
         // Set again in every round, because it may have been impossible; threads adopt it at the next discovery.
         self.tuner.after_round(processors, spent);
         let period_ns = self.tuner.period_ns();
+        let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
+        // A thread has at most one request in a tick.
+        let queue_ns = period_ns.max(self.tick.ns).saturating_mul(entries);
+        self.pace.set_queue_time(Duration::from_nanos(queue_ns));
         if !self.process.aim_period(period_ns) || period_ns == before_ns {
             return;
         }
