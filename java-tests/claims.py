@@ -10,6 +10,8 @@ from harness import median_interval
 REAL = ["h2", "clojure", "closure"]
 ALL = [*REAL, "spark", "web", "RandomRecursion"]
 MEGABYTE = 1e6
+# With fewer values, the interval of a median is no more than the range of a few runs.
+FEWEST_ROUNDS = 5
 
 
 def medians(value):
@@ -42,10 +44,10 @@ def added_wall(cell, interval):
 def least_beyond_rival(cell, interval):
     """Returns the low end of the interval of our process CPU time beyond async-profiler's, in percent.
 
-    Above zero, ours is higher and the difference is not noise.
+    Above zero, ours is higher and the difference is not noise. Fewer rounds than FEWEST_ROUNDS decide nothing.
     """
     differences = cell.relative("cpu", "tickwalk", "async-profiler", interval)
-    return 100 * median_interval(differences)[1] if differences else None
+    return 100 * median_interval(differences)[1] if len(differences) >= FEWEST_ROUNDS else None
 
 
 SAMPLE = medians(per_sample_us("threads_ns", "samples"))
