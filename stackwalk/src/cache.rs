@@ -1,31 +1,47 @@
-//! Decoded code and methods of earlier walks, so that a warm walk reads almost nothing.
+//! Decoded code and methods of earlier walks, so that a warm walk reads almost nothing and a cold one reads in bulk.
 //!
-//! Problem: debug information lies in memory that may go away, read by a system call each; the same few
-//! thousand pcs make up nearly all frames of a profile.
-//! Approach: a 2-way associative map leads from a pc to its decoded code, and that to its scopes. Entries and scopes are
-//! appended to memory reserved at the start, so that a profile of few pcs touches few of its pages. When the arena of scopes
-//! is full, the whole cache is cleared, which is rare compared with the sample rate.
+//! Problem: debug information lies in memory that may go away, from JDK 23 on read by a system call each; a program that is
+//! warming up shows tens of thousands of pcs in thousands of nmethods.
+//! Approach: three memories, each appended to as code is met, each giving up what was not used for longest. [`codes`] holds
+//! what all pcs of a compilation share. `copies` holds the debug information of compilations whose blocks lie outside the
+//! code cache, read whole when the first pc is met. `pcs` holds decoded pcs: 16 bytes and 8 for each method inlined there.
+//! A lookup reads a line of the index, a line of `pcs`, one of `codes`, and the identity in the code cache.
 //! Invariants: a hit is used only if the code at that address has the same method and compile id, read from the code cache
 //! itself; bytecode entries are checked against the bytecode pointer (see `hotspot::interpreter`). Nothing is allocated
-//! after [`ScopeCache::new`].
+//! after [`ScopeCache::new`], and memory is not touched before it is used. Positions of scopes are valid until the next pc
+//! is inserted.
+
+mod codes;
+mod index;
+mod ring;
 
 use alloc::boxed::Box;
 use alloc::vec;
-use alloc::vec::Vec;
 
-use crate::code_age::CodeAges;
-use crate::hotspot::interpreter::Bytecodes;
-use crate::hotspot::nmethod::Identity;
+use crate::hotspot::debug_bytes::{Copied, Windows};
+use crate::hotspot::interpreter::{Bytecodes, PackedBytecodes};
+use crate::hotspot::nmethod::{DebugInfo, Identity};
 use crate::hotspot::pc_desc::PcMatch;
-use crate::hotspot::scope_desc::{Scope, ScopeWindows};
-use crate::memory::Window;
+use crate::hotspot::scope_desc::Scope;
 
-/// Capacity in pcs: the hot code of a large application has one to two thousand distinct frame pcs.
-const PCS: usize = 4096;
-/// Capacity in scopes: about four per pc, inlining included.
-const SCOPES: usize = 16384;
+pub(crate) use codes::Code;
+use codes::{CODE_SLOTS, CODES, Codes};
+use index::{Index, hash};
+use ring::{Cell, Reclaimed, Ring};
+
+/// Memory for decoded pcs: 1 MiB, 26,000 pcs with three methods each. The worst program seen, mutual recursion of a hundred
+/// methods with inlining, has about as many; H2 a tenth.
+const PC_CELLS: usize = 1 << 17;
+/// Slots of their index: three times as many as such pcs.
+const PC_SLOTS: usize = 1 << 16;
+/// Memory for copied debug information: 1 MiB, some 250 compilations at a time.
+const COPY_CELLS: usize = 1 << 17;
+/// Largest debug information that is copied, a sixteenth of that memory; larger ones are read in blocks.
+const MAX_COPY: u64 = 64 << 10;
 /// Capacity in methods of interpreter frames.
-const BYTECODES: usize = 1024;
+const BYTECODES: usize = 4096;
+/// Places that may hold one method: a cache line.
+const BYTECODE_WAYS: usize = 4;
 
 /// Kind of the frame at a pc in compiled code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,14 +57,12 @@ pub(crate) enum CompiledKind {
 /// Decoded compiled code at one pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CompiledPc {
-    pub(crate) pc: u64,
-    pub(crate) matched: PcMatch,
     pub(crate) blob: u64,
     pub(crate) identity: Identity,
     pub(crate) frame_bytes: u32,
     pub(crate) level: u8,
     pub(crate) kind: CompiledKind,
-    /// Scopes in the arena, innermost first.
+    /// Position of the scopes, innermost first.
     pub(crate) first: u32,
     pub(crate) count: u16,
 }
@@ -58,43 +72,62 @@ pub(crate) struct CompiledPc {
 pub struct CacheStats {
     /// Compiled pcs found.
     pub pc_hits: u64,
-    /// Compiled pcs not found: new or displaced.
+    /// Compiled pcs not found: new or given up.
     pub pc_misses: u64,
     /// Compiled pcs whose code had been replaced.
     pub pc_stale: u64,
+    /// Compiled pcs given up because the memory was full.
+    pub pc_evictions: u64,
+    /// Compilations whose debug information was copied.
+    pub copies: u64,
+    /// Copies given up because the memory was full.
+    pub copy_evictions: u64,
     /// Interpreted methods found.
     pub method_hits: u64,
     /// Interpreted methods that had to be read.
     pub method_misses: u64,
-    /// Times the cache was cleared because the arena was full.
-    pub flushes: u64,
 }
 
-/// Cache of decoded code, shared by all walks of one thread; at most half a megabyte.
+/// Cache of decoded code, shared by all walks of one thread; at most 2.8 MB.
 #[derive(Debug)]
 pub struct ScopeCache {
-    /// Index of each pc's entry plus 1; 0 for none.
-    places: Box<[u16]>,
-    /// Entries; one whose code was replaced is `None` until its place is reused.
-    entries: Vec<Option<CompiledPc>>,
-    scopes: Vec<Scope>,
-    bytecodes: Box<[Bytecodes]>,
+    codes: Codes,
+    /// Decoded pcs. Owner: the serial of their code. Payload: the key, then the scopes.
+    pcs: Ring,
+    index: Index,
+    /// Copied debug information. Owner: the number of its code. Payload: sizes of pcs and scopes, pcs, scopes, metadata.
+    copies: Ring,
+    bytecodes: Box<[PackedBytecodes]>,
     stats: CacheStats,
-    pub(crate) ages: CodeAges,
     /// Block buffers of the decoders; here because they are too large for a signal stack.
-    pub(crate) pc_window: Window<1024>,
-    pub(crate) scope_windows: ScopeWindows,
+    pub(crate) windows: Windows,
 }
 
 const _: () = {
-    assert!(PCS <= u16::MAX as usize, "indices of entries fit");
-    let full = PCS * (size_of::<u16>() + size_of::<Option<CompiledPc>>())
-        + SCOPES * size_of::<Scope>()
-        + BYTECODES * size_of::<Bytecodes>();
-    assert!(full <= 600 << 10);
+    assert!(PC_CELLS < 1 << 20 && COPY_CELLS < 1 << 20 && CODES < 1 << CODE_BITS, "positions fit");
+    let full = (PC_CELLS + COPY_CELLS) * size_of::<Cell>()
+        + (PC_SLOTS + CODE_SLOTS) * size_of::<u32>()
+        + CODES * size_of::<Code>()
+        + BYTECODES * size_of::<PackedBytecodes>();
+    assert!(full <= 2_900_000);
+    assert!(2 * (MAX_COPY as usize + 64) <= COPY_CELLS * size_of::<Cell>(), "a copy fits");
     // The value is created on a stack.
     assert!(size_of::<ScopeCache>() <= 8 << 10);
 };
+
+/// Key of a decoded pc: the pc in 48 bits, the match in 2, the number of its code in 14.
+const MATCH_SHIFT: u32 = 48;
+const CODE_SHIFT: u32 = 50;
+const CODE_BITS: u32 = 64 - CODE_SHIFT;
+
+/// The key of a pc without its code; `None` if no code can be there.
+fn key(pc: u64, matched: PcMatch) -> Option<u64> {
+    (pc >> MATCH_SHIFT == 0).then_some(pc | (matched as u64) << MATCH_SHIFT)
+}
+
+fn without_code(key: u64) -> u64 {
+    key & ((1 << CODE_SHIFT) - 1)
+}
 
 impl Default for ScopeCache {
     fn default() -> Self {
@@ -102,33 +135,18 @@ impl Default for ScopeCache {
     }
 }
 
-/// First of the two slots that may hold `key` in a table of `slots`.
-fn slot(key: u64, slots: usize) -> usize {
-    // Fibonacci hashing: the golden ratio times 2^64 spreads neighbouring addresses.
-    let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (usize::try_from(mixed).unwrap_or(0) % (slots / 2)) * 2
-}
-
 impl ScopeCache {
-    /// An empty cache; allocates all it will ever need.
+    /// An empty cache; reserves all it will ever need.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            places: vec![0; PCS].into_boxed_slice(),
-            entries: Vec::with_capacity(PCS),
-            scopes: Vec::with_capacity(SCOPES),
-            bytecodes: vec![Bytecodes::NONE; BYTECODES].into_boxed_slice(),
-            stats: CacheStats {
-                pc_hits: 0,
-                pc_misses: 0,
-                pc_stale: 0,
-                method_hits: 0,
-                method_misses: 0,
-                flushes: 0,
-            },
-            ages: CodeAges::new(),
-            pc_window: Window::EMPTY,
-            scope_windows: ScopeWindows::EMPTY,
+            codes: Codes::new(),
+            pcs: Ring::new(PC_CELLS),
+            index: Index::new(PC_SLOTS),
+            copies: Ring::new(COPY_CELLS),
+            bytecodes: vec![[0; 2]; BYTECODES].into_boxed_slice(),
+            stats: CacheStats::default(),
+            windows: Windows::EMPTY,
         }
     }
 
@@ -140,89 +158,199 @@ impl ScopeCache {
 
     /// Begins a generation of code, see [`Self::restrict_to_code_before`]; returns its number.
     pub fn next_generation(&mut self) -> u32 {
-        self.ages.next_generation()
+        self.codes.next_generation()
     }
 
-    /// Lets walks step only through compiled code that was decoded before a generation and has not changed; others end with
+    /// Lets walks step only through compiled code that was met before a generation and has not changed; others end with
     /// [`crate::Stop::CodeReplaced`]. For samples that are older than an event that may have freed code.
     pub fn restrict_to_code_before(&mut self, generation: Option<u32>) {
-        self.ages.restrict(generation);
+        self.codes.restrict(generation);
     }
 
-    /// Clears the cache, for example when classes were unloaded or redefined.
+    /// Clears the cache, for example when classes were unloaded or redefined. When code was met first stays known.
     pub fn clear(&mut self) {
-        self.clear_code();
-        self.bytecodes.fill(Bytecodes::NONE);
+        self.pcs.clear();
+        self.index.clear();
+        self.copies.clear();
+        self.codes.forget_copies();
+        self.bytecodes.fill([0; 2]);
     }
 
-    fn clear_code(&mut self) {
-        self.places.fill(0);
-        self.entries.clear();
-        self.scopes.clear();
+    /// The number of a compilation that was met before.
+    pub(crate) fn find_code(&self, blob: u64, identity: Identity) -> Option<u32> {
+        self.codes.find(blob, identity)
     }
 
-    /// The entry for `pc`; `current` reads the identity of the code now at a blob.
+    /// Whether walks may step through this compilation; unknown ones are allowed unless walks are restricted.
+    pub(crate) fn allows(&self, number: Option<u32>) -> bool {
+        self.codes.allows(number.and_then(|number| self.codes.get(number)))
+    }
+
+    /// Records a compilation that has just been met; returns its number.
+    pub(crate) fn add_code(&mut self, code: Code) -> u32 {
+        let (number, replaced) = self.codes.add(code);
+        if let Some(copy) = replaced.and_then(|code| code.copy) {
+            self.copies.remove(copy);
+        }
+        number
+    }
+
+    fn key_at(&self, at: u32) -> u64 {
+        self.pcs.word(at.wrapping_add(1)).unwrap_or(0)
+    }
+
+    /// Position of the entry with this key.
+    fn position(&self, key: u64) -> Option<u32> {
+        self.index.find(hash(key), |at| without_code(self.key_at(at)) == key)
+    }
+
+    fn forget(&mut self, key: u64, at: u32) {
+        self.pcs.remove(at);
+        self.index.remove(hash(key), at);
+    }
+
+    /// The entry for `pc` if walks may step through it; `current` reads the identity of the code now at a blob.
     pub(crate) fn find_pc(
         &mut self,
         pc: u64,
         matched: PcMatch,
         current: impl FnOnce(u64) -> Option<Identity>,
     ) -> Option<CompiledPc> {
-        let start = slot(pc, PCS);
-        let places = self.places.get(start..start + 2)?;
-        let found = places.iter().find_map(|&place| {
-            let index = usize::from(place).checked_sub(1)?;
-            let entry = (*self.entries.get(index)?)?;
-            (entry.pc == pc && entry.matched == matched).then_some((index, entry))
-        });
-        let Some((index, found)) = found else {
+        let key = key(pc, matched)?;
+        let Some(at) = self.position(key) else {
             self.stats.pc_misses += 1;
             return None;
         };
-        if current(found.blob) != Some(found.identity) {
-            *self.entries.get_mut(index)? = None;
+        let number = (self.key_at(at) >> CODE_SHIFT) as u32;
+        let code = self.codes.get(number).filter(|code| code.serial == self.pcs.owner(at)).copied();
+        let Some(code) = code.filter(|code| current(code.blob) == Some(code.identity)) else {
+            self.forget(key, at);
             self.stats.pc_stale += 1;
             return None;
-        }
+        };
         self.stats.pc_hits += 1;
-        Some(found)
+        self.pcs.touch(at);
+        self.codes.touch(number);
+        self.codes.allows(Some(&code)).then(|| self.entry(&code, at))
     }
 
-    /// Inserts `entry`, displacing the older of its two places.
-    pub(crate) fn insert_pc(&mut self, entry: CompiledPc) {
-        let start = slot(entry.pc, PCS);
-        let Some([newer, older]) = self.places.get_mut(start..start + 2) else { return };
-        let displaced = usize::from(*older).checked_sub(1);
-        *older = *newer;
-        match displaced.and_then(|index| self.entries.get_mut(index)) {
-            Some(displaced_entry) => {
-                *displaced_entry = Some(entry);
-                *newer = displaced.map_or(0, |index| index as u16 + 1);
+    fn entry(&self, code: &Code, at: u32) -> CompiledPc {
+        let Code { blob, identity, frame_bytes, level, kind, .. } = *code;
+        let count = self.pcs.payload(at).len().saturating_sub(1) as u16;
+        CompiledPc { blob, identity, frame_bytes, level, kind, first: at.wrapping_add(2), count }
+    }
+
+    /// Inserts a decoded pc with its packed scopes; `None` if it cannot be kept.
+    pub(crate) fn insert_pc(
+        &mut self,
+        pc: u64,
+        matched: PcMatch,
+        number: u32,
+        scopes: &[u64],
+    ) -> Option<CompiledPc> {
+        let key = key(pc, matched)?;
+        let code = *self.codes.get(number)?;
+        if let Some(at) = self.position(key) {
+            self.forget(key, at);
+        }
+        while let Some(reclaimed) = self.pcs.make_room(scopes.len() + 2) {
+            match reclaimed {
+                Reclaimed::Moved { from, to } => {
+                    self.index.replace(hash(without_code(self.key_at(to))), from, to);
+                }
+                Reclaimed::Evicted(at) => {
+                    self.index.remove(hash(without_code(self.key_at(at))), at);
+                    self.stats.pc_evictions += 1;
+                }
             }
-            // Each place adds one entry at most, so the capacity suffices.
-            None => {
-                self.entries.push(Some(entry));
-                *newer = self.entries.len() as u16;
+        }
+        let at = self.pcs.append(code.serial, scopes.len() + 1)?;
+        let words = core::iter::once(key | u64::from(number) << CODE_SHIFT).chain(scopes.iter().copied());
+        for (cell, word) in self.pcs.payload_mut(at).iter_mut().zip(words) {
+            *cell = word.to_ne_bytes();
+        }
+        self.link(key, at);
+        self.codes.touch(number);
+        Some(self.entry(&code, at))
+    }
+
+    fn link(&mut self, key: u64, at: u32) {
+        if let Some(displaced) = self.index.insert(hash(key), at) {
+            self.pcs.remove(displaced);
+            self.stats.pc_evictions += 1;
+        }
+        if self.index.grow() {
+            let Self { pcs, index, .. } = self;
+            for at in pcs.live() {
+                let key = without_code(pcs.word(at.wrapping_add(1)).unwrap_or(0));
+                index.insert(hash(key), at);
             }
         }
     }
 
-    /// Appends scopes; returns the index of the first, or `None` if they exceed the capacity.
-    pub(crate) fn put_scopes(&mut self, scopes: &[Scope]) -> Option<u32> {
-        if self.scopes.len() + scopes.len() > SCOPES {
-            self.clear_code();
-            self.stats.flushes += 1;
+    pub(crate) fn scope(&self, position: u32) -> Option<Scope> {
+        self.pcs.word(position).map(Scope::unpack)
+    }
+
+    /// The copy of a compilation's debug information.
+    pub(crate) fn copy(&self, number: u32) -> Option<Copied<'_>> {
+        let (sizes, parts) = self.copies.payload(self.codes.get(number)?.copy?).split_first()?;
+        let sizes = u64::from_ne_bytes(*sizes);
+        let (pcs, rest) = parts.as_flattened().split_at_checked((sizes & 0xffff_ffff) as usize)?;
+        let scopes_size = (sizes >> 32) as usize;
+        let scopes = rest.get(..scopes_size)?;
+        Some(Copied { pcs, scopes, metadata: rest.get(scopes_size.next_multiple_of(8)..)? })
+    }
+
+    /// Marks the copy of a compilation as used.
+    pub(crate) fn touch_copy(&mut self, number: u32) {
+        if let Some(at) = self.codes.get(number).and_then(|code| code.copy) {
+            self.copies.touch(at);
         }
-        let first = u32::try_from(self.scopes.len()).ok()?;
-        if scopes.len() > SCOPES {
+    }
+
+    /// Makes room for a copy of this debug information; returns where pcs and scopes go, and where the metadata goes. `None`
+    /// if it is too large or its parts do not lie one behind the other.
+    pub(crate) fn reserve_copy(&mut self, number: u32, debug: &DebugInfo) -> Option<(&mut [u8], &mut [u8])> {
+        let size = |(start, end): (u64, u64)| end.checked_sub(start).filter(|&size| size <= MAX_COPY);
+        let (pcs, scopes, metadata) = (size(debug.pcs)?, size(debug.scopes)?, size(debug.metadata)?);
+        let total = pcs + scopes.next_multiple_of(8) + metadata;
+        let regular = pcs.is_multiple_of(8) && metadata.is_multiple_of(8) && debug.pcs.1 == debug.scopes.0;
+        if total > MAX_COPY || !regular {
             return None;
         }
-        self.scopes.extend_from_slice(scopes);
-        Some(first)
+        let payload = usize::try_from(total / 8).ok()? + 1;
+        while let Some(reclaimed) = self.copies.make_room(payload + 1) {
+            let (at, copy) = match reclaimed {
+                Reclaimed::Moved { to, .. } => (to, Some(to)),
+                Reclaimed::Evicted(at) => (at, None),
+            };
+            self.stats.copy_evictions += u64::from(copy.is_none());
+            let owner = self.copies.owner(at);
+            if let Some(code) = self.codes.get_mut(owner) {
+                code.copy = copy;
+            }
+        }
+        let at = self.copies.append(number, payload)?;
+        self.codes.get_mut(number)?.copy = Some(at);
+        self.stats.copies += 1;
+        let (sizes, parts) = self.copies.payload_mut(at).split_first_mut()?;
+        *sizes = (pcs | scopes << 32).to_ne_bytes();
+        let (first, metadata) =
+            parts.as_flattened_mut().split_at_mut_checked((pcs + scopes.next_multiple_of(8)) as usize)?;
+        Some((first.get_mut(..(pcs + scopes) as usize)?, metadata))
     }
 
-    pub(crate) fn scope(&self, index: u32) -> Option<Scope> {
-        self.scopes.get(index as usize).copied()
+    /// Drops the copy of a compilation.
+    pub(crate) fn drop_copy(&mut self, number: u32) {
+        if let Some(at) = self.codes.get_mut(number).and_then(|code| code.copy.take()) {
+            self.copies.remove(at);
+        }
+    }
+
+    fn bytecode_set(&mut self, method: u64) -> &mut [PackedBytecodes] {
+        let set = (hash(method) >> 40) as usize % (BYTECODES / BYTECODE_WAYS);
+        self.bytecodes.get_mut(set * BYTECODE_WAYS..(set + 1) * BYTECODE_WAYS).unwrap_or_default()
     }
 
     /// The bytecodes of a method if cached and accepted by `fits`.
@@ -231,90 +359,35 @@ impl ScopeCache {
         method: u64,
         fits: impl Fn(&Bytecodes) -> bool,
     ) -> Option<Bytecodes> {
-        let start = slot(method, BYTECODES);
-        let found = self
-            .bytecodes
-            .get(start..start + 2)?
+        let set = self.bytecode_set(method);
+        let found = set
             .iter()
-            .find(|entry| method != 0 && entry.method == method && fits(entry));
-        match found {
-            Some(entry) => {
-                self.stats.method_hits += 1;
-                Some(*entry)
-            }
-            None => {
-                self.stats.method_misses += 1;
-                None
-            }
-        }
+            .map(|&entry| Bytecodes::unpack(entry))
+            .position(|entry| method != 0 && entry.method == method && fits(&entry));
+        let Some(found) = found else {
+            self.stats.method_misses += 1;
+            return None;
+        };
+        // The last of a set is replaced first.
+        let set = set.get_mut(..=found)?;
+        set.rotate_right(1);
+        let entry = Bytecodes::unpack(*set.first()?);
+        self.stats.method_hits += 1;
+        Some(entry)
     }
 
     pub(crate) fn insert_bytecodes(&mut self, entry: Bytecodes) {
-        let start = slot(entry.method, BYTECODES);
-        if let Some([newer, older]) = self.bytecodes.get_mut(start..start + 2) {
-            if newer.method != entry.method {
-                *older = *newer;
+        let Some(packed) = entry.pack() else { return };
+        let set = self.bytecode_set(entry.method);
+        let replaced = set.iter().position(|&known| Bytecodes::unpack(known).method == entry.method);
+        if let Some(set) = set.get_mut(..=replaced.unwrap_or(BYTECODE_WAYS - 1)) {
+            set.rotate_right(1);
+            if let Some(first) = set.first_mut() {
+                *first = packed;
             }
-            *newer = entry;
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(pc: u64) -> CompiledPc {
-        CompiledPc {
-            pc,
-            matched: PcMatch::Exact,
-            blob: pc ^ 1,
-            identity: Identity { method: 8, compile_id: 3 },
-            frame_bytes: 0,
-            level: 4,
-            kind: CompiledKind::Java,
-            first: 0,
-            count: 1,
-        }
-    }
-
-    #[test]
-    fn the_newest_are_found_and_nothing_grows() {
-        let mut cache = ScopeCache::new();
-        let capacity = (cache.entries.capacity(), cache.scopes.capacity());
-        let current = |blob: u64| Some(entry(blob ^ 1).identity);
-        let mut newest = std::collections::HashMap::<usize, Vec<u64>>::new();
-        for round in 0..20 * PCS as u64 {
-            let pc = 0x7000_0000 + round * 13;
-            cache.insert_pc(entry(pc));
-            newest.entry(slot(pc, PCS)).or_default().push(pc);
-        }
-        assert_eq!(newest.len(), PCS / 2, "every place was used");
-        for pcs in newest.values() {
-            let [.., third, second, first] = pcs[..] else { continue };
-            for pc in [first, second] {
-                assert_eq!(cache.find_pc(pc, PcMatch::Exact, current), Some(entry(pc)));
-            }
-            assert_eq!(cache.find_pc(third, PcMatch::Exact, current), None, "displaced");
-        }
-        let scope = Scope { method: crate::frame::Method(8), bci: None };
-        for round in 0..2 * SCOPES {
-            assert_eq!(cache.put_scopes(&[scope]), Some((round % SCOPES) as u32));
-        }
-        assert_eq!(cache.stats().flushes, 1);
-        assert_eq!((cache.entries.capacity(), cache.scopes.capacity()), capacity);
-    }
-
-    #[test]
-    fn replaced_code_is_forgotten_and_its_place_used_again() {
-        let mut cache = ScopeCache::new();
-        cache.insert_pc(entry(0x40));
-        assert_eq!(cache.find_pc(0x40, PcMatch::Exact, |_| None), None);
-        assert_eq!((cache.stats().pc_stale, cache.entries[0]), (1, None));
-        for _ in 0..3 {
-            cache.insert_pc(entry(0x40));
-            assert_eq!(cache.find_pc(0x40, PcMatch::Exact, |_| Some(entry(0).identity)), Some(entry(0x40)));
-        }
-        assert_eq!(cache.entries.len(), 2);
-    }
-}
+mod tests;

@@ -38,7 +38,6 @@ extern crate std;
 mod arch;
 mod cache;
 mod capture;
-mod code_age;
 mod frame;
 mod frozen;
 mod hotspot;

@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::{Memory, Unreadable};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Ranges that can be registered: up to eight code heaps with a segment map each, and libjvm's segments.
 const MAX_RANGES: usize = 32;
@@ -40,6 +40,9 @@ pub enum Access {
 #[derive(Debug)]
 pub struct LiveMemory {
     ranges: [Range; MAX_RANGES],
+    /// The range of the last load, which is looked at first: most loads of a walk are from one code heap.
+    /// Relaxed: a hint; a wrong one costs a search.
+    last: AtomicUsize,
     access: Access,
     process: libc::pid_t,
     proc_self_mem: libc::c_int,
@@ -59,6 +62,7 @@ impl LiveMemory {
         let process = unsafe { libc::getpid() };
         let mut memory = Self {
             ranges: [const { Range { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; MAX_RANGES],
+            last: AtomicUsize::new(0),
             access: Access::ProcessVmReadv,
             process,
             proc_self_mem: -1,
@@ -115,12 +119,19 @@ impl LiveMemory {
         let Some(end) = address.checked_add(length) else {
             return false;
         };
-        for range in &self.ranges {
-            let start = range.start.load(Ordering::Acquire);
-            if start == 0 {
+        // An unused slot contains nothing, because its end is 0.
+        let contains = |range: &Range| {
+            address >= range.start.load(Ordering::Acquire) && end <= range.end.load(Ordering::Acquire)
+        };
+        if self.ranges.get(self.last.load(Ordering::Relaxed)).is_some_and(contains) {
+            return true;
+        }
+        for (index, range) in self.ranges.iter().enumerate() {
+            if range.start.load(Ordering::Acquire) == 0 {
                 return false;
             }
-            if address >= start && end <= range.end.load(Ordering::Acquire) {
+            if contains(range) {
+                self.last.store(index, Ordering::Relaxed);
                 return true;
             }
         }
@@ -170,6 +181,16 @@ unsafe fn load_word(address: u64) -> u64 {
     unsafe { at.read_volatile() }
 }
 
+/// Loads the 32-bit number at `address`.
+///
+/// # Safety
+/// The four bytes at `address` must be readable and `address` a multiple of four.
+unsafe fn load_number(address: u64) -> u32 {
+    let at = core::ptr::with_exposed_provenance::<u32>(address as usize);
+    // SAFETY: readable and aligned by the caller's promise.
+    unsafe { at.read_volatile() }
+}
+
 /// Copies registered memory to `into`.
 ///
 /// # Safety
@@ -209,6 +230,20 @@ impl Memory for LiveMemory {
         self.read(address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
+
+    fn read_u32(&self, address: u64) -> Result<u32, Unreadable> {
+        if address.is_multiple_of(4) && self.is_permanent(address, 4) {
+            // SAFETY: aligned, and `add_permanent`'s caller promised that this memory stays readable.
+            return Ok(unsafe { load_number(address) });
+        }
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_ne_bytes(bytes))
+    }
+
+    fn read_i32(&self, address: u64) -> Result<i32, Unreadable> {
+        self.read_u32(address).map(u32::cast_signed)
+    }
 }
 
 impl Drop for LiveMemory {
@@ -240,6 +275,8 @@ mod tests {
             assert_eq!(bytes[5], 2);
             assert_eq!(memory.read_u64(address + 16), Ok(3));
             assert_eq!(memory.read_u64(16), Err(Unreadable(16)));
+            assert_eq!((memory.read_u32(address + 24), memory.read_u32(address + 7)), (Ok(4), Ok(0x200)));
+            assert_eq!(memory.read_u32(16), Err(Unreadable(16)));
             // SAFETY: `words` outlives `memory`'s use of it.
             assert!(unsafe { memory.add_permanent(address, address + 32) });
         }

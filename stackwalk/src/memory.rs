@@ -53,6 +53,14 @@ impl<M: Memory + ?Sized> Memory for &M {
     fn read_u64(&self, address: u64) -> Result<u64, Unreadable> {
         (**self).read_u64(address)
     }
+
+    fn read_u32(&self, address: u64) -> Result<u32, Unreadable> {
+        (**self).read_u32(address)
+    }
+
+    fn read_i32(&self, address: u64) -> Result<i32, Unreadable> {
+        (**self).read_i32(address)
+    }
 }
 
 /// A copied piece of a thread's stack: `bytes` were at `base` when the sample was taken.
@@ -139,14 +147,14 @@ impl<const N: usize> Window<N> {
 
     /// The `length` bytes at `address`, which must lie in `region` (start, end).
     ///
-    /// A block that has to be loaded begins up to `lead` bytes before `address`.
+    /// A block that has to be loaded has at most `most` bytes and begins up to `lead` bytes before `address`.
     pub(crate) fn get<M: Memory + ?Sized>(
         &mut self,
         memory: &M,
         address: u64,
         length: usize,
         region: (u64, u64),
-        lead: u64,
+        (lead, most): (u64, usize),
     ) -> Result<&[u8], Unreadable> {
         let refused = Unreadable(address);
         let end = address.checked_add(length as u64).ok_or(refused)?;
@@ -155,9 +163,10 @@ impl<const N: usize> Window<N> {
         }
         let filled_end = self.at.saturating_add(self.filled as u64);
         if self.filled == 0 || address < self.at || end > filled_end {
-            let spare = (N - length) as u64;
+            let most = most.clamp(length, N);
+            let spare = (most - length) as u64;
             let start = address.saturating_sub(lead.min(spare)).max(region.0);
-            let size = usize::try_from(region.1 - start).unwrap_or(N).min(N);
+            let size = usize::try_from(region.1 - start).unwrap_or(most).min(most);
             self.filled = 0;
             let block = self.bytes.get_mut(..size).ok_or(refused)?;
             memory.read(start, block)?;

@@ -25,8 +25,31 @@ pub(crate) struct Bytecodes {
     pub(crate) native: bool,
 }
 
+/// [`Bytecodes`] in 16 bytes: in the first word the method, an eighth of its address in 45 bits, above it the size and
+/// whether the method is native.
+pub(crate) type PackedBytecodes = [u64; 2];
+
+const SIZE_SHIFT: u32 = 45;
+const NATIVE_SHIFT: u32 = 61;
+
 impl Bytecodes {
-    pub(crate) const NONE: Self = Self { method: 0, start: 0, size: 0, native: false };
+    /// Packs them; `None` if the address of the method is none of user space.
+    pub(crate) fn pack(self) -> Option<PackedBytecodes> {
+        let Self { method, start, size, native } = self;
+        let fits = method.is_multiple_of(8) && method >> 3 >> SIZE_SHIFT == 0;
+        let word = (method >> 3) | u64::from(size) << SIZE_SHIFT | u64::from(native) << NATIVE_SHIFT;
+        fits.then_some([word, start])
+    }
+
+    /// Unpacks them; zeros give the method 0, which is none.
+    pub(crate) fn unpack([word, start]: PackedBytecodes) -> Self {
+        Self {
+            method: (word & ((1 << SIZE_SHIFT) - 1)) << 3,
+            start,
+            size: (word >> SIZE_SHIFT) as u16,
+            native: word >> NATIVE_SHIFT != 0,
+        }
+    }
 
     /// Reads them; `None` if `method` cannot be a method.
     pub(crate) fn read<M: Memory + ?Sized>(
@@ -43,7 +66,10 @@ impl Bytecodes {
         if const_method == 0 || const_method % 8 != 0 {
             return None;
         }
-        let flags = layout.access_flags.read(memory, method.0).ok()?;
+        let flags = match layout.access_flags.of_block(&block) {
+            Some(flags) => flags,
+            None => layout.access_flags.read(memory, method.0).ok()?,
+        };
         let size = memory.read_u16(at(const_method, layout.code_size)).ok()?;
         Some(Self {
             method: method.0,
@@ -60,5 +86,22 @@ impl Bytecodes {
             return None;
         }
         i32::try_from(offset).ok().map(Bci)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_bytecodes_are_the_same() {
+        for method in [8, 0x7fff_ffff_fff8, (1 << 48) - 8] {
+            for (size, native) in [(0, true), (1, false), (u16::MAX, false), (u16::MAX, true)] {
+                let bytecodes = Bytecodes { method, start: 0x7f00_1234_5678, size, native };
+                assert_eq!(bytecodes.pack().map(Bytecodes::unpack), Some(bytecodes));
+            }
+        }
+        let bytecodes = Bytecodes { method: 1 << 48, start: 0, size: 0, native: false };
+        assert_eq!(bytecodes.pack(), None);
     }
 }

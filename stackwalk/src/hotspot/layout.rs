@@ -9,7 +9,7 @@
 use super::layout_error::LayoutError;
 use super::rows::{BlobKindValues, Tables};
 use super::vm_structs::{FieldRow, VmSymbols};
-use crate::memory::{Memory, Unreadable, at};
+use crate::memory::{Memory, Unreadable, at, field};
 
 /// An instance field whose width differs between JDKs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +27,16 @@ impl SizedField {
             2 => memory.read_u16(at).map(u64::from),
             4 => memory.read_u32(at).map(u64::from),
             _ => memory.read_u64(at),
+        }
+    }
+
+    /// The field of an object whose first bytes are in `block`, zero-extended; `None` if it lies behind them.
+    pub(crate) fn of_block(self, block: &[u8]) -> Option<u64> {
+        match self.width {
+            1 => field(block, self.offset).map(|bytes| u64::from(u8::from_ne_bytes(bytes))),
+            2 => field(block, self.offset).map(|bytes| u64::from(u16::from_ne_bytes(bytes))),
+            4 => field(block, self.offset).map(|bytes| u64::from(u32::from_ne_bytes(bytes))),
+            _ => field(block, self.offset).map(u64::from_ne_bytes),
         }
     }
 

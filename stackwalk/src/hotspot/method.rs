@@ -216,7 +216,7 @@ struct Lines<'m, M: ?Sized> {
 impl<M: Memory + ?Sized> Lines<'_, M> {
     fn bytes(&mut self, length: usize) -> Option<&[u8]> {
         let left = usize::try_from(self.end.checked_sub(self.at)?).ok()?;
-        self.window.get(self.memory, self.at, length.min(left), (self.at, self.end), 0).ok()
+        self.window.get(self.memory, self.at, length.min(left), (self.at, self.end), (0, usize::MAX)).ok()
     }
 
     /// Line of the entry at `target`, else of the nearest entry before it; the table is not sorted.

@@ -10,6 +10,7 @@ pub(crate) mod class_loader;
 pub(crate) mod code_blob;
 pub(crate) mod code_cache;
 pub(crate) mod continuation;
+pub(crate) mod debug_bytes;
 pub(crate) mod flags;
 pub(crate) mod interpreter;
 mod layout;
@@ -26,10 +27,11 @@ pub(crate) mod unsigned5;
 pub(crate) mod vm_structs;
 
 use crate::frame::{Blob, Pc};
-use crate::memory::{Memory, Unreadable, Window, at, read_c_string};
+use crate::memory::{Memory, Unreadable, at, read_c_string};
 use crate::stop::Stop;
 use code_blob::CodeBlob;
 use code_cache::CodeCache;
+use debug_bytes::{Windowed, Windows};
 use layout::Layout;
 use nmethod::Compilation;
 use pc_desc::{PcMatch, find_scope};
@@ -175,8 +177,9 @@ impl HotSpot {
             let blob = self.blob_at(memory, pc).ok()?;
             let blob = CodeBlob::read(&self.layout.blob, memory, blob.0, pc.0).ok()?;
             let debug = self.layout.nmethod.debug_info(memory, &blob).ok()??;
-            let mut window = Window::<1024>::EMPTY;
-            find_scope(&self.layout.nmethod, memory, &mut window, &debug, pc.0, PcMatch::Exact).ok()?
+            let mut windows = Windows::EMPTY;
+            let mut bytes = Windowed::new(memory, &mut windows, &debug);
+            find_scope(&self.layout.nmethod, &mut bytes, blob.code_begin, pc.0, PcMatch::Exact).ok()?
         };
         find().is_some()
     }

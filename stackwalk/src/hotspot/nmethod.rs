@@ -47,10 +47,11 @@ impl Compilation {
 /// Regions (start, end) of an nmethod's debug information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DebugInfo {
-    pub(crate) code_begin: u64,
     pub(crate) pcs: (u64, u64),
     pub(crate) scopes: (u64, u64),
     pub(crate) metadata: (u64, u64),
+    /// Whether all of it lies in the blob.
+    pub(crate) is_in_blob: bool,
 }
 
 /// Address a [`CodePlace`] means.
@@ -135,10 +136,10 @@ impl NmethodLayout {
                 let scopes = memory.read_u64(field_at(scopes_data))?;
                 let pcs = blob.address.wrapping_add(word(scopes_pcs)?);
                 DebugInfo {
-                    code_begin: blob.code_begin,
                     pcs: (pcs, blob.address.wrapping_add(word(dependencies)?)),
                     scopes: (scopes, pcs),
                     metadata: (blob.address.wrapping_add(word(metadata)?), scopes),
+                    is_in_blob: true,
                 }
             }
             DebugLayout::OutOfBlob {
@@ -154,13 +155,13 @@ impl NmethodLayout {
                 let mutable = memory.read_u64(field_at(mutable_data))?;
                 let scopes = immutable.wrapping_add(word(scopes_data)?);
                 DebugInfo {
-                    code_begin: blob.code_begin,
                     pcs: (immutable.wrapping_add(word(scopes_pcs)?), scopes),
                     scopes: (scopes, immutable.wrapping_add(word(immutable_data_size)?)),
                     metadata: (
                         mutable.wrapping_add(word(relocation_size)?),
                         mutable.wrapping_add(word(mutable_data_size)?),
                     ),
+                    is_in_blob: false,
                 }
             }
         };

@@ -6,10 +6,10 @@
 //! the first entry behind it; a return address has an entry of its own or is no return address of Java code.
 //! Sources: `code/pcDesc.hpp`, `code/compiledMethod.cpp` (JDK 11 to 21), `code/nmethod.cpp` (JDK 25).
 
+use super::debug_bytes::{DebugBytes, Part};
 use super::layout::NmethodLayout;
-use super::nmethod::DebugInfo;
 use crate::limits::MAX_SEARCH_STEPS;
-use crate::memory::{Memory, Unreadable, Window, field};
+use crate::memory::{Unreadable, field};
 
 /// Which entry applies to a pc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,31 +22,27 @@ pub(crate) enum PcMatch {
     Next,
 }
 
-/// Entries searched in one block once the range is that small.
-const BLOCK_ENTRIES: u64 = 64;
-
-/// Finds the scope offset for `pc`; `None` if the code has no entry for it.
-pub(crate) fn find_scope<M: Memory + ?Sized, const N: usize>(
+/// Finds the scope offset for `pc` in code that begins at `code_begin`; `None` if the code has no entry for it.
+pub(crate) fn find_scope(
     layout: &NmethodLayout,
-    memory: &M,
-    window: &mut Window<N>,
-    debug: &DebugInfo,
+    debug: &mut impl DebugBytes,
+    code_begin: u64,
     pc: u64,
     matching: PcMatch,
 ) -> Result<Option<u32>, Unreadable> {
-    let Some(offset) = pc.checked_sub(debug.code_begin).and_then(|offset| i32::try_from(offset).ok()) else {
+    let Some(offset) = pc.checked_sub(code_begin).and_then(|offset| i32::try_from(offset).ok()) else {
         return Ok(None);
     };
     let target = if matching == PcMatch::Next { offset.saturating_add(1) } else { offset };
-    let count = debug.pcs.1.saturating_sub(debug.pcs.0) / layout.pc_desc_size;
+    let count = debug.size(Part::Pcs) / layout.pc_desc_size;
     let (mut low, mut high) = (0, count);
     for _ in 0..MAX_SEARCH_STEPS {
-        if high - low <= BLOCK_ENTRIES {
+        if high - low <= debug.entries_at_once() {
             break;
         }
         let middle = low + (high - low) / 2;
-        let at = debug.pcs.0 + middle * layout.pc_desc_size + u64::from(layout.pc_desc_pc_offset);
-        if memory.read_i32(at)? < target {
+        let at = middle * layout.pc_desc_size + u64::from(layout.pc_desc_pc_offset);
+        if debug.number(Part::Pcs, at)? < target {
             low = middle + 1;
         } else {
             high = middle;
@@ -54,9 +50,8 @@ pub(crate) fn find_scope<M: Memory + ?Sized, const N: usize>(
     }
     // The entry looked for may be the one at `high`.
     for index in low..(high + 1).min(count) {
-        let at = debug.pcs.0 + index * layout.pc_desc_size;
         let size = usize::try_from(layout.pc_desc_size).unwrap_or(0);
-        let entry = window.get(memory, at, size, debug.pcs, 0)?;
+        let entry = debug.get(Part::Pcs, index * layout.pc_desc_size, size)?;
         let (Some(pc_offset), Some(scope)) =
             (field(entry, layout.pc_desc_pc_offset), field(entry, layout.pc_desc_scope_offset))
         else {

@@ -5,17 +5,41 @@
 //! Method indexes count from 1 into the nmethod's metadata array.
 //! Sources: `code/scopeDesc.cpp`, `code/debugInfoRec.cpp`, JDK 11 to 25.
 
-use super::nmethod::DebugInfo;
+use super::debug_bytes::{DebugBytes, Part};
 use super::unsigned5::{MAX_BYTES, Unsigned5};
 use crate::frame::{Bci, Method};
 use crate::limits::MAX_INLINE_DEPTH;
-use crate::memory::{Memory, Unreadable, Window};
+use crate::memory::Unreadable;
 
 /// One logical frame of a physical one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Scope {
     pub(crate) method: Method,
     pub(crate) bci: Option<Bci>,
+}
+
+/// Bits of a packed scope for the bci plus two; 0 is none. A method has at most 65,535 bytecodes.
+const BCI_BITS: u32 = 19;
+/// End of the addresses at which a method may lie: user space of x86-64 and of aarch64 ends at or below.
+const METHODS_END: u64 = 1 << 48;
+
+impl Scope {
+    /// The scope in eight bytes; `None` if no compiler writes it.
+    pub(crate) fn pack(self) -> Option<u64> {
+        let bci = match self.bci {
+            Some(Bci(bci)) => u64::try_from(bci.checked_add(2)?).ok().filter(|&bci| bci != 0)?,
+            None => 0,
+        };
+        let Method(method) = self.method;
+        let fits = method < METHODS_END && method.is_multiple_of(8) && bci >> BCI_BITS == 0;
+        fits.then_some((method >> 3) << BCI_BITS | bci)
+    }
+
+    pub(crate) fn unpack(packed: u64) -> Self {
+        let bci = (packed & ((1 << BCI_BITS) - 1)) as i32;
+        let bci = if bci == 0 { None } else { Some(Bci(bci - 2)) };
+        Self { method: Method((packed >> BCI_BITS) << 3), bci }
+    }
 }
 
 /// Why a chain of scopes could not be decoded.
@@ -32,44 +56,21 @@ impl From<Unreadable> for ScopeError {
     }
 }
 
-/// Block buffers for the two regions a decode reads.
-#[derive(Clone, Debug)]
-pub(crate) struct ScopeWindows {
-    pub(crate) scopes: Window<1024>,
-    pub(crate) metadata: Window<512>,
-}
-
-impl ScopeWindows {
-    pub(crate) const EMPTY: Self = Self { scopes: Window::EMPTY, metadata: Window::EMPTY };
-
-    pub(crate) fn clear(&mut self) {
-        self.scopes.clear();
-        self.metadata.clear();
-    }
-}
-
-/// Records of callers are written before those of callees, so most of a block should lie below.
-const LEAD: u64 = 768;
-
 /// Calls `emit` for each scope from the one at `offset` outwards; returns the outermost method.
-pub(crate) fn decode<M: Memory + ?Sized>(
+pub(crate) fn decode(
     unsigned5: Unsigned5,
-    memory: &M,
-    windows: &mut ScopeWindows,
-    debug: &DebugInfo,
+    debug: &mut impl DebugBytes,
     offset: u32,
     mut emit: impl FnMut(Scope) -> Result<(), ScopeError>,
 ) -> Result<Method, ScopeError> {
     let mut offset = u64::from(offset);
     for _ in 0..MAX_INLINE_DEPTH {
-        let at = debug.scopes.0.wrapping_add(offset);
-        let left = debug.scopes.1.checked_sub(at).ok_or(ScopeError::Malformed)?;
+        let left = debug.size(Part::Scopes).checked_sub(offset).ok_or(ScopeError::Malformed)?;
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(3 * MAX_BYTES);
-        let record = windows.scopes.get(memory, at, length, debug.scopes, LEAD)?;
+        let record = debug.get(Part::Scopes, offset, length)?;
         let (sender, index, bci) = three(unsigned5, record).ok_or(ScopeError::Malformed)?;
         let slot = u64::from(index.checked_sub(1).ok_or(ScopeError::Malformed)?) * 8;
-        let entry =
-            windows.metadata.get(memory, debug.metadata.0.wrapping_add(slot), 8, debug.metadata, 128)?;
+        let entry = debug.get(Part::Metadata, slot, 8)?;
         let method = entry.try_into().map(u64::from_ne_bytes).map_err(|_| ScopeError::Malformed)?;
         if method == 0 || !method.is_multiple_of(8) {
             return Err(ScopeError::Malformed);
@@ -90,4 +91,25 @@ fn three(unsigned5: Unsigned5, record: &[u8]) -> Option<(u32, u32, u32)> {
     let (second, length) = unsigned5.read(record)?;
     let (third, _) = unsigned5.read(record.get(length..)?)?;
     Some((first, second, third))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_scopes_are_the_same_and_impossible_ones_are_refused() {
+        let scope = |method, bci: Option<i32>| Scope { method: Method(method), bci: bci.map(Bci) };
+        for bci in [None, Some(-1), Some(0), Some(1), Some(65_535)] {
+            for method in [8, 0x7fff_ffff_fff8, METHODS_END - 8] {
+                let packed = scope(method, bci).pack().unwrap();
+                assert_eq!(Scope::unpack(packed), scope(method, bci));
+            }
+        }
+        for (method, bci) in
+            [(9, 0), (METHODS_END, 0), (8, -2), (8, 1 << BCI_BITS), (8, i32::MAX), (8, i32::MIN)]
+        {
+            assert_eq!(scope(method, Some(bci)).pack(), None);
+        }
+    }
 }

@@ -33,8 +33,13 @@ impl<M: Memory> Walk<'_, M> {
         let stub = Emit::One(Frame::Stub { blob: Blob(blob.address), place: cursor.place() });
         match blob.kind {
             BlobKind::Nmethod | BlobKind::NativeWrapper => {
-                let cursor = self.undo_deoptimisation(cursor, blob)?;
-                let entry = self.decode(cursor, blob)?;
+                let undone = self.undo_deoptimisation(cursor, blob)?;
+                let known = if undone == cursor { None } else { self.remembered(undone) };
+                let cursor = undone;
+                let entry = match known {
+                    Some(entry) => entry,
+                    None => self.decode(cursor, blob)?,
+                };
                 self.step_compiled(cursor, &entry)
             }
             BlobKind::ContinuationStubs => Ok(self.step_thaw(cursor, None)),

@@ -2,11 +2,13 @@
 
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
-use crate::cache::{CompiledKind, CompiledPc};
-use crate::frame::{Bci, CompileLevel, Frame, Method};
+use crate::cache::{Code, CompiledKind, CompiledPc};
+use crate::frame::{CompileLevel, Frame, Method};
+use crate::hotspot::HotSpot;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::hotspot::debug_bytes::{DebugBytes, Windowed};
 use crate::hotspot::method::Symbol;
-use crate::hotspot::nmethod::{Compilation, Identity};
+use crate::hotspot::nmethod::{Compilation, DebugInfo, Identity};
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
 use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
 use crate::limits::MAX_INLINE_DEPTH;
@@ -25,10 +27,7 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn remembered(&mut self, cursor: Cursor) -> Option<CompiledPc> {
         let layout = &self.hotspot.layout.nmethod;
         let memory = self.memory;
-        let found = self
-            .cache
-            .find_pc(cursor.pc, cursor.matched(), |blob| Identity::read(layout, memory, blob).ok())?;
-        self.cache.ages.allows(found.blob, found.identity).then_some(found)
+        self.cache.find_pc(cursor.pc, cursor.matched(), |blob| Identity::read(layout, memory, blob).ok())
     }
 
     /// Decodes the code of `blob` at a cursor's pc and remembers it.
@@ -36,35 +35,41 @@ impl<M: Memory> Walk<'_, M> {
         let layout = &self.hotspot.layout.nmethod;
         let unknown = Stop::UnknownCode(cursor.pc);
         let identity = Identity::read(layout, self.memory, blob.address)?;
-        if identity.method == 0 || !identity.method.is_multiple_of(8) {
+        // The method alone stands for code without debug information.
+        let own = Scope { method: Method(identity.method), bci: None }.pack().ok_or(unknown)?;
+        if identity.method == 0 {
             return Err(unknown);
         }
-        if !self.cache.ages.allows(blob.address, identity) {
+        let known = self.cache.find_code(blob.address, identity);
+        if !self.cache.allows(known) {
             return Err(Stop::CodeReplaced(cursor.pc));
         }
-        let mut entry = CompiledPc {
-            pc: cursor.pc,
-            matched: cursor.matched(),
-            blob: blob.address,
-            identity,
-            frame_bytes: u32::try_from(blob.frame_bytes).unwrap_or(0),
-            level: layout.level(self.memory, blob.address)?,
-            kind: CompiledKind::Java,
-            first: 0,
-            count: 1,
+        let number = match known {
+            Some(number) => number,
+            None => self.meet(blob, identity)?,
         };
-        if blob.kind == BlobKind::NativeWrapper {
-            entry.kind = self.native_kind(Method(identity.method));
-        } else {
-            self.decode_scopes(&mut entry, blob)?;
-        }
+        let mut scopes = [own; MAX_INLINE_DEPTH];
+        let count = match blob.kind {
+            BlobKind::NativeWrapper => 1,
+            _ => self.decode_scopes(cursor, blob, (number, identity), &mut scopes)?,
+        };
         // The nmethod may have been freed and its debug information reused while it was being read.
         if Identity::read(layout, self.memory, blob.address)? != identity {
             return Err(unknown);
         }
-        self.cache.ages.record(blob.address, identity);
-        self.cache.insert_pc(entry);
-        Ok(entry)
+        let scopes = scopes.get(..count).unwrap_or_default();
+        self.cache.insert_pc(cursor.pc, cursor.matched(), number, scopes).ok_or(unknown)
+    }
+
+    /// Records the compilation at `blob`; returns its number.
+    fn meet(&mut self, blob: &CodeBlob, identity: Identity) -> Result<u32, Stop> {
+        let level = self.hotspot.layout.nmethod.level(self.memory, blob.address)?;
+        let kind = match blob.kind {
+            BlobKind::NativeWrapper => self.native_kind(Method(identity.method)),
+            _ => CompiledKind::Java,
+        };
+        let frame_bytes = u32::try_from(blob.frame_bytes).unwrap_or(0);
+        Ok(self.cache.add_code(Code::new(blob.address, identity, frame_bytes, level, kind)))
     }
 
     fn native_kind(&self, method: Method) -> CompiledKind {
@@ -93,40 +98,53 @@ impl<M: Memory> Walk<'_, M> {
         length.is_ok_and(|length| bytes.get(..length) == Some(text))
     }
 
-    fn decode_scopes(&mut self, entry: &mut CompiledPc, blob: &CodeBlob) -> Result<(), Stop> {
-        let layout = &self.hotspot.layout.nmethod;
-        let unknown = Stop::UnknownCode(entry.pc);
-        let method = Method(entry.identity.method);
-        let mut scopes = [Scope { method, bci: None::<Bci> }; MAX_INLINE_DEPTH];
-        let mut count = 0;
-        self.cache.pc_window.clear();
-        self.cache.scope_windows.clear();
-        let debug = layout.debug_info(self.memory, blob)?.ok_or(unknown)?;
-        let window = &mut self.cache.pc_window;
-        let offset = find_scope(layout, self.memory, window, &debug, entry.pc, entry.matched)?;
-        match offset {
-            Some(offset) => {
-                let windows = &mut self.cache.scope_windows;
-                let root = decode(self.hotspot.unsigned5, self.memory, windows, &debug, offset, |scope| {
-                    let slot = scopes.get_mut(count).ok_or(ScopeError::Malformed)?;
-                    *slot = scope;
-                    count += 1;
-                    Ok(())
-                });
-                match root {
-                    Ok(root) if root == method => {}
-                    Ok(_) | Err(ScopeError::Malformed) => return Err(unknown),
-                    Err(ScopeError::Unreadable(address)) => return Err(Stop::Unreadable(address)),
-                }
+    /// Decodes the packed scopes at a cursor's pc; returns their number. The first of `scopes` is the code's own method.
+    fn decode_scopes(
+        &mut self,
+        cursor: Cursor,
+        blob: &CodeBlob,
+        (number, identity): (u32, Identity),
+        scopes: &mut [u64],
+    ) -> Result<usize, Stop> {
+        let hotspot = self.hotspot;
+        if self.cache.copy(number).is_none() {
+            let debug = hotspot.layout.nmethod.debug_info(self.memory, blob)?;
+            let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
+            if debug.is_in_blob || !self.copy_debug_info(blob, (number, identity), &debug) {
+                let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
+                return scopes_at(hotspot, &mut bytes, cursor, blob.code_begin, scopes);
             }
-            // A call to Java always has an entry, so this is no return address of such a call.
-            None if entry.matched == PcMatch::Exact => return Err(Stop::BadFrame(entry.pc)),
-            // The code has no debug information here; its own method is certain.
-            None => count = 1,
         }
-        entry.first = self.cache.put_scopes(scopes.get(..count).unwrap_or_default()).ok_or(unknown)?;
-        entry.count = u16::try_from(count).unwrap_or(0);
-        Ok(())
+        self.cache.touch_copy(number);
+        let unknown = Stop::UnknownCode(cursor.pc);
+        let mut bytes = self.cache.copy(number).ok_or(unknown)?;
+        // Bytes that the copy lacks are bytes that the nmethod does not have.
+        scopes_at(hotspot, &mut bytes, cursor, blob.code_begin, scopes).map_err(|stop| match stop {
+            Stop::Unreadable(_) => unknown,
+            stop => stop,
+        })
+    }
+
+    /// Copies a compilation's debug information by two reads; returns whether it could.
+    fn copy_debug_info(
+        &mut self,
+        blob: &CodeBlob,
+        (number, identity): (u32, Identity),
+        debug: &DebugInfo,
+    ) -> bool {
+        let (layout, memory) = (&self.hotspot.layout.nmethod, self.memory);
+        let Some((pcs_and_scopes, metadata)) = self.cache.reserve_copy(number, debug) else { return false };
+        let read = memory.read(debug.pcs.0, pcs_and_scopes).and_then(|()| {
+            if metadata.is_empty() { Ok(()) } else { memory.read(debug.metadata.0, metadata) }
+        });
+        // An nmethod that is freed loses its blocks before its identity.
+        let same = read.is_ok()
+            && layout.debug_info(memory, blob) == Ok(Some(*debug))
+            && Identity::read(layout, memory, blob.address) == Ok(identity);
+        if !same {
+            self.cache.drop_copy(number);
+        }
+        same
     }
 
     /// Whether the frame at a cursor is that of `Continuation.doYield`.
@@ -195,5 +213,35 @@ impl<M: Memory> Walk<'_, M> {
         let mut bytes = [0; BODY_AHEAD];
         let ahead = self.code_ahead(cursor.pc, &blob, &mut bytes).unwrap_or_default();
         self.verified(cursor, &blob, state_at_call(around, ahead))
+    }
+}
+
+/// Decodes the packed scopes at the pc of a cursor in code that begins at `code_begin`; returns their number.
+fn scopes_at(
+    hotspot: &HotSpot,
+    bytes: &mut impl DebugBytes,
+    cursor: Cursor,
+    code_begin: u64,
+    scopes: &mut [u64],
+) -> Result<usize, Stop> {
+    let unknown = Stop::UnknownCode(cursor.pc);
+    let matched = cursor.matched();
+    let Some(offset) = find_scope(&hotspot.layout.nmethod, bytes, code_begin, cursor.pc, matched)? else {
+        // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the code
+        // has no debug information; its own method is certain.
+        return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
+    };
+    let own = scopes.first().map(|&own| Scope::unpack(own).method);
+    let mut count = 0;
+    let root = decode(hotspot.unsigned5, bytes, offset, |scope| {
+        let slot = scopes.get_mut(count).ok_or(ScopeError::Malformed)?;
+        *slot = scope.pack().ok_or(ScopeError::Malformed)?;
+        count += 1;
+        Ok(())
+    });
+    match root {
+        Ok(root) if Some(root) == own => Ok(count),
+        Ok(_) | Err(ScopeError::Malformed) => Err(unknown),
+        Err(ScopeError::Unreadable(address)) => Err(Stop::Unreadable(address)),
     }
 }

@@ -1,0 +1,118 @@
+//! Tests of the cache: what is found is what was inserted, and nothing grows.
+
+use super::*;
+use crate::frame::{Bci, Method};
+use std::vec::Vec;
+
+const IDENTITY: Identity = Identity { method: 8, compile_id: 3 };
+
+fn add(cache: &mut ScopeCache, blob: u64, identity: Identity) -> u32 {
+    cache.add_code(Code::new(blob, identity, 32, 4, CompiledKind::Java))
+}
+
+fn scopes(pc: u64) -> Vec<u64> {
+    let scope = |depth: u64| Scope { method: Method(8 * (pc + depth)), bci: Some(Bci(depth as i32)) };
+    (0..1 + pc % 7).map(|depth| scope(depth).pack().unwrap()).collect()
+}
+
+fn insert(cache: &mut ScopeCache, pc: u64, number: u32) -> CompiledPc {
+    cache.insert_pc(pc, PcMatch::Exact, number, &scopes(pc)).expect("it fits")
+}
+
+/// Looks a pc up; checks what is found.
+fn find(cache: &mut ScopeCache, pc: u64) -> Option<CompiledPc> {
+    let found = cache.find_pc(pc, PcMatch::Exact, |_| Some(IDENTITY))?;
+    let expected: Vec<_> = scopes(pc).into_iter().map(Scope::unpack).collect();
+    let actual: Vec<_> =
+        (0..u32::from(found.count)).filter_map(|index| cache.scope(found.first + index)).collect();
+    assert_eq!(actual, expected);
+    assert_eq!((found.identity, found.frame_bytes, found.level), (IDENTITY, 32, 4));
+    Some(found)
+}
+
+#[test]
+fn the_newest_are_found_and_nothing_grows() {
+    let mut cache = ScopeCache::new();
+    let number = add(&mut cache, 64, IDENTITY);
+    let pcs = 4 * PC_CELLS as u64 / 6;
+    for round in 0..pcs {
+        insert(&mut cache, 0x7000_0000 + round * 13, number);
+        // Used often.
+        insert_if_missing(&mut cache, 0x6000_0000, number);
+    }
+    let newest = (pcs - 10_000..pcs).filter(|round| find(&mut cache, 0x7000_0000 + round * 13).is_some());
+    assert!(newest.count() > 9_900);
+    assert_eq!(find(&mut cache, 0x7000_0000), None, "given up");
+    let stats = cache.stats();
+    assert!(stats.pc_evictions > pcs / 2);
+    assert_eq!((stats.pc_hits, stats.pc_stale), (pcs - 1 + 10_000 - missing(&stats), 0));
+}
+
+/// Lookups in [`the_newest_are_found_and_nothing_grows`] that found nothing, but for the two expected ones.
+fn missing(stats: &CacheStats) -> u64 {
+    stats.pc_misses - 2
+}
+
+fn insert_if_missing(cache: &mut ScopeCache, pc: u64, number: u32) {
+    if find(cache, pc).is_none() {
+        insert(cache, pc, number);
+    }
+}
+
+#[test]
+fn replaced_code_is_forgotten() {
+    let mut cache = ScopeCache::new();
+    let number = add(&mut cache, 64, IDENTITY);
+    insert(&mut cache, 0x40, number);
+    assert_eq!(cache.find_pc(0x40, PcMatch::Exact, |_| None), None);
+    assert_eq!(cache.stats().pc_stale, 1);
+    assert_eq!(find(&mut cache, 0x40), None);
+    for _ in 0..3 {
+        let inserted = insert(&mut cache, 0x40, number);
+        assert_eq!(find(&mut cache, 0x40), Some(inserted));
+        assert_eq!(cache.find_pc(0x40, PcMatch::Next, |_| Some(IDENTITY)), None, "another match");
+    }
+    assert_eq!(cache.pcs.live().count(), 1);
+}
+
+#[test]
+fn pcs_of_a_replaced_compilation_are_never_found() {
+    let mut cache = ScopeCache::new();
+    let number = add(&mut cache, 64, IDENTITY);
+    insert(&mut cache, 0x40, number);
+    // Replaced and back again: another serial, although all else is equal.
+    add(&mut cache, 64, Identity { compile_id: 4, ..IDENTITY });
+    assert_eq!(add(&mut cache, 64, IDENTITY), number);
+    assert_eq!(find(&mut cache, 0x40), None);
+    assert_eq!(cache.stats().pc_stale, 1);
+}
+
+#[test]
+fn copies_are_bounded_and_used_ones_stay() {
+    let mut cache = ScopeCache::new();
+    let debug = |size: u64| DebugInfo {
+        pcs: (0, 16),
+        scopes: (16, 16 + size),
+        metadata: (1 << 20, (1 << 20) + 8),
+        is_in_blob: false,
+    };
+    let kept = add(&mut cache, 64, IDENTITY);
+    let fill = |cache: &mut ScopeCache, number: u32, size: u64, value: u8| {
+        let (first, metadata) = cache.reserve_copy(number, &debug(size)).expect("it fits");
+        assert_eq!(first.len() as u64, 16 + size);
+        first.fill(value);
+        metadata.fill(value + 1);
+    };
+    fill(&mut cache, kept, 77, 1);
+    for round in 0..3000_u64 {
+        let number = add(&mut cache, 128 * (round + 1), IDENTITY);
+        fill(&mut cache, number, 1000 + round % 3000, 5);
+        cache.touch_copy(kept);
+    }
+    let copy = cache.copy(kept).expect("it is used");
+    assert_eq!((copy.pcs, copy.scopes, copy.metadata), (&[1; 16][..], &[1; 77][..], &[2; 8][..]));
+    assert!(cache.stats().copy_evictions > 2000);
+    assert!(cache.reserve_copy(kept, &debug(MAX_COPY)).is_none(), "too large");
+    cache.drop_copy(kept);
+    assert!(cache.copy(kept).is_none());
+}
