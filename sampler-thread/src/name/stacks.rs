@@ -152,7 +152,7 @@ impl StackNamer {
             nodes.of_frames.push(node);
         }
         (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
-        node.into()
+        node.id.into()
     }
 
     /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.

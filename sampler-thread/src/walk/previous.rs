@@ -16,6 +16,7 @@ use std::hash::BuildHasherDefault;
 use rustc_hash::FxHasher;
 use stackwalk::{Compilation, Frame, Memory, Position, Stop};
 
+use crate::name::dictionaries::Node;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::vm::Vm;
 
@@ -46,7 +47,7 @@ pub struct Nodes {
     /// Versions of the dictionaries and of the list of libraries.
     pub versions: (u64, u64),
     /// The node of each frame, from the root on.
-    pub of_frames: Vec<u32>,
+    pub of_frames: Vec<Node>,
 }
 
 /// The last whole walk of one thread. All lists begin at the root.
@@ -285,7 +286,7 @@ impl Kept {
             + self.resumables.capacity() * size_of::<Resumable>()
             + self.codes.capacity() * size_of::<Compilation>()
             // The nodes come with the names, one for each frame.
-            + self.frames.capacity() * size_of::<u32>()
+            + self.frames.capacity() * size_of::<Node>()
     }
 }
 

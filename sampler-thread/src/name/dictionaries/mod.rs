@@ -19,12 +19,12 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use nodes::Nodes;
 use pending::Pending;
 
+pub use nodes::Node;
 pub use pending::append;
 
 /// Most sent entries of a kind; beyond, all are forgotten and sent again.
 ///
-/// A node takes some 25 bytes with the spare capacity of the map; minutes of H2, Clojure or a compiler make fewer than
-/// 100,000.
+/// Minutes of H2, Clojure or a compiler make fewer than 100,000. Nodes have a bound of their own.
 const MAX_SENT: usize = 1 << 19;
 
 /// Returns a stack for samples whose stacks a destination had to give up: its entries, and its id.
@@ -168,21 +168,21 @@ impl Dictionaries {
     pub fn stack(&mut self, frames: &[u64], stop: &str) -> u64 {
         let root = self.root(stop);
         let frames = frames.iter().rev().filter(|frame| **frame != 0);
-        frames.fold(root, |caller, &frame| self.child(caller, frame)).into()
+        frames.fold(root, |caller, &frame| self.child(caller, frame)).id.into()
     }
 
     /// Returns the node of a root with this stop reason.
-    pub fn root(&mut self, stop: &str) -> u32 {
+    pub fn root(&mut self, stop: &str) -> Node {
         let stop = self.string_id(stop);
-        self.child(0, stop.into())
+        self.child(Node::NONE, stop.into())
     }
 
     /// Returns the node of a frame that was called by the frame of node `caller`.
-    pub fn child(&mut self, caller: u32, frame: u64) -> u32 {
+    pub fn child(&mut self, caller: Node, frame: u64) -> Node {
         let frame = narrow(frame);
         let (node, is_new) = self.nodes.child(caller, frame);
         if is_new {
-            self.pending.node(node, caller, frame);
+            self.pending.node(node.id, caller.id, frame);
         }
         node
     }
@@ -221,7 +221,7 @@ impl Dictionaries {
     /// many; callers must then forget all ids.
     pub fn take_reset(&mut self) -> bool {
         let known = [&self.strings, &self.methods, &self.frames].map(|ids| ids.known.len());
-        if known.into_iter().chain([self.nodes.len()]).any(|len| len > MAX_SENT) {
+        if known.into_iter().any(|len| len > MAX_SENT) {
             self.forget();
         }
         std::mem::take(&mut self.was_reset)
