@@ -176,6 +176,8 @@ impl<Q: Queues> Intake<Q> {
     /// Empties queues when the sampler is late, until [`Intake::close`]; runs on the second thread.
     fn drain_when_late(&self, alarm: &Alarm) {
         self.state.lock().placement = Placement::of_this_thread();
+        // The sampler has much to do before its first drain.
+        alarm.set(LATE);
         while let Ok(()) = alarm.wait() {
             let mut state = self.state.lock();
             if state.is_over {
