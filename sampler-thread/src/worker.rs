@@ -142,7 +142,6 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     /// Runs until a stop command, or until the owner of the thread is gone.
     pub fn run(mut self, inbox: Inbox) {
-        self.walker.libraries.preload(&self.vm.memory);
         let mut next_discover = Instant::now();
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
@@ -174,7 +173,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 if !is_paused {
                     self.process.retune();
                 }
-                self.walker.refresh();
+                self.walker.refresh(&self.vm);
                 next_discover = now + DISCOVER_PERIOD;
             }
             self.rotate_timers(now);

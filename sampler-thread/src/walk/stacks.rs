@@ -236,11 +236,12 @@ impl StackWalker {
     }
 
     /// Notices libraries that were loaded or unloaded; to be called a few times a second, outside of a walk.
-    pub fn refresh(&mut self) {
+    pub fn refresh<M: Memory>(&mut self, vm: &Vm<M>) {
         self.libraries.refresh();
         // Not at the first call: programs that print a line end before the second.
         if std::mem::replace(&mut self.is_refreshed, true) {
             self.lifetime.prepare();
+            self.libraries.preload(&vm.memory);
         }
     }
 }

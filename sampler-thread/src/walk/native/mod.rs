@@ -124,7 +124,7 @@ impl NativeLibraries {
         self.list_read.is_none_or(|at| at.elapsed() >= MAX_AGE) && self.may_read_list() && self.read_list()
     }
 
-    /// Reads the symbol tables that every profile needs; to be called before the first drain.
+    /// Reads the symbol tables that every profile needs, unless they are there; to be called between two drains.
     pub fn preload<M: Memory + ?Sized>(&mut self, memory: &M) {
         self.refresh();
         for library in &mut self.libraries {
