@@ -19,7 +19,7 @@ use crate::option_values::{Size, Time, from_text};
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollectorArguments {
-    /// Where agents connect: unix:/path, host:port or tls:host:port [default: 127.0.0.1:4170]
+    /// Address at which agents connect: unix:/path, host:port or tls:host:port [default: 127.0.0.1:4170]
     #[arg(long, value_name = "ADDR", env = "TICKWALK_LISTEN")]
     #[serde(deserialize_with = "from_text")]
     listen: Option<Address>,
@@ -75,9 +75,9 @@ pub struct CollectorArguments {
 /// Options in effect.
 #[derive(Debug)]
 pub struct CollectorOptions {
-    /// Where agents connect.
+    /// Address at which agents connect.
     pub listen: Address,
-    /// Where received data is kept.
+    /// Place where received data is kept.
     pub keep: Keep,
     token_file: Option<PathBuf>,
     certificate: Option<(PathBuf, PathBuf)>,
@@ -112,7 +112,7 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
-/// Where received data is kept.
+/// Place where received data is kept.
 #[derive(Debug)]
 pub enum Keep {
     /// Recordings in this directory.
@@ -121,7 +121,7 @@ pub enum Keep {
     Store {
         /// Directory of the store.
         directory: PathBuf,
-        /// How long and how much data is kept.
+        /// Limits of time and size for the data that is kept.
         retention: Retention,
         /// Address of the HTTP server.
         http: SocketAddr,

@@ -1,4 +1,4 @@
-//! What the store costs: taking in real streams, and answering over an hour of a hundred JVMs.
+//! Cost of the store: taking in real streams, and answering over an hour of a hundred JVMs.
 //!
 //! ```text
 //! cargo bench -p collector --bench store -- ingest [FILE.tickwalk...]  [SAMPLES=20000000]
@@ -36,7 +36,7 @@ use proto::v1::{AgentMessage, Dictionary, Entries, FrameKind, Hello, SampleBatch
 use proto::version::{MAGIC, WIRE_VERSION};
 use recorded::recorded;
 
-/// What is replayed where no files are named.
+/// Recordings that are replayed where no files are named.
 const RECORDINGS: [&str; 4] = ["h2-25", "planted-17", "planted-25", "steady-25"];
 
 const NS: u64 = 1_000_000_000;

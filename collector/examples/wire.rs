@@ -38,7 +38,7 @@ impl Bytes {
         bytes as f64 / self.samples.max(1) as f64
     }
 
-    /// What the message takes less without the column that `clear` empties.
+    /// Bytes that the message loses without the column that `clear` empties.
     fn column<M: Message + Clone>(&mut self, name: &'static str, message: &M, clear: impl Fn(&mut M)) {
         let mut less = message.clone();
         clear(&mut less);

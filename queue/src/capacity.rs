@@ -1,4 +1,4 @@
-//! How many requests a ring holds, chosen at run time from a few classes.
+//! Number of requests that a ring holds, chosen at run time from a few classes.
 //!
 //! Problem: an idle thread should cost little memory and a busy one must not lose samples, but the ring below
 //! fixes its size at compile time.

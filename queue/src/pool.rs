@@ -70,7 +70,7 @@ pub struct SnapshotPool<'m> {
     free: Line<[FreeList; MAX_CLASSES]>,
     /// One past the number of each class's last slab.
     pub(crate) ends: [u32; MAX_CLASSES],
-    /// How often a request that fits a class best found it empty, spare slabs in service included.
+    /// Number of times a request that fits a class best found it empty, spare slabs in service included.
     pub(crate) exhausted: [AtomicU64; MAX_CLASSES],
     pub(crate) failed: AtomicU64,
     pub(crate) reserved_bytes: usize,

@@ -68,22 +68,22 @@ impl core::fmt::Display for PlanError {
 
 impl core::error::Error for PlanError {}
 
-/// Where one class lies in the region.
+/// Place of one class in the region.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClassLayout {
     /// Bytes of each slab; 0 in the unused places of an array of classes.
     pub(crate) bytes: usize,
     /// Numbers of the slabs, counted over all classes.
     pub(crate) numbers: Range<u32>,
-    /// Where the first slab begins, relative to the first slab of all.
+    /// Start of the first slab, relative to the first slab of all.
     pub(crate) offset: usize,
     /// Numbers of the slabs that can be added.
     pub(crate) spare: Range<u32>,
-    /// Where the first of those begins.
+    /// Start of the first of those.
     pub(crate) spare_offset: usize,
 }
 
-/// Where the parts of a pool lie in its region.
+/// Places of a pool's parts in its region.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     pub(crate) classes: [ClassLayout; MAX_CLASSES],
@@ -91,7 +91,7 @@ pub(crate) struct Layout {
     pub(crate) slabs: u32,
     /// Slabs that are there from the start.
     pub(crate) fixed: u32,
-    /// Where the first slab begins, after the headers.
+    /// Start of the first slab, after the headers.
     pub(crate) slabs_offset: usize,
     /// Bytes of the whole.
     pub(crate) total: usize,

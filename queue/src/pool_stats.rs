@@ -39,7 +39,7 @@ impl PoolStats {
         self.classes().iter().map(|class| class.in_use).sum()
     }
 
-    /// How often the best class was empty, over all classes.
+    /// Number of times the best class was empty, over all classes.
     pub fn exhausted(&self) -> u64 {
         self.classes().iter().map(|class| class.exhausted).sum()
     }
@@ -66,7 +66,7 @@ impl SnapshotPool<'_> {
         self.class_count as usize
     }
 
-    /// How often a request that fits `class` best found it empty, spare slabs in service included.
+    /// Number of times a request that fits `class` best found it empty, spare slabs in service included.
     pub fn exhausted(&self, class: usize) -> u64 {
         // Relaxed: statistics pair with nothing.
         self.exhausted.get(class).map_or(0, |count| count.load(Ordering::Relaxed))

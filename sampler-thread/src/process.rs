@@ -1,4 +1,4 @@
-//! What the sampler thread and its helper need from the sampled process.
+//! Roles of the sampled process that the sampler thread and its helper use.
 //!
 //! Problem: threads, timers and slots belong to the agent, which may use `unsafe`; this crate may not.
 //! Approach: the agent implements three roles ([`Queues`], [`Threads`], [`Timers`]) and passes what never changes as

@@ -32,7 +32,7 @@ pub(super) struct Periods {
     target: u8,
     /// Drains that have begun.
     drains: u64,
-    /// How often the target changed.
+    /// Number of changes of the target.
     pub(super) changes: u64,
 }
 

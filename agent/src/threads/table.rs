@@ -35,7 +35,7 @@ pub(super) struct Entry {
     /// Periods that had expired when the replacement of the timer was deferred, because the thread's unfinished part
     /// was too large for the new period.
     pub(super) deferred_at: Option<u64>,
-    /// How often the bounds of its stack were looked up.
+    /// Number of searches for the bounds of its stack.
     pub(super) bounds_lookups: u8,
     /// Value of `Table::listings` when the entry was made; an older listing may lack the thread.
     pub(super) made_at: u64,
@@ -111,7 +111,7 @@ pub(super) struct Table {
 pub(super) struct Rotation {
     /// Number of the current round.
     pub(super) round: u64,
-    /// How often a timer passed from one thread to another.
+    /// Number of times a timer passed from one thread to another.
     pub(super) passed_on: u64,
     /// Threads that found no slot.
     pub(super) without_slot: u64,

@@ -31,7 +31,7 @@ pub struct Row {
     pub pool_bytes: u64,
     /// Entries of the largest queue.
     pub largest: u64,
-    /// How many times queues grew.
+    /// Number of times queues grew.
     pub grown: u64,
     /// Samples lost by queues that had grown before.
     pub lost_after_growth: u64,

@@ -32,7 +32,7 @@ const LEAST_SAMPLES: u32 = 100;
 const FIRST_NS: u64 = 1_790_000_000_000_000_000;
 const STEP_NS: u64 = 60_000_000_000;
 
-/// What was sent of one session.
+/// Data sent of one session.
 pub struct Sent {
     pub session: u64,
     number: u64,
@@ -41,7 +41,7 @@ pub struct Sent {
     cpu_ns: BTreeMap<u32, u64>,
 }
 
-/// What became of sessions.
+/// Outcomes of sessions.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     pub sessions: u64,

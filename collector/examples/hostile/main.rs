@@ -63,7 +63,7 @@ const LONGEST: usize = 4 << 10;
 /// The honest agent.
 const HONEST: u64 = 0x0900_da9e;
 
-/// What an attacker takes its messages from.
+/// Source of an attacker's messages.
 enum Templates {
     /// Framed messages of several sessions with damaged bytes; sequence numbers restart with each connection.
     Fixed(Vec<Vec<Vec<u8>>>),

@@ -58,7 +58,7 @@ pub enum Threads {
     Together,
 }
 
-/// How much of a session is read. A source that has all of it in memory passes all of it.
+/// Part of a session that is read. A source that has all of it in memory passes all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// The introduction and the account of the process.

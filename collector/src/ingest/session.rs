@@ -42,7 +42,7 @@ impl SessionSink for SessionWriter {
     }
 }
 
-/// Where sessions are stored.
+/// Place where sessions are stored.
 #[derive(Clone, Debug)]
 pub enum Destination {
     /// The first session replaces this file; each further session gets a file beside it, with the process id added to the

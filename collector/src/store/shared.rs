@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::follow::Follower;
 use super::partition::Partition;
 
-/// How much data a store keeps, and for how long.
+/// Limits of the size and the age of a store's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// All data is deleted after this time.
@@ -128,7 +128,7 @@ impl Drop for Connected {
     }
 }
 
-/// How long writes must succeed until a failure is logged as over. On a nearly full disk, a short message may fit
+/// Time for which writes must succeed until a failure is logged as over. On a nearly full disk, a short message may fit
 /// between two that do not; each would log two lines.
 pub(super) const RECOVERY: Duration = Duration::from_secs(1);
 

@@ -19,7 +19,7 @@ pub type OnWalk = fn(u32, u64, &Snapshot<'_>, &[Frame], Stop);
 /// Factors by which [`Hooks::retune`] multiplies the shortest period, one after the other.
 const FACTORS: [u64; 5] = [1, 3, 2, 5, 4];
 
-/// What developers can switch on (`debug=` of the agent's options).
+/// Switches for developers (`debug=` of the agent's options).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hooks {
     /// Extra walks of each sampled stack.

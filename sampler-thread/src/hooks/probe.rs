@@ -33,7 +33,7 @@ const WORDS: usize = 48;
 /// Bytes of code shown before and from the pc on.
 const CODE: usize = 24;
 
-/// What is done with each walk besides sampling; nothing by default.
+/// Actions with each walk besides sampling; nothing by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Probe {
     /// Log each new place where a walk ended early.

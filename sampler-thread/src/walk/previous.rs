@@ -86,7 +86,7 @@ struct Surroundings {
 pub struct Reused {
     /// Number of the walk they are from.
     pub walk: u64,
-    /// How many, from the root on.
+    /// Number of frames, from the root on.
     pub frames: usize,
 }
 

@@ -37,7 +37,7 @@ pub struct SnapshotHead {
     pub name_bytes: u32,
 }
 
-/// How far the handler copied the frozen frames in the heap.
+/// Extent to which the handler copied the frozen frames in the heap.
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FrozenExtent {

@@ -35,7 +35,7 @@ const MAX_LOADS: usize = 32;
 /// A walked stack that is not named yet.
 #[derive(Debug)]
 pub struct Walk {
-    /// Where its frames are in the walker.
+    /// Position of its frames in the walker.
     frames: Range<usize>,
     /// Slot of the thread.
     pub slot: u32,
@@ -56,7 +56,7 @@ pub struct StackWalker {
     scopes: Box<ScopeCache>,
     /// Native code of the process.
     pub libraries: NativeLibraries,
-    /// What is still loaded.
+    /// Certainty about what is still loaded.
     pub lifetime: Lifetime,
     /// The last two drains: time stamp of each, and the generation of code that began with it.
     generations: [(u64, u32); 2],
@@ -66,7 +66,7 @@ pub struct StackWalker {
     frames: Vec<Frame>,
     pub(crate) previous: PreviousWalks,
     recorder: Recorder,
-    /// What was walked so far.
+    /// Numbers of frames so far.
     pub counts: Counts,
     /// Comparison of walks that took over frames with walks in full.
     #[cfg(feature = "hooks")]

@@ -7,8 +7,8 @@ import java.util.Arrays;
 import java.util.zip.Deflater;
 
 /**
- * What `tickwalk experiment` profiles. The class file beside this source is committed, since users need not have a
- * compiler; java-tests/tests/experiments.rs shows that it is this source, and how to make it anew.
+ * The program that `tickwalk experiment` profiles. The class file beside this source is committed, since users need not
+ * have a compiler; java-tests/tests/experiments.rs checks that it is this source, and has the command that compiles it.
  *
  * "queue WORK THREADS DEPTH NATIVE_MS RUN_MS": threads descend DEPTH frames, work at the bottom, return, and descend
  * again, for RUN_MS. WORK is "native", one call of Deflater that burns about NATIVE_MS of CPU time without a

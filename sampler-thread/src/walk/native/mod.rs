@@ -50,7 +50,7 @@ pub struct NativeLibraries {
     libraries: Vec<Library>,
     unwinder: Unwinder,
     rules: Rules,
-    /// What the last walk needed.
+    /// Data that the last walk needed.
     missing: Missing,
     /// Time of the last reading of the list.
     list_read: Option<Instant>,

@@ -75,7 +75,7 @@ pub struct Symbols {
     starts: Box<[Start]>,
 }
 
-/// Where a symbol table is in its file.
+/// Place of a symbol table in its file.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     symbols: u64,

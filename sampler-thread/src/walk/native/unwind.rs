@@ -27,7 +27,7 @@ const RETURN: usize = 6;
 /// Deepest stack of an expression; those of linkers and C libraries need three.
 const MAX_EXPRESSION: usize = 16;
 
-/// How to compute the registers of the caller.
+/// Rule for the registers of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// There is no caller.
