@@ -21,6 +21,9 @@ const WALKS: usize = 50;
 /// Depth of the stack for which the target of 10 microseconds per walk holds.
 const DEEP: usize = 170;
 
+/// More than the methods inlined into one frame of the recursion.
+const MAX_INLINED: usize = 8;
+
 /// The regions of a fixture, sorted.
 struct Flat(Vec<(u64, Vec<u8>)>);
 
@@ -61,14 +64,16 @@ impl Subject {
         (subject, frames)
     }
 
-    /// Adds up to `count` frames by repeating those in the middle of the stack, which must have equal sizes.
+    /// Adds about `count` frames by repeating those in the middle of the stack, which must have equal sizes.
     fn repeat_frames(&mut self, count: usize, cache: &mut ScopeCache) {
         let stack_low = self.capture.stack_low;
         let mut walker = Walker::new(&self.hotspot, &self.memory, cache, Limits::default());
         let mut walk = walker.frames(&self.capture, &self.stack);
         let frames: Vec<_> = walk.by_ref().collect();
         let places: Vec<u64> = frames.iter().map(|frame| frame.place().sp).collect();
-        let (low, high) = (places[places.len() / 2], places[places.len() / 2 + count.min(places.len() / 3)]);
+        // Fewer might be methods inlined into a single physical frame.
+        let count = count.clamp(MAX_INLINED, places.len() / 3);
+        let (low, high) = (places[places.len() / 2], places[places.len() / 2 + count]);
         let range = (low - stack_low) as usize..(high - stack_low) as usize;
         let copy = self.stack[range.clone()].to_vec();
         let added = copy.len() as u64;
