@@ -48,7 +48,7 @@ struct Subject {
 
 impl Subject {
     /// Returns the recursion of a fixture, made [`DEEP`] frames deep by repeating its compiled frames, which hold no
-    /// pointers into the stack that a walk follows; and the number of frames.
+    /// pointers into the stack that a walk follows, or as deep as that leads; and the number of frames.
     fn deep(fixture: &Fixture) -> (Self, usize) {
         let thread =
             fixture.threads.iter().find(|thread| thread.name == "quiet-recursion").expect("recorded");
@@ -59,7 +59,11 @@ impl Subject {
         let mut frames = subject.walk(&mut cache);
         while frames < DEEP {
             subject.repeat_frames(DEEP - frames, &mut cache);
-            frames = subject.walk(&mut cache);
+            let deeper = subject.walk(&mut cache);
+            if deeper <= frames {
+                break;
+            }
+            frames = deeper;
         }
         (subject, frames)
     }
