@@ -54,7 +54,7 @@ pub struct PreparedSession {
     memory: &'static LiveMemory,
     destinations: Destinations,
     collector: Option<Target>,
-    /// Whether the VM reports garbage collection pauses; false at first.
+    /// True once the VM reports garbage collection pauses to this session.
     pub has_pause_events: bool,
     /// Whether the program runs already.
     is_attached: bool,

@@ -22,7 +22,7 @@ use synthetic::{Process, Random, Shape};
 
 const DEPTH: usize = 64;
 
-/// What the measured walks find in the cache.
+/// Kind of measured walks: the code they meet, and what the cache holds of it.
 #[derive(Clone, Copy)]
 struct Mode {
     name: &'static str,
@@ -30,7 +30,7 @@ struct Mode {
     pcs: u64,
     /// Walks before the measured ones, and measured ones.
     walks: (usize, usize),
-    /// Whether each frame has a pc of its own.
+    /// True if each frame has a pc of its own.
     distinct: bool,
 }
 

@@ -29,8 +29,7 @@ use codes::{CODE_SLOTS, CODES, Codes};
 use index::{Index, hash};
 use ring::{Cell, Reclaimed, Ring};
 
-/// Memory for decoded pcs: 1 MiB, 26,000 pcs with three methods each. The worst program seen, mutual recursion of a hundred
-/// methods with inlining, has about as many; H2 a tenth.
+/// Memory for decoded pcs: 1 MiB, 26,000 pcs with three methods each.
 const PC_CELLS: usize = 1 << 17;
 /// Slots of their index: three times as many as such pcs.
 const PC_SLOTS: usize = 1 << 16;
@@ -88,7 +87,7 @@ pub struct CacheStats {
     pub method_misses: u64,
 }
 
-/// Cache of decoded code, shared by all walks of one thread; at most 2.8 MB.
+/// Cache of decoded code, shared by all walks of one thread; at most 2.9 MB.
 #[derive(Debug)]
 pub struct ScopeCache {
     codes: Codes,
@@ -181,7 +180,8 @@ impl ScopeCache {
         self.codes.find(blob, identity)
     }
 
-    /// Whether walks may step through this compilation; unknown ones are allowed unless walks are restricted.
+    /// Returns whether walks may step through this compilation; `None`, a compilation that was not met, is allowed unless
+    /// walks are restricted.
     pub(crate) fn allows(&self, number: Option<u32>) -> bool {
         self.codes.allows(number.and_then(|number| self.codes.get(number)))
     }

@@ -49,7 +49,7 @@ pub struct Scope<'s> {
     pub sessions: &'s dyn Fn(u64) -> bool,
 }
 
-/// Whether sums distinguish threads.
+/// Detail of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// By thread where that is stored, else by group of threads.

@@ -49,7 +49,7 @@ pub struct Summary {
     pub complete: bool,
     pub unloading: Unloading,
     pub self_tests: Vec<SelfTest>,
-    /// Whether statistics were received.
+    /// True if the agent sent statistics.
     #[serde(skip)]
     pub accounted: bool,
 }

@@ -23,7 +23,7 @@ pub struct Evidence<'s> {
     pub session: &'s Session,
     /// Its account.
     pub cpu: &'s CpuTime,
-    /// Whether the agent ended the session or is still sending.
+    /// True if the agent ended the session or is still sending; false if its data stops without an end.
     pub is_complete: bool,
     /// Why reading the recording stopped before its last byte.
     pub cut: Option<FramingError>,

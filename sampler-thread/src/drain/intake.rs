@@ -49,7 +49,7 @@ pub(crate) struct Intake<Q> {
     queues: Arc<Q>,
     /// Whether only the sampler may empty queues.
     is_exact: bool,
-    /// What the second thread waits for; `None` without one.
+    /// Timer that wakes the second thread; `None` if there is no second thread.
     alarm: Option<Alarm>,
     unloading: Arc<Unloading>,
     state: Mutex<State>,

@@ -290,7 +290,7 @@ impl Kept {
     }
 }
 
-/// Whether the walk of a snapshot may be compared and kept.
+/// Returns whether frames may be taken over into the walk of this snapshot, and from it.
 fn is_suitable(snapshot: &Snapshot<'_>) -> bool {
     let capture = &snapshot.head.capture;
     capture.thread != 0 && capture.deoptimized_pc == 0 && snapshot.is_copy && snapshot.stack.len() <= MAX_COPY

@@ -85,7 +85,7 @@ impl Codes {
         self.restriction = before;
     }
 
-    /// Whether this code may be walked.
+    /// Returns whether walks may step through this code; see [`Self::restrict`].
     pub(super) fn allows(&self, code: Option<&Code>) -> bool {
         let Some(before) = self.restriction else { return true };
         code.is_some_and(|code| code.generation < before)

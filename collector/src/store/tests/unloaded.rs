@@ -168,6 +168,12 @@ fn concurrent_queries_hold_one_dictionary_at_a_time() {
     assert_eq!(store.status().dictionaries_read, (3 * READERS * ROUNDS) as u64);
 }
 
+fn store_without_writer(directory: &Path, partitions: Vec<Arc<Partition>>) -> Store {
+    let lock = lock(directory).expect("closed");
+    let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, lock));
+    Store { shared, requests: None, writer: None }
+}
+
 #[test]
 fn opening_leaves_old_partitions_unloaded() {
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -182,13 +188,7 @@ fn opening_leaves_old_partitions_unloaded() {
     // The newest closed partition is loaded first, then unloaded because it exceeds the limit.
     let partitions = open_all(&paths, true, 0).expect("a store");
     assert_eq!(is_unloaded(&partitions), [true, true, true, false]);
-    let shared = Arc::new(Shared::new(
-        directory.path(),
-        Retention::default(),
-        partitions,
-        lock(directory.path()).expect("closed"),
-    ));
-    let store = Store { shared, requests: None, writer: None };
+    let store = store_without_writer(directory.path(), partitions);
     assert_eq!(store.status().dictionaries_read, 0);
     assert!(query(&store, "flamegraph", &[]) == expected);
     assert_eq!(store.status().dictionaries_read, 3);
@@ -208,12 +208,6 @@ fn a_closed_partition_with_a_journal_is_loaded() {
     Partition::open(&next, u32::MAX.into(), false).expect("one more");
     let paths = partition_paths(directory.path()).expect("a directory");
     let partitions = open_all(&paths, true, 0).expect("a store");
-    let shared = Arc::new(Shared::new(
-        directory.path(),
-        Retention::default(),
-        partitions,
-        lock(directory.path()).expect("closed"),
-    ));
-    let store = Store { shared, requests: None, writer: None };
+    let store = store_without_writer(directory.path(), partitions);
     expect(&store, 0..3600, &[("leaf", 10)]);
 }

@@ -126,7 +126,6 @@ impl NativeLibraries {
 
     /// Reads the symbol tables that every profile needs, unless they are there; to be called between two drains.
     pub fn preload<M: Memory + ?Sized>(&mut self, memory: &M) {
-        self.refresh();
         for library in &mut self.libraries {
             if PRELOADED.contains(&library.file_name()) {
                 library.with_symbols(memory, |_, _| ());
