@@ -5,14 +5,15 @@
 //! Approach: all slots lie in one mapping that is never unmapped; a pointer is valid if it points at the start of a
 //! slot inside it.
 //! A slot is reused by another thread only when its former thread can no more be interrupted for it.
-//! A second profile of the same process gets memory of its own, and the pages of the first go back to the kernel: they
-//! read as zero, which means idle slots, empty queues and a pool without slabs.
+//! After a profile its pages go back to the kernel: they read as zero, which means idle slots, empty queues and a pool
+//! without slabs. The next profile of the process uses the same addresses, unless a handler of the former one may still
+//! run. A handler that has only just begun then finds another timer in its slot, and samples nothing.
 //! Invariant: once [`publish`]ed, [`Shared`] lives until the process ends, and so do its addresses.
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 use parking_lot::Mutex;
@@ -21,6 +22,7 @@ use stackwalk::{FrozenOffsets, ThreadOffsets};
 
 use crate::signal::grid::{Grid, KEY_MASK, Key, PERIODS};
 use crate::signal::own_stack::BlockOffset;
+use crate::signal::ucontext;
 
 /// Most threads profiled at once; the mapping costs address space only until a slot is used.
 pub const MAX_THREADS: u32 = 1 << 16;
@@ -41,6 +43,9 @@ pub struct ThreadSlot {
     pub last_cycles: AtomicU64,
     /// The current timer of the thread, and the periods that have expired under it.
     pub grid: Grid,
+    /// Number of that timer ([`Timer::number`](crate::timer::Timer::number)), 0 before the first. Relaxed: written before
+    /// the timer is started by a system call.
+    pub timer: AtomicI32,
     /// Id of the virtual thread sampled last; only the thread itself touches it.
     pub virtual_thread: AtomicU64,
     /// Samples of that virtual thread in a row; only the thread itself touches it.
@@ -88,13 +93,17 @@ pub struct Shared {
     pub frozen: Option<&'static FrozenOffsets>,
     /// Offset of the stack's bounds in the C library's description of a thread, if it is known.
     pub block: Option<BlockOffset>,
+    /// True if time stamps are those of the monotonic clock instead of the time stamp counter (`crate::time_source`).
+    pub uses_clock: bool,
     /// Set when profiling stops: later expirations count as lost.
     pub stopping: AtomicBool,
+    /// Set after the end of the profile if no handler runs any more, so that its memory may be used again.
+    pub is_at_rest: AtomicBool,
     /// The timers' signal.
     pub signal: c_int,
     /// The signal's action before the agent's.
     pub previous: libc::sigaction,
-    /// The profile of this process before this one.
+    /// The last profile of this process before this one that used other slots or another signal.
     pub former: Option<&'static Shared>,
 }
 
@@ -122,17 +131,38 @@ static PUBLISHED: FirstShared = FirstShared {
 /// Whether [`publish`] was called.
 static IS_PUBLISHED: AtomicBool = AtomicBool::new(false);
 
+/// Room for the records of later profiles, which are never freed: a thousand profiles take no further address space.
+static LATER: Mutex<&'static mut [MaybeUninit<Shared>]> = Mutex::new(&mut []);
+/// Number of records for which room is reserved at once.
+const RESERVED_RECORDS: usize = 1024;
+
 /// Makes `shared` visible to handlers in place of the one before; it lives for ever.
-pub fn publish(shared: Shared) -> &'static Shared {
+///
+/// # Errors
+/// As mmap(2).
+pub fn publish(shared: Shared) -> io::Result<&'static Shared> {
     if IS_PUBLISHED.swap(true, Ordering::Relaxed) {
-        let shared: &'static Shared = Box::leak(Box::new(shared));
+        let shared = keep(shared)?;
         PUBLISHED.later.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
-        return shared;
+        return Ok(shared);
     }
     // SAFETY: the swap lets one call through, and readers wait for `ready`.
     let shared = unsafe { (*PUBLISHED.value.get()).write(shared) };
     PUBLISHED.ready.store(true, Ordering::Release);
-    shared
+    Ok(shared)
+}
+
+/// Moves a record to memory that is never freed.
+fn keep(shared: Shared) -> io::Result<&'static Shared> {
+    let mut room = LATER.lock();
+    if room.is_empty() {
+        let region = map(RESERVED_RECORDS * size_of::<Shared>())?;
+        // SAFETY: the region is page-aligned, long enough, and lent to this list alone.
+        *room = unsafe { std::slice::from_raw_parts_mut(region.as_mut_ptr().cast(), RESERVED_RECORDS) };
+    }
+    let (place, rest) = std::mem::take(&mut *room).split_first_mut().ok_or(io::ErrorKind::OutOfMemory)?;
+    *room = rest;
+    Ok(place.write(shared))
 }
 
 /// Returns the one published last. Signal safe.
@@ -155,6 +185,20 @@ pub fn shared() -> Option<&'static Shared> {
 impl Shared {
     /// Size in cache lines.
     pub const LINES: usize = size_of::<Self>().div_ceil(64);
+
+    /// Makes every expiration from now on a lost one. A handler that has begun before may still read the `JavaThread`
+    /// of the thread it runs on, which cannot end meanwhile.
+    pub fn silence(&self) {
+        // Release: a thread that learns of the end by a lock sees this in its handlers.
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Returns the time stamp for a reading of the processor's counter: this reading, or the kernel's clock where the
+    /// counters of two processors may differ. Signal safe.
+    #[inline(always)]
+    pub fn time_stamp(&self, cycles: u64) -> u64 {
+        if self.uses_clock { ucontext::monotonic() } else { cycles }
+    }
 
     /// Returns the timer period with this index, in nanoseconds. Signal safe.
     #[inline]
@@ -205,26 +249,51 @@ impl Shared {
 /// Size of a huge page on x86-64.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Addresses and sizes of the mappings that [`map_forever`] has made since [`release_former`].
-static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// Mappings of the present profile and free ones of earlier profiles, as addresses and sizes.
+struct Mappings {
+    used: Vec<(usize, usize)>,
+    free: Vec<(usize, usize)>,
+}
+
+static MAPPINGS: Mutex<Mappings> = Mutex::new(Mappings { used: Vec::new(), free: Vec::new() });
 
 /// Gives the pages of all mappings back to the kernel; the profile they were made for has ended.
 ///
-/// The addresses stay mapped. A handler of that profile that still runs, because it was preempted before the end, reads
-/// zeros, and what it writes is never read.
-pub fn release_former() {
-    for (address, bytes) in MAPPED.lock().drain(..) {
+/// The addresses stay mapped. If they are `reusable`, the next profile gets them; else a handler of the ended profile may
+/// still run, because it was preempted: it reads zeros, and what it writes is never read.
+pub fn release_former(reusable: bool) {
+    let mut mappings = MAPPINGS.lock();
+    let used = std::mem::take(&mut mappings.used);
+    for &(address, bytes) in &used {
         // SAFETY: our own private anonymous mapping, which stays mapped. References into it are to atomics, slabs and
         // rings, for all of which zero bytes are valid. A refusal changes nothing.
-        unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_DONTNEED) };
+        let outcome = unsafe { libc::madvise(address as *mut c_void, bytes, libc::MADV_DONTNEED) };
+        if reusable && outcome == 0 {
+            mappings.free.push((address, bytes));
+        }
     }
 }
 
-/// Maps `bytes` zeroed bytes that are never unmapped; a page costs memory once it is touched.
+/// Returns `bytes` zeroed bytes that are never unmapped; a page costs memory once it is touched.
 ///
 /// # Errors
 /// As mmap(2).
 pub fn map_forever(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
+    let mut mappings = MAPPINGS.lock();
+    let region = match mappings.free.iter().position(|&(_, size)| size == bytes) {
+        Some(place) => {
+            let (address, bytes) = mappings.free.swap_remove(place);
+            // SAFETY: the mapping of a former profile, whose references are not used any more.
+            unsafe { std::slice::from_raw_parts_mut(address as *mut MaybeUninit<u8>, bytes) }
+        }
+        None => map(bytes)?,
+    };
+    mappings.used.push((region.as_ptr() as usize, bytes));
+    Ok(region)
+}
+
+/// Maps `bytes` zeroed bytes.
+fn map(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
@@ -232,7 +301,6 @@ pub fn map_forever(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>]> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    MAPPED.lock().push((address as usize, bytes));
     // SAFETY: the mapping is `bytes` long, writable, not referred to elsewhere and never unmapped.
     Ok(unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) })
 }

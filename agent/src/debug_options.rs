@@ -19,11 +19,23 @@ pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drai
 /// The form of values, for the message to the user.
 #[cfg(feature = "hooks")]
 pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
-                        stops, walk-times, compare-walks, shift:N or broken-layout";
+                        stops, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
+                        stop-delay:300ms or clock-stamps";
 
 /// Names of the developers' hooks.
-const HOOKS: [&str; 8] =
-    ["stall", "slabs", "retune", "stops", "walk-times", "compare-walks", "shift", "broken-layout"];
+const HOOKS: [&str; 11] = [
+    "stall",
+    "slabs",
+    "retune",
+    "stops",
+    "walk-times",
+    "compare-walks",
+    "shift",
+    "broken-layout",
+    "panic",
+    "stop-delay",
+    "clock-stamps",
+];
 
 /// The values that experiments fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +59,12 @@ pub struct Hooks {
     pub sampler: SamplerHooks,
     /// Names are read from a wrong place, to show that the self-test notices.
     pub broken_layout: bool,
+    /// The next ThreadStart event panics.
+    pub panics_at_start: bool,
+    /// Time stamps are those of the monotonic clock.
+    pub uses_clock: bool,
+    /// Time between the end of events and the end of the timers.
+    pub stop_delay: Option<Duration>,
 }
 
 /// Why a value was refused.
@@ -96,6 +114,15 @@ impl DebugOptions {
         slabs
     }
 
+    /// Returns whether a hook demands time stamps of the monotonic clock.
+    pub fn uses_clock(&self) -> bool {
+        #[cfg(feature = "hooks")]
+        let uses_clock = self.hooks.uses_clock;
+        #[cfg(not(feature = "hooks"))]
+        let uses_clock = false;
+        uses_clock
+    }
+
     fn set_value(&mut self, name: &str, value: &str, time: impl Fn() -> Option<Duration>) -> Option<()> {
         match name {
             "queue" => self.queues = sizes(value)?,
@@ -115,6 +142,14 @@ impl DebugOptions {
             "walk-times" if value.is_empty() => self.hooks.sampler.probe.times = true,
             #[cfg(feature = "hooks")]
             "compare-walks" if value.is_empty() => self.hooks.sampler.compare = true,
+            #[cfg(feature = "hooks")]
+            "panic" if value == "callback" => self.hooks.panics_at_start = true,
+            #[cfg(feature = "hooks")]
+            "panic" if value == "sampler" => self.hooks.sampler.panics = true,
+            #[cfg(feature = "hooks")]
+            "clock-stamps" if value.is_empty() => self.hooks.uses_clock = true,
+            #[cfg(feature = "hooks")]
+            "stop-delay" => self.hooks.stop_delay = Some(time()?),
             #[cfg(feature = "hooks")]
             "broken-layout" if value.is_empty() => self.hooks.broken_layout = true,
             _ => return None,

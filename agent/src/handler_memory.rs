@@ -3,7 +3,7 @@
 //! Approach: one stretch of memory that begins with what every tick touches.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
@@ -24,12 +24,13 @@ pub fn publish(
     offsets: ThreadOffsets,
     frozen: Option<&'static FrozenOffsets>,
     signal: i32,
+    uses_clock: bool,
 ) -> Result<(&'static Shared, RingMemory), StartError> {
     let former = arena::shared();
     let previous = signal::previous_action(signal, former).map_err(StartError::Signal)?;
-    arena::release_former();
+    arena::release_former(former.is_none_or(|former| former.is_at_rest.load(Ordering::Acquire)));
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let classes = slab_classes(processors, options.debug.slabs());
+    let classes = slab_classes(processors, options.max_stack, options.debug.slabs());
     let flag_bytes = arena::MAX_THREADS as usize;
     let start = options.debug.queues.start;
     let ring_bytes = RingMemory::near_bytes(start);
@@ -39,8 +40,10 @@ pub fn publish(
     let (rings, slabs) = region.split_at_mut(ring_bytes);
     let pool = SnapshotPool::new(slabs, &classes)
         .map_err(|error| StartError::Memory(std::io::Error::other(error.to_string())))?;
+    let slots = arena::map_slots().map_err(StartError::Memory)?;
+    let is_replaced = |former: &&Shared| former.signal == signal && std::ptr::eq(former.slots, slots);
     let shared = arena::publish(Shared {
-        slots: arena::map_slots().map_err(StartError::Memory)?,
+        slots,
         pool,
         ready: ReadySet::new(arena::flags_in(flags)),
         periods: std::array::from_fn(|index| {
@@ -50,11 +53,17 @@ pub fn publish(
         offsets,
         frozen,
         block: block_offset(),
+        uses_clock,
         stopping: AtomicBool::new(false),
+        is_at_rest: AtomicBool::new(false),
         signal,
         previous,
-        former,
-    });
+        former: match former {
+            Some(former) if is_replaced(&former) => former.former,
+            former => former,
+        },
+    })
+    .map_err(StartError::Memory)?;
     let rings = RingMemory::new(start, rings).map_err(StartError::Memory)?;
     Ok((shared, rings))
 }
@@ -69,12 +78,13 @@ fn block_offset() -> Option<BlockOffset> {
 /// each, if many busy threads keep the sampler waiting.
 const MIN_SPARE: usize = 256;
 
-/// Returns the classes of slabs for so many processors; `fixed` is their number in each class, without spare ones.
+/// Returns the classes of slabs for so many processors and copies of so many bytes; `fixed` is their number in each class,
+/// without spare ones.
 ///
 /// At most one sample per processor and tick is in flight between two drains; 32 per processor cover a sampler that is
 /// kept from running for an eighth of a second.
 /// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter.
-fn slab_classes(processors: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
+fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
     // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
     let class = |bytes, count: usize, min_spare| {
@@ -89,6 +99,6 @@ fn slab_classes(processors: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5
         class(8 << 10, 32, MIN_SPARE),
         class(32 << 10, 16, MIN_SPARE),
         class(160 << 10, 8, MIN_SPARE),
-        class((1 << 20) + 4096, 2, 0),
+        class(max_stack.max(1 << 20) + 4096, 2, 0),
     ]
 }

@@ -32,6 +32,15 @@ pub fn name_of(tid: i32) -> Option<String> {
     Some(whole.map_or(name, |whole| (*whole).to_owned()))
 }
 
+/// Returns whether a thread blocks a signal; `None` if it has ended.
+pub fn blocks(tid: i32, signal: i32) -> Option<bool> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    // Bit 0 is signal 1.
+    Some(mask.checked_shr(signal.cast_unsigned().saturating_sub(1)).unwrap_or(0) & 1 != 0)
+}
+
 /// Returns beginning and end of a name whose middle the VM left out: JDK 26 and later keep the first 7 bytes and the
 /// last 6, because the kernel keeps 15 (`os::Linux::set_native_thread_name`, JDK 26 to 28).
 fn shortened(name: &str) -> Option<(&str, &str)> {

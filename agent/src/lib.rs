@@ -30,8 +30,10 @@ mod session_facts;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
 pub mod start_error;
+mod thread_layout;
 pub mod threads;
 pub mod tick;
+mod time_source;
 #[allow(unsafe_code, reason = "raw timer system calls")]
 pub mod timer;
 
@@ -41,7 +43,7 @@ use jni::sys::{JNI_EEXIST, JNI_EINVAL, JNI_ERR, JNI_OK, JavaVM, jint};
 
 use crate::jvmti::callbacks::{self, ClaimError};
 use crate::jvmti::guard;
-use crate::jvmti::vm::{AtStart, Vm};
+use crate::jvmti::vm::Vm;
 use crate::options::Options;
 use crate::session::PreparedSession;
 
@@ -58,9 +60,7 @@ pub unsafe extern "system" fn Agent_OnLoad(
 ) -> jint {
     // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
     let (vm, options) = unsafe { arguments(vm, options) };
-    // SAFETY: this is Agent_OnLoad.
-    let at_start = unsafe { AtStart::new() };
-    guard::entry_point(JNI_OK, || load(vm, &options, Some(at_start)))
+    guard::entry_point(JNI_OK, || load(vm, &options, false))
 }
 
 /// Options of an attach that ends the profile.
@@ -84,9 +84,9 @@ pub unsafe extern "system" fn Agent_OnAttach(
     let (vm, options) = unsafe { arguments(vm, options) };
     guard::entry_point(JNI_OK, || {
         if options == STOP {
-            return stop_attached();
+            return stop_attached(vm);
         }
-        let outcome = load(vm, &options, None);
+        let outcome = load(vm, &options, true);
         if outcome == JNI_OK && !callbacks::attach_now(vm) && options::is_strict(&options) {
             return JNI_ERR;
         }
@@ -120,17 +120,16 @@ unsafe fn arguments(vm: *mut JavaVM, options: *const c_char) -> (Vm, String) {
 }
 
 /// Ends the profile in a program that runs on.
-fn stop_attached() -> jint {
-    if callbacks::stop_attached() {
+fn stop_attached(vm: Vm) -> jint {
+    if callbacks::stop_attached(vm) {
         return JNI_OK;
     }
     log::print("no profile runs in this JVM, so there is nothing to stop");
     JNI_EINVAL
 }
 
-fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
+fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
     let strict = options::is_strict(text);
-    let is_starting = at_start.is_some();
     if let Err(claimed) = callbacks::claim() {
         log::print(&claimed.to_string());
         return match claimed {
@@ -141,14 +140,14 @@ fn load(vm: Vm, text: &str, at_start: Option<AtStart>) -> jint {
     }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
         log::install(options.log);
-        let prepared = PreparedSession::new(options, vm, at_start)?;
+        let prepared = PreparedSession::new(options, vm, is_attached)?;
         Ok(callbacks::arm(prepared)?)
     });
     match started {
         Ok(()) => JNI_OK,
         Err(Refusal(reason)) => {
             callbacks::unclaim();
-            let consequence = match strict && is_starting {
+            let consequence = match strict && !is_attached {
                 true => "strict: the JVM does not start",
                 false => "the program runs unprofiled",
             };

@@ -26,8 +26,14 @@ pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
 ///
 /// A thousand interpreted frames take about 130 KiB; 512 KiB holds the deepest stacks of real programs.
 pub const DEFAULT_MAX_STACK: usize = 512 * 1024;
-/// Smallest and largest accepted `maxstack`.
-pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=1024 * 1024;
+/// Smallest and largest accepted `maxstack`; Linux gives a program's first thread 8 MiB.
+pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=8 * 1024 * 1024;
+
+/// Default of `depth`, the most frames of a stack: the deepest recursions that a thread stack of 1 MiB holds have 10,000 to
+/// 20,000 frames.
+pub const DEFAULT_DEPTH: u32 = 16_384;
+/// Smallest and largest accepted `depth`.
+pub const DEPTH_RANGE: std::ops::RangeInclusive<u32> = 16..=65_536;
 
 /// Smallest and largest accepted `budget` in millionths.
 ///
@@ -80,6 +86,8 @@ pub struct Options {
     pub file: Option<PathBuf>,
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
+    /// Most frames of a stack.
+    pub depth: u32,
     /// Log level on standard error.
     pub log: LevelFilter,
     /// True if the JVM must not start when profiling cannot start.
@@ -104,6 +112,7 @@ impl Default for Options {
             window: DEFAULT_WINDOW,
             file: None,
             max_stack: DEFAULT_MAX_STACK,
+            depth: DEFAULT_DEPTH,
             log: LevelFilter::WARN,
             strict: false,
             pause_budget: DEFAULT_PAUSE_BUDGET,
@@ -152,7 +161,7 @@ pub enum OptionError {
 }
 
 /// All options with the accepted form of their values.
-const FORMS: [(&str, &str); 17] = [
+const FORMS: [(&str, &str); 18] = [
     ("mode", "'cputime', the only mode"),
     ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
     ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
@@ -165,7 +174,8 @@ const FORMS: [(&str, &str); 17] = [
     ("insecure", "given without a value"),
     ("window", "a size between 16k and 256m, as in 4m"),
     ("file", "a path"),
-    ("maxstack", "a size between 4k and 1m, as in 512k"),
+    ("maxstack", "a size between 4k and 8m, as in 512k"),
+    ("depth", "a number of frames between 16 and 65536, as in 16384"),
     ("log", "one of none, error, warn, info, debug"),
     ("gcdrain", "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)"),
     ("debug", debug_options::FORM),
@@ -244,6 +254,7 @@ impl Options {
                 let bytes = usize::try_from(parse_size(value)?).ok();
                 self.max_stack = bytes.filter(|bytes| MAX_STACK_RANGE.contains(bytes))?;
             }
+            "depth" => self.depth = value.parse().ok().filter(|depth| DEPTH_RANGE.contains(depth))?,
             "log" => self.log = parse_level(value)?,
             "gcdrain" if value == "off" => self.pause_budget = Duration::ZERO,
             "gcdrain" => self.pause_budget = parse_time(value).filter(|time| *time <= MAX_PAUSE_BUDGET)?,

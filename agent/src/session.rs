@@ -7,12 +7,13 @@
 //! Invariant: after every error the JVM runs on without a profile.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+#[cfg(feature = "hooks")]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use sampler_thread::Sampler;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
@@ -21,6 +22,7 @@ use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::redefinition::Redefinition;
 use sampler_thread::validity::unloading::{Detector, Unloading};
 use sampler_thread::walk::vm::Vm as ReadVm;
+use sampler_thread::{End, Sampler};
 use stackwalk::{FrozenOffsets, HotSpot, LiveMemory, MountedOffsets};
 
 use crate::arena::Shared;
@@ -28,14 +30,16 @@ use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
-use crate::jvmti::vm::{AtStart, Vm};
+use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
 use crate::options::Options;
 use crate::self_test::{self, Subject};
-use crate::signal::ucontext::cycles;
+use crate::signal::ucontext;
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess};
-use crate::{destinations, handler_memory, scheduling, session_facts, signal};
+use crate::{
+    destinations, handler_memory, scheduling, session_facts, signal, thread_layout, time_source, timer,
+};
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -56,28 +60,31 @@ pub struct PreparedSession {
     collector: Option<Target>,
     /// True once the VM reports garbage collection pauses to this session.
     pub has_pause_events: bool,
-    /// Whether the program runs already.
+    /// The timers' signal.
+    signal: i32,
+    /// True if the program runs already.
     is_attached: bool,
 }
 
 impl PreparedSession {
-    /// Reads the VM's tables, switches DebugNonSafepoints on and opens the destinations.
+    /// Reads the VM's tables, switches DebugNonSafepoints on and opens the destinations; `is_attached` if the program runs
+    /// already.
     ///
     /// # Errors
     /// [`StartError`]; an empty recording file may remain.
-    pub fn new(options: Options, vm: Vm, at_start: Option<AtStart>) -> Result<Self, StartError> {
-        let jvmti = vm.jvmti().map_err(StartError::Jvmti)?;
-        let is_attached = at_start.is_none();
+    pub fn new(options: Options, vm: Vm, is_attached: bool) -> Result<Self, StartError> {
+        let jvmti = vm.jvmti()?;
         let unsupported = |reason| StartError::unsupported(&jvmti, reason);
         let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
         let memory = vm_memory::of_library(&library);
         let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
             .map_err(|error| unsupported(error.to_string()))?;
+        let choose = if is_attached { signal::choose } else { signal::choose_unblocked };
+        let signal = choose(options.signal).map_err(StartError::Signal)?;
+        timer::adapt_share();
         let collector = destinations::collector(&options)?;
         let destinations = destinations::open_file(&options)?;
-        if let Some(at_start) = at_start
-            && flags::switch_on(&hotspot, memory, at_start)
-        {
+        if flags::switch_on(&hotspot, memory) {
             tracing::info!("DebugNonSafepoints keeps the value of the command line");
         }
         let has_virtual_threads = hotspot.jdk_major() >= FIRST_WITH_VIRTUAL_THREADS;
@@ -93,6 +100,7 @@ impl PreparedSession {
             destinations,
             collector,
             has_pause_events: false,
+            signal,
             is_attached,
         })
     }
@@ -106,14 +114,22 @@ pub struct Session {
     java_threads: JavaThreads,
     shared: &'static Shared,
     sampler: Sampler,
+    #[cfg(feature = "hooks")]
+    hooks: crate::debug_options::Hooks,
 }
 
 impl Session {
-    /// Starts profiling in a VM that is initialised; `thread` is the calling Java thread, if it is known.
+    /// Starts profiling in a VM that is initialised; `thread` is the calling Java thread, if it is known. If the sampler
+    /// thread ends by itself, it calls `ended` last.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(prepared: PreparedSession, jni: Jni, thread: Option<ThreadRef>) -> Result<Self, StartError> {
+    pub fn start(
+        prepared: PreparedSession,
+        jni: Jni,
+        thread: Option<ThreadRef>,
+        ended: fn(End),
+    ) -> Result<Self, StartError> {
         let PreparedSession {
             options,
             jvmti,
@@ -124,22 +140,40 @@ impl Session {
             mut destinations,
             collector,
             has_pause_events,
+            signal,
             is_attached,
         } = prepared;
         hotspot.start(memory).map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
         let mut offsets = hotspot.thread_offsets();
         offsets.mounted = mounted;
+        if let Some(address) = thread.and_then(|thread| jni.java_thread(thread)) {
+            let sp = std::ptr::from_ref(&address) as u64;
+            if let Some(field) = thread_layout::wrong_field(memory, address, sp, &offsets) {
+                return Err(StartError::unsupported(
+                    &jvmti,
+                    format!("unknown layout of JavaThread: {field}"),
+                ));
+            }
+        }
         #[cfg(feature = "hooks")]
         if options.debug.hooks.broken_layout {
             hotspot.break_layout();
         }
+        let uses_clock = time_source::is_counter_unreliable() || options.debug.uses_clock();
+        tracing::info!("time stamps: {}", if uses_clock { "monotonic clock" } else { "time stamp counter" });
         let begin = Instant::now();
         let evidence = Subject { hotspot: &hotspot, memory, jvmti, jni }.evidence();
         tracing::info!("evidence for the self-test took {} us", begin.elapsed().as_micros());
-        let signal = signal::choose(options.signal).map_err(StartError::Signal)?;
+        // Another agent may have taken it since.
+        let signal = match options.signal {
+            None if !signal::is_free(signal).map_err(StartError::Signal)? => {
+                signal::choose_unblocked(None).map_err(StartError::Signal)?
+            }
+            _ => signal,
+        };
         let frozen = frozen_offsets(jni, &hotspot, memory);
-        let (shared, rings) = handler_memory::publish(&options, offsets, frozen, signal)?;
+        let (shared, rings) = handler_memory::publish(&options, offsets, frozen, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, rings, signal));
         if is_attached {
@@ -161,9 +195,10 @@ impl Session {
             freeing,
             Redefinition::choose(&hotspot, memory, Some(library)),
             options.pause_budget,
-            cycles,
+            if uses_clock { ucontext::monotonic } else { ucontext::cycles },
             jni.permanent_loaders(),
         ));
+        unloading.note(memory);
         let hotspot = Arc::new(hotspot);
         let process =
             SampledProcess { registry: Arc::clone(&registry), memory, hotspot: Arc::clone(&hotspot) };
@@ -171,6 +206,7 @@ impl Session {
         let settings = Settings {
             unloading: Arc::clone(&unloading),
             examine: Box::new(move || self_test::examine(evidence.as_ref(), &examined, memory)),
+            max_frames: options.depth,
             queue_sizes: options.debug.queues,
             pace: options.debug.pace,
             tuning: Tuning {
@@ -190,7 +226,7 @@ impl Session {
                 scheduling::shorten_time_slices();
             };
             let vm = ReadVm { hotspot: Arc::clone(&hotspot), memory };
-            Sampler::start(process, settings, vm, facts, destinations, on_thread)
+            Sampler::start(process, settings, vm, facts, destinations, on_thread, ended)
                 .map_err(StartError::Thread)?
         };
         if has_pause_events {
@@ -205,7 +241,15 @@ impl Session {
             (observer.on_start)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
         }
         tracing::info!("profiling every {:?} of CPU time with signal {signal}", options.interval);
-        Ok(Self { registry, java_threads, shared, sampler, jvmti })
+        Ok(Self {
+            registry,
+            java_threads,
+            shared,
+            sampler,
+            jvmti,
+            #[cfg(feature = "hooks")]
+            hooks: options.debug.hooks,
+        })
     }
 
     /// The Java threads, for the VM's events.
@@ -214,24 +258,53 @@ impl Session {
     }
 
     /// Unregisters the calling Java thread, and empties its queue if no other thread drains one now.
-    pub fn thread_ended(&self) {
-        if let Some(slot) = self.java_threads.ended() {
+    pub fn thread_ended(&self, thread: ThreadRef) {
+        if let Some(slot) = self.java_threads.ended(thread) {
             self.sampler.drain_ended(slot);
         }
     }
 
-    /// Stops timers first, then waits for handlers in flight, then for the sampler, which drains and sends everything.
-    /// Returns the sampler thread if it does not end in time.
+    /// Ends sampling: later expirations count as lost.
+    pub fn silence(&self) {
+        self.shared.silence();
+    }
+
+    /// Returns whether the sampler thread has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.sampler.has_ended()
+    }
+
+    /// Panics if a hook demands it, once.
+    ///
+    /// # Panics
+    /// That is its purpose.
+    #[cfg(feature = "hooks")]
+    pub fn panic_if_told(&self) {
+        static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+        let panics = self.hooks.panics_at_start && !HAS_PANICKED.swap(true, Ordering::Relaxed);
+        assert!(!panics, "the hook panic:callback demands a panic");
+    }
+
+    /// Ends a session whose handlers are silent: stops timers first, then waits for handlers in flight, then for the
+    /// sampler, which drains and sends everything. Returns the sampler thread if it does not end in time.
     pub fn stop(self, reason: &'static str) -> Option<JoinHandle<()>> {
+        #[cfg(feature = "hooks")]
+        if let Some(delay) = self.hooks.stop_delay {
+            // The purpose of this hook is to let threads end in between.
+            #[expect(clippy::disallowed_methods)]
+            std::thread::sleep(delay);
+        }
         pauses::close();
         self.registry.stop();
-        self.shared.stopping.store(true, Ordering::Release);
         // The handlers' flags are plain stores, visible within nanoseconds. A handler that has only just begun may be
         // overlooked: its request then stays in its queue, and its time counts as unfinished.
         let deadline = Instant::now() + HANDLER_PATIENCE;
-        while self.registry.is_any_handler_running() && Instant::now() < deadline {
+        let mut is_running = self.registry.is_any_handler_running();
+        while is_running && Instant::now() < deadline {
             std::thread::yield_now();
+            is_running = self.registry.is_any_handler_running();
         }
+        self.shared.is_at_rest.store(!is_running, Ordering::Release);
         #[cfg(feature = "hooks")]
         if let Some(observer) = crate::hooks::observer() {
             (observer.on_stop)(&self.jvmti);
@@ -247,6 +320,7 @@ impl Session {
 /// Returns the offsets for virtual threads' frames in the heap, which live for ever; `None` where these frames cannot be
 /// followed, and stacks end at the return barrier.
 fn frozen_offsets(jni: Jni, hotspot: &HotSpot, memory: &LiveMemory) -> Option<&'static FrozenOffsets> {
-    let class = jni.chunk_class(hotspot, memory)?;
-    Some(Box::leak(Box::new(hotspot.frozen_offsets(memory, class)?)))
+    static OFFSETS: OnceLock<Option<FrozenOffsets>> = OnceLock::new();
+    let find = || hotspot.frozen_offsets(memory, jni.chunk_class(hotspot, memory)?);
+    OFFSETS.get_or_init(find).as_ref()
 }

@@ -32,5 +32,6 @@ pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> S
         wall_clock_ns: clock::wall_nanos(),
         monotonic_ns: clock::monotonic_nanos(),
         token: String::new(),
+        secret: Vec::new(),
     }
 }

@@ -11,6 +11,9 @@ use crate::signal::SignalError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// The VM is being created.
+    #[error("the JVM is still starting; try again in some seconds")]
+    Starting,
     /// The VM offers no usable JVMTI.
     #[error("unsupported JVM: no JVMTI 1.2 ({0}); Tickwalk needs HotSpot 11 or newer")]
     Jvmti(JvmtiError),
@@ -56,6 +59,12 @@ pub enum StartError {
     /// The sampler thread could not be started.
     #[error("cannot start the sampler thread: {0}; raise the limit of threads (ulimit -u)")]
     Thread(io::Error),
+}
+
+impl From<JvmtiError> for StartError {
+    fn from(error: JvmtiError) -> Self {
+        if error.code == jni::sys::JNI_EDETACHED { Self::Starting } else { Self::Jvmti(error) }
+    }
 }
 
 impl StartError {

@@ -97,10 +97,10 @@ mod tests {
     /// Kernels have 100 to 1000 ticks a second; on a busy machine none may be found.
     #[test]
     fn a_tick_that_is_found_is_plausible() {
+        let signal = crate::signal::choose(None).expect("a free signal");
         // A separate thread, whose signals are blocked like the sampler's.
-        let found = std::thread::spawn(|| {
+        let found = std::thread::spawn(move || {
             SigSet::all().thread_block().expect("a mask");
-            let signal = crate::signal::choose(None).expect("a free signal");
             let begin_ns = clock::own_cpu_nanos();
             let found: Vec<u64> = (0..40).filter_map(|_| measure(signal, 9_000_000)).collect();
             let burnt_ns = clock::own_cpu_nanos() - begin_ns;

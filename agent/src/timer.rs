@@ -6,14 +6,39 @@
 //! clock, so that expirations lie on a fixed grid and their sum is exact.
 //! The raw system calls replace nix's `Timer`, whose per-thread notification exists for glibc targets only and whose
 //! timers cannot be moved into a slot that outlives the thread (`design/timers.md`).
+//! A timer reserves one of the pending signals that all processes of a user share (RLIMIT_SIGPENDING): the agent uses at
+//! most half of those that others leave ([`adapt_share`]).
 //! Invariant: after [`Timer`] is dropped the kernel queues no further signal for it.
-//! Sources: timer_create(2), timer_settime(2).
+//! Sources: timer_create(2), timer_settime(2), proc_pid_status(5) (`SigQ`).
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sampler_thread::account::clock::thread_cpu_clock;
+
+/// Timers of the agent that exist. Relaxed, as [`MOST`]: both are counts, and nothing is read because of them.
+static LIVE: AtomicU64 = AtomicU64::new(0);
+/// Most timers of the agent.
+static MOST: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Limits the agent to half of the pending signals that others do not use; returns how many timers it has too many.
+pub fn adapt_share() -> u64 {
+    let live = LIVE.load(Ordering::Relaxed);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let most = share(&status, live).unwrap_or(u64::MAX);
+    MOST.store(most, Ordering::Relaxed);
+    live.saturating_sub(most)
+}
+
+/// Returns half of the pending signals that are not used by others, at least one; `live` are the agent's own.
+fn share(status: &str, live: u64) -> Option<u64> {
+    let (used, limit) = status.lines().find_map(|line| line.strip_prefix("SigQ:"))?.trim().split_once('/')?;
+    let (used, limit) = (used.parse::<u64>().ok()?, limit.parse::<u64>().ok()?);
+    let others = used.saturating_sub(live);
+    Some((limit.saturating_sub(others) / 2).max(1))
+}
 
 /// A running timer; dropping it deletes it.
 #[derive(Debug)]
@@ -25,8 +50,11 @@ impl Timer {
     /// Creates a timer for `tid` that sends `signal` to that thread with this value.
     ///
     /// # Errors
-    /// `EAGAIN` when RLIMIT_SIGPENDING is used up, `EINVAL` when the thread has ended.
+    /// `EAGAIN` when RLIMIT_SIGPENDING or the agent's share of it is used up, `EINVAL` when the thread has ended.
     pub fn create(tid: i32, signal: i32, value: *mut libc::c_void) -> io::Result<Self> {
+        if LIVE.load(Ordering::Relaxed) >= MOST.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
         // SAFETY: all-zero bytes are a valid sigevent.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -38,7 +66,16 @@ impl Timer {
         let outcome = unsafe {
             libc::syscall(libc::SYS_timer_create, thread_cpu_clock(tid), &raw mut event, &raw mut id)
         };
-        if outcome != 0 { Err(io::Error::last_os_error()) } else { Ok(Self { id }) }
+        if outcome != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { id })
+    }
+
+    /// Returns the kernel's number of the timer plus one; numbers are used again after 2^31 timers.
+    pub fn number(&self) -> i32 {
+        self.id.wrapping_add(1)
     }
 
     /// Starts the timer: first expiration when the thread's CPU clock reads `first`, then every `interval`.
@@ -60,6 +97,7 @@ impl Drop for Timer {
     fn drop(&mut self) {
         // SAFETY: the id came from timer_create and is deleted once; deleting needs no memory of ours.
         unsafe { libc::syscall(libc::SYS_timer_delete, self.id) };
+        LIVE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -78,4 +116,19 @@ pub fn take_signal(signal: i32) -> bool {
 
 fn timespec(time: Duration) -> libc::timespec {
     libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_what_others_leave() {
+        let share = |used, live| share(&format!("Name:\tjava\nSigQ:\t{used}/60\nSigPnd:\t0\n"), live);
+        assert_eq!(share(0, 0), Some(30));
+        assert_eq!(share(30, 30), Some(30), "the agent's own");
+        assert_eq!(share(50, 30), Some(20));
+        assert_eq!(share(60, 0), Some(1));
+        assert_eq!(super::share("Name:\tjava\n", 0), None);
+    }
 }

@@ -32,14 +32,14 @@ fn a_thread_that_has_ended_is_not_registered_by_another() {
     let tid = nix::unistd::gettid().as_raw();
     let thread = JavaThread { address: ADDRESS, stack_low: 0, stack_high: 0, name: "java".to_owned() };
 
-    registry.java_ended(tid);
+    registry.java_ended(tid, None);
     registry.java_found(tid, &thread);
     assert_eq!(published(shared), 0, "it ended after the listing");
     registry.java_started(tid, &thread);
     assert_eq!(published(shared), 1, "it is back, and registers itself");
     registry.java_found(tid, &thread);
     assert_eq!(published(shared), 1);
-    registry.java_ended(tid);
+    registry.java_ended(tid, None);
     registry.java_found(tid, &thread);
     assert_eq!(published(shared), 0);
     registry.stop();

@@ -71,7 +71,7 @@ const INTERVAL_NS: u64 = 4_000_000;
 
 fn publish(signal: i32) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 8), SlabClass::fixed(256 << 10, 64)];
-    arena::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None))
+    arena::publish(support::shared(signal, &plan, |number| (number + 1) * INTERVAL_NS, None)).expect("memory")
 }
 
 /// Bounds of the calling thread's stack.

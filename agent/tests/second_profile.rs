@@ -36,7 +36,7 @@ fn install_foreign(signal: i32, handler: extern "C" fn(i32)) {
 
 fn publish(signal: i32, former: Option<&'static Shared>) -> &'static Shared {
     let plan = [SlabClass::fixed(512, 2)];
-    let shared = arena::publish(support::shared(signal, &plan, |_| 1_000_000, former));
+    let shared = arena::publish(support::shared(signal, &plan, |_| 1_000_000, former)).expect("memory");
     signal::install(signal).expect("installed");
     shared
 }
@@ -60,11 +60,16 @@ fn each_signal_keeps_its_first_handler() {
     // A slot without a queue counts every tick as lost.
     send(usual, SI_TIMER, slot(first));
     assert_eq!((ticks(first), called()), (1, [0, 0]));
+    // The key of a timer is used again; its number in the kernel is another one.
+    first.slots[1].timer.store(7, Ordering::Relaxed);
+    send(usual, SI_TIMER, slot(first));
+    assert_eq!((ticks(first), called()), (1, [0, 0]), "a late signal of the slot's former timer");
+    first.slots[1].timer.store(1, Ordering::Relaxed);
     first.stopping.store(true, Ordering::Release);
     send(usual, SI_TIMER, slot(first));
     assert_eq!((ticks(first), called()), (2, [0, 0]));
 
-    arena::release_former();
+    arena::release_former(false);
     assert_eq!(ticks(first), 0, "its pages read as zero");
     let second = publish(other, Some(first));
     for signal in [usual, other] {

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, value_parser};
 use collector::address::Address;
-use collector::ingest::Access;
+use collector::http::Access as HttpAccess;
+use collector::ingest::{Access, Limits};
 use collector::store::Retention;
 use serde::Deserialize;
 
@@ -32,6 +33,15 @@ pub struct CollectorArguments {
     /// Address of the HTTP API, the metrics and the page; needs --store [default: 127.0.0.1:4172]
     #[arg(long, value_name = "ADDR", env = "TICKWALK_HTTP")]
     http: Option<SocketAddr>,
+    /// File with the token of the HTTP server in its first line; clients send it as bearer token or as password
+    #[arg(long, value_name = "FILE", env = "TICKWALK_HTTP_TOKEN_FILE")]
+    http_token_file: Option<PathBuf>,
+    /// Serve HTTP to other machines without a token
+    #[arg(long, env = "TICKWALK_HTTP_INSECURE")]
+    http_insecure: bool,
+    /// Most connections of agents at a time, 1 to 4096; more are refused [default: 256]
+    #[arg(long, value_name = "N", env = "TICKWALK_MAX_CONNECTIONS", value_parser = value_parser!(u16).range(1..=4096))]
+    max_connections: Option<u16>,
     /// Delete data older than this, such as 90d
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP")]
     #[serde(deserialize_with = "from_text")]
@@ -82,6 +92,8 @@ pub struct CollectorOptions {
     token_file: Option<PathBuf>,
     certificate: Option<(PathBuf, PathBuf)>,
     insecure: bool,
+    /// Maximum number of connections of agents.
+    pub max_connections: usize,
     /// Receivers that get everything forwarded.
     pub forward: Forward,
 }
@@ -125,7 +137,19 @@ pub enum Keep {
         retention: Retention,
         /// Address of the HTTP server.
         http: SocketAddr,
+        /// File with its token.
+        http_token_file: Option<PathBuf>,
+        /// Permits other machines to ask without a token.
+        http_insecure: bool,
     },
+}
+
+/// Returns the conditions for clients of the HTTP server.
+///
+/// # Errors
+/// If the file of the token cannot be read or is empty.
+pub fn http_access(token_file: Option<&Path>, insecure: bool) -> anyhow::Result<HttpAccess> {
+    Ok(HttpAccess { token: token_file.map(read_token).transpose()?, insecure })
 }
 
 impl CollectorArguments {
@@ -138,6 +162,16 @@ impl CollectorArguments {
             Some(path) => read(path)?,
             None => CollectorArguments::default(),
         };
+        let of_store = [
+            ("--http", self.http.or(file.http).is_some()),
+            ("--http-token-file", self.http_token_file.is_some() || file.http_token_file.is_some()),
+            ("--http-insecure", self.http_insecure || file.http_insecure),
+            ("--keep", self.keep.or(file.keep).is_some()),
+            ("--keep-bytes", self.keep_bytes.or(file.keep_bytes).is_some()),
+            ("--keep-samples", self.keep_samples.or(file.keep_samples).is_some()),
+            ("--keep-minutes", self.keep_minutes.or(file.keep_minutes).is_some()),
+            ("--keep-hours", self.keep_hours.or(file.keep_hours).is_some()),
+        ];
         let default = Retention::default();
         let time = |option: Option<Time>, file, default| option.or(file).map_or(default, |time| time.0);
         let retention = Retention {
@@ -155,10 +189,19 @@ impl CollectorArguments {
             Some(address) => address,
             None => "127.0.0.1:4172".parse()?,
         };
-        // --dir overrides a store of the file.
-        let store = self.store.or(if self.dir.is_none() { file.store } else { None });
+        // --dir overrides a store of the file, and all that belongs to it.
+        let overrides_store = self.dir.is_some() && file.store.is_some();
+        let store = self.store.or(if overrides_store { None } else { file.store });
+        let http_token_file = self.http_token_file.or(file.http_token_file);
+        let http_insecure = self.http_insecure || file.http_insecure;
+        if store.is_none() && !overrides_store {
+            let without_effect = of_store.into_iter().find(|(_, is_given)| *is_given);
+            if let Some((option, _)) = without_effect {
+                anyhow::bail!("{option} has no effect without --store; add --store or leave it out");
+            }
+        }
         let keep = match store {
-            Some(directory) => Keep::Store { directory, retention, http },
+            Some(directory) => Keep::Store { directory, retention, http, http_token_file, http_insecure },
             None => Keep::Recordings(self.dir.or(file.dir).unwrap_or_else(|| ".".into())),
         };
         let forward = self.forward.resolve(file.forward, matches!(keep, Keep::Store { .. }))?;
@@ -167,13 +210,28 @@ impl CollectorArguments {
             (None, None) => None,
             _ => anyhow::bail!("only one of tls_cert and tls_key is set; set both"),
         };
+        anyhow::ensure!(
+            certificate.is_none() || matches!(listen, Address::Tls { .. }),
+            "--tls-cert and --tls-key have no effect on {listen}; listen on tls:HOST:PORT or leave them out"
+        );
+        let insecure = self.insecure || file.insecure;
+        anyhow::ensure!(
+            !insecure || matches!(listen, Address::Tcp { .. }),
+            "--insecure has no effect on {listen}; leave it out"
+        );
         let token_file = self.token_file.or(file.token_file);
+        let max_connections = self.max_connections.or(file.max_connections).map(usize::from);
+        anyhow::ensure!(
+            max_connections.is_none_or(|count| (1..=4096).contains(&count)),
+            "max_connections: write a number from 1 to 4096"
+        );
         Ok(CollectorOptions {
             listen,
             keep,
             token_file,
             certificate,
-            insecure: self.insecure || file.insecure,
+            insecure,
+            max_connections: max_connections.unwrap_or(Limits::default().connections),
             forward,
         })
     }
@@ -201,7 +259,7 @@ mod tests {
             ..CollectorArguments::default()
         };
         let options = arguments.resolve().expect("good file");
-        let Keep::Store { directory, retention, http } = options.keep else { panic!("a store") };
+        let Keep::Store { directory, retention, http, .. } = options.keep else { panic!("a store") };
         assert_eq!(directory, PathBuf::from("/a"));
         assert_eq!((retention.age.as_secs(), retention.bytes), (60, 1 << 30));
         assert_eq!(retention.minutes, Retention::default().minutes);

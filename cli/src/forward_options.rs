@@ -71,6 +71,16 @@ impl ForwardArguments {
             "--forward needs --store: a collector without a store cannot forward"
         );
         let headers = or(self.forward_header, file.forward_header);
+        let of_receivers = [
+            ("--forward-header", !headers.is_empty()),
+            ("--forward-ca", self.forward_ca.is_some() || file.forward_ca.is_some()),
+            ("--forward-every", self.forward_every.or(file.forward_every).is_some()),
+            ("--forward-buffer", self.forward_buffer.or(file.forward_buffer).is_some()),
+        ];
+        if let Some((option, _)) = of_receivers.iter().find(|(_, is_given)| *is_given && addresses.is_empty())
+        {
+            anyhow::bail!("{option} has no effect without --forward; add --forward or leave it out");
+        }
         let ca = self.forward_ca.or(file.forward_ca).map(|path| certificates(&path)).transpose()?;
         let targets = addresses.iter().map(|given| {
             let mut headers = headers.clone();

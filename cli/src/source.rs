@@ -16,6 +16,8 @@ use profile::query::error::QueryError;
 use profile::query::question;
 use profile::query::selection::Selection;
 use profile::recording::Recording;
+use ureq::http::{HeaderName, HeaderValue};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Longest answer read from a collector, in bytes: a call tree of 200,000 nodes is about 10 MB.
 const ANSWER_BYTES: u64 = 256 << 20;
@@ -26,19 +28,22 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Parameters of a question as names and values.
 pub type Pairs = Vec<(String, String)>;
 
-/// A recording (FILE), a store (DIR), or a collector (`http://HOST:PORT`).
+/// A recording (FILE), a store (DIR), or a collector (`http(s)://HOST:PORT`) with headers for its requests.
 #[derive(Clone, Debug)]
 pub enum Source {
     Path(PathBuf),
-    Url(String),
+    Url(String, Vec<Header>),
 }
+
+/// Name and value of a request header.
+pub type Header = (String, String);
 
 impl FromStr for Source {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text.starts_with("http://") {
-            true => Source::Url(text.trim_end_matches('/').to_owned()),
+        Ok(match text.starts_with("http://") || text.starts_with("https://") {
+            true => Source::Url(text.trim_end_matches('/').to_owned(), Vec::new()),
             false => Source::Path(text.into()),
         })
     }
@@ -48,7 +53,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Path(path) => path.display().fmt(f),
-            Source::Url(url) => f.write_str(url),
+            Source::Url(url, _) => f.write_str(url),
         }
     }
 }
@@ -58,7 +63,7 @@ impl Source {
     pub fn ask(&self, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
         match self {
             Source::Path(path) => Ok(question::answer(&*open(path)?, question, pairs, now_ns())?.bytes),
-            Source::Url(url) => fetch(url, question, pairs),
+            Source::Url(url, headers) => fetch(url, headers, question, pairs),
         }
     }
 
@@ -76,11 +81,11 @@ impl Source {
                 let selection = Selection::of(pairs).map_err(io::Error::other)?;
                 export::write(&*source, &selection, format, options, now_ns(), out).map_err(io::Error::other)
             }
-            Source::Url(url) => {
+            Source::Url(url, headers) => {
                 let mut pairs = pairs.to_vec();
                 pairs.push(("format".to_owned(), format.name().to_owned()));
                 pairs.extend(options.pairs());
-                let bytes = fetch(url, "export", &pairs).map_err(io::Error::other)?;
+                let bytes = fetch(url, headers, "export", &pairs).map_err(io::Error::other)?;
                 out.write_all(&bytes)
             }
         }
@@ -91,7 +96,7 @@ impl Source {
         match self {
             Source::Path(path) if path.is_dir() => path.join("flamegraph.html"),
             Source::Path(path) => path.with_extension("html"),
-            Source::Url(_) => PathBuf::from("flamegraph.html"),
+            Source::Url(..) => PathBuf::from("flamegraph.html"),
         }
     }
 
@@ -103,7 +108,7 @@ impl Source {
                 Ok((store.clone(), Some(store)))
             }
             Source::Path(path) => Ok((Arc::new(read_recording(path)?), None)),
-            Source::Url(url) => {
+            Source::Url(url, _) => {
                 bail!(
                     "{url} is a running collector, which serves its page itself; name a recording or a store directory"
                 )
@@ -129,17 +134,27 @@ pub fn read_recording(path: &Path) -> anyhow::Result<Recording> {
     Recording::read(path).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
-fn fetch(url: &str, question: &str, pairs: &[(String, String)]) -> anyhow::Result<Vec<u8>> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
+fn fetch(
+    url: &str,
+    headers: &[Header],
+    question: &str,
+    pairs: &[(String, String)],
+) -> anyhow::Result<Vec<u8>> {
+    let mut config = ureq::Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .http_status_as_error(false)
-        .build()
-        .into();
+        // Another host must not get the headers, which can be secret.
+        .max_redirects(0);
+    if url.starts_with("https://") {
+        config = config.tls_config(tls());
+    }
+    let agent: ureq::Agent = config.build().into();
     let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let mut answer =
-        agent.get(format!("{url}/api/v1/{question}")).query_pairs(pairs).call().with_context(|| {
-            format!("no answer from {url}; check the address and that the collector runs")
-        })?;
+    let request = agent.get(format!("{url}/api/v1/{question}")).query_pairs(pairs);
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
+    let mut answer = request.call().with_context(|| {
+        format!("no answer from {url}; check the address, its certificate, and that the collector runs")
+    })?;
     let status = answer.status();
     let body = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec()?;
     if status.is_success() {
@@ -150,6 +165,16 @@ fn fetch(url: &str, question: &str, pairs: &[(String, String)]) -> anyhow::Resul
         Some(error) => bail!("{error}"),
         None => bail!("{url} answered {status} without an explanation; is it a Tickwalk collector?"),
     }
+}
+
+/// Returns the configuration of TLS: the certificates that the system trusts, or those of `SSL_CERT_FILE`.
+fn tls() -> TlsConfig {
+    let found = rustls_native_certs::load_native_certs();
+    let roots = found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+    TlsConfig::builder()
+        .root_certs(RootCerts::from(roots))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build()
 }
 
 /// Returns the current time in nanoseconds since the epoch.
@@ -187,9 +212,27 @@ pub struct SelectionArguments {
     /// Only stacks with a frame that contains this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     frame: Vec<String>,
+    /// Header for requests to a collector, such as "Authorization: Bearer TOKEN"; can be repeated
+    #[arg(
+        long,
+        value_name = "NAME: VALUE",
+        env = "TICKWALK_HEADER",
+        hide_env_values = true,
+        value_parser = header,
+        help_heading = "Source"
+    )]
+    header: Vec<Header>,
 }
 
 impl SelectionArguments {
+    /// Gives `source` the headers for its requests.
+    pub fn with_headers(&self, source: Source) -> Source {
+        match source {
+            Source::Url(url, _) => Source::Url(url, self.header.clone()),
+            path => path,
+        }
+    }
+
     /// Returns the selection as parameters of a question.
     pub fn pairs(&self) -> Pairs {
         let single = [("from", &self.from), ("to", &self.to)];
@@ -206,6 +249,18 @@ impl SelectionArguments {
             .into_iter()
             .flat_map(|(name, values)| values.iter().map(move |value| (name.to_owned(), value.clone())));
         single.chain(repeated).collect()
+    }
+}
+
+/// Reads a header. Errors do not repeat it, because it can be secret.
+fn header(text: &str) -> Result<Header, &'static str> {
+    let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
+    let (name, value) = (name.trim(), value.trim());
+    let is_valid = HeaderName::try_from(name).is_ok() && HeaderValue::try_from(value).is_ok();
+    if is_valid {
+        Ok((name.to_owned(), value.to_owned()))
+    } else {
+        Err("not a valid header; write NAME: VALUE")
     }
 }
 

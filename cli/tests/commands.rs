@@ -6,15 +6,17 @@ mod support;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustls::pki_types::PrivateKeyDer;
 use tempfile::TempDir;
 
 fn tickwalk(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
@@ -361,4 +363,87 @@ fn export_of_a_part() {
     let text = stdout(&tickwalk(part.into_iter().chain([recording])));
     let total: u64 = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
     assert_eq!(total, 40_000_000, "{text}");
+}
+
+#[test]
+fn options_without_effect_are_errors() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().to_str().expect("text");
+    for (options, message) in [
+        (&["--dir", path, "--http", "127.0.0.1:0"][..], "--http has no effect without --store"),
+        (&["--dir", path, "--keep", "7d"], "--keep has no effect without --store"),
+        (&["--dir", path, "--keep-hours", "7d"], "--keep-hours has no effect without --store"),
+        (&["--dir", path, "--http-insecure"], "--http-insecure has no effect without --store"),
+        (&["--store", path, "--forward-every", "5s"], "--forward-every has no effect without --forward"),
+        (&["--store", path, "--insecure", "--listen", "unix:/x"], "--insecure has no effect on unix:/x"),
+        (
+            &["--store", path, "--tls-cert", "a", "--tls-key", "b"],
+            "--tls-cert and --tls-key have no effect on",
+        ),
+        (&["--store", path, "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], "pass --http-token-file"),
+    ] {
+        check_error(&[&["collect"], options].concat(), 1, message);
+    }
+    check_error(&["collect", "--store", path, "--max-connections", "0"], 2, "1..=4096");
+}
+
+/// A proxy with TLS in front of a collector, whose certificate the system trusts, gets the headers.
+#[test]
+fn sources_may_be_encrypted_and_requests_have_headers() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let roots = directory.path().join("roots.pem");
+    fs::write(&roots, made.cert.pem()).expect("written");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| {
+            builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)
+        })
+        .expect("a configuration");
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("https://localhost:{}/", listener.local_addr().expect("bound").port());
+    let serve = |answer: &str| {
+        let (socket, _) = listener.accept().expect("a connection");
+        let session = rustls::ServerConnection::new(Arc::clone(&config)).expect("a session");
+        let mut stream = rustls::StreamOwned::new(session, socket);
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+            request.push(byte[0]);
+        }
+        // A client that refuses the certificate is gone.
+        let _ = stream.write_all(answer.as_bytes());
+        String::from_utf8(request).expect("text")
+    };
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = command();
+        command.args([
+            "view",
+            "threads",
+            &url,
+            "--header",
+            "Authorization: Bearer sesame",
+            "--header",
+            "X-Tenant: 7",
+        ]);
+        command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary runs")
+    };
+    let trusting = run(&[("SSL_CERT_FILE", roots.to_str().expect("text"))]);
+    let request = serve("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nthread\n");
+    let output = trusting.wait_with_output().expect("ends");
+    assert_eq!(stdout(&output), "thread\n", "{}", stderr(&output));
+    assert!(request.starts_with("GET /api/v1/view/threads?limit="), "{request}");
+    let request = request.to_ascii_lowercase();
+    assert!(
+        request.contains("\r\nauthorization: bearer sesame\r\n") && request.contains("\r\nx-tenant: 7\r\n")
+    );
+    let suspicious = run(&[("SSL_CERT_FILE", "/dev/null")]);
+    assert_eq!(serve(""), "", "nothing is sent to a stranger");
+    let output = suspicious.wait_with_output().expect("ends");
+    assert!(!output.status.success() && stderr(&output).contains("check the address, its certificate"));
+    check_error(&["view", "threads", &url, "--header", "nonsense"], 2, "write NAME: VALUE");
 }

@@ -3,6 +3,10 @@
 //! Files are read back here to guard the code; that they are what other programs expect is checked with those
 //! programs, by `collector/tests/readers/check` and, for JFR, by `java-tests/tests/jfr_export.rs`.
 
+#[path = "support/otlp_rules.rs"]
+mod otlp_rules;
+#[path = "support/recorded.rs"]
+mod recorded;
 mod support;
 
 use std::collections::BTreeMap;
@@ -12,6 +16,7 @@ use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::RowAccessor;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use otlp_rules::check_otlp;
 use profile::export::format::Format;
 use profile::export::parquet::Table;
 use profile::export::{self, Options, firefox, jfr, otlp, parquet, pprof, speedscope};
@@ -191,8 +196,13 @@ fn otlp() {
             let function = tables.location_table[location as usize].lines[0].function_index;
             let name = tables.function_table[function as usize].name_strindex;
             let tid = sample.attribute_indices.iter().find_map(|&index| {
-                match tables.attribute_table[index as usize].value.as_ref()?.value.as_ref()? {
-                    Value::IntValue(tid) => Some(*tid as u64),
+                let attribute = &tables.attribute_table[index as usize];
+                match attribute.value.as_ref()?.value.as_ref()? {
+                    Value::StringValue(tid)
+                        if tables.string_table[attribute.key_strindex as usize] == "thread.id" =>
+                    {
+                        tid.parse().ok()
+                    }
                     _ => None,
                 }
             });
@@ -204,18 +214,69 @@ fn otlp() {
     check(|profile, out| otlp::write(profile, out).expect("memory"), read);
 }
 
+/// Receivers take another sample type for another series.
 #[test]
-fn otlp_counts_nanoseconds_where_intervals_do_not_fit() {
-    let mut stream = Stream::new();
-    let stack = stream.java_stack(&["A.main"]);
-    stream.sample(1, stack, INTERVAL_NS + 1);
-    let request = otlp::request(&stream.profile(), 7, 9);
-    let strings = request.dictionary.expect("a dictionary").string_table;
+fn the_sample_type_of_otlp_does_not_depend_on_the_interval() {
+    for (cpu_ns, period_ns, count) in
+        [(3 * INTERVAL_NS, INTERVAL_NS, 3), (INTERVAL_NS / 4, INTERVAL_NS / 4, 1), (7, 1, 7)]
+    {
+        let mut stream = Stream::new();
+        let stack = stream.java_stack(&["A.main"]);
+        stream.sample(1, stack, cpu_ns);
+        let request = otlp::request(&stream.profile(), 7, 9);
+        let strings = request.dictionary.expect("a dictionary").string_table;
+        let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
+        let sample_type = profile.sample_type.expect("a sample type");
+        assert_eq!(strings[sample_type.type_strindex as usize], "samples");
+        assert_eq!(strings[sample_type.unit_strindex as usize], "count");
+        assert_eq!((profile.period as u64, &profile.samples[0].values[..]), (period_ns, &[count][..]));
+        assert_eq!((profile.time_unix_nano, profile.duration_nano), (7, 9));
+    }
+}
+
+/// What the specification's checker (`profcheck` of the OpenTelemetry project) requires, of profiles of real JVMs and of
+/// profiles with one kind of frame only.
+#[test]
+fn otlp_has_what_the_specification_requires() {
+    for name in ["h2-25", "planted-17", "planted-25", "lossy-21", "steady-25"] {
+        let mut messages = recorded::recorded(name).into_iter();
+        let Some(Body::Hello(hello)) = messages.next().and_then(|message| message.body) else {
+            panic!("hello comes first")
+        };
+        let mut recording = Recording::new(hello);
+        messages.for_each(|message| recording.add(message));
+        let profile = ProcessProfile::whole(&recording).expect("one process");
+        let request = otlp::request(&profile, profile.start_ns(), profile.duration_ns());
+        check_otlp(&request);
+        let account = account_of(&request);
+        let sums =
+            account["tickwalk.sampled_ns"] + account["tickwalk.lost_ns"] + account["tickwalk.unfinished_ns"];
+        assert_eq!(account["tickwalk.kernel_ns"], sums, "{name}: the account closes");
+    }
+    for kind in [FrameKind::C2, FrameKind::Native, FrameKind::Marker] {
+        let mut stream = Stream::new();
+        let frame = stream.frame(kind, "a/B.c");
+        let stack = stream.stack(&[frame], "end_of_stack");
+        for thread in [1, 2] {
+            stream.thread(thread, "of equal name", ThreadKind::Java);
+            stream.sample(thread, stack, 1);
+        }
+        check_otlp(&otlp::request(&stream.profile(), 1, 2));
+    }
+}
+
+/// The attributes of a profile that are whole numbers.
+fn account_of(request: &ExportProfilesServiceRequest) -> BTreeMap<String, i64> {
+    let tables = request.dictionary.as_ref().expect("a dictionary");
     let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
-    let sample_type = profile.sample_type.expect("a sample type");
-    assert_eq!(strings[sample_type.unit_strindex as usize], "nanoseconds");
-    assert_eq!(profile.samples[0].values, [INTERVAL_NS as i64 + 1]);
-    assert_eq!((profile.time_unix_nano, profile.duration_nano), (7, 9));
+    let attributes = profile.attribute_indices.iter().map(|&index| &tables.attribute_table[index as usize]);
+    let numbers = attributes.filter_map(|attribute| match attribute.value.as_ref()?.value.as_ref()? {
+        Value::IntValue(number) => {
+            Some((tables.string_table[attribute.key_strindex as usize].clone(), *number))
+        }
+        _ => None,
+    });
+    numbers.collect()
 }
 
 #[test]
@@ -437,6 +498,30 @@ fn a_long_flight_recording_is_several_chunks() {
     assert_eq!(most_frequent(&bytes), count);
 }
 
+/// Tools know the types of frames that the JVM writes, and drop or misread others.
+#[test]
+fn jfr_has_the_types_of_frames_that_tools_know() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    use FrameKind::{C1, C2, Inlined, Interpreted, Marker, Native, NativeMethod, Stub, Vm};
+    let java = [Interpreted, C1, C2, Inlined, NativeMethod].map(|kind| stream.frame(kind, "a/B.c"));
+    let others = [Stub, Native, Vm, Marker].map(|kind| stream.frame(kind, "symbol"));
+    let stack = stream.stack(&[&java[..], &others].concat(), "end_of_stack");
+    stream.sample(1, stack, 1);
+    stream.goodbye();
+    let profile = stream.profile();
+    let types = |options| {
+        let mut bytes = Vec::new();
+        jfr::write(&profile, options, &mut bytes).expect("memory");
+        let has = |text: &&str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        let known =
+            ["Interpreted", "JIT compiled", "Inlined", "Native", "C1 compiled", "C++", "Stub", "Marker"];
+        known.into_iter().filter(has).collect::<Vec<_>>()
+    };
+    assert_eq!(types(Options::default()), ["Interpreted", "JIT compiled", "Inlined", "Native"]);
+    assert_eq!(types(Options { frame_types: true, ..Options::default() }).len(), 8);
+}
+
 /// The session in every format: pprof, OTLP, speedscope, Firefox, JFR, and the tables of Parquet.
 fn export_all(stream: &mut Stream) -> [Vec<u8>; 7] {
     let profile = stream.profile();
@@ -500,6 +585,7 @@ fn hostile_sessions_can_be_exported() {
         cpu_units: vec![u64::MAX; 4],
         flags: Vec::new(),
         count: vec![u64::MAX, 0],
+        clock_shift_ms: i64::MIN,
     }));
     let lost = vec![Lost { cause: "queue_full".into(), count: u64::MAX, ns: u64::MAX }; 2];
     let account = ThreadAccount { thread: 9, lost: lost.clone(), ..Default::default() };

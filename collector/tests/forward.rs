@@ -1,5 +1,7 @@
 //! Handing on to receivers built from OpenTelemetry's own definitions: good, late, slow, refusing and dying ones.
 
+#[path = "support/otlp_rules.rs"]
+mod otlp_rules;
 mod support;
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,6 +19,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesDictionary, Sample};
+use otlp_rules::check_otlp;
 use parking_lot::{Condvar, Mutex};
 use profile::query::question::answer;
 use proto::v1::agent_message::Body;
@@ -69,6 +72,9 @@ impl ProfilesService for Service {
             let deed = (self.0.deeds)(taken.calls);
             taken.calls += 1;
             taken.headers.insert(header);
+            let version = request.metadata().get("otlp-profiles-development-version");
+            assert_eq!(version.map(|version| version.as_bytes()), Some(&b"1"[..]));
+            check_otlp(request.get_ref());
             if matches!(deed, Deed::Take | Deed::Warn | Deed::TakeLate) {
                 taken.requests.push(request.into_inner());
             }
@@ -326,11 +332,11 @@ fn everything_arrives_as_it_is_stored() {
 
 #[test]
 fn long_requests_are_sent_in_parts() {
-    let settings = Settings { request_bytes: 20_000, ..quick() };
+    let settings = Settings { request_bytes: 10_000, ..quick() };
     let (account, _) =
         check_all_arrives(settings, |call| if call % 2 == 0 { Deed::Take } else { Deed::Warn });
     assert!(account.delivered.requests > 5, "{account:?}");
-    assert!(account.delivered.bytes / account.delivered.requests < 20_000, "{account:?}");
+    assert!(account.delivered.bytes / account.delivered.requests < 10_000, "{account:?}");
 }
 
 #[test]
@@ -390,7 +396,7 @@ fn a_receiver_that_is_away_costs_the_oldest_and_never_the_store() {
     let mut receiver = Receiver::new(|_| Deed::Take);
     receiver.kill();
     let settings =
-        Settings { request_bytes: 20_000, buffer_bytes: 60_000, stop: Duration::from_millis(200), ..quick() };
+        Settings { request_bytes: 10_000, buffer_bytes: 30_000, stop: Duration::from_millis(200), ..quick() };
     let fixture = Fixture::new(&[receiver.target()], settings);
     fixture.store(shop(true));
     fixture.store(of_session(shop(false), 2));
@@ -400,5 +406,5 @@ fn a_receiver_that_is_away_costs_the_oldest_and_never_the_store() {
     let (full, stopped) =
         (account.dropped(Cause::BufferFull).samples, account.dropped(Cause::Stopped).samples);
     assert!(full > 0 && stopped > 0 && full + stopped == stored, "{account:?}");
-    assert!(account.dropped(Cause::Stopped).bytes <= 60_000, "{account:?}");
+    assert!(account.dropped(Cause::Stopped).bytes <= 30_000, "{account:?}");
 }

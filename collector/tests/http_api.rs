@@ -43,7 +43,9 @@ impl Served {
             }
         }
         let address = "127.0.0.1:0".parse().expect("address");
-        let server = HttpServer::start(address, Arc::new(store), Probe::default()).expect("server starts");
+        let store = Arc::new(store);
+        let probe = Probe { store: Some(Arc::clone(&store)), ..Probe::default() };
+        let server = HttpServer::start(address, store, probe).expect("server starts");
         Served { server, _directory: directory }
     }
 

@@ -6,10 +6,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use collector::address::Address;
 use collector::ingest::{Access, Destination, Limits, Server};
+use collector::store::{Retention, Store};
 use profile::recording::RecordingReader;
 use proto::framing::{FrameReader, encode_frame};
 use proto::v1::{AgentMessage, CollectorMessage, Heartbeat, agent_message, collector_message::Body};
@@ -143,11 +145,6 @@ fn strangers_are_told_why_they_are_refused() {
 
 #[test]
 fn other_versions_and_first_messages_are_refused() {
-    let framed = |message: &AgentMessage| {
-        let mut bytes = Vec::new();
-        encode_frame(message, &mut bytes).expect("small message");
-        bytes
-    };
     let hello = small().messages()[0].clone();
     let altered = |change: fn(&mut proto::v1::Hello)| {
         let mut message = hello.clone();
@@ -405,6 +402,105 @@ fn a_wrong_token_is_refused_and_a_right_one_is_not_recorded() {
     assert!(recorded == plain, "the token was recorded, or something else was changed");
 }
 
+/// The messages of a session with this secret, framed.
+fn with_secret(secret: &[u8]) -> Vec<Vec<u8>> {
+    let mut messages = small().messages().to_vec();
+    if let Some(agent_message::Body::Hello(hello)) = &mut messages[0].body {
+        hello.secret = secret.to_vec();
+    }
+    messages.iter().map(framed).collect()
+}
+
+fn framed(message: &AgentMessage) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_frame(message, &mut bytes).expect("small message");
+    bytes
+}
+
+/// A connection that has the id of a session but not its secret is refused, and the session goes on, before and after a
+/// restart of the collector.
+#[test]
+fn a_session_belongs_to_the_agent_with_its_secret() {
+    const SECRET: &[u8] = b"sixteen letters.";
+    let agent = with_secret(SECRET);
+    let (first, all) = (agent[..2].concat(), agent.concat());
+    let last = agent.len() as u64;
+    let intruders = [with_secret(b"another secret!!"), with_secret(b"")];
+    for kind in ["file", "directory", "store"] {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let address = Address::Unix(directory.path().join("socket"));
+        let connect = || UnixStream::connect(directory.path().join("socket")).expect("server listens");
+        let kept = directory.path().join(kind);
+        let start = || {
+            let destination = match kind {
+                "file" => Destination::File(kept.clone()),
+                "directory" => Destination::Directory(directory.path().to_owned()),
+                _ => Destination::Store(Arc::new(
+                    Store::open(&kept, Retention::default()).expect("a store opens"),
+                )),
+            };
+            Server::start(&address, destination, Limits::default()).expect("server starts")
+        };
+        let check_intruders_refused = || {
+            for intruder in &intruders {
+                let (_, rejected) = answers_to(connect(), &intruder.concat());
+                let reason = rejected.unwrap_or_default();
+                assert!(reason.contains("belongs to another agent"), "{kind}: {reason:?}");
+            }
+        };
+        let mut server = start();
+        assert_eq!(converse(connect(), &first), (2, None), "{kind}");
+        check_intruders_refused();
+        // Another collector's file would be another recording.
+        if kind != "file" {
+            server.stop();
+            server = start();
+            check_intruders_refused();
+        }
+        assert_eq!(converse(connect(), &all), (last, None), "{kind}");
+        server.stop();
+        for entry in std::fs::read_dir(directory.path())
+            .expect("a folder")
+            .chain(std::fs::read_dir(&kept).into_iter().flatten())
+        {
+            let bytes = std::fs::read(entry.expect("an entry").path()).unwrap_or_default();
+            assert!(!bytes.windows(SECRET.len()).any(|part| part == SECRET), "{kind}: the secret is kept");
+        }
+    }
+}
+
+/// A message with a huge number would make all later ones look like repeated ones.
+#[test]
+fn jumps_in_the_numbers_are_refused() {
+    let messages = small().messages().to_vec();
+    let hello = framed(&messages[0]);
+    let numbered = |sequence| framed(&AgentMessage { sequence, ..messages[1].clone() });
+    check_rejected(
+        &framed(&AgentMessage { sequence: u64::MAX, ..messages[0].clone() }),
+        "message 18446744073709551615 follows message 0",
+        b"",
+    );
+    let jump = [&hello[..], &numbered(u64::MAX)].concat();
+    check_rejected(&jump, "message 18446744073709551615 follows message 1", &hello);
+    let [second, fourth] = [numbered(2), numbered(4)];
+    check_rejected(
+        &[&hello[..], &second, &fourth].concat(),
+        "message 4 follows message 2",
+        &[hello, second].concat(),
+    );
+}
+
+/// A collector that lost its store gets what its predecessor has not acknowledged.
+#[test]
+fn messages_may_be_missing_behind_the_hello() {
+    let messages = small().messages().to_vec();
+    let later = |sequence| framed(&AgentMessage { sequence, ..messages[1].clone() });
+    let bytes = [framed(&messages[0]), later(500), later(501)].concat();
+    let fixture = Fixture::new();
+    assert_eq!(converse(fixture.connect(), &bytes), (501, None));
+    assert!(fixture.recorded() == bytes);
+}
+
 #[test]
 fn an_agent_that_falls_silent_makes_room() {
     let fixture = Fixture::with(Limits { silence: Duration::from_millis(20), ..Limits::default() });
@@ -469,18 +565,7 @@ fn encrypted_connections_are_served_and_strangers_on_them_do_no_harm() {
     let mut answer = Vec::new();
     let _ = stranger.read_to_end(&mut answer);
 
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).expect("a root");
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = "localhost".try_into().expect("a name");
-    let session = rustls::ClientConnection::new(std::sync::Arc::new(config), name).expect("session");
-    let socket = TcpStream::connect((host, port)).expect("server listens");
-    let mut stream = rustls::StreamOwned::new(session, socket);
+    let mut stream = encrypted((host, port), &made.cert).expect("trusted");
     stream.write_all(&small().bytes()).expect("server reads");
     stream.conn.send_close_notify();
     stream.flush().expect("sent");
@@ -488,6 +573,56 @@ fn encrypted_connections_are_served_and_strangers_on_them_do_no_harm() {
     assert_eq!(answers(&mut stream), (last, None));
     server.stop();
     assert!(std::fs::read(directory.path().join("recording")).expect("recording") == small().bytes());
+}
+
+/// Connects and trusts `certificate` alone.
+fn encrypted(
+    address: (String, u16),
+    certificate: &rcgen::Certificate,
+) -> std::io::Result<rustls::StreamOwned<rustls::ClientConnection, TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.der().clone()).expect("a root");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = "localhost".try_into().expect("a name");
+    let session = rustls::ClientConnection::new(Arc::new(config), name).expect("session");
+    let mut stream = rustls::StreamOwned::new(session, TcpStream::connect(address)?);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+#[test]
+fn a_certificate_that_changes_is_read_again() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (chain, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    let make = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let (first, second) = (make(), make());
+    std::fs::write(&chain, first.cert.pem()).expect("written");
+    std::fs::write(&key, first.signing_key.serialize_pem()).expect("written");
+    let access = Access::default().with_certificate(&chain, &key).expect("fitting");
+    let destination = Destination::Directory(directory.path().to_owned());
+    let address = "tls:127.0.0.1:0".parse().expect("address");
+    let server = Server::start_for(access, &address, destination, Limits::default()).expect("server starts");
+    let Address::Tls { host, port } = server.address().clone() else { panic!("a TLS address") };
+    let trusts = |certificate| encrypted((host.clone(), port), certificate).is_ok();
+    assert_eq!((trusts(&first.cert), trusts(&second.cert)), (true, false));
+    // Files are replaced one after the other, and a new chain with the old key is of no use.
+    let replace = |path: &Path, text: String| {
+        let beside = path.with_extension("new");
+        std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).expect("replaced");
+    };
+    replace(&chain, second.cert.pem());
+    assert_eq!((trusts(&first.cert), trusts(&second.cert)), (true, false));
+    replace(&key, second.signing_key.serialize_pem());
+    assert_eq!((trusts(&first.cert), trusts(&second.cert)), (false, true));
+    std::fs::remove_file(&chain).expect("removed");
+    assert!(trusts(&second.cert));
 }
 
 #[test]

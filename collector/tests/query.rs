@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use collector::http::{HttpServer, Probe};
+use collector::ingest::Health;
 use collector::store::{Retention, Store};
 use profile::process::ProcessProfile;
 use profile::query::difference::{Methods, method_differences};
@@ -294,7 +295,11 @@ fn get(server: &HttpServer, path: &str, headers: &str) -> (String, String, Vec<u
 fn http_answers_and_refuses() {
     let both = Both::of(shop(false));
     let store = Arc::new(both.stored);
-    let probe = Probe { store: Some(store.clone()), connections: Arc::new(|| 3), ..Probe::default() };
+    let probe = Probe {
+        store: Some(store.clone()),
+        agents: Arc::new(|| Health { connections: 3, ..Health::default() }),
+        ..Probe::default()
+    };
     let address = "127.0.0.1:0".parse().expect("address");
     let server = HttpServer::start(address, store.clone(), probe).expect("server starts");
     let host = "Host: localhost\r\n";

@@ -10,6 +10,7 @@ use profile::ui::standalone;
 use proptest::prelude::*;
 use proto::framing::FramingError;
 use proto::v1::AgentMessage;
+use proto::v1::Hello;
 use support::small;
 
 fn read(bytes: &[u8]) -> Result<(Vec<AgentMessage>, Option<FramingError>), RecordingError> {
@@ -65,14 +66,31 @@ fn resuming_checks_whose_recording_it_is() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("recording");
     std::fs::write(&path, small().bytes()).expect("write");
-    let other = RecordingWriter::resume(&path, 1).map(|_| ());
-    assert_eq!(other, Err(RecordingError::OtherSession(0x00c0_ffee)));
-    let mut writer = RecordingWriter::resume(&path, 0x00c0_ffee).expect("our session");
+    let own = RecordingReader::open(&path).expect("a recording").hello().clone();
+    for other in
+        [Hello { session_id: 1, ..own.clone() }, Hello { secret: b"another".to_vec(), ..own.clone() }]
+    {
+        let other = RecordingWriter::resume(&path, &other).map(|_| ());
+        assert_eq!(other, Err(RecordingError::OtherSession(0x00c0_ffee)));
+    }
+    let mut writer = RecordingWriter::resume(&path, &own).expect("our session");
     let framed = small().framed();
     let last = framed.len() as u64;
     let repeated = (1..).zip(framed.iter().map(Vec::as_slice));
     assert_eq!(writer.append(repeated).expect("nothing to write"), last);
     assert!(std::fs::read(&path).expect("recording") == small().bytes());
+}
+
+#[test]
+fn a_recording_is_written_to_the_disk_on_demand() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("recording");
+    let mut writer = RecordingWriter::create(&path).expect("a file");
+    let framed = small().framed();
+    writer.append((1..).zip(framed.iter().map(Vec::as_slice))).expect("written");
+    assert_eq!(writer.synced_bytes(), 0, "ten seconds have not passed");
+    writer.sync().expect("a disk");
+    assert_eq!(writer.synced_bytes(), small().bytes().len() as u64);
 }
 
 proptest! {

@@ -42,10 +42,9 @@ class Receiver(profiles_service_pb2_grpc.ProfilesServiceServicer):
         return profiles_service_pb2.ExportProfilesServiceResponse()
 
     def add(self, dictionary, texts, service, profile):
-        unit = texts[profile.sample_type.unit_strindex]
-        factor = profile.period if unit == "count" else 1
+        assert texts[profile.sample_type.unit_strindex] == "count"
         for sample in profile.samples:
-            ns = sum(sample.values) * factor
+            ns = sum(sample.values) * profile.period
             labels = [dictionary.attribute_table[index] for index in sample.attribute_indices]
             labels = {texts[label.key_strindex]: label.value for label in labels}
             locations = dictionary.stack_table[sample.stack_index].location_indices

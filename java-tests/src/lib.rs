@@ -41,6 +41,7 @@ pub use java_classes::javac;
 pub use jdk::{Jdk, on_jdk, on_jdk_concurrently, on_jdk_exclusively};
 pub use native_library::native_library;
 pub use process::{Finished, run};
+pub use processors::pending_signals;
 pub use run::Run;
 pub use stacks::{MethodWeight, Stack, Stacks};
 pub use starvation::Starvation;

@@ -54,12 +54,13 @@ pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
 
     let (end, ended) = channel::<()>();
     let watchdog = std::thread::spawn(move || {
-        let hangs = matches!(ended.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Timeout));
-        if hangs {
+        let outcome = ended.recv_timeout(TIMEOUT);
+        // Without a message the test has failed, and the child would run on.
+        if outcome.is_err() {
             // The child may have ended in the meantime; the error is then expected.
             let _ = killpg(group, Signal::SIGKILL);
         }
-        hangs
+        outcome == Err(RecvTimeoutError::Timeout)
     });
     let errors = std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -76,7 +77,8 @@ pub fn run(mut command: Command, mut on_line: impl FnMut(&str)) -> Finished {
         stdout.push('\n');
     }
     let status = child.wait().expect("wait for the child");
-    drop(end);
+    // The watchdog has ended after a timeout.
+    let _ = end.send(());
     let starvation = monitor.stop();
     let stderr = errors.join().expect("the stderr reader does not panic");
     let hung = watchdog.join().expect("the watchdog does not panic");

@@ -33,7 +33,7 @@ pub(crate) fn allowed_processors() -> Vec<u32> {
 }
 
 /// Returns how many signals and timers the processes of this user hold, as `RLIMIT_SIGPENDING` counts them.
-pub(crate) fn pending_signals() -> u64 {
+pub fn pending_signals() -> u64 {
     let queue = own_status("SigQ:");
     queue.trim().split('/').next().and_then(|used| used.parse().ok()).expect("SigQ has the form used/limit")
 }

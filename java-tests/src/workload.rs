@@ -27,6 +27,7 @@ pub struct Workload {
     kill_after_cpu_ns: Option<u64>,
     pin_after_cpu_ns: Option<u64>,
     more_pending_signals: Option<u64>,
+    launcher: Vec<String>,
 }
 
 impl Workload {
@@ -40,6 +41,7 @@ impl Workload {
             kill_after_cpu_ns: None,
             pin_after_cpu_ns: None,
             more_pending_signals: None,
+            launcher: Vec::new(),
         }
     }
 
@@ -79,9 +81,24 @@ impl Workload {
         self
     }
 
+    /// Starts the JVM through another command, which is followed by that of the JVM; without `tickwalk record` only.
+    pub fn launcher(mut self, command: &[&str]) -> Self {
+        self.launcher = command.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// Returns the command that starts the JVM, without its arguments.
+    fn java(&self, jdk: &Jdk) -> Command {
+        let mut words = self.launcher.iter();
+        let Some(program) = words.next() else { return Command::new(jdk.java()) };
+        let mut command = Command::new(program);
+        command.args(words).arg(jdk.java());
+        command
+    }
+
     /// Runs the workload without the profiler.
     pub fn run_unprofiled(&self, jdk: &Jdk) -> Finished {
-        let mut command = Command::new(jdk.java());
+        let mut command = self.java(jdk);
         command.args(self.java_arguments(None));
         self.finish(command)
     }
@@ -89,14 +106,14 @@ impl Workload {
     /// Runs the workload without the profiler and calls `on_progress` with its process id and the CPU time in
     /// nanoseconds each time that it reports a CPU time. Works for workloads that report their process id.
     pub fn run_unprofiled_watched(&self, jdk: &Jdk, mut on_progress: impl FnMut(i32, u64)) -> Finished {
-        let mut command = Command::new(jdk.java());
+        let mut command = self.java(jdk);
         command.args(self.java_arguments(None));
         run_watched(command, |pid, cpu_ns| on_progress(pid.as_raw(), cpu_ns))
     }
 
     /// Runs the workload with the agent alone (`-agentpath`) and this option string.
     pub fn run_with_agent(&self, jdk: &Jdk, options: &str) -> Finished {
-        let mut command = Command::new(jdk.java());
+        let mut command = self.java(jdk);
         command.args(self.java_arguments(Some(options)));
         self.finish(command)
     }
@@ -109,7 +126,7 @@ impl Workload {
         options: &str,
         mut on_progress: impl FnMut(u64),
     ) -> Finished {
-        let mut command = Command::new(jdk.java());
+        let mut command = self.java(jdk);
         command.args(self.java_arguments(Some(options)));
         run_watched(command, |_, cpu_ns| on_progress(cpu_ns))
     }

@@ -219,3 +219,36 @@ fn refuses_processes_that_do_not_handle_sigquit() {
     sleeper.kill().expect("killed");
     sleeper.wait().expect("ended");
 }
+
+/// Returns the number of mappings of a process, and its address space in kilobytes.
+fn memory_of(pid: i32) -> (usize, u64) {
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a running process");
+    let size = read("status")
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSize:")?.trim().split(' ').next()?.parse().ok());
+    (read("maps").lines().count(), size.expect("VmSize"))
+}
+
+on_every_jdk! { concurrent;
+    /// Profile after profile of one JVM uses the same memory; under checked JNI, which has nothing to say.
+    fn profiles_use_the_same_memory(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let mut sizes = Vec::new();
+        let program = burner(1, &end_file).jvm_option("-Xcheck:jni").run_unprofiled_watched(jdk, |pid, _| {
+            if sizes.len() == 8 {
+                return create_end_file(&end_file);
+            }
+            let attached = attach(&["--duration", "1s"], folder.path(), pid);
+            assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
+            sizes.push(memory_of(pid));
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert!(!program.stdout.contains("WARNING"), "{}", program.stdout);
+        // The first profiles load libraries and classes, and threads get stacks and arenas of the C library, 64 MB each. A
+        // profile that left its own memory would add 400 MB.
+        let (first, last) = (sizes[2], sizes[7]);
+        assert!(last.1 < first.1 + 200_000 && last.0 < first.0 + 15, "mappings and kilobytes: {sizes:?}");
+    }
+}

@@ -1,6 +1,7 @@
-//! A stack of a thousand frames is sampled with a thousand frames, interpreted, compiled or inlined.
+//! A stack of a thousand frames is sampled with a thousand frames, interpreted, compiled or inlined; deeper ones and large
+//! native frames as far as the options allow.
 
-use java_tests::{Workload, on_every_jdk};
+use java_tests::{Workload, native_library, on_every_jdk};
 
 on_every_jdk! { concurrent;
     fn samples_all_thousand_frames(jdk) {
@@ -21,5 +22,48 @@ on_every_jdk! { concurrent;
         assert!(whole >= 0.98, "only {whole} of the samples in the burner have all frames; {:?}", run.summary().stops);
         // More frames than exist would be an error as well.
         assert_eq!(burn.ns_where(|stack| stack.count("DeepRecursion.recurse") > 1000), 0);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// All frames of a stack beyond the depth of the usual stacks; with a lower `depth` the newest ones.
+    fn samples_twelve_thousand_frames(jdk) {
+        let workload = Workload::new("DeepRecursion").argument(2).argument(12_000).jvm_option("-Xss16m");
+        let workload = workload.record_option("--agent-option=maxstack=4m");
+        let run = workload.clone().record(jdk);
+        run.assert_exit_code(0);
+        let burn = run.stacks().below("DeepRecursion.burn");
+        assert!(burn.total_ns() > 1_000_000_000, "{:?}", run.summary().stops);
+        let whole = burn.share_where(|stack| {
+            stack.stop.is_none() && stack.count("DeepRecursion.recurse") == 12_000 && stack.has("DeepRecursion.main")
+        });
+        assert!(whole >= 0.98, "only {whole} of the samples in the burner have all frames; {:?}", run.summary().stops);
+        // A page and a table of such stacks are written like any other.
+        assert!(run.tickwalk(&["top"]).contains("DeepRecursion.burn"));
+        let page = std::fs::metadata(run.flamegraph()).expect("a flame graph page");
+        assert!(page.len() > 0);
+
+        let run = workload.record_option("--agent-option=depth=100").record(jdk);
+        run.assert_exit_code(0);
+        let burn = run.stacks().below("DeepRecursion.burn");
+        let cut = burn.share_where(|stack| {
+            stack.stop.as_deref() == Some("depth_limit") && stack.frames.len() == 100
+        });
+        assert!(cut >= 0.98, "{cut} of the samples have 100 frames; {:?}", run.summary().stops);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// A native frame of 1.1 MB lies between Java frames.
+    fn samples_below_a_large_native_frame(jdk) {
+        let library = native_library("largestack");
+        let run = Workload::new("LargeStack").argument(1).argument(library.display()).jvm_option("-Xss4m");
+        let run = run.record_option("--agent-option=maxstack=2m").record(jdk);
+        run.assert_exit_code(0);
+        let spin = run.stacks().below("large_spin");
+        assert!(spin.total_ns() > 500_000_000, "{:?}", run.summary().stops);
+        let chain = ["LargeStack.main", "LargeStack.spin", "Java_LargeStack_spin", "large_frame", "large_spin"];
+        let whole = spin.share_where(|stack| stack.stop.is_none() && stack.has_chain(&chain));
+        assert!(whole >= 0.98, "{whole} of the samples are whole: {:?}", spin.all);
     }
 }

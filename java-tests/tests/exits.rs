@@ -1,5 +1,8 @@
 //! However a program ends, `tickwalk record` returns its exit code and the recording holds all samples until then.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use java_tests::{INTERVAL_NS, Workload, on_every_jdk, span_tolerance_ns};
 
 on_every_jdk! { concurrent;
@@ -46,5 +49,60 @@ on_every_jdk! { concurrent;
         assert!(sampled > 0, "nothing readable of {truth} ns");
         // The workload reports its CPU time every 100 ms and runs until the signal arrives.
         assert!(sampled <= truth + 200_000_000 + span_tolerance_ns(INTERVAL_NS), "sampled {sampled}, true {truth}");
+    }
+}
+
+on_every_jdk! {
+    /// A collector that accepts a connection and never answers is named, and the program ends without waiting for it.
+    fn silent_collector(jdk) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let options = format!("collector={}", listener.local_addr().expect("an address"));
+        let hello = Workload::new("Hello");
+        // The shortest of some runs, because other processes delay them.
+        let shortest = |run: &dyn Fn()| {
+            let times = (0..3).map(|_| {
+                let begin = Instant::now();
+                run();
+                begin.elapsed()
+            });
+            times.min().unwrap_or_default()
+        };
+        let unprofiled = shortest(&|| assert_eq!(hello.run_unprofiled(jdk).exit_code(), 0));
+        let profiled = shortest(&|| {
+            let finished = hello.run_with_agent(jdk, &options);
+            assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+            let lines: Vec<&str> = finished.stderr.lines().collect();
+            let [line] = lines[..] else { panic!("not exactly one line on stderr: {lines:?}") };
+            assert!(line.contains(&options) && line.contains("never answered"), "{line}");
+        });
+        // 80 ms of waiting, and the start of the agent; a wait for an answer would take seconds.
+        assert!(profiled < 2 * unprofiled + Duration::from_secs(1), "{profiled:?}, unprofiled {unprofiled:?}");
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// Checked JNI has nothing to say about the agent.
+    fn checked_jni(jdk) {
+        let workload = Workload::new("FourThreads").argument(1).jvm_option("-Xcheck:jni");
+        let warnings = |output: &str| output.lines().filter(|line| line.contains("WARNING")).count();
+        let unprofiled = workload.run_unprofiled(jdk);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let profiled =
+            workload.run_with_agent(jdk, &format!("file={}", folder.path().join("recording.tickwalk").display()));
+        assert_eq!(warnings(&profiled.stdout), warnings(&unprofiled.stdout), "{}", profiled.stdout);
+        assert_eq!(profiled.stderr, unprofiled.stderr);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// A thread has the name that it had last, whoever gave it, and whether it ended or not.
+    fn renamed_threads(jdk) {
+        let run = Workload::new("RenamedThreads").argument(1).record(jdk);
+        run.assert_exit_code(0);
+        let summary = run.summary();
+        for name in ["renamed by itself", "renamed by main"] {
+            assert!(summary.thread(name).sampled_ns > 500_000_000, "{:?}", summary.threads);
+        }
+        assert!(summary.threads_named("first name").is_empty() && summary.threads_named("second name").is_empty());
     }
 }

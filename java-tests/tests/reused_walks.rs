@@ -1,6 +1,6 @@
 //! A walk that takes over frames of the thread's previous walk gives the same stack as a walk in full.
 
-use java_tests::{Jdk, Workload, on_every_jdk, on_jdks};
+use java_tests::{Jdk, Workload, native_library, on_every_jdk, on_jdks};
 
 /// Numbers of the agent's line on compared walks.
 fn compared(stderr: &str) -> [u64; 5] {
@@ -23,8 +23,14 @@ fn compare(jdk: &Jdk, workload: Workload, least: u64) {
     assert!(named + apart >= least, "{named} stacks named twice");
 }
 
+fn beside_another_timer_workload() -> Workload {
+    let library = native_library("foreigntimer");
+    Workload::new("ForeignTimer").argument(2).argument(library.display()).argument("thread").argument(4000)
+}
+
 // 250 samples a second on a 250 Hz kernel; nearly all share their oldest frames with the sample before.
 on_every_jdk! { concurrent; fn in_deep_stacks(jdk) { compare(jdk, Workload::new("DeepRecursion").argument(2).argument(100), 300); } }
-on_every_jdk! { concurrent; fn under_deoptimisation(jdk) { compare(jdk, Workload::new("DeoptStorm").argument(2), 100); } }
+on_every_jdk! { concurrent; fn under_deoptimisation(jdk) { compare(jdk, Workload::new("DeoptStorm").argument(4), 100); } }
 on_every_jdk! { concurrent; fn while_classes_are_unloaded(jdk) { compare(jdk, Workload::new("ClassChurn").argument(2).argument(12).argument(3), 50); } }
+on_every_jdk! { concurrent; fn beside_another_timer(jdk) { compare(jdk, beside_another_timer_workload(), 100); } }
 on_jdks! { concurrent 21, 25; fn in_virtual_threads(jdk) { compare(jdk, Workload::new("FrozenStack").argument(2).argument(150).argument(20), 50); } }

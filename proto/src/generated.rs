@@ -83,6 +83,9 @@ pub struct Hello {
     pub monotonic_ns: u64,
     #[prost(string, tag = "15")]
     pub token: ::prost::alloc::string::String,
+    /// random, per session, of those who may continue it; recordings and stores have its SHA-256 instead
+    #[prost(bytes = "vec", tag = "16")]
+    pub secret: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dictionary {
@@ -189,6 +192,9 @@ pub struct SampleBatch {
     /// samples merged into the row; empty = one each
     #[prost(uint64, repeated, tag = "8")]
     pub count: ::prost::alloc::vec::Vec<u64>,
+    /// how far CLOCK_REALTIME moved against CLOCK_MONOTONIC since Hello: steps, suspends
+    #[prost(sint64, tag = "9")]
+    pub clock_shift_ms: i64,
 }
 /// Cumulative since the session began, so that a repeated message changes nothing. An absent list, histogram or message is
 /// unchanged since the last statistics that had it.
@@ -259,6 +265,9 @@ pub struct Statistics {
     /// those taken over from the thread's previous sample instead of being walked
     #[prost(uint64, tag = "23")]
     pub reused_frames: u64,
+    /// as SampleBatch.clock_shift_ms, at time_ns
+    #[prost(sint64, tag = "24")]
+    pub clock_shift_ms: i64,
 }
 /// Period of the timers, and what determined it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -466,6 +475,7 @@ pub struct QueueStatistics {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {
+    /// CLOCK_MONOTONIC
     #[prost(fixed64, tag = "1")]
     pub time_ns: u64,
 }

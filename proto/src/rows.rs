@@ -66,6 +66,7 @@ mod tests {
             cpu_units: vec![1, 1, 3],
             flags: vec![0, 1, 0],
             count: vec![1, 1, 3],
+            clock_shift_ms: 0,
         };
         let row = |time_ns, thread, stack, cpu_ns, flags, count| Row {
             time_ns,

@@ -89,6 +89,11 @@ impl Owner {
         self.0.clone()
     }
 
+    /// Returns whether the thread has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.0.shared.has_ended.lock()
+    }
+
     /// Ends the thread, and waits for that at most for `patience`; returns whether it has ended.
     pub(crate) fn stop(&self, reason: &'static str, patience: Duration) -> bool {
         let Waker { shared, .. } = &self.0;

@@ -26,6 +26,7 @@ pub mod walk;
 mod worker;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,6 +48,31 @@ use crate::worker::Worker;
 /// Name of the thread, as `ps -T` and `/proc` show it.
 pub const THREAD_NAME: &str = "tickwalk-sampler";
 
+/// Why the sampler thread ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its owner ends the profile, for this reason.
+    Asked(&'static str),
+    /// Every destination has failed.
+    NoDestination,
+    /// The program has replaced the handler of the timers' signal.
+    HandlerReplaced,
+    /// An internal error.
+    Panic,
+}
+
+impl End {
+    /// Returns the reason in the last message of a recording.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Asked(reason) => reason,
+            Self::NoDestination => "no_destination",
+            Self::HandlerReplaced => "handler_replaced",
+            Self::Panic => "internal_error",
+        }
+    }
+}
+
 /// A running sampler thread.
 #[derive(Debug)]
 pub struct Sampler {
@@ -58,6 +84,8 @@ pub struct Sampler {
 impl Sampler {
     /// Starts the sampler thread and the second thread; `started` runs first on each, with its kernel thread id.
     ///
+    /// If the sampler thread ends before its owner stops it, it deletes every timer, counts as ended and calls `ended`.
+    ///
     /// # Errors
     /// As [`std::thread::Builder::spawn`].
     pub fn start<P, M>(
@@ -67,6 +95,7 @@ impl Sampler {
         session: SessionFacts,
         destinations: Destinations,
         started: impl Fn(i32) + Clone + Send + 'static,
+        ended: impl FnOnce(End) + Send + 'static,
     ) -> io::Result<Self>
     where
         P: Process,
@@ -83,8 +112,20 @@ impl Sampler {
         let shared = Arc::clone(&intake);
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             started(nix::unistd::gettid().as_raw());
-            intake.start(started);
-            Worker::new((process, intake), settings, vm, session, destinations).run(inbox);
+            let timers = Arc::clone(&process);
+            // The worker handles a panic itself, unless it cannot even begin or end.
+            let sample = || {
+                intake.start(started);
+                Worker::new((process, intake), settings, vm, session, destinations).run(&inbox)
+            };
+            let end = catch_unwind(AssertUnwindSafe(sample)).unwrap_or(End::Panic);
+            if matches!(end, End::Asked(_)) {
+                return;
+            }
+            timers.stop(None);
+            // `ended` may stop this thread, which must not wait for itself.
+            drop(inbox);
+            ended(end);
         });
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         let thread = thread?;
@@ -96,6 +137,11 @@ impl Sampler {
     /// For a thread that ends, after its last request; never waits.
     pub fn drain_ended(&self, slot: u32) {
         self.intake.last_drain(slot);
+    }
+
+    /// Returns whether the thread has ended, or is about to without any further message.
+    pub fn has_ended(&self) -> bool {
+        self.owner.has_ended()
     }
 
     /// Returns a handle that wakes the thread from any other, without waiting.

@@ -41,7 +41,7 @@ pub struct ThreadFacts {
     pub carried_ns: u64,
     /// CPU time the thread used before its timer was armed, in nanoseconds.
     pub before_timer_ns: u64,
-    /// When the thread had no timer.
+    /// When no timer could sample the thread.
     pub coverage: Coverage,
     /// CPU time covered by timer expirations, as counted by the handlers, in nanoseconds.
     pub expired_ns: u64,
@@ -49,36 +49,73 @@ pub struct ThreadFacts {
     pub ended_ns: Option<u64>,
 }
 
-/// CPU time of a thread during which it had no timer; it is counted as lost.
+/// Why no expiration covers a part of a thread's CPU time; the name is that of a loss on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gap {
+    /// The thread has no timer, because the kernel refused one or the agent's share of timers is used up.
+    NoTimer,
+    /// The thread blocks the timers' signal.
+    SignalBlocked,
+    /// The program has replaced the handler of the timers' signal.
+    HandlerReplaced,
+}
+
+impl Gap {
+    /// Every cause, by index.
+    pub const ALL: [Self; 3] = [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced];
+
+    /// Name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoTimer => "no_timer",
+            Self::SignalBlocked => "signal_blocked",
+            Self::HandlerReplaced => "handler_replaced",
+        }
+    }
+}
+
+/// CPU time of a thread that no expiration covers; it is counted as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Coverage {
-    /// Number of gaps.
-    pub gaps: u64,
-    /// CPU time in closed gaps, in nanoseconds.
-    pub untimed_ns: u64,
-    /// CPU clock at the start of the open gap, in nanoseconds; `None` while the thread has a timer.
-    pub untimed_since: Option<u64>,
+    /// Number of gaps, and CPU time in closed ones in nanoseconds, by cause.
+    gaps: [(u64, u64); Gap::ALL.len()],
+    /// Cause of the open gap, and CPU clock at its start in nanoseconds.
+    open: Option<(Gap, u64)>,
 }
 
 impl Coverage {
-    /// Returns the CPU time without a timer up to clock reading `clock_ns`, in nanoseconds.
-    pub fn untimed_at(&self, clock_ns: u64) -> u64 {
-        let present = self.untimed_since.map_or(0, |since| clock_ns.saturating_sub(since));
-        self.untimed_ns.saturating_add(present)
+    /// Returns number and CPU time of the gaps up to clock reading `clock_ns`, in nanoseconds, by cause.
+    pub fn gaps_at(&self, clock_ns: u64) -> [(u64, u64); Gap::ALL.len()] {
+        let mut gaps = self.gaps;
+        if let Some((cause, since)) = self.open {
+            let ns = &mut gaps[cause as usize].1;
+            *ns = ns.saturating_add(clock_ns.saturating_sub(since));
+        }
+        gaps
+    }
+
+    /// Returns the CPU time in gaps up to clock reading `clock_ns`, in nanoseconds.
+    pub fn uncovered_at(&self, clock_ns: u64) -> u64 {
+        self.gaps_at(clock_ns).iter().fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
+    }
+
+    /// Returns the cause of the open gap, and the clock reading at its start in nanoseconds.
+    pub fn open_gap(&self) -> Option<(Gap, u64)> {
+        self.open
     }
 
     /// Opens a gap at clock reading `clock_ns`, unless one is open.
-    pub fn begin_gap(&mut self, clock_ns: u64) {
-        if self.untimed_since.is_none() {
-            self.gaps += 1;
-            self.untimed_since = Some(clock_ns);
+    pub fn begin_gap(&mut self, cause: Gap, clock_ns: u64) {
+        if self.open.is_none() {
+            self.gaps[cause as usize].0 += 1;
+            self.open = Some((cause, clock_ns));
         }
     }
 
     /// Closes the gap at clock reading `clock_ns`.
     pub fn end_gap(&mut self, clock_ns: u64) {
-        self.untimed_ns = self.untimed_at(clock_ns);
-        self.untimed_since = None;
+        self.gaps = self.gaps_at(clock_ns);
+        self.open = None;
     }
 }
 
@@ -181,6 +218,13 @@ pub trait Timers: Send + Sync + 'static {
     fn measure_tick(&self, max_cpu_ns: u64) -> Option<u64>;
     /// Returns counts about timers.
     fn timer_counts(&self) -> TimerCounts;
+    /// Looks for the reason why threads used CPU time without an expiration, and counts that time as lost by it.
+    fn examine_silent(&self, slots: &[u32]);
+    /// Returns whether the handler of the timers' signal is the agent's.
+    fn has_handler(&self) -> bool;
+    /// Deletes every timer, because the sampler thread ends by itself; expirations from now on count as lost, and with
+    /// `gap` the time since the last ones as well.
+    fn stop(&self, gap: Option<Gap>);
 }
 
 /// The sampled process, in all its roles.
@@ -197,6 +241,8 @@ pub struct Settings {
     pub unloading: Arc<Unloading>,
     /// The self-test.
     pub examine: Examine,
+    /// Most frames of a stack.
+    pub max_frames: u32,
     /// Sizes that request queues may take.
     pub queue_sizes: SizeRange,
     /// When queues are drained.

@@ -6,12 +6,14 @@
 //! the requests in the queues (`samples`), and sends batches and statistics.
 //! Invariant: a dictionary entry is sent before the first sample that refers to it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::v1::{self, agent_message::Body};
 use stackwalk::Memory;
 
+use crate::End;
 use crate::account::accounts::Accounts;
 use crate::account::clock;
 use crate::account::timestamps::{Reading, TickClock};
@@ -25,7 +27,7 @@ use crate::name::stacks::StackNamer;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
 use crate::period::tick::Tick;
-use crate::process::{Process, Settings, UnboundedStack};
+use crate::process::{Gap, Process, Settings, UnboundedStack};
 use crate::send::batch::Batch;
 use crate::send::sink::Destinations;
 use crate::send::statistics::{Extent, Schedule, Stats};
@@ -85,6 +87,8 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     next_rotation: Instant,
     /// Losses by cause in the last statistics message.
     sent_lost: Vec<v1::Lost>,
+    /// True after a panic: the requests that wait are lost.
+    has_failed: bool,
     #[cfg(feature = "hooks")]
     hooks: ActiveHooks,
 }
@@ -108,7 +112,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             process,
             intake,
             vm,
-            walker: StackWalker::new(Arc::clone(&settings.unloading), enabled.walks),
+            walker: StackWalker::new(Arc::clone(&settings.unloading), enabled.walks, settings.max_frames),
             namer: StackNamer::new(enabled),
             unloading: settings.unloading,
             self_tests,
@@ -130,6 +134,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             schedule: Schedule::default(),
             next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
+            has_failed: false,
             #[cfg(feature = "hooks")]
             hooks: ActiveHooks::new(settings.hooks, settings.on_walk),
         };
@@ -140,8 +145,29 @@ impl<P: Process, M: Memory> Worker<P, M> {
         worker
     }
 
-    /// Runs until a stop command, or until the owner of the thread is gone.
-    pub fn run(mut self, inbox: Inbox) {
+    /// Runs until a stop command, until the owner of the thread is gone or until no destination is left; sends the last
+    /// messages and returns why it ended.
+    ///
+    /// After a panic the requests that wait count as lost.
+    pub fn run(mut self, inbox: &Inbox) -> End {
+        let end = catch_unwind(AssertUnwindSafe(|| self.sample_until_end(inbox))).unwrap_or(End::Panic);
+        match end {
+            End::Asked(_) => self.drain_rest(),
+            End::NoDestination => return end,
+            End::HandlerReplaced => {
+                self.process.stop(Some(Gap::HandlerReplaced));
+                self.drain_rest();
+            }
+            End::Panic => {
+                self.process.stop(None);
+                self.has_failed = true;
+            }
+        }
+        self.finish(end.reason());
+        end
+    }
+
+    fn sample_until_end(&mut self, inbox: &Inbox) -> End {
         let mut next_discover = Instant::now();
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
@@ -157,10 +183,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 self.drain();
             }
             if let Some(reason) = end {
-                self.finish(reason);
-                // The owner need not wait until the memory is freed.
-                drop(inbox);
-                return;
+                return End::Asked(reason);
+            }
+            if !self.destinations.alive() {
+                return End::NoDestination;
             }
             let now = Instant::now();
             #[cfg(feature = "hooks")]
@@ -169,6 +195,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 self.process.retune();
             }
             if now >= next_discover {
+                if !self.process.has_handler() {
+                    return End::HandlerReplaced;
+                }
                 self.process.discover();
                 if !is_paused {
                     self.process.retune();
@@ -183,7 +212,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 self.shrink_memory();
                 self.tune();
                 match self.schedule.after_round(self.stats.samples) {
-                    Extent::Nothing => self.flush(),
+                    Extent::Nothing => {
+                        self.read_clocks(false);
+                        self.flush();
+                    }
                     extent => self.send_statistics(extent == Extent::Whole),
                 }
                 next_statistics = now + STATISTICS_PERIOD;
@@ -255,14 +287,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }
     }
 
-    /// Makes samples of everything that is queued, and sends the last accounts and the last message.
-    fn finish(&mut self, reason: &'static str) {
+    /// Makes samples of everything that is queued; the queues get nothing more.
+    fn drain_rest(&mut self) {
         self.drain();
-        // A drain has a time limit; the queues get nothing more.
+        // A drain has a time limit.
         while self.intake.collect() > 0 {
             self.sample_waiting();
         }
         self.retire_ended();
+    }
+
+    /// Sends the last accounts and the last message.
+    fn finish(&mut self, reason: &'static str) {
         #[cfg(feature = "hooks")]
         self.hooks.report(&self.walker);
         self.send_statistics(true);

@@ -74,7 +74,8 @@ fn innermost() -> Moment {
         );
     }
     let [pc, sp, fp, rbx, r12, r13, r14, r15, top] = values;
-    let registers = NativeRegisters { pc, sp, fp, preserved: PreservedRegisters { rbx, r12, r13, r14, r15 } };
+    let preserved = PreservedRegisters { rbx, r12, r13, r14, r15 };
+    let registers = NativeRegisters { pc, sp, fp, preserved, interrupted: true };
     // SAFETY: the harness runs tests on threads whose stack holds the thread pointer at its high end.
     let stack = unsafe { std::slice::from_raw_parts(sp as *const u8, (top - sp) as usize) };
     Moment { registers, stack: stack.to_vec() }
@@ -102,15 +103,13 @@ fn walk(
     pcs.clear();
     let stack = StackCopy::new(moment.registers.sp, &moment.stack);
     let mut registers = moment.registers;
-    let mut interrupted = true;
     COUNTING.set(true);
     let stop = loop {
-        pcs.push(registers.pc - u64::from(!interrupted));
-        match libraries.reading(memory).caller(&registers, interrupted, &stack) {
+        pcs.push(registers.pc - u64::from(!registers.interrupted));
+        match libraries.reading(memory).caller(&registers, &stack) {
             Ok(caller) => registers = caller,
             Err(stop) => break stop,
         }
-        interrupted = false;
     };
     COUNTING.set(false);
     stop
@@ -173,7 +172,7 @@ fn code_without_tables_is_an_error() {
     let heap = Box::new(0_u64);
     let lost = NativeRegisters { pc: std::ptr::from_ref(&*heap) as u64, ..moment.registers };
     let stack = StackCopy::new(moment.registers.sp, &moment.stack);
-    assert_eq!(libraries.reading(&memory).caller(&lost, true, &stack), Err(NativeStop::UnknownCode(lost.pc)));
+    assert_eq!(libraries.reading(&memory).caller(&lost, &stack), Err(NativeStop::UnknownCode(lost.pc)));
     assert_eq!(libraries.name(&memory, lost.pc).owner, Owner::Nobody);
 
     // The error of a short stack copy contains the missing address.
@@ -183,6 +182,94 @@ fn code_without_tables_is_an_error() {
         NativeStop::Unreadable(address) => assert!(address + 8 > end, "{address:#x} was copied"),
         other => panic!("{other:?}"),
     }
+}
+
+/// Where a test library's `.debug_frame` is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DebugInformation {
+    InTheLibrary,
+    InASeparateFile,
+    OfAnotherBuild,
+}
+
+/// A library whose functions have no unwind tables but those in `.debug_frame`.
+const LIBRARY: &str = "
+    __attribute__((noinline)) void inner(void (*call)(void *), void *out) {
+        volatile char local[300];
+        local[0] = 1;
+        call(out);
+        local[1] = 1;
+    }
+    void outer(void (*call)(void *), void *out) {
+        volatile long local[20];
+        local[0] = 1;
+        inner(call, out);
+        local[1] = 1;
+    }";
+
+fn run(program: &str, arguments: &[&str], folder: &std::path::Path) {
+    let output = std::process::Command::new(program).args(arguments).current_dir(folder).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+extern "C" fn take_moment(out: *mut Option<Moment>) {
+    // SAFETY: the caller passes a valid place.
+    unsafe { *out = Some(outer()) };
+}
+
+/// Calls through a library whose tables are there; returns the names of the frames and why the walk ended.
+fn walk_through_library(debug: DebugInformation, options: &[&str]) -> (Vec<String>, NativeStop) {
+    let folder = tempfile::tempdir().expect("a writable temporary folder");
+    std::fs::write(folder.path().join("l.c"), LIBRARY).expect("writable");
+    let compile = |output: &str, more: &[&str]| {
+        let without_tables = ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions"];
+        let common =
+            ["-O2", "-g", "-fPIC", "-shared", "-fomit-frame-pointer", "-Wl,--build-id", "l.c", "-o", output];
+        run("cc", &[&without_tables[..], &common, options, more].concat(), folder.path());
+    };
+    compile("l.so", &[]);
+    if debug != DebugInformation::InTheLibrary {
+        let of_another = debug == DebugInformation::OfAnotherBuild;
+        compile("other.so", if of_another { &["-Wl,--build-id=0x1234"] } else { &[] });
+        run("objcopy", &["--only-keep-debug", "other.so", "l.debug"], folder.path());
+        run("objcopy", &["--strip-debug", "--add-gnu-debuglink=l.debug", "l.so"], folder.path());
+    }
+    let path = folder.path().join("l.so").into_os_string().into_encoded_bytes();
+    let path = std::ffi::CString::new(path).expect("a path");
+    // SAFETY: the library has no initialisers of its own.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+    // SAFETY: the handle is open.
+    let function = unsafe { libc::dlsym(handle, c"outer".as_ptr()) };
+    assert!(!function.is_null(), "{path:?}");
+    // SAFETY: the source above declares it so.
+    let function: extern "C" fn(extern "C" fn(*mut Option<Moment>), *mut Option<Moment>) =
+        unsafe { std::mem::transmute(function) };
+    let mut moment = None;
+    function(take_moment, &raw mut moment);
+    let moment = moment.expect("the library calls back");
+    let memory = LiveMemory::new();
+    let mut libraries = NativeLibraries::default();
+    let mut pcs = Vec::with_capacity(1000);
+    let stop = complete_walk(&mut libraries, &memory, &moment, &mut pcs);
+    ALLOCATIONS.set(0);
+    assert_eq!((walk(&mut libraries, &memory, &moment, &mut pcs), ALLOCATIONS.get()), (stop, 0));
+    (pcs.iter().map(|&pc| libraries.name(&memory, pc).text).collect(), stop)
+}
+
+#[test]
+fn debug_frames_of_a_library_or_of_its_debug_file_are_used() {
+    for debug in [DebugInformation::InTheLibrary, DebugInformation::InASeparateFile] {
+        for options in [["-gz=none"], ["-gz=zlib"]] {
+            let (names, stop) = walk_through_library(debug, &options);
+            assert_eq!(stop, NativeStop::Root, "{names:?}");
+            let chain = names.windows(2).any(|pair| pair == ["inner", "outer"]);
+            assert!(chain && names.len() > 12, "{names:?}");
+        }
+    }
+    let (names, stop) = walk_through_library(DebugInformation::OfAnotherBuild, &["-gz=none"]);
+    assert!(matches!(stop, NativeStop::NoRule(_)), "the file belongs to another build: {stop:?}");
+    assert_eq!(names.last().map(String::as_str), Some("inner"), "{names:?}");
 }
 
 /// Prints the cost of a native frame with cached rules, and of loading the VM's tables and symbols:
@@ -218,7 +305,7 @@ fn cost() {
     let start = Instant::now();
     let mut loaded = 0;
     while let Err(NativeStop::UnknownCode(_) | NativeStop::NoRule(_)) =
-        libraries.reading(&memory).caller(&registers, true, &stack)
+        libraries.reading(&memory).caller(&registers, &stack)
     {
         // The list of libraries is read at most ten times a second.
         loaded += u32::from(libraries.prepare(&memory));

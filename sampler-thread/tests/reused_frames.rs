@@ -58,7 +58,7 @@ impl<'f> Scene<'f> {
         let (code, redefinition) = (CodeFreeing::default(), Redefinition::default());
         let none = Duration::ZERO;
         let unloading = Arc::new(Unloading::new(Detector::Pauses, code, redefinition, none, now, Vec::new()));
-        let mut walker = StackWalker::new(Arc::clone(&unloading), true);
+        let mut walker = StackWalker::new(Arc::clone(&unloading), true, 2048);
         walker.begin_drain(&vm);
         Self { vm, unloading, walker }
     }

@@ -6,11 +6,15 @@
 //! the reason why there are none.
 //! Invariant: an implementation uses unwind tables only. Where they have no entry it returns an error; the walker then
 //! continues with the Java frames that it can prove, behind a [`Frame::Gap`](crate::Frame::Gap).
+//! Code that a signal has interrupted was not calling: its registers are marked as interrupted, and its pc is looked up as it is.
 //! The choice of tables, caches and libraries is described in `design/native-unwinding.md`.
 
-use crate::arch::PreservedRegisters;
+use crate::arch::{
+    FrameRegisters, PreservedRegisters, SIGNAL_RETURN_BYTES, is_in_signal_return, is_signal_return,
+    saved_registers,
+};
 use crate::capture::Capture;
-use crate::memory::StackCopy;
+use crate::memory::{Memory, StackCopy};
 
 /// Registers of one native frame, as its caller expects them restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,6 +27,8 @@ pub struct NativeRegisters {
     pub fp: u64,
     /// The other registers that functions restore.
     pub preserved: PreservedRegisters,
+    /// True if the pc is an interrupted instruction rather than a return address.
+    pub interrupted: bool,
 }
 
 impl NativeRegisters {
@@ -30,7 +36,16 @@ impl NativeRegisters {
     #[must_use]
     pub fn of(capture: &Capture) -> Self {
         let Capture { pc, sp, fp, registers, .. } = capture;
-        Self { pc: *pc, sp: *sp, fp: *fp, preserved: registers.preserved() }
+        Self { pc: *pc, sp: *sp, fp: *fp, preserved: registers.preserved(), interrupted: true }
+    }
+
+    /// The registers in the `ucontext` at `context`, which the kernel saved when a signal interrupted them; `None` if
+    /// there is none.
+    #[must_use]
+    pub fn of_signal(context: u64, stack: &StackCopy<'_>) -> Option<Self> {
+        let (FrameRegisters { pc, sp, fp }, registers) =
+            saved_registers(context, |address| stack.word(address))?;
+        Some(Self { pc, sp, fp, preserved: registers.preserved(), interrupted: true })
     }
 }
 
@@ -47,11 +62,26 @@ pub enum NativeStop {
     Unreadable(u64),
 }
 
+/// True if the code at `pc` ends a signal handler, whichever library it belongs to; the `ucontext` of the signal is then on
+/// top of the stack.
+pub fn ends_signal_handler<M: Memory + ?Sized>(memory: &M, pc: u64) -> bool {
+    let mut after = [0; SIGNAL_RETURN_BYTES];
+    if memory.read(pc, &mut after).is_err() {
+        return false;
+    }
+    if is_signal_return(&after) {
+        return true;
+    }
+    let mut before = [0; SIGNAL_RETURN_BYTES];
+    let start = pc.wrapping_sub(SIGNAL_RETURN_BYTES as u64);
+    memory.read(start, &mut before).is_ok() && is_in_signal_return(&before, &after)
+}
+
 /// Tables of the native code of one process.
 pub trait NativeCode: core::fmt::Debug {
     /// Registers of the caller of the frame with these `registers`.
     ///
-    /// `interrupted` is set if the pc is an interrupted instruction rather than a return address.
+    /// The caller is marked as interrupted if the frame is that of the code that ends a signal handler.
     /// Implementations must not allocate, and must return an sp above the frame's own.
     ///
     /// # Errors
@@ -59,7 +89,6 @@ pub trait NativeCode: core::fmt::Debug {
     fn caller(
         &mut self,
         registers: &NativeRegisters,
-        interrupted: bool,
         stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop>;
 }

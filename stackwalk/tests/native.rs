@@ -25,11 +25,10 @@ impl NativeCode for Tables {
     fn caller(
         &mut self,
         registers: &NativeRegisters,
-        _interrupted: bool,
         _stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
         self.calls += 1;
-        (self.caller)(registers)
+        (self.caller)(registers).map(|caller| NativeRegisters { interrupted: false, ..caller })
     }
 }
 

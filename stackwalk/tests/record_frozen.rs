@@ -128,8 +128,12 @@ impl History {
             self.returning = None;
         } else if self.in_code && capture.sp.wrapping_add(8) == self.sp && hotspot.is_code(top) {
             let registers = NativeRegisters::of(capture);
-            self.returning =
-                Some(Returning(NativeRegisters { pc: top, sp: capture.sp.wrapping_add(8), ..registers }));
+            self.returning = Some(Returning(NativeRegisters {
+                pc: top,
+                sp: capture.sp.wrapping_add(8),
+                interrupted: false,
+                ..registers
+            }));
         }
         (self.in_code, self.sp) = (in_code, capture.sp);
     }

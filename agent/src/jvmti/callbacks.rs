@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::{Mutex, RwLock};
+use sampler_thread::End;
 
 use super::jni_calls::Jni;
 use super::vm::Vm;
 use super::{JvmtiError, ThreadRef, guard, pauses};
-use crate::log;
 use crate::session::{PreparedSession, Session};
+use crate::{arena, kernel_threads, log};
 
 /// The events of a running session, beside pauses.
 const EVENTS: [jvmtiEvent; 3] = [
@@ -61,6 +62,7 @@ pub enum ClaimError {
 /// # Errors
 /// [`ClaimError`].
 pub fn claim() -> Result<(), ClaimError> {
+    guard::set_on_panic(abandon);
     if guard::is_disabled() {
         return Err(ClaimError::Disabled);
     }
@@ -102,13 +104,22 @@ pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
     jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_DEATH)
 }
 
+/// Local references that a start makes beside those of threads.
+const REFERENCES_AT_START: usize = 64;
+
 /// Starts profiling in a VM that is initialised; `thread` is the calling thread, if it is known.
 pub fn start(jni: Jni, thread: Option<ThreadRef>) {
+    // Each thread is listed twice.
+    let references = REFERENCES_AT_START + 2 * kernel_threads::list().len();
+    jni.in_frame(references, || start_in_frame(jni, thread));
+}
+
+fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) {
     let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else {
         return;
     };
     let jvmti = prepared.jvmti;
-    match Session::start(*prepared, jni, thread) {
+    match Session::start(*prepared, jni, thread, sampler_ended) {
         Ok(session) => {
             *STATE.write() = State::Running(Box::new(session));
             let enabled = jvmti
@@ -120,8 +131,13 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
                 ));
             }
             // Threads that started between the listing and the events.
+            let mut has_ended = false;
             if let State::Running(session) = &*STATE.read() {
                 session.java_threads().register_existing(jni);
+                has_ended = session.has_ended();
+            }
+            if has_ended {
+                end("stopped");
             }
         }
         Err(error) => {
@@ -131,20 +147,41 @@ pub fn start(jni: Jni, thread: Option<ThreadRef>) {
     }
 }
 
+/// Takes a running session out of the state, whose handlers sample nothing from then on.
+///
+/// A Java thread that ends after this does not report it, and its handlers must not read its `JavaThread` any more. No
+/// callback runs while the state is locked for writing, so each thread has either reported its end or is silent.
+fn take_session() -> Option<Box<Session>> {
+    let mut state = STATE.write();
+    if let State::Running(session) = &*state {
+        session.silence();
+    }
+    match std::mem::replace(&mut *state, State::Idle) {
+        State::Running(session) => Some(session),
+        State::Idle | State::Prepared(_) => None,
+    }
+}
+
 /// Ends a running session in a VM that ends; a second call does nothing.
 pub fn stop(reason: &'static str) {
-    let state = std::mem::replace(&mut *STATE.write(), State::Idle);
-    if let State::Running(session) = state {
+    if let Some(session) = take_session() {
         session.stop(reason);
     }
 }
 
 /// Ends a running session in a VM that runs on, and disables its events; returns whether there was one.
-pub fn stop_attached() -> bool {
-    let state = std::mem::replace(&mut *STATE.write(), State::Idle);
-    let State::Running(session) = state else { return false };
+pub fn stop_attached(vm: Vm) -> bool {
+    if let Ok(jni) = vm.jni() {
+        refresh_names(jni);
+    }
+    end("stopped")
+}
+
+fn end(reason: &'static str) -> bool {
+    let Some(session) = take_session() else { return false };
     let jvmti = session.jvmti;
-    *CLAIM.lock() = session.stop("stopped").map_or(Claim::Free, Claim::Ending);
+    *CLAIM.lock() = session.stop(reason).map_or(Claim::Free, Claim::Ending);
+    // Without effect, and refused, on a thread that the VM does not know; events of an ended profile change nothing.
     for event in EVENTS.into_iter().chain(pauses::EVENTS) {
         if let Err(error) = jvmti.disable(event) {
             tracing::info!("an event stays enabled without effect: {error}");
@@ -153,10 +190,39 @@ pub fn stop_attached() -> bool {
     true
 }
 
+/// Ends the profile after a panic in a callback, on a thread of its own: a thread of the VM must not wait.
+fn abandon() {
+    if let Some(shared) = arena::shared() {
+        shared.silence();
+    }
+    let body = || _ = end(End::Panic.reason());
+    // Without a thread the timers go on, and their handlers count lost samples.
+    let _thread = std::thread::Builder::new().name("tickwalk-stop".to_owned()).spawn(body);
+}
+
+/// Ends a session whose sampler thread ends by itself, on that thread.
+fn sampler_ended(how: End) {
+    match how {
+        End::Asked(_) => return,
+        End::NoDestination => {
+            log::print("profiling stops because no destination is left; the program goes on");
+        }
+        End::HandlerReplaced => {
+            let signal = arena::shared().map_or(0, |shared| shared.signal);
+            log::print(&format!(
+                "profiling stops because the program has installed its own handler for signal {signal}, which the timers \
+                 use; choose another one with signal="
+            ));
+        }
+        End::Panic => _ = guard::switch_off(),
+    }
+    end(how.reason());
+}
+
 /// Starts profiling from Agent_OnAttach, on a thread of the VM; returns whether a profile runs now.
 pub fn attach_now(vm: Vm) -> bool {
     match vm.jni() {
-        Ok(jni) => start(jni, None),
+        Ok(jni) => start(jni, vm.jvmti().ok().and_then(|jvmti| jvmti.current_thread())),
         Err(error) => log::print(&format!("{error}; the program runs unprofiled")),
     }
     matches!(&*STATE.read(), State::Running(_))
@@ -173,8 +239,20 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
     guard::callback(|| start(jni, Some(thread)));
 }
 
-unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
-    guard::callback(|| stop("vm_death"));
+unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env) {
+    // SAFETY: the VM passes the environment of the calling thread.
+    let jni = unsafe { Jni::new(env.cast()) };
+    guard::callback(|| {
+        refresh_names(jni);
+        stop("vm_death");
+    });
+}
+
+/// Reads the last names of the threads of a running session.
+fn refresh_names(jni: Jni) {
+    if let State::Running(session) = &*STATE.read() {
+        session.java_threads().refresh(jni);
+    }
 }
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
@@ -184,15 +262,20 @@ unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thr
     let thread = unsafe { ThreadRef::new(thread) };
     guard::callback(|| {
         if let State::Running(session) = &*STATE.read() {
+            #[cfg(feature = "hooks")]
+            session.panic_if_told();
             session.java_threads().started(jni, thread);
+            session.java_threads().refresh_if_due(jni);
         }
     });
 }
 
-unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject) {
+unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, thread: jobject) {
+    // SAFETY: the VM passes a reference to the calling thread.
+    let thread = unsafe { ThreadRef::new(thread) };
     guard::callback(|| {
         if let State::Running(session) = &*STATE.read() {
-            session.thread_ended();
+            session.thread_ended(thread);
         }
     });
 }

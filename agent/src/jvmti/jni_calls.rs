@@ -1,12 +1,15 @@
 //! The JNI calls of the agent, checked.
 //!
 //! Problem: a look-up that fails returns null and leaves an exception pending, which must not stay in a callback.
-//! Approach: one method for each kind of look-up and call; each clears the exception and returns `None`.
+//! Approach: one method for each kind of look-up and call; each clears the exception and returns `None`. Checked JNI
+//! (`-Xcheck:jni`) wants the exception looked at after each call of a method, and more than 16 local references announced.
 //! Source: JNI specification.
 
 use std::ffi::{CStr, c_char};
 
-use jni::sys::{JNIEnv, JNINativeInterface__1_1, jclass, jmethodID, jobject, jvalue};
+use jni::sys::{
+    JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, jclass, jint, jmethodID, jobject, jvalue,
+};
 
 use super::ThreadRef;
 
@@ -31,6 +34,21 @@ impl Jni {
     /// Address of the environment, which lies inside the thread's `JavaThread`.
     pub fn address(&self) -> u64 {
         self.env as u64
+    }
+
+    /// Runs `body`, which makes at most so many local references, and deletes those that it leaves.
+    pub fn in_frame<T>(&self, references: usize, body: impl FnOnce() -> T) -> T {
+        let references = jint::try_from(references).unwrap_or(jint::MAX);
+        // SAFETY: the functions of JNI 1.2 are in every table.
+        let functions = unsafe { &self.table().v1_2 };
+        // SAFETY: always allowed.
+        let has_frame = unsafe { (functions.PushLocalFrame)(self.env, references) } == 0;
+        let result = body();
+        if has_frame {
+            // SAFETY: the frame was pushed above; no reference is passed on.
+            unsafe { (functions.PopLocalFrame)(self.env, std::ptr::null_mut()) };
+        }
+        result
     }
 
     /// Returns `java.lang.Thread.eetop` of a thread: the address of its `JavaThread`; `None` if it is not alive.
@@ -67,9 +85,7 @@ impl Jni {
         // SAFETY: by the caller's promise.
         let value =
             unsafe { (self.functions().CallLongMethodA)(self.env, object, method, arguments.as_ptr()) };
-        // SAFETY: always allowed.
-        let thrown = unsafe { (self.functions().ExceptionOccurred)(self.env) };
-        self.clear_unless(thrown.is_null())?;
+        self.clear_if_thrown()?;
         Some(value)
     }
 
@@ -78,9 +94,10 @@ impl Jni {
     pub(super) fn call_getter(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jobject> {
         let method = self.look_up(self.functions().GetStaticMethodID, class, name, signature)?;
         // SAFETY: a static method of this class that takes no arguments and returns an object.
-        self.found(unsafe {
-            (self.functions().CallStaticObjectMethodA)(self.env, class, method, std::ptr::null())
-        })
+        let object =
+            unsafe { (self.functions().CallStaticObjectMethodA)(self.env, class, method, std::ptr::null()) };
+        self.clear_if_thrown()?;
+        self.found(object)
     }
 
     /// Reads a static int field.
@@ -131,6 +148,13 @@ impl Jni {
         Some(pointer)
     }
 
+    /// Clears the exception that a method has thrown; returns `None` then.
+    fn clear_if_thrown(&self) -> Option<()> {
+        // SAFETY: always allowed.
+        let thrown = unsafe { (self.functions().ExceptionOccurred)(self.env) };
+        self.clear_unless(thrown.is_null())
+    }
+
     /// Clears the exception that a failed call leaves.
     fn clear_unless(&self, succeeded: bool) -> Option<()> {
         if !succeeded {
@@ -141,11 +165,14 @@ impl Jni {
     }
 
     fn functions(&self) -> &JNINativeInterface__1_1 {
+        // SAFETY: the table holds at least the functions of JNI 1.1.
+        unsafe { &self.table().v1_1 }
+    }
+
+    fn table(&self) -> &JNINativeInterface_ {
         // SAFETY: the environment points at its function table.
         let table = unsafe { *self.env };
         // SAFETY: the table lives as long as the VM.
-        let table = unsafe { &*table };
-        // SAFETY: the table holds at least the functions of JNI 1.1.
-        unsafe { &table.v1_1 }
+        unsafe { &*table }
     }
 }

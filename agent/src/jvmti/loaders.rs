@@ -7,6 +7,7 @@
 //! to 25.
 
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
 use super::jni_calls::Jni;
 
@@ -16,9 +17,12 @@ const KIND_BITS: u64 = 7;
 const GETTERS: [&CStr; 2] = [c"getSystemClassLoader", c"getPlatformClassLoader"];
 
 impl Jni {
-    /// Returns the addresses of slots that hold the permanent loaders; fewer than two if Java has fewer.
+    /// Returns the addresses of slots that hold the permanent loaders; fewer than two if Java has fewer. All profiles of a
+    /// process use the same references.
     pub fn permanent_loaders(&self) -> Vec<u64> {
-        GETTERS.iter().filter_map(|getter| self.loader(getter)).collect()
+        static LOADERS: OnceLock<Vec<u64>> = OnceLock::new();
+        let find = || GETTERS.iter().filter_map(|getter| self.loader(getter)).collect();
+        LOADERS.get_or_init(find).clone()
     }
 
     fn loader(&self, getter: &CStr) -> Option<u64> {

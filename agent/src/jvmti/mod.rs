@@ -157,6 +157,13 @@ impl Jvmti {
         unsafe { self.take_string(info.name) }
     }
 
+    /// Returns the calling thread.
+    pub fn current_thread(&self) -> Option<ThreadRef> {
+        let mut thread: jthread = std::ptr::null_mut();
+        jvmti_call!(self, GetCurrentThread: fn(*mut jthread), &raw mut thread).ok()?;
+        (!thread.is_null()).then_some(ThreadRef(thread))
+    }
+
     /// Returns all live platform threads.
     pub fn all_threads(&self) -> Vec<ThreadRef> {
         let (mut count, mut threads) = (0, std::ptr::null_mut());

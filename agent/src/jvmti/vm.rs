@@ -4,8 +4,9 @@
 //! Sources: JNI specification, "The Invocation API"; JVMTI 1.2, GetEnv.
 
 use std::ffi::c_void;
+use std::time::{Duration, Instant};
 
-use jni::sys::{JNIInvokeInterface__1_2, JavaVM, jint};
+use jni::sys::{JNI_EDETACHED, JNIInvokeInterface__1_2, JavaVM, jint};
 use parking_lot::Mutex;
 
 use super::jni_calls::Jni;
@@ -14,25 +15,14 @@ use super::{Jvmti, JvmtiError};
 
 /// JVMTI 1.2, the oldest version all supported JVMs offer.
 const JVMTI_VERSION_1_2: jint = 0x3001_0200;
+/// Longest wait for a VM that is being created; GetEnv returns `JNI_EDETACHED` until it is live (HotSpot
+/// `prims/jvmtiExport.cpp`, `get_jvmti_interface`, JDK 11 to 25).
+const STARTING: Duration = Duration::from_secs(1);
 
 /// The VM of this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Vm {
     pointer: *mut JavaVM,
-}
-
-/// Proof that the VM has not started any Java thread: made in Agent_OnLoad only.
-#[derive(Debug, Clone, Copy)]
-pub struct AtStart(());
-
-impl AtStart {
-    /// Proof for one agent start.
-    ///
-    /// # Safety
-    /// The VM is calling Agent_OnLoad.
-    pub unsafe fn new() -> Self {
-        Self(())
-    }
 }
 
 impl Vm {
@@ -60,17 +50,29 @@ impl Vm {
         if code != 0 || env.is_null() { Err(JvmtiError { function: "GetEnv", code }) } else { Ok(env) }
     }
 
-    /// Returns the agent's JVMTI environment, the same for all profiles of a process.
+    /// Returns the agent's JVMTI environment, the same for all profiles of a process. Waits for up to a second for a VM that
+    /// is being created.
     ///
     /// # Errors
-    /// When the VM offers no JVMTI 1.2.
+    /// When the VM offers no JVMTI 1.2; `JNI_EDETACHED` (-2) when it is still being created.
     pub fn jvmti(&self) -> Result<Jvmti, JvmtiError> {
         static MADE: Mutex<Option<Jvmti>> = Mutex::new(None);
         let mut made = MADE.lock();
-        if made.is_none() {
-            *made = Some(Jvmti { env: self.environment(JVMTI_VERSION_1_2)?.cast() });
+        if let Some(jvmti) = *made {
+            return Ok(jvmti);
         }
-        made.ok_or(JvmtiError { function: "GetEnv", code: -1 })
+        let deadline = Instant::now() + STARTING;
+        let env = loop {
+            match self.environment(JVMTI_VERSION_1_2) {
+                Err(error) if error.code == JNI_EDETACHED && Instant::now() < deadline => {
+                    std::thread::park_timeout(STARTING / 50);
+                }
+                outcome => break outcome?,
+            }
+        };
+        let jvmti = Jvmti { env: env.cast() };
+        *made = Some(jvmti);
+        Ok(jvmti)
     }
 
     /// Returns the JNI environment of the calling thread.

@@ -4,18 +4,23 @@
 //! Approach: register the ranges that stay mapped for the life of the process.
 //! Sources: HotSpot `memory/heap.cpp` (`CodeHeap::expand_by` commits upwards, nothing is uncommitted), JDK 11 to 25.
 
+use std::sync::OnceLock;
+
 use stackwalk::{HotSpot, LiveMemory, MountedOffsets};
 
 use super::symbols::Library;
 
 /// Returns a reader that reads the segments of the VM's library directly; it lives as long as the process.
 pub fn of_library(library: &Library) -> &'static LiveMemory {
-    let memory = Box::leak(Box::new(LiveMemory::new()));
-    for segment in library.segments() {
-        // SAFETY: `Library` holds a reference to the loaded file that is never released, so it stays mapped.
-        unsafe { memory.add_permanent(segment.range.start, segment.range.end) };
-    }
-    memory
+    static MEMORY: OnceLock<LiveMemory> = OnceLock::new();
+    MEMORY.get_or_init(|| {
+        let memory = LiveMemory::new();
+        for segment in library.segments() {
+            // SAFETY: `Library` holds a reference to the loaded file that is never released, so it stays mapped.
+            unsafe { memory.add_permanent(segment.range.start, segment.range.end) };
+        }
+        memory
+    })
 }
 
 /// Finds the offsets in a `JavaThread` at which the VM stores the mounted virtual thread, from data of the VM's library.

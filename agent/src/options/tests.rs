@@ -17,13 +17,14 @@ fn form(name: &str) -> &'static str {
 #[test]
 fn all_options_together() {
     let options = Options::parse(
-        "mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,log=debug,strict",
+        "mode=cputime,interval=500us,signal=PROF,file=/tmp/a.tickwalk,maxstack=64k,depth=500,log=debug,strict",
     )
     .expect("valid");
     assert_eq!(options.interval, Duration::from_micros(500));
     assert_eq!(options.signal, Some(libc::SIGPROF));
     assert_eq!(options.file, Some(PathBuf::from("/tmp/a.tickwalk")));
     assert_eq!(options.max_stack, 65_536);
+    assert_eq!((options.depth, Options::parse("file=x").expect("valid").depth), (500, DEFAULT_DEPTH));
     assert_eq!(options.log, tracing::level_filters::LevelFilter::DEBUG);
     assert!(options.strict);
 }
@@ -90,10 +91,11 @@ fn mistakes_are_named() {
     check_error("file=x,debug=all", &format!("option 'debug': 'all' is not {}", debug_options::FORM));
     check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {}", form("gcdrain")));
     check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {}", form("maxstack")));
+    check_error("file=x,depth=65537", &format!("option 'depth': '65537' is not {}", form("depth")));
     check_error(
         "intervall=1ms",
         "unknown option 'intervall'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, file, maxstack, log, gcdrain, debug, strict",
+         tokenfile, insecure, window, file, maxstack, depth, log, gcdrain, debug, strict",
     );
     check_error(
         "debug=queue:3g,file=x",

@@ -2,7 +2,8 @@
 //!
 //! Approach: slots are aligned to 64 bytes, so the low six bits of a signal's value hold the [`Key`] of the timer and the
 //! rest the address of the slot ([`ThreadSlot::signal_value`]). The slot's [`Grid`](super::grid::Grid) decides whether
-//! that timer is still the current one.
+//! that timer is still the current one. Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so
+//! the kernel's number of the timer must be that of the slot's timer as well.
 //! The locked instruction of the claim stands before the stack is copied (`design/signal-safety.md`).
 
 #![deny(
@@ -12,6 +13,8 @@
     clippy::expect_used,
     clippy::panic
 )]
+
+use core::sync::atomic::Ordering;
 
 use libc::siginfo_t;
 use queue::RequestFlags;
@@ -29,6 +32,8 @@ pub struct Expiration {
     /// Expirations beyond the first.
     pub overrun: u32,
     key: Key,
+    /// The kernel's number of the timer plus one.
+    timer: i32,
 }
 
 impl Expiration {
@@ -51,7 +56,9 @@ impl Expiration {
         let pointer = value.sival_ptr.wrapping_byte_sub((value.sival_ptr as u64 & KEY_MASK) as usize);
         ucontext::prefetch(pointer, ThreadSlot::LINES);
         let (index, slot) = shared.slot_at(pointer)?;
-        Some(Self { index, slot, overrun: u32::try_from(overrun).unwrap_or(0), key })
+        // SAFETY: as above for the kernel's number of the timer.
+        let timer = unsafe { info.si_timerid() }.wrapping_add(1);
+        Some(Self { index, slot, overrun: u32::try_from(overrun).unwrap_or(0), key, timer })
     }
 
     /// Returns whether a signal comes from a timer of an earlier profile, whose account is closed. Signal safe.
@@ -67,6 +74,9 @@ impl Expiration {
     /// Claims the CPU time of the signal, in nanoseconds; `None` if its timer has been replaced. Signal safe.
     #[inline(always)]
     pub fn claim(&self, shared: &Shared) -> Option<u64> {
+        if self.timer != self.slot.timer.load(Ordering::Relaxed) {
+            return None;
+        }
         let periods = u64::from(self.overrun).saturating_add(1);
         let period_ns = shared.period_ns(self.key.period());
         self.slot.grid.claim(self.key, periods).then(|| periods.saturating_mul(period_ns))

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 let slot = expiration.slot;
                 slot.busy.store(true, Ordering::Relaxed);
                 // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                unsafe { tick(shared, &expiration, start, context) };
+                unsafe { tick(shared, &expiration, shared.time_stamp(start), context) };
                 let cycles = ucontext::cycles().wrapping_sub(start);
                 slot.last_cycles.store(cycles, Ordering::Relaxed);
                 #[cfg(feature = "hooks")]

@@ -4,6 +4,8 @@
 //! restore the default action, which ends the process.
 //! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not a
 //! timer expiration of ours; never uninstall (`design/signal-safety.md`).
+//! A program that blocks signals before it starts a JVM passes its mask on. At the start of the VM the signal is unblocked
+//! on the thread that makes all others; in a running VM a blocked signal is refused.
 //! Sources: sigaction(2), signal(7).
 
 use std::io;
@@ -33,6 +35,12 @@ pub enum SignalError {
                  signal="
     )]
     TakenOver(i32),
+    /// The calling thread blocks it, as all threads do if the program that started the JVM does.
+    #[error(
+        "signal {0} is blocked in this process, so no thread could be sampled; start the program with the agent, or \
+                 choose another signal with signal="
+    )]
+    Blocked(i32),
     /// The kernel refused.
     #[error("the signal cannot be used: {0}; choose another one with signal=")]
     Refused(io::Error),
@@ -41,21 +49,77 @@ pub enum SignalError {
 /// Real-time signals that C libraries and language run-times use for thread control.
 const RESERVED_REAL_TIME: i32 = 4;
 
-/// Returns the signal to use: the requested one, or the first real-time signal that has the default action or ours.
+/// Returns the signal to use: the requested one, or the first real-time signal that is free and not blocked.
 ///
 /// # Errors
 /// [`SignalError`].
 pub fn choose(requested: Option<i32>) -> Result<i32, SignalError> {
+    let mask = own_mask()?;
+    let blocks = |signal: i32| {
+        // SAFETY: the set is valid.
+        unsafe { libc::sigismember(&raw const mask, signal) == 1 }
+    };
     if let Some(signal) = requested {
-        return Ok(signal);
+        return if blocks(signal) { Err(SignalError::Blocked(signal)) } else { Ok(signal) };
     }
-    for signal in libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX() {
-        let action = current_action(signal)?.sa_sigaction;
-        if action == libc::SIG_DFL || action == on_tick() {
-            return Ok(signal);
+    let mut outcome = Err(SignalError::NoFreeSignal);
+    for signal in (libc::SIGRTMIN() + RESERVED_REAL_TIME..=libc::SIGRTMAX()).rev() {
+        if is_free(signal)? && (outcome.is_err() || !blocks(signal)) {
+            outcome = if blocks(signal) { Err(SignalError::Blocked(signal)) } else { Ok(signal) };
         }
     }
-    Err(SignalError::NoFreeSignal)
+    outcome
+}
+
+/// As [`choose`], for the thread that makes all others: the signal is unblocked on it.
+///
+/// # Errors
+/// [`SignalError`].
+pub fn choose_unblocked(requested: Option<i32>) -> Result<i32, SignalError> {
+    let signal = match choose(requested) {
+        Err(SignalError::Blocked(signal)) => signal,
+        outcome => return outcome,
+    };
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the call makes it an empty set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set was just made.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    // SAFETY: as above; the mask before is not requested.
+    let error = unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) };
+    if error != 0 { Err(SignalError::Refused(io::Error::from_raw_os_error(error))) } else { Ok(signal) }
+}
+
+/// Returns whether a signal has the default action or our handler.
+///
+/// # Errors
+/// [`SignalError::Refused`] for a number that is no signal.
+pub fn is_free(signal: i32) -> Result<bool, SignalError> {
+    let action = current_action(signal)?.sa_sigaction;
+    Ok(action == libc::SIG_DFL || action == on_tick())
+}
+
+/// Returns whether our handler is installed; true if that is unknown.
+pub fn has_handler(signal: i32) -> bool {
+    current_action(signal).map_or(true, |action| action.sa_sigaction == on_tick())
+}
+
+/// Returns whether the calling thread blocks a signal; false if that is unknown.
+pub fn is_blocked(signal: i32) -> bool {
+    // SAFETY: the set is valid.
+    own_mask().is_ok_and(|mask| unsafe { libc::sigismember(&raw const mask, signal) == 1 })
+}
+
+/// Returns the signals that the calling thread blocks.
+fn own_mask() -> Result<libc::sigset_t, SignalError> {
+    let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: no new mask is given, the present one is written to `mask`.
+    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
+    if error != 0 {
+        return Err(SignalError::Refused(io::Error::from_raw_os_error(error)));
+    }
+    // SAFETY: all-zero bytes are a valid set, and the call filled it.
+    Ok(unsafe { mask.assume_init() })
 }
 
 /// Returns the current action of a signal.

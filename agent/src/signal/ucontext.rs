@@ -105,6 +105,16 @@ pub fn thread_pointer() -> u64 {
     pointer
 }
 
+/// Reads the monotonic clock, in nanoseconds. Signal safe.
+#[cold]
+pub fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable; clock_gettime is signal safe (signal-safety(7)), and this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = time.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000);
+    seconds.wrapping_add(time.tv_nsec.cast_unsigned())
+}
+
 /// Reads the time stamp counter.
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.

@@ -3,15 +3,24 @@
 //! Problem: an event names a thread by a Java reference; a profile needs its kernel id and the bounds of its stack.
 //! Approach: the VM's `JavaThread` has both. A thread's JNI environment lies inside its `JavaThread`, at a distance that is
 //! the same for all threads of a VM.
+//! No event announces a new name: names are read again when a thread ends, when a profile ends, and now and then by a
+//! thread that starts ([`JavaThreads::refresh_if_due`]).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use stackwalk::{LiveMemory, Memory, ThreadOffsets};
 
 use super::registry::Registry;
 use super::table::JavaThread;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::{Jvmti, ThreadRef};
+
+/// Time between two readings of all names.
+const REFRESH_PERIOD: Duration = Duration::from_secs(10);
+/// Most threads whose names are read again; each takes some microseconds of a thread that starts.
+const MAX_REFRESHED: usize = 500;
 
 /// Registers Java threads.
 pub struct JavaThreads {
@@ -20,6 +29,8 @@ pub struct JavaThreads {
     memory: &'static LiveMemory,
     offsets: ThreadOffsets,
     env_offset: Option<u64>,
+    /// When all names were read last.
+    refreshed: Mutex<Instant>,
 }
 
 impl JavaThreads {
@@ -34,7 +45,8 @@ impl JavaThreads {
     ) -> Self {
         let own_address = thread.and_then(|thread| jni.java_thread(thread));
         let env_offset = own_address.map(|address| jni.address().wrapping_sub(address));
-        Self { registry, jvmti, memory, offsets, env_offset }
+        let refreshed = Mutex::new(Instant::now());
+        Self { registry, jvmti, memory, offsets, env_offset, refreshed }
     }
 
     /// Address of a thread's JNI environment minus that of its `JavaThread`, if it is known.
@@ -64,8 +76,34 @@ impl JavaThreads {
     }
 
     /// Unregisters the calling Java thread; returns its slot if its queue holds requests.
-    pub fn ended(&self) -> Option<u32> {
-        self.registry.java_ended(nix::unistd::gettid().as_raw())
+    pub fn ended(&self, thread: ThreadRef) -> Option<u32> {
+        self.registry.java_ended(nix::unistd::gettid().as_raw(), self.jvmti.thread_name(thread).as_deref())
+    }
+
+    /// Reads the names of all threads again, unless there are many or that was done a short time ago.
+    pub fn refresh_if_due(&self, jni: Jni) {
+        // A thread that finds the lock taken leaves this to the other one.
+        let Some(mut refreshed) = self.refreshed.try_lock() else { return };
+        if refreshed.elapsed() >= REFRESH_PERIOD {
+            *refreshed = Instant::now();
+            drop(refreshed);
+            self.refresh(jni);
+        }
+    }
+
+    /// Reads the names of all threads again, unless there are many.
+    pub fn refresh(&self, jni: Jni) {
+        if self.registry.threads() > MAX_REFRESHED {
+            return;
+        }
+        jni.in_frame(4 * MAX_REFRESHED, || {
+            for thread in self.jvmti.all_threads() {
+                let tid = jni.java_thread(thread).and_then(|address| self.tid_of(address));
+                if let (Some(tid), Some(name)) = (tid, self.jvmti.thread_name(thread)) {
+                    self.registry.rename(tid, &name);
+                }
+            }
+        });
     }
 
     fn register(&self, address: u64, thread: ThreadRef, register: fn(&Registry, i32, &JavaThread)) {

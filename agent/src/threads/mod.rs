@@ -13,6 +13,7 @@ mod periods;
 mod registry;
 mod rotation;
 mod sampled_process;
+mod silent;
 mod table;
 mod timers;
 

@@ -4,16 +4,19 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use queue::Capacity;
 use sampler_thread::account::clock::thread_cpu_nanos;
-use sampler_thread::process::{Coverage, ThreadFacts, ThreadKind};
+use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 
 use super::periods::largest_unfinished;
-use super::table::{DetachedThread, Entry, JavaThread, NewThread, Table};
+use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThread, Table};
 use crate::arena::{self, Shared, ThreadSlot};
-use crate::kernel_threads;
 use crate::rings::RingMemory;
+use crate::{kernel_threads, signal};
+
+/// CPU time without an expiration from which on a thread that ends is asked whether it blocks the signal, in nanoseconds.
+const SILENT_NS: i64 = 200_000_000;
 
 /// All profiled threads.
 pub struct Registry {
@@ -80,20 +83,38 @@ impl Registry {
         }
     }
 
-    /// Unregisters the calling Java thread, which is about to end or to detach from the VM; returns its slot if its queue
-    /// holds requests.
-    pub fn java_ended(&self, tid: i32) -> Option<u32> {
+    /// Returns the number of registered threads.
+    pub fn threads(&self) -> usize {
+        self.table.lock().by_tid.len()
+    }
+
+    /// Gives a registered thread a name, if it has another one.
+    pub fn rename(&self, tid: i32, name: &str) {
+        self.table.lock().rename(tid, name);
+    }
+
+    /// Unregisters the calling Java thread, which is about to end or to detach from the VM, with its `name` if it is known;
+    /// returns its slot if its queue holds requests.
+    pub fn java_ended(&self, tid: i32, name: Option<&str>) -> Option<u32> {
         let mut table = self.table.lock();
+        if let Some(name) = name {
+            table.rename(tid, name);
+        }
         let Some(slot) = table.by_tid.remove(&tid) else {
             // It was never profiled; a thread that is about to register it must find that it has ended.
             table.detached.insert(tid, DetachedThread { clock_ns: 0, listings: 0 });
             return None;
         };
-        if let Some(slot) = self.slot(slot) {
-            slot.java_thread.store(0, Ordering::Release);
+        let clock_ns = thread_cpu_nanos(tid).unwrap_or(0);
+        if let Some(known) = self.slot(slot) {
+            known.java_thread.store(0, Ordering::Release);
+            let entry = table.entry(slot);
+            let silent_ns = entry.map_or(0, |entry| entry.unfinished_at(clock_ns, self.shared, known));
+            if silent_ns >= SILENT_NS && signal::is_blocked(self.signal) {
+                self.signal_blocked(&mut table, slot);
+            }
         }
         self.close(&mut table, slot, None);
-        let clock_ns = thread_cpu_nanos(tid).unwrap_or(0);
         table.detached.insert(tid, DetachedThread { clock_ns, listings: 0 });
         if let Some(entry) = table.entry_mut(slot) {
             entry.facts.ended_ns = Some(clock_ns);
@@ -118,7 +139,9 @@ impl Registry {
     pub fn stop(&self) {
         let mut table = self.table.lock();
         table.stopped = true;
-        for entry in table.entries.iter_mut().flatten() {
+        for index in 0..table.entries.len() {
+            MutexGuard::bump(&mut table);
+            let Some(entry) = table.entry_mut(index as u32) else { continue };
             entry.timer = None;
             // The account of a thread that runs on ends here.
             if entry.facts.ended_ns.is_none() {
@@ -163,7 +186,7 @@ impl Registry {
         };
         let mut coverage = Coverage::default();
         if timer.is_none() {
-            coverage.begin_gap(armed_ns);
+            coverage.begin_gap(Gap::NoTimer, armed_ns);
         }
         let carried_ns = if timer.is_some() { carried_ns } else { 0 };
         table.carry_ns -= carried_ns;
@@ -236,10 +259,16 @@ impl Registry {
     pub(super) fn warn_once(&self, table: &mut Table, error: &io::Error) {
         table.lacks_timers = true;
         if !std::mem::replace(&mut table.has_warned, true) {
-            tracing::warn!(
-                "fewer timers than threads ({error}): threads share timers, and CPU time without one is reported as \
-                 lost.no_timer; raise `ulimit -i` to profile all threads"
-            );
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => tracing::warn!(
+                    "fewer timers than threads (the agent uses half of the user's pending signals that are free): \
+                     threads share timers, and CPU time without one is reported as lost.no_timer; raise `ulimit -i` to \
+                     profile all threads"
+                ),
+                _ => tracing::warn!(
+                    "threads without a timer ({error}): their CPU time is reported as lost.no_timer"
+                ),
+            }
         }
     }
 
@@ -275,24 +304,28 @@ impl Registry {
     }
 
     /// Registers the threads in `alive` that have no entry.
-    pub(super) fn open_found(&self, table: &mut Table, alive: &[i32]) {
-        for &tid in alive {
-            if table.by_tid.contains_key(&tid) || table.excluded.contains(&tid) {
-                continue;
-            }
-            let mut known_ns = 0;
-            if let Some(detached) = table.detached.get_mut(&tid) {
-                detached.listings += 1;
-                // A thread that detaches from the VM usually ends at once; one that stays is a native thread.
-                if detached.listings < 3 {
-                    continue;
-                }
-                known_ns = detached.clock_ns;
-                table.detached.remove(&tid);
-            }
+    pub(super) fn open_found(&self, alive: &[i32]) {
+        let found: Vec<i32> = {
+            let mut table = self.table.lock();
+            alive.iter().copied().filter(|tid| table.is_new(*tid)).collect()
+        };
+        for tid in found {
+            // Without the lock: a file for each thread.
             let Some(name) = kernel_threads::name_of(tid) else { continue };
             let kind = kernel_threads::kind_of(&name);
-            self.open(table, NewThread { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None });
+            let mut table = self.table.lock();
+            if table.stopped {
+                return;
+            }
+            // It may have registered itself meanwhile, or ended as a Java thread.
+            let has_ended =
+                table.detached.get(&tid).is_some_and(|detached| detached.listings < LISTINGS_OF_NATIVE);
+            if has_ended || table.by_tid.contains_key(&tid) {
+                continue;
+            }
+            let known_ns = table.detached.remove(&tid).map_or(0, |detached| detached.clock_ns);
+            let newcomer = NewThread { tid, name: Arc::from(name.as_str()), kind, known_ns, java: None };
+            self.open(&mut table, newcomer);
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Problem: each timer reserves one queued signal of RLIMIT_SIGPENDING; in a process with more threads than that, only
 //! the first ones would ever be profiled.
 //! Approach: in each round, threads that used CPU time without a timer get one, the longest waiting first: a new one
-//! while the kernel grants it, else that of the thread that has had its timer longest.
+//! while the kernel and the agent's share ([`timer::adapt_share`]) grant it, else that of the thread that has had its timer
+//! longest. When others use more of the limit, threads give up timers.
 //! The account stays exact: CPU time without a timer is counted from the thread's own clock as lost (`no_timer`), and
 //! the unfinished period at the loss of a timer is continued by the next one, whose first expiration comes that much
 //! sooner.
@@ -13,35 +14,54 @@
 
 use std::cmp::Reverse;
 
+use parking_lot::MutexGuard;
 use sampler_thread::account::clock::thread_cpu_nanos;
-use sampler_thread::process::TimerCounts;
+use sampler_thread::process::{Gap, ThreadFacts, TimerCounts};
 
 use super::registry::Registry;
 use super::table::{Entry, Table};
+use crate::timer;
 
 /// Minimum number of rounds a thread keeps its timer.
 const MIN_ROUNDS: u64 = 2;
+/// Rounds between two readings of the agent's share of timers, which takes some 30 us.
+const SHARE_ROUNDS: u64 = 10;
 
 impl Registry {
     /// Runs one round.
     pub(super) fn rotate(&self) {
-        let mut table = self.table.lock();
-        table.rotation.round += 1;
-        if table.stopped || !table.lacks_timers {
-            // The kernel has granted every timer so far.
+        let (round, lacks_timers, waiting) = {
+            let mut table = self.table.lock();
+            table.rotation.round += 1;
+            let lacks_timers = table.lacks_timers && !table.stopped;
+            let waiting = if lacks_timers { table.without_timer() } else { Vec::new() };
+            (table.rotation.round, lacks_timers, waiting)
+        };
+        // Without the lock: a file, and a system call for each thread.
+        let too_many = if round % SHARE_ROUNDS == 0 { timer::adapt_share() } else { 0 };
+        if !lacks_timers && too_many == 0 {
             return;
         }
-        let waiting = table.burning_without_timer();
-        if waiting.is_empty() {
+        let waiting: Vec<Waiting> = waiting.into_iter().filter(Waiting::is_burning).collect();
+        let mut table = self.table.lock();
+        if table.stopped {
             return;
         }
         let mut donors = table.with_longest_timers();
-        for slot in waiting {
-            if self.give_timer(&mut table, slot) {
+        for _ in 0..too_many {
+            let Some(donor) = donors.pop() else { break };
+            table.lacks_timers = true;
+            self.take_timer(&mut table, donor, Gap::NoTimer);
+        }
+        for Waiting { slot, id, .. } in waiting {
+            MutexGuard::bump(&mut table);
+            let is_same =
+                table.entry(slot).is_some_and(|entry| entry.facts.id == id && entry.timer.is_none());
+            if table.stopped || !is_same || self.give_timer(&mut table, slot) {
                 continue;
             }
             let Some(donor) = donors.pop() else { return };
-            self.take_timer(&mut table, donor);
+            self.take_timer(&mut table, donor, Gap::NoTimer);
             if self.give_timer(&mut table, slot) {
                 table.rotation.passed_on += 1;
             }
@@ -90,7 +110,10 @@ impl Registry {
     }
 
     /// Deletes a thread's timer; its CPU time counts as lost until it gets another one.
-    pub(super) fn take_timer(&self, table: &mut Table, index: u32) {
+    ///
+    /// A timer that is taken for want of timers leaves an unfinished period, which the next one continues. Otherwise the
+    /// time since the last expiration is lost, too.
+    pub(super) fn take_timer(&self, table: &mut Table, index: u32, cause: Gap) {
         let round = table.rotation.round;
         let Some(slot) = self.slot(index) else { return };
         let Some(entry) = table.entry_mut(index) else { return };
@@ -101,23 +124,37 @@ impl Registry {
         let Some(entry) = table.entry_mut(index) else { return };
         entry.timer_since = round;
         // A thread that has just ended has no clock.
-        let armed_ns = entry.facts.armed_ns;
-        entry.facts.coverage.begin_gap(thread_cpu_nanos(entry.facts.tid).unwrap_or(armed_ns));
+        let known_ns = entry.facts.ended_ns.unwrap_or(entry.facts.armed_ns);
+        let clock_ns = thread_cpu_nanos(entry.facts.tid).unwrap_or(known_ns);
+        let since_ns = match cause {
+            Gap::NoTimer => clock_ns,
+            Gap::SignalBlocked | Gap::HandlerReplaced => {
+                let unfinished_ns = entry.unfinished_at(clock_ns, self.shared, slot).max(0);
+                clock_ns.saturating_sub(unfinished_ns.cast_unsigned())
+            }
+        };
+        entry.facts.coverage.begin_gap(cause, since_ns);
     }
 }
 
 impl Table {
-    /// Returns the slots of threads that used CPU time since they lost their timer, the longest waiting first.
-    fn burning_without_timer(&self) -> Vec<u32> {
-        let is_burning = |entry: &&Entry| {
-            let since = entry.facts.coverage.untimed_since;
-            let clock = || thread_cpu_nanos(entry.facts.tid).ok();
-            since
-                .is_some_and(|since| entry.facts.ended_ns.is_none() && clock().is_some_and(|now| now > since))
-        };
-        let mut waiting: Vec<&Entry> = self.entries.iter().flatten().filter(is_burning).collect();
-        waiting.sort_by_key(|entry| entry.timer_since);
-        waiting.into_iter().map(|entry| entry.facts.slot).collect()
+    /// Returns the threads without a timer: slot, id, and CPU clock at the loss of the timer, the longest waiting first.
+    fn without_timer(&self) -> Vec<Waiting> {
+        let mut waiting: Vec<(u64, Waiting)> = self
+            .entries
+            .iter()
+            .flatten()
+            .filter(|entry| entry.facts.ended_ns.is_none())
+            .filter_map(|entry| match entry.facts.coverage.open_gap() {
+                Some((Gap::NoTimer, since_ns)) => {
+                    let ThreadFacts { slot, id, tid, .. } = entry.facts;
+                    Some((entry.timer_since, Waiting { slot, id, tid, since_ns }))
+                }
+                _ => None,
+            })
+            .collect();
+        waiting.sort_by_key(|(since, _)| *since);
+        waiting.into_iter().map(|(_, waiting)| waiting).collect()
     }
 
     /// Returns the slots of threads that have had their timers for the minimum of rounds, the longest last.
@@ -127,5 +164,21 @@ impl Table {
         let mut donors: Vec<&Entry> = self.entries.iter().flatten().filter(is_donor).collect();
         donors.sort_by_key(|entry| Reverse(entry.timer_since));
         donors.into_iter().map(|entry| entry.facts.slot).collect()
+    }
+}
+
+/// A thread without a timer.
+struct Waiting {
+    slot: u32,
+    id: u32,
+    tid: i32,
+    /// CPU clock at the loss of its timer, in nanoseconds.
+    since_ns: u64,
+}
+
+impl Waiting {
+    /// Returns whether the thread has used CPU time since; a system call.
+    fn is_burning(&self) -> bool {
+        thread_cpu_nanos(self.tid).is_ok_and(|now_ns| now_ns > self.since_ns)
     }
 }

@@ -11,15 +11,14 @@ use std::time::Instant;
 
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
 use sampler_thread::process::{
-    QueueBytes, Queues, ThreadFacts, Threads, TimerCounts, Timers, UnboundedStack,
+    Gap, QueueBytes, Queues, ThreadFacts, Threads, TimerCounts, Timers, UnboundedStack,
 };
 use stackwalk::{HotSpot, LiveMemory};
 
 use super::{Registry, discovery};
 use crate::arena;
 use crate::jvmti::vm_memory;
-use crate::kernel_threads;
-use crate::tick;
+use crate::{kernel_threads, signal, tick};
 
 /// Most searches for the bounds of a thread's stack: a thread that runs coroutines would need one for every sample.
 const MAX_STACK_SEARCHES: u8 = 3;
@@ -96,11 +95,15 @@ impl Threads for SampledProcess {
         if alive.is_empty() {
             return;
         }
-        let mut table = self.registry.table.lock();
-        if !table.stopped {
+        {
+            let mut table = self.registry.table.lock();
+            if table.stopped {
+                return;
+            }
             self.registry.close_vanished(&mut table, &alive, look);
-            self.registry.open_found(&mut table, &alive);
         }
+        self.registry.open_found(&alive);
+        let mut table = self.registry.table.lock();
         table.discovery.listed(begun, Instant::now(), links);
     }
 
@@ -198,5 +201,21 @@ impl Timers for SampledProcess {
 
     fn timer_counts(&self) -> TimerCounts {
         self.registry.timer_counts()
+    }
+
+    fn examine_silent(&self, slots: &[u32]) {
+        self.registry.examine_silent(slots);
+    }
+
+    fn has_handler(&self) -> bool {
+        signal::has_handler(self.registry.signal)
+    }
+
+    fn stop(&self, gap: Option<Gap>) {
+        self.registry.shared.silence();
+        if let Some(gap) = gap {
+            self.registry.take_all_timers(gap);
+        }
+        self.registry.stop();
     }
 }

@@ -53,7 +53,7 @@ impl Entry {
     pub(super) fn unfinished_at(&self, clock_ns: u64, shared: &Shared, slot: &ThreadSlot) -> i64 {
         let facts = &self.facts;
         let known = clock_ns.saturating_sub(facts.armed_ns).saturating_add(facts.carried_ns);
-        let covered = known.saturating_sub(facts.coverage.untimed_at(clock_ns));
+        let covered = known.saturating_sub(facts.coverage.uncovered_at(clock_ns));
         covered.cast_signed().saturating_sub_unsigned(self.expired_ns(shared, slot))
     }
 }
@@ -104,7 +104,11 @@ pub(super) struct Table {
     /// True once the kernel has refused a timer; threads then share the granted ones.
     pub(super) lacks_timers: bool,
     pub(super) has_warned: bool,
+    pub(super) has_warned_of_blocked: bool,
 }
+
+/// Listings that show a thread after it has detached from the VM, from which on it is a native one; most end at once.
+pub(super) const LISTINGS_OF_NATIVE: u32 = 3;
 
 /// State of the rotation of timers.
 #[derive(Default)]
@@ -124,6 +128,25 @@ impl Table {
 
     pub(super) fn entry_mut(&mut self, slot: u32) -> Option<&mut Entry> {
         self.entries.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    /// Returns whether a listed thread is to be registered; counts the listing of one that has detached from the VM.
+    pub(super) fn is_new(&mut self, tid: i32) -> bool {
+        if self.by_tid.contains_key(&tid) || self.excluded.contains(&tid) {
+            return false;
+        }
+        let Some(detached) = self.detached.get_mut(&tid) else { return true };
+        detached.listings += 1;
+        detached.listings >= LISTINGS_OF_NATIVE
+    }
+
+    /// Gives a registered thread a name, if it has another one.
+    pub(super) fn rename(&mut self, tid: i32, name: &str) {
+        let Some(&slot) = self.by_tid.get(&tid) else { return };
+        if let Some(entry) = self.entry_mut(slot).filter(|entry| &*entry.facts.name != name) {
+            entry.facts.name = Arc::from(name);
+            entry.facts.revision += 1;
+        }
     }
 
     pub(super) fn add_expired(&mut self, slot: u32, expired_ns: u64) {

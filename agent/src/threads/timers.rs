@@ -12,9 +12,11 @@
 //! Sources: timer_create(2), timer_settime(2); Linux 6.18 `kernel/time/posix-cpu-timers.c`, `posix_cpu_timer_set`.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::process::Gap;
 
 use super::periods::largest_unfinished;
 use super::registry::Registry;
@@ -44,6 +46,7 @@ impl Registry {
         unfinished: impl Fn(u64) -> i64,
     ) -> io::Result<(Timer, u64)> {
         let timer = Timer::create(tid, self.signal, slot.signal_value(slot.grid.key()))?;
+        slot.timer.store(timer.number(), Ordering::Relaxed);
         let armed_ns = self.start(&timer, tid, slot, unfinished)?;
         Ok((timer, armed_ns))
     }
@@ -113,7 +116,7 @@ impl Registry {
                 // The kernel grants no further timer: the thread gives up its own, and waits for another one if another
                 // process was faster.
                 table.lacks_timers = true;
-                self.take_timer(table, index);
+                self.take_timer(table, index, Gap::NoTimer);
                 let given = self.give_timer(table, index);
                 table.replaced += u64::from(given);
                 return given;
@@ -122,6 +125,7 @@ impl Registry {
         };
         entry.timer = None;
         entry.deferred_at = None;
+        slot.timer.store(timer.number(), Ordering::Relaxed);
         let expired_ns = self.switch(table, slot, key);
         table.add_expired(index, expired_ns);
         let Some(entry) = table.entry_mut(index) else { return false };

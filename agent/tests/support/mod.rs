@@ -1,7 +1,7 @@
 //! Shared by the tests of the handler, without a JVM.
 #![allow(dead_code, reason = "each test is a program of its own and uses a part")]
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use stackwalk::ThreadOffsets;
@@ -16,8 +16,11 @@ pub fn shared(
     former: Option<&'static Shared>,
 ) -> Shared {
     let region = arena::map_forever(SnapshotPool::bytes_needed(plan)).expect("memory");
+    let slots = arena::map_slots().expect("memory");
+    // The number of the timer that `send` gives.
+    slots.iter().take(8).for_each(|slot| slot.timer.store(1, Ordering::Relaxed));
     Shared {
-        slots: arena::map_slots().expect("memory"),
+        slots,
         pool: SnapshotPool::new(region, plan).expect("a valid plan"),
         ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|number| AtomicU64::new(period_ns(number as u64))),
@@ -26,7 +29,9 @@ pub fn shared(
         offsets: ThreadOffsets::default(),
         frozen: None,
         block: None,
+        uses_clock: false,
         stopping: AtomicBool::new(false),
+        is_at_rest: AtomicBool::new(false),
         signal,
         previous: signal::previous_action(signal, former).expect("a signal"),
         former,

@@ -1,6 +1,9 @@
 //! `tickwalk attach`: profiles a running JVM and reports.
 
-use std::os::unix::fs::chown;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, lchown};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -71,10 +74,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let server = results.receive(&socket)?;
     if jvm.owner() != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
         // The superuser may attach to the JVM of another user, which needs access to the socket.
-        for path in [directory.path(), &socket] {
-            chown(path, Some(jvm.owner().0), Some(jvm.owner().1))
-                .context("cannot give the socket to the JVM's user")?;
-        }
+        give_socket(directory.path(), &socket, jvm.owner())
+            .context("cannot give the socket to the JVM's user")?;
     }
     let mut more = sampling.more();
     // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
@@ -102,6 +103,16 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     results.report(first, others)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes `socket`, in the private `directory`, usable for `owner` alone.
+///
+/// The directory keeps its owner: in a directory of theirs the JVM's user could replace the socket by a link, and the
+/// superuser would change or remove another file. Others may only pass through it, to a socket that is not theirs.
+fn give_socket(directory: &Path, socket: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    fs::set_permissions(socket, Permissions::from_mode(0o600))?;
+    lchown(socket, Some(user), Some(group))?;
+    fs::set_permissions(directory, Permissions::from_mode(0o711))
 }
 
 /// Characters of a command line that are shown, from its end, which names the program.
@@ -154,4 +165,39 @@ fn wait(
     let mut events = [PollFd::new(process, PollFlags::IN), PollFd::new(&signal, PollFlags::IN)];
     poll(&mut events, left.as_ref()).context("cannot wait")?;
     Ok(if events[0].revents().is_empty() { WaitEnd::SignalOrTimeout } else { WaitEnd::Program })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    const NOBODY: u32 = 65_534;
+
+    /// Runs as the superuser only, because nobody else can give a file away.
+    #[test]
+    fn the_jvms_user_gets_the_socket_and_nothing_else() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: not the superuser");
+            return;
+        }
+        let directory = output::temporary_directory().expect("a directory");
+        let socket = directory.path().join("collector");
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        give_socket(directory.path(), &socket, (NOBODY, NOBODY)).expect("given");
+        assert_eq!(fs::metadata(&socket).expect("a socket").uid(), NOBODY);
+        let as_user = |user: u32, command: &str| {
+            let mut shell = Command::new("sh");
+            let status =
+                shell.args(["-c", command]).uid(user).gid(user).current_dir(directory.path()).status();
+            status.expect("a shell").success()
+        };
+        assert!(as_user(NOBODY, "test -w collector"), "the JVM's user may connect");
+        assert!(!as_user(1, "test -w collector"), "others may not");
+        assert!(!as_user(NOBODY, "mv collector other || ln -s /etc/passwd more"), "nothing can be replaced");
+    }
 }

@@ -11,7 +11,7 @@ use collector::ingest::{Destination, Limits, Server};
 use collector::store::Store;
 use nix::sys::signal::Signal;
 
-use crate::collector_options::{CollectorArguments, Keep};
+use crate::collector_options::{CollectorArguments, Keep, http_access};
 use crate::forward_options::Forward;
 use crate::signals::Signals;
 
@@ -57,19 +57,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         _ => None,
     };
-    let server = Server::start_for(options.access()?, &listen, destination, Limits::default())
+    let limits = Limits { connections: options.max_connections, ..Limits::default() };
+    let server = Server::start_for(options.access()?, &listen, destination, limits)
         .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
     let http = match (&options.keep, &store) {
-        (Keep::Store { http, .. }, Some(store)) => {
+        (Keep::Store { http, http_token_file, http_insecure, .. }, Some(store)) => {
             let agents = server.stop_handle();
+            let access = http_access(http_token_file.as_deref(), *http_insecure)?;
             let forwarded = forwarder.as_ref().map_or_else(Accounts::default, Forwarder::accounts);
             let probe = Probe {
                 store: Some(Arc::clone(store)),
-                connections: Arc::new(move || agents.connections()),
+                agents: Arc::new(move || agents.health()),
                 forwarded,
             };
-            let http = HttpServer::start(*http, store.clone(), probe)
-                .with_context(|| format!("cannot listen on {http}; choose another with --http"))?;
+            let http = HttpServer::start_for(access, *http, store.clone(), probe).with_context(|| {
+                format!("cannot listen on {http} for HTTP; choose another address with --http")
+            })?;
             Some(http)
         }
         _ => None,

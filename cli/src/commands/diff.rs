@@ -43,9 +43,11 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let both = arguments.selection.pairs();
+    let first = arguments.selection.with_headers(arguments.before);
+    let second = arguments.after.map(|after| arguments.selection.with_headers(after));
     let of_before = pairs("--before", &arguments.of_before)?;
     let of_after = pairs("--after", &arguments.of_after)?;
-    let text = match &arguments.after {
+    let text = match &second {
         None => {
             let prefixed = |prefix: &str, pairs: &[(String, String)]| {
                 let with = |(name, value): &(String, String)| (format!("{prefix}.{name}"), value.clone());
@@ -53,10 +55,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             };
             let mut pairs = [both, prefixed("before", &of_before), prefixed("after", &of_after)].concat();
             pairs.push(("limit".into(), arguments.limit.to_string()));
-            arguments.before.ask(if arguments.json { "diff/methods" } else { "diff/text" }, &pairs)?
+            first.ask(if arguments.json { "diff/methods" } else { "diff/text" }, &pairs)?
         }
         Some(after) => {
-            let before = methods(&arguments.before, [&both[..], &of_before].concat())?;
+            let before = methods(&first, [&both[..], &of_before].concat())?;
             let after = methods(after, [&both[..], &of_after].concat())?;
             let rows = method_differences(&before, &after);
             match arguments.json {

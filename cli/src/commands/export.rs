@@ -49,6 +49,9 @@ pub struct Arguments {
     /// In JFR, also write jdk.ExecutionSample events, for tools without support for CPU-time samples
     #[arg(long)]
     execution_samples: bool,
+    /// In JFR, distinguish C1, libjvm ("C++"), stubs and markers, which other tools do not know as types of frames
+    #[arg(long)]
+    frame_types: bool,
     #[command(flatten)]
     selection: SelectionArguments,
 }
@@ -70,6 +73,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
     };
     let Arguments { source, file, .. } = &arguments;
+    let source = arguments.selection.with_headers(source.clone());
     let options = Options {
         unit: match arguments.unit {
             Unit::Samples => collapsed::Unit::Samples,
@@ -77,6 +81,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         },
         threads: arguments.threads,
         execution_samples: arguments.execution_samples,
+        frame_types: arguments.frame_types,
         table: None,
     };
     let pairs = arguments.selection.pairs();

@@ -28,6 +28,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { output, source, selection } = arguments;
+    let source = selection.with_headers(source);
     let page = output.unwrap_or_else(|| source.page_path());
     let pairs = selection.pairs();
     output::write_file(&page, |out| source.export(Format::Flamegraph, Options::default(), &pairs, out))?;

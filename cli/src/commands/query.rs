@@ -30,11 +30,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {
         pairs.push(pair("--with", parameter)?);
     }
-    let answer = arguments.source.ask(&arguments.question, &pairs)?;
+    let answer = source.ask(&arguments.question, &pairs)?;
     output::print(|out| out.write_all(&answer))?;
     Ok(ExitCode::SUCCESS)
 }

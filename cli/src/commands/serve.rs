@@ -1,6 +1,7 @@
 //! `tickwalk serve`: serves the page and the HTTP API of a recording or of a store that no collector has open.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -8,6 +9,7 @@ use clap::Args;
 use collector::http::{HttpServer, Probe};
 use nix::sys::signal::Signal;
 
+use crate::collector_options::http_access;
 use crate::signals::Signals;
 use crate::source::Source;
 
@@ -22,13 +24,21 @@ pub struct Arguments {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4172")]
     http: SocketAddr,
+    /// File with the token of clients in its first line; they send it as bearer token or as password
+    #[arg(long, value_name = "FILE", env = "TICKWALK_HTTP_TOKEN_FILE")]
+    http_token_file: Option<PathBuf>,
+    /// Serve other machines without a token
+    #[arg(long, env = "TICKWALK_HTTP_INSECURE")]
+    http_insecure: bool,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let (source, store) = arguments.source.open_to_serve()?;
     // Threads inherit the mask, so the signals are blocked before the server starts its threads.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
-    let http = HttpServer::start(arguments.http, source, Probe { store, ..Probe::default() })
+    let access = http_access(arguments.http_token_file.as_deref(), arguments.http_insecure)?;
+    let probe = Probe { store, ..Probe::default() };
+    let http = HttpServer::start_for(access, arguments.http, source, probe)
         .with_context(|| format!("cannot listen on {}; choose another with --http", arguments.http))?;
     tracing::info!("open http://{} in a browser; Ctrl-C stops the server", http.address());
     signals.next()?;

@@ -43,6 +43,7 @@ enum By {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     let question = match arguments.by {
         _ if arguments.json => "summary",
@@ -56,7 +57,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     pairs.extend(order.map(|order| ("order".to_owned(), order.to_owned())));
     pairs.push(("limit".to_owned(), arguments.limit.to_string()));
-    let mut answer = arguments.source.ask(question, &pairs)?;
+    let mut answer = source.ask(question, &pairs)?;
     if arguments.json {
         let summary: serde_json::Value = serde_json::from_slice(&answer)?;
         answer = (serde_json::to_string_pretty(&summary)? + "\n").into_bytes();

@@ -27,9 +27,10 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     pairs.push(("limit".into(), arguments.limit.to_string()));
-    let text = arguments.source.ask(&format!("view/{}", arguments.name), &pairs)?;
+    let text = source.ask(&format!("view/{}", arguments.name), &pairs)?;
     output::print(|out| out.write_all(&text))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,8 +8,8 @@
 
 use proto::v1::{Entries, FrameKind};
 
-/// Maximum number of frames of a stack; agents walk 2,048 and add a few markers. Deeper nodes are unknown.
-pub const MAX_DEPTH: u32 = 4096;
+/// Maximum number of frames of a stack; agents walk up to 65,536 and add a few markers. Deeper nodes are unknown.
+pub const MAX_DEPTH: u32 = 66_000;
 
 /// Maximum number of frames of all stacks of a session: the entries of one connection may have 1 GiB, with eight bytes
 /// per frame. Stacks beyond it are unknown.

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod asked;
 pub mod cell;
 pub mod class_name;
 pub mod delivery;

@@ -74,7 +74,8 @@ impl ProcessProfile {
 
     /// Builds a profile from sums of one session: thread, stack of the part's dictionary, and sum.
     ///
-    /// The result has the threads of these sums, no account, and `time_ns` as the time of its samples. `None` if the part
+    /// The result has the threads of these sums, the account of the whole session without accounts of threads, and
+    /// `time_ns` as the time of its samples. `None` if the part
     /// does not know the session.
     pub fn of_cells(part: &dyn Part, id: u64, cells: &[(u32, u32, Cell)], time_ns: u64) -> Option<Self> {
         let threads: FxHashSet<u32> = cells.iter().map(|&(thread, ..)| thread).collect();
@@ -82,6 +83,10 @@ impl ProcessProfile {
         let read = part.sessions(Extent::Threads, &|session| session == id, &mut |_, session| {
             let mut copy = Session::default();
             copy.introduce(session.hello.clone());
+            copy.statistics = session.statistics.clone();
+            (copy.samples, copy.sampled_ns) = (session.samples, session.sampled_ns);
+            copy.retired_kernel_ns = session.kernel_ns();
+            copy.retired_sampled_ns = session.accounted_sampled_ns();
             for thread in threads.iter().filter_map(|&thread| session.thread(thread)) {
                 copy.add_thread(thread.clone());
                 session.thread(thread.carrier).cloned().map(|carrier| copy.add_thread(carrier));

@@ -1,9 +1,9 @@
 //! The sampling period of a session.
 
-use proto::v1::Statistics;
 use serde::Serialize;
 
 use crate::quantity::{self, count, duration, percent};
+use crate::session::Session;
 
 /// The period of the timers, its target and its cost; `collector/API.md` describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -19,13 +19,18 @@ pub struct Sampling {
     pub processors: u64,
     pub budget: f64,
     pub cost: f64,
+    /// CPU time of a sample in the mean, 0 without samples.
+    #[serde(skip)]
+    mean_ns: u64,
 }
 
 impl Sampling {
-    /// Reads `statistics`; agents before 0.2 send no such figures.
-    pub fn new(statistics: &Statistics) -> Self {
-        let sampling = statistics.sampling.unwrap_or_default();
+    /// Reads the statistics of `session`; agents before 0.2 send no such figures.
+    pub fn of(session: &Session) -> Self {
+        let sampling =
+            session.statistics.as_ref().and_then(|statistics| statistics.sampling).unwrap_or_default();
         Self {
+            mean_ns: session.sampled_ns.checked_div(session.samples).unwrap_or(0),
             period_ns: sampling.period_ns,
             shortest_ns: sampling.shortest_ns,
             changes: sampling.changes,
@@ -43,12 +48,25 @@ impl Sampling {
         self.period_ns < self.tick_ns / 20 * 19
     }
 
+    /// Returns the CPU time that a sample stands for. Where the tick could not be measured, as on a busy machine, the
+    /// samples themselves show whether the kernel grants the period.
+    fn true_ns(&self) -> u64 {
+        let is_coarser = self.period_ns < self.mean_ns / 20 * 19;
+        match self.tick_ns {
+            0 if is_coarser && self.changes == 0 => self.mean_ns,
+            _ if self.is_below_tick() => self.tick_ns,
+            _ => self.period_ns,
+        }
+    }
+
     /// Returns the sampling period and its changes in one line of text.
     pub fn sentence(&self) -> String {
-        let true_ns = if self.is_below_tick() { self.tick_ns } else { self.period_ns };
+        let true_ns = self.true_ns();
         let mut text = format!("a sample every {} of CPU time", duration(true_ns));
         if self.is_below_tick() {
             text += &format!(", which is the kernel's tick ({} were asked for)", duration(self.period_ns));
+        } else if true_ns != self.period_ns {
+            text += &format!(" ({} were asked for)", duration(self.period_ns));
         }
         if self.budget > 0.0 {
             text += &format!("; {} of a budget of {} used", percent(self.cost), percent(self.budget));
@@ -66,12 +84,30 @@ impl Sampling {
 
 #[cfg(test)]
 mod tests {
-    use proto::v1::Sampling as Message;
+    use proto::v1::{Sampling as Message, Statistics};
 
     use super::*;
 
     fn sentence(message: Message) -> String {
-        Sampling::new(&Statistics { sampling: Some(message), ..Statistics::default() }).sentence()
+        sentence_of(message, 0, 0)
+    }
+
+    fn sentence_of(message: Message, samples: u64, sampled_ns: u64) -> String {
+        let statistics = Some(Statistics { sampling: Some(message), ..Statistics::default() });
+        let mut session = Session::default();
+        (session.statistics, session.samples, session.sampled_ns) = (statistics, samples, sampled_ns);
+        Sampling::of(&session).sentence()
+    }
+
+    #[test]
+    fn samples_show_the_period_where_the_tick_is_unknown() {
+        let unknown = Message { period_ns: 1_000_000, ..Message::default() };
+        assert_eq!(
+            sentence_of(unknown, 100, 400_000_000),
+            "a sample every 4.0 ms of CPU time (1.0 ms were asked for)"
+        );
+        assert_eq!(sentence_of(unknown, 100, 101_000_000), "a sample every 1.0 ms of CPU time");
+        assert_eq!(sentence_of(unknown, 0, 0), "a sample every 1.0 ms of CPU time");
     }
 
     #[test]

@@ -67,15 +67,17 @@ impl Session {
         self.hello = hello;
     }
 
-    /// Converts a time on the agent's monotonic clock to nanoseconds since the epoch.
-    pub fn wall_ns(&self, monotonic_ns: u64) -> u64 {
+    /// Converts a time on the agent's monotonic clock to nanoseconds since the epoch; `shift_ms` is how far the agent's
+    /// wall clock had moved against it since the `Hello`.
+    pub fn wall_ns(&self, monotonic_ns: u64, shift_ms: i64) -> u64 {
         let since = monotonic_ns.wrapping_sub(self.hello.monotonic_ns) as i64;
-        self.hello.wall_clock_ns.saturating_add_signed(since)
+        let shift_ns = shift_ms.saturating_mul(1_000_000);
+        self.hello.wall_clock_ns.saturating_add_signed(since).saturating_add_signed(shift_ns)
     }
 
-    /// Records the arrival of a message with this time on the agent's monotonic clock.
-    pub fn see(&mut self, monotonic_ns: u64) {
-        self.last_ns = self.last_ns.max(self.wall_ns(monotonic_ns));
+    /// Records the arrival of a message with this time and this shift, as [`wall_ns`](Self::wall_ns).
+    pub fn see(&mut self, monotonic_ns: u64, shift_ms: i64) {
+        self.last_ns = self.last_ns.max(self.wall_ns(monotonic_ns, shift_ms));
     }
 
     /// Counts a row of samples taken at `wall_ns`; `is_known` tells whether its stack was defined.

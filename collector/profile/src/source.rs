@@ -40,6 +40,17 @@ impl Sample {
     }
 }
 
+/// A time whose samples cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Gap {
+    /// File with the samples.
+    pub path: String,
+    /// Nanoseconds since the epoch.
+    pub from_ns: u64,
+    /// Nanoseconds since the epoch, exclusive.
+    pub to_ns: u64,
+}
+
 /// A range of time and a set of sessions to read.
 #[derive(Clone)]
 pub struct Scope<'s> {
@@ -129,6 +140,11 @@ pub trait Source {
 
     /// Returns why reading stopped before the last byte; `None` if every byte was read.
     fn cut(&self) -> Option<FramingError>;
+
+    /// Returns the times whose samples cannot be read; a failed question may add one.
+    fn gaps(&self) -> Vec<Gap> {
+        Vec::new()
+    }
 }
 
 /// Calls `read` with the dictionary of `part` and returns its result.

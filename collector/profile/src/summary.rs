@@ -146,7 +146,7 @@ impl Summary {
             },
             delivery: Delivery::new(&statistics),
             timers: Timers::new(&statistics),
-            sampling: Sampling::new(&statistics),
+            sampling: Sampling::of(session),
             jvm: Jvm {
                 version: hello.jvm_version.clone(),
                 name: hello.jvm_name.clone(),

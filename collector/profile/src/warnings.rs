@@ -41,6 +41,9 @@ impl Evidence<'_> {
         if !self.is_complete {
             warnings.push("the session did not end properly; its last samples may be missing".to_owned());
         }
+        if let Some(why) = self.session.goodbye.as_deref().and_then(early_end) {
+            warnings.push(format!("the profile ended before the program: {why}"));
+        }
         if let Some(cut) = &self.cut {
             warnings.push(format!("the recording is cut off: {cut}"));
         }
@@ -50,7 +53,9 @@ impl Evidence<'_> {
         if self.unknown_samples > 0 {
             warnings.push(format!("{} samples have no names", count(self.unknown_samples)));
         }
-        if self.session.samples == 0 {
+        if self.session.samples == 0 && self.cpu.lost_ns() > 0 {
+            warnings.push(self.unexplained());
+        } else if self.session.samples == 0 {
             warnings.push(
                 "no samples were taken: the program used less CPU time than a sampling interval".to_owned(),
             );
@@ -91,6 +96,16 @@ impl Evidence<'_> {
             parts.into_iter().map(|(ns, what)| format!("{} {what}", duration(ns))).collect();
         let explained = percent(self.cpu.explained());
         format!("only {explained} of CPU time is explained by samples: {}", parts.join(", "))
+    }
+}
+
+/// Returns why an agent ended a profile by itself, from the reason in its last message.
+fn early_end(reason: &str) -> Option<&'static str> {
+    match reason {
+        "no_destination" => Some("no other destination was left"),
+        "handler_replaced" => Some("the program installed its own handler for the signal of the timers"),
+        "internal_error" => Some("an internal error of the agent"),
+        _ => None,
     }
 }
 

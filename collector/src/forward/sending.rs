@@ -1,6 +1,7 @@
 //! Delivery to one receiver: one request at a time, repeated while its errors are temporary.
 //!
-//! Source: OTLP specification 1.5 and later, "Failures" and "Retryable Response Codes"; google.rpc.RetryInfo.
+//! Source: OTLP specification 1.5 and later, "Failures", "Retryable Response Codes" and "Profiles Development Version";
+//! google.rpc.RetryInfo.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -10,12 +11,16 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_client::ProfilesServiceClient;
 use prost::Message;
 use tonic::codec::CompressionEncoding;
-use tonic::metadata::{KeyAndValueRef, MetadataMap};
+use tonic::metadata::{AsciiMetadataValue, KeyAndValueRef, MetadataMap};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use super::outbox::{Batch, Cause, Outbox};
 use super::settings::Settings;
+
+/// Metadata with the version of the messages, while they are in development. A receiver of other versions answers
+/// `INVALID_ARGUMENT`, which is final.
+const VERSION: &str = "otlp-profiles-development-version";
 
 /// Result of an attempt.
 enum Outcome {
@@ -73,6 +78,7 @@ async fn attempt(
     timeout: Duration,
 ) -> Outcome {
     let mut request = Request::new((*batch.request).clone());
+    request.metadata_mut().insert(VERSION, AsciiMetadataValue::from_static("1"));
     for header in headers.iter() {
         if let KeyAndValueRef::Ascii(key, value) = header {
             request.metadata_mut().insert(key, value.clone());

@@ -1,6 +1,6 @@
 //! Errors of the HTTP API, as status and text.
 
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -21,8 +21,14 @@ pub(super) enum Failure {
     BadQuery,
     #[error("the Host header does not name this machine; use localhost or an IP address")]
     Host,
+    #[error("the token is missing or wrong; send the header Authorization: Bearer TOKEN")]
+    Token,
     #[error(transparent)]
     NotReady(StoreError),
+    #[error("agents cannot connect: the listener has ended; restart the collector")]
+    NotListening,
+    #[error("no answer within a minute; narrow the time or the selection")]
+    Late,
     #[error("internal error; see the log of the collector")]
     Internal,
 }
@@ -40,7 +46,9 @@ impl Failure {
             Failure::Method => StatusCode::METHOD_NOT_ALLOWED,
             Failure::TooLong => StatusCode::URI_TOO_LONG,
             Failure::Host => StatusCode::FORBIDDEN,
-            Failure::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Token => StatusCode::UNAUTHORIZED,
+            Failure::Late => StatusCode::GATEWAY_TIMEOUT,
+            Failure::NotReady(_) | Failure::NotListening => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -49,6 +57,13 @@ impl Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let text = json!({ "error": self.to_string() }).to_string() + "\n";
-        (self.status(), [(header::CONTENT_TYPE, "application/json")], text).into_response()
+        let mut response =
+            (self.status(), [(header::CONTENT_TYPE, "application/json")], text).into_response();
+        if self == Failure::Token {
+            // Browsers ask for a password, and send it with the page's own requests.
+            let challenge = HeaderValue::from_static("Basic realm=\"Tickwalk\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Most values are read from the store for each scrape; only the duration of queries is recorded here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,26 +12,24 @@ use prometheus::{
 };
 
 use crate::forward::{Accounts, Cause};
+use crate::ingest::Health;
 use crate::store::Store;
-use profile::query::processes::each_account;
 use profile::query::question::Answer;
-use profile::query::selection::Selection;
-use profile::source::Source;
 
 /// State of the collector that readiness and metrics show beside the profiles.
 #[derive(Clone)]
 pub struct Probe {
     /// The store, unless a recording is served.
     pub store: Option<Arc<Store>>,
-    /// Returns the number of open connections of agents.
-    pub connections: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Returns the state of the server for agents.
+    pub agents: Arc<dyn Fn() -> Health + Send + Sync>,
     /// Accounts of forwarding.
     pub forwarded: Accounts,
 }
 
 impl Default for Probe {
     fn default() -> Self {
-        Probe { store: None, connections: Arc::new(|| 0), forwarded: Accounts::default() }
+        Probe { store: None, agents: Arc::new(Health::default), forwarded: Accounts::default() }
     }
 }
 
@@ -63,12 +60,7 @@ impl Metrics {
         self.questions.with_label_values(&[answer.question]).observe(time.as_secs_f64());
     }
 
-    pub(super) fn text(
-        &self,
-        source: &dyn Source,
-        probe: &Probe,
-        now_ns: u64,
-    ) -> prometheus::Result<Vec<u8>> {
+    pub(super) fn text(&self, probe: &Probe) -> prometheus::Result<Vec<u8>> {
         let registry = Registry::new();
         let status = probe.store.as_ref().map(|store| store.status()).unwrap_or_default();
         let count = |name: &str, help: &str, value: u64| -> prometheus::Result<()> {
@@ -113,6 +105,11 @@ impl Metrics {
             "Dictionary entries refused for lack of memory",
             status.dictionary_refused,
         )?;
+        gauge(
+            "tickwalk_virtual_threads_folded",
+            "Virtual threads counted for their carriers, because a session introduced too many",
+            status.virtual_threads_folded,
+        )?;
         count(
             "tickwalk_dictionaries_read_total",
             "Dictionaries of old partitions read from their files for queries",
@@ -124,32 +121,36 @@ impl Metrics {
             status.waiting_requests,
         )?;
         gauge("tickwalk_open_samples", "Samples in memory before their fold", status.open_samples)?;
-        gauge("tickwalk_agents_connected", "Open connections of agents", (probe.connections)() as u64)?;
+        let agents = (probe.agents)();
+        gauge("tickwalk_agents_connected", "Open connections of agents", agents.connections as u64)?;
+        gauge(
+            "tickwalk_agents_listening",
+            "1 while connections of agents are accepted",
+            (!agents.has_ended).into(),
+        )?;
+        count(
+            "tickwalk_connections_refused_total",
+            "Connections of agents refused because there were too many",
+            agents.refused,
+        )?;
+        count(
+            "tickwalk_connections_panicked_total",
+            "Connections of agents closed because of an error in the collector",
+            agents.panicked,
+        )?;
         let samples = IntCounterVec::new(
-            Opts::new("tickwalk_samples_total", "Stored samples of all retained sessions"),
+            Opts::new("tickwalk_samples_total", "Samples stored since the start"),
             &["service"],
         )?;
         let lost = IntCounterVec::new(
-            Opts::new("tickwalk_samples_lost_total", "Lost samples of all retained sessions"),
+            Opts::new("tickwalk_samples_lost_total", "Samples that agents reported as lost since the start"),
             &["reason"],
         )?;
-        let mut by_reason: BTreeMap<String, u64> = BTreeMap::new();
-        let mut by_service: BTreeMap<String, u64> = BTreeMap::new();
-        let summed_up = each_account(source, &Selection::default(), now_ns, |account| {
-            let sum = by_service.entry(account.process.service).or_default();
-            *sum = sum.saturating_add(account.process.samples);
-            for (reason, count) in account.lost_samples {
-                let sum = by_reason.entry(reason).or_default();
-                *sum = sum.saturating_add(count);
-            }
-        });
-        if let Err(error) = summed_up {
-            tracing::error!(%error, "some sessions cannot be read; the metrics omit them");
-        }
-        for (service, count) in by_service {
+        let tally = probe.store.as_ref().map(|store| store.tally()).unwrap_or_default();
+        for (service, &count) in &tally.stored {
             samples.with_label_values(&[service.as_str()]).inc_by(count);
         }
-        for (reason, count) in by_reason {
+        for (reason, &count) in &tally.lost {
             lost.with_label_values(&[reason.as_str()]).inc_by(count);
         }
         registry.register(Box::new(samples))?;

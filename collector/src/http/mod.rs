@@ -8,6 +8,7 @@
 //!
 //! Endpoints, parameters and responses: `collector/API.md`.
 
+mod access;
 mod assets;
 mod connections;
 mod failure;
@@ -28,14 +29,20 @@ use axum::routing::get;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, oneshot};
 
+pub use access::Access;
 use failure::Failure;
 use metrics::Metrics;
 pub use metrics::Probe;
+use profile::asked::{Asked, Patience};
+use profile::query::error::QueryError;
 use profile::query::question::{self, Answer};
 use profile::source::Source;
 
 /// Queries answered at the same time; more wait. Each may use a core and, over a large store, some 100 MB.
 const QUERIES: usize = 4;
+
+/// Maximum time for an answer, the wait for other queries included; the commands wait as long.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Maximum length of a query string in bytes.
 const QUERY_BYTES: usize = 16 << 10;
@@ -59,6 +66,7 @@ struct Shared {
     questions: Arc<Semaphore>,
     /// Metrics are collected one at a time, independently of queries.
     scrapes: Arc<Semaphore>,
+    access: Access,
     is_loopback: bool,
 }
 
@@ -71,11 +79,31 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves `source` on `address`.
+    /// Serves `source` on `address`, which must be one of the loopback interface.
     ///
     /// # Errors
-    /// If listening on the address fails or threads cannot be started.
+    /// As [`HttpServer::start_for`].
     pub fn start(address: SocketAddr, source: Served, probe: Probe) -> io::Result<HttpServer> {
+        HttpServer::start_for(Access::default(), address, source, probe)
+    }
+
+    /// As [`HttpServer::start`], with access control.
+    ///
+    /// # Errors
+    /// If listening on the address fails or threads cannot be started; `PermissionDenied` for an address beyond the
+    /// loopback interface without a token or a permission.
+    pub fn start_for(
+        access: Access,
+        address: SocketAddr,
+        source: Served,
+        probe: Probe,
+    ) -> io::Result<HttpServer> {
+        if !access.permits(address) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "HTTP beyond the loopback interface is refused: pass --http-token-file, or --http-insecure behind a proxy",
+            ));
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("http")
@@ -85,11 +113,12 @@ impl HttpServer {
         let address = listener.local_addr()?;
         let is_loopback = address.ip().is_loopback();
         if !is_loopback {
-            tracing::warn!(%address, "HTTP is served beyond this machine without encryption or authentication; use a loopback address or a proxy");
+            let authentication = if access.token.is_some() { "" } else { " and without authentication" };
+            tracing::warn!(%address, "HTTP is served beyond this machine without encryption{authentication}; put a proxy with TLS in front of it");
         }
         let metrics = Metrics::new().map_err(io::Error::other)?;
         let (questions, scrapes) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(1)));
-        let shared = Arc::new(Shared { source, probe, metrics, questions, scrapes, is_loopback });
+        let shared = Arc::new(Shared { source, probe, metrics, questions, scrapes, access, is_loopback });
         let (stop, stopped) = oneshot::channel();
         let (done, served) = oneshot::channel();
         runtime.spawn(async move {
@@ -143,7 +172,11 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Refuses long query strings and foreign Host headers, and adds security headers to every response.
+/// Paths that are answered without a token: they reveal nothing, and supervisors ask them.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Refuses long query strings, foreign Host headers and requests without the token, and adds security headers to every
+/// response.
 async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Result<Response, Failure> {
     if request.uri().query().is_some_and(|query| query.len() > QUERY_BYTES) {
         return Err(Failure::TooLong);
@@ -152,6 +185,9 @@ async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) 
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if shared.is_loopback && host.is_some_and(|host| !is_local(host)) {
         return Err(Failure::Host);
+    }
+    if !OPEN.contains(&request.uri().path()) && !shared.access.admits(request.headers()) {
+        return Err(Failure::Token);
     }
     let mut response = next.run(request).await;
     for (name, value) in [
@@ -177,13 +213,15 @@ fn is_local(host: &str) -> bool {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Failure> {
-    let failing = shared.probe.store.as_ref().and_then(|store| store.failing());
-    failing.map_or(Ok("ready\n"), |error| Err(Failure::NotReady(error)))
+    if let Some(error) = shared.probe.store.as_ref().and_then(|store| store.failing()) {
+        return Err(Failure::NotReady(error));
+    }
+    if (shared.probe.agents)().has_ended { Err(Failure::NotListening) } else { Ok("ready\n") }
 }
 
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
     let permits = Arc::clone(&shared.scrapes);
-    let text = with_permit(permits, move || shared.metrics.text(&*shared.source, &shared.probe, now_ns()));
+    let text = with_permit(permits, move || shared.metrics.text(&shared.probe));
     let text = text.await?.map_err(|_| Failure::Internal)?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
@@ -199,18 +237,34 @@ async fn answer(
         .get(header::ACCEPT_ENCODING)
         .and_then(|accepted| accepted.to_str().ok())
         .is_some_and(|accepted| accepted.split(',').any(|coding| coding.trim().starts_with("gzip")));
+    let patience = Patience::until(Instant::now() + ANSWER);
+    // Dropped with this future when the client disconnects.
+    let _asker = Asker(patience.clone());
     let work = with_permit(Arc::clone(&shared.questions), move || {
         let began = Instant::now();
-        let answer = question::answer(&*shared.source, &question, &pairs, now_ns())?;
+        let source = Asked::new(&*shared.source, patience.clone());
+        let answer = question::answer(&source, &question, &pairs, now_ns()).map_err(|error| match error {
+            QueryError::Read(_) if patience.is_over() => Failure::Late,
+            error => Failure::Query(error),
+        })?;
         shared.metrics.record(&answer, began.elapsed());
         body(answer, accepts_gzip)
     });
-    work.await?
+    tokio::time::timeout(ANSWER, work).await.map_err(|_| Failure::Late)??
+}
+
+/// Ends the patience of a question on drop.
+struct Asker(Patience);
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// Runs `work` on a blocking thread once a permit is free.
 ///
-/// Work that has begun runs to its end and keeps its permit even if the client disconnects.
+/// Work that has begun keeps its permit until it ends, even if the client disconnects.
 async fn with_permit<T: Send + 'static>(
     permits: Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -242,7 +296,15 @@ fn now_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::ops::Range;
+
     use axum::http::StatusCode;
+    use profile::cell::Cell;
+    use profile::dictionary::Dictionary;
+    use profile::session::Session;
+    use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
+    use proto::framing::FramingError;
 
     use super::*;
 
@@ -250,6 +312,104 @@ mod tests {
     fn a_failing_store_is_not_ready() {
         let response = Failure::NotReady(crate::store::StoreError::Full).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    /// A store so large that reading it never ends; sends when it begins, and when its reader wants nothing more.
+    struct Endless(std::sync::mpsc::SyncSender<&'static str>);
+
+    impl Source for Endless {
+        fn parts(&self) -> Vec<Box<dyn Part + '_>> {
+            vec![Box::new(self)]
+        }
+
+        fn has_ended(&self) -> bool {
+            false
+        }
+
+        fn cut(&self) -> Option<FramingError> {
+            None
+        }
+    }
+
+    impl Part for &Endless {
+        fn range_ns(&self) -> Range<u64> {
+            0..u64::MAX
+        }
+
+        fn has_samples(&self) -> bool {
+            true
+        }
+
+        fn dictionary(&self, read: &mut dyn FnMut(&Dictionary)) -> Result<(), ReadError> {
+            read(&Dictionary::unlimited());
+            Ok(())
+        }
+
+        fn sessions(
+            &self,
+            _: Extent,
+            is_selected: &dyn Fn(u64) -> bool,
+            _: &mut dyn FnMut(u64, &Session),
+        ) -> Result<(), ReadError> {
+            self.0.send("begun").expect("the test listens");
+            while is_selected(1) {
+                std::thread::yield_now();
+            }
+            self.0.send("ended").expect("the test listens");
+            Ok(())
+        }
+
+        fn stacks(&self, _: &Scope<'_>, _: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
+            Ok(())
+        }
+
+        fn thread_stacks(
+            &self,
+            _: &Scope<'_>,
+            _: &dyn Fn(u64, u32) -> bool,
+            _: &mut dyn FnMut(u64, u32, u32, Cell),
+        ) -> Result<(), ReadError> {
+            Ok(())
+        }
+
+        fn times(
+            &self,
+            _: &Scope<'_>,
+            _: Threads,
+            _: &mut dyn FnMut(u64, u32, Range<u64>, u64),
+        ) -> Result<(), ReadError> {
+            Ok(())
+        }
+
+        fn samples(&self, _: &Scope<'_>, _: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_question_ends_when_its_asker_is_gone() {
+        let (send, events) = std::sync::mpsc::sync_channel(2);
+        let source = Arc::new(Endless(send));
+        let address = "127.0.0.1:0".parse().expect("address");
+        let server = HttpServer::start(address, source, Probe::default()).expect("server starts");
+        let mut asker = std::net::TcpStream::connect(server.address()).expect("server listens");
+        asker.write_all(b"GET /api/v1/processes HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("server reads");
+        assert_eq!(events.recv(), Ok("begun"));
+        drop(asker);
+        // Far less than the deadline of the question.
+        assert_eq!(events.recv_timeout(ANSWER / 2), Ok("ended"));
+        server.stop();
+    }
+
+    #[test]
+    fn a_question_ends_at_its_deadline() {
+        let (send, events) = std::sync::mpsc::sync_channel(2);
+        let source = Endless(send);
+        let asked = Asked::new(&source, Patience::until(Instant::now()));
+        let answer = question::answer(&asked, "processes", &[], 0);
+        assert!(matches!(answer, Err(QueryError::Read(_))));
+        assert_eq!(events.iter().take(2).collect::<Vec<_>>(), ["begun", "ended"]);
+        assert_eq!(Failure::Late.into_response().status(), StatusCode::GATEWAY_TIMEOUT);
     }
 
     /// Clients that disconnect cannot cause more concurrent work than there are permits.

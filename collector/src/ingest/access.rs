@@ -5,12 +5,12 @@
 //! Approach: the token of the `Hello` must equal the collector's token, if it has one; an address beyond the loopback
 //! interface requires TLS or explicit permission.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::certificate::{Certificate, CertificateError};
 
 /// Conditions for agents that send.
 #[derive(Clone, Debug, Default)]
@@ -23,37 +23,19 @@ pub struct Access {
     pub insecure: bool,
 }
 
-/// Why certificate and key cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CertificateError {
-    /// The file cannot be read, or has no certificate or key in PEM form; with the reason.
-    #[error("cannot use {path}: {1}; a readable PEM file is required", path = .0.display())]
-    Unusable(PathBuf, String),
-    /// The private key does not belong to the certificate.
-    #[error("certificate and key do not belong together: {0}")]
-    Config(rustls::Error),
-}
-
 impl Access {
-    /// Sets the certificate chain and its private key, both in PEM form.
+    /// Sets the certificate chain and its private key, both in PEM form. They are read again when the files change.
     ///
     /// # Errors
     /// [`CertificateError`].
     pub fn with_certificate(mut self, chain: &Path, key: &Path) -> Result<Self, CertificateError> {
-        let unusable = |path: &Path| {
-            let path = path.to_owned();
-            move |error: rustls::pki_types::pem::Error| CertificateError::Unusable(path, error.to_string())
-        };
-        let certificates = CertificateDer::pem_file_iter(chain)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(unusable(chain))?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(unusable(key))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = Certificate::read(chain, key, Arc::clone(&provider))?;
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
-            .map_err(CertificateError::Config)?;
+            .map_err(CertificateError::Config)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(certificate));
         self.tls = Some(Arc::new(config));
         Ok(self)
     }
@@ -65,7 +47,7 @@ impl Access {
 }
 
 /// Compares in a time that does not depend on the position of the first difference.
-fn equal(own: &[u8], other: &[u8]) -> bool {
+pub(crate) fn equal(own: &[u8], other: &[u8]) -> bool {
     own.len() == other.len() && own.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 

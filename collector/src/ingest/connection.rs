@@ -29,6 +29,10 @@ const HELLO_BYTES: usize = 256 << 10;
 /// most for TCP), so that all bytes that arrived before the stop are read, and a peer that keeps sending cannot delay it.
 const DRAIN_BYTES: usize = 8 << 20;
 
+/// Maximum number of messages that may be missing behind the `Hello` of a connection: a collector that lost its store gets
+/// the messages that its predecessor has not acknowledged. An agent sends a few messages a second.
+const MOST_MISSING: u64 = 1 << 32;
+
 /// Time a refused peer has to read the reason before the connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -51,6 +55,7 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
         admitted
     };
     if !admitted {
+        shared.refused.fetch_add(1, Ordering::Relaxed);
         let refusal = Refusal::TooManyConnections(max);
         tracing::warn!(connection = id, reason = %refusal, "connection refused");
         // The listener must not wait long for this peer to read the reason.
@@ -58,18 +63,30 @@ pub(super) fn start(id: u64, stream: Stream, shared: &Arc<Shared>) -> Option<Joi
         let _ = send_reject(&stream, refusal);
         return None;
     }
-    let thread_shared = Arc::clone(shared);
+    let place = Place { id, shared: Arc::clone(shared) };
     let spawned = thread::Builder::new().name(format!("connection-{id}")).spawn(move || {
-        run(id, &stream, &thread_shared);
-        thread_shared.open.lock().remove(&id);
+        run(place.id, &stream, &place.shared);
     });
-    match spawned {
-        Ok(thread) => Some(thread),
-        Err(error) => {
+    spawned
+        .inspect_err(|error| {
             tracing::warn!(connection = id, %error, "connection dropped: its thread cannot be started");
-            shared.open.lock().remove(&id);
-            None
+        })
+        .ok()
+}
+
+/// The place of a connection among those that are open; drop frees it, also after a panic.
+struct Place {
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!(connection = self.id, "connection closed: an error in the collector");
+            self.shared.panicked.fetch_add(1, Ordering::Relaxed);
         }
+        self.shared.open.lock().remove(&self.id);
     }
 }
 
@@ -139,20 +156,47 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
 /// The session of a connection, known after its Hello.
 struct Attached {
     id: u64,
+    /// SHA-256 of its secret.
+    secret: Vec<u8>,
     writer: Arc<Mutex<dyn SessionSink>>,
+    /// Number of the last message, and the highest number that the next one may have.
+    sequence: u64,
+    next_sequence: u64,
     /// Bytes of dictionary messages received.
     dictionary_bytes: u64,
     reply: Vec<u8>,
 }
 
 impl Attached {
-    fn open(hello: &Hello, shared: &Shared) -> Result<Self, Refusal> {
+    /// Opens the session of `hello`, which lost its token and its secret, if `token` is the collector's.
+    fn open(hello: &Hello, token: &str, sequence: u64, shared: &Shared) -> Result<Self, Refusal> {
         version::check(hello).map_err(Refusal::Version)?;
-        if !shared.access.admits(&hello.token) {
+        if !shared.access.admits(token) {
             return Err(Refusal::WrongToken);
         }
+        if sequence != 1 {
+            return Err(Refusal::Jump(0, sequence));
+        }
         let writer = shared.sessions.lock().open(hello)?;
-        Ok(Attached { id: hello.session_id, writer, dictionary_bytes: 0, reply: Vec::new() })
+        Ok(Attached {
+            id: hello.session_id,
+            secret: hello.secret.clone(),
+            writer,
+            sequence,
+            next_sequence: sequence + MOST_MISSING,
+            dictionary_bytes: 0,
+            reply: Vec::new(),
+        })
+    }
+
+    /// Checks that a message follows the one before it, so that no number makes later messages look like repeated ones.
+    fn follow(&mut self, sequence: u64) -> Result<(), Refusal> {
+        if sequence > self.next_sequence {
+            return Err(Refusal::Jump(self.sequence, sequence));
+        }
+        self.sequence = sequence;
+        self.next_sequence = sequence + 1;
+        Ok(())
     }
 
     /// Stores the messages of `inbox`, then acknowledges them.
@@ -203,17 +247,25 @@ impl Inbox {
     fn take_messages(&mut self, shared: &Shared, session: &mut Option<Attached>) -> Result<(), Refusal> {
         while let Some(framed) = self.decoder.next_framed().map_err(Refusal::Framing)? {
             // Messages are stored undecoded; decoding them here keeps invalid ones out.
-            let message: AgentMessage = decode_frame(framed).map_err(Refusal::Framing)?;
+            let mut message: AgentMessage = decode_frame(framed).map_err(Refusal::Framing)?;
             if message.sequence == 0 {
                 return Err(Refusal::NoSequence);
             }
+            if let Some(session) = session {
+                session.follow(message.sequence)?;
+            }
+            let hidden = match &mut message.body {
+                Some(agent_message::Body::Hello(hello)) => Some(hide(hello)),
+                _ => None,
+            };
             match (&mut *session, &message.body) {
                 (None, Some(agent_message::Body::Hello(hello))) => {
-                    *session = Some(Attached::open(hello, shared)?);
+                    let token = hidden.as_deref().unwrap_or_default();
+                    *session = Some(Attached::open(hello, token, message.sequence, shared)?);
                 }
                 (None, _) => return Err(Refusal::NoHello),
                 (Some(session), Some(agent_message::Body::Hello(hello)))
-                    if hello.session_id != session.id =>
+                    if hello.session_id != session.id || hello.secret != session.secret =>
                 {
                     return Err(Refusal::OtherSession(hello.session_id));
                 }
@@ -227,8 +279,8 @@ impl Inbox {
                 (Some(_), _) => {}
             }
             let before = self.bytes.len();
-            match without_token(&message) {
-                Some(message) => encode_frame(&message, &mut self.bytes).map_err(Refusal::Framing)?,
+            match hidden {
+                Some(_) => encode_frame(&message, &mut self.bytes).map_err(Refusal::Framing)?,
                 None => self.bytes.extend_from_slice(framed),
             }
             self.messages.push((message.sequence, self.bytes.len() - before));
@@ -254,15 +306,13 @@ impl Inbox {
     }
 }
 
-/// Returns the message without its token if it has one: the token must not get into recordings.
-fn without_token(message: &AgentMessage) -> Option<AgentMessage> {
-    match &message.body {
-        Some(agent_message::Body::Hello(hello)) if !hello.token.is_empty() => {
-            let hello = Hello { token: String::new(), ..hello.clone() };
-            Some(AgentMessage { sequence: message.sequence, body: Some(agent_message::Body::Hello(hello)) })
-        }
-        _ => None,
+/// Replaces the secret of `hello` by its hash, and removes and returns the token: neither must get into recordings. The
+/// hash suffices to recognize an agent that reconnects, also after a restart of the collector.
+fn hide(hello: &mut Hello) -> String {
+    if !hello.secret.is_empty() {
+        hello.secret = ring::digest::digest(&ring::digest::SHA256, &hello.secret).as_ref().to_vec();
     }
+    std::mem::take(&mut hello.token)
 }
 
 /// Limits the bytes per second of one connection; bursts of one second's bytes are allowed.

@@ -9,6 +9,7 @@
 //! Invariant: a message is acknowledged only after it was stored; a fault of one connection ends that connection only.
 
 mod access;
+mod certificate;
 mod connection;
 mod limits;
 mod refusal;
@@ -21,7 +22,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use nix::errno::Errno;
@@ -29,11 +30,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 
 use crate::address::Address;
-pub use access::{Access, CertificateError};
+pub use access::Access;
+pub(crate) use access::equal;
+pub use certificate::CertificateError;
 pub use limits::Limits;
 pub use refusal::Refusal;
 use session::Sessions;
 pub use session::{Destination, SessionReport};
+pub use shared::Health;
 use shared::Shared;
 use socket::Listener;
 
@@ -60,9 +64,9 @@ impl StopHandle {
         let _ = (&*self.waker).write(&[0]);
     }
 
-    /// Returns the number of open connections.
-    pub fn connections(&self) -> usize {
-        self.shared.open.lock().len()
+    /// Returns the state of the server.
+    pub fn health(&self) -> Health {
+        self.shared.health()
     }
 }
 
@@ -95,6 +99,9 @@ impl Server {
             stopping: AtomicBool::new(false),
             sessions: Mutex::new(Sessions::new(destination, limits.sessions)),
             open: Mutex::new(HashMap::new()),
+            refused: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            has_ended: AtomicBool::new(false),
         });
         let address = listener.address().clone();
         let thread_shared = Arc::clone(&shared);
@@ -145,7 +152,17 @@ impl Drop for Server {
 /// Pause after a failed accept: usually the process has run out of file descriptors.
 const RETRY_MS: u16 = 100;
 
+/// Records the end of the listener on drop, also after a panic.
+struct Listening<'s>(&'s Shared);
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
 fn listen(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
+    let _listening = Listening(shared);
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut next_id = 0u64;
     loop {

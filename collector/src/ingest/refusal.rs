@@ -29,6 +29,12 @@ pub enum Refusal {
     /// A second Hello has another session id, this one.
     #[error("a second Hello has another session id, {0:016x}; use one connection for each session")]
     OtherSession(u64),
+    /// The session with this id has another secret.
+    #[error("session {0:016x} belongs to another agent, which has another secret; start the profile again")]
+    WrongSecret(u64),
+    /// A message with the second number follows the one with the first; numbers grow by one.
+    #[error("message {1} follows message {0}; numbers grow by one; start the profile again")]
+    Jump(u64, u64),
     /// The maximum number of connections is served.
     #[error("the collector already serves its maximum of {0} connections; try again later")]
     TooManyConnections(usize),

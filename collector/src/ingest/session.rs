@@ -36,7 +36,9 @@ impl SessionSink for RecordingWriter {
 impl SessionSink for SessionWriter {
     fn append(&mut self, messages: &mut dyn Iterator<Item = (u64, &[u8])>) -> Result<u64, Refusal> {
         SessionWriter::append(self, messages).map_err(|error| match error {
-            StoreError::SymbolsDropped | StoreError::TooManySessions => Refusal::Store(error),
+            StoreError::SymbolsDropped | StoreError::TooManySessions | StoreError::WriterEnded => {
+                Refusal::Store(error)
+            }
             error => storage(error.into()),
         })
     }
@@ -92,6 +94,7 @@ impl Sessions {
     pub(super) fn open(&mut self, hello: &Hello) -> Result<Arc<Mutex<dyn SessionSink>>, Refusal> {
         let known = self.by_id.get(&hello.session_id).and_then(|number| self.in_order.get_mut(number));
         if let Some(session) = known {
+            check_secret(&session.report.hello.secret, hello)?;
             if let Some(writer) = session.writer.upgrade() {
                 return Ok(writer);
             }
@@ -156,14 +159,23 @@ impl Sessions {
     }
 }
 
+/// Checks that `hello` has the secret that the session began with; both are hashes.
+fn check_secret(known: &[u8], hello: &Hello) -> Result<(), Refusal> {
+    if known == hello.secret { Ok(()) } else { Err(Refusal::WrongSecret(hello.session_id)) }
+}
+
 fn in_store(store: &Store, hello: &Hello) -> Result<Arc<Mutex<dyn SessionSink>>, Refusal> {
+    if let Some(known) = store.hello(hello.session_id) {
+        check_secret(&known.secret, hello)?;
+    }
     let writer = store.session(hello).map_err(|error| Refusal::Storage(io::Error::from(error).kind()))?;
     Ok(Arc::new(Mutex::new(writer)))
 }
 
 fn resume_or_create(path: &std::path::Path, hello: &Hello) -> Result<RecordingWriter, Refusal> {
-    match RecordingWriter::resume(path, hello.session_id) {
+    match RecordingWriter::resume(path, hello) {
         Ok(writer) => Ok(writer),
+        Err(RecordingError::OtherSession(id)) => Err(Refusal::WrongSecret(id)),
         Err(RecordingError::Io(io::ErrorKind::NotFound) | RecordingError::NothingRecorded) => {
             RecordingWriter::create(path).map_err(storage)
         }

@@ -1,7 +1,7 @@
 //! State shared by listener and connections.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -18,4 +18,34 @@ pub(super) struct Shared {
     pub(super) sessions: Mutex<Sessions>,
     /// Second handles of the open connections, to close them at stop.
     pub(super) open: Mutex<HashMap<u64, Stream>>,
+    /// Connections refused because there were too many, and connections whose threads panicked.
+    pub(super) refused: AtomicU64,
+    pub(super) panicked: AtomicU64,
+    /// True once the listener thread has ended.
+    pub(super) has_ended: AtomicBool,
+}
+
+/// State of a server, for readiness and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Open connections.
+    pub connections: usize,
+    /// Connections refused because there were too many.
+    pub refused: u64,
+    /// Connections that ended because of an error in the collector.
+    pub panicked: u64,
+    /// True once the listener has ended; it accepts no further connection.
+    pub has_ended: bool,
+}
+
+impl Shared {
+    // Relaxed, here and below: statistics, each on its own.
+    pub(super) fn health(&self) -> Health {
+        Health {
+            connections: self.open.lock().len(),
+            refused: self.refused.load(Ordering::Relaxed),
+            panicked: self.panicked.load(Ordering::Relaxed),
+            has_ended: self.has_ended.load(Ordering::Relaxed),
+        }
+    }
 }

@@ -48,6 +48,9 @@ pub enum StoreError {
     /// The memory has no space for another session, and the next partition has not begun yet.
     #[error("the store has no memory for another session; retry in a minute, when its next partition begins")]
     TooManySessions,
+    /// The writer thread has ended, because of an error in the collector.
+    #[error("the writer of the store has ended; restart the collector")]
+    WriterEnded,
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,

@@ -148,6 +148,8 @@ pub(super) struct PartitionMemory {
     pub(super) session_limit: usize,
     /// Threads, accounts and entries refused for lack of memory.
     pub(super) refused_entries: u64,
+    /// Virtual threads that are counted for their carriers.
+    pub(super) folded_threads: u64,
     /// Number of messages applied.
     applied: u64,
     /// Whether dictionary and sessions are only in the database, and are read from there for each query.
@@ -165,6 +167,7 @@ impl Default for PartitionMemory {
             session_bytes: 0,
             session_limit: MOST_SESSION_BYTES,
             refused_entries: 0,
+            folded_threads: 0,
             applied: 0,
             is_unloaded: false,
         }
@@ -219,7 +222,10 @@ impl PartitionMemory {
                 }
                 session.dictionary_bytes += self.dictionary.bytes() - dictionary_bytes;
                 for thread in definitions.threads {
-                    if may_grow(limit, others + session.bytes(), session.thread_bytes()) {
+                    let is_known = session.thread(thread.id).is_some();
+                    if session.folding.fold(&thread, is_known) {
+                        self.folded_threads += 1;
+                    } else if may_grow(limit, others + session.bytes(), session.thread_bytes()) {
                         session.add_thread(thread);
                     } else {
                         self.refused_entries += 1;
@@ -235,7 +241,7 @@ impl PartitionMemory {
                 return stored;
             }
             Some(Body::Statistics(mut statistics)) => {
-                session.see(statistics.time_ns);
+                session.see(statistics.time_ns, statistics.clock_shift_ms);
                 let (mut own, rest) =
                     (session.thread_bytes(), others + session.bytes() - session.thread_bytes());
                 let given = statistics.threads.len();
@@ -249,7 +255,7 @@ impl PartitionMemory {
                 self.refused_entries += (given - statistics.threads.len()) as u64;
                 self.refused_entries += u64::from(!session.add_statistics(statistics));
             }
-            Some(Body::Heartbeat(heartbeat)) => session.see(heartbeat.time_ns),
+            Some(Body::Heartbeat(heartbeat)) => session.see(heartbeat.time_ns, 0),
             Some(Body::Goodbye(goodbye)) => session.end(goodbye.reason),
             None => {}
         }
@@ -270,7 +276,8 @@ impl PartitionMemory {
     /// Returns what remains of `memory` after it was unloaded: the number of refused entries.
     pub(super) fn unloaded(memory: &PartitionMemory) -> PartitionMemory {
         let refused_entries = memory.refused_entries + memory.dictionary.refused();
-        PartitionMemory { is_unloaded: true, refused_entries, ..PartitionMemory::default() }
+        let folded_threads = memory.folded_threads;
+        PartitionMemory { is_unloaded: true, refused_entries, folded_threads, ..PartitionMemory::default() }
     }
 
     /// Adds a session that began in an earlier partition.
@@ -321,7 +328,7 @@ impl PartitionMemory {
         let mut stored =
             StoredBatch { cells: Vec::with_capacity(batch.thread.len()), first_ns: u64::MAX, last_ns: 0 };
         for (index, row) in rows(batch).enumerate() {
-            let wall_ns = session.wall_ns(row.time_ns);
+            let wall_ns = session.wall_ns(row.time_ns, batch.clock_shift_ms);
             let minute_s = wall_ns / NS_PER_S / MINUTE_S * MINUTE_S;
             if minute_s != start_s || index == 0 {
                 insert_open(&mut self.open, (start_s, session_id), open);
@@ -330,14 +337,15 @@ impl PartitionMemory {
             }
             let stack = self.dictionary.stack_of_node(row.stack, &mut session.rows);
             open.offset_us.push(((wall_ns - start_s * NS_PER_S) / 1000) as u32);
-            open.thread.push(row.thread);
+            let thread = session.folding.owner(row.thread);
+            open.thread.push(thread);
             open.stack.push(stack);
             open.cpu_ns.push(row.cpu_ns);
             open.count.push(u32::try_from(row.count).unwrap_or(u32::MAX));
             session.count(&row, wall_ns, stack != 0);
             stored.first_ns = stored.first_ns.min(wall_ns);
             stored.last_ns = stored.last_ns.max(wall_ns);
-            stored.cells.push((row.thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
+            stored.cells.push((thread, stack, Cell { cpu_ns: row.cpu_ns, samples: row.count }));
         }
         if stored.cells.is_empty() {
             return None;

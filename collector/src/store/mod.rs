@@ -11,9 +11,11 @@
 //! Schema, figures and the alternatives considered: `design/store.md`.
 
 mod column;
+mod damage;
 mod dictionary;
 mod dictionary_reader;
 mod error;
+mod folding;
 mod follow;
 mod handover;
 mod memory;
@@ -24,6 +26,7 @@ mod read;
 mod rollup;
 mod session;
 mod shared;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -37,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use profile::source::{Part, Source};
+use profile::source::{Extent, Gap, Part, Source};
 use proto::framing::FramingError;
 use proto::v1::Hello;
 
@@ -47,7 +50,9 @@ pub use follow::{Follower, StoredSamples};
 pub use read::View;
 pub use rollup::Level;
 pub use shared::Retention;
+pub use tally::Tally;
 
+use damage::SetAside;
 use partition::Partition;
 use shared::{Connected, Shared, now_s};
 use writer::{Append, Request};
@@ -76,6 +81,7 @@ pub struct Status {
     pub dictionary_bytes: u64,
     pub dictionary_refused: u64,
     pub session_bytes: u64,
+    pub virtual_threads_folded: u64,
     pub sessions_turned_away: u64,
     pub partitions: u64,
     pub early_partitions: u64,
@@ -105,8 +111,9 @@ impl Store {
         if paths.is_empty() {
             paths.push(upkeep::new_path(directory, now_s()));
         }
-        let partitions = open_all(&paths, false, upkeep::MOST_CLOSED_BYTES)?;
-        let shared = Arc::new(Shared::new(directory, retention, partitions, lock));
+        let (partitions, damaged) = open_all(&paths, false, upkeep::MOST_CLOSED_BYTES)?;
+        let set_aside = damage::set_aside(directory, damaged, false)?;
+        let shared = Arc::new(Shared::new(directory, retention, partitions, set_aside, lock));
         let (sender, receiver) = sync_channel(WAITING);
         let writer_shared = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
@@ -125,8 +132,9 @@ impl Store {
             return Err(StoreError::NoStore);
         }
         let lock = lock(directory)?;
-        let partitions = open_all(&paths, true, upkeep::MOST_CLOSED_BYTES)?;
-        let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, lock));
+        let (partitions, damaged) = open_all(&paths, true, upkeep::MOST_CLOSED_BYTES)?;
+        let set_aside = damage::set_aside(directory, damaged, true)?;
+        let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, set_aside, lock));
         Ok(Store { shared, requests: None, writer: None })
     }
 
@@ -142,6 +150,23 @@ impl Store {
             .iter()
             .map(|partition| View::new(Arc::clone(partition), &self.shared.dictionary_reader))
             .collect()
+    }
+
+    /// Returns the `Hello` of a session, `None` if no readable partition has it.
+    pub fn hello(&self, session: u64) -> Option<Hello> {
+        let mut found = None;
+        for view in self.views().iter().rev() {
+            let read = view.sessions(Extent::Account, &|id| id == session, &mut |_, session| {
+                found = Some(session.hello.clone());
+            });
+            if let Err(error) = read {
+                tracing::warn!(%error, "a partition cannot be searched for a session");
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        found
     }
 
     /// Returns a writer for the session that `hello` introduces.
@@ -185,7 +210,13 @@ impl Store {
 
     /// Returns the error of the last write, `None` if it succeeded; never waits for the writer.
     pub fn failing(&self) -> Option<StoreError> {
-        *self.shared.failing.lock()
+        let has_ended = self.writer.as_ref().is_some_and(JoinHandle::is_finished);
+        if has_ended { Some(StoreError::WriterEnded) } else { *self.shared.failing.lock() }
+    }
+
+    /// Returns what was received since the store was opened.
+    pub fn tally(&self) -> Tally {
+        self.shared.tally.lock().clone()
     }
 
     /// Returns counters and sizes; waits for a fold in progress.
@@ -197,7 +228,7 @@ impl Store {
         let mut status = Status {
             messages: get(&counters.messages),
             received_bytes: get(&counters.bytes),
-            samples: get(&counters.samples),
+            samples: self.tally().stored.values().fold(0, |sum, count| sum.saturating_add(*count)),
             commits: get(&counters.commits),
             commit_ns: get(&counters.commit_ns),
             folds: get(&counters.folds),
@@ -216,6 +247,7 @@ impl Store {
             status.open_samples += memory.open_samples as u64;
             status.dictionary_bytes += memory.dictionary.bytes() as u64;
             status.dictionary_refused += memory.dictionary.refused() + memory.refused_entries;
+            status.virtual_threads_folded += memory.folded_threads;
             status.session_bytes += memory.session_bytes() as u64;
         }
         status
@@ -246,7 +278,14 @@ impl Store {
 
 impl Source for Store {
     fn parts(&self) -> Vec<Box<dyn Part + '_>> {
-        self.views().into_iter().map(|view| Box::new(view) as Box<dyn Part>).collect()
+        let views = self.views().into_iter().filter(|view| view.gap().is_none());
+        views.map(|view| Box::new(view) as Box<dyn Part>).collect()
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        let mut gaps: Vec<Gap> = self.shared.set_aside.lock().iter().map(SetAside::gap).collect();
+        gaps.extend(self.views().iter().filter_map(View::gap));
+        gaps
     }
 
     fn has_ended(&self) -> bool {
@@ -314,26 +353,42 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
 fn partition_paths(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == upkeep::EXTENSION))
+        .filter(|path| path.extension().is_some_and(|extension| extension == partition::EXTENSION))
         .collect();
     paths.sort();
     Ok(paths)
 }
 
 /// Opens partitions, the last one for writing. The newest of the others are loaded into memory, up to `limit` bytes.
-fn open_all(paths: &[PathBuf], is_read_only: bool, limit: usize) -> Result<Vec<Arc<Partition>>, StoreError> {
-    let Some((last, closed)) = paths.split_last() else { return Ok(Vec::new()) };
+/// Returns them and the paths of closed ones that are damaged.
+fn open_all(
+    paths: &[PathBuf],
+    is_read_only: bool,
+    limit: usize,
+) -> Result<(Vec<Arc<Partition>>, Vec<PathBuf>), StoreError> {
+    let Some((last, closed)) = paths.split_last() else { return Ok(Default::default()) };
+    let refused = |path: &Path, error: StoreError| {
+        tracing::error!(path = %path.display(), %error, "a partition cannot be opened");
+        error
+    };
     let now_s = now_s();
     let mut bytes = 0;
     let mut partitions = Vec::with_capacity(paths.len());
+    let mut damaged = Vec::new();
     for path in closed.iter().rev() {
         let in_memory = bytes <= limit;
-        let partition = Partition::open_closed(path, now_s, is_read_only, in_memory)?;
-        bytes += partition.memory.read().bytes();
-        partitions.push(Arc::new(partition));
+        match Partition::open_closed(path, now_s, is_read_only, in_memory) {
+            Ok(partition) => {
+                bytes += partition.memory.read().bytes();
+                partitions.push(Arc::new(partition));
+            }
+            Err(error) if damage::is_damage(path, error) => damaged.push(path.clone()),
+            Err(error) => return Err(refused(path, error)),
+        }
     }
     partitions.reverse();
-    partitions.push(Arc::new(Partition::open(last, now_s, is_read_only)?));
+    let last = Partition::open(last, now_s, is_read_only).map_err(|error| refused(last, error))?;
+    partitions.push(Arc::new(last));
     upkeep::unload_oldest(&partitions, limit);
-    Ok(partitions)
+    Ok((partitions, damaged))
 }

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::damage;
 use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
 use super::memory::{MINUTE_S, OpenMinute};
@@ -15,7 +17,7 @@ use super::rollup::Level;
 use profile::cell::Cell;
 use profile::dictionary::Dictionary;
 use profile::session::Session;
-use profile::source::{Extent, Part, ReadError, Sample, Scope, Threads};
+use profile::source::{Extent, Gap, Part, ReadError, Sample, Scope, Threads};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -45,6 +47,27 @@ enum Piece<'b> {
 impl View {
     pub(super) fn new(partition: Arc<Partition>, dictionary_reader: &Arc<DictionaryReader>) -> View {
         View { partition, dictionary_reader: Arc::clone(dictionary_reader) }
+    }
+
+    /// Returns the gap of a partition that a query found damaged.
+    pub(super) fn gap(&self) -> Option<Gap> {
+        let coverage = *self.partition.coverage.read();
+        // Relaxed: the flag is never reset and guards nothing else.
+        let is_damaged = self.partition.is_damaged.load(Ordering::Relaxed);
+        is_damaged.then(|| damage::gap(self.partition.database.path(), coverage.first_s..coverage.end_s))
+    }
+
+    /// Converts the result of reading. A closed partition that is damaged is left out from then on.
+    fn checked<R>(&self, result: Result<R, StoreError>) -> Result<R, ReadError> {
+        if let Err(error @ (StoreError::Damaged | StoreError::Block(_))) = result {
+            let memory = self.partition.memory.read();
+            let is_closed = memory.is_unloaded || memory.dictionary.is_closed();
+            if is_closed && !self.partition.is_damaged.swap(true, Ordering::Relaxed) {
+                let path = self.partition.database.path().display();
+                tracing::error!(%path, %error, "a partition is damaged: its time is missing in answers");
+            }
+        }
+        Ok(result?)
     }
 
     /// Returns whether `other` is a view of the same partition, so that stack numbers mean the same in both.
@@ -122,7 +145,7 @@ impl Part for View {
         }
         // Waiting for the dictionary reader must not block the writer.
         drop(memory);
-        Ok(self.dictionary_reader.read(&self.partition, read)?)
+        self.checked(self.dictionary_reader.read(&self.partition, read))
     }
 
     /// The sessions of an unloaded partition are read from its file one by one. Otherwise no samples can be stored
@@ -136,9 +159,8 @@ impl Part for View {
         let memory = self.partition.memory.read();
         if memory.is_unloaded {
             drop(memory);
-            return Ok(self
-                .partition
-                .read_sessions(extent, is_selected, |id, session| visit(id, session))?);
+            let read = self.partition.read_sessions(extent, is_selected, |id, session| visit(id, session));
+            return self.checked(read);
         }
         for (&id, session) in memory.sessions.iter().filter(|(id, _)| is_selected(**id)) {
             visit(id, session);
@@ -147,7 +169,7 @@ impl Part for View {
     }
 
     fn stacks(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(u64, u32, Cell)) -> Result<(), ReadError> {
-        Ok(self.read(scope, Threads::Together, &partition::STACKS, |piece| {
+        self.checked(self.read(scope, Threads::Together, &partition::STACKS, |piece| {
             match piece {
                 Piece::Sample(sample) => visit(sample.session, sample.stack, sample.cell()),
                 Piece::Sums(_, _, session, block) => {
@@ -155,7 +177,7 @@ impl Part for View {
                 }
             }
             Ok(())
-        })?)
+        }))
     }
 
     fn thread_stacks(
@@ -164,7 +186,7 @@ impl Part for View {
         is_selected: &dyn Fn(u64, u32) -> bool,
         visit: &mut dyn FnMut(u64, u32, u32, Cell),
     ) -> Result<(), ReadError> {
-        Ok(self.read(scope, Threads::Apart, &partition::THREAD_STACKS, |piece| {
+        self.checked(self.read(scope, Threads::Apart, &partition::THREAD_STACKS, |piece| {
             match piece {
                 Piece::Sample(sample) => {
                     if is_selected(sample.session, sample.thread) {
@@ -178,7 +200,7 @@ impl Part for View {
                 )?,
             }
             Ok(())
-        })?)
+        }))
     }
 
     /// Cells are a second wide where minutes are kept, and a minute or an hour in older parts.
@@ -188,7 +210,7 @@ impl Part for View {
         threads: Threads,
         visit: &mut dyn FnMut(u64, u32, Range<u64>, u64),
     ) -> Result<(), ReadError> {
-        Ok(self.read(scope, threads, &partition::TIMES, |piece| {
+        self.checked(self.read(scope, threads, &partition::TIMES, |piece| {
             match piece {
                 Piece::Sample(sample) => {
                     let second = sample.time_ns / NS_PER_S;
@@ -202,7 +224,7 @@ impl Part for View {
                 }
             }
             Ok(())
-        })?)
+        }))
     }
 
     fn samples(&self, scope: &Scope<'_>, visit: &mut dyn FnMut(Sample)) -> Result<(), ReadError> {
@@ -210,10 +232,12 @@ impl Part for View {
             visit(sample);
             Ok(())
         };
-        let reading = self.begin(scope, &mut visit)?;
-        Ok(reading.raw(minutes_of(scope), scope.sessions, |start_s, session, block| {
-            samples_of(&partition::read_raw(block)?, start_s, session, scope).try_for_each(&mut visit)
-        })?)
+        let read = self.begin(scope, &mut visit).and_then(|reading| {
+            reading.raw(minutes_of(scope), scope.sessions, |start_s, session, block| {
+                samples_of(&partition::read_raw(block)?, start_s, session, scope).try_for_each(&mut visit)
+            })
+        });
+        self.checked(read)
     }
 }
 

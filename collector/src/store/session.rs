@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::dictionary::StoredRows;
+use super::folding::Folding;
 use super::weight::{SESSION_BYTES, account_weight, statistics_bytes, weight};
 
 /// Maximum accounts of ended threads. A JVM that starts a thread for each request would otherwise fill the store. The
@@ -22,6 +23,9 @@ const ENDED_ACCOUNTS: usize = 4096;
 /// Maximum threads without an account that are copied into a new partition: virtual threads, of which agents keep
 /// fewer; threads too new for an account; and threads that ended long ago.
 const THREADS_CARRIED: usize = 16_384;
+
+/// Maximum virtual threads among them: they are short.
+const VIRTUAL_CARRIED: usize = 1024;
 
 /// Maximum memory of the statistics of a session. Histograms of an agent have at most 500 buckets, and it reports a
 /// few dozen causes.
@@ -102,6 +106,8 @@ pub struct StoredSession {
     /// Threads that no fold has written yet.
     pub(super) unstored_threads: Vec<Thread>,
     pub(super) is_changed: bool,
+    /// Its virtual threads, and which of them are counted for their carriers.
+    pub(super) folding: Folding,
     groups: FxHashMap<String, Thread>,
 }
 
@@ -151,7 +157,12 @@ impl StoredSession {
     /// Returns the estimated memory of the session without its dictionary rows.
     pub(super) fn bytes(&self) -> usize {
         let hello = self.hello.encoded_len();
-        SESSION_BYTES + hello + self.statistics_bytes + self.row_bytes() + self.thread_bytes
+        SESSION_BYTES
+            + hello
+            + self.statistics_bytes
+            + self.row_bytes()
+            + self.thread_bytes
+            + self.folding.bytes()
     }
 
     /// Removes threads and their accounts.
@@ -254,6 +265,11 @@ impl StoredSession {
         // Agents number threads in order of appearance, so recently sampled ones are among the newest.
         others.sort_unstable_by_key(|thread| Reverse(thread.id));
         others.truncate(THREADS_CARRIED);
+        let mut virtual_threads = 0;
+        others.retain(|thread| {
+            virtual_threads += usize::from(thread.kind() == ThreadKind::Virtual);
+            thread.kind() != ThreadKind::Virtual || virtual_threads <= VIRTUAL_CARRIED
+        });
         threads.append(&mut others);
         let mut known = self.known.clone();
         known.clear_threads();
@@ -261,6 +277,7 @@ impl StoredSession {
             known,
             statistics_bytes: self.statistics_bytes,
             symbols: self.symbols,
+            folding: self.folding.for_next_partition(),
             is_changed: true,
             ..StoredSession::default()
         };

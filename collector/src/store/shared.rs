@@ -9,10 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
+use super::damage::SetAside;
 use super::dictionary_reader::DictionaryReader;
 use super::error::StoreError;
 use super::follow::Follower;
 use super::partition::Partition;
+use super::tally::Tally;
 
 /// Limits of the size and the age of a store's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,6 @@ impl Default for Retention {
 pub(super) struct Counters {
     pub(super) messages: AtomicU64,
     pub(super) bytes: AtomicU64,
-    pub(super) samples: AtomicU64,
     pub(super) commits: AtomicU64,
     pub(super) commit_ns: AtomicU64,
     pub(super) folds: AtomicU64,
@@ -59,7 +60,10 @@ pub(super) struct Shared {
     pub(super) retention: Retention,
     /// Oldest first; the last one is written to. Empty only while a store is being opened.
     pub(super) partitions: RwLock<Vec<Arc<Partition>>>,
+    /// Files that are set aside because they are damaged.
+    pub(super) set_aside: Mutex<Vec<SetAside>>,
     pub(super) counters: Counters,
+    pub(super) tally: Mutex<Tally>,
     /// The error of the last write, `None` if it succeeded.
     pub(super) failing: Mutex<Option<StoreError>>,
     /// State of logging failures.
@@ -79,13 +83,16 @@ impl Shared {
         directory: &Path,
         retention: Retention,
         partitions: Vec<Arc<Partition>>,
+        set_aside: Vec<SetAside>,
         lock: File,
     ) -> Shared {
         Shared {
             directory: directory.to_owned(),
             retention,
             partitions: RwLock::new(partitions),
+            set_aside: Mutex::new(set_aside),
             counters: Counters::default(),
+            tally: Mutex::default(),
             failing: Mutex::new(None),
             failure_log: Mutex::new(FailureLog::default()),
             follower: OnceLock::new(),

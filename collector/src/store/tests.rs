@@ -12,10 +12,14 @@ use proto::v1::{
 };
 use proto::version::{MAGIC, WIRE_VERSION};
 
+mod clocks;
+mod damage;
 mod early_partitions;
 pub(super) mod entries;
 mod files;
+mod folding;
 mod handover;
+mod tally;
 mod unloaded;
 
 use super::*;

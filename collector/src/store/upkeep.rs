@@ -6,15 +6,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::damage;
 use super::error::StoreError;
 use super::handover;
 use super::memory::PartitionMemory;
-use super::partition::{self, Partition, UNFINISHED};
+use super::partition::{self, EXTENSION, Partition, UNFINISHED};
 use super::rollup::Level;
 use super::shared::{Retention, Shared};
-
-/// Extension of partition files.
-pub(super) const EXTENSION: &str = "sqlite";
 
 /// A partition is closed after this time, whatever its size.
 const PARTITION_S: u64 = 86_400;
@@ -46,6 +44,9 @@ pub(super) fn new_path(directory: &Path, now_s: u64) -> PathBuf {
 pub(super) fn run(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     let due = maintain_current(shared, now_s).and(maintain_closed(shared, now_s));
     // Runs even after a failure, which may be due to missing space.
+    let bytes: u64 = shared.partitions.read().iter().map(|partition| partition.database.bytes()).sum();
+    let oldest_s = now_s.saturating_sub(shared.retention.age.as_secs());
+    damage::remove_old(&mut shared.set_aside.lock(), oldest_s, shared.retention.bytes.saturating_sub(bytes));
     remove_oldest(shared, now_s)?;
     due
 }
@@ -64,16 +65,23 @@ fn maintain_current(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
 /// Removes the logs of closed partitions and lowers their resolution as they age. After a failure of one partition,
 /// the others are still processed; returns the first failure.
 fn maintain_closed(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
-    let closed: Vec<Arc<Partition>> = {
-        let partitions = shared.partitions.read();
-        partitions[..partitions.len() - 1].to_vec()
-    };
+    let partitions = shared.partitions.read().clone();
     let mut result = Ok(());
-    for partition in &closed {
-        let one = partition.compact().and_then(|()| coarsen(partition, &shared.retention, now_s));
+    for pair in partitions.windows(2) {
+        let age_s = now_s.saturating_sub(end_s(&pair[0], &pair[1]));
+        let one = pair[0].compact().and_then(|()| coarsen(&pair[0], &shared.retention, age_s));
         result = result.and(one);
     }
     result
+}
+
+/// Returns the time of the last data of a closed partition, which `next` follows. Clocks of agents can be ahead, but
+/// nothing is younger than the next partition.
+fn end_s(partition: &Partition, next: &Partition) -> u64 {
+    let coverage = *partition.coverage.read();
+    // A partition without samples has the age of its sessions.
+    let end_s = if coverage.end_s == 0 { coverage.created_s } else { coverage.end_s };
+    end_s.min(next.coverage.read().created_s)
 }
 
 fn has_reached_limit(partition: &Partition, retention: &Retention, now_s: u64) -> bool {
@@ -162,10 +170,9 @@ pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Removes the levels of a closed partition that are older than the retention permits.
-fn coarsen(partition: &Partition, retention: &Retention, now_s: u64) -> Result<(), StoreError> {
+/// Removes the levels of a closed partition of this age that the retention does not permit.
+fn coarsen(partition: &Partition, retention: &Retention, age_s: u64) -> Result<(), StoreError> {
     let coverage = *partition.coverage.read();
-    let age_s = now_s.saturating_sub(coverage.end_s);
     let limits = [retention.samples, retention.minutes, retention.hours];
     let levels = limits.iter().take_while(|limit| age_s > limit.as_secs()).count() as u64;
     if levels > coverage.removed {
@@ -182,20 +189,14 @@ fn remove_oldest(shared: &Shared, now_s: u64) -> Result<(), StoreError> {
     loop {
         let oldest = {
             let mut partitions = shared.partitions.write();
-            let Some(oldest) = partitions.first().filter(|_| partitions.len() > 1).cloned() else {
-                return Ok(());
-            };
+            let [oldest, next, ..] = &partitions[..] else { return Ok(()) };
             let bytes: u64 = partitions.iter().map(|partition| partition.database.bytes()).sum();
             let fits = bytes <= shared.retention.bytes && partitions.len() <= MOST_PARTITIONS;
-            let coverage = *oldest.coverage.read();
-            // A partition without samples has the age of its sessions.
-            let end_s = if coverage.end_s == 0 { coverage.created_s } else { coverage.end_s };
-            let age_s = now_s.saturating_sub(end_s);
+            let age_s = now_s.saturating_sub(end_s(oldest, next));
             if fits && age_s <= shared.retention.age.as_secs() {
                 return Ok(());
             }
-            partitions.remove(0);
-            oldest
+            partitions.remove(0)
         };
         oldest.database.remove()?;
         tracing::info!(partition = %oldest.database.path().display(), "removed the oldest partition");

@@ -19,6 +19,7 @@ use super::partition::{Partition, SessionMessages};
 use super::read::View;
 use super::session::Symbols;
 use super::shared::{RECOVERY, Shared, now_s};
+use super::tally::Received;
 use super::upkeep;
 
 /// Maximum bytes of messages in one commit; more wait for the next one. A hundred busy JVMs send this much in two
@@ -67,8 +68,8 @@ pub(super) fn call(
     request: impl FnOnce(SyncSender<Result<u64, StoreError>>) -> Request,
 ) -> Result<u64, StoreError> {
     let (reply, answer) = sync_channel(1);
-    requests.send(request(reply)).map_err(|_| StoreError::Closed)?;
-    answer.recv().map_err(|_| StoreError::Closed)?
+    requests.send(request(reply)).map_err(|_| StoreError::WriterEnded)?;
+    answer.recv().map_err(|_| StoreError::WriterEnded)?
 }
 
 pub(super) fn run(shared: &Shared, requests: &Receiver<Request>) {
@@ -237,15 +238,16 @@ fn commit(shared: &Shared, appends: Vec<Append>) {
                 counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let mut stored = Vec::new();
                 let mut memory = partition.memory.write();
-                let samples = memory.sessions.get(&session).map_or(0, |session| session.samples);
+                let before = Received::of(memory.sessions.get(&session));
                 let first = messages.first().map(|(_, message)| message.sequence);
                 for (_, message) in messages {
                     counters.messages.fetch_add(1, Ordering::Relaxed);
                     stored.extend(memory.apply(session, message));
                 }
                 let sequence = acknowledgement(&mut memory, session, first);
-                let now = memory.sessions.get(&session).map_or(0, |session| session.samples);
-                counters.samples.fetch_add(now - samples, Ordering::Relaxed);
+                if let Some(session) = memory.sessions.get(&session) {
+                    shared.tally.lock().add(&before, session);
+                }
                 drop(memory);
                 // An agent whose connection has closed sends its messages again.
                 let _ = reply.send(Ok(sequence));

@@ -400,3 +400,21 @@ fn empty_and_failing_collectors_are_explained() {
     assert!(content(&page).contains("does not answer"), "{}", content(&page));
     page.picture("error");
 }
+
+/// A view that is left before its answers arrive does not keep the collector busy.
+#[test]
+fn a_load_cancels_the_requests_of_the_one_before() {
+    let Some(browser) = crate::browser() else { return };
+    let served = clean();
+    let page = open(&browser, &served, "");
+    let asked = "const { signal } = source.requests; const answers = [ask(\"processes\", [])]; load();";
+    let outcome = format!(
+        "(async () => {{ {asked} await Promise.allSettled(answers); return `${{signal.aborted}}`; }})()"
+    );
+    page.value(&format!(
+        "globalThis.cancelled = ''; {outcome}.then((text) => {{ cancelled = text; }}); undefined"
+    ));
+    page.until("cancelled === 'true'");
+    settle(&page);
+    assert_quiet(&page, &served);
+}

@@ -300,7 +300,7 @@ def read_otlp(file):
     profile = request.resource_profiles[0].scope_profiles[0].profiles[0]
     assert len(profile.profile_id) == 16
     sample_type = (text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex])
-    scale = {("samples", "count"): profile.period, ("cpu", "nanoseconds"): 1}[sample_type]
+    assert sample_type == ("samples", "count"), sample_type
     rows = []
     for sample in profile.samples:
         attributes = {}
@@ -309,7 +309,7 @@ def read_otlp(file):
             attributes[text[entry.key_strindex]] = entry.value
         location = tables.location_table[tables.stack_table[sample.stack_index].location_indices[0]]
         leaf = text[tables.function_table[location.lines[0].function_index].name_strindex]
-        rows.append((0, sample.values[0] * scale, attributes["thread.id"].int_value, leaf))
+        rows.append((0, sample.values[0] * profile.period, int(attributes["thread.id"].string_value), leaf))
     taken = [tables.attribute_table[index] for index in profile.attribute_indices]
     samples = next(entry.value.int_value for entry in taken if text[entry.key_strindex] == "tickwalk.samples")
     return sums(rows)._replace(samples=samples)

@@ -49,6 +49,7 @@ fn hello() -> Hello {
         wall_clock_ns: 1_790_000_000_000_000_000,
         monotonic_ns: 55_000_000_000,
         token: "secret".into(),
+        secret: vec![7; 16],
     }
 }
 
@@ -106,6 +107,7 @@ fn samples() -> SampleBatch {
         node: vec![302, 303, 0],
         cpu_unit_ns: 10_000_000,
         cpu_units: vec![1, 2, 1],
+        clock_shift_ms: -7_200_000,
         ..SampleBatch::default()
     }
 }
@@ -177,6 +179,7 @@ fn sampling() -> Statistics {
         requests: 9,
         resolved: 7,
         failed: vec![Counter { name: "copy_end".into(), count: 2 }],
+        clock_shift_ms: 1,
         sampling: Some(Sampling {
             period_ns: 12_000_000,
             shortest_ns: 4_000_000,

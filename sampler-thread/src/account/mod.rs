@@ -15,7 +15,7 @@ pub(crate) mod virtual_threads;
 use proto::v1;
 use queue::LostCounters;
 
-use crate::process::ThreadFacts;
+use crate::process::{Gap, ThreadFacts};
 
 /// Running totals of one thread.
 #[derive(Debug, Clone)]
@@ -26,8 +26,10 @@ pub struct Account {
     pub samples: u64,
     /// CPU time of these samples in nanoseconds.
     pub sampled_ns: u64,
-    /// Sampler-side losses by cause.
-    lost_late: [(u64, u64); LateLoss::ALL.len()],
+    /// Number and nanoseconds of the gaps without expirations, by cause.
+    gaps: [(u64, u64); Gap::ALL.len()],
+    /// CPU time of requests that an internal error left without a sample, in nanoseconds.
+    abandoned_ns: u64,
     /// Last reading of the CPU clock of the thread, in nanoseconds.
     clock_ns: u64,
     /// Whether the account changed since it was sent.
@@ -41,26 +43,6 @@ pub struct Account {
 /// Samples after which an account, of some 30 bytes, is sent in brief statistics.
 const MIN_SAMPLES: u64 = 10;
 
-/// Losses that happen after a request was drained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LateLoss {
-    /// The thread has no timer, because the kernel refused one.
-    NoTimer,
-}
-
-impl LateLoss {
-    /// Every cause, by index.
-    pub const ALL: [Self; 1] = [Self::NoTimer];
-
-    /// Name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoTimer => "no_timer",
-        }
-    }
-}
-
 impl Account {
     /// Opens the account of a thread whose slot has new counters.
     pub fn open(facts: ThreadFacts) -> Self {
@@ -69,7 +51,8 @@ impl Account {
             facts,
             samples: 0,
             sampled_ns: 0,
-            lost_late: [(0, 0); LateLoss::ALL.len()],
+            gaps: [(0, 0); Gap::ALL.len()],
+            abandoned_ns: 0,
             clock_ns,
             dirty: true,
             sent_revision: None,
@@ -94,14 +77,27 @@ impl Account {
         self.dirty = true;
     }
 
+    /// Returns the last reading of the thread's CPU clock, in nanoseconds.
+    pub fn clock_ns(&self) -> u64 {
+        self.clock_ns
+    }
+
     /// Records a reading of the thread's CPU clock.
     pub fn read_clock(&mut self, clock_ns: u64) {
         if clock_ns > self.clock_ns {
             self.clock_ns = clock_ns;
             self.dirty = true;
         }
-        let coverage = &self.facts.coverage;
-        self.lost_late[LateLoss::NoTimer as usize] = (coverage.gaps, coverage.untimed_at(self.clock_ns));
+        self.gaps = self.facts.coverage.gaps_at(self.clock_ns);
+    }
+
+    /// Counts requests that will not be sampled as lost, because of an internal error.
+    pub fn abandon(&mut self, counters: &LostCounters) {
+        self.abandoned_ns = 0;
+        let gaps: u64 = self.gaps.iter().map(|(_, ns)| ns).sum();
+        let lost: u64 = self.lost(counters).iter().map(|lost| lost.ns).sum();
+        let counted = self.sampled_ns.saturating_add(lost.saturating_sub(gaps));
+        self.abandoned_ns = self.facts.expired_ns.saturating_sub(counted);
     }
 
     /// Corrects a clock that could not be read at the end: expirations prove the CPU time they stand for.
@@ -120,13 +116,20 @@ impl Account {
     pub fn lost(&self, counters: &LostCounters) -> Vec<v1::Lost> {
         let early = counters.snapshot();
         let early = early.iter().map(|lost| (lost.cause.name(), lost.count, lost.nanos));
-        let late =
-            LateLoss::ALL.iter().zip(&self.lost_late).map(|(cause, lost)| (cause.name(), lost.0, lost.1));
+        let gaps = Gap::ALL.iter().zip(&self.gaps).map(|(cause, gap)| (cause.name(), gap.0, gap.1));
         early
-            .chain(late)
+            .chain(gaps)
+            .chain([("internal_error", 0, self.abandoned_ns)])
             .filter(|(_, count, ns)| *count > 0 || *ns > 0)
             .map(|(cause, count, ns)| v1::Lost { cause: cause.to_owned(), count, ns })
             .collect()
+    }
+
+    /// Returns the CPU time that neither expirations nor known gaps cover, in nanoseconds; less than a period unless the
+    /// signal does not arrive.
+    pub fn silent_ns(&self) -> u64 {
+        let uncovered = self.facts.coverage.uncovered_at(self.clock_ns);
+        self.kernel_ns().saturating_sub(self.facts.expired_ns).saturating_sub(uncovered)
     }
 
     /// Returns the CPU time that no expiration has covered, in nanoseconds.
@@ -211,7 +214,7 @@ mod tests {
     fn time_without_a_timer_is_lost() {
         let counters = LostCounters::new();
         let mut coverage = Coverage::default();
-        coverage.begin_gap(100);
+        coverage.begin_gap(Gap::NoTimer, 100);
         let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
         account.read_clock(700);
         let lost = account.lost(&counters);
@@ -223,11 +226,11 @@ mod tests {
     fn gaps_without_a_timer_add_up() {
         let counters = LostCounters::new();
         let mut coverage = Coverage::default();
-        coverage.begin_gap(100);
+        coverage.begin_gap(Gap::NoTimer, 100);
         coverage.end_gap(150);
-        coverage.begin_gap(210);
+        coverage.begin_gap(Gap::NoTimer, 210);
         coverage.end_gap(1_000);
-        coverage.begin_gap(1_030);
+        coverage.begin_gap(Gap::NoTimer, 1_030);
         let mut account = Account::open(ThreadFacts { coverage, ..facts(100, 0) });
         account.add_sample(80);
         account.read_clock(1_100);

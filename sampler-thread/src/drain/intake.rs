@@ -241,7 +241,8 @@ impl<Q: Queues> LastDrain for Intake<Q> {
         let Some(mut state) = self.state.try_lock() else { return };
         if !state.is_over && state.waiting.len() < MAX_WAITING {
             let before = state.waiting.len();
-            self.announced(&mut state, |state| state.collect_slot(&*self.queues, slot));
+            // The queue of a thread that ends needs no other size.
+            self.announced(&mut state, |state| _ = state.take_requests(&*self.queues, slot));
             state.drained_at_exit += (state.waiting.len() - before) as u64;
         }
     }
@@ -263,6 +264,12 @@ impl State {
     }
 
     fn collect_slot(&mut self, queues: &impl Queues, slot: u32) {
+        let found = self.take_requests(queues, slot);
+        self.fullest = self.fullest.max(self.queue_sizes.after_drain(queues, slot, found));
+    }
+
+    /// Empties the queue of a slot; returns the number of its requests.
+    fn take_requests(&mut self, queues: &impl Queues, slot: u32) -> usize {
         let before = self.waiting.len();
         if let Some(mut drain) = queues.queue(slot).try_drain() {
             for request in drain.by_ref() {
@@ -273,7 +280,6 @@ impl State {
                 queues.give_back_ring(left);
             }
         }
-        let found = self.waiting.len() - before;
-        self.fullest = self.fullest.max(self.queue_sizes.after_drain(queues, slot, found));
+        self.waiting.len() - before
     }
 }

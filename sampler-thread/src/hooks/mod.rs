@@ -30,6 +30,8 @@ pub struct Hooks {
     pub compare: bool,
     /// Time between two changes of the timers' period.
     pub retune: Option<Duration>,
+    /// The sampler panics with the first statistics.
+    pub panics: bool,
 }
 
 /// The hooks of a running sampler.
@@ -54,7 +56,11 @@ impl ActiveHooks {
     }
 
     /// Sleeps as long as [`Hooks::stall`] says; to be called once a second.
+    ///
+    /// # Panics
+    /// If [`Hooks::panics`] is set.
     pub(crate) fn stall(&self) {
+        assert!(!self.hooks.panics, "the hook panic:sampler demands a panic");
         if let Some(stall) = self.hooks.stall {
             // The purpose of this hook is to make the sampler late.
             #[expect(clippy::disallowed_methods)]

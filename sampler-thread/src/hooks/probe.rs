@@ -18,7 +18,6 @@ use stackwalk::{
 };
 
 use crate::walk::snapshot::Snapshot;
-use crate::walk::stacks::MAX_FRAMES;
 use crate::walk::vm::Vm;
 
 /// Age above which a sample is not probed, in nanoseconds: probing makes the sampler late, and the end of the session
@@ -140,7 +139,7 @@ impl Probing {
     /// Walks a stack with an empty cache, then with the cache that the first walk filled.
     fn time_walks<M: Memory>(&mut self, hotspot: &HotSpot, memory: &M, snapshot: &Snapshot) {
         let (capture, stack) = (&snapshot.head.capture, snapshot.stack);
-        let limits = Limits { max_frames: MAX_FRAMES };
+        let limits = Limits::default();
         let walk = |cache: &mut ScopeCache| {
             let start = Instant::now();
             let mut walker = Walker::new(hotspot, memory, cache, limits);
@@ -176,7 +175,7 @@ impl Probing {
         snapshot: &Snapshot,
     ) {
         let (capture, stack) = (&snapshot.head.capture, snapshot.stack);
-        let limits = Limits { max_frames: MAX_FRAMES };
+        let limits = Limits::default();
         let mut walker = Walker::new(hotspot, memory, &mut self.cache, limits).with_native(native);
         let mut frames = walker.frames_with(capture, stack, snapshot.frozen);
         let found: Vec<Frame> = frames.by_ref().collect();
@@ -202,10 +201,10 @@ impl Probing {
         for _ in 0..=self.random() % 3 {
             self.shift(&mut capture, stack);
         }
-        let mut walker = Walker::new(hotspot, memory, &mut self.cache, Limits { max_frames: MAX_FRAMES });
+        let mut walker = Walker::new(hotspot, memory, &mut self.cache, Limits::default());
         let mut frames = walker.frames_with(&capture, stack, snapshot.frozen);
         let count = frames.by_ref().count() as u64;
-        assert!(count <= u64::from(MAX_FRAMES), "a walk of {count} frames");
+        assert!(count <= u64::from(Limits::default().max_frames), "a walk of {count} frames");
         *self.stops.entry(frames.stop().name()).or_default() += 1;
         self.walks += 1;
         self.frames += count;

@@ -12,7 +12,7 @@ use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::{Change, Lifetime};
 use crate::validity::self_test::Capabilities;
 use crate::walk::snapshot::Snapshot;
-use crate::walk::stacks::{MAX_FRAMES, StackWalker, Walk};
+use crate::walk::stacks::{StackWalker, USUAL_FRAMES, Walk};
 use crate::walk::vm::Vm;
 
 /// Stop reason of Java stacks that are not walked because the self-test failed.
@@ -56,11 +56,7 @@ pub struct StackNamer {
 impl StackNamer {
     /// A namer with empty dictionaries.
     pub fn new(enabled: Capabilities) -> Self {
-        Self {
-            names: FrameNames::new(enabled.positions),
-            enabled,
-            ids: Vec::with_capacity(MAX_FRAMES as usize),
-        }
+        Self { names: FrameNames::new(enabled.positions), enabled, ids: Vec::with_capacity(USUAL_FRAMES) }
     }
 
     /// Names a stack of the walker's group; `thread` is whose it is, if known.

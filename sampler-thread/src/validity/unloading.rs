@@ -7,15 +7,17 @@
 //! unloaded before another pause: every collector keeps what was reachable when its marking began.
 //! At the start of a pause the VM thread waits for the sampler, within a budget, so that samples from before the pause
 //! are named before it frees anything. The sampler is not a thread of the VM: no safepoint stops it.
-//! Invariant: the VM thread waits at most for the budget, and only if something is pending.
+//! Invariant: the VM thread waits at most for the budget, and only if something is pending. It takes no lock that another
+//! thread may hold while it has no processor.
 //! Sources: `services/classLoadingService.cpp` (counted in `InstanceKlass::unload_class`, before the purge),
 //! `prims/jvmtiExport.cpp` (`JvmtiGCMarker`), JDK 11 to 25.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use queue::Histogram;
+use rustix::thread::futex;
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
 use crate::validity::code_freeing::{CLASS_COUNTERS, CodeFreeing};
@@ -82,23 +84,20 @@ pub struct Unloading {
     draining: AtomicBool,
     /// Whether a pause waits that began after the last drain.
     pause_waits: AtomicBool,
-    exchange: Mutex<Exchange>,
-    answered: Condvar,
+    /// Pauses that waited so far; only the VM thread changes it.
+    requested: AtomicU32,
+    /// Of these, the last one that a drain has answered; the VM thread sleeps on it.
+    answered: AtomicU32,
+    /// Marks at the ends of pauses.
+    observations: Mutex<Vec<Observation>>,
     /// Time by which pauses were prolonged, in nanoseconds.
     added_ns: Histogram,
     /// Pauses that continued before everything was drained.
     cut_short: AtomicU64,
 }
 
-#[derive(Default)]
-struct Exchange {
-    /// Pauses that waited so far.
-    requested: u64,
-    /// Pauses that were answered so far.
-    answered: u64,
-    observations: Vec<Observation>,
-}
-
+/// Attempts of the VM thread to get the lock of the observations: some microseconds.
+const LOCK_ATTEMPTS: u32 = 100;
 /// Most observations kept between two drains: a pause takes longer than a millisecond, a drain comes every 25 ms.
 const MAX_OBSERVATIONS: usize = 64;
 
@@ -124,8 +123,9 @@ impl Unloading {
             has_requests: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             pause_waits: AtomicBool::new(false),
-            exchange: Mutex::new(Exchange::default()),
-            answered: Condvar::new(),
+            requested: AtomicU32::new(0),
+            answered: AtomicU32::new(0),
+            observations: Mutex::new(Vec::with_capacity(MAX_OBSERVATIONS)),
             added_ns: Histogram::new(),
             cut_short: AtomicU64::new(0),
         }
@@ -176,16 +176,11 @@ impl Unloading {
     pub fn ticks(&self) -> u64 {
         (self.ticks)()
     }
-
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        // Every state of these few numbers is valid, so a panic elsewhere does no harm.
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// # For the VM thread, at a safepoint
 ///
-/// Only the sampler thread shares the lock; the VM never stops it, and it holds the lock for nanoseconds.
+/// Nothing here waits for a lock, because a thread that holds one may have lost its processor.
 impl Unloading {
     /// Waits at the start of a pause until everything pending is named, or the budget is used up.
     ///
@@ -196,18 +191,12 @@ impl Unloading {
         let in_progress =
             || self.has_requests.load(Ordering::Acquire) || self.draining.load(Ordering::Acquire);
         if !self.budget.is_zero() && (pending() || in_progress()) {
-            let mut exchange = self.exchange();
-            exchange.requested += 1;
-            let requested = exchange.requested;
+            let pause = self.requested.load(Ordering::Relaxed).wrapping_add(1);
+            // Release: the drain that answers this pause begins after it is requested.
+            self.requested.store(pause, Ordering::Release);
             self.pause_waits.store(true, Ordering::Relaxed);
             wake();
-            let unanswered = |exchange: &mut Exchange| exchange.answered < requested;
-            let (exchange, waited) = self
-                .answered
-                .wait_timeout_while(exchange, self.budget, unanswered)
-                .unwrap_or_else(PoisonError::into_inner);
-            drop(exchange);
-            if waited.timed_out() {
+            if !self.await_answer(pause, start + self.budget) {
                 // Relaxed: a statistic.
                 self.cut_short.fetch_add(1, Ordering::Relaxed);
             }
@@ -220,26 +209,65 @@ impl Unloading {
         self.added_ns.record(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// Waits until a drain has answered the pause; returns false at the deadline.
+    fn await_answer(&self, pause: u32, deadline: Instant) -> bool {
+        loop {
+            // Acquire: pairs with `end_drain`.
+            let answered = self.answered.load(Ordering::Acquire);
+            if !is_before(answered, pause) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(left) = futex::Timespec::try_from(left) else { return false };
+            if left.tv_sec == 0 && left.tv_nsec == 0 {
+                return false;
+            }
+            // Ends when the number changes, at the deadline or without reason; the loop tells which.
+            let _ = futex::wait(&self.answered, futex::Flags::PRIVATE, answered, Some(&left));
+        }
+    }
+
     /// Notes the mark at the end of a pause, before any Java thread runs again.
     pub fn pause_ends(&self, memory: &impl Memory) {
         let count = self.pauses.load(Ordering::Relaxed);
         self.pauses.store((count | 1) + 1, Ordering::Release);
+        self.note(memory);
+    }
+
+    /// Notes the mark for the sampler thread: at the end of a pause, and before the first timer runs, because a sample is
+    /// certain only if the mark was read before it.
+    pub fn note(&self, memory: &impl Memory) {
         let observation = self.observe(memory);
-        let observations = &mut self.exchange().observations;
-        if observations.len() < MAX_OBSERVATIONS {
+        // The sampler holds the lock for an exchange of two pointers. If it has no processor just then, the observation is
+        // left out: fewer names are certain.
+        let lock = (0..LOCK_ATTEMPTS).find_map(|_| {
+            let lock = self.observations.try_lock();
+            if lock.is_none() {
+                std::hint::spin_loop();
+            }
+            lock
+        });
+        if let Some(mut observations) = lock
+            && observations.len() < MAX_OBSERVATIONS
+        {
             observations.push(observation);
         }
     }
 }
 
+/// Returns whether one number of a pause comes before another; numbers wrap.
+fn is_before(pause: u32, other: u32) -> bool {
+    pause.wrapping_sub(other).cast_signed() < 0
+}
+
 /// # For the sampler thread
 impl Unloading {
     /// Begins a drain; returns the pauses it answers, for [`Self::end_drain`].
-    pub fn begin_drain(&self) -> u64 {
+    pub fn begin_drain(&self) -> u32 {
         self.pause_waits.store(false, Ordering::Relaxed);
         // Release: a pause that finds the queues empty because the drain took their requests must see this.
         self.draining.store(true, Ordering::Release);
-        self.exchange().requested
+        self.requested.load(Ordering::Acquire)
     }
 
     /// Notes whether requests wait that were taken from their queues.
@@ -255,18 +283,25 @@ impl Unloading {
     }
 
     /// Ends a drain: everything that was queued when it began is named.
-    pub fn end_drain(&self, requested: u64) {
+    pub fn end_drain(&self, requested: u32) {
         self.draining.store(false, Ordering::Release);
-        let mut exchange = self.exchange();
-        if exchange.answered < requested {
-            exchange.answered = requested;
-            self.answered.notify_all();
+        // Relaxed: only the sampler thread changes it.
+        if is_before(self.answered.load(Ordering::Relaxed), requested) {
+            // Release: what the drain did is visible to the VM thread.
+            self.answered.store(requested, Ordering::Release);
+            // Fails for invalid arguments only.
+            let _ = futex::wake(&self.answered, futex::Flags::PRIVATE, 1);
         }
     }
 
     /// Takes the observations of callbacks, oldest first.
     pub fn take_observations(&self) -> Vec<Observation> {
-        std::mem::take(&mut self.exchange().observations)
+        let mut observations = self.observations.lock();
+        if observations.is_empty() {
+            return Vec::new();
+        }
+        // With room, because the VM thread must not allocate.
+        std::mem::replace(&mut *observations, Vec::with_capacity(MAX_OBSERVATIONS))
     }
 
     /// Returns the time by which pauses were prolonged, in nanoseconds.

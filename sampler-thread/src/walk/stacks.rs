@@ -24,10 +24,8 @@ mod comparison;
 #[cfg(feature = "hooks")]
 pub(crate) use comparison::Comparison;
 
-/// Most frames of one stack.
-///
-/// A thread stack of 1 MiB holds about 10,000 small compiled frames; other profilers also stop at 2,048.
-pub const MAX_FRAMES: u32 = 2048;
+/// Frames for which memory is reserved from the start. Deeper stacks are rare; the memory grows when one is met.
+pub const USUAL_FRAMES: usize = 2048;
 
 /// Libraries that one walk may load; a stack rarely crosses ten.
 const MAX_LOADS: usize = 32;
@@ -62,6 +60,7 @@ pub struct StackWalker {
     generations: [(u64, u32); 2],
     /// Whether stacks of Java threads are walked.
     walks_java: bool,
+    limits: Limits,
     /// The frames of a group of stacks, one after the other.
     frames: Vec<Frame>,
     pub(crate) previous: PreviousWalks,
@@ -84,15 +83,16 @@ pub struct Counts {
 }
 
 impl StackWalker {
-    /// A walker with empty caches; it leaves out Java threads unless `walks_java`.
-    pub fn new(unloading: Arc<Unloading>, walks_java: bool) -> Self {
+    /// A walker with empty caches; it leaves out Java threads unless `walks_java`, and frames beyond `max_frames`.
+    pub fn new(unloading: Arc<Unloading>, walks_java: bool, max_frames: u32) -> Self {
         Self {
             scopes: Box::new(ScopeCache::new()),
             libraries: NativeLibraries::default(),
             lifetime: Lifetime::new(unloading),
             generations: [(0, 0); 2],
             walks_java,
-            frames: Vec::with_capacity(2 * MAX_FRAMES as usize),
+            limits: Limits { max_frames },
+            frames: Vec::with_capacity(2 * USUAL_FRAMES),
             previous: PreviousWalks::default(),
             recorder: Recorder::default(),
             counts: Counts::default(),
@@ -115,9 +115,9 @@ impl StackWalker {
         self.frames.clear();
     }
 
-    /// Whether the buffer of frames may be too small for another stack.
+    /// Returns whether the buffer of frames may be too small for another stack of usual depth.
     pub(crate) fn is_full(&self) -> bool {
-        self.frames.len() > MAX_FRAMES as usize
+        self.frames.len() > USUAL_FRAMES
     }
 
     /// Returns the frames of a walk of this group.
@@ -194,7 +194,7 @@ impl StackWalker {
         walk: &mut Walk,
         restriction: Option<u32>,
     ) {
-        let Self { scopes, libraries, frames, previous, recorder, lifetime, .. } = self;
+        let Self { scopes, libraries, frames, previous, recorder, lifetime, limits, .. } = self;
         scopes.restrict_to_code_before(restriction);
         let mut loads = 0;
         loop {
@@ -207,16 +207,15 @@ impl StackWalker {
                 }
                 Some(_) => None,
             };
-            let limits = Limits { max_frames: MAX_FRAMES };
             let mut native = libraries.reading(&vm.memory);
-            let mut walker = Walker::new(&vm.hotspot, &vm.memory, scopes, limits).with_native(&mut native);
+            let mut walker = Walker::new(&vm.hotspot, &vm.memory, scopes, *limits).with_native(&mut native);
             let mut steps = walker.frames_with(&snapshot.head.capture, snapshot.stack, snapshot.frozen);
             walk.stop = loop {
                 let newer = frames.len() - walk.frames.start;
                 if let Some(position) = steps.position() {
                     let known = candidate.as_mut().and_then(|kept| kept.frames_at(&position, vm));
                     if let Some((reused, older, stop)) = known
-                        && newer + reused.frames <= MAX_FRAMES as usize
+                        && newer + reused.frames <= limits.max_frames as usize
                     {
                         frames.extend(older.iter().rev());
                         walk.reused = Some(reused);

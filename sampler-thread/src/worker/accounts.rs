@@ -11,12 +11,18 @@ use crate::process::Process;
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Closes the accounts of ended threads and frees their slots.
     pub(super) fn retire_ended(&mut self) {
-        for facts in self.process.ended() {
-            let slot = facts.slot;
-            self.accounts.open(&facts, &mut self.namer.names.dictionaries);
+        let ended = self.process.ended();
+        if ended.is_empty() {
+            return;
+        }
+        for facts in &ended {
+            self.accounts.open(facts, &mut self.namer.names.dictionaries);
             // The thread pushed its last request before it was listed as ended.
-            self.intake.collect_slot(slot);
-            self.sample_waiting();
+            self.intake.collect_slot(facts.slot);
+        }
+        self.sample_waiting();
+        for facts in ended {
+            let slot = facts.slot;
             self.intake.with_state(|queues, state| state.queue_sizes.after_end(queues, slot));
             let Some(mut account) = self.accounts.close(slot) else { continue };
             if let Some(clock_ns) = facts.ended_ns {

@@ -8,27 +8,29 @@ use stackwalk::Memory;
 use super::Worker;
 use crate::account::add_lost;
 use crate::account::clock;
-use crate::process::Process;
+use crate::process::{Gap, Process};
 use crate::send::statistics::histogram_message;
+
+/// CPU time of a thread without an expiration from which on a reason is looked for: fifty ticks of a usual kernel.
+const SILENT_NS: u64 = 200_000_000;
+
+/// Most threads whose clocks are all read once a second, by a system call each.
+const MAX_READ: usize = 4096;
 
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Sends statistics with the accounts that changed; `whole` ones include histograms and the accounts of idle threads.
     pub(super) fn send_statistics(&mut self, whole: bool) {
+        self.read_clocks(whole);
         let mut lost = self.stats.lost.clone();
         let mut before_timer_ns = self.stats.before_timer_ns;
-        for facts in self.process.threads() {
-            let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
-            // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
-            if whole || account.dirty {
-                let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
-                account.read_clock(clock_ns.unwrap_or(0));
-            }
-        }
         // Read next to the clocks of the threads: sending may take long, and threads go on.
         let process_cpu_ns = clock::process_cpu_nanos();
         let mut threads = std::mem::take(&mut self.closed);
         for account in self.accounts.iter_mut() {
             let counters = self.process.queue(account.facts.slot).lost();
+            if self.has_failed {
+                account.abandon(counters);
+            }
             add_lost(&mut lost, &account.lost(counters));
             before_timer_ns += account.facts.before_timer_ns;
             if account.take_due(whole) {
@@ -45,6 +47,34 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self.complete(&mut statistics);
         }
         self.destinations.send(&Body::Statistics(statistics));
+    }
+
+    /// Brings all accounts up to date, and looks for the reason why threads used CPU time without an expiration. With very
+    /// many threads, the clocks of idle ones are read for `whole` statistics only.
+    pub(super) fn read_clocks(&mut self, whole: bool) {
+        let threads = self.process.threads();
+        let reads_all = whole || threads.len() <= MAX_READ;
+        let mut silent = Vec::new();
+        for facts in threads {
+            let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
+            // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
+            if reads_all || account.dirty {
+                let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
+                account.read_clock(clock_ns.unwrap_or(0));
+            }
+            let gap = facts.coverage.open_gap().map(|(cause, _)| cause);
+            if gap == Some(Gap::SignalBlocked) || gap.is_none() && account.silent_ns() >= SILENT_NS {
+                silent.push(facts.slot);
+            }
+        }
+        if silent.is_empty() {
+            return;
+        }
+        self.process.examine_silent(&silent);
+        for facts in silent.iter().filter_map(|slot| self.process.thread(*slot)) {
+            let account = self.accounts.open(&facts, &mut self.namer.names.dictionaries);
+            account.read_clock(account.clock_ns());
+        }
     }
 
     fn statistics(&self, threads: Vec<v1::ThreadAccount>, before_timer_ns: u64) -> v1::Statistics {

@@ -36,6 +36,9 @@
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
 //! | `deopt_place`, `deopt_handler_pushed_bytes` | progress of a deoptimisation |
 //! | `is_before_reservation`, `thawed_frame` | progress of thawing frames of a virtual thread |
+//! | `is_signal_return(after)`, `is_in_signal_return(before, after)` | code that ends a signal handler; `after` has `SIGNAL_RETURN_BYTES` |
+//! | `saved_registers(context, word)` | the registers that a signal has interrupted |
+//! | `registers_at_handler_entry(frame, registers, word)` | the same where the handler has not begun |
 //! | `return_barrier(code)`, `BARRIER_START` | the return barrier in the code of the continuation stubs |
 
 mod rules;

@@ -118,6 +118,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Steps from the call stub at `cursor` to `caller`, code of the VM; `wrapper` is the stub's `JavaCallWrapper`.
     pub(super) fn enter(&mut self, cursor: Cursor, caller: Cursor, wrapper: u64) -> Result<Step, Stop> {
+        self.has_met_entry = true;
         let layout = &self.hotspot.layout.frame;
         // The wrapper is a local variable of the C++ function that called the stub.
         if !self.on_stack(wrapper, caller.sp) {
@@ -132,7 +133,7 @@ impl<M: Memory> Walk<'_, M> {
             // The call stub keeps fp as frame pointer; the other registers of its C++ caller are not recovered.
             let Cursor { pc, sp, fp, .. } = caller;
             let origin = if anchor.sp == 0 { NativeOrigin::ThreadRoot } else { NativeOrigin::Anchor(anchor) };
-            self.begin_native(NativeRegisters { pc, sp, fp, ..NativeRegisters::default() }, false, origin)
+            self.begin_native(NativeRegisters { pc, sp, fp, ..NativeRegisters::default() }, origin)
         } else if anchor.sp == 0 {
             Err(Stop::EndOfStack)
         } else {

@@ -196,11 +196,9 @@ impl<M: Memory> Walk<'_, M> {
         let plain = self.caller_of_fixed_frame(cursor, u64::from(entry.frame_bytes), Doing::CallingJava);
         let next = match cursor.doing {
             Doing::CallingVm => self.caller_below_arguments(cursor).map_or(plain, Ok),
-            Doing::CallingJava
-            | Doing::Interrupted
-            | Doing::Polling
-            | Doing::Returning
-            | Doing::Native { .. } => plain,
+            Doing::CallingJava | Doing::Interrupted | Doing::Polling | Doing::Returning | Doing::Native => {
+                plain
+            }
         };
         Ok(Step { emit: self.compiled_frames(cursor, entry), next })
     }

@@ -14,6 +14,7 @@ mod jump_entered;
 mod native;
 mod position;
 mod recover;
+mod signal;
 mod stub;
 mod walk;
 
@@ -79,6 +80,7 @@ impl<'a, M: Memory> Walker<'a, M> {
             native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),
             registers: NativeRegisters::default(),
             origin: NativeOrigin::NoAnchor,
+            has_met_entry: false,
             code: None,
         });
         let next = walk.as_mut().ok_or(Stop::NotStarted).and_then(Walk::first);

@@ -31,38 +31,41 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Begins a run of native frames at the interrupted instruction.
     pub(super) fn first_native(&mut self, origin: NativeOrigin) -> Result<Cursor, Stop> {
-        self.begin_native(NativeRegisters::of(&self.capture), true, origin)
+        self.begin_native(NativeRegisters::of(&self.capture), origin)
     }
 
     /// Begins a run of native frames at `registers`.
     pub(super) fn begin_native(
         &mut self,
         registers: NativeRegisters,
-        interrupted: bool,
         origin: NativeOrigin,
     ) -> Result<Cursor, Stop> {
         self.registers = registers;
         self.origin = origin;
         let NativeRegisters { pc, sp, fp, .. } = registers;
-        self.aligned(Cursor { pc, sp, fp, doing: Doing::Native { interrupted } })
+        self.aligned(Cursor { pc, sp, fp, doing: Doing::Native })
     }
 
     /// One native frame.
-    pub(super) fn step_native(&mut self, cursor: Cursor, interrupted: bool) -> Result<Step, Stop> {
-        let frame = Frame::Native { place: cursor.place(), interrupted };
+    pub(super) fn step_native(&mut self, cursor: Cursor) -> Result<Step, Stop> {
+        let NativeRegisters { interrupted, .. } = self.registers;
         let Some(native) = self.native.as_deref_mut() else {
             return Err(Stop::NativeCode(cursor.pc));
         };
-        let found = match native.caller(&self.registers, interrupted, &self.stack) {
+        let found = match native.caller(&self.registers, &self.stack) {
             Err(stop @ NativeStop::NoRule(_)) if interrupted => self.caller_of_assembler().ok_or(stop),
             found => found,
         };
+        // The code that ends a signal handler is no caller of it, so its pc is looked up as it is.
+        let ends_handler = found.is_ok_and(|caller| caller.interrupted);
+        let frame = Frame::Native { place: cursor.place(), interrupted: interrupted || ends_handler };
         let next = match found {
+            Ok(caller) if caller.interrupted => self.below_signal(cursor, &caller),
             Ok(caller) if self.hotspot.is_code(caller.pc) => self.java_below(cursor, &caller),
             Ok(caller) if self.is_implausible_sp(cursor, caller.sp) => {
                 NativeCaller::BehindGap(self.after_gap(cursor))
             }
-            Ok(caller) => NativeCaller::Found(self.begin_native(caller, false, self.origin)),
+            Ok(caller) => NativeCaller::Found(self.begin_native(caller, self.origin)),
             Err(NativeStop::Root) => match self.origin {
                 NativeOrigin::Anchor(_) => NativeCaller::BehindGap(self.after_gap(cursor)),
                 NativeOrigin::NoAnchor | NativeOrigin::ThreadRoot => {
@@ -101,10 +104,11 @@ impl<M: Memory> Walk<'_, M> {
             return None;
         }
         let routine = NativeRegisters { pc: target, ..self.registers };
-        let described = self.native.as_deref_mut()?.caller(&routine, true, &self.stack);
+        let described = self.native.as_deref_mut()?.caller(&routine, &self.stack);
         matches!(described, Err(NativeStop::NoRule(_))).then_some(NativeRegisters {
             pc: returns,
             sp: sp.checked_add(RETURN_ADDRESS_BYTES)?,
+            interrupted: false,
             ..self.registers
         })
     }
@@ -129,9 +133,10 @@ impl<M: Memory> Walk<'_, M> {
             if self.hotspot.is_code(pc) || !self.follows_call(pc) {
                 continue;
             }
-            let registers = NativeRegisters { pc, sp, fp, ..NativeRegisters::of(&self.capture) };
-            if self.native.as_deref_mut()?.caller(&registers, false, &self.stack).is_ok() {
-                return Some(self.begin_native(registers, false, NativeOrigin::NoAnchor));
+            let registers =
+                NativeRegisters { pc, sp, fp, interrupted: false, ..NativeRegisters::of(&self.capture) };
+            if self.native.as_deref_mut()?.caller(&registers, &self.stack).is_ok() {
+                return Some(self.begin_native(registers, NativeOrigin::NoAnchor));
             }
         }
         None
@@ -151,7 +156,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The Java frame that the native code at `cursor` returns to.
-    fn java_below(&mut self, cursor: Cursor, caller: &NativeRegisters) -> NativeCaller {
+    pub(super) fn java_below(&mut self, cursor: Cursor, caller: &NativeRegisters) -> NativeCaller {
         if let NativeOrigin::Anchor(anchor) = self.origin
             && !self.is_yielding(&anchor, caller)
         {
@@ -196,7 +201,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The next frame when the tables end at `cursor`.
-    fn after_gap(&self, cursor: Cursor) -> Result<Cursor, Stop> {
+    pub(super) fn after_gap(&self, cursor: Cursor) -> Result<Cursor, Stop> {
         match self.origin {
             NativeOrigin::Anchor(anchor) => self.at_anchor(&anchor),
             // The Java part is whole; the gap says that the native root is not.
@@ -207,7 +212,7 @@ impl<M: Memory> Walk<'_, M> {
 }
 
 /// The caller of a native frame.
-enum NativeCaller {
+pub(super) enum NativeCaller {
     /// The next frame, or the end of the walk.
     Found(Result<Cursor, Stop>),
     /// The next frame behind that of a stub.

@@ -28,10 +28,7 @@ pub(super) enum Doing {
     /// Stopped at the poll of its return: the frame is gone, sp points at the return address.
     Returning,
     /// Running native code; its registers are `Walk::registers`.
-    Native {
-        /// Stopped at an arbitrary instruction.
-        interrupted: bool,
-    },
+    Native,
 }
 
 /// Position of the walk.
@@ -64,7 +61,7 @@ impl Cursor {
     pub(super) fn matched(&self) -> PcMatch {
         match self.doing {
             Doing::Interrupted => PcMatch::Next,
-            Doing::CallingJava | Doing::Native { .. } => PcMatch::Exact,
+            Doing::CallingJava | Doing::Native => PcMatch::Exact,
             Doing::CallingVm | Doing::Polling | Doing::Returning => PcMatch::ExactOrNext,
         }
     }
@@ -159,6 +156,8 @@ pub(super) struct Walk<'w, M> {
     pub(super) registers: NativeRegisters,
     /// Origin of the present run of native frames.
     pub(super) origin: NativeOrigin,
+    /// True once the walk has passed an entry frame. The VM fields of the capture describe only frames newer than that.
+    pub(super) has_met_entry: bool,
     /// The code of the last step, if it is compiled.
     pub(super) code: Option<Compilation>,
 }
@@ -166,6 +165,7 @@ pub(super) struct Walk<'w, M> {
 impl<M: Memory> Walk<'_, M> {
     /// The first cursor: native code that runs, the anchor if one is set, else interrupted Java code.
     pub(super) fn first(&mut self) -> Result<Cursor, Stop> {
+        self.skip_handlers_at_entry();
         let capture = self.capture;
         if self.is_replacing() && capture.anchor_sp == 0 && !self.hotspot.is_code(capture.pc) {
             let stub = self.at_unpacking().ok_or(Stop::Deoptimizing)?;
@@ -188,7 +188,7 @@ impl<M: Memory> Walk<'_, M> {
         if capture.anchor_sp != 0 && !(in_java && pc_not_live) && !yields {
             let anchor = Anchor { sp: capture.anchor_sp, pc: capture.anchor_pc, fp: capture.anchor_fp };
             // On an alternate stack the native frames were not copied.
-            let copied = capture.stack_low == capture.sp;
+            let copied = self.on_stack(capture.sp, self.stack.base());
             if self.starts_native() && copied {
                 return self.first_native(NativeOrigin::Anchor(anchor));
             }
@@ -243,7 +243,7 @@ impl<M: Memory> Walk<'_, M> {
         self.code = None;
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
-            Doing::Native { interrupted } => self.step_native(cursor, interrupted),
+            Doing::Native => self.step_native(cursor),
             Doing::CallingJava | Doing::CallingVm | Doing::Polling => self.step_caller(cursor),
             Doing::Returning => self.step_returning(cursor),
         }

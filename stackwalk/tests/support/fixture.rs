@@ -60,10 +60,9 @@ impl NativeCode for Returning {
     fn caller(
         &mut self,
         registers: &NativeRegisters,
-        interrupted: bool,
         _stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
-        if interrupted { Ok(self.0) } else { Err(NativeStop::NoRule(registers.pc)) }
+        if registers.interrupted { Ok(self.0) } else { Err(NativeStop::NoRule(registers.pc)) }
     }
 }
 
@@ -180,7 +179,7 @@ impl Fixture {
                     bytes(&mut output, chunk);
                 }
                 let words = thread.native.map_or(Vec::new(), |Returning(registers)| {
-                    let NativeRegisters { pc, sp, fp, preserved } = registers;
+                    let NativeRegisters { pc, sp, fp, preserved, .. } = registers;
                     let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
                     vec![pc, sp, fp, rbx, r12, r13, r14, r15]
                 });
@@ -234,7 +233,7 @@ impl<'a> Input<'a> {
         let words: Vec<u64> = (0..self.number()).map(|_| self.number()).collect();
         let [pc, sp, fp, rbx, r12, r13, r14, r15] = words.try_into().ok()?;
         let preserved = PreservedRegisters { rbx, r12, r13, r14, r15 };
-        Some(Returning(NativeRegisters { pc, sp, fp, preserved }))
+        Some(Returning(NativeRegisters { pc, sp, fp, preserved, interrupted: false }))
     }
 }
 

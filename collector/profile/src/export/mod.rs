@@ -33,6 +33,8 @@ pub struct Options {
     pub threads: bool,
     /// Whether JFR also has each sample as `jdk.ExecutionSample`.
     pub execution_samples: bool,
+    /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
+    pub frame_types: bool,
     /// Table of a Parquet export; required for that format.
     pub table: Option<parquet::Table>,
 }
@@ -44,6 +46,7 @@ impl Options {
             ("unit", (self.unit == collapsed::Unit::Nanoseconds).then_some("ns")),
             ("threads", self.threads.then_some("true")),
             ("execution_samples", self.execution_samples.then_some("true")),
+            ("frame_types", self.frame_types.then_some("true")),
             (
                 "table",
                 self.table.map(|table| match table {

@@ -1,12 +1,14 @@
 //! OTLP profiles: the request that OpenTelemetry's collectors and back ends accept, for files and for forwarding.
 //!
 //! Samples are summed by thread and stack, as totals without times, the only one of three forms that all receivers
-//! accept. The sample type is `samples/count` with a period of `cpu/nanoseconds`: a value counts sampling intervals, so
-//! value times period is the CPU time to the nanosecond. Receivers recognise that pair as a CPU profile. If the interval
-//! is unknown or a value would not be an integer, the sample type is `cpu/nanoseconds`.
+//! accept. The sample type is always `samples/count` with a period of `cpu/nanoseconds`: value times period is the CPU
+//! time to the nanosecond. Receivers recognise that pair as a CPU profile, and another type as another series. The period
+//! is the sampling interval, or a part of it of which all values are multiples.
 //!
 //! Source: opentelemetry-proto 1.10 to 1.11, `profiles/v1development`; element 0 of every table is the empty one.
 
+use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::io::{self, Write};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -43,21 +45,29 @@ pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> Exp
     let hello = profile.hello();
     let cells = profile.cells();
     let mut tables = Tables::new(profile);
-    let unit = Unit::of(&cells, hello.interval_ns);
-    let samples: Vec<OtlpSample> =
-        cells.iter().map(|&(thread, stack, cell)| tables.sample(thread, stack, unit.value(cell))).collect();
-    let sample_type = match unit {
-        Unit::Intervals(_) => tables.value_type("samples", "count"),
-        Unit::Nanoseconds => tables.value_type("cpu", "nanoseconds"),
-    };
+    let period_ns = period_ns(&cells, hello.interval_ns);
+    // Stacks that differ in what the format does not have, such as the kinds of frames, are one.
+    let mut sums: BTreeMap<(u32, i32), u64> = BTreeMap::new();
+    for &(thread, stack, cell) in &cells {
+        let sum = sums.entry((thread, tables.stack(stack))).or_default();
+        *sum = sum.saturating_add(cell.cpu_ns);
+    }
+    let count = |cpu_ns: u64| i64::try_from(cpu_ns / period_ns).unwrap_or(i64::MAX);
+    let samples = sums.into_iter().map(|((thread, stack_index), cpu_ns)| OtlpSample {
+        stack_index,
+        attribute_indices: tables.thread(thread),
+        values: vec![count(cpu_ns)],
+        ..Default::default()
+    });
+    let samples = samples.collect();
     let attribute_indices = tables.account(&cells);
     let otlp = OtlpProfile {
-        sample_type: Some(sample_type),
+        sample_type: Some(tables.value_type("samples", "count")),
         samples,
         time_unix_nano: start_ns,
         duration_nano: duration_ns,
         period_type: Some(tables.value_type("cpu", "nanoseconds")),
-        period: hello.interval_ns as i64,
+        period: i64::try_from(period_ns).unwrap_or(i64::MAX),
         profile_id: [hello.session_id.to_be_bytes(), start_ns.to_be_bytes()].concat(),
         attribute_indices,
         ..Default::default()
@@ -81,30 +91,15 @@ pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> Exp
     }
 }
 
-/// Unit of the values of samples.
-#[derive(Clone, Copy)]
-enum Unit {
-    /// Sampling intervals of this length, ns.
-    Intervals(u64),
-    Nanoseconds,
-}
-
-impl Unit {
-    fn of(cells: &[(u32, u32, Cell)], interval_ns: u64) -> Self {
-        let whole = |&(_, _, cell): &(u32, u32, Cell)| cell.cpu_ns.is_multiple_of(interval_ns);
-        if interval_ns > 0 && cells.iter().all(whole) {
-            Unit::Intervals(interval_ns)
-        } else {
-            Unit::Nanoseconds
+/// Returns the CPU time, in nanoseconds, of which `interval_ns` and all values are multiples; at least 1.
+fn period_ns(cells: &[(u32, u32, Cell)], interval_ns: u64) -> u64 {
+    let divisor = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
         }
-    }
-
-    fn value(self, cell: Cell) -> i64 {
-        match self {
-            Unit::Intervals(interval_ns) => (cell.cpu_ns / interval_ns) as i64,
-            Unit::Nanoseconds => cell.cpu_ns as i64,
-        }
-    }
+        a
+    };
+    cells.iter().fold(interval_ns, |unit, (_, _, cell)| divisor(cell.cpu_ns, unit)).max(1)
 }
 
 /// Returns the profiled program as an OpenTelemetry resource.
@@ -134,9 +129,16 @@ struct Tables<'p> {
     frames: Frames<'p>,
     strings: StringTable,
     attributes: Vec<KeyValueAndUnit>,
+    by_text: FxHashMap<(&'static str, String), i32>,
     by_thread: FxHashMap<u32, Vec<i32>>,
+    functions: Vec<Function>,
+    by_function: FxHashMap<Function, i32>,
+    locations: Vec<Location>,
+    /// By function, line and attributes.
+    by_location: FxHashMap<(i32, u32, Vec<i32>), i32>,
+    by_frame: FxHashMap<u32, i32>,
     stacks: Vec<Stack>,
-    by_stack: FxHashMap<u32, i32>,
+    by_stack: FxHashMap<Stack, i32>,
 }
 
 impl<'p> Tables<'p> {
@@ -146,29 +148,44 @@ impl<'p> Tables<'p> {
             frames: Frames::new(profile),
             strings: StringTable::with_empty(),
             attributes: vec![KeyValueAndUnit::default()],
+            by_text: FxHashMap::default(),
             by_thread: FxHashMap::default(),
+            functions: vec![Function::default()],
+            by_function: FxHashMap::default(),
+            locations: vec![Location::default()],
+            by_location: FxHashMap::default(),
+            by_frame: FxHashMap::default(),
             stacks: vec![Stack::default()],
-            by_stack: FxHashMap::default(),
-        }
-    }
-
-    fn sample(&mut self, thread: u32, stack: u32, value: i64) -> OtlpSample {
-        OtlpSample {
-            stack_index: self.stack(stack),
-            attribute_indices: self.thread(thread),
-            values: vec![value],
-            ..Default::default()
+            by_stack: FxHashMap::from_iter([(Stack::default(), 0)]),
         }
     }
 
     fn stack(&mut self, id: u32) -> i32 {
-        if let Some(&index) = self.by_stack.get(&id) {
+        let frames = self.frames.stack(id);
+        let location_indices = frames.into_iter().map(|frame| self.location(frame)).collect();
+        intern(&mut self.stacks, &mut self.by_stack, Stack { location_indices })
+    }
+
+    fn location(&mut self, frame: u32) -> i32 {
+        if let Some(&index) = self.by_frame.get(&frame) {
             return index;
         }
-        let location_indices = self.frames.stack(id).into_iter().map(location_index).collect();
-        let index = self.stacks.len() as i32;
-        self.stacks.push(Stack { location_indices });
-        self.by_stack.insert(id, index);
+        let parts = self.frames.all()[frame as usize].clone();
+        let function = function(&mut self.strings, &parts);
+        let function_index = intern(&mut self.functions, &mut self.by_function, function);
+        let attribute_indices = match parts.kind {
+            // A marker is not code and has no type.
+            FrameKind::Marker => Vec::new(),
+            _ if parts.is_java() => vec![self.text("profile.frame.type", "jvm".to_owned())],
+            _ => vec![self.text("profile.frame.type", "native".to_owned())],
+        };
+        let key = (function_index, parts.line, attribute_indices.clone());
+        let index = *self.by_location.entry(key).or_insert_with(|| {
+            let lines = vec![Line { function_index, line: i64::from(parts.line), column: 0 }];
+            self.locations.push(Location { lines, attribute_indices, ..Default::default() });
+            (self.locations.len() - 1) as i32
+        });
+        self.by_frame.insert(frame, index);
         index
     }
 
@@ -178,16 +195,14 @@ impl<'p> Tables<'p> {
         }
         let known = self.profile.thread(id);
         let name = self.profile.thread_name(id).to_owned();
-        let tid = known.map_or(0, |thread| i64::from(thread.tid));
-        let mut indices = vec![
-            self.attribute("thread.name", Value::StringValue(name)),
-            self.attribute("thread.id", Value::IntValue(tid)),
-        ];
+        // Back ends drop attributes of samples that are no texts.
+        let tid = known.map_or(0, |thread| thread.tid).to_string();
+        let mut indices = vec![self.text("thread.name", name), self.text("thread.id", tid)];
         if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
             let carrier = self.profile.thread_name(thread.carrier);
-            let (carrier, java_id) = (carrier.to_owned(), thread.java_id);
-            indices.push(self.attribute("tickwalk.thread.carrier", Value::StringValue(carrier)));
-            indices.push(self.attribute("tickwalk.thread.virtual_id", Value::IntValue(java_id)));
+            let (carrier, java_id) = (carrier.to_owned(), thread.java_id.to_string());
+            indices.push(self.text("tickwalk.thread.carrier", carrier));
+            indices.push(self.text("tickwalk.thread.virtual_id", java_id));
         }
         self.by_thread.insert(id, indices.clone());
         indices
@@ -200,10 +215,29 @@ impl<'p> Tables<'p> {
         let mut indices = vec![self.attribute("tickwalk.samples", Value::IntValue(samples as i64))];
         if summary.accounted {
             indices.push(self.attribute("tickwalk.explained", Value::DoubleValue(summary.explained)));
-            let lost_ns = summary.cpu_ns.lost_ns() as i64;
-            indices.push(self.attribute("tickwalk.lost_ns", Value::IntValue(lost_ns)));
+            let cpu = &summary.cpu_ns;
+            for (key, ns) in [
+                ("tickwalk.kernel_ns", cpu.kernel),
+                ("tickwalk.sampled_ns", cpu.sampled),
+                ("tickwalk.lost_ns", cpu.lost_ns()),
+                ("tickwalk.unfinished_ns", cpu.unfinished),
+                ("tickwalk.before_timer_ns", cpu.before_timer),
+            ] {
+                let ns = i64::try_from(ns).unwrap_or(i64::MAX);
+                indices.push(self.attribute(key, Value::IntValue(ns)));
+            }
         }
         indices
+    }
+
+    /// Returns the attribute with this text, which is in the table once.
+    fn text(&mut self, key: &'static str, text: String) -> i32 {
+        if let Some(&index) = self.by_text.get(&(key, text.clone())) {
+            return index;
+        }
+        let index = self.attribute(key, Value::StringValue(text.clone()));
+        self.by_text.insert((key, text), index);
+        index
     }
 
     fn attribute(&mut self, key: &str, value: Value) -> i32 {
@@ -224,32 +258,11 @@ impl<'p> Tables<'p> {
         ValueType { type_strindex: self.string(kind), unit_strindex: self.string(unit) }
     }
 
-    fn into_dictionary(mut self) -> ProfilesDictionary {
-        let mut functions = vec![Function::default()];
-        let mut by_function: FxHashMap<Function, i32> = FxHashMap::default();
-        let mut locations = vec![Location::default()];
-        let jvm = self.attribute("profile.frame.type", Value::StringValue("jvm".to_owned()));
-        let native = self.attribute("profile.frame.type", Value::StringValue("native".to_owned()));
-        let strings = &mut self.strings;
-        for frame in self.frames.all() {
-            let function = function(strings, frame);
-            let function_index = *by_function.entry(function).or_insert_with(|| {
-                functions.push(function);
-                (functions.len() - 1) as i32
-            });
-            let attribute_indices = match frame.kind {
-                // A marker is not code and has no type.
-                FrameKind::Marker => Vec::new(),
-                _ if frame.is_java() => vec![jvm],
-                _ => vec![native],
-            };
-            let lines = vec![Line { function_index, line: i64::from(frame.line), column: 0 }];
-            locations.push(Location { lines, attribute_indices, ..Default::default() });
-        }
+    fn into_dictionary(self) -> ProfilesDictionary {
         ProfilesDictionary {
             mapping_table: vec![Mapping::default()],
-            location_table: locations,
-            function_table: functions,
+            location_table: self.locations,
+            function_table: self.functions,
             link_table: vec![Link::default()],
             string_table: self.strings.into_texts(),
             attribute_table: self.attributes,
@@ -258,14 +271,17 @@ impl<'p> Tables<'p> {
     }
 }
 
+/// Returns the index of `element` in `table`, where it is once.
+fn intern<T: Clone + Eq + Hash>(table: &mut Vec<T>, indices: &mut FxHashMap<T, i32>, element: T) -> i32 {
+    *indices.entry(element).or_insert_with_key(|element| {
+        table.push(element.clone());
+        (table.len() - 1) as i32
+    })
+}
+
 fn function(strings: &mut StringTable, frame: &FrameParts) -> Function {
     let mut string = |text: &str| strings.intern(text) as i32;
     let name_strindex = string(&frame.text);
     let system_name_strindex = string(&frame.system_name());
     Function { name_strindex, system_name_strindex, filename_strindex: string(&frame.file), start_line: 0 }
-}
-
-/// Location 0 is the empty one.
-fn location_index(frame: u32) -> i32 {
-    frame as i32 + 1
 }

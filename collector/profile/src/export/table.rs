@@ -24,7 +24,7 @@ pub fn report(
     limit: usize,
     now_ns: u64,
 ) -> Result<String, QueryError> {
-    let (tree, _) = Tree::of(source, selection, now_ns)?;
+    let (tree, span) = Tree::of(source, selection, now_ns)?;
     let mut text = match ProcessProfile::of(source, selection, now_ns) {
         Ok(profile) => account(&profile),
         Err(QueryError::OneProcess(_)) => {
@@ -32,6 +32,7 @@ pub fn report(
         }
         Err(error) => return Err(error),
     };
+    text.extend(span.warnings().map(|warning| format!("warning: {warning}\n")));
     for &order in orders {
         let title = match order {
             Order::SelfTime => "Hot methods by self CPU time",

@@ -102,6 +102,9 @@ impl Parameters {
             "execution_samples" => {
                 self.export.execution_samples = choice("execution_samples", value, "true or false", &YES_NO)?;
             }
+            "frame_types" => {
+                self.export.frame_types = choice("frame_types", value, "true or false", &YES_NO)?
+            }
             "table" => {
                 let tables = [("samples", Table::Samples), ("stacks", Table::Stacks)];
                 self.export.table = Some(choice("table", value, "samples or stacks", &tables)?);

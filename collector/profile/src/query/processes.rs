@@ -203,7 +203,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
         stops: by_name(&statistics.stops),
         resolved: statistics.resolved,
         failed: by_name(&statistics.failed),
-        sampling: Sampling::new(&statistics),
+        sampling: Sampling::of(session),
         requests: statistics.requests,
         unknown_samples: session.unknown_samples,
         missing_messages: session.missing_messages,

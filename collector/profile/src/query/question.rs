@@ -37,6 +37,17 @@ pub fn answer(
     now_ns: u64,
 ) -> Result<Answer, QueryError> {
     let parameters = Parameters::parse(pairs)?;
+    loop {
+        let gaps = source.gaps().len();
+        match ask(source, path, &parameters, now_ns) {
+            // A damaged part was met, which the source leaves out from then on.
+            Err(QueryError::Read(_)) if source.gaps().len() > gaps => {}
+            result => return result,
+        }
+    }
+}
+
+fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) -> Result<Answer, QueryError> {
     let selection = &parameters.selection;
     match path.split_once('/').map_or((path, None), |(question, name)| (question, Some(name))) {
         ("processes", None) => {
@@ -107,7 +118,7 @@ pub fn answer(
             export::write(source, selection, format, parameters.export, now_ns, &mut bytes)?;
             Ok(Answer { question: "export", content_type: format.media_type(), bytes })
         }
-        ("diff", kind) => diff(source, &parameters, kind, now_ns),
+        ("diff", kind) => diff(source, parameters, kind, now_ns),
         ("view", Some(name)) => text("view", view(name, source, selection, parameters.limit(), now_ns)?),
         _ => Err(QueryError::UnknownQuestion),
     }

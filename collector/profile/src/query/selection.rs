@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::error::{QueryError, VALUES};
 use crate::dictionary::Dictionary;
 use crate::session::Session;
-use crate::source::Source;
+use crate::source::{Gap, Source};
 use crate::thread::{kind_text, virtual_id, virtual_ids};
 
 /// Maximum length of a parameter's value in bytes.
@@ -49,9 +49,20 @@ pub struct Span {
     pub from_ns: u64,
     /// Nanoseconds since the epoch, exclusive.
     pub to_ns: u64,
+    /// Times in the range whose samples cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
 }
 
 impl Span {
+    /// Returns a warning for each gap, as sentences without capital and full stop.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.gaps.iter().map(|gap| {
+            let (from_s, to_s) = (gap.from_ns / NS_PER_S, gap.to_ns / NS_PER_S);
+            format!("samples of {} are missing, seconds {from_s} to {to_s}: the file is damaged", gap.path)
+        })
+    }
+
     /// Returns the span as a range.
     pub fn range_ns(&self) -> Range<u64> {
         self.from_ns..self.to_ns
@@ -132,13 +143,18 @@ impl Selection {
         // Samples of an agent whose clock is years ahead must not extend the range by years.
         let end_ns = if self.from.is_some() { now_ns } else { last_ns };
         let to_ns = self.to.map_or(end_ns, at).max(from_ns);
+        // Without a beginning, the samples of a gap may be the earliest.
+        let all_from_ns = if self.from.is_some() { from_ns } else { 0 };
+        let mut gaps = source.gaps();
+        gaps.retain(|gap| gap.from_ns < to_ns && all_from_ns < gap.to_ns);
         if to_ns - from_ns < WHOLE_MINUTES_NS {
-            return Span { from_ns, to_ns };
+            return Span { from_ns, to_ns, gaps };
         }
         let minute_ns = 60 * NS_PER_S;
         Span {
             from_ns: from_ns / minute_ns * minute_ns,
             to_ns: to_ns.div_ceil(minute_ns).saturating_mul(minute_ns),
+            gaps,
         }
     }
 

@@ -13,7 +13,7 @@ use super::matches::Matches;
 use super::selection::{Selection, Span};
 use crate::quantity::total;
 use crate::session::Session;
-use crate::source::{Extent, Scope, Source, Threads, with_dictionary};
+use crate::source::{Extent, Gap, Scope, Source, Threads, with_dictionary};
 use crate::stop::UNKNOWN;
 use crate::thread::{default_name, kind_text, virtual_id};
 
@@ -61,6 +61,8 @@ pub struct Timeline {
     pub bucket_ns: u64,
     pub rows: Vec<Row>,
     pub rows_left_out: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
 }
 
 /// CPU time of one thread in a selection.
@@ -187,6 +189,7 @@ pub fn timeline(
         bucket_ns: bucket_ns * factor,
         rows,
         rows_left_out,
+        gaps: span.gaps,
     })
 }
 

@@ -23,6 +23,9 @@ pub fn view(
     now_ns: u64,
 ) -> Result<String, QueryError> {
     let mut text = String::new();
+    for warning in selection.span(source, now_ns).warnings() {
+        let _ = writeln!(text, "warning: {warning}");
+    }
     match name {
         "hot-methods" => hot_methods(&mut text, source, selection, Order::TotalTime, limit, now_ns)?,
         "cpu-time-hot-methods" => hot_methods(&mut text, source, selection, Order::SelfTime, limit, now_ns)?,

@@ -2,12 +2,14 @@
 //!
 //! Problem: a recording has to survive a crash of the JVM, of the collector and of the machine.
 //! Approach: the file is the message stream itself, beginning with the Hello message, without updates in place.
+//! The file is written to the disk every ten seconds and at the end of its connection.
 //! Invariant: every acknowledged message is in the file, and a file cut at any byte is a valid recording of all whole
 //! messages before the cut.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use proto::framing::{FrameReader, FramingError, decode_frame};
 use proto::v1::{AgentMessage, Hello, agent_message::Body};
@@ -26,7 +28,7 @@ pub enum RecordingError {
     /// The recording was made with another version of the wire format.
     #[error(transparent)]
     Version(VersionError),
-    /// The file is the recording of another session, with this id.
+    /// The file is the recording of another session, with this id or with another secret.
     #[error("the file records another session, {0:016x}")]
     OtherSession(u64),
     /// The file could not be read.
@@ -40,12 +42,17 @@ impl From<io::Error> for RecordingError {
     }
 }
 
-/// Appends the messages of one session to a file.
+/// Time between two writes of a growing recording to the disk: what a loss of power may cost. Each takes some milliseconds.
+const SYNC_EVERY: Duration = Duration::from_secs(10);
+
+/// Appends the messages of one session to a file, and writes the file to the disk every [`SYNC_EVERY`] and on drop.
 #[derive(Debug)]
 pub struct RecordingWriter {
     file: File,
-    /// Bytes of whole messages in the file.
+    /// Bytes of whole messages in the file, and how many of them are on the disk.
     len: u64,
+    synced_len: u64,
+    synced_at: Instant,
     last_sequence: u64,
 }
 
@@ -56,16 +63,24 @@ impl RecordingWriter {
     /// If the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::create(path)?;
-        Ok(RecordingWriter { file, len: 0, last_sequence: 0 })
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            // The name of the file survives a loss of power as well, where the file system can do that.
+            let _ = File::open(directory).and_then(|directory| directory.sync_all());
+        }
+        Ok(RecordingWriter::of(file, 0, 0))
     }
 
-    /// Continues the recording of session `session_id` at `path` after its last whole message.
+    fn of(file: File, len: u64, last_sequence: u64) -> Self {
+        RecordingWriter { file, len, synced_len: 0, synced_at: Instant::now(), last_sequence }
+    }
+
+    /// Continues the recording at `path`, of the session that `hello` introduces, after its last whole message.
     ///
     /// # Errors
     /// As [`RecordingReader::open`], and [`RecordingError::OtherSession`].
-    pub fn resume(path: &Path, session_id: u64) -> Result<Self, RecordingError> {
+    pub fn resume(path: &Path, hello: &Hello) -> Result<Self, RecordingError> {
         let mut reader = RecordingReader::open(path)?;
-        if reader.hello().session_id != session_id {
+        if (reader.hello().session_id, &reader.hello().secret) != (hello.session_id, &hello.secret) {
             return Err(RecordingError::OtherSession(reader.hello().session_id));
         }
         let last_sequence = reader.by_ref().map(|message| message.sequence).max().unwrap_or(0);
@@ -73,7 +88,7 @@ impl RecordingWriter {
         let mut file = OpenOptions::new().write(true).open(path)?;
         file.set_len(len)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(RecordingWriter { file, len, last_sequence })
+        Ok(RecordingWriter::of(file, len, last_sequence))
     }
 
     /// Appends those of `messages` (sequence number and framed bytes) that are not in the recording.
@@ -99,7 +114,34 @@ impl RecordingWriter {
         }
         self.len += fresh.len() as u64;
         self.last_sequence = last_sequence;
+        if self.synced_at.elapsed() >= SYNC_EVERY {
+            self.sync()?;
+        }
         Ok(last_sequence)
+    }
+
+    /// Returns the bytes of the file that survive a loss of power.
+    pub fn synced_bytes(&self) -> u64 {
+        self.synced_len
+    }
+
+    /// Writes the file to the disk.
+    ///
+    /// # Errors
+    /// If the disk reports an error; bytes that were acknowledged may be lost then.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.synced_len < self.len {
+            self.file.sync_data()?;
+        }
+        (self.synced_len, self.synced_at) = (self.len, Instant::now());
+        Ok(())
+    }
+}
+
+impl Drop for RecordingWriter {
+    fn drop(&mut self) {
+        // Nobody is left who could be told.
+        let _ = self.sync();
     }
 }
 

@@ -81,10 +81,10 @@ impl Recording {
             }
             Some(Body::Samples(batch)) => self.add_samples(&batch),
             Some(Body::Statistics(statistics)) => {
-                self.session.see(statistics.time_ns);
+                self.session.see(statistics.time_ns, statistics.clock_shift_ms);
                 self.session.add_statistics(statistics);
             }
-            Some(Body::Heartbeat(heartbeat)) => self.session.see(heartbeat.time_ns),
+            Some(Body::Heartbeat(heartbeat)) => self.session.see(heartbeat.time_ns, 0),
             Some(Body::Goodbye(goodbye)) => self.session.goodbye = Some(goodbye.reason),
             // Bodies of later versions are skipped like unknown fields.
             None => {}
@@ -94,7 +94,7 @@ impl Recording {
     fn add_samples(&mut self, batch: &SampleBatch) {
         self.session.uneven_batches += u64::from(!has_equal_columns(batch));
         for row in rows(batch) {
-            let time_ns = self.session.wall_ns(row.time_ns);
+            let time_ns = self.session.wall_ns(row.time_ns, batch.clock_shift_ms);
             let stack = self.dictionary.stack_of_node(row.stack, &mut self.rows);
             self.session.count(&row, time_ns, stack != 0);
             self.samples.push(Sample {

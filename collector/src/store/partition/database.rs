@@ -47,6 +47,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Maximum wait for a lock. Within the process locks are short; another process can only be a tool started by a user.
 const BUSY: Duration = Duration::from_secs(2);
 
+/// Extension of partition files.
+pub(in super::super) const EXTENSION: &str = "sqlite";
+
 /// Extension of unfinished files, which the next start removes.
 pub(in super::super) const UNFINISHED: &str = "new";
 
@@ -323,6 +326,17 @@ pub(in super::super) fn remove(path: &Path) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Renames the database at `from`, its log first: a start removes a log whose file is gone.
+pub(in super::super) fn rename_with_logs(from: &Path, to: &Path) -> Result<(), StoreError> {
+    for suffix in LOG_SUFFIXES {
+        match fs::rename(beside(from, suffix), beside(to, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    renamed(from, to)
 }
 
 /// Returns whether `path` is an unfinished file, or the log of a removed database with this `extension`.

@@ -35,7 +35,7 @@ use tables::{DICTIONARY, JOURNAL, RAW, SESSION_ROWS, SESSIONS, THREADS, session_
 
 pub(super) use blocks::{read_raw, read_stacks, read_thread_stacks, read_times};
 pub(super) use coverage::Coverage;
-pub(super) use database::{Reading, UNFINISHED, is_left_over, remove};
+pub(super) use database::{EXTENSION, Reading, UNFINISHED, is_left_over, remove, rename_with_logs};
 pub(super) use tables::{STACKS, THREAD_STACKS, TIMES, Table};
 
 /// A partition.
@@ -46,6 +46,8 @@ pub(super) struct Partition {
     has_free_pages: AtomicBool,
     pub(super) memory: RwLock<PartitionMemory>,
     pub(super) coverage: RwLock<Coverage>,
+    /// True once a query has found damage; later queries leave the partition out.
+    pub(super) is_damaged: AtomicBool,
     written: Mutex<Written>,
 }
 
@@ -102,6 +104,7 @@ impl Partition {
             has_free_pages: AtomicBool::new(false),
             memory: RwLock::new(memory),
             coverage: RwLock::new(coverage),
+            is_damaged: AtomicBool::new(false),
             written: Mutex::new(written),
         }
     }

@@ -13,7 +13,7 @@ use profile::query::timeline::threads;
 const STEP_S: u64 = 3600;
 
 /// Returns a store of four partitions, each with samples of a session that continues and of one of its own.
-fn store_of_four(directory: &Path) -> Store {
+pub(super) fn store_of_four(directory: &Path) -> Store {
     let store = Store::open(directory, Retention::default()).expect("new store");
     let mut steady = Agent::new(1);
     let connection = store.session(&steady.hello).expect("open store");
@@ -42,7 +42,7 @@ fn store_of_four(directory: &Path) -> Store {
     store
 }
 
-fn query(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
+pub(super) fn query(store: &Store, question: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
     answer(store, question, &pairs, DAY_NS + 86_400 * NS).expect("an answer").bytes
@@ -170,7 +170,7 @@ fn concurrent_queries_hold_one_dictionary_at_a_time() {
 
 fn store_without_writer(directory: &Path, partitions: Vec<Arc<Partition>>) -> Store {
     let lock = lock(directory).expect("closed");
-    let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, lock));
+    let shared = Arc::new(Shared::new(directory, Retention::default(), partitions, Vec::new(), lock));
     Store { shared, requests: None, writer: None }
 }
 
@@ -184,9 +184,9 @@ fn opening_leaves_old_partitions_unloaded() {
     let is_unloaded = |partitions: &[Arc<Partition>]| -> Vec<bool> {
         partitions.iter().map(|partition| partition.memory.read().is_unloaded).collect()
     };
-    assert_eq!(is_unloaded(&open_all(&paths, true, usize::MAX).expect("a store")), [false; 4]);
+    assert_eq!(is_unloaded(&open_all(&paths, true, usize::MAX).expect("a store").0), [false; 4]);
     // The newest closed partition is loaded first, then unloaded because it exceeds the limit.
-    let partitions = open_all(&paths, true, 0).expect("a store");
+    let partitions = open_all(&paths, true, 0).expect("a store").0;
     assert_eq!(is_unloaded(&partitions), [true, true, true, false]);
     let store = store_without_writer(directory.path(), partitions);
     assert_eq!(store.status().dictionaries_read, 0);
@@ -207,7 +207,7 @@ fn a_closed_partition_with_a_journal_is_loaded() {
     let next = upkeep::new_path(directory.path(), u32::MAX.into());
     Partition::open(&next, u32::MAX.into(), false).expect("one more");
     let paths = partition_paths(directory.path()).expect("a directory");
-    let partitions = open_all(&paths, true, 0).expect("a store");
+    let partitions = open_all(&paths, true, 0).expect("a store").0;
     let store = store_without_writer(directory.path(), partitions);
     expect(&store, 0..3600, &[("leaf", 10)]);
 }

@@ -41,8 +41,13 @@ pub const THREAD_NAME: &str = "tickwalk-send";
 /// second, 20 bytes each.
 pub const DEFAULT_WINDOW: u64 = 4 << 20;
 
+/// Length of the secret that proves to a collector that a connection belongs to the session.
+const SECRET_BYTES: usize = 16;
+
 /// Longest wait for the last acknowledgement when the JVM ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait for the first answer of a collector when the JVM ends.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// Called first on the sending thread, with its kernel thread id.
 pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
@@ -78,7 +83,12 @@ impl Delivery {
     }
 
     fn begin(&mut self, hello: &v1::Hello) -> Result<(), SinkError> {
-        let hello = v1::Hello { token: self.token.clone(), ..hello.clone() };
+        // Without random numbers of the system the session has no secret, and anyone may continue it who knows its id.
+        let mut secret = vec![0; SECRET_BYTES];
+        if rustls::crypto::ring::default_provider().secure_random.fill(&mut secret).is_err() {
+            secret.clear();
+        }
+        let hello = v1::Hello { token: self.token.clone(), secret, ..hello.clone() };
         let window = Arc::clone(&self.window);
         self.encoder.encode(Body::Hello(hello), |_, framed| window.set_hello(framed))?;
         let Some((wake, on_thread)) = self.to_start.take() else { return Ok(()) };
@@ -171,15 +181,12 @@ impl Sink for Delivery {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        match self.window.close(FINISH_TIMEOUT) {
+        match self.window.close(FIRST_ANSWER_TIMEOUT, FINISH_TIMEOUT) {
             0 => Ok(()),
+            // A warning was logged at the first attempt.
+            _ if self.window.facts().connections == 0 && self.window.has_warned() => Ok(()),
             left if self.window.facts().connections == 0 => {
-                // A warning was logged at the first attempt.
-                tracing::info!(
-                    "{} never answered: {left} messages are dropped at the end of the session",
-                    self.name()
-                );
-                Ok(())
+                Err(SinkError::Undelivered(format!("it never answered, {left} messages are dropped")))
             }
             left => Err(SinkError::Undelivered(format!("{left} messages were not acknowledged"))),
         }

@@ -97,6 +97,7 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
             tracing::warn!(
                 "{trouble} collector={target}: {reason}; samples are kept until it is reachable again"
             );
+            window.warned();
             reported = Some(reason);
         }
         if window.closing() && pauses.failed_since_closing() {

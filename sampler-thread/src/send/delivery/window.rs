@@ -44,6 +44,8 @@ struct State {
     memory_lost_on: Option<u64>,
     closing: bool,
     given_up: bool,
+    /// True once a warning about the collector was logged.
+    has_warned: bool,
     sender_cpu_ns: u64,
 }
 
@@ -115,18 +117,25 @@ impl Window {
         }
     }
 
-    /// Waits at most `patience` until everything is acknowledged or the sending thread ends; returns the messages left.
-    pub fn close(&self, patience: Duration) -> usize {
-        let deadline = Instant::now() + patience;
+    /// Waits until everything is acknowledged or the sending thread ends: at most `first_answer` if no collector has ever
+    /// answered, else at most `patience`. Returns the messages left.
+    pub fn close(&self, first_answer: Duration, patience: Duration) -> usize {
+        let begin = Instant::now();
         let mut state = self.state.lock();
         state.closing = true;
         self.wake_sender();
         while !state.messages.is_empty() && !state.given_up {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
+            let patience = if state.connections == 0 { first_answer } else { patience };
+            if self.changed.wait_until(&mut state, begin + patience).timed_out() {
                 break;
             }
         }
         state.messages.len()
+    }
+
+    /// Returns whether a warning about the collector was logged.
+    pub fn has_warned(&self) -> bool {
+        self.state.lock().has_warned
     }
 
     fn wake_sender(&self) {
@@ -190,6 +199,11 @@ impl Window {
         state.sent = sent;
         state.sent_ever = state.sent_ever.max(sent);
         !chunk.is_empty()
+    }
+
+    /// Records that a warning about the collector was logged.
+    pub fn warned(&self) {
+        self.state.lock().has_warned = true;
     }
 
     /// Whether the session is ending.
@@ -302,8 +316,15 @@ mod tests {
                 acknowledged.acknowledge(3);
                 unreachable.give_up();
             });
-            assert_eq!(acknowledged.close(patience), 0);
-            assert_eq!(unreachable.close(patience), 3);
+            assert_eq!(acknowledged.close(patience, patience), 0);
+            assert_eq!(unreachable.close(patience, patience), 3);
         });
+    }
+
+    #[test]
+    fn a_collector_that_never_answered_is_not_waited_for() {
+        let silent = window(3);
+        // Without the shorter wait the test would take a day.
+        assert_eq!(silent.close(Duration::from_millis(1), Duration::from_secs(86_400)), 2);
     }
 }

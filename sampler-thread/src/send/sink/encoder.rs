@@ -1,4 +1,4 @@
-//! Frames messages and splits those that are too long.
+//! Frames messages, splits those that are too long, and states the shift of the clocks.
 //!
 //! Problem: a dictionary after a burst of class loading, or the accounts of 100,000 threads, exceed the longest message.
 //! Approach: columns and lists are split into several messages of about [`PART_BYTES`], in the order of their references.
@@ -8,6 +8,8 @@ use prost::Message as _;
 use proto::framing::{FramingError, encode_frame};
 use proto::v1::{AgentMessage, Dictionary, Entries, Statistics, agent_message::Body};
 
+use crate::account::clock;
+
 /// Encoded size aimed at: far below the limit of 4 MiB, far above the cost of a message.
 const PART_BYTES: usize = 1 << 20;
 
@@ -15,6 +17,8 @@ const PART_BYTES: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Encoder {
     sequence: u64,
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC, as `Hello` stated it.
+    offset_ns: i64,
 }
 
 impl Encoder {
@@ -23,11 +27,20 @@ impl Encoder {
         self.sequence
     }
 
-    /// Frames `body`, in several messages if it is long; passes each to `take` with its sequence number.
+    /// Frames `body`, in several messages if it is long; passes each to `take` with its sequence number. Samples and
+    /// statistics get the current shift of the clocks.
     ///
     /// # Errors
     /// If a single entry is longer than a message may be; the messages before it were passed to `take`.
-    pub fn encode(&mut self, body: Body, mut take: impl FnMut(u64, Vec<u8>)) -> Result<(), FramingError> {
+    pub fn encode(&mut self, mut body: Body, mut take: impl FnMut(u64, Vec<u8>)) -> Result<(), FramingError> {
+        match &mut body {
+            Body::Hello(hello) => {
+                self.offset_ns = hello.wall_clock_ns.wrapping_sub(hello.monotonic_ns) as i64
+            }
+            Body::Samples(batch) => batch.clock_shift_ms = self.clock_shift_ms(),
+            Body::Statistics(statistics) => statistics.clock_shift_ms = self.clock_shift_ms(),
+            _ => {}
+        }
         for part in split(body) {
             let message = AgentMessage { sequence: self.sequence + 1, body: Some(part) };
             let mut framed = Vec::new();
@@ -36,6 +49,13 @@ impl Encoder {
             take(self.sequence, framed);
         }
         Ok(())
+    }
+
+    /// Returns how far the wall clock moved against the monotonic one since `Hello`: a suspended machine stops the
+    /// latter, and a correction of the time moves the former.
+    fn clock_shift_ms(&self) -> i64 {
+        let offset_ns = clock::wall_nanos().wrapping_sub(clock::monotonic_nanos()) as i64;
+        offset_ns.wrapping_sub(self.offset_ns) / 1_000_000
     }
 }
 
@@ -142,7 +162,7 @@ fn split_list<T: prost::Message, M>(entries: Vec<T>, parts: &mut Vec<M>, message
 #[cfg(test)]
 mod tests {
     use proto::framing::{MAX_MESSAGE_BYTES, decode_frame};
-    use proto::v1::ThreadAccount;
+    use proto::v1::{Hello, SampleBatch, ThreadAccount};
 
     use super::*;
 
@@ -203,5 +223,34 @@ mod tests {
             seen += statistics.threads.len();
         }
         assert_eq!(seen, 200_000);
+    }
+
+    /// A machine that slept for two hours has the same difference of clocks as one whose `Hello` states it two hours less.
+    #[test]
+    fn samples_and_statistics_state_how_far_the_clocks_have_moved() {
+        const SLEPT_MS: i64 = 2 * 3600 * 1000;
+        let monotonic_ns = clock::monotonic_nanos();
+        let wall_clock_ns = clock::wall_nanos() - SLEPT_MS as u64 * 1_000_000;
+        let mut encoder = Encoder::default();
+        let hello = Hello { wall_clock_ns, monotonic_ns, ..Hello::default() };
+        let bodies = [
+            Body::Hello(hello),
+            Body::Samples(SampleBatch::default()),
+            Body::Statistics(Statistics::default()),
+        ];
+        let mut shifts = Vec::new();
+        for body in bodies {
+            let taken = encoder.encode(body, |_, framed| {
+                match decode_frame::<AgentMessage>(&framed).expect("own message").body {
+                    Some(Body::Samples(batch)) => shifts.push(batch.clock_shift_ms),
+                    Some(Body::Statistics(statistics)) => shifts.push(statistics.clock_shift_ms),
+                    _ => {}
+                }
+            });
+            taken.expect("fits");
+        }
+        assert_eq!(shifts.len(), 2);
+        // The machine's clock may be slewed meanwhile.
+        assert!(shifts.iter().all(|shift| (shift - SLEPT_MS).abs() < 10_000), "{shifts:?}");
     }
 }

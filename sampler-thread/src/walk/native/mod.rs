@@ -7,6 +7,7 @@
 //! unloaded library cannot make a walk fault; the cost of `prepare` is limited to a share of the time.
 //! Decision: `design/native-unwinding.md`.
 
+mod debug_frames;
 mod function_names;
 mod image;
 pub mod maps;
@@ -18,12 +19,13 @@ mod unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy};
+use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
 
+use debug_frames::DebugFrames;
 use image::Image;
 use rules::Rules;
 use symbols::Symbols;
-use unwind::{NoRule, Unwinder};
+use unwind::{NoRule, Rule, Source, Unwinder};
 
 pub use function_names::{NativeName, Owner};
 
@@ -67,6 +69,8 @@ enum Missing {
     Nothing,
     /// The tables of this library.
     Tables(usize),
+    /// The tables in the files of this library.
+    DebugFrames(usize),
     /// The library of a pc.
     Library,
 }
@@ -83,6 +87,7 @@ struct Library {
     base: u64,
     image: Option<Image>,
     symbols: Option<Option<Symbols>>,
+    debug_frames: Option<Option<DebugFrames>>,
 }
 
 impl Default for NativeLibraries {
@@ -114,6 +119,9 @@ impl NativeLibraries {
                     }
                     _ => false,
                 }
+            }
+            Missing::DebugFrames(index) => {
+                self.libraries.get_mut(index).is_some_and(Library::load_debug_frames)
             }
             Missing::Library => self.may_read_list() && self.read_list(),
         }
@@ -179,6 +187,7 @@ impl NativeLibraries {
                     base: first.start,
                     image: None,
                     symbols: None,
+                    debug_frames: None,
                 });
             }
         }
@@ -189,7 +198,7 @@ impl NativeLibraries {
         }
         for old in self.libraries.drain(..) {
             if let Some(new) = found.iter_mut().find(|new| new.is_same(&old)) {
-                (new.image, new.symbols) = (old.image, old.symbols);
+                (new.image, new.symbols, new.debug_frames) = (old.image, old.symbols, old.debug_frames);
             }
         }
         self.libraries = found;
@@ -207,7 +216,10 @@ impl NativeLibraries {
     /// Returns the bytes of all symbols and rules.
     pub fn bytes(&self) -> usize {
         let symbols = self.libraries.iter().filter_map(|library| library.symbols.as_ref()?.as_ref());
-        symbols.map(Symbols::bytes).sum::<usize>() + self.rules.bytes()
+        let frames = self.libraries.iter().filter_map(|library| library.debug_frames.as_ref()?.as_ref());
+        symbols.map(Symbols::bytes).sum::<usize>()
+            + frames.map(DebugFrames::bytes).sum::<usize>()
+            + self.rules.bytes()
     }
 
     /// Returns a view for a walk, which reads tables from `memory`.
@@ -232,32 +244,47 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
     fn caller(
         &mut self,
         registers: &NativeRegisters,
-        interrupted: bool,
         stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
         // A return address may belong to the next function if the call never returns.
-        let pc = registers.pc.wrapping_sub(u64::from(!interrupted));
+        let pc = registers.pc.wrapping_sub(u64::from(!registers.interrupted));
         let Self { libraries: native, memory } = self;
         if let Some(rule) = native.rules.of(pc) {
             return rule.apply(pc, registers, stack);
+        }
+        // Static libraries and runtimes bring such code of their own, often without a table.
+        if ends_signal_handler(*memory, registers.pc) {
+            native.rules.put(pc, Rule::Signal);
+            return Rule::Signal.apply(pc, registers, stack);
         }
         let Some(index) = native.index_of(pc) else {
             native.missing = Missing::Library;
             return Err(NativeStop::UnknownCode(pc));
         };
-        let Some(image) = native.libraries.get(index).and_then(|library| library.image.as_ref()) else {
-            native.missing = Missing::Tables(index);
+        let NativeLibraries { libraries, unwinder, rules, missing, .. } = &mut **native;
+        let library = libraries.get(index);
+        let Some((library, image)) = library.and_then(|library| Some((library, library.image.as_ref()?)))
+        else {
+            *missing = Missing::Tables(index);
             return Err(NativeStop::NoRule(pc));
         };
-        let tables = image.tables.as_ref().ok_or(NativeStop::NoRule(pc))?;
-        match native.unwinder.rule(*memory, tables, pc) {
-            Ok(rule) => {
-                native.rules.put(pc, rule);
-                rule.apply(pc, registers, stack)
+        let in_memory = image.tables.as_ref().map(|tables| Source::Memory(*memory, tables));
+        let debug_frames = library.debug_frames.as_ref();
+        let in_files = debug_frames.and_then(Option::as_ref).map(|frames| Source::Files(frames, image.bias));
+        for source in [in_memory, in_files].into_iter().flatten() {
+            match unwinder.rule(source, pc) {
+                Ok(rule) => {
+                    rules.put(pc, rule);
+                    return rule.apply(pc, registers, stack);
+                }
+                Err(NoRule::Expression) => return unwinder.run(source, pc, registers, stack),
+                Err(NoRule::Missing) => {}
             }
-            Err(NoRule::Expression) => native.unwinder.run(*memory, tables, pc, registers, stack),
-            Err(NoRule::Missing) => Err(NativeStop::NoRule(pc)),
         }
+        if debug_frames.is_none() {
+            *missing = Missing::DebugFrames(index);
+        }
+        Err(NativeStop::NoRule(pc))
     }
 }
 
@@ -270,6 +297,13 @@ impl Library {
     fn file_name(&self) -> &str {
         let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
         path.rsplit('/').next().unwrap_or(path)
+    }
+
+    /// Looks for tables in the files; returns whether there are any.
+    fn load_debug_frames(&mut self) -> bool {
+        let build_id = self.image.as_ref().map(|image| &*image.build_id).unwrap_or_default();
+        let frames = DebugFrames::load(Path::new(&*self.path), build_id);
+        self.debug_frames.insert(frames).is_some()
     }
 
     /// Calls `read` with the image and the symbols, if there are any; loads both if necessary.

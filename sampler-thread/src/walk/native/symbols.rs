@@ -193,11 +193,7 @@ impl SymbolFile {
         if file_build_id(&sections, endian, &data) != build_id {
             return None;
         }
-        let debug_file = sections
-            .section_by_name(endian, b".gnu_debuglink")
-            .and_then(|(_, section)| section.data(endian, &data).ok())
-            .and_then(|content| content.split(|&byte| byte == 0).next())
-            .map(<[u8]>::to_vec);
+        let debug_file = debug_link(&sections, endian, &data);
         let file = File::open(path).ok()?;
         let read = |at: u64, into: &mut [u8]| file.read_exact_at(into, at);
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
@@ -265,7 +261,18 @@ pub(crate) fn each_symbol(
     Ok(())
 }
 
-fn file_build_id<'d, R: ReadRef<'d>>(
+/// Returns the name of a file's separate debug file.
+pub(super) fn debug_link<'d, R: ReadRef<'d>>(
+    sections: &SectionTable<'d, Header, R>,
+    endian: Endianness,
+    data: R,
+) -> Option<Vec<u8>> {
+    let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
+    Some(section.data(endian, data).ok()?.split(|&byte| byte == 0).next()?.to_vec())
+}
+
+/// Returns the build id of a file, empty if it has none.
+pub(super) fn file_build_id<'d, R: ReadRef<'d>>(
     sections: &SectionTable<'d, Header, R>,
     endian: Endianness,
     data: R,
@@ -282,7 +289,11 @@ fn file_build_id<'d, R: ReadRef<'d>>(
 }
 
 /// Returns the paths where a stripped library's debug file may be.
-fn debug_files(path: &Path, build_id: &[u8], debug_file: Option<Vec<u8>>) -> impl Iterator<Item = PathBuf> {
+pub(super) fn debug_files(
+    path: &Path,
+    build_id: &[u8],
+    debug_file: Option<Vec<u8>>,
+) -> impl Iterator<Item = PathBuf> + use<> {
     let hex: Vec<String> = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let by_id = hex.split_first().filter(|(_, rest)| !rest.is_empty()).map(|(first, rest)| {
         Path::new(DEBUG_ROOT).join(".build-id").join(first).join(format!("{}.debug", rest.concat()))

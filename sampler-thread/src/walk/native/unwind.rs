@@ -1,18 +1,19 @@
-//! From the registers of a native frame to those of its caller, by the rows of `.eh_frame`.
+//! From the registers of a native frame to those of its caller, by the rows of `.eh_frame` or `.debug_frame`.
 //!
 //! Problem: finding and running the rows for a pc takes a microsecond, and a profile meets the same pcs all the time.
 //! Approach: a row is reduced to a [`Rule`] of 36 bytes and cached by pc; the few rows with expressions (PLT entries,
 //! signal trampolines) are run each time.
 //! Invariants: nothing is allocated; a missing row, or one that needs a register that was not recovered, is an error; the
-//! caller's sp (the CFA) is above the frame's own.
+//! caller's sp (the CFA) is above the frame's own; what a signal has interrupted is marked as interrupted.
 //! Sources: DWARF 5, chapter 6.4; System V ABI for AMD64, figure 3.36 (register numbers).
 
 use gimli::{
-    CfaRule, EhFrame, Expression, Operation, Register, RegisterRule, UnwindContext, UnwindExpression,
-    UnwindTableRow,
+    CfaRule, Expression, LittleEndian, Operation, Register, RegisterRule, Section as _, UnwindContext,
+    UnwindExpression, UnwindTableRow,
 };
 use stackwalk::{Memory, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
+use super::debug_frames::DebugFrames;
 use super::tables::{Section, Slice, Tables};
 
 type Row = UnwindTableRow<usize>;
@@ -32,6 +33,8 @@ const MAX_EXPRESSION: usize = 16;
 pub enum Rule {
     /// There is no caller.
     Root,
+    /// The code ends a signal handler: the registers of the interrupted code are in the `ucontext` on top of the stack.
+    Signal,
     /// CFA = register + offset; saved registers are at an offset from the CFA.
     Offsets {
         /// DWARF number.
@@ -59,9 +62,26 @@ pub enum Saved {
 pub enum NoRule {
     /// The tables do not cover the pc, or cannot be read.
     Missing,
-    /// The row has expressions; see [`Unwinder::run`].
+    /// The row has expressions or is that of a signal's frame; see [`Unwinder::run`].
     Expression,
 }
+
+/// The tables that hold a row.
+#[derive(Debug)]
+pub enum Source<'a, M: ?Sized> {
+    /// Those in memory.
+    Memory(&'a M, &'a Tables),
+    /// Those of the library's files, and the difference between an address in memory and as linked.
+    Files(&'a DebugFrames, u64),
+}
+
+impl<M: ?Sized> Clone for Source<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: ?Sized> Copy for Source<'_, M> {}
 
 /// Buffers for reading rows.
 #[derive(Debug, Default)]
@@ -75,9 +95,9 @@ impl Unwinder {
     ///
     /// # Errors
     /// [`NoRule`].
-    pub fn rule<M: Memory + ?Sized>(&mut self, memory: &M, tables: &Tables, pc: u64) -> Result<Rule, NoRule> {
-        let (row, _) = self.row(memory, tables, pc).ok_or(NoRule::Missing)?;
-        reduce(row)
+    pub fn rule<M: Memory + ?Sized>(&mut self, source: Source<'_, M>, pc: u64) -> Result<Rule, NoRule> {
+        let (row, _, is_signal) = self.row(source, pc).ok_or(NoRule::Missing)?;
+        if is_signal { Err(NoRule::Expression) } else { reduce(row) }
     }
 
     /// Returns the address of the function at `pc`, according to the tables.
@@ -96,17 +116,19 @@ impl Unwinder {
     /// [`NativeStop`].
     pub fn run<M: Memory + ?Sized>(
         &mut self,
-        memory: &M,
-        tables: &Tables,
+        source: Source<'_, M>,
         pc: u64,
         registers: &NativeRegisters,
         stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
         let no_rule = NativeStop::NoRule(pc);
-        let (row, section) = self.row(memory, tables, pc).ok_or(no_rule)?;
+        let (row, bytes, is_signal) = self.row(source, pc).ok_or(no_rule)?;
         let evaluate = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
-            let expression = expression.get(&section).map_err(|_| no_rule)?;
-            run_expression(expression, initial, registers, stack)?.ok_or(no_rule)
+            let UnwindExpression { offset, length } = *expression;
+            let end = offset.checked_add(length).ok_or(no_rule)?;
+            let code = bytes.get(offset..end).ok_or(no_rule)?;
+            run_expression(Expression(Slice::new(code, LittleEndian)), initial, registers, stack)?
+                .ok_or(no_rule)
         };
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -132,19 +154,31 @@ impl Unwinder {
             Some(RegisterRule::Expression(expression)) => word(stack, evaluate(&expression, Some(cfa))?)?,
             _ => cfa,
         };
-        finish(registers, sp, values)
+        let caller = finish(registers, sp, values)?;
+        Ok(NativeRegisters { interrupted: is_signal, ..caller })
     }
 
-    fn row<M: Memory + ?Sized>(
-        &mut self,
-        memory: &M,
-        tables: &Tables,
+    /// Returns the row for `pc`, the section that its expressions refer to, and whether its frame is that of a signal.
+    fn row<'s, M: Memory + ?Sized>(
+        &'s mut self,
+        source: Source<'s, M>,
         pc: u64,
-    ) -> Option<(&Row, EhFrame<Slice<'_>>)> {
+    ) -> Option<(&'s Row, &'s [u8], bool)> {
         let Self { context, section } = self;
+        let (memory, tables) = match source {
+            Source::Memory(memory, tables) => (memory, tables),
+            Source::Files(frames, bias) => {
+                let pc = pc.wrapping_sub(bias);
+                let (function, section, bases) = frames.function(pc)?;
+                let is_signal = function.is_signal_trampoline();
+                let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
+                return Some((row, section.reader().slice(), is_signal));
+            }
+        };
         let (function, section, bases) = section.function(memory, tables, pc)?;
+        let is_signal = function.is_signal_trampoline();
         let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
-        Some((row, section))
+        Some((row, section.reader().slice(), is_signal))
     }
 }
 
@@ -189,8 +223,12 @@ impl Rule {
         registers: &NativeRegisters,
         stack: &StackCopy<'_>,
     ) -> Result<NativeRegisters, NativeStop> {
-        let Self::Offsets { register, offset, saved } = self else {
-            return Err(NativeStop::Root);
+        let (register, offset, saved) = match self {
+            Self::Root => return Err(NativeStop::Root),
+            Self::Signal => {
+                return NativeRegisters::of_signal(registers.sp, stack).ok_or(NativeStop::NoRule(pc));
+            }
+            Self::Offsets { register, offset, saved } => (register, offset, saved),
         };
         let base = value_of(registers, u16::from(*register)).ok_or(NativeStop::NoRule(pc))?;
         let cfa = base.wrapping_add_signed(i64::from(*offset));
@@ -223,12 +261,13 @@ fn finish(callee: &NativeRegisters, sp: u64, values: [u64; 7]) -> Result<NativeR
     if sp <= callee.sp || !sp.is_multiple_of(8) {
         return Err(NativeStop::NoRule(callee.pc));
     }
-    Ok(NativeRegisters { pc, sp, fp, preserved: PreservedRegisters { rbx, r12, r13, r14, r15 } })
+    let preserved = PreservedRegisters { rbx, r12, r13, r14, r15 };
+    Ok(NativeRegisters { pc, sp, fp, preserved, interrupted: false })
 }
 
 /// Returns the value of a register by its DWARF number.
 fn value_of(registers: &NativeRegisters, number: u16) -> Option<u64> {
-    let NativeRegisters { pc, sp, fp, preserved } = *registers;
+    let NativeRegisters { pc, sp, fp, preserved, .. } = *registers;
     let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
     let value = [(3, rbx), (6, fp), (RSP, sp), (12, r12), (13, r13), (14, r14), (15, r15), (16, pc)]
         .into_iter()

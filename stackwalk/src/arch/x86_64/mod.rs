@@ -10,6 +10,7 @@ mod jump_entered;
 mod registers;
 mod reserved_space;
 mod saved_registers;
+mod signal_frame;
 mod slot_move;
 mod static_call_stub;
 mod string_code;
@@ -32,6 +33,9 @@ pub(crate) use interpreter::{RETURN_ENTRY_BYTES, is_interpreter_return, is_inter
 pub(crate) use jump_entered::*;
 pub use registers::{PreservedRegisters, Registers};
 pub(crate) use reserved_space::{RESERVATION_REACH, reserved_words};
+pub(crate) use signal_frame::{
+    SIGNAL_RETURN_BYTES, is_in_signal_return, is_signal_return, registers_at_handler_entry, saved_registers,
+};
 pub(crate) use static_call_stub::static_call_stub_offset;
 pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
 pub(crate) use thaw::{BARRIER_START, THAW_REACH, is_before_reservation, return_barrier, thawed_frame};

@@ -41,12 +41,12 @@ const CHECKPOINT_EVENT: u64 = 1;
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
-    let mut chunk = Chunk::new(profile);
+    let mut chunk = Chunk::new(profile, options);
     for sample in profile.samples() {
         chunk.sample(&mut frames, sample, options);
         if chunk.events.len() >= CHUNK_BYTES {
             chunk.write(&mut out)?;
-            chunk = Chunk::new(profile);
+            chunk = Chunk::new(profile, options);
         }
     }
     // Losses are only known for the whole session.
@@ -67,8 +67,8 @@ struct Chunk<'p> {
 }
 
 impl<'p> Chunk<'p> {
-    fn new(profile: &'p ProcessProfile) -> Self {
-        Chunk { profile, pools: Pools::default(), events: Bytes::default(), span: None }
+    fn new(profile: &'p ProcessProfile, options: Options) -> Self {
+        Chunk { profile, pools: Pools::new(options.frame_types), events: Bytes::default(), span: None }
     }
 
     fn sample(&mut self, frames: &mut Frames, sample: &Sample, options: Options) {

@@ -61,9 +61,15 @@ pub struct Pools {
     stacks: Pool<u32>,
     threads: Pool<u32>,
     states: Pool<&'static str>,
+    /// True if frames have Tickwalk's own types; false if only the four that the JVM writes.
+    exact_types: bool,
 }
 
 impl Pools {
+    pub fn new(exact_types: bool) -> Pools {
+        Pools { exact_types, ..Pools::default() }
+    }
+
     /// Returns the number of a stack.
     pub fn stack(&mut self, frames: &mut Frames, id: u32) -> u64 {
         if let Some(number) = self.stacks.get(&id) {
@@ -187,6 +193,7 @@ impl Pools {
 
     fn frame_type(&mut self, kind: FrameKind) -> u64 {
         let text = match kind {
+            _ if !self.exact_types => jvm_type(kind),
             FrameKind::Interpreted => "Interpreted",
             FrameKind::C1 => "C1 compiled",
             FrameKind::C2 => "JIT compiled",
@@ -198,6 +205,16 @@ impl Pools {
             _ => "Unknown",
         };
         named(&mut self.frame_types, text)
+    }
+}
+
+/// Returns the type of a frame as the JVM writes it: tools know no other.
+fn jvm_type(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Interpreted => "Interpreted",
+        FrameKind::C1 | FrameKind::C2 => "JIT compiled",
+        FrameKind::Inlined => "Inlined",
+        _ => "Native",
     }
 }
 

@@ -6,11 +6,18 @@ const source = {
   /** Length of what can be shown, in seconds; here it grows. */
   spanS: Infinity,
 
+  /** Cancels the requests that are in progress, so that the collector does not work for them. */
+  cancel() {
+    this.requests.abort();
+    this.requests = new AbortController();
+  },
+  requests: new AbortController(),
+
   /** Answers a question of the API with parameters, as pairs. */
   async ask(question, parameters) {
     let answer;
     try {
-      answer = await fetch(`/api/v1/${question}?${new URLSearchParams(parameters)}`);
+      answer = await fetch(`/api/v1/${question}?${new URLSearchParams(parameters)}`, { signal: this.requests.signal });
     } catch {
       throw new Error(`The collector at ${location.host} does not answer. Is it running?`);
     }

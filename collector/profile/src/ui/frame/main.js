@@ -13,6 +13,7 @@ let latestLoad = 0;
 async function load(isQuiet = false) {
   const number = ++latestLoad;
   const isCurrent = () => number === latestLoad;
+  source.cancel();
   showTools();
   hideTip();
   if (!isQuiet) $("content").classList.add("busy");

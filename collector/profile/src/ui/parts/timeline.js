@@ -24,7 +24,7 @@ class Timeline {
     const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
     const sameDay = from.slice(0, 10) === to.slice(0, 10);
     $("range").textContent = width > 0
-      ? `${from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}`
+      ? `${from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}${data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : ""}`
       : "No samples in this range";
     $("range").title = $("range").textContent;
     this.draw();

@@ -1,0 +1,61 @@
+//! Threads that use CPU time without an expiration.
+//!
+//! Problem: a thread that blocks the timers' signal is never sampled, and a program that replaces its handler gets the
+//! signals itself; the profile would be empty without a reason.
+//! Approach: the sampler names threads whose clock went on without expirations. If the kernel's mask shows that they block
+//! the signal, their timers are taken and their time is lost by that cause, until they unblock it.
+//! Source: proc_pid_status(5) (`SigBlk`).
+
+use sampler_thread::process::Gap;
+
+use super::registry::Registry;
+use super::table::Table;
+use crate::kernel_threads;
+
+impl Registry {
+    /// Deletes the timers of all threads that have one.
+    pub(super) fn take_all_timers(&self, cause: Gap) {
+        let mut table = self.table.lock();
+        for index in 0..table.entries.len() {
+            let index = index as u32;
+            if table.entry(index).is_some_and(|entry| entry.timer.is_some()) {
+                self.take_timer(&mut table, index, cause);
+            }
+        }
+    }
+
+    /// Takes the timers of those of these threads that block the signal, and gives timers to those that do so no more.
+    pub(super) fn examine_silent(&self, slots: &[u32]) {
+        let threads: Vec<(u32, u32, i32)> = {
+            let table = self.table.lock();
+            let entries = slots.iter().filter_map(|slot| table.entry(*slot));
+            entries.map(|entry| (entry.facts.slot, entry.facts.id, entry.facts.tid)).collect()
+        };
+        // Without the lock: a file for each thread.
+        let states: Vec<Option<bool>> =
+            threads.iter().map(|(_, _, tid)| kernel_threads::blocks(*tid, self.signal)).collect();
+        let mut table = self.table.lock();
+        for ((slot, id, _), blocks) in threads.into_iter().zip(states) {
+            let Some(entry) = table.entry(slot).filter(|entry| entry.facts.id == id) else { continue };
+            let is_known = matches!(entry.facts.coverage.open_gap(), Some((Gap::SignalBlocked, _)));
+            match (blocks, is_known) {
+                (Some(true), false) => self.signal_blocked(&mut table, slot),
+                (Some(false), true) if !table.stopped => _ = self.give_timer(&mut table, slot),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the timer of a thread that blocks the signal; its time since the last expiration is lost.
+    pub(super) fn signal_blocked(&self, table: &mut Table, slot: u32) {
+        if !std::mem::replace(&mut table.has_warned_of_blocked, true) {
+            let name = table.entry(slot).map(|entry| entry.facts.name.clone()).unwrap_or_default();
+            tracing::warn!(
+                "thread \"{name}\" blocks signal {}, which the timers use: the CPU time of such threads is reported as \
+                 lost.signal_blocked; choose another signal with signal=",
+                self.signal
+            );
+        }
+        self.take_timer(table, slot, Gap::SignalBlocked);
+    }
+}

@@ -1,0 +1,45 @@
+//! The source of time stamps.
+//!
+//! Problem: samples, pauses and readings of the VM are put in order by time stamps of several processors. The time stamp
+//! counter is the cheapest source, but on some machines the counters of two processors differ.
+//! Approach: ask for the kernel's own clock source. A kernel that uses the counter has checked that it runs alike on all
+//! processors; where it uses something else, time stamps are those of the monotonic clock.
+//! Sources: Linux `arch/x86/kernel/tsc.c` (`unsynchronized_tsc`), `arch/x86/kernel/tsc_sync.c`; sysfs
+//! `devices/system/clocksource`.
+
+/// The kernel's clock source.
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// Returns whether the time stamp counter must not be used.
+pub fn is_counter_unreliable() -> bool {
+    match std::fs::read_to_string(CLOCK_SOURCE) {
+        Ok(name) => !is_counter(name.trim()),
+        // Without sysfs, what the processor promises decides.
+        Err(_) => !has_invariant_counter(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+    }
+}
+
+/// Returns whether a clock source is the counter itself.
+fn is_counter(name: &str) -> bool {
+    matches!(name, "tsc" | "hyperv_clocksource_tsc_page")
+}
+
+fn has_invariant_counter(cpu_info: &str) -> bool {
+    let flags = cpu_info.lines().find_map(|line| line.strip_prefix("flags"));
+    let has = |flag| flags.is_some_and(|flags| flags.split_whitespace().any(|found| found == flag));
+    has("constant_tsc") && has("nonstop_tsc")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_decides() {
+        assert!(is_counter("tsc"));
+        assert!(!is_counter("kvm-clock") && !is_counter("hpet") && !is_counter("acpi_pm"));
+        assert!(has_invariant_counter("processor: 0\nflags\t\t: fpu constant_tsc x nonstop_tsc\n"));
+        assert!(!has_invariant_counter("flags\t\t: fpu constant_tsc\n"));
+        assert!(!has_invariant_counter(""));
+    }
+}
