@@ -66,6 +66,7 @@ public final class ClassChurn {
     }
 
     public static void main(String[] arguments) throws Exception {
+        TOTAL.set(0);
         long budget = ThreadCpu.budget(arguments, 4);
         long nanos = ThreadCpu.argument(arguments, 1, 12) * 1_000_000L;
         int collectionPeriod = ThreadCpu.argument(arguments, 2, 4);

@@ -25,6 +25,7 @@ public final class ManyShortThreads {
     }
 
     public static void main(String[] arguments) throws InterruptedException {
+        TOTAL.set(0);
         long budget = ThreadCpu.budget(arguments, 6);
         Random random = new Random(1);
         int started = 0;
