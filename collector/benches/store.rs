@@ -267,6 +267,7 @@ fn dictionary() -> (Dictionary, Vec<u32>) {
         entries.frame_bci.push(-1);
         entries.frame_line.push(0);
         entries.frame_symbol.push(number + 2);
+        entries.frame_library.push(0);
     }
     let mut random = Random(1);
     let mut children: HashMap<(u32, u32), u32> = HashMap::new();

@@ -58,7 +58,8 @@ impl Bytes {
         self.column("dictionary: methods", entries, |entries| {
             let Entries { string, first_frame, frame_kind, frame_method, frame_bci, frame_line, .. } =
                 entries.clone();
-            let Entries { frame_symbol, first_node, node_parent, node_frame, .. } = entries.clone();
+            let Entries { frame_symbol, frame_library, first_node, node_parent, node_frame, .. } =
+                entries.clone();
             *entries = Entries {
                 first_string: entries.first_string,
                 string,
@@ -68,6 +69,7 @@ impl Bytes {
                 frame_bci,
                 frame_line,
                 frame_symbol,
+                frame_library,
                 first_node,
                 node_parent,
                 node_frame,
@@ -80,6 +82,7 @@ impl Bytes {
             entries.frame_bci.clear();
             entries.frame_line.clear();
             entries.frame_symbol.clear();
+            entries.frame_library.clear();
         });
         self.column("dictionary: nodes", entries, |entries| {
             entries.node_parent.clear();

@@ -122,54 +122,76 @@ fn threads_and_times_select() {
     assert_eq!((count("to"), count("from")), (100, 0));
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct PprofFile {
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<Row>,
+    #[prost(message, repeated, tag = "3")]
+    mappings: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    locations: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    functions: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    strings: Vec<String>,
+    #[prost(int64, repeated, tag = "13")]
+    comments: Vec<i64>,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Row {
+    #[prost(uint64, repeated, tag = "1")]
+    locations: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    values: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    labels: Vec<Label>,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(int64, tag = "3")]
+    number: i64,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "2")]
+    mapping: u64,
+    #[prost(message, repeated, tag = "4")]
+    lines: Vec<Line>,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function: u64,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(int64, tag = "2")]
+    name: i64,
+}
+#[derive(Clone, PartialEq, Message)]
+struct Mapping {
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(int64, tag = "6")]
+    build_id: i64,
+}
+
+fn read_pprof(bytes: &[u8]) -> PprofFile {
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).expect("gzip");
+    PprofFile::decode(plain.as_slice()).expect("protobuf")
+}
+
+fn pprof_file(profile: &ProcessProfile) -> PprofFile {
+    let mut bytes = Vec::new();
+    pprof::write(profile, &mut bytes).expect("memory");
+    read_pprof(&bytes)
+}
+
 #[test]
 fn pprof() {
-    #[derive(Clone, PartialEq, Message)]
-    struct File {
-        #[prost(message, repeated, tag = "2")]
-        samples: Vec<Row>,
-        #[prost(message, repeated, tag = "4")]
-        locations: Vec<Location>,
-        #[prost(message, repeated, tag = "5")]
-        functions: Vec<Function>,
-        #[prost(string, repeated, tag = "6")]
-        strings: Vec<String>,
-        #[prost(int64, repeated, tag = "13")]
-        comments: Vec<i64>,
-    }
-    #[derive(Clone, PartialEq, Message)]
-    struct Row {
-        #[prost(uint64, repeated, tag = "1")]
-        locations: Vec<u64>,
-        #[prost(int64, repeated, tag = "2")]
-        values: Vec<i64>,
-        #[prost(message, repeated, tag = "3")]
-        labels: Vec<Label>,
-    }
-    #[derive(Clone, PartialEq, Message)]
-    struct Label {
-        #[prost(int64, tag = "3")]
-        number: i64,
-    }
-    #[derive(Clone, PartialEq, Message)]
-    struct Location {
-        #[prost(message, repeated, tag = "4")]
-        lines: Vec<Line>,
-    }
-    #[derive(Clone, PartialEq, Message)]
-    struct Line {
-        #[prost(uint64, tag = "1")]
-        function: u64,
-    }
-    #[derive(Clone, PartialEq, Message)]
-    struct Function {
-        #[prost(int64, tag = "2")]
-        name: i64,
-    }
     let read = |bytes: &[u8]| {
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(bytes).read_to_end(&mut plain).expect("gzip");
-        let file = File::decode(plain.as_slice()).expect("protobuf");
+        let file = read_pprof(bytes);
         assert_eq!(file.strings[0], "");
         assert!(file.strings[file.comments[0] as usize].contains("of CPU time explained"));
         let mut sums = Sums::default();
@@ -263,6 +285,64 @@ fn otlp_has_what_the_specification_requires() {
         }
         check_otlp(&otlp::request(&stream.profile(), 1, 2));
     }
+}
+
+#[test]
+fn libraries_are_mappings_with_their_build_ids() {
+    let mut stream = Stream::new();
+    let frames = [
+        stream.native_frame("read", "/lib/libc.so.6 0123abcd"),
+        stream.native_frame("write", "/lib/libc.so.6 0123abcd"),
+        stream.native_frame("helper", "/opt/with space/libhelper.so "),
+        stream.frame(FrameKind::C2, "a/B.c"),
+    ];
+    let stack = stream.stack(&frames, "end_of_stack");
+    stream.thread(1, "main", ThreadKind::Java);
+    stream.sample(1, stack, 1);
+    let profile = stream.profile();
+    let expected = [
+        ("/lib/libc.so.6", "0123abcd"),
+        ("/lib/libc.so.6", "0123abcd"),
+        ("/opt/with space/libhelper.so", ""),
+    ];
+
+    let request = otlp::request(&profile, 1, 2);
+    check_otlp(&request);
+    let tables = request.dictionary.expect("a dictionary");
+    let string = |index: i32| tables.string_table[index as usize].as_str();
+    let build_id = |index: &i32| {
+        let attribute = &tables.attribute_table[*index as usize];
+        assert_eq!(string(attribute.key_strindex), "process.executable.build_id.gnu");
+        match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+            Some(Value::StringValue(text)) => text.as_str(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mappings: Vec<_> = tables.stack_table[1]
+        .location_indices
+        .iter()
+        .map(|&index| {
+            let mapping = &tables.mapping_table[tables.location_table[index as usize].mapping_index as usize];
+            (string(mapping.filename_strindex), mapping.attribute_indices.first().map_or("", build_id))
+        })
+        .collect();
+    assert_eq!(mappings[..3], expected);
+    assert_eq!((mappings[3], mappings.len(), tables.mapping_table.len()), (("", ""), 4, 3));
+
+    let file = pprof_file(&profile);
+    let mappings: Vec<_> = file.samples[0]
+        .locations
+        .iter()
+        .map(|&id| {
+            let mapping = &file.mappings[file.locations[id as usize - 1].mapping as usize - 1];
+            (
+                file.strings[mapping.filename as usize].as_str(),
+                file.strings[mapping.build_id as usize].as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(mappings[..3], expected);
+    assert_eq!((mappings[3].1, file.mappings.len()), ("", 3));
 }
 
 /// The attributes of a profile that are whole numbers.
@@ -573,6 +653,7 @@ fn hostile_sessions_can_be_exported() {
         frame_bci: vec![i32::MIN],
         frame_line: vec![u32::MAX],
         frame_symbol: vec![1 << 20],
+        frame_library: vec![1 << 20],
         ..Default::default()
     };
     stream.send(Body::Dictionary(Dictionary { entries: Some(entries), ..Default::default() }));

@@ -136,6 +136,9 @@ pub struct Entries {
     /// string, for the other kinds
     #[prost(uint32, repeated, tag = "14")]
     pub frame_symbol: ::prost::alloc::vec::Vec<u32>,
+    /// string, of native kinds: file, a space, and the build id in hexadecimal, if it has one; empty = 0 each
+    #[prost(uint32, repeated, tag = "18")]
+    pub frame_library: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, tag = "15")]
     pub first_node: u32,
     /// own number minus the caller's number, 0 = a root

@@ -120,6 +120,7 @@ impl Agent {
                 frame_bci: vec![7],
                 frame_line: vec![0],
                 frame_symbol: vec![0],
+                frame_library: vec![0],
                 first_node: 2 + method,
                 node_parent: vec![1 + method],
                 node_frame: vec![1 + method],

@@ -116,6 +116,7 @@ fn spoil_entries(entries: &mut Entries, random: &mut Random) {
         &mut entries.frame_method,
         &mut entries.frame_line,
         &mut entries.frame_symbol,
+        &mut entries.frame_library,
         &mut entries.node_parent,
         &mut entries.node_frame,
     ];

@@ -119,6 +119,7 @@ pub struct FrameEntry {
     pub bci: i32,
     pub line: u32,
     pub symbol: u32,
+    pub library: u32,
 }
 
 /// Returns the numbers from `first` on; none if `first` is 0.
@@ -149,13 +150,15 @@ pub fn methods(entries: &Entries) -> impl Iterator<Item = (u32, MethodEntry)> + 
 /// Returns the frames that are complete in all columns.
 pub fn frames(entries: &Entries) -> impl Iterator<Item = (u32, FrameEntry)> + '_ {
     let rows = entries.frame_kind.iter().zip(&entries.frame_method).zip(&entries.frame_bci);
-    let rows = rows.zip(&entries.frame_line).zip(&entries.frame_symbol);
-    let rows = rows.map(|((((&kind, &method), &bci), &line), &symbol)| FrameEntry {
+    let libraries = entries.frame_library.iter().copied().chain(std::iter::repeat(0));
+    let rows = rows.zip(&entries.frame_line).zip(&entries.frame_symbol).zip(libraries);
+    let rows = rows.map(|(((((&kind, &method), &bci), &line), &symbol), library)| FrameEntry {
         kind: FrameKind::try_from(kind).unwrap_or_default(),
         method,
         bci,
         line,
         symbol,
+        library,
     });
     numbers(entries.first_frame).zip(rows)
 }

@@ -35,6 +35,7 @@ pub(super) fn encode(dictionary: &Dictionary, stored: RowCounts) -> Result<Vec<u
     block.column(frames.iter().map(|row| u64::from(row.bci.wrapping_add(1) as u32)));
     block.column(frames.iter().map(|row| row.line.into()));
     block.column(frames.iter().map(|row| row.symbol.into()));
+    block.column(frames.iter().map(|row| row.library.into()));
     let nodes = &tables.nodes[nodes..];
     block.number(nodes.len() as u64);
     block.ascending(nodes.iter().map(|row| row.parent.into()));
@@ -77,6 +78,7 @@ fn append_rows(tables: &mut Tables, bytes: &[u8]) -> Result<(), BlockError> {
     fill(&mut block, frames, |row, bci| row.bci = (bci as i32).wrapping_sub(1))?;
     fill(&mut block, frames, |row, line| row.line = line as u32)?;
     fill(&mut block, frames, |row, symbol| row.symbol = symbol as u32)?;
+    fill(&mut block, frames, |row, library| row.library = library as u32)?;
     let (first, rows) = (tables.nodes.len(), block.rows()?);
     let nodes = &mut tables.nodes;
     nodes.reserve_exact(rows);

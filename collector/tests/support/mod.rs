@@ -124,6 +124,14 @@ impl Stream {
         self.frame_at(kind, name, 7)
     }
 
+    /// A frame of a function of `library`: its path, a space, and its build id.
+    pub fn native_frame(&mut self, name: &str, library: &str) -> u32 {
+        let library = self.string(library);
+        let number = self.frame(FrameKind::Native, name);
+        *self.entries().frame_library.last_mut().expect("a new frame") = library;
+        number
+    }
+
     /// As [`frame`](Self::frame), with the byte code index of a Java frame.
     pub fn frame_at(&mut self, kind: FrameKind, name: &str, bci: i32) -> u32 {
         let (number, is_new) = self.number("frame", format!("{kind:?} {name} {bci}"));
@@ -147,6 +155,7 @@ impl Stream {
         entries.frame_bci.push(bci);
         entries.frame_line.push(0);
         entries.frame_symbol.push(symbol);
+        entries.frame_library.push(0);
         number
     }
 

@@ -81,6 +81,7 @@ fn entries() -> Entries {
         frame_bci: vec![17, -1],
         frame_line: vec![42, 0],
         frame_symbol: vec![0, 4],
+        frame_library: vec![0, 3],
         first_node: 300,
         node_parent: vec![0, 1, 1, 299],
         node_frame: vec![6, 2, 3, 2],

@@ -199,7 +199,7 @@ impl FrameNames {
             }
             let name = libraries.name(&vm.memory, pc);
             let kind = if name.owner == Owner::Vm { FrameKind::Vm } else { FrameKind::Native };
-            let id = dictionaries.symbol_frame(kind, &name.text);
+            let id = dictionaries.native_frame(kind, &name.text, &name.library);
             functions.insert(name.range.start, (name.range.end, id));
             id
         })

@@ -64,6 +64,7 @@ pub struct FrameRow {
     pub bci: i32,
     pub line: u32,
     pub symbol: u32,
+    pub library: u32,
 }
 
 /// A frame below its caller. Node 0 is the root and has no frame.
@@ -380,7 +381,8 @@ impl Dictionary {
         }
         let method = if row.method == 0 { 0 } else { self.copy_method(other, row.method) };
         let symbol = self.intern(other.string(row.symbol));
-        let number = self.push_frame(FrameRow { method, symbol, ..row });
+        let library = if row.library == 0 { 0 } else { self.intern(other.string(row.library)) };
+        let number = self.push_frame(FrameRow { method, symbol, library, ..row });
         if row.id != 0 && number != 0 {
             self.index.frame_of.insert(row.id, number);
         }

@@ -161,13 +161,14 @@ impl Dictionary {
             },
         };
         let (method_id, symbol_id) = if method == 0 { (0, symbol) } else { (self.method(method).id, symbol) };
-        let symbol_id = self.string_id(symbol_id);
-        let numbers = [kind as u64, method_id, u64::from(bci.cast_unsigned()), u64::from(line), symbol_id];
-        let id = content_id(numbers);
+        let library = string_row(frame.library, own);
+        let (symbol_id, library_id) = (self.string_id(symbol_id), self.string_id(library));
+        let (bci_id, line_id) = (u64::from(bci.cast_unsigned()), u64::from(line));
+        let id = content_id([kind as u64, method_id, bci_id, line_id, symbol_id, library_id]);
         if let Some(&row) = self.index.frame_of.get(&id) {
             return row;
         }
-        let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol });
+        let row = self.push_frame(FrameRow { id, kind: kind as u8, method, bci, line, symbol, library });
         if row != 0 {
             self.index.frame_of.insert(id, row);
         }
@@ -304,6 +305,7 @@ mod tests {
             frame_bci: vec![-1; 2],
             frame_line: vec![0; 2],
             frame_symbol: vec![1, 2],
+            frame_library: vec![0; 2],
             first_node: 1,
             node_parent: vec![0, 1, 1],
             node_frame: vec![0, 1, 2],

@@ -36,6 +36,10 @@ pub struct FrameParts {
     pub modifiers: u32,
     /// Whether Java hides the frame from programs.
     pub hidden: bool,
+    /// Path of the library of native code.
+    pub library: String,
+    /// Build id of that library, in hexadecimal.
+    pub build_id: String,
 }
 
 impl FrameParts {
@@ -44,7 +48,11 @@ impl FrameParts {
         let kind = FrameKind::try_from(i32::from(row.kind)).unwrap_or(FrameKind::Unspecified);
         let text = dictionary.frame_text(frame).into_owned();
         if row.method == 0 {
-            return FrameParts { method: text.clone(), bci: -1, kind, text, ..FrameParts::default() };
+            let library = dictionary.string(row.library);
+            let (library, build_id) = library.rsplit_once(' ').unwrap_or((library, ""));
+            let (library, build_id) = (library.to_owned(), build_id.to_owned());
+            let method = text.clone();
+            return FrameParts { method, bci: -1, kind, text, library, build_id, ..FrameParts::default() };
         }
         let method = dictionary.method(row.method);
         let optional = |string| Some(dictionary.string(string)).filter(|text| *text != UNKNOWN).unwrap_or("");
@@ -66,6 +74,7 @@ impl FrameParts {
             modifiers: method.modifiers,
             hidden: method.hidden,
             text,
+            ..FrameParts::default()
         }
     }
 

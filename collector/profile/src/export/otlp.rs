@@ -133,9 +133,11 @@ struct Tables<'p> {
     by_thread: FxHashMap<u32, Vec<i32>>,
     functions: Vec<Function>,
     by_function: FxHashMap<Function, i32>,
+    mappings: Vec<Mapping>,
+    by_mapping: FxHashMap<Mapping, i32>,
     locations: Vec<Location>,
-    /// By function, line and attributes.
-    by_location: FxHashMap<(i32, u32, Vec<i32>), i32>,
+    /// By mapping, function, line and attributes.
+    by_location: FxHashMap<(i32, i32, u32, Vec<i32>), i32>,
     by_frame: FxHashMap<u32, i32>,
     stacks: Vec<Stack>,
     by_stack: FxHashMap<Stack, i32>,
@@ -152,6 +154,8 @@ impl<'p> Tables<'p> {
             by_thread: FxHashMap::default(),
             functions: vec![Function::default()],
             by_function: FxHashMap::default(),
+            mappings: vec![Mapping::default()],
+            by_mapping: FxHashMap::from_iter([(Mapping::default(), 0)]),
             locations: vec![Location::default()],
             by_location: FxHashMap::default(),
             by_frame: FxHashMap::default(),
@@ -179,14 +183,29 @@ impl<'p> Tables<'p> {
             _ if parts.is_java() => vec![self.text("profile.frame.type", "jvm".to_owned())],
             _ => vec![self.text("profile.frame.type", "native".to_owned())],
         };
-        let key = (function_index, parts.line, attribute_indices.clone());
+        let mapping_index = self.mapping(&parts);
+        let key = (mapping_index, function_index, parts.line, attribute_indices.clone());
         let index = *self.by_location.entry(key).or_insert_with(|| {
             let lines = vec![Line { function_index, line: i64::from(parts.line), column: 0 }];
-            self.locations.push(Location { lines, attribute_indices, ..Default::default() });
+            self.locations.push(Location { mapping_index, lines, attribute_indices, ..Default::default() });
             (self.locations.len() - 1) as i32
         });
         self.by_frame.insert(frame, index);
         index
+    }
+
+    /// Returns the mapping of the library of native code, 0 for other frames.
+    fn mapping(&mut self, parts: &FrameParts) -> i32 {
+        if parts.library.is_empty() {
+            return 0;
+        }
+        let filename_strindex = self.string(&parts.library);
+        let attribute_indices = match parts.build_id.as_str() {
+            "" => Vec::new(),
+            id => vec![self.text("process.executable.build_id.gnu", id.to_owned())],
+        };
+        let mapping = Mapping { filename_strindex, attribute_indices, ..Default::default() };
+        intern(&mut self.mappings, &mut self.by_mapping, mapping)
     }
 
     fn thread(&mut self, id: u32) -> Vec<i32> {
@@ -260,7 +279,7 @@ impl<'p> Tables<'p> {
 
     fn into_dictionary(self) -> ProfilesDictionary {
         ProfilesDictionary {
-            mapping_table: vec![Mapping::default()],
+            mapping_table: self.mappings,
             location_table: self.locations,
             function_table: self.functions,
             link_table: vec![Link::default()],

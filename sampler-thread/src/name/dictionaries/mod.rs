@@ -17,7 +17,7 @@ use rustc_hash::FxHasher;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use nodes::Nodes;
-use pending::Pending;
+use pending::{FrameEntry, Pending};
 
 pub use nodes::Node;
 pub use pending::append;
@@ -35,7 +35,7 @@ pub fn reserved_stack(frame: &str, stop: &str) -> (Dictionary, u64) {
     for (id, text) in (1..).zip([frame, stop]) {
         pending.string(id, text);
     }
-    pending.frame(1, FrameKind::Marker, 0, -1, 0, 1);
+    pending.frame(1, FrameEntry::of_symbol(FrameKind::Marker, 1, 0));
     pending.node(1, 0, 2);
     pending.node(2, 1, 1);
     (pending.take().unwrap_or_default(), 2)
@@ -146,20 +146,26 @@ impl Dictionaries {
 
     /// Returns the id of a frame of Java code.
     pub fn java_frame(&mut self, kind: FrameKind, method: u64, bci: i32, line: u32) -> u64 {
-        self.frame(kind, narrow(method), bci, line, 0)
+        self.frame(FrameEntry { kind, method: narrow(method), bci, line, symbol: 0, library: 0 })
     }
 
     /// Returns the id of a frame that is named by a symbol.
     pub fn symbol_frame(&mut self, kind: FrameKind, symbol: &str) -> u64 {
-        let symbol = self.string_id(symbol);
-        self.frame(kind, 0, -1, 0, symbol)
+        self.native_frame(kind, symbol, "")
     }
 
-    fn frame(&mut self, kind: FrameKind, method: u32, bci: i32, line: u32, symbol: u32) -> u64 {
-        let content = hash([kind as u32, method, bci.cast_unsigned(), line, symbol]);
-        let (id, is_new) = self.frames.id(content);
+    /// Returns the id of a frame that is named by a symbol of `library`.
+    pub fn native_frame(&mut self, kind: FrameKind, symbol: &str, library: &str) -> u64 {
+        let (symbol, library) = (self.string_id(symbol), self.string_id(library));
+        self.frame(FrameEntry::of_symbol(kind, symbol, library))
+    }
+
+    fn frame(&mut self, frame: FrameEntry) -> u64 {
+        let FrameEntry { kind, method, bci, line, symbol, library } = frame;
+        let (id, is_new) =
+            self.frames.id(hash([kind as u32, method, bci.cast_unsigned(), line, symbol, library]));
         if is_new {
-            self.pending.frame(id, kind, method, bci, line, symbol);
+            self.pending.frame(id, frame);
         }
         id.into()
     }
@@ -233,7 +239,7 @@ fn narrow(wide: u64) -> u32 {
     u32::try_from(wide).unwrap_or(0)
 }
 
-fn hash(content: [u32; 5]) -> u64 {
+fn hash<const N: usize>(content: [u32; N]) -> u64 {
     let mut hash = Xxh3::new();
     for word in content {
         hash.update(&word.to_le_bytes());

@@ -2,6 +2,24 @@
 
 use proto::v1::{Dictionary, Entries, FrameKind, Thread};
 
+/// A frame; strings and method are ids.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameEntry {
+    pub kind: FrameKind,
+    pub method: u32,
+    pub bci: i32,
+    pub line: u32,
+    pub symbol: u32,
+    pub library: u32,
+}
+
+impl FrameEntry {
+    /// A frame named by `symbol`.
+    pub(super) fn of_symbol(kind: FrameKind, symbol: u32, library: u32) -> Self {
+        Self { kind, method: 0, bci: -1, line: 0, symbol, library }
+    }
+}
+
 /// A message being filled.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
@@ -27,14 +45,15 @@ impl Pending {
         entries.method_modifiers.push(modifiers);
     }
 
-    pub(super) fn frame(&mut self, id: u32, kind: FrameKind, method: u32, bci: i32, line: u32, symbol: u32) {
+    pub(super) fn frame(&mut self, id: u32, frame: FrameEntry) {
         let entries = &mut self.entries;
         begin(&mut entries.first_frame, id, entries.frame_kind.is_empty());
-        entries.frame_kind.push(kind.into());
-        entries.frame_method.push(method);
-        entries.frame_bci.push(bci);
-        entries.frame_line.push(line);
-        entries.frame_symbol.push(symbol);
+        entries.frame_kind.push(frame.kind.into());
+        entries.frame_method.push(frame.method);
+        entries.frame_bci.push(frame.bci);
+        entries.frame_line.push(frame.line);
+        entries.frame_symbol.push(frame.symbol);
+        entries.frame_library.push(frame.library);
     }
 
     /// A node: its caller, 0 for a root, and its frame, or the string of a root.
@@ -104,6 +123,7 @@ pub fn append(dictionary: &mut Dictionary, mut more: Dictionary) -> Option<Dicti
         own.frame_bci.append(&mut new.frame_bci);
         own.frame_line.append(&mut new.frame_line);
         own.frame_symbol.append(&mut new.frame_symbol);
+        own.frame_library.append(&mut new.frame_library);
         own.node_parent.append(&mut new.node_parent);
         own.node_frame.append(&mut new.node_frame);
     }

@@ -120,6 +120,7 @@ fn split_entries(entries: Entries, parts: &mut Vec<Dictionary>) {
             frame_bci: signed(&entries.frame_bci),
             frame_line: column_part(&entries.frame_line),
             frame_symbol: column_part(&entries.frame_symbol),
+            frame_library: column_part(&entries.frame_library),
             ..Entries::default()
         }));
     }
@@ -193,6 +194,7 @@ mod tests {
             frame_bci: vec![i32::MIN; rows as usize],
             frame_line: column.clone(),
             frame_symbol: column.clone(),
+            frame_library: column.clone(),
             first_node: 3,
             node_parent: column.clone(),
             node_frame: column.clone(),

@@ -34,6 +34,8 @@ pub struct NativeName {
     pub range: Range<u64>,
     /// The owner of its code.
     pub owner: Owner,
+    /// Its library: path, a space, and the build id in hexadecimal, if there is one; empty if it belongs to none.
+    pub library: String,
 }
 
 impl NativeLibraries {
@@ -57,26 +59,27 @@ impl NativeLibraries {
         let Self { libraries, unwinder, .. } = self;
         let Some(library) = index.and_then(|index| libraries.get_mut(index)) else {
             let text = "[unknown native code]".to_owned();
-            return NativeName { text, range: only, owner: Owner::Nobody };
+            return NativeName { text, range: only, owner: Owner::Nobody, library: String::new() };
         };
-        let file = library.file_name().to_owned();
+        let (path, file) = (library.path.clone(), library.file_name().to_owned());
         let owner = if file == "libjvm.so" { Owner::Vm } else { Owner::Library };
-        let (text, range) = library.with_symbols(memory, |image, symbols| {
+        library.with_symbols(memory, |image, symbols| {
+            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let library = format!("{path} {}", hex(&image.build_id));
             let linked = pc.wrapping_sub(image.bias);
             if let Some(Function { name, range }) = symbols.and_then(|symbols| symbols.function(linked)) {
                 let loaded = |linked: u64| linked.wrapping_add(image.bias);
                 let text = String::from_utf8_lossy(without_version(&name)).into_owned();
-                return (text, loaded(range.start)..loaded(range.end));
+                let range = loaded(range.start)..loaded(range.end);
+                return NativeName { text, range, owner, library };
             }
             let tables = image.tables.as_ref();
             let start = tables.and_then(|tables| unwinder.function_start(memory, tables, pc));
             let offset = start.map_or(linked, |start| start.wrapping_sub(image.bias));
-            let id: String =
-                image.build_id.iter().take(BUILD_ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
+            let id = hex(image.build_id.get(..BUILD_ID_BYTES).unwrap_or(&image.build_id));
             let at = if id.is_empty() { "" } else { "@" };
-            (format!("{file}+{offset:#x}{at}{id}"), only)
-        });
-        NativeName { text, range, owner }
+            NativeName { text: format!("{file}+{offset:#x}{at}{id}"), range: only, owner, library }
+        })
     }
 }
 

@@ -57,12 +57,14 @@ pub struct Label {
     pub num: i64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct Mapping {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(int64, tag = "5")]
     pub filename: i64,
+    #[prost(int64, tag = "6")]
+    pub build_id: i64,
     #[prost(bool, tag = "7")]
     pub has_functions: bool,
     #[prost(bool, tag = "8")]

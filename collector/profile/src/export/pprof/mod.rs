@@ -2,8 +2,9 @@
 //!
 //! Samples are summed by thread and stack, with two values: `samples/count`, the number of samples, and
 //! `cpu/nanoseconds`, their CPU time. Labels have the thread, comments the account of CPU time.
-//! Recordings hold names instead of addresses, so one mapping, named like the program, represents all code. Its flags mark
-//! the symbols as present, otherwise readers look for them and warn about the missing program name.
+//! Recordings hold names instead of addresses, so mappings have no addresses: the first one, named like the program,
+//! represents Java code, and each library has one with its build id. Their flags mark the symbols as present, otherwise
+//! readers look for them and warn about the missing program name.
 //!
 //! Source: google/pprof, `proto/profile.proto`.
 
@@ -22,9 +23,6 @@ use super::frames::{FrameParts, Frames};
 use super::strings::StringTable;
 use crate::process::ProcessProfile;
 
-/// Id of the one mapping.
-const PROGRAM: u64 = 1;
-
 /// Writes `profile` to `out`.
 ///
 /// # Errors
@@ -42,6 +40,8 @@ struct Tables {
     strings: StringTable,
     functions: Vec<Function>,
     by_function: FxHashMap<(i64, i64, i64), u64>,
+    mappings: Vec<Mapping>,
+    by_mapping: FxHashMap<(i64, i64), u64>,
 }
 
 impl Tables {
@@ -61,6 +61,24 @@ impl Tables {
         let id = self.functions.len() as u64 + 1;
         *self.by_function.entry((name, system_name, filename)).or_insert_with(|| {
             self.functions.push(Function { id, name, system_name, filename });
+            id
+        })
+    }
+
+    /// Returns the id of the mapping with this file and build id.
+    fn mapping(&mut self, file: &str, build_id: &str) -> u64 {
+        let (filename, build_id) = (self.string(file), self.string(build_id));
+        let id = self.mappings.len() as u64 + 1;
+        *self.by_mapping.entry((filename, build_id)).or_insert_with(|| {
+            self.mappings.push(Mapping {
+                id,
+                filename,
+                build_id,
+                has_functions: true,
+                has_filenames: true,
+                has_line_numbers: true,
+                has_inline_frames: true,
+            });
             id
         })
     }
@@ -92,30 +110,27 @@ fn message(profile: &ProcessProfile) -> ProfileMessage {
             label,
         });
     }
+    let program = tables.mapping(profile.session().service(), "");
     let location = (0u32..)
         .zip(frames.all())
         .map(|(number, frame)| {
             let function_id = tables.function(frame);
+            let mapping_id = match frame.library.as_str() {
+                "" => program,
+                library => tables.mapping(library, &frame.build_id),
+            };
             Location {
                 id: location_id(number),
-                mapping_id: PROGRAM,
+                mapping_id,
                 line: vec![Line { function_id, line: i64::from(frame.line) }],
             }
         })
         .collect();
-    let mapping = Mapping {
-        id: PROGRAM,
-        filename: tables.string(profile.session().service()),
-        has_functions: true,
-        has_filenames: true,
-        has_line_numbers: true,
-        has_inline_frames: true,
-    };
     let comment = comments(profile).iter().map(|comment| tables.string(comment)).collect();
     ProfileMessage {
         sample_type,
         sample: rows,
-        mapping: vec![mapping],
+        mapping: std::mem::take(&mut tables.mappings),
         location,
         function: std::mem::take(&mut tables.functions),
         time_nanos: profile.start_ns() as i64,
