@@ -1,7 +1,20 @@
 //! A stack of a thousand frames is sampled with a thousand frames, interpreted, compiled or inlined; deeper ones and large
 //! native frames as far as the options allow.
 
-use java_tests::{Workload, native_library, on_every_jdk};
+use java_tests::{Run, Stack, Stacks, Workload, native_library, on_every_jdk};
+
+/// Asserts that all but a fiftieth of `stacks` end at the root and match; where the machine delayed the sampler, copies
+/// of this size may have met a full pool.
+#[track_caller]
+fn assert_whole(run: &Run, stacks: &Stacks, matches: impl Fn(&Stack) -> bool) {
+    let whole = stacks.ns_where(|stack| stack.stop.is_none() && matches(stack));
+    let (total, starved) = (stacks.total_ns(), run.starvation_loss_ns());
+    assert!(
+        whole + starved >= total / 50 * 49,
+        "{whole} of {total}, starved {starved}; {:?}",
+        run.summary().stops
+    );
+}
 
 on_every_jdk! { concurrent;
     fn samples_all_thousand_frames(jdk) {
@@ -34,10 +47,9 @@ on_every_jdk! { concurrent;
         run.assert_exit_code(0);
         let burn = run.stacks().below("DeepRecursion.burn");
         assert!(burn.total_ns() > 1_000_000_000, "{:?}", run.summary().stops);
-        let whole = burn.share_where(|stack| {
-            stack.stop.is_none() && stack.count("DeepRecursion.recurse") == 12_000 && stack.has("DeepRecursion.main")
+        assert_whole(&run, &burn, |stack| {
+            stack.count("DeepRecursion.recurse") == 12_000 && stack.has("DeepRecursion.main")
         });
-        assert!(whole >= 0.98, "only {whole} of the samples in the burner have all frames; {:?}", run.summary().stops);
         // A page and a table of such stacks are written like any other.
         assert!(run.tickwalk(&["top"]).contains("DeepRecursion.burn"));
         let page = std::fs::metadata(run.flamegraph()).expect("a flame graph page");
@@ -63,7 +75,6 @@ on_every_jdk! { concurrent;
         let spin = run.stacks().below("large_spin");
         assert!(spin.total_ns() > 500_000_000, "{:?}", run.summary().stops);
         let chain = ["LargeStack.main", "LargeStack.spin", "Java_LargeStack_spin", "large_frame", "large_spin"];
-        let whole = spin.share_where(|stack| stack.stop.is_none() && stack.has_chain(&chain));
-        assert!(whole >= 0.98, "{whole} of the samples are whole: {:?}", spin.all);
+        assert_whole(&run, &spin, |stack| stack.has_chain(&chain));
     }
 }

@@ -103,8 +103,7 @@ def read_speedscope(file):
     frames = profile["shared"]["frames"]
     shows = SpeedscopePage.of(profile, 0).threads
     asked = [(thread["name"], shown_in_speedscope(thread["endValue"])) for thread in profile["profiles"]]
-    # A single thread is shown without a list.
-    assert shows == asked or (not shows and len(asked) == 1), f"speedscope lists {shows}, the file has {asked}"
+    assert shows == asked, f"speedscope lists {shows}, the file has {asked}; a single thread is not listed"
     for index, thread in enumerate(profile["profiles"]):
         leaves = Counter()
         for stack, ns in zip(thread["samples"], thread["weights"], strict=True):
