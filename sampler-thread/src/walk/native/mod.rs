@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends_signal_handler};
 
+use crate::account::clock;
 use debug_frames::DebugFrames;
 use image::Image;
 use rules::Rules;
@@ -34,7 +35,7 @@ const MAPS: &str = "/proc/self/maps";
 
 /// Longest time for which the list is used.
 const MAX_AGE: Duration = Duration::from_secs(2);
-/// Reading the list may take one part in this many of the time: an unknown pc may stay unknown, and a process with 10,000
+/// Reading the list may take CPU time of one part in this many of the time: an unknown pc may stay unknown, and a process with 10,000
 /// threads has 20,000 mappings.
 const READ_SHARE: u32 = 200;
 /// Most time for reading that may accumulate: libraries are loaded in bursts, reading takes 0.1 to 1 ms.
@@ -56,9 +57,9 @@ pub struct NativeLibraries {
     missing: Missing,
     /// Time of the last reading of the list.
     list_read: Option<Instant>,
-    /// Time of reading that exceeded the saved time.
+    /// CPU time of reading that exceeded the saved time.
     owed: Duration,
-    /// Time left for reading.
+    /// CPU time left for reading.
     saved: Duration,
     /// Version of the list.
     list: u64,
@@ -152,14 +153,15 @@ impl NativeLibraries {
 
     /// Reads the list of libraries; returns whether it changed.
     fn read_list(&mut self) -> bool {
-        let start = Instant::now();
+        // CPU time: on a busy machine a thread may wait long for its processor in between.
+        let (start, start_cpu_ns) = (Instant::now(), clock::own_cpu_nanos());
         let changed = match std::fs::read(MAPS) {
             Ok(bytes) => self.update(&String::from_utf8_lossy(&bytes)),
             Err(_) => false,
         };
         let earned =
             self.list_read.map_or(Duration::ZERO, |at| start.saturating_duration_since(at) / READ_SHARE);
-        let took = start.elapsed();
+        let took = Duration::from_nanos(clock::own_cpu_nanos().saturating_sub(start_cpu_ns));
         let have = (self.saved + earned.saturating_sub(self.owed)).min(MAX_SAVED);
         self.owed = took.saturating_sub(have);
         self.saved = have.saturating_sub(took);
