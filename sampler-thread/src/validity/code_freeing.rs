@@ -26,6 +26,19 @@ const COLLECTORS: [(&str, &[&str]); 3] = [
     ("UseG1GC", &["sun.gc.collector.1.invocations", "sun.gc.collector.2.invocations"]),
 ];
 
+/// Returns the counters of the collections that look at the old generation; `None` for other collectors than
+/// [`COLLECTORS`], and without counters.
+pub(crate) fn old_collections(hotspot: &HotSpot, memory: &impl Memory) -> Option<Vec<PerfCounter>> {
+    let is_used = |flag| hotspot.bool_flag(memory, flag) == Some(true);
+    let (_, names) = COLLECTORS.iter().find(|(flag, _)| is_used(flag))?;
+    names.iter().map(|name| hotspot.perf_counter(memory, name)).collect()
+}
+
+/// Returns the sum of counters; `None` if one cannot be read.
+pub(crate) fn sum(counters: &[PerfCounter], memory: &impl Memory) -> Option<u64> {
+    counters.iter().try_fold(0_u64, |sum, counter| Some(sum.wrapping_add(counter.read(memory).ok()?)))
+}
+
 /// Counters that change before code is freed; empty if every pause may free code.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CodeFreeing(Vec<PerfCounter>);
@@ -33,14 +46,11 @@ pub struct CodeFreeing(Vec<PerfCounter>);
 impl CodeFreeing {
     /// Finds the counters of an initialised VM.
     pub fn choose(hotspot: &HotSpot, memory: &impl Memory) -> Self {
-        let names = if hotspot.jdk_major() < FIRST_WITHOUT_SWEEPER {
-            Some(CLASS_COUNTERS.as_slice())
+        let counters = if hotspot.jdk_major() < FIRST_WITHOUT_SWEEPER {
+            CLASS_COUNTERS.iter().map(|name| hotspot.perf_counter(memory, name)).collect()
         } else {
-            let used = |flag| hotspot.bool_flag(memory, flag) == Some(true);
-            COLLECTORS.iter().find(|(flag, _)| used(flag)).map(|(_, names)| *names)
+            old_collections(hotspot, memory)
         };
-        let counters =
-            names.and_then(|names| names.iter().map(|name| hotspot.perf_counter(memory, name)).collect());
         Self(counters.unwrap_or_default())
     }
 
@@ -49,7 +59,7 @@ impl CodeFreeing {
         if self.0.is_empty() {
             return None;
         }
-        self.0.iter().try_fold(0_u64, |sum, counter| Some(sum.wrapping_add(counter.read(memory).ok()?)))
+        sum(&self.0, memory)
     }
 }
 

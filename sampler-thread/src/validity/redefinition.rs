@@ -1,16 +1,18 @@
 //! Detects that the VM may have freed methods of redefined classes.
 //!
-//! Problem: redefining a class (Java agents, debuggers, JFR) leaves its old methods behind. The VM frees them at a later
-//! safepoint, of a collection or of another redefinition, without unloading a class, and even in loaders whose classes
-//! are never unloaded; the next class of the loader puts its methods there.
-//! Approach: two events precede another method at the same address: a safepoint, which the VM counts before it frees
-//! anything, and the loading of a class after it, which it counts as well. If both counters grew between two
-//! observations, names read before are no proof. Both grow while a program starts, so this counts only once the VM has
-//! redefined a class, which it notes in a variable that is found through the symbol table of its library. Finding it
-//! takes 2 ms, so it is done when both counters grew for the first time, or after a while.
-//! Invariant: if that variable is not found, any class may have been redefined.
-//! Sources: `oops/instanceKlass.cpp` (`purge_previous_version_list`), `classfile/classLoaderDataGraph.cpp`
-//! (`clean_deallocate_lists`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
+//! Problem: redefining a class (Java agents, debuggers, JFR) leaves its old methods behind. The VM frees them later
+//! without unloading a class, even in loaders whose classes are never unloaded; the next class of the loader puts its
+//! methods there.
+//! Approach: two events precede another method at the same address: the VM frees methods, and then it loads a class. It
+//! counts both, and if both counters grew between two observations, names read before are no proof.
+//! Methods are freed at safepoints only, and of these only in a redefinition and in a collection that looks at the old
+//! generation; both are counted before anything is freed or, at the latest, before the safepoint ends. Where these
+//! counters do not exist or the collector frees at other safepoints, every safepoint counts.
+//! They count only once the VM has redefined a class, which it notes in a variable that is found through the symbol table
+//! of its library. Finding it takes 2 ms, so it is done when both counters grew for the first time, or after a while.
+//! Invariant: if that variable is not found, any class may have been redefined at any safepoint.
+//! Sources: `classfile/classLoaderData.cpp` (`free_deallocate_list` and its callers), `oops/instanceKlass.cpp`
+//! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
 //! `services/{classLoadingService,runtimeService}.cpp`, JDK 11 to 25.
 
 use std::path::PathBuf;
@@ -18,6 +20,7 @@ use std::sync::OnceLock;
 
 use stackwalk::{HotSpot, Memory, PerfCounter};
 
+use crate::validity::code_freeing::{old_collections, sum};
 use crate::validity::variables;
 
 /// Counters of loaded classes, of loaded archived classes, and of safepoints, each counted when it begins.
@@ -27,17 +30,32 @@ const COUNTERS: [&str; 3] = ["java.cls.loadedClasses", "java.cls.sharedLoadedCla
 const VARIABLES: [(&str, u64); 2] =
     [("_ZN11JvmtiExport19_redefinition_countE", 8), ("_ZN11JvmtiExport22_has_redefined_a_classE", 1)];
 
+/// The release in which collections alone free methods; a redefinition only puts them on a list.
+const ONLY_COLLECTIONS_FREE: u32 = 11;
+/// First release in which the collections counted by [`old_collections`] free methods before their pause ends, and a
+/// redefinition frees methods, too. In releases between, a later safepoint may free them.
+const FIRST_FREED_IN_PAUSE: u32 = 17;
+
+/// A number that changes before the VM frees methods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freeing {
+    /// Safepoints, or whatever else takes their place.
+    Safepoints(u64),
+    /// Redefinitions and collections of the old generation.
+    Causes(u64),
+}
+
 /// Counters of the VM at one moment; a method can only have been replaced by another if both grew since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     loaded: u64,
-    safepoints: u64,
+    freeing: Freeing,
 }
 
 impl Progress {
-    /// Whether a method may have been replaced between `before` and this moment.
+    /// True if a method may have been replaced between `before` and this moment.
     pub fn may_replace_since(self, before: Self) -> bool {
-        self.loaded != before.loaded && self.safepoints != before.safepoints
+        self.loaded != before.loaded && self.freeing != before.freeing
     }
 }
 
@@ -55,6 +73,9 @@ pub struct Redefinition {
     library: Option<(PathBuf, u64)>,
     counter: OnceLock<Counter>,
     counters: Option<[PerfCounter; 3]>,
+    /// Counters of collections that free methods; `None` if other safepoints free them as well.
+    collections: Option<Vec<PerfCounter>>,
+    jdk_major: u32,
 }
 
 impl Redefinition {
@@ -63,7 +84,10 @@ impl Redefinition {
         let [loaded, shared, safepoints] = COUNTERS.map(|name| hotspot.perf_counter(memory, name));
         let counters = loaded.zip(shared).zip(safepoints);
         let counters = counters.map(|((loaded, shared), safepoints)| [loaded, shared, safepoints]);
-        Self { library, counter: OnceLock::new(), counters }
+        let jdk_major = hotspot.jdk_major();
+        let is_in_pause = jdk_major == ONLY_COLLECTIONS_FREE || jdk_major >= FIRST_FREED_IN_PAUSE;
+        let collections = old_collections(hotspot, memory).filter(|_| is_in_pause);
+        Self { library, counter: OnceLock::new(), counters, collections, jdk_major }
     }
 
     /// Finds the count of redefinitions; takes milliseconds at the first call, so only the sampler thread calls it.
@@ -115,14 +139,28 @@ impl Redefinition {
             return None;
         }
         let without = count.wrapping_add(pauses);
-        let Some([loaded, shared, safepoints]) = self.counters else {
-            return Some(Progress { loaded: without, safepoints: without });
+        let without = Progress { loaded: without, freeing: Freeing::Safepoints(without) };
+        let Some([loaded, shared, safepoints]) = self.counters else { return Some(without) };
+        let freeing = match self.causes(memory, count) {
+            Some(causes) => Some(Freeing::Causes(causes)),
+            None => safepoints.read(memory).ok().map(Freeing::Safepoints),
         };
-        match (loaded.read(memory), shared.read(memory), safepoints.read(memory)) {
-            (Ok(loaded), Ok(shared), Ok(safepoints)) => {
-                Some(Progress { loaded: loaded.wrapping_add(shared), safepoints })
+        Some(match (loaded.read(memory), shared.read(memory), freeing) {
+            (Ok(loaded), Ok(shared), Some(freeing)) => {
+                Progress { loaded: loaded.wrapping_add(shared), freeing }
             }
-            _ => Some(Progress { loaded: without, safepoints: without }),
+            _ => without,
+        })
+    }
+
+    /// Returns a number that changes before methods are freed or before the safepoint that frees them ends, `count` being
+    /// that of redefinitions; `None` if only the number of safepoints does.
+    fn causes(&self, memory: &impl Memory, count: u64) -> Option<u64> {
+        let collections = sum(self.collections.as_ref()?, memory)?;
+        match self.counter.get()? {
+            Counter::At { bytes: 8, .. } => Some(collections.wrapping_add(count)),
+            Counter::At { .. } => Some(collections).filter(|_| self.jdk_major == ONLY_COLLECTIONS_FREE),
+            Counter::NotFound => None,
         }
     }
 }
@@ -156,8 +194,38 @@ mod tests {
     }
 
     #[test]
+    fn causes_count_where_all_are_known() {
+        let causes = |counter, jdk_major| {
+            let collections = Some(Vec::new());
+            let counter = OnceLock::from(counter);
+            let redefinition = Redefinition { counter, collections, jdk_major, ..Redefinition::default() };
+            redefinition.causes(&StackCopy::new(0, &[]), 3)
+        };
+        assert_eq!(
+            causes(Counter::At { address: 0x1000, bytes: 8 }, 17),
+            Some(3),
+            "redefinitions free methods"
+        );
+        assert_eq!(causes(Counter::At { address: 0x1000, bytes: 1 }, 11), Some(0), "they free none");
+        assert_eq!(causes(Counter::At { address: 0x1000, bytes: 1 }, 17), None, "they are not counted");
+        assert_eq!(causes(Counter::NotFound, 17), None);
+        assert_eq!(
+            Redefinition::default().causes(&StackCopy::new(0, &[]), 3),
+            None,
+            "before it is looked for"
+        );
+    }
+
+    #[test]
+    fn other_counters_than_before_may_have_grown() {
+        let progress = |loaded, freeing| Progress { loaded, freeing };
+        let before = progress(5, Freeing::Safepoints(7));
+        assert!(progress(6, Freeing::Causes(7)).may_replace_since(before));
+    }
+
+    #[test]
     fn a_class_and_a_safepoint_are_needed() {
-        let progress = |loaded, safepoints| Progress { loaded, safepoints };
+        let progress = |loaded, safepoints| Progress { loaded, freeing: Freeing::Safepoints(safepoints) };
         let before = progress(5, 7);
         assert!(!progress(6, 7).may_replace_since(before) && !progress(5, 9).may_replace_since(before));
         assert!(progress(6, 8).may_replace_since(before));
