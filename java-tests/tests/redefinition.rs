@@ -46,10 +46,40 @@ on_every_jdk! { concurrent;
 }
 
 on_every_jdk! { concurrent;
+    fn with_parallel_collections(jdk) {
+        redefine(jdk, &["-XX:+UseParallelGC"], 3);
+    }
+}
+
+on_every_jdk! { concurrent;
     /// Redefinition frees old versions of methods without a collection.
     fn without_collections(jdk) {
         let (_, classes) = redefine(jdk, &["-XX:+UseG1GC"], 0);
         check_names_return(&classes);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// Safepoints that free no method cost no names: young collections and loaded classes come every few milliseconds.
+    /// Each retransformation, one a second, may cost the names of one drain period of 25 ms, a fortieth of the time; the
+    /// bound allows for a sampler that is four times as late. If all safepoints counted, it would be half of the time.
+    fn names_stay_known_under_a_retransforming_agent(jdk) {
+        for collector in ["-XX:+UseSerialGC", "-XX:+UseG1GC"] {
+            let run = Workload::new("Retransformation")
+                .argument(2)
+                .argument(1000)
+                .argument(1)
+                .jvm_option("-Djdk.attach.allowAttachSelf=true")
+                .jvm_option(collector)
+                .jvm_option("-Xmx256m")
+                .jvm_option("-Xmn2m")
+                .record(jdk);
+            run.assert_exit_code(0);
+            let main = run.stacks_by_thread().below("main");
+            let (unloaded, total) = (main.ns_below("[unloaded]"), main.total_ns());
+            assert!(total > 1_500_000_000, "{total} ns in main");
+            assert!(unloaded <= total / 10, "{collector}: {unloaded} of {total} ns are [unloaded]");
+        }
     }
 }
 

@@ -16,9 +16,9 @@ import java.util.jar.JarOutputStream;
 import java.util.jar.Manifest;
 
 /**
- * A program under an instrumenting agent: it loads a class every few milliseconds, allocates trees of objects, and is
- * retransformed meanwhile. The agent first retransforms a batch of classes of the JDK and of the program, then three
- * classes now and then.
+ * A program under an instrumenting agent: it loads a class every few milliseconds, runs it once and
+ * allocates trees of objects. The agent first retransforms a batch of classes of the JDK and of the program, then three
+ * classes at a time.
  *
  * <p>Arguments: seconds of CPU time; milliseconds between two retransformations; CPU milliseconds between two classes
  * that are loaded.
@@ -132,9 +132,9 @@ public final class Retransformation {
             Constructor<?> constructor = loaded.getDeclaredConstructor();
             constructor.setAccessible(true);
             Runnable work = (Runnable) constructor.newInstance();
+            work.run();
             long end = now + nanosPerClass;
             do {
-                work.run();
                 kept.addLast(grow(11));
                 if (kept.size() > 60) {
                     sink += count(kept.removeFirst());

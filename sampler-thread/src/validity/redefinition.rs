@@ -15,6 +15,7 @@
 //! (`purge_previous_version_list`), `prims/jvmtiRedefineClasses.cpp`, `prims/jvmtiExport.hpp`,
 //! `services/{classLoadingService,runtimeService}.cpp`, JDK 11 to 25.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -32,11 +33,11 @@ const VARIABLES: [(&str, u64); 2] =
 
 /// The release in which collections alone free methods; a redefinition only puts them on a list.
 const ONLY_COLLECTIONS_FREE: u32 = 11;
-/// First release in which the collections counted by [`old_collections`] free methods before their pause ends, and a
-/// redefinition frees methods, too. In releases between, a later safepoint may free them.
-const FIRST_FREED_IN_PAUSE: u32 = 17;
+/// Releases in which a redefinition frees methods, and collections counted by [`old_collections`] before their pause ends.
+/// Between 11 and these a later safepoint may free them; newer ones are unexamined (`design/new-jdk-checklist.md`).
+const REDEFINITIONS_FREE: RangeInclusive<u32> = 17..=25;
 
-/// A number that changes before the VM frees methods.
+/// A number that changes before the VM frees methods or, at the latest, before the safepoint ends that frees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Freeing {
     /// Safepoints, or whatever else takes their place.
@@ -85,7 +86,7 @@ impl Redefinition {
         let counters = loaded.zip(shared).zip(safepoints);
         let counters = counters.map(|((loaded, shared), safepoints)| [loaded, shared, safepoints]);
         let jdk_major = hotspot.jdk_major();
-        let is_in_pause = jdk_major == ONLY_COLLECTIONS_FREE || jdk_major >= FIRST_FREED_IN_PAUSE;
+        let is_in_pause = jdk_major == ONLY_COLLECTIONS_FREE || REDEFINITIONS_FREE.contains(&jdk_major);
         let collections = old_collections(hotspot, memory).filter(|_| is_in_pause);
         Self { library, counter: OnceLock::new(), counters, collections, jdk_major }
     }
@@ -153,8 +154,8 @@ impl Redefinition {
         })
     }
 
-    /// Returns a number that changes before methods are freed or before the safepoint that frees them ends, `count` being
-    /// that of redefinitions; `None` if only the number of safepoints does.
+    /// Returns the number of causes for which methods are freed, `count` of them redefinitions; `None` if the VM may free
+    /// methods without counting a cause.
     fn causes(&self, memory: &impl Memory, count: u64) -> Option<u64> {
         let collections = sum(self.collections.as_ref()?, memory)?;
         match self.counter.get()? {
