@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sampler_thread::period::interval;
-use sampler_thread::send::delivery::DEFAULT_WINDOW;
+use sampler_thread::send::delivery::{DEFAULT_END_SILENCE, DEFAULT_WINDOW};
 use tracing::level_filters::LevelFilter;
 
 use crate::debug_options::{self, DebugError, DebugOptions};
@@ -42,6 +42,9 @@ pub const BUDGET_RANGE: std::ops::RangeInclusive<u64> = 1_000..=500_000;
 
 /// Smallest and largest accepted `window` in bytes: the size of one message, and a size that no server lacks.
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
+
+/// Largest accepted `exitwait`.
+pub const MAX_END_SILENCE: Duration = Duration::from_secs(60);
 
 /// Default of `gcdrain`, the longest wait of a garbage collection pause.
 ///
@@ -82,6 +85,8 @@ pub struct Options {
     pub insecure: bool,
     /// Bytes sent and not acknowledged above which samples are merged.
     pub window: u64,
+    /// Longest silence of the collector while the JVM ends.
+    pub end_silence: Duration,
     /// Recording file to write, `%p` already replaced by the process id.
     pub file: Option<PathBuf>,
     /// Most stack bytes copied per sample.
@@ -110,6 +115,7 @@ impl Default for Options {
             token: String::new(),
             insecure: false,
             window: DEFAULT_WINDOW,
+            end_silence: DEFAULT_END_SILENCE,
             file: None,
             max_stack: DEFAULT_MAX_STACK,
             depth: DEFAULT_DEPTH,
@@ -161,7 +167,7 @@ pub enum OptionError {
 }
 
 /// All options with the accepted form of their values.
-const FORMS: [(&str, &str); 18] = [
+const FORMS: [(&str, &str); 19] = [
     ("mode", "'cputime', the only mode"),
     ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
     ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
@@ -173,6 +179,7 @@ const FORMS: [(&str, &str); 18] = [
     ("tokenfile", "a path"),
     ("insecure", "given without a value"),
     ("window", "a size between 16k and 256m, as in 4m"),
+    ("exitwait", "a time up to 60s, as in 80ms (units ns, us, ms, s)"),
     ("file", "a path"),
     ("maxstack", "a size between 4k and 8m, as in 512k"),
     ("depth", "a number of frames between 16 and 65536, as in 16384"),
@@ -249,6 +256,7 @@ impl Options {
             "token" => self.token = value.to_owned(),
             "insecure" => self.insecure = true,
             "window" => self.window = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes))?,
+            "exitwait" => self.end_silence = parse_time(value).filter(|time| *time <= MAX_END_SILENCE)?,
             "file" => self.file = Some(value.replace("%p", &std::process::id().to_string()).into()),
             "maxstack" => {
                 let bytes = usize::try_from(parse_size(value)?).ok();

@@ -183,8 +183,13 @@ impl Session {
         if let Some(target) = collector {
             let excluded = Arc::clone(&registry);
             let on_thread = Box::new(move |tid| excluded.exclude(tid));
-            let delivery = Delivery::new(target, options.token.clone(), options.window, on_thread)
-                .map_err(StartError::Thread)?;
+            let delivery = Delivery::new(
+                target,
+                options.token.clone(),
+                (options.window, options.end_silence),
+                on_thread,
+            )
+            .map_err(StartError::Thread)?;
             destinations.add(Box::new(delivery));
         }
         let detector = Detector::choose(&hotspot, memory, has_pause_events);

@@ -20,6 +20,10 @@ use crate::signals::Signals;
 /// Environment variable with options for every JVM.
 const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
+/// Longest silence of this command at the end of the profile: its user waits for the result, which is worth more than the
+/// program's exit on a machine so busy that this process gets no processor.
+const END_SILENCE: &str = "10s";
+
 /// A sampling interval such as `10ms`, from 10us to 60s, kept as text.
 #[derive(Clone, Debug)]
 pub struct Interval(String);
@@ -83,8 +87,11 @@ impl AgentOptions<'_> {
                 self.library.display()
             );
         }
-        let mut options =
-            format!("mode=cputime,interval={},collector=unix:{}", self.interval, text(&self.socket)?);
+        let mut options = format!(
+            "mode=cputime,interval={},exitwait={END_SILENCE},collector=unix:{}",
+            self.interval,
+            text(&self.socket)?
+        );
         for option in self.more {
             options.push(',');
             options.push_str(option);
@@ -240,8 +247,7 @@ mod tests {
         Launch::new(&command, &options(&["log=debug".into()])).expect("plain paths")
     }
 
-    const ARGUMENT: &str =
-        "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,collector=unix:/tmp/s,log=debug";
+    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,collector=unix:/tmp/s,log=debug";
 
     #[test]
     fn java_gets_the_agent_as_its_first_option() {

@@ -126,6 +126,15 @@ impl CollectorProcess {
         root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// Stops the collector from running without ending it: it keeps its connections and answers nothing.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn hang(&self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
+        kill(pid, Signal::SIGSTOP).expect("the collector is running");
+    }
+
     /// Kills the collector with SIGKILL.
     pub fn crash(mut self) {
         self.child.kill().expect("the collector is running");

@@ -25,7 +25,7 @@ on_every_jdk! {
         let mut collector = Some(start());
         let end_file = directory.path().join("end-file");
         let mut outage_began = None;
-        let options = format!("collector={address},interval=1ms,debug=queue:2048");
+        let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
         let workload = Workload::new("Burner").argument(4).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
@@ -58,7 +58,7 @@ on_jdks! { 17;
         let address = format!("unix:{}", directory.path().join("socket").display());
         let end_file = directory.path().join("end-file");
         let mut collector: Option<CollectorProcess> = None;
-        let options = format!("collector={address},interval=1ms,window=16k,debug=queue:2048");
+        let options = format!("collector={address},exitwait=10s,interval=1ms,window=16k,debug=queue:2048");
         let workload = Workload::new("Burner").argument(5).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match &collector {
             None if cpu_ns > 5 * SECOND => {
@@ -93,7 +93,7 @@ on_jdks! { 17;
         let run = |options: &str, answer: &str| {
             let end_file = directory.path().join(format!("end-file {answer}"));
             let workload = Workload::new("Burner").argument(1).argument(end_file.display());
-            workload.run_with_agent_watched(jdk, &format!("collector={address}{options}"), |_| {
+            workload.run_with_agent_watched(jdk, &format!("collector={address},exitwait=10s{options}"), |_| {
                 if collector.log().contains(answer) {
                     create_end_file(&end_file);
                 }

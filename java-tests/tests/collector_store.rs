@@ -40,7 +40,7 @@ on_every_jdk! {
         let mut collector = Some(CollectorProcess::start_store(&address, &store).0);
         let end_file = directory.path().join("end-file");
         let mut outage_began = None;
-        let options = format!("collector={address},interval=1ms,debug=queue:2048");
+        let options = format!("collector={address},exitwait=10s,interval=1ms,debug=queue:2048");
         let workload = Workload::new("Burner").argument(4).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match (&collector, outage_began) {
             (Some(first), None) if cpu_ns > SECOND && first.sessions() > 0 => {
@@ -90,8 +90,10 @@ fn check_two_jvms(jdks: [&Jdk; 2]) {
         || collector.lock().expect("no panic").as_ref().is_some_and(|now| now.sessions() == 2);
     let run = |jdk: &Jdk, recording: &Path| {
         let (mut outage_began, mut is_restarted) = (None, false);
-        let options =
-            format!("collector={address},file={},interval=1ms,debug=queue:2048", recording.display());
+        let options = format!(
+            "collector={address},exitwait=10s,file={},interval=1ms,debug=queue:2048",
+            recording.display()
+        );
         let workload = Workload::new("Burner").argument(4).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| match outage_began {
             None if cpu_ns > SECOND && are_connected() => {
@@ -173,7 +175,7 @@ on_jdks! { 17, 25;
         };
         let filler = collector.path_in_namespace(&disk).join("filler");
         let (mut filled, mut emptied) = (false, false);
-        let options = format!("collector={address},interval=1ms,window=16k");
+        let options = format!("collector={address},exitwait=10s,interval=1ms,window=16k");
         let full_lines = || {
             let log = collector.log();
             let lines = log.lines().filter(|line| line.contains("the disk of the store is full"));
@@ -253,7 +255,7 @@ fn check_regression(old: &Jdk, new: &Jdk) {
     let address = address(directory.path());
     let store = directory.path().join("store");
     let (collector, http) = CollectorProcess::start_store(&address, &store);
-    let options = format!("collector={address},interval=1ms");
+    let options = format!("collector={address},exitwait=10s,interval=1ms");
     // Neither ends before both were live at the same time, and both burn the same CPU time.
     let end_file = directory.path().join("end-file");
     let run = |jdk: &Jdk, factor: u64, observes: bool| {

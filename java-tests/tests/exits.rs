@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use java_tests::{INTERVAL_NS, Workload, on_every_jdk, span_tolerance_ns};
+use java_tests::collector::CollectorProcess;
+use java_tests::{INTERVAL_NS, Workload, create_end_file, on_every_jdk, span_tolerance_ns};
 
 on_every_jdk! { concurrent;
     /// `System.exit(7)` from another thread than main, while others burn.
@@ -77,6 +78,48 @@ on_every_jdk! {
         });
         // 80 ms of waiting, and the start of the agent; a wait for an answer would take seconds.
         assert!(profiled < 2 * unprofiled + Duration::from_secs(1), "{profiled:?}, unprofiled {unprofiled:?}");
+    }
+}
+
+on_every_jdk! {
+    /// A collector that answered and then hangs is named, and the program ends without waiting for it.
+    fn hanging_collector(jdk) {
+        let directory = tempfile::tempdir().expect("a temporary folder");
+        // Returns how long the end of the program takes, and what it wrote to standard error.
+        let end = |options: Option<&str>, collector: Option<&CollectorProcess>| {
+            let end_file = directory.path().join("end");
+            let workload = Workload::new("Burner").argument(1).argument(end_file.display());
+            let mut ends = None;
+            let mut end_it = || {
+                if collector.is_none_or(|collector| collector.sessions() > 0) && ends.is_none() {
+                    collector.inspect(|collector| collector.hang());
+                    ends = Some(Instant::now());
+                    create_end_file(&end_file);
+                }
+            };
+            let finished = match options {
+                None => workload.run_unprofiled_watched(jdk, |_, _| end_it()),
+                Some(options) => workload.run_with_agent_watched(jdk, options, |_| end_it()),
+            };
+            let took = ends.expect("the workload reported a CPU time").elapsed();
+            std::fs::remove_file(&end_file).expect("the end file");
+            assert_eq!(finished.exit_code(), 0, "{}", finished.stderr);
+            (took, finished.stderr)
+        };
+        // The shortest of some runs, because other processes delay them.
+        let shortest = |run: &dyn Fn() -> Duration| (0..3).map(|_| run()).min().unwrap_or_default();
+        let unprofiled = shortest(&|| end(None, None).0);
+        let profiled = shortest(&|| {
+            let address = format!("unix:{}", directory.path().join("socket").display());
+            let collector = CollectorProcess::start(&address, directory.path(), &[]);
+            let (took, stderr) = end(Some(&format!("collector={address},interval=1ms")), Some(&collector));
+            let lines: Vec<&str> = stderr.lines().collect();
+            let [line] = lines[..] else { panic!("not exactly one line on stderr: {lines:?}") };
+            assert!(line.contains("does not answer") && line.contains("not acknowledged"), "{line}");
+            took
+        });
+        // 80 ms of silence, and the end of the profile.
+        assert!(profiled < 2 * unprofiled + Duration::from_millis(700), "{profiled:?}, unprofiled {unprofiled:?}");
     }
 }
 

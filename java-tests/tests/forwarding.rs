@@ -102,7 +102,7 @@ on_every_jdk! {
         let mut receiver = None;
         // The program runs until the first request has arrived.
         let end_file = directory.path().join("end-file");
-        let options = format!("collector={address},interval=1ms");
+        let options = format!("collector={address},exitwait=10s,interval=1ms");
         let workload = Workload::new("Burner").argument(4).argument(end_file.display());
         let run = workload.run_with_agent_watched(jdk, &options, |cpu_ns| {
             if cpu_ns > SECOND && receiver.is_none() && counter("tickwalk_forward_retries") > 0.0 {
@@ -171,7 +171,7 @@ fn ignores_the_environment_by_default() {
             let address = format!("unix:{}", directory.path().join("socket").display());
             let store = directory.path().join("store");
             let (collector, _) = CollectorProcess::start_store_with(&address, &store, arguments, &variables);
-            let options = format!("collector={address}");
+            let options = format!("collector={address},exitwait=10s");
             let run = Workload::new("Burner").argument(1).run_with_agent_watched(jdk, &options, |_| ());
             assert_eq!(run.exit_code(), 0, "{}", run.stderr);
             collector.stop();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use prost::Message;
 use proto::framing::{FrameDecoder, encode_frame};
@@ -112,10 +113,14 @@ impl Peer {
     }
 }
 
+/// Longest silence of a collector at the end; beyond any delay of a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Returns a delivery whose session has begun.
 fn delivery(path: &Path, window: u64) -> Delivery {
     let target = Target::Unix(path.to_owned());
-    let mut delivery = Delivery::new(target, "secret".to_owned(), window, Box::new(|_| {})).expect("pipe");
+    let mut delivery =
+        Delivery::new(target, "secret".to_owned(), (window, PATIENCE), Box::new(|_| {})).expect("pipe");
     delivery.send(&Body::Hello(Hello::default())).expect("begun");
     delivery
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::framing::{FrameDecoder, encode_frame};
 use proto::v1::{
@@ -54,8 +55,12 @@ fn serve(listener: &TcpListener, config: Arc<ServerConfig>) -> std::io::Result<V
     }
 }
 
+/// Longest silence of a collector at the end; beyond any delay of a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn begin(target: Target) -> Delivery {
-    let mut delivery = Delivery::new(target, "secret".to_owned(), 1 << 20, Box::new(|_| {})).expect("pipe");
+    let mut delivery =
+        Delivery::new(target, "secret".to_owned(), (1 << 20, PATIENCE), Box::new(|_| {})).expect("pipe");
     delivery.send(&Body::Hello(Hello::default())).expect("begun");
     delivery.send(&Body::Goodbye(Goodbye { reason: "x".repeat(200_000) })).expect("sent");
     delivery

@@ -95,7 +95,7 @@ fn mistakes_are_named() {
     check_error(
         "intervall=1ms",
         "unknown option 'intervall'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, file, maxstack, depth, log, gcdrain, debug, strict",
+         tokenfile, insecure, window, exitwait, file, maxstack, depth, log, gcdrain, debug, strict",
     );
     check_error(
         "debug=queue:3g,file=x",
@@ -111,6 +111,10 @@ fn mistakes_are_named() {
         "collector=tls:h",
         "option 'collector': 'tls:h' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
     );
+    check_error(
+        "file=x,exitwait=61s",
+        "option 'exitwait': '61s' is not a time up to 60s, as in 80ms (units ns, us, ms, s)",
+    );
     check_error("file=x,window=1", "option 'window': '1' is not a size between 16k and 256m, as in 4m");
     check_error(
         "file=x,tokenfile=/dev/null",
@@ -125,9 +129,11 @@ fn mistakes_are_named() {
 
 #[test]
 fn a_collector_beyond_this_machine() {
-    let options = Options::parse("collector=tls:h:4171,ca=/c.pem,token=t,window=1m,insecure").expect("valid");
+    let options = Options::parse("collector=tls:h:4171,ca=/c.pem,token=t,window=1m,exitwait=2s,insecure")
+        .expect("valid");
     assert_eq!(options.collector, Some(Collector::Tls("h:4171".to_owned())));
     assert_eq!(options.certificates, Some(PathBuf::from("/c.pem")));
+    assert_eq!(options.end_silence, Duration::from_secs(2));
     assert_eq!((options.token.as_str(), options.window, options.insecure), ("t", 1 << 20, true));
 }
 

@@ -44,10 +44,9 @@ pub const DEFAULT_WINDOW: u64 = 4 << 20;
 /// Length of the secret that proves to a collector that a connection belongs to the session.
 const SECRET_BYTES: usize = 16;
 
-/// Longest wait for the last acknowledgement when the JVM ends.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for the first answer of a collector when the JVM ends.
-const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_millis(80);
+/// Longest silence of a collector while the JVM ends: most acknowledgements cross a network within it, and nobody notices
+/// that a program ends so much later.
+pub const DEFAULT_END_SILENCE: Duration = Duration::from_millis(80);
 
 /// Called first on the sending thread, with its kernel thread id.
 pub type OnThread = Box<dyn FnOnce(i32) + Send + Sync>;
@@ -58,6 +57,8 @@ pub struct Delivery {
     token: String,
     encoder: Encoder,
     window: Arc<Window>,
+    /// Longest silence of the collector at the end of the session.
+    end_silence: Duration,
     /// The sending thread's end of the wake-up pipe and its first call, until it starts.
     to_start: Option<(UnixStream, OnThread)>,
     backlog: Backlog,
@@ -66,9 +67,17 @@ pub struct Delivery {
 impl Delivery {
     /// A destination that connects when the session begins; `on_thread` runs on the sending thread.
     ///
+    /// From `window` unacknowledged bytes on samples are merged. At the end of the session a collector that acknowledges
+    /// nothing for `end_silence` is given up.
+    ///
     /// # Errors
     /// If the wake-up pipe cannot be created.
-    pub fn new(target: Target, token: String, window: u64, on_thread: OnThread) -> io::Result<Self> {
+    pub fn new(
+        target: Target,
+        token: String,
+        (window, end_silence): (u64, Duration),
+        on_thread: OnThread,
+    ) -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
@@ -77,6 +86,7 @@ impl Delivery {
             token,
             encoder: Encoder::default(),
             window: Arc::new(Window::new(window, wake)),
+            end_silence,
             to_start: Some((woken, on_thread)),
             backlog: Backlog::new(),
         })
@@ -181,14 +191,16 @@ impl Sink for Delivery {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        match self.window.close(FIRST_ANSWER_TIMEOUT, FINISH_TIMEOUT) {
+        match self.window.close(self.end_silence) {
             0 => Ok(()),
             // A warning was logged at the first attempt.
             _ if self.window.facts().connections == 0 && self.window.has_warned() => Ok(()),
             left if self.window.facts().connections == 0 => {
                 Err(SinkError::Undelivered(format!("it never answered, {left} messages are dropped")))
             }
-            left => Err(SinkError::Undelivered(format!("{left} messages were not acknowledged"))),
+            left => Err(SinkError::Undelivered(format!(
+                "it does not answer, {left} messages were not acknowledged"
+            ))),
         }
     }
 
