@@ -47,15 +47,20 @@ class Jvm:
     def look(self):
         """Returns the numbers of this moment, or None if the JVM has ended."""
         try:
-            proc = pathlib.Path("/proc", (self.folder / "pid").read_text().strip())
-            status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
-            return {
-                "resident": int(status["VmRSS"].split()[0]) * 1024, "address_space": int(status["VmSize"].split()[0]) * 1024,
-                "mappings": len((proc / "maps").read_text().splitlines()), "descriptors": len(list((proc / "fd").iterdir())),
-                "timers": (proc / "timers").read_text().count("ID:"), "threads": int(status["Threads"]),
-            }
+            return look((self.folder / "pid").read_text().strip())
         except (OSError, KeyError):
             return None
+
+
+def look(pid):
+    """Returns what a process holds."""
+    proc = pathlib.Path("/proc", str(pid))
+    status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+    return {
+        "resident": int(status["VmRSS"].split()[0]) * 1024, "address_space": int(status["VmSize"].split()[0]) * 1024,
+        "mappings": len((proc / "maps").read_text().splitlines()), "descriptors": len(list((proc / "fd").iterdir())),
+        "timers": (proc / "timers").read_text().count("ID:"), "threads": int(status["Threads"]),
+    }
 
 
 def grown(rows, side, name):

@@ -115,7 +115,8 @@ on_every_jdk! {
             let (took, stderr) = end(Some(&format!("collector={address},interval=1ms")), Some(&collector));
             let lines: Vec<&str> = stderr.lines().collect();
             let [line] = lines[..] else { panic!("not exactly one line on stderr: {lines:?}") };
-            assert!(line.contains("does not answer") && line.contains("not acknowledged"), "{line}");
+            // Only the text tells 80 ms from some seconds on any machine, however busy.
+            assert!(line.contains("acknowledged nothing for 80ms, "), "{line}");
             took
         });
         // 80 ms of silence, and the end of the profile.

@@ -199,7 +199,8 @@ impl Sink for Delivery {
                 Err(SinkError::Undelivered(format!("it never answered, {left} messages are dropped")))
             }
             left => Err(SinkError::Undelivered(format!(
-                "it does not answer, {left} messages were not acknowledged"
+                "it acknowledged nothing for {:?}, {left} messages are not acknowledged",
+                self.end_silence
             ))),
         }
     }

@@ -117,22 +117,20 @@ impl Window {
         }
     }
 
-    /// Waits until everything is acknowledged, the sending thread ends, or the collector has been silent for `silence`.
+    /// Waits until everything is acknowledged, the sending thread ends, or the collector has been silent for `limit`.
     ///
     /// A connection and an acknowledgement of further messages end a silence, so the messages bound the wait. Returns the
     /// messages left.
-    pub fn close(&self, silence: Duration) -> usize {
+    pub fn close(&self, limit: Duration) -> usize {
         let mut state = self.state.lock();
         state.closing = true;
         self.wake_sender();
-        let (mut progress, mut deadline) = (state.progress(), Instant::now() + silence);
-        while !state.messages.is_empty() && !state.given_up {
-            let timed_out = self.changed.wait_until(&mut state, deadline).timed_out();
-            if state.progress() != progress {
-                (progress, deadline) = (state.progress(), Instant::now() + silence);
-            } else if timed_out {
-                break;
-            }
+        let mut silence = Silence { limit, progress: state.progress(), since: Instant::now() };
+        while !state.messages.is_empty()
+            && !state.given_up
+            && silence.is_bearable(state.progress(), Instant::now())
+        {
+            self.changed.wait_until(&mut state, silence.end());
         }
         state.messages.len()
     }
@@ -233,9 +231,33 @@ impl Window {
     }
 }
 
+/// How long the collector has been silent.
+struct Silence {
+    limit: Duration,
+    progress: Progress,
+    since: Instant,
+}
+
+impl Silence {
+    /// Notes the progress at the moment `now`; returns false if the silence has lasted too long.
+    fn is_bearable(&mut self, progress: Progress, now: Instant) -> bool {
+        if progress != self.progress {
+            (self.progress, self.since) = (progress, now);
+        }
+        now < self.end()
+    }
+
+    fn end(&self) -> Instant {
+        self.since + self.limit
+    }
+}
+
+/// Connections made, and the highest sequence number acknowledged.
+type Progress = (u64, u64);
+
 impl State {
     /// Returns what changes with each sign of life of the collector that brings the end nearer.
-    fn progress(&self) -> (u64, u64) {
+    fn progress(&self) -> Progress {
         (self.connections, self.acknowledged)
     }
 
@@ -341,21 +363,16 @@ mod tests {
         assert_eq!(hanging.close(Duration::from_millis(1)), 1);
     }
 
-    /// Each acknowledgement comes well within the silence that is allowed, all of them together take several times as long.
     #[test]
-    fn a_slow_collector_gets_everything() {
-        let slow = window(41);
-        let silence = Duration::from_millis(1000);
-        slow.resume(1);
-        chunk(&slow);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for sequence in 2..=41 {
-                    std::thread::sleep(silence / 20);
-                    slow.acknowledge(sequence);
-                }
-            });
-            assert_eq!(slow.close(silence), 0);
-        });
+    fn each_acknowledgement_ends_a_silence() {
+        let (begin, limit) = (Instant::now(), Duration::from_millis(80));
+        let mut silence = Silence { limit, progress: (1, 0), since: begin };
+        // A slow collector: all acknowledgements together take many times the limit.
+        for sequence in 1..=40 {
+            assert!(silence.is_bearable((1, sequence), begin + Duration::from_millis(50) * sequence as u32));
+        }
+        let last = begin + Duration::from_millis(2000);
+        assert!(silence.is_bearable((1, 40), last + Duration::from_millis(79)));
+        assert!(!silence.is_bearable((1, 40), last + Duration::from_millis(80)));
     }
 }
