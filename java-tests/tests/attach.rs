@@ -252,3 +252,73 @@ on_every_jdk! { concurrent;
         assert!(last.1 < first.1 + 200_000 && last.0 < first.0 + 15, "mappings and kilobytes: {sizes:?}");
     }
 }
+
+/// Blocks every real-time signal and SIGPROF, and becomes the command that follows.
+const BLOCK_AND_RUN: &str = "import os,signal,sys; signal.pthread_sigmask(signal.SIG_BLOCK, [*range(34, 65), signal.SIGPROF]); os.execvp(sys.argv[1], sys.argv[1:])";
+
+on_every_jdk! { concurrent;
+    /// Every thread of a running JVM blocks what its launcher blocked, and a profile would have no samples.
+    fn refuses_a_jvm_whose_threads_block_the_signal(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let workload = Workload::new("Burner").argument(1).launcher(&["python3", "-c", BLOCK_AND_RUN]);
+        let mut attached = Vec::new();
+        let program = workload.run_unprofiled_watched(jdk, |pid, _| {
+            if attached.is_empty() {
+                attached.push(attach(&[], folder.path(), pid));
+            }
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        let [refused] = &attached[..] else { panic!("one result is expected: {attached:?}") };
+        assert_refused(refused, "the JVM refused the agent");
+        let lines: Vec<&str> = program.stderr.lines().filter(|line| line.starts_with("tickwalk:")).collect();
+        assert!(matches!(lines[..], [line] if line.contains("is blocked in this process")), "{lines:?}");
+    }
+}
+
+/// Answers to a command that comes while the JVM is being created.
+const STARTING: [&str; 4] = [
+    "is not a HotSpot JVM",
+    "does not handle SIGQUIT",
+    "did not answer within",
+    "the JVM refused the agent: return code -1",
+];
+
+on_every_jdk! {
+    /// While the VM compiles all it needs for its start, each command is refused in one line or succeeds; the VM lives on.
+    fn attaches_while_the_vm_is_created(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (end_file, pid_file) = (folder.path().join("end-file"), folder.path().join("pid"));
+        let write_pid = format!(r#"echo $$ >{0}.part; mv {0}.part {0}; exec "$@""#, pid_file.display());
+        let workload =
+            burner(1, &end_file).jvm_option("-Xcomp").launcher(&["sh", "-c", &write_pid, "sh"]);
+        let output = folder.path().to_owned();
+        let attaching = std::thread::spawn(move || {
+            let pid = loop {
+                match std::fs::read_to_string(&pid_file) {
+                    Ok(pid) => break pid.trim().parse().expect("a process id"),
+                    Err(_) => std::thread::yield_now(),
+                }
+            };
+            let mut refused = Vec::new();
+            let last = loop {
+                let attached = attach(&["--duration", "1s"], &output, pid);
+                let is_starting = STARTING.iter().any(|text| attached.stderr.contains(text));
+                if attached.exit_code() == 0 || !is_starting {
+                    break attached;
+                }
+                refused.push(attached);
+            };
+            create_end_file(&end_file);
+            (refused, last)
+        });
+        let program = workload.run_unprofiled_watched(jdk, |_, _| ());
+        let (refused, last) = attaching.join().expect("no panic");
+        assert_eq!((program.exit_code(), last.exit_code()), (0, 0), "{}{}", program.stderr, last.stderr);
+        assert!(refused.iter().all(|refused| refused.stderr.lines().count() == 1), "{refused:?}");
+        // The JVM itself refused as often as it says so.
+        let by_jvm = refused.iter().filter(|refused| refused.stderr.contains(STARTING[3])).count();
+        let lines: Vec<&str> = program.stderr.lines().filter(|line| line.starts_with("tickwalk:")).collect();
+        assert!(lines.iter().all(|line| line.contains("the JVM is still starting; try again")), "{lines:?}");
+        assert_eq!(lines.len(), by_jvm, "{refused:?}");
+    }
+}
