@@ -145,6 +145,7 @@ impl Session {
         } = prepared;
         hotspot.start(memory).map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
         vm_memory::add_code_heaps(memory, &hotspot);
+        vm_memory::add_counters(memory, &hotspot);
         let mut offsets = hotspot.thread_offsets();
         offsets.mounted = mounted;
         if let Some(address) = thread.and_then(|thread| jni.java_thread(thread)) {

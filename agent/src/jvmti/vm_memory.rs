@@ -2,7 +2,8 @@
 //!
 //! Problem: a fault-tolerant read costs a system call, and a walk makes hundreds of reads of the code heap.
 //! Approach: register the ranges that stay mapped for the life of the process.
-//! Sources: HotSpot `memory/heap.cpp` (`CodeHeap::expand_by` commits upwards, nothing is uncommitted), JDK 11 to 25.
+//! Sources: HotSpot `memory/heap.cpp` (`CodeHeap::expand_by` commits upwards, nothing is uncommitted),
+//! `os/posix/perfMemory_posix.cpp`, JDK 11 to 25.
 
 use std::sync::OnceLock;
 
@@ -38,6 +39,14 @@ pub fn mounted_offsets(library: &Library, memory: &LiveMemory) -> Option<Mounted
 pub fn add_code_heaps(memory: &LiveMemory, hotspot: &HotSpot) {
     for (start, end) in hotspot.code_ranges(memory) {
         // SAFETY: HotSpot commits code heap memory upwards and never uncommits it.
+        unsafe { memory.add_permanent(start, end) };
+    }
+}
+
+/// Adds the VM's performance counters, which every drain reads.
+pub fn add_counters(memory: &LiveMemory, hotspot: &HotSpot) {
+    if let Some((start, end)) = hotspot.perf_range(memory) {
+        // SAFETY: HotSpot never unmaps its counters, and it writes to all of them with plain stores itself.
         unsafe { memory.add_permanent(start, end) };
     }
 }

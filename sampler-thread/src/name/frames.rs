@@ -64,8 +64,8 @@ pub struct FrameNames {
     functions: Map<u64, (u64, u64)>,
     /// The list of libraries that `native` was made with.
     libraries: u64,
-    /// `CompilerThread`s by kernel thread id.
-    compilers: Map<i32, u64>,
+    /// `CompilerThread`s by thread id; a thread keeps its own until it ends.
+    compilers: Map<u32, u64>,
 }
 
 impl FrameNames {
@@ -205,24 +205,24 @@ impl FrameNames {
         })
     }
 
-    /// Returns the label for the method that compiler thread `tid` was compiling when `stack` was copied.
+    /// Returns the label for the method that compiler thread `thread` was compiling when `stack` was copied.
     ///
     /// Known only while the compilation lasts; a sample waits up to one drain period, so short ones have no label.
     pub(super) fn compiled_method<M: Memory>(
         &mut self,
         vm: &Vm<M>,
-        tid: i32,
+        thread: &ThreadFacts,
         stack: &StackCopy<'_>,
     ) -> Option<u64> {
         let Vm { hotspot, memory } = vm;
-        let is_thread = |address: u64| hotspot.thread_id(memory, address) == u32::try_from(tid).ok();
-        let known = self.compilers.get(&tid).copied().filter(|&address| is_thread(address));
-        let address = match known {
-            Some(address) => address,
+        let address = match self.compilers.get(&thread.id) {
+            Some(&address) => address,
             None => {
-                let found = hotspot.java_threads(memory).find(|&address| is_thread(address))?;
+                let is_thread =
+                    |&address: &u64| hotspot.thread_id(memory, address) == u32::try_from(thread.tid).ok();
+                let found = hotspot.java_threads(memory).find(is_thread)?;
                 self.compilers.retain(|_, address| *address != found);
-                self.compilers.insert(tid, found);
+                self.compilers.insert(thread.id, found);
                 found
             }
         };

@@ -136,19 +136,14 @@ impl StackNamer {
             return names.dictionaries.stack(ids, stop);
         };
         nodes.of_frames.truncate(named);
-        let mut node = match nodes.of_frames.last() {
+        let caller = match nodes.of_frames.last() {
             Some(&node) => node,
             None => names.dictionaries.root(stop),
         };
-        for &id in ids.iter().rev() {
-            // Entries are no frames of a profile.
-            if id != 0 {
-                node = names.dictionaries.child(node, id);
-            }
-            nodes.of_frames.push(node);
-        }
+        // Entries are no frames of a profile.
+        names.dictionaries.path(caller, ids.iter().rev().copied(), &mut nodes.of_frames);
         (nodes.walk, nodes.ticks, nodes.versions) = (walk.number, walk.ticks, versions);
-        node.id.into()
+        nodes.of_frames.last().map_or(caller.id, |node| node.id).into()
     }
 
     /// Fills `ids` with all but the `named` oldest frames; 0 for frames that are not part of a profile.
@@ -173,7 +168,7 @@ impl StackNamer {
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
         if thread.kind == ThreadKind::Compiler && enabled.walks {
             let stack = StackCopy::new(capture.stack_low, snapshot.stack);
-            ids.extend(names.compiled_method(vm, thread.tid, &stack));
+            ids.extend(names.compiled_method(vm, thread, &stack));
         }
         ids.extend(names.thread(thread));
     }

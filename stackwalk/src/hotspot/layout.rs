@@ -298,6 +298,7 @@ layouts! { |tables|
     /// `PerfMemory`, `PerfDataPrologue`, `PerfDataEntry`.
     PerfLayout {
         start: variable(perf_start),
+        end: variable(perf_end),
         initialized: variable(perf_initialized),
         magic: offset(perf_magic),
         first_entry: offset(perf_first_entry),

@@ -27,13 +27,24 @@ impl PerfCounter {
     /// The counter's value now.
     ///
     /// # Errors
-    /// [`Unreadable`] once the VM has taken its counters down at exit.
+    /// [`Unreadable`] if its memory cannot be read.
     pub fn read<M: Memory + ?Sized>(self, memory: &M) -> Result<u64, Unreadable> {
         memory.read_u64(self.0)
     }
 }
 
 impl HotSpot {
+    /// Memory of all counters, as (start, end); usable once the VM is initialised.
+    ///
+    /// It stays mapped even when the VM exits: `delete_memory_region` (`os/posix/perfMemory_posix.cpp`; in JDK 11
+    /// `os/linux/perfMemory_linux.cpp`) removes the file only. `None` with `-XX:-UsePerfData`.
+    pub fn perf_range<M: Memory + ?Sized>(&self, memory: &M) -> Option<(u64, u64)> {
+        let layout = self.layout.perf?;
+        let (start, end) = (memory.read_u64(layout.start).ok()?, memory.read_u64(layout.end).ok()?);
+        let is_usable = memory.read_u32(layout.initialized).ok()? != 0 && start != 0 && start < end;
+        is_usable.then_some((start, end))
+    }
+
     /// Finds a counter by name (`java.cls.unloadedClasses`); usable once the VM is initialised.
     ///
     /// `None` with `-XX:-UsePerfData`, or if this VM has no such counter.

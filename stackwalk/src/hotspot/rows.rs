@@ -148,6 +148,7 @@ fields! {
     flag_flags = ("JVMFlag", "_flags");
     // Performance counters.
     perf_start = ("PerfMemory", "_start");
+    perf_end = ("PerfMemory", "_end");
     perf_initialized = ("PerfMemory", "_initialized");
     perf_magic = ("PerfDataPrologue", "magic");
     perf_first_entry = ("PerfDataPrologue", "entry_offset");

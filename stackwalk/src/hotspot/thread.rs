@@ -117,6 +117,7 @@ impl HotSpot {
 impl HotSpot {
     /// The method that the `CompilerThread` at `thread` was compiling when its stack was copied, if it still compiles it.
     ///
+    /// `None` if that stack is of another thread: its environment lies elsewhere.
     /// The compiler's environment is a local variable of the thread, so the copy holds the task of that moment. The task's
     /// method is that of the moment only while the thread is at the same task.
     /// The address proves nothing until the method's names have been read.

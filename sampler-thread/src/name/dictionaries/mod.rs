@@ -193,6 +193,25 @@ impl Dictionaries {
         node
     }
 
+    /// Appends the node of each frame of a path to `path`, the first called by the frame of node `caller`; frames 0 repeat
+    /// the node before.
+    pub fn path(&mut self, caller: Node, frames: impl Iterator<Item = u64> + Clone, path: &mut Vec<Node>) {
+        let frames = frames.map(narrow);
+        let begin = path.len();
+        self.nodes.begin_path(caller, frames.clone(), path);
+        let mut caller = caller;
+        for (place, frame) in path.iter_mut().skip(begin).zip(frames) {
+            if frame != 0 {
+                let (node, is_new) = self.nodes.with_hash(place.hash());
+                if is_new {
+                    self.pending.node(node.id, caller.id, frame);
+                }
+                caller = node;
+            }
+            *place = caller;
+        }
+    }
+
     /// Returns a number that changes when the sent entries are forgotten.
     pub fn version(&self) -> u64 {
         self.version
@@ -318,6 +337,24 @@ mod tests {
         assert!(after.0 > before.0 && after.1 > before.1);
         assert_eq!(first.string, second.string);
         assert_eq!(second.first_string, first.first_string + 2);
+    }
+
+    #[test]
+    fn a_path_is_the_same_as_its_nodes_one_by_one() {
+        let mut dictionaries = Dictionaries::default();
+        let known = dictionaries.stack(&[8, 7, 5], "end_of_stack");
+        let root = dictionaries.root("end_of_stack");
+        let mut path = vec![root];
+        dictionaries.path(root, [5, 0, 7, 8, 9].into_iter(), &mut path);
+        assert_eq!(u64::from(path[4].id), known);
+        assert_eq!(u64::from(path[5].id), known + 1, "only the last is new");
+        let mut one_by_one = vec![root];
+        for frame in [5, 0, 7, 8, 9] {
+            let caller = one_by_one[one_by_one.len() - 1];
+            one_by_one.push(if frame == 0 { caller } else { dictionaries.child(caller, frame) });
+        }
+        assert_eq!(path, one_by_one);
+        assert_eq!(pending(&mut dictionaries).node_frame.len(), 5);
     }
 
     #[test]

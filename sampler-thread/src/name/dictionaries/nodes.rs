@@ -42,6 +42,10 @@ pub(super) struct Nodes {
 impl Node {
     /// The caller of roots.
     pub(super) const NONE: Self = Self { id: 0, hash: 0 };
+
+    pub(super) fn hash(self) -> u64 {
+        self.hash
+    }
 }
 
 impl Nodes {
@@ -55,9 +59,31 @@ impl Nodes {
         *self = Self::from(self.used + 1);
     }
 
+    /// Appends nodes without ids for the frames of a path below `caller`; frames 0 repeat the node before.
+    ///
+    /// The loads of their lines do not depend on each other, so the processor makes many at once. Lookups that follow
+    /// would wait for each line in turn, because what is found decides on the next instructions.
+    pub(super) fn begin_path(&self, caller: Node, frames: impl Iterator<Item = u32>, path: &mut Vec<Node>) {
+        let mut hash = caller.hash;
+        let mut loaded = 0;
+        path.extend(frames.map(|frame| {
+            if frame != 0 {
+                hash = hash_below(hash, frame);
+                let line = self.lines.get(place(hash, self.lines.len()));
+                loaded ^= line.map_or(0, |line| line.hashes[0]);
+            }
+            Node { id: 0, hash }
+        }));
+        std::hint::black_box(loaded);
+    }
+
     /// Returns the node of a frame below its caller, and whether it is new.
     pub(super) fn child(&mut self, caller: Node, frame: u32) -> (Node, bool) {
-        let hash = hash_below(caller.hash, frame);
+        self.with_hash(hash_below(caller.hash, frame))
+    }
+
+    /// Returns the node with this hash, and whether it is new.
+    pub(super) fn with_hash(&mut self, hash: u64) -> (Node, bool) {
         if let Some(id) = self.find(hash) {
             return (Node { id, hash }, false);
         }
