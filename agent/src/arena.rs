@@ -50,7 +50,7 @@ pub struct ThreadSlot {
     pub virtual_thread: AtomicU64,
     /// Samples of that virtual thread in a row; only the thread itself touches it.
     pub virtual_samples: AtomicU64,
-    /// Whether the handler runs on the thread now. Plain stores, which cost nothing; only the completeness of the last
+    /// True if the handler runs on the thread now. Plain stores, which cost nothing; only the completeness of the last
     /// drain depends on it (`crate::session`).
     pub busy: AtomicBool,
 }
@@ -128,7 +128,7 @@ static PUBLISHED: FirstShared = FirstShared {
     value: UnsafeCell::new(MaybeUninit::uninit()),
 };
 
-/// Whether [`publish`] was called.
+/// True if [`publish`] was called.
 static IS_PUBLISHED: AtomicBool = AtomicBool::new(false);
 
 /// Room for the records of later profiles, which are never freed: a thousand profiles take no further address space.

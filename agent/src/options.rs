@@ -81,7 +81,7 @@ pub struct Options {
     pub certificates: Option<PathBuf>,
     /// Shared secret for the collector; empty for none.
     pub token: String,
-    /// Whether samples may cross a network unencrypted.
+    /// True if samples may cross a network unencrypted.
     pub insecure: bool,
     /// Bytes sent and not acknowledged above which samples are merged.
     pub window: u64,

@@ -48,7 +48,7 @@ pub struct Summary {
     pub interval_ns: i64,
     /// CPU time of the process by its own clock, independent of the threads' accounts.
     pub process_cpu_ns: i64,
-    /// Whether the recording ends with its end message.
+    /// True if the recording ends with its end message.
     pub complete: bool,
     /// Class unloading and names.
     pub unloading: Unloading,

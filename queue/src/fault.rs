@@ -44,7 +44,7 @@ pub enum Fault {
     Generation,
 }
 
-/// Whether a loom model runs under `with_fault` with this fault; false outside of loom.
+/// Returns whether a loom model runs under `with_fault` with this fault; false outside of loom.
 #[inline(always)]
 pub(crate) fn is_broken(fault: Fault) -> bool {
     #[cfg(loom)]

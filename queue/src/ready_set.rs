@@ -72,13 +72,13 @@ impl<'m> ReadySet<'m> {
         Self { flags }
     }
 
-    /// Whether one of the first `used` queues is marked; a push that is going on may be overlooked.
+    /// Returns whether one of the first `used` queues is marked; a push that is going on may be overlooked.
     pub fn is_any_marked(&self, used: u32) -> bool {
         let used = self.flags.len().min(used as usize);
         ReadyIter { flags: self.flags.get(..used).unwrap_or(self.flags), next: 0 }.first_set().is_some()
     }
 
-    /// Whether queue `index` is marked; a push that is going on may be overlooked.
+    /// Returns whether queue `index` is marked; a push that is going on may be overlooked.
     pub fn is_marked(&self, index: u32) -> bool {
         // Relaxed: pairs with nothing, as in `first_set`.
         self.flags.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)

@@ -42,7 +42,7 @@ pub struct Sizer {
     high_water: u32,
     /// Rounds since the last loss or change of size.
     quiet: u16,
-    /// Whether the queue was made larger since it last had its first size, or a smaller one.
+    /// True if the queue was made larger since it last had its first size, or a smaller one.
     has_grown: bool,
 }
 

@@ -59,7 +59,7 @@ const INSTALLING: u32 = u32::MAX;
 /// what `state` is otherwise.
 const OFFERED: u32 = 1 << 16;
 
-/// Whether a push goes straight to the ring: neither empty nor installing nor offered.
+/// Returns whether a push goes straight to the ring: neither empty nor installing nor offered.
 #[inline(always)]
 const fn is_steady(state: u32) -> bool {
     state.wrapping_sub(1) < OFFERED.wrapping_sub(1)

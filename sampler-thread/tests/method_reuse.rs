@@ -39,7 +39,7 @@ struct Process {
     old: Method,
     new: Method,
     replaced: Cell<bool>,
-    /// Whether the VM collects garbage and replaces the method at the next read of it.
+    /// True if the VM collects garbage and replaces the method at the next read of it.
     collects_at_read: Cell<bool>,
     unloading: Arc<Unloading>,
 }

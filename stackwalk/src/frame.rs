@@ -21,7 +21,7 @@ pub struct Blob(pub u64);
 pub struct CompileLevel(pub u8);
 
 impl CompileLevel {
-    /// Whether the optimising compiler made the code.
+    /// Returns whether the optimising compiler made the code.
     #[must_use]
     pub fn is_c2(self) -> bool {
         self.0 == 4
@@ -59,7 +59,7 @@ pub enum Frame {
         bci: Option<Bci>,
         /// Compiler tier.
         level: CompileLevel,
-        /// Whether the method was inlined into the method of the next frame.
+        /// True if the method was inlined into the method of the next frame.
         inlined: bool,
         /// Where.
         place: Place,
@@ -68,7 +68,7 @@ pub enum Frame {
     NativeMethod {
         /// The method.
         method: Method,
-        /// Whether the wrapper was compiled.
+        /// True if the wrapper was compiled.
         compiled: bool,
         /// Where.
         place: Place,
@@ -89,7 +89,7 @@ pub enum Frame {
     Native {
         /// Where.
         place: Place,
-        /// Whether the pc is an interrupted instruction rather than a return address.
+        /// True if the pc is an interrupted instruction rather than a return address.
         interrupted: bool,
     },
     /// Frames are missing here.

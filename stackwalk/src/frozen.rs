@@ -14,7 +14,7 @@ pub struct Frozen<'a> {
     chunks: [StackCopy<'a>; MAX_CHUNKS],
     count: usize,
     whole: bool,
-    /// Whether a chunk without frames comes before the first copied.
+    /// True if a chunk without frames comes before the first copied.
     emptied: bool,
     /// Where the frames of the oldest copied chunk end; not above the end of its copy unless that is cut.
     end: u64,
@@ -75,7 +75,7 @@ impl<'a> Frozen<'a> {
         self.chunks.get(..self.count)?.get(index).copied()
     }
 
-    /// Whether the oldest frozen frame is among the copies.
+    /// Returns whether the oldest frozen frame is among the copies.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.whole && self.count > 0

@@ -107,7 +107,7 @@ impl LiveMemory {
         false
     }
 
-    /// Whether the chosen access can read a known word.
+    /// Returns whether the chosen access can read a known word.
     fn probe(&self) -> bool {
         let known = 0x0123_4567_89ab_cdef_u64;
         let address = core::ptr::from_ref(&known).expose_provenance() as u64;

@@ -67,7 +67,7 @@ impl Stop {
         Self::NAMES.iter().position(|candidate| *candidate == name).unwrap_or(0)
     }
 
-    /// Whether the thread's (or virtual thread's) root was reached. Gaps stand for missing frames above it.
+    /// Returns whether the thread's (or virtual thread's) root was reached. Gaps stand for missing frames above it.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::EndOfStack | Self::EndOfContinuation | Self::EndPastThaw)

@@ -20,7 +20,7 @@ fn stops_per_thread() -> u32 {
     std::env::var("TICKWALK_STOPS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
 }
 
-/// Whether TICKWALK_MODE selects `mode`; unset selects all.
+/// Returns whether TICKWALK_MODE selects `mode`; unset selects all.
 fn is_selected(mode: &str) -> bool {
     std::env::var("TICKWALK_MODE").map_or(true, |selected| selected == mode)
 }
@@ -375,7 +375,7 @@ fn walks_of_mounted_virtual_threads_end_at_their_root_or_at_frozen_frames() {
     }
 }
 
-/// Whether `variable` is set, which the tools among these tests require.
+/// Returns whether `variable` is set, which the tools among these tests require.
 fn is_set(variable: &str) -> bool {
     let is_set = std::env::var_os(variable).is_some();
     if !is_set {

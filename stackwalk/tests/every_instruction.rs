@@ -40,7 +40,7 @@ fn physical_methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     found.into_iter().map(|(_, name)| name).filter(|name| !name.is_empty()).collect()
 }
 
-/// Whether one call, return or jump leads from the frames `before` to those `after`; newest first.
+/// Returns whether one call, return or jump leads from the frames `before` to those `after`; newest first.
 fn differ_by_one_frame(before: &[String], after: &[String]) -> bool {
     let callers = |frames: &'_ [String]| frames.get(1..).unwrap_or_default().to_vec();
     callers(before) == callers(after) || callers(after) == before || callers(before) == after

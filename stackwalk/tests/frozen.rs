@@ -234,7 +234,7 @@ fn damaged(frozen: &FrozenCopy, chunk: usize, at: usize, bytes: usize, twice: bo
     damaged
 }
 
-/// Whether `list` is a subsequence of `all`.
+/// Returns whether `list` is a subsequence of `all`.
 fn is_subsequence(list: &[String], all: &[String]) -> bool {
     let mut rest = all.iter();
     list.iter().all(|name| rest.any(|other| other == name))

@@ -70,7 +70,7 @@ enum Activity {
 /// State of the carrier, from the previous steps.
 struct History {
     activity: Activity,
-    /// Whether the thread has yielded and is not thawed yet; unknown until its first yield or Java code.
+    /// True if the thread has yielded and is not thawed yet; unknown until its first yield or Java code.
     yielded: Option<bool>,
     /// Start of the newest chunk when the current activity began.
     chunk: Option<u64>,
@@ -78,7 +78,7 @@ struct History {
     sp: u64,
     /// Registers with which the running C code returns to VM code.
     returning: Option<Returning>,
-    /// Whether the C code that thaws frames was called.
+    /// True if the C code that thaws frames was called.
     called_thaw: bool,
     barrier: Option<u64>,
 }
@@ -86,15 +86,15 @@ struct History {
 /// Most bytes that a stub pushes before it reserves stack for frames: two registers, and a word of alignment.
 const MOST_SAVED: u64 = 32;
 
-/// Whether the next instruction is one after the last call at which the newest frame's pc is unknown: `add rsp, 8` and
-/// `jmp`, which undo the alignment of the stack, and `sub rsp, 16`, which moves sp below that pc.
+/// Returns whether the next instruction is one after the last call at which the newest frame's pc is unknown: `add rsp,
+/// 8` and `jmp`, which undo the alignment of the stack, and `sub rsp, 16`, which moves sp below that pc.
 fn is_between(memory: &RemoteMemory, pc: u64) -> bool {
     let mut code = [0; 4];
     let is_read = memory.read(pc, &mut code).is_ok();
     is_read && matches!(code, [0x48, 0x83, 0xc4, 8] | [0xe9 | 0xeb, ..] | [0x48, 0x83, 0xec, 0x10])
 }
 
-/// Whether the next instructions are `pop rbp; ret`, or the second of them.
+/// Returns whether the next instructions are `pop rbp; ret`, or the second of them.
 fn is_leaving(memory: &RemoteMemory, pc: u64) -> bool {
     let mut code = [0; 2];
     memory.read(pc, &mut code).is_ok() && (code == [0x5d, 0xc3] || code[0] == 0xc3)

@@ -38,7 +38,7 @@ pub struct FrozenFrames {
     pub bytes: usize,
     /// Chunks with frames.
     pub chunks: u8,
-    /// Whether the newest chunk has none.
+    /// True if the newest chunk has none.
     pub emptied: bool,
     /// Why no further frames were found.
     pub extent: FrozenExtent,

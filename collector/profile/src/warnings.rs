@@ -27,7 +27,7 @@ pub struct Evidence<'s> {
     pub is_complete: bool,
     /// Why reading the recording stopped before its last byte.
     pub cut: Option<FramingError>,
-    /// Whether a part of the session is shown.
+    /// True if a part of the session is shown.
     pub is_part: bool,
     /// Samples whose stacks were never defined.
     pub unknown_samples: u64,

@@ -110,7 +110,7 @@ struct State {
     queue: VecDeque<Batch>,
     account: Account,
     is_closed: bool,
-    /// Whether batches were dropped since the last delivery.
+    /// True if batches were dropped since the last delivery.
     is_full: bool,
 }
 

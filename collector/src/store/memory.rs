@@ -152,7 +152,7 @@ pub(super) struct PartitionMemory {
     pub(super) folded_threads: u64,
     /// Number of messages applied.
     applied: u64,
-    /// Whether dictionary and sessions are only in the database, and are read from there for each query.
+    /// True if dictionary and sessions are only in the database, and are read from there for each query.
     pub(super) is_unloaded: bool,
 }
 

@@ -74,7 +74,7 @@ pub(super) struct SessionRow {
     symbols_dropped: bool,
 }
 
-/// Whether a partition has the symbols of a session.
+/// The state of the symbols of a session in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Symbols {
     #[default]
@@ -97,7 +97,7 @@ pub struct StoredSession {
     /// Estimated memory of the dictionary rows that this session was the first to define.
     pub(super) dictionary_bytes: usize,
     pub(super) symbols: Symbols,
-    /// Whether some of its symbols were refused for lack of memory.
+    /// True if some of its symbols were refused for lack of memory.
     pub(super) lacks_symbols: bool,
     /// Position of its last message among all messages applied to the partition.
     pub(super) applied: u64,

@@ -32,7 +32,7 @@ pub struct Account {
     abandoned_ns: u64,
     /// Last reading of the CPU clock of the thread, in nanoseconds.
     clock_ns: u64,
-    /// Whether the account changed since it was sent.
+    /// True if the account changed since it was sent.
     pub dirty: bool,
     /// Revision of `facts` that was sent last.
     pub sent_revision: Option<u32>,
@@ -60,7 +60,8 @@ impl Account {
         }
     }
 
-    /// Whether the account has changed and is part of `whole` statistics, or of brief ones; it then counts as sent.
+    /// Returns whether the account has changed and is part of `whole` statistics, or of brief ones; it then counts as
+    /// sent.
     pub fn take_due(&mut self, whole: bool) -> bool {
         let due = self.dirty && (whole || self.samples >= self.sent_samples + MIN_SAMPLES);
         if due {

@@ -47,7 +47,7 @@ pub(crate) type Requests = VecDeque<(u32, Request)>;
 /// Shared by the sampler thread and the second thread.
 pub(crate) struct Intake<Q> {
     queues: Arc<Q>,
-    /// Whether only the sampler may empty queues.
+    /// True if only the sampler may empty queues.
     is_exact: bool,
     /// Timer that wakes the second thread; `None` if there is no second thread.
     alarm: Option<Alarm>,
@@ -73,7 +73,7 @@ pub(crate) struct State {
     empty_drains: u32,
     /// Where the second thread may run.
     placement: Placement,
-    /// Whether the sampler thread has ended.
+    /// True if the sampler thread has ended.
     is_over: bool,
 }
 

@@ -44,7 +44,7 @@ pub struct PaceTuning {
 }
 
 impl PaceTuning {
-    /// Whether the times of drains are fixed, so that only the sampler may empty queues.
+    /// Returns whether the times of drains are fixed, so that only the sampler may empty queues.
     pub fn is_exact(&self) -> bool {
         self.period.is_some() || self.pause.is_some()
     }
@@ -110,7 +110,7 @@ impl Pace {
         self.period = self.period.clamp(SHORTEST, longest);
     }
 
-    /// Whether an experiment pauses drains; `slept` is the time since the last call.
+    /// Returns whether an experiment pauses drains; `slept` is the time since the last call.
     pub fn is_paused(&mut self, slept: Duration) -> bool {
         let Some(pause) = self.tuning.pause.filter(|pause| !pause.is_zero()) else { return false };
         self.running += slept;

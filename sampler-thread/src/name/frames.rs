@@ -49,7 +49,7 @@ pub struct FrameNames {
     pub(super) unproven: Vec<(Method, Option<LoadedBy>)>,
     /// Time stamp of the current stack if its methods may have been unloaded since.
     pub(super) uncertain_at: Option<u64>,
-    /// Whether bytecode indexes are shown.
+    /// True if bytecode indexes are shown.
     has_positions: bool,
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
@@ -112,7 +112,7 @@ impl FrameNames {
         }
     }
 
-    /// Whether the present name of `method` is the one it had at the time of the sample.
+    /// Returns whether the present name of `method` is the one it had at the time of the sample.
     fn is_certain(&self, method: Method) -> bool {
         let Some(ticks) = self.uncertain_at else { return true };
         let since = self.methods.get(&method).and_then(|known| known.permanent_since);

@@ -35,11 +35,11 @@ pub struct NamedStack {
     pub id: u64,
     /// Why the walk ended.
     pub stop: &'static str,
-    /// Whether every frame down to the root is there.
+    /// True if every frame down to the root is there.
     pub complete: bool,
     /// Frames whose method may have been unloaded since the sample.
     pub unloaded: u32,
-    /// Whether something is missing because the VM may have freed it between the sample and the walk.
+    /// True if something is missing because the VM may have freed it between the sample and the walk.
     pub is_late: bool,
     /// `None` without compiled code; otherwise whether some of it is inlined.
     pub compiled: Option<bool>,

@@ -61,7 +61,7 @@ impl Tuner {
         self.tick_ns = tick_ns;
     }
 
-    /// Whether the number of processors matters.
+    /// Returns whether the number of processors matters.
     pub fn follows_processors(&self) -> bool {
         self.tuning.rate.is_some()
     }

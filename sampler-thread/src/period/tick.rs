@@ -51,7 +51,8 @@ impl Tick {
     }
 }
 
-/// Whether the tick may be longer than the interval, if the kernel claims `claimed_ns`, or 0 if it claims nothing.
+/// Returns whether the tick may be longer than the interval, if the kernel claims `claimed_ns`, or 0 if it claims
+/// nothing.
 fn matters_at_start(interval_ns: u64, claimed_ns: u64) -> bool {
     claimed_ns == 0 || interval_ns < claimed_ns
 }

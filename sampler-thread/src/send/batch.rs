@@ -41,7 +41,7 @@ impl Batch {
         self.samples.len()
     }
 
-    /// Whether there are no samples.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }

@@ -78,7 +78,7 @@ impl CodeMark {
         }
     }
 
-    /// Whether no code was freed from `ticks` until `now` was read.
+    /// Returns whether no code was freed from `ticks` until `now` was read.
     pub fn is_same_since(&self, ticks: u64, now: Option<u64>) -> bool {
         now.is_some() && now == self.mark && ticks >= self.since
     }

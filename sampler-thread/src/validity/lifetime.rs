@@ -116,12 +116,12 @@ impl Lifetime {
         self.unloading.redefinition().prepare();
     }
 
-    /// Whether the last reading came after `ticks`.
+    /// Returns whether the last reading came after `ticks`.
     pub(crate) fn covers(&self, ticks: u64) -> bool {
         ticks <= self.until
     }
 
-    /// Whether everything that was loaded at `ticks` is still loaded.
+    /// Returns whether everything that was loaded at `ticks` is still loaded.
     pub(crate) fn is_certain(&self, ticks: u64) -> bool {
         self.mark.is_some() && ticks >= self.since && ticks <= self.until
     }
@@ -131,13 +131,13 @@ impl Lifetime {
         self.unloading.ticks()
     }
 
-    /// Whether no code was freed since `ticks`: no pause began, or none that frees code.
+    /// Returns whether no code was freed since `ticks`: no pause began, or none that frees code.
     pub(crate) fn is_code_certain(&self, ticks: u64, memory: &impl Memory) -> bool {
         self.unloading.is_code_certain(ticks)
             || self.code.is_same_since(ticks, self.unloading.code_mark(memory))
     }
 
-    /// Whether a class that is kept alive by `loaded_by` can never be unloaded.
+    /// Returns whether a class that is kept alive by `loaded_by` can never be unloaded.
     pub(crate) fn is_permanent(&mut self, memory: &impl Memory, loaded_by: Option<LoadedBy>) -> bool {
         match loaded_by {
             Some(LoadedBy::Boot) => true,
@@ -153,7 +153,7 @@ impl Lifetime {
         }
     }
 
-    /// Whether `slot` refers to a permanent loader.
+    /// Returns whether `slot` refers to a permanent loader.
     ///
     /// Equal contents of two slots mean the same object if the collector moved nothing between the readings. A loader
     /// that is not recognised is checked again with its next method.

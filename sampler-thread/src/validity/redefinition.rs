@@ -113,12 +113,12 @@ impl Redefinition {
         Self { counter: OnceLock::from(Counter::At { address, bytes: 8 }), ..Self::default() }
     }
 
-    /// Whether [`Redefinition::prepare`] was called.
+    /// Returns whether [`Redefinition::prepare`] was called.
     pub fn is_prepared(&self) -> bool {
         self.counter.get().is_some()
     }
 
-    /// Whether a class may have been redefined; true before [`Redefinition::prepare`].
+    /// Returns whether a class may have been redefined; true before [`Redefinition::prepare`].
     pub fn may_have_happened(&self, memory: &impl Memory) -> bool {
         self.count(memory) != 0
     }

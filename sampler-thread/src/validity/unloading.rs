@@ -78,11 +78,11 @@ pub struct Unloading {
     pauses: AtomicU64,
     /// Time stamp when the newest pause continued after the handshake.
     newest_pause: AtomicU64,
-    /// Whether requests wait that were taken from their queues.
+    /// True if requests wait that were taken from their queues.
     has_requests: AtomicBool,
-    /// Whether the sampler drains queues or walks requests of Java threads.
+    /// True if the sampler drains queues or walks requests of Java threads.
     draining: AtomicBool,
-    /// Whether a pause waits that began after the last drain.
+    /// True if a pause waits that began after the last drain.
     pause_waits: AtomicBool,
     /// Pauses that waited so far; only the VM thread changes it.
     requested: AtomicU32,
@@ -167,7 +167,7 @@ impl Unloading {
         self.freeing.mark(memory)
     }
 
-    /// Whether no pause began after `ticks`, so that code that ran then still exists.
+    /// Returns whether no pause began after `ticks`, so that code that ran then still exists.
     pub fn is_code_certain(&self, ticks: u64) -> bool {
         ticks > self.newest_pause.load(Ordering::Acquire)
     }
@@ -277,7 +277,7 @@ impl Unloading {
         self.has_requests.store(has_requests, Ordering::Release);
     }
 
-    /// Whether a pause waits that no drain has answered; a hint, for work that can be delayed.
+    /// Returns whether a pause waits that no drain has answered; a hint, for work that can be delayed.
     pub fn does_pause_wait(&self) -> bool {
         self.pause_waits.load(Ordering::Relaxed)
     }

@@ -95,7 +95,7 @@ pub struct Snapshot<'a> {
     pub frozen: Frozen<'a>,
     /// Bytes of its name; empty if it has none, or if it was left out.
     pub name: &'a [u8],
-    /// Whether the handler wrote it; otherwise it is made of the request itself.
+    /// True if the handler wrote it; otherwise it is made of the request itself.
     pub is_copy: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Walk {
     pub ticks: u64,
     /// Why the walk ended.
     pub stop: Stop,
-    /// Whether only code counted that was decoded before the sample.
+    /// True if only code counted that was decoded before the sample.
     pub is_restricted: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct StackWalker {
     pub lifetime: Lifetime,
     /// The last two drains: time stamp of each, and the generation of code that began with it.
     generations: [(u64, u32); 2],
-    /// Whether stacks of Java threads are walked.
+    /// True if stacks of Java threads are walked.
     walks_java: bool,
     limits: Limits,
     /// The frames of a group of stacks, one after the other.

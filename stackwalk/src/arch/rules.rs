@@ -7,7 +7,7 @@ pub(crate) struct Around<'a> {
     pub(crate) before: &'a [u8],
     /// Bytes from the pc on.
     pub(crate) after: &'a [u8],
-    /// Whether `before` begins at an entry of the code.
+    /// True if `before` begins at an entry of the code.
     pub(crate) from_entry: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Unwind {
 }
 
 impl Unwind {
-    /// Whether the rule applies to code with a frame of known size only.
+    /// Returns whether the rule applies to code with a frame of known size only.
     pub(crate) fn needs_size(self) -> bool {
         matches!(self, Self::Whole | Self::Below(_) | Self::WholeFpLive)
     }

@@ -143,7 +143,7 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
     })
 }
 
-/// Whether a blob's name is that of the continuation stubs; JDK 21 writes a space that JDK 25 leaves out.
+/// Returns whether a blob's name is that of the continuation stubs; JDK 21 writes a space that JDK 25 leaves out.
 pub(crate) fn is_continuation_stubs(name: &[u8]) -> bool {
     name.starts_with(b"StubRoutines (cont")
 }

@@ -130,7 +130,7 @@ pub struct FrozenOffsets {
 }
 
 impl FrozenOffsets {
-    /// Whether the entry at `entry` is a filled one on the stack of a thread stopped at `pc` with this sp.
+    /// Returns whether the entry at `entry` is a filled one on the stack of a thread stopped at `pc` with this sp.
     ///
     /// `_cont_entry` is set before the entry is filled, the entry is filled before anything is called, and `_cont_entry` is
     /// reset before the entry is popped. With sp below the entry, something was called. With sp at the entry, a pc in the

@@ -17,7 +17,7 @@ pub struct JvmFlag {
 }
 
 impl JvmFlag {
-    /// Whether the value is the default.
+    /// Returns whether the value is the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.origin == 0

@@ -314,7 +314,7 @@ layouts! { |tables|
     LoaderLayout {
         klass_loader_data: offset(klass_loader_data),
         loader_handle: offset(loader_handle),
-        /// Whether the data belongs to one hidden class: `_is_anonymous` in JDK 11.
+        /// True if the data belongs to one hidden class: `_is_anonymous` in JDK 11.
         own_class: offset(loader_own_class),
     }
 

@@ -67,12 +67,12 @@ pub struct MethodNames {
     pub source_file: Option<Symbol>,
     /// Access flags of the class file format.
     pub modifiers: u16,
-    /// Whether the VM hides the method from Java stack traces (method handle plumbing).
+    /// True if the VM hides the method from Java stack traces (method handle plumbing).
     pub hidden: bool,
 }
 
 impl MethodNames {
-    /// Whether the method is native.
+    /// Returns whether the method is native.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.modifiers & 0x0100 != 0

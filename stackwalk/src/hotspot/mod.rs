@@ -123,7 +123,7 @@ impl HotSpot {
         self.jdk_major
     }
 
-    /// Whether this release has virtual threads, as a preview from JDK 19 on.
+    /// Returns whether this release has virtual threads, as a preview from JDK 19 on.
     pub(crate) fn has_continuations(&self) -> bool {
         self.jdk_major >= 19
     }
@@ -137,12 +137,12 @@ impl HotSpot {
         ranges.into_iter().flatten().flatten().flatten()
     }
 
-    /// Whether the code of a compilation is still in the code cache.
+    /// Returns whether the code of a compilation is still in the code cache.
     pub fn is_present<M: Memory + ?Sized>(&self, memory: &M, code: &Compilation) -> bool {
         code.is_present(&self.layout.nmethod, memory)
     }
 
-    /// Whether the address lies in memory reserved for code.
+    /// Returns whether the address lies in memory reserved for code.
     #[must_use]
     pub fn is_code(&self, address: u64) -> bool {
         self.started.as_ref().is_some_and(|started| started.code_cache.contains(address))
@@ -171,7 +171,7 @@ impl HotSpot {
         started.code_cache.find_blob(&self.layout.code_heap, memory, pc.0).map(Blob)
     }
 
-    /// Whether `pc` is the return address of a call in compiled code, by the code's `PcDesc` table.
+    /// Returns whether `pc` is the return address of a call in compiled code, by the code's `PcDesc` table.
     pub fn is_listed_call<M: Memory + ?Sized>(&self, memory: &M, pc: Pc) -> bool {
         let find = || {
             let blob = self.blob_at(memory, pc).ok()?;

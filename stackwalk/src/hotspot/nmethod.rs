@@ -38,7 +38,7 @@ pub struct Compilation {
 }
 
 impl Compilation {
-    /// Whether the code is still there.
+    /// Returns whether the code is still there.
     pub(crate) fn is_present<M: Memory + ?Sized>(&self, layout: &NmethodLayout, memory: &M) -> bool {
         Identity::read(layout, memory, self.blob) == Ok(self.identity)
     }
@@ -50,7 +50,7 @@ pub(crate) struct DebugInfo {
     pub(crate) pcs: (u64, u64),
     pub(crate) scopes: (u64, u64),
     pub(crate) metadata: (u64, u64),
-    /// Whether all of it lies in the blob.
+    /// True if all of it lies in the blob.
     pub(crate) is_in_blob: bool,
 }
 
@@ -75,7 +75,7 @@ impl NmethodLayout {
         Ok(u8::try_from(self.comp_level.read(memory, blob)?).unwrap_or(u8::MAX))
     }
 
-    /// Whether a return address is one of the handlers that replace return addresses on deoptimisation.
+    /// Returns whether a return address is one of the handlers that replace return addresses on deoptimisation.
     pub(crate) fn is_deopt_handler<M: Memory + ?Sized>(
         &self,
         memory: &M,

@@ -84,7 +84,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Whether `method` is the one that calls `Continuation.doYield`.
+    /// Returns whether `method` is the one that calls `Continuation.doYield`.
     pub(super) fn calls_yield(&self, method: Method) -> bool {
         let names = self.hotspot.method(self.memory, method);
         names.is_ok_and(|names| {
@@ -147,7 +147,7 @@ impl<M: Memory> Walk<'_, M> {
         same
     }
 
-    /// Whether the frame at a cursor is that of `Continuation.doYield`.
+    /// Returns whether the frame at a cursor is that of `Continuation.doYield`.
     pub(super) fn is_yield(&mut self, cursor: Cursor) -> bool {
         let entry = self.compiled_at(cursor, BlobKind::NativeWrapper);
         entry.is_some_and(|entry| entry.kind == CompiledKind::ContinuationYield)

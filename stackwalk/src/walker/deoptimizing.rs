@@ -38,7 +38,7 @@ struct Replaced {
 }
 
 impl<M: Memory> Walk<'_, M> {
-    /// Whether the VM has begun to replace the newest compiled frame.
+    /// Returns whether the VM has begun to replace the newest compiled frame.
     pub(super) fn is_replacing(&self) -> bool {
         self.capture.deoptimized_pc != 0
     }
@@ -122,13 +122,13 @@ impl<M: Memory> Walk<'_, M> {
         Some(Cursor { doing: Doing::CallingVm, ..next })
     }
 
-    /// Whether a deoptimisation stub returns to this cursor: interpreter frames replace a frame, or a whole compiled
-    /// frame is to be replaced.
+    /// Returns whether a deoptimisation stub returns to this cursor: interpreter frames replace a frame, or a whole
+    /// compiled frame is to be replaced.
     fn is_deoptimized(&self, next: &Cursor) -> bool {
         self.in_interpreter(next.pc) || self.is_whole(*next)
     }
 
-    /// Whether the compiled frame at a cursor is complete and has a caller.
+    /// Returns whether the compiled frame at a cursor is complete and has a caller.
     fn is_whole(&self, cursor: Cursor) -> bool {
         let Ok(blob) = self.blob_at(cursor.pc) else { return false };
         let caller = self.unwind(cursor, blob.frame_bytes, Unwind::Whole);

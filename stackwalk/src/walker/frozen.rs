@@ -109,7 +109,7 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit: Emit::One(stub), next: caller.ok_or(Stop::ContinuationBarrier) })
     }
 
-    /// Whether the stub at `pc` has yet to reserve space for frames.
+    /// Returns whether the stub at `pc` has yet to reserve space for frames.
     fn is_before_reservation(&self, pc: u64) -> bool {
         let mut ahead = [0; THAW_REACH];
         !self.thawing.in_heap() && self.memory.read(pc, &mut ahead).is_ok() && is_before_reservation(&ahead)
@@ -127,8 +127,8 @@ impl<M: Memory> Walk<'_, M> {
         self.cache.scope(entry.first).map(|scope| scope.method)
     }
 
-    /// Whether the newest frame of `chunk`, which has the pc of `caller`, is of the same method: pcs of the interpreter
-    /// are those of many.
+    /// Returns whether the newest frame of `chunk`, which has the pc of `caller`, is of the same method: pcs of the
+    /// interpreter are those of many.
     fn is_same_method(&self, caller: &Cursor, chunk: &StackCopy<'_>) -> Result<bool, Stop> {
         if !self.in_interpreter(caller.pc) {
             return Ok(true);
@@ -139,14 +139,14 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Whether the VM has put the anchor at the entry of the continuation: from there on frames are being moved, and
-    /// those between the anchor and the sp are in the heap, on the stack or both.
-    /// Source: `set_anchor_to_entry` in `continuationFreezeThaw.cpp`; the entry's address is its sp.
+    /// Returns whether the VM has put the anchor at the entry of the continuation: from there on frames are being
+    /// moved, and those between the anchor and the sp are in the heap, on the stack or both. Source:
+    /// `set_anchor_to_entry` in `continuationFreezeThaw.cpp`; the entry's address is its sp.
     pub(super) fn is_at_entry(&self, anchor_sp: u64) -> bool {
         anchor_sp != 0 && anchor_sp == self.capture.cont_entry
     }
 
-    /// Whether a caller with this sp would lie below the oldest frame of the chunk being walked.
+    /// Returns whether a caller with this sp would lie below the oldest frame of the chunk being walked.
     pub(super) fn leaves_chunk(&self, sp: u64) -> bool {
         self.thawing.in_heap() && sp.saturating_add(FRAME_RECORD_BYTES) >= self.high
     }

@@ -24,7 +24,7 @@ use crate::stop::Stop;
 const ANCHOR_SLACK: u64 = 256;
 
 impl<M: Memory> Walk<'_, M> {
-    /// Whether a run of native frames can begin at the interrupted instruction.
+    /// Returns whether a run of native frames can begin at the interrupted instruction.
     pub(super) fn starts_native(&self) -> bool {
         self.native.is_some() && !self.hotspot.is_code(self.capture.pc)
     }
@@ -113,8 +113,8 @@ impl<M: Memory> Walk<'_, M> {
         })
     }
 
-    /// Whether a thread that runs no Java is in a generated routine of the VM, as compiler threads are in `flush_icache_stub`
-    /// when they install code.
+    /// Returns whether a thread that runs no Java is in a generated routine of the VM, as compiler threads are in
+    /// `flush_icache_stub` when they install code.
     pub(super) fn is_called_by_native(&self) -> bool {
         // Blobs of other names, `flush_icache_stub` among them, have the kind of runtime stubs.
         let is_routine =
@@ -186,15 +186,15 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Whether `caller` is `Continuation.doYield`, whose callers remain on the stack while they are frozen, or a stub that
-    /// thaws frames, although the anchor is at the entry already.
+    /// Returns whether `caller` is `Continuation.doYield`, whose callers remain on the stack while they are frozen, or
+    /// a stub that thaws frames, although the anchor is at the entry already.
     fn is_yielding(&mut self, anchor: &Anchor, caller: &NativeRegisters) -> bool {
         let thaws = |blob: CodeBlob| blob.kind == BlobKind::ContinuationStubs;
         let cursor = Cursor::calling(caller.pc, caller.sp, caller.fp);
         self.is_at_entry(anchor.sp) && (self.is_yield(cursor) || self.blob_at(caller.pc).is_ok_and(thaws))
     }
 
-    /// Whether no caller of the frame at `cursor` can have this sp.
+    /// Returns whether no caller of the frame at `cursor` can have this sp.
     fn is_implausible_sp(&self, cursor: Cursor, sp: u64) -> bool {
         let past_anchor = matches!(self.origin, NativeOrigin::Anchor(anchor) if sp > anchor.sp);
         past_anchor || sp <= cursor.sp || sp > self.high

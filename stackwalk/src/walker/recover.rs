@@ -13,7 +13,7 @@ use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
 
 impl<M: Memory> Walk<'_, M> {
-    /// Whether a cursor is a frame that is calling: right code, and a call before its pc.
+    /// Returns whether a cursor is a frame that is calling: right code, and a call before its pc.
     pub(super) fn is_caller(&self, cursor: &Cursor) -> bool {
         if cursor.sp > self.capture.stack_high {
             return false;
@@ -53,7 +53,7 @@ impl<M: Memory> Walk<'_, M> {
         call_before(self.code_behind(pc, blob, &mut bytes)?, pc)
     }
 
-    /// Whether the call before `pc` leads to an instruction of `callee`.
+    /// Returns whether the call before `pc` leads to an instruction of `callee`.
     pub(super) fn calls_into(&self, pc: u64, callee: &CodeBlob) -> bool {
         let target = self.blob_at(pc).ok().and_then(|blob| self.call_target(pc, &blob));
         match target {
@@ -72,14 +72,14 @@ impl<M: Memory> Walk<'_, M> {
         (called && self.is_caller(&caller)).then_some(caller)
     }
 
-    /// Whether a call precedes the return address `pc` in a library.
+    /// Returns whether a call precedes the return address `pc` in a library.
     pub(super) fn follows_call(&self, pc: u64) -> bool {
         let mut code = [0; CALL_BYTES as usize];
         let read = pc.checked_sub(CALL_BYTES).map(|start| self.memory.read(start, &mut code));
         matches!(read, Some(Ok(()))) && call_before(&code, pc).is_some()
     }
 
-    /// Whether the call before `pc` leads out of the code cache.
+    /// Returns whether the call before `pc` leads out of the code cache.
     pub(super) fn calls_native(&self, pc: u64) -> bool {
         let blob = match self.blob_at(pc) {
             Ok(blob) => blob,

@@ -118,7 +118,7 @@ pub(super) struct Thawing<'w> {
     pub(super) frozen: Frozen<'w>,
     /// Chunks entered so far; 0 while the walk is on the thread's stack.
     pub(super) entered: usize,
-    /// Whether a gap stands for frames that were being thawed.
+    /// True if a gap stands for frames that were being thawed.
     pub(super) gap: bool,
 }
 
@@ -145,9 +145,9 @@ pub(super) struct Walk<'w, M> {
     pub(super) low: u64,
     /// End of the frames in `stack`.
     pub(super) high: u64,
-    /// Whether the walk has followed a jump; only the newest frame is left by one.
+    /// True if the walk has followed a jump; only the newest frame is left by one.
     pub(super) has_followed_jump: bool,
-    /// Whether the last frame was popped before its last instruction, so that its caller may have the same sp.
+    /// True if the last frame was popped before its last instruction, so that its caller may have the same sp.
     pub(super) caller_may_keep_sp: bool,
     pub(super) thawing: Thawing<'w>,
     pub(super) capture: Capture,
@@ -271,7 +271,7 @@ impl<M: Memory> Walk<'_, M> {
         pc >= self.started.interpreter.0 && pc < self.started.interpreter.1
     }
 
-    /// Whether `address` lies on the captured thread's stack at or above `low`.
+    /// Returns whether `address` lies on the captured thread's stack at or above `low`.
     pub(super) fn on_stack(&self, address: u64, low: u64) -> bool {
         address >= low && address < self.high && address.is_multiple_of(8)
     }

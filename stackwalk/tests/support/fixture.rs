@@ -38,9 +38,9 @@ impl Thread {
 pub struct FrozenCopy {
     /// Address of the first byte, two words below the newest frame, and the bytes.
     pub chunks: Vec<(u64, Vec<u8>)>,
-    /// Whether no older chunk is missing.
+    /// True if no older chunk is missing.
     pub whole: bool,
-    /// Whether the newest chunk had no frames; false in every file.
+    /// True if the newest chunk had no frames; false in every file.
     pub emptied: bool,
 }
 

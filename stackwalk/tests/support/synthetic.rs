@@ -70,7 +70,7 @@ pub struct Process {
     pub checked: Cell<u64>,
     /// Blocks that cannot be read.
     pub unreadable: Cell<bool>,
-    /// Whether reads of blocks are the system calls that an agent makes.
+    /// True if reads of blocks are the system calls that an agent makes.
     pub real_calls: bool,
 }
 

@@ -90,7 +90,7 @@ pub struct StackRow {
 pub struct Dictionary {
     tables: Tables,
     index: RowIndex,
-    /// Whether rows are only looked up by number.
+    /// True if rows are only looked up by number.
     is_closed: bool,
     /// Limit of [`bytes`](Self::bytes): [`MOST_BYTES`] unless changed.
     pub limit: usize,
@@ -296,7 +296,8 @@ impl Dictionary {
         self.admitted = shared.max(self.bytes() + little.saturating_sub(brought));
     }
 
-    /// Returns whether only the reserve for sessions that have sent little is left; the next partition should begin then.
+    /// Returns whether only the reserve for sessions that have sent little is left; the next partition should begin
+    /// then.
     pub fn is_nearly_full(&self) -> bool {
         self.bytes() >= self.limit - self.limit / KEPT_SHARE
     }

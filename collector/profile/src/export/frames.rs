@@ -34,7 +34,7 @@ pub struct FrameParts {
     pub kind: FrameKind,
     /// JVM access flags of the method.
     pub modifiers: u32,
-    /// Whether Java hides the frame from programs.
+    /// True if Java hides the frame from programs.
     pub hidden: bool,
     /// Path of the library of native code.
     pub library: String,

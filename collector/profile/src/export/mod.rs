@@ -29,9 +29,9 @@ use format::Format;
 pub struct Options {
     /// Unit of the weights of collapsed stacks.
     pub unit: collapsed::Unit,
-    /// Whether each collapsed stack begins with its thread's name.
+    /// True if each collapsed stack begins with its thread's name.
     pub threads: bool,
-    /// Whether JFR also has each sample as `jdk.ExecutionSample`.
+    /// True if JFR also has each sample as `jdk.ExecutionSample`.
     pub execution_samples: bool,
     /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
     pub frame_types: bool,

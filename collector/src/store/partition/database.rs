@@ -66,9 +66,9 @@ pub(in super::super) struct Database {
     idle: Mutex<Vec<Connection>>,
     /// Shared by readers; exclusive for changes of the file as a whole.
     readers: RwLock<()>,
-    /// Whether the log stays as it is: before the file is known to be of a store, and if it is opened for reading.
+    /// True if the log stays as it is: before the file is known to be of a store, and if it is opened for reading.
     keeps_log: AtomicBool,
-    /// Whether there is a log.
+    /// True if there is a log.
     has_log: AtomicBool,
 }
 

@@ -42,7 +42,7 @@ pub(super) use tables::{STACKS, THREAD_STACKS, TIMES, Table};
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) database: Database,
-    /// Whether the file has free pages, because rows were removed.
+    /// True if the file has free pages, because rows were removed.
     has_free_pages: AtomicBool,
     pub(super) memory: RwLock<PartitionMemory>,
     pub(super) coverage: RwLock<Coverage>,

@@ -242,8 +242,8 @@ impl Dictionaries {
         self.version += 1;
     }
 
-    /// Whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because there were too
-    /// many; callers must then forget all ids.
+    /// Returns whether the sent entries were forgotten since the last call, by [`forget`](Self::forget) or because
+    /// there were too many; callers must then forget all ids.
     pub fn take_reset(&mut self) -> bool {
         let known = [&self.strings, &self.methods, &self.frames].map(|ids| ids.known.len());
         if known.into_iter().any(|len| len > MAX_SENT) {

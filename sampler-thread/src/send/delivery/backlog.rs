@@ -48,12 +48,12 @@ impl Backlog {
         &self.rows
     }
 
-    /// Whether entries may bypass the backlog.
+    /// Returns whether entries may bypass the backlog.
     fn may_bypass(&self) -> bool {
         self.entries.may_bypass() && self.threads.may_bypass()
     }
 
-    /// Whether samples may bypass the backlog.
+    /// Returns whether samples may bypass the backlog.
     pub fn samples_may_bypass(&self) -> bool {
         self.rows.is_empty() && self.may_bypass()
     }
@@ -134,7 +134,7 @@ impl Backlog {
         outcome
     }
 
-    /// Whether as many accounts wait as entries may, so that they must be sent before rows.
+    /// Returns whether as many accounts wait as entries may, so that they must be sent before rows.
     pub fn is_full_of_accounts(&self) -> bool {
         self.threads.accounts() > MAX_WAITING
     }
@@ -157,7 +157,7 @@ impl Backlog {
         self.threads.send_again(&mut self.rows);
     }
 
-    /// Whether the sampler has to send every entry again with its next use; to be called at the end of a flush.
+    /// Returns whether the sampler has to send every entry again with its next use; to be called at the end of a flush.
     ///
     /// `absent` is the number of connections so far, if the collector is unreachable for long.
     pub fn take_resend_request(&mut self, has_space: bool, absent: Option<u64>) -> bool {

@@ -33,25 +33,25 @@ pub struct PendingEntries {
     bytes: usize,
     /// First stack whose entries were dropped, because too many waited.
     dropped_from: Option<u64>,
-    /// Whether entries were dropped that have to be sent again.
+    /// True if entries were dropped that have to be sent again.
     overflowed: bool,
-    /// Whether the collector lost its memory and the sampler has not begun to send everything again.
+    /// True if the collector lost its memory and the sampler has not begun to send everything again.
     is_lost: bool,
     renewal: Option<Renewal>,
 }
 
 impl PendingEntries {
-    /// Whether entries may bypass the backlog; until everything is sent again they may refer to missing ones.
+    /// Returns whether entries may bypass the backlog; until everything is sent again they may refer to missing ones.
     pub fn may_bypass(&self) -> bool {
         self.older.is_empty() && self.newer.is_empty() && !self.overflowed && !self.is_lost
     }
 
-    /// Whether the entries of this stack were or will be sent.
+    /// Returns whether the entries of this stack were or will be sent.
     pub fn knows(&self, stack: u64) -> bool {
         !self.is_lost && self.dropped_from.is_none_or(|dropped| stack < dropped)
     }
 
-    /// Whether everything has to be sent again: at once, or when there is space.
+    /// Returns whether everything has to be sent again: at once, or when there is space.
     pub fn missing(&self) -> (bool, bool) {
         (self.is_lost, self.overflowed)
     }
@@ -62,7 +62,7 @@ impl PendingEntries {
         self.older.append(&mut self.newer);
     }
 
-    /// Whether a renewal is useful: once per absence, and not if entries have to be sent again anyway.
+    /// Returns whether a renewal is useful: once per absence, and not if entries have to be sent again anyway.
     pub fn may_renew(&self, connections: u64) -> bool {
         let renewed = self.renewal.is_some_and(|renewal| renewal.connections == connections);
         connections > 0 && !renewed && !self.overflowed && !self.is_lost

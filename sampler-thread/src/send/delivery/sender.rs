@@ -119,7 +119,8 @@ impl Pauses {
         Self { next: FIRST_PAUSE, closing_failures: 0 }
     }
 
-    /// Whether a second attempt after the end of the session failed; a collector may be restarting at the first.
+    /// Returns whether a second attempt after the end of the session failed; a collector may be restarting at the
+    /// first.
     fn failed_since_closing(&mut self) -> bool {
         self.closing_failures += 1;
         self.closing_failures > 1

@@ -35,7 +35,7 @@ type Map<V> = HashMap<u32, V, BuildHasherDefault<FxHasher>>;
 #[derive(Debug, Clone, Copy)]
 struct Carrier {
     id: u32,
-    /// Whether its rows are kept under the carrier's id, because its entry was given up.
+    /// True if its rows are kept under the carrier's id, because its entry was given up.
     is_folded: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Threads {
     limit: usize,
     /// Number of entries beyond which threads are folded: the limit, or more if too many cannot be folded.
     fold_threshold: usize,
-    /// Whether live virtual threads may have been folded, so that their entries must be sent again.
+    /// True if live virtual threads may have been folded, so that their entries must be sent again.
     has_missing: bool,
 }
 
@@ -76,12 +76,12 @@ impl Threads {
         }
     }
 
-    /// Whether entries may bypass the backlog.
+    /// Returns whether entries may bypass the backlog.
     pub fn may_bypass(&self) -> bool {
         self.waiting.is_empty() && !self.has_missing
     }
 
-    /// Whether entries of virtual threads must be sent again.
+    /// Returns whether entries of virtual threads must be sent again.
     pub fn has_missing(&self) -> bool {
         self.has_missing
     }

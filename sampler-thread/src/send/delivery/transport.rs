@@ -67,7 +67,7 @@ pub enum Target {
     Tcp {
         /// Host and port.
         address: String,
-        /// Whether samples may cross a network unencrypted.
+        /// True if samples may cross a network unencrypted.
         insecure: bool,
     },
     /// TLS at `host:port`.
@@ -139,7 +139,7 @@ impl Target {
         }
     }
 
-    /// Whether the target resolves to an address where samples would cross a network unencrypted.
+    /// Returns whether the target resolves to an address where samples would cross a network unencrypted.
     pub fn is_unencrypted_network(&self) -> bool {
         match self {
             Self::Tcp { address, insecure: false } => address

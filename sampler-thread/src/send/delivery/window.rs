@@ -75,7 +75,7 @@ impl Window {
 
     // Called by the sampler.
 
-    /// Whether the window is not full; a message that is appended to a full window is kept nevertheless.
+    /// Returns whether the window is not full; a message that is appended to a full window is kept nevertheless.
     pub fn has_space(&self) -> bool {
         self.state.lock().bytes < self.limit
     }
@@ -208,12 +208,12 @@ impl Window {
         self.state.lock().has_warned = true;
     }
 
-    /// Whether the session is ending.
+    /// Returns whether the session is ending.
     pub fn closing(&self) -> bool {
         self.state.lock().closing
     }
 
-    /// Whether the session is ending and everything is acknowledged.
+    /// Returns whether the session is ending and everything is acknowledged.
     pub fn done(&self) -> bool {
         let state = self.state.lock();
         state.closing && state.messages.is_empty()

@@ -70,7 +70,8 @@ pub trait Sink: Send + Sync {
     /// Returns the name of the destination for log lines.
     fn name(&self) -> String;
 
-    /// Whether the destination lost dictionary entries, so that all must be sent again; true once for each loss.
+    /// Returns whether the destination lost dictionary entries, so that all must be sent again; true once for each
+    /// loss.
     ///
     /// To be called at the end of each flush, when no waiting sample refers to earlier entries.
     fn take_resend_request(&mut self) -> bool {
@@ -100,7 +101,7 @@ impl Destinations {
         self.sinks.push(sink);
     }
 
-    /// Whether any destination is left.
+    /// Returns whether any destination is left.
     pub fn alive(&self) -> bool {
         !self.sinks.is_empty()
     }
@@ -115,7 +116,7 @@ impl Destinations {
         self.each("cannot finish", |sink| sink.finish());
     }
 
-    /// Whether dictionary entries must be sent again.
+    /// Returns whether dictionary entries must be sent again.
     pub fn take_resend_request(&mut self) -> bool {
         // Every sink is called, because each returns true only once.
         let requests: Vec<bool> = self.sinks.iter_mut().map(|sink| sink.take_resend_request()).collect();

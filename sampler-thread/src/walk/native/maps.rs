@@ -10,9 +10,9 @@ pub struct Mapping<'t> {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// Whether it can be read and written.
+    /// True if it can be read and written.
     pub writable: bool,
-    /// Whether it can be executed.
+    /// True if it can be executed.
     pub executable: bool,
     /// Position of `start` in the mapped file.
     pub offset: u64,

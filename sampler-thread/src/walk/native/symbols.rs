@@ -178,7 +178,7 @@ impl Symbols {
 /// The symbols of one file.
 struct SymbolFile {
     symbols: Option<Symbols>,
-    /// Whether these are all functions, not only the exported ones.
+    /// True if these are all functions, not only the exported ones.
     is_whole: bool,
     /// Name of the separate debug file.
     debug_file: Option<Vec<u8>>,

@@ -53,7 +53,8 @@ fn last_of(code: &[u8], pattern: &[u8]) -> Option<usize> {
     code.windows(pattern.len()).rposition(|window| window == pattern)
 }
 
-/// Whether an adapter from compiled to interpreted code has put the caller's sp into r13; `before` is its code up to the pc.
+/// Returns whether an adapter from compiled to interpreted code has put the caller's sp into r13; `before` is its code
+/// up to the pc.
 pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
     let set = last_of(before, &[0x58, 0x4c, 0x8b, 0xec])
         .max(last_of(before, &[0x4c, 0x8d, 0x6c, 0x24, 0x08, 0x58]));
@@ -64,8 +65,8 @@ pub(crate) fn has_saved_sender_sp(before: &[u8]) -> bool {
 /// Bytes before the pc of an adapter that [`keeps_entry_sp`] looks at: twice the code that saves and restores registers.
 pub(crate) const ADAPTER_SAVE_REACH: u64 = 512;
 
-/// Whether an adapter keeps the sp of its entry in r13, while it saves all registers, calls the VM and restores them;
-/// `before` is its code up to the pc.
+/// Returns whether an adapter keeps the sp of its entry in r13, while it saves all registers, calls the VM and restores
+/// them; `before` is its code up to the pc.
 ///
 /// `mov r13, rsp; mov rax, [rsp]; and rsp, -16` begins this code, `mov rsp, r13` ends it.
 /// Source: `patch_callers_callsite` in `sharedRuntime_x86_64.cpp`.

@@ -119,7 +119,7 @@ fn finish(allocated: Unwind, left: &[u8]) -> Unwind {
     if left.is_empty() { allocated } else { Unwind::Whole }
 }
 
-/// Whether `code` is the rest of an exit sequence after the frame is gone.
+/// Returns whether `code` is the rest of an exit sequence after the frame is gone.
 fn is_exit_tail(code: &[u8], native: bool) -> bool {
     let mut rest = code;
     // A poll is two instructions, a pending-exception check two more.
@@ -185,8 +185,8 @@ fn behind_poll(after: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a stub has removed its frame and is about to pop the return address, as the stubs do that look up an exception
-/// handler: `[add rsp, n; pop rbp]` or `[mov rbp, [rsp]; add rsp, 8]`, then `pop rdx`.
+/// Returns whether a stub has removed its frame and is about to pop the return address, as the stubs do that look up an
+/// exception handler: `[add rsp, n; pop rbp]` or `[mov rbp, [rsp]; add rsp, 8]`, then `pop rdx`.
 ///
 /// Source: `generate_exception_blob` in `sharedRuntime_x86_64.cpp`, `RethrowExceptionNode` in `x86_64.ad`.
 fn is_popping_return_address(around: Around<'_>) -> bool {
@@ -195,12 +195,12 @@ fn is_popping_return_address(around: Around<'_>) -> bool {
     left && matches!(around.after, [0x5a, ..])
 }
 
-/// Whether the last instructions were `add rsp, n; pop rbp`.
+/// Returns whether the last instructions were `add rsp, n; pop rbp`.
 fn has_left_frame(before: &[u8]) -> bool {
     matches!(before, [.., 0x48, 0x83, 0xc4, _, 0x5d] | [.., 0x48, 0x81, 0xc4, _, _, _, _, 0x5d])
 }
 
-/// Whether the pc is in the out-of-line part of a return poll.
+/// Returns whether the pc is in the out-of-line part of a return poll.
 fn is_poll_stub(before: &[u8], after: &[u8], saved_exception_pc: u32) -> bool {
     let store = |code: &[u8]| match code {
         [0x4d, 0x89, 0x97, a, b, c, d, ..] => u32::from_le_bytes([*a, *b, *c, *d]) == saved_exception_pc,

@@ -6,13 +6,13 @@
 /// Longest code with which the interpreter restores a caller's frame, in bytes.
 pub(crate) const RETURN_ENTRY_BYTES: usize = 24;
 
-/// Whether `after` begins with `pop r13`, with which the interpreter pops the return address of a method whose frame it
-/// has just removed.
+/// Returns whether `after` begins with `pop r13`, with which the interpreter pops the return address of a method whose
+/// frame it has just removed.
 pub(crate) fn is_interpreter_return(after: &[u8]) -> bool {
     matches!(after, [0x41, 0x5d, ..])
 }
 
-/// Whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
+/// Returns whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on
 /// `mov rcx, [rbp - 16]; lea rsp, [rbp + rcx * 8]`, then `mov qword [rbp - 16], 0; mov r13, [rbp - 64]`.
 ///
 /// The frame is whole there, while r13 and rbx may still be the callee's.

@@ -16,7 +16,8 @@ use crate::arch::rules::{HandlerPlace, PollFrame};
 /// Bytes at the start of a SafepointBlob that [`poll_frame`] looks at.
 pub(crate) const POLL_BLOB_START: usize = 8;
 
-/// Whether the SafepointBlob that begins with `start` is that of loop polls: it pushes a slot for the return address.
+/// Returns whether the SafepointBlob that begins with `start` is that of loop polls: it pushes a slot for the return
+/// address.
 pub(crate) fn is_loop_poll_blob(start: &[u8]) -> bool {
     matches!(start, [0x53, 0x55, ..])
 }
@@ -62,7 +63,7 @@ pub(crate) fn handler_place(before: &[u8], after: &[u8]) -> Option<HandlerPlace>
 /// Bytes from the pc on that [`has_popped_throwing_pc`] needs: the tail has 31.
 pub(crate) const EXCEPTION_TAIL: usize = 40;
 
-/// Whether the ExceptionBlob has popped the throwing pc: `jmp r8` is near, and `pop rdx; mov r8, rax` is
+/// Returns whether the ExceptionBlob has popped the throwing pc: `jmp r8` is near, and `pop rdx; mov r8, rax` is
 /// not ahead.
 pub(crate) fn has_popped_throwing_pc(after: &[u8]) -> bool {
     let jump = after.windows(3).position(|code| code == [0x41, 0xff, 0xe0]);

@@ -6,7 +6,7 @@
 
 use crate::arch::rules::Around;
 
-/// Whether the last instruction pushed a slot and the next pops into one.
+/// Returns whether the last instruction pushed a slot and the next pops into one.
 pub(crate) fn is_slot_move(around: Around<'_>) -> bool {
     let pushed = matches!(
         around.before,

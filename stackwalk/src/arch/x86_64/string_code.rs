@@ -34,7 +34,7 @@ const COMPRESSION: [u8; 8] = [0x52, 0x8b, 0xc2, 0xb9, 0x00, 0xff, 0x00, 0xff];
 /// Its last bytes: `pop rax; jmp +6; xor eax, eax; add rsp, 8`.
 const COMPRESSED: [u8; 9] = [0x58, 0xeb, 0x06, 0x33, 0xc0, 0x48, 0x83, 0xc4, 0x08];
 
-/// Whether a string is searched near the pc: `pcmpestri`, with and without VEX prefix.
+/// Returns whether a string is searched near the pc: `pcmpestri`, with and without VEX prefix.
 ///
 /// Its only use is `string_indexof` and `string_indexofC8` (`cpu/x86/macroAssembler_x86.cpp`, JDK 11;
 /// `c2_MacroAssembler_x86.cpp`, 17 to 25).
@@ -43,7 +43,7 @@ pub(crate) fn searches_string(around: Around<'_>) -> bool {
     [around.before, around.after].into_iter().any(|code| code.windows(4).any(compares))
 }
 
-/// Whether the instruction at `pc`, an index into `code`, runs with the word below the frame.
+/// Returns whether the instruction at `pc`, an index into `code`, runs with the word below the frame.
 pub(crate) fn keeps_length(code: &[u8], pc: usize) -> bool {
     let starts = code.get(..pc).unwrap_or_default();
     // The nearest start with an end after it decides; comparisons do not nest.

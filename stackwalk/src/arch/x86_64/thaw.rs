@@ -32,7 +32,8 @@ const RESTORING: [&[u8]; 6] = [
     &[],
 ];
 
-/// Whether the stub has yet to reserve stack space, and so has thawed no frame: `ahead` is the code from the pc on.
+/// Returns whether the stub has yet to reserve stack space, and so has thawed no frame: `ahead` is the code from the pc
+/// on.
 pub(crate) fn is_before_reservation(ahead: &[u8]) -> bool {
     let ends = |window: &[u8]| window == TO_FRAMES || ENDS.iter().any(|end| window.starts_with(end));
     ahead.windows(3).find(|window| *window == RESERVE || ends(window)) == Some(&RESERVE[..])
