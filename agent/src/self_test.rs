@@ -160,8 +160,17 @@ fn named(frame: &Frame, hotspot: &HotSpot, memory: &LiveMemory) -> Option<Walked
     Some(WalkedFrame {
         class: text(names.map(|names| names.class)).unwrap_or_else(unreadable),
         method: text(names.map(|names| names.name)).unwrap_or_else(unreadable),
-        bci: frame.bci().map_or(-1, |bci| i64::from(bci.0)),
+        bci: position(frame),
     })
+}
+
+/// Returns the bytecode index that JVMTI states for a frame: -1 for native methods, and 0 where compiled code has none,
+/// which is before its first bytecode, as when it waits for the lock of a synchronized method.
+///
+/// Source: `compiledVFrame::bci` (`runtime/vframe_hp.cpp`, JDK 11 to 25).
+fn position(frame: &Frame) -> i64 {
+    let without = if matches!(frame, Frame::Compiled { .. }) { 0 } else { -1 };
+    frame.bci().map_or(without, |bci| i64::from(bci.0))
 }
 
 /// Returns the result of each capability.
@@ -207,6 +216,7 @@ fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stackwalk::{Bci, CompileLevel, Method, Pc, Place};
 
     fn vm_frame(method: &str, bci: i64) -> VmFrame {
         VmFrame { class: "java/lang/Object".to_owned(), method: method.to_owned(), bci }
@@ -222,6 +232,16 @@ mod tests {
         let enabled = Capabilities::of(&results, &[WALKING, NAMES], &[POSITIONS]);
         assert_eq!(enabled, Capabilities { walks, positions });
         assert_eq!(failures(&results), why);
+    }
+
+    #[test]
+    fn positions_are_those_that_jvmti_states() {
+        let place = Place { pc: Pc(1), sp: 2, fp: 3 };
+        let compiled =
+            |bci| Frame::Compiled { method: Method(4), bci, level: CompileLevel(4), inlined: false, place };
+        assert_eq!(position(&compiled(Some(Bci(7)))), 7);
+        assert_eq!(position(&compiled(None)), 0, "before the first bytecode");
+        assert_eq!(position(&Frame::NativeMethod { method: Method(4), compiled: true, place }), -1);
     }
 
     #[test]
