@@ -14,7 +14,6 @@ use stackwalk::{LiveMemory, Memory, ThreadOffsets};
 
 use super::registry::Registry;
 use super::table::JavaThread;
-use super::yield_now_and_then;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::{Jvmti, ThreadRef};
 
@@ -58,11 +57,10 @@ impl JavaThreads {
     /// Registers the Java threads that run already. Call it once ThreadEnd is enabled: the entry of a thread that ends
     /// earlier would keep the address of a freed `JavaThread`.
     pub fn register_existing(&self, jni: Jni) {
-        for (index, thread) in self.jvmti.all_threads().into_iter().enumerate() {
+        for thread in self.jvmti.all_threads() {
             if let Some(address) = jni.java_thread(thread) {
                 self.register(address, thread, Registry::java_found);
             }
-            yield_now_and_then(index);
         }
     }
 

@@ -21,11 +21,3 @@ pub use java_threads::JavaThreads;
 pub use registry::Registry;
 pub use sampled_process::SampledProcess;
 pub use table::JavaThread;
-
-/// Gives the processor to a thread that waits for it, once in 32 calls of a loop over all threads: each call takes some 20 us,
-/// and a thread that starts meanwhile should not wait for a whole slice of the scheduler, which takes milliseconds.
-fn yield_now_and_then(index: usize) {
-    if index % 32 == 31 {
-        std::thread::yield_now();
-    }
-}

@@ -140,7 +140,7 @@ impl Registry {
         let mut table = self.table.lock();
         table.stopped = true;
         for index in 0..table.entries.len() {
-            MutexGuard::unlocked_fair(&mut table, || super::yield_now_and_then(index));
+            MutexGuard::bump(&mut table);
             let Some(entry) = table.entry_mut(index as u32) else { continue };
             entry.timer = None;
             // The account of a thread that runs on ends here.
