@@ -315,7 +315,7 @@ on_every_jdk! {
         let (refused, last) = attaching.join().expect("no panic");
         assert_eq!((program.exit_code(), last.exit_code()), (0, 0), "{}{}", program.stderr, last.stderr);
         assert!(refused.iter().all(|refused| refused.stderr.lines().count() == 1), "{refused:?}");
-        // The JVM itself refused as often as it says so.
+        // Where the agent refuses, it also prints a line in the JVM: one for each refused command.
         let by_jvm = refused.iter().filter(|refused| refused.stderr.contains(STARTING[3])).count();
         let lines: Vec<&str> = program.stderr.lines().filter(|line| line.starts_with("tickwalk:")).collect();
         assert!(lines.iter().all(|line| line.contains("the JVM is still starting; try again")), "{lines:?}");

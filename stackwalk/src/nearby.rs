@@ -11,7 +11,7 @@ use core::cell::RefCell;
 
 use crate::memory::{Memory, Unreadable};
 
-/// Bytes of a line: a read costs 2 us and some 50 ns for each KiB, and what belongs to one class lies close together.
+/// Bytes of a line: the system call is most of the cost of a read, and what belongs to one class lies close together.
 const LINE: usize = 1024;
 
 /// Capacity in lines; the oldest is replaced. A method's names lie in some ten, which methods of one class share in part.

@@ -6,6 +6,7 @@
 //! the signal, their timers are taken and their time is lost by that cause, until they unblock it.
 //! Source: proc_pid_status(5) (`SigBlk`).
 
+use parking_lot::MutexGuard;
 use sampler_thread::process::Gap;
 
 use super::registry::Registry;
@@ -17,6 +18,7 @@ impl Registry {
     pub(super) fn take_all_timers(&self, cause: Gap) {
         let mut table = self.table.lock();
         for index in 0..table.entries.len() {
+            MutexGuard::bump(&mut table);
             let index = index as u32;
             if table.entry(index).is_some_and(|entry| entry.timer.is_some()) {
                 self.take_timer(&mut table, index, cause);
@@ -36,6 +38,7 @@ impl Registry {
             threads.iter().map(|(_, _, tid)| kernel_threads::blocks(*tid, self.signal)).collect();
         let mut table = self.table.lock();
         for ((slot, id, _), blocks) in threads.into_iter().zip(states) {
+            MutexGuard::bump(&mut table);
             let Some(entry) = table.entry(slot).filter(|entry| entry.facts.id == id) else { continue };
             let is_known = matches!(entry.facts.coverage.open_gap(), Some((Gap::SignalBlocked, _)));
             match (blocks, is_known) {

@@ -35,8 +35,8 @@ const MAPS: &str = "/proc/self/maps";
 
 /// Longest time for which the list is used.
 const MAX_AGE: Duration = Duration::from_secs(2);
-/// Reading the list may take CPU time of one part in this many of the time: an unknown pc may stay unknown, and a process with 10,000
-/// threads has 20,000 mappings.
+/// The CPU time of reading the list is at most one part in this many of the time: an unknown pc may stay unknown, and a
+/// process with 10,000 threads has 20,000 mappings.
 const READ_SHARE: u32 = 200;
 /// Most time for reading that may accumulate: libraries are loaded in bursts, reading takes 0.1 to 1 ms.
 const MAX_SAVED: Duration = Duration::from_millis(20);

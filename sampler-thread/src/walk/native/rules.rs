@@ -7,8 +7,8 @@
 
 use super::unwind::Rule;
 
-/// Most rules, 48 bytes each. A profile of a JVM under load needs some thousands, and finding one again takes 10 us.
-const RULES: usize = 1 << 13;
+/// Most rules, 48 bytes each. A profile of a JVM under load needs some thousands.
+const RULES: usize = 1 << 12;
 
 /// Rules by pc; a pc replaces another one with the same index.
 #[derive(Debug)]
