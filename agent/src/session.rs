@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sampler_thread::account::clock::process_cpu_nanos;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
@@ -177,9 +178,12 @@ impl Session {
         let (shared, rings) = handler_memory::publish(&options, offsets, frozen, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, rings, signal));
-        if is_attached {
+        let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
-        }
+            process_cpu_nanos()
+        } else {
+            0
+        };
         let facts = session_facts::of_this_process(&options, &jvmti, &hotspot);
         if let Some(target) = collector {
             let excluded = Arc::clone(&registry);
@@ -213,6 +217,7 @@ impl Session {
             unloading: Arc::clone(&unloading),
             examine: Box::new(move || self_test::examine(evidence.as_ref(), &examined, memory)),
             max_frames: options.depth,
+            process_cpu_before_ns,
             queue_sizes: options.debug.queues,
             pace: options.debug.pace,
             tuning: Tuning {

@@ -94,6 +94,10 @@ pub struct CpuTime {
     pub unfinished: i64,
     /// Burnt by threads before their timers were armed.
     pub before_timer: i64,
+    /// Of the profiler's own threads.
+    pub profiler: i64,
+    /// In no thread's account.
+    pub outside: i64,
 }
 
 impl CpuTime {
@@ -340,7 +344,7 @@ impl Summary {
     #[track_caller]
     pub fn assert_sums_close(&self) {
         let cpu = &self.cpu_ns;
-        let terms = [cpu.kernel, cpu.sampled, cpu.unfinished, cpu.before_timer];
+        let terms = [cpu.kernel, cpu.sampled, cpu.unfinished, cpu.before_timer, cpu.profiler, cpu.outside];
         assert!(terms.iter().chain(cpu.lost.values()).all(|ns| *ns >= 0), "negative time in {cpu:?}");
         assert_eq!(
             cpu.kernel,

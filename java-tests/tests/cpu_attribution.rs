@@ -32,9 +32,9 @@ on_every_jdk! {
         summary.assert_account_closes();
         assert!(summary.complete);
         summary.assert_losses();
-        // The start of the JVM and the unfinished period of each thread are not explained.
+        // The start of the JVM, the unfinished period of each thread, the profiler and the ends of threads are not explained.
         let cpu = &summary.cpu_ns;
-        let explained = cpu.sampled as f64 / (cpu.kernel + cpu.before_timer) as f64;
+        let explained = cpu.sampled as f64 / summary.process_cpu_ns as f64;
         assert!((summary.explained - explained).abs() < 1e-6, "explained {}, {explained}", summary.explained);
 
         let main = summary.thread("main");

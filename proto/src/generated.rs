@@ -230,12 +230,12 @@ pub struct Statistics {
     /// requests found by each of them, all queues together
     #[prost(message, optional, tag = "9")]
     pub drain_requests: ::core::option::Option<Histogram>,
-    /// CPU time of the sampler thread
+    /// CPU time of the profiler's own threads
     #[prost(uint64, tag = "10")]
     pub sampler_cpu_ns: u64,
     #[prost(message, optional, tag = "11")]
     pub queue: ::core::option::Option<QueueStatistics>,
-    /// CLOCK_PROCESS_CPUTIME_ID
+    /// CLOCK_PROCESS_CPUTIME_ID, without all time before an attach
     #[prost(uint64, tag = "12")]
     pub process_cpu_ns: u64,
     /// CPU time of threads before their timer ran: includes VM start, excludes all time before an attach

@@ -243,6 +243,8 @@ pub struct Settings {
     pub examine: Examine,
     /// Most frames of a stack.
     pub max_frames: u32,
+    /// CPU time of the process before the profile, which is no part of it: 0 if the profile begins with the JVM.
+    pub process_cpu_before_ns: u64,
     /// Sizes that request queues may take.
     pub queue_sizes: SizeRange,
     /// When queues are drained.

@@ -64,6 +64,8 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     self_tests: Vec<SelfTest>,
     compiled_walks: CompiledWalks,
     clock: TickClock,
+    /// CPU time of the process that is no part of the profile, in nanoseconds.
+    process_cpu_before_ns: u64,
     tuner: Tuner,
     tick: Tick,
     destinations: Destinations,
@@ -118,6 +120,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             self_tests,
             compiled_walks: CompiledWalks::default(),
             clock,
+            process_cpu_before_ns: settings.process_cpu_before_ns,
             tuner: Tuner::new(settings.tuning, hello.kernel_tick_ns, processors, Spent::default()),
             tick,
             destinations,

@@ -104,12 +104,15 @@ fn account(cpu: &CpuTime) -> Finding {
     const SUBJECT: &str = "account";
     let accounted = cpu.sampled.saturating_add(cpu.lost_ns()).saturating_add(cpu.unfinished);
     let found = format!(
-        "{} of CPU time = {} sampled + {} lost + {} unfinished; {} before the timers ran",
+        "{} of CPU time = {} sampled + {} lost + {} unfinished; {} before the timers ran, {} of the profiler, {} outside the \
+         accounts",
         duration(cpu.kernel),
         duration(cpu.sampled),
         duration(cpu.lost_ns()),
         duration(cpu.unfinished),
         duration(cpu.before_timer),
+        duration(cpu.profiler),
+        duration(cpu.outside),
     );
     match cpu.kernel == accounted {
         true if cpu.kernel > 0 => Finding::ok(SUBJECT, found),

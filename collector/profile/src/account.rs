@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::quantity::{share, total};
 
-/// CPU time of the process: sampled, lost by cause, unfinished.
+/// CPU time of the process: that of the threads' accounts (sampled, lost by cause, unfinished), and the rest by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "described once, for users of the JSON, in collector/API.md")]
 #[non_exhaustive]
@@ -18,15 +18,25 @@ pub struct CpuTime {
     pub lost: BTreeMap<String, u64>,
     pub unfinished: u64,
     pub before_timer: u64,
+    pub profiler: u64,
+    pub outside: u64,
 }
 
 impl CpuTime {
-    /// Returns the account of a process. Statistics can be older than samples, so `kernel` becomes at least what is sampled
-    /// or lost.
-    pub fn new(kernel: u64, sampled: u64, lost: BTreeMap<String, u64>, before_timer: u64) -> Self {
+    /// Returns the account of a process with these statistics. They can be older than samples, so `kernel` becomes at least
+    /// what is sampled or lost.
+    pub fn new(kernel: u64, sampled: u64, lost: BTreeMap<String, u64>, statistics: &Statistics) -> Self {
         let accounted = sampled.saturating_add(total(lost.values().copied()));
         let kernel = kernel.max(accounted);
-        CpuTime { kernel, sampled, lost, unfinished: kernel - accounted, before_timer }
+        let (before_timer, profiler) = (statistics.before_timer_ns, statistics.sampler_cpu_ns);
+        let known = [kernel, before_timer, profiler];
+        let outside = statistics.process_cpu_ns.saturating_sub(total(known.into_iter()));
+        CpuTime { kernel, sampled, lost, unfinished: kernel - accounted, before_timer, profiler, outside }
+    }
+
+    /// Returns the CPU time of the process.
+    pub fn process(&self) -> u64 {
+        total([self.kernel, self.before_timer, self.profiler, self.outside].into_iter())
     }
 
     /// Returns the sum of all losses.
@@ -34,9 +44,9 @@ impl CpuTime {
         total(self.lost.values().copied())
     }
 
-    /// Returns the share of all CPU time that samples represent, 0 to 1.
+    /// Returns the share of the CPU time of the process that samples represent, 0 to 1.
     pub fn explained(&self) -> f64 {
-        share(self.sampled, self.kernel.saturating_add(self.before_timer))
+        share(self.sampled, self.process())
     }
 }
 

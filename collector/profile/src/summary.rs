@@ -1,8 +1,8 @@
 //! The account of CPU time of one session, as JSON and as a sentence.
 //!
 //! For the process: kernel = sampled + lost + unfinished, where kernel is the CPU time of all threads by the kernel's
-//! clocks since their timers ran. CPU time before that is separate. `explained` is the share of all this CPU time that
-//! samples represent.
+//! clocks since their timers ran. The CPU time of the process is this, the time before the timers ran, that of the
+//! profiler's own threads, and what no account holds. `explained` is the share of it that samples represent.
 
 use std::collections::BTreeMap;
 
@@ -216,8 +216,9 @@ fn cpu_time(session: &Session, threads: &[ThreadRow]) -> CpuTime {
         let handed_on = session.account(row.id).map_or((0, 0), |own| (own.carried_ns, own.handed_on_ns));
         row.kernel_ns.saturating_add(handed_on.1).saturating_sub(handed_on.0)
     }));
-    let of_process = session.statistics.as_ref().map_or(0, |statistics| statistics.before_timer_ns);
-    let before_timer = of_process.max(total(accounts().map(|account| account.before_timer_ns)));
+    let mut statistics = session.statistics.clone().unwrap_or_default();
+    let of_threads = total(accounts().map(|account| account.before_timer_ns));
+    statistics.before_timer_ns = statistics.before_timer_ns.max(of_threads);
     // Losses without a thread are in the process's list only.
-    CpuTime::new(kernel.max(session.kernel_ns()), session.sampled_ns, lost, before_timer)
+    CpuTime::new(kernel.max(session.kernel_ns()), session.sampled_ns, lost, &statistics)
 }

@@ -89,6 +89,8 @@ impl Evidence<'_> {
             (self.cpu.before_timer, "was used before timers ran"),
             (self.cpu.lost_ns(), "was lost"),
             (self.cpu.unfinished, "lies in unfinished periods"),
+            (self.cpu.profiler, "was used by the profiler"),
+            (self.cpu.outside, "lies outside the accounts of threads"),
         ];
         let mut parts: Vec<_> = parts.into_iter().filter(|&(ns, _)| ns > 0).collect();
         parts.sort_by_key(|&(ns, _)| std::cmp::Reverse(ns));

@@ -24,7 +24,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let mut lost = self.stats.lost.clone();
         let mut before_timer_ns = self.stats.before_timer_ns;
         // Read next to the clocks of the threads: sending may take long, and threads go on.
-        let process_cpu_ns = clock::process_cpu_nanos();
+        let process_cpu_ns = clock::process_cpu_nanos().saturating_sub(self.process_cpu_before_ns);
         let mut threads = std::mem::take(&mut self.closed);
         for account in self.accounts.iter_mut() {
             let counters = self.process.queue(account.facts.slot).lost();

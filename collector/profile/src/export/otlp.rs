@@ -241,6 +241,8 @@ impl<'p> Tables<'p> {
                 ("tickwalk.lost_ns", cpu.lost_ns()),
                 ("tickwalk.unfinished_ns", cpu.unfinished),
                 ("tickwalk.before_timer_ns", cpu.before_timer),
+                ("tickwalk.profiler_ns", cpu.profiler),
+                ("tickwalk.outside_ns", cpu.outside),
             ] {
                 let ns = i64::try_from(ns).unwrap_or(i64::MAX);
                 indices.push(self.attribute(key, Value::IntValue(ns)));

@@ -47,6 +47,7 @@ pub struct Account {
     pub process: Process,
     pub kernel_ns: u64,
     pub before_timer_ns: u64,
+    pub outside_ns: u64,
     pub unfinished_ns: u64,
     pub lost_ns: BTreeMap<String, u64>,
     pub lost_samples: BTreeMap<String, u64>,
@@ -169,7 +170,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
     if sent_ns > session.sampled_ns {
         lost.insert(NOT_RECEIVED.to_owned(), sent_ns - session.sampled_ns);
     }
-    let cpu = CpuTime::new(session.kernel_ns(), session.sampled_ns, lost, statistics.before_timer_ns);
+    let cpu = CpuTime::new(session.kernel_ns(), session.sampled_ns, lost, &statistics);
     let queue = statistics.queue.unwrap_or_default();
     let hello = &session.hello;
     let state = match (&session.goodbye, now_ns.saturating_sub(session.last_ns) > SILENT_NS) {
@@ -198,6 +199,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
         },
         kernel_ns: cpu.kernel,
         before_timer_ns: cpu.before_timer,
+        outside_ns: cpu.outside,
         unfinished_ns: cpu.unfinished,
         lost_samples: statistics.lost.iter().map(|lost| (lost.cause.clone(), lost.count)).collect(),
         stops: by_name(&statistics.stops),

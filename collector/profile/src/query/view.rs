@@ -107,6 +107,8 @@ fn push_statistics(
         row("kernel", duration(account.kernel_ns));
         row("before timers ran", duration(account.before_timer_ns));
         row("unfinished periods", duration(account.unfinished_ns));
+        row("profiler", duration(account.sampler_cpu_ns));
+        row("outside the accounts", duration(account.outside_ns));
         for (cause, &ns) in &account.lost_ns {
             row(&format!("lost: {cause}"), duration(ns));
         }

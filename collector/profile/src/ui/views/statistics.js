@@ -44,6 +44,8 @@ function accountParts(account) {
     ["lost", total(Object.values(account.lost_ns)), "var(--bad)", "CPU time whose samples were lost, by cause below"],
     ["unfinished periods", account.unfinished_ns, "var(--open)", "CPU time since the last expiration of each thread's timer: less than an interval per thread"],
     ["before timers ran", account.before_timer_ns, "var(--before)", "CPU time of threads before they were profiled, including the start of the JVM"],
+    ["profiler", account.sampler_cpu_ns, "var(--before)", "CPU time of the profiler's own threads"],
+    ["outside the accounts", account.outside_ns, "var(--before)", "CPU time of the process in no thread's account: ends of threads after their timers were deleted, and threads that ended before they were found"],
   ];
 }
 
@@ -67,7 +69,7 @@ function section(title, hint, rows) {
 
 function accountSections(account) {
   const parts = accountParts(account);
-  const whole = account.kernel_ns + account.before_timer_ns || 1;
+  const whole = total(parts.map(([, ns]) => ns)) || 1;
   const causes = Object.entries(account.lost_ns).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
   const verdict = isAccounted(account)
     ? [element("b", "", percent(account.explained)), " of CPU time is explained by samples"]
@@ -111,7 +113,7 @@ function costSections(account) {
       ["signal handler, cycles", spread(account.handler_cycles, number), "Cycles of the time stamp counter on the profiled thread for each sample"],
       ["walk of a stack", spread(account.walk_ns, microseconds), "On the sampler thread"],
       ["drain of all queues", spread(account.drain_ns, microseconds), "On the sampler thread"],
-      ["sampler thread", `${duration(account.sampler_cpu_ns)} · ${percent(account.sampler_cpu_ns / (account.process_cpu_ns || 1))} of the process`, "CPU time of the agent's own thread"],
+      ["threads of the profiler", `${duration(account.sampler_cpu_ns)} · ${percent(account.sampler_cpu_ns / (account.process_cpu_ns || 1))} of the process`, "CPU time of the profiler's own threads"],
     ]),
     ...section("Memory of the agent", "", [
       ["queues", bytes(account.queue_bytes), "Request queues of all threads"],
