@@ -67,7 +67,10 @@ class Jfr(Neighbour):
         return ["-Xlog:jfr+startup=off", "-XX:StartFlightRecording:" + ",".join([*self.settings, f"filename={folder}/other.jfr"])]
 
     def load(self, child, folder):
-        jcmd(child, "JFR.start", *self.settings, f"filename={folder}/other.jfr", "dumponexit=true")
+        # jcmd takes a space for the end of a setting, unless its value is in quotation marks.
+        *settings, rate = self.settings
+        quoted = '{}="{}"'.format(*rate.split("="))
+        jcmd(child, "JFR.start", *settings, quoted, f"filename={folder}/other.jfr", "dumponexit=true")
 
     def count(self, folder, output):
         done = subprocess.run([self.jfr, "summary", folder / "other.jfr"], capture_output=True, text=True)
