@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use otlp_rules::check_otlp;
 use profile::export::format::Format;
 use profile::export::parquet::Table;
-use profile::export::{self, Options, firefox, jfr, otlp, parquet, pprof, speedscope};
+use profile::export::{self, Options, collapsed, firefox, jfr, otlp, parquet, pprof, speedscope};
 use profile::process::ProcessProfile;
 use profile::query::error::QueryError;
 use profile::query::selection::Selection;
@@ -376,7 +376,33 @@ fn speedscope() {
         }
         sums
     };
-    check(|profile, out| speedscope::write(profile, out).expect("memory"), read);
+    check(|profile, out| speedscope::write(profile, Options::default(), out).expect("memory"), read);
+}
+
+/// Two lines of one method are one frame, or two if lines are asked for.
+#[test]
+fn lines_of_a_method_are_frames_on_request() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    for (bci, line, times) in [(1, 10, 1), (9, 12, 3)] {
+        let frame = stream.frame_at(FrameKind::C2, "a/B.c", bci);
+        stream.line(line);
+        let stack = stream.stack(&[frame], "end_of_stack");
+        stream.sample(1, stack, times * INTERVAL_NS);
+    }
+    stream.goodbye();
+    let profile = stream.profile();
+    for (lines, expected) in [(false, "a.B.c 4\n"), (true, "a.B.c:10 1\na.B.c:12 3\n")] {
+        let options = Options { lines, ..Options::default() };
+        let (mut text, mut json) = (Vec::new(), Vec::new());
+        collapsed::write(&profile, options, &mut text).expect("memory");
+        assert_eq!(String::from_utf8(text).expect("text"), expected);
+        speedscope::write(&profile, options, &mut json).expect("memory");
+        let json: Json = serde_json::from_slice(&json).expect("JSON");
+        let frames = json["shared"]["frames"].as_array().expect("a list");
+        let found: Vec<_> = frames.iter().map(|frame| frame["line"].as_u64()).collect();
+        assert_eq!(found, if lines { vec![Some(10), Some(12)] } else { vec![None] });
+    }
 }
 
 #[test]
@@ -609,7 +635,7 @@ fn export_all(stream: &mut Stream) -> [Vec<u8>; 7] {
     let [first, second, third, fourth, fifth, sixth, seventh] = &mut files;
     pprof::write(&profile, first).expect("memory");
     otlp::write(&profile, second).expect("memory");
-    speedscope::write(&profile, third).expect("memory");
+    speedscope::write(&profile, Options::default(), third).expect("memory");
     firefox::write(&profile, fourth).expect("memory");
     jfr::write(&profile, Options::default(), &mut *fifth).expect("memory");
     parquet::write(&profile, Table::Samples, sixth).expect("memory");

@@ -46,6 +46,9 @@ pub struct Arguments {
     /// Begin each collapsed stack with the name of its thread
     #[arg(long)]
     threads: bool,
+    /// Show lines in collapsed stacks (`Class.method:LINE`) and in speedscope; without, all lines of a method are one frame
+    #[arg(long)]
+    lines: bool,
     /// In JFR, also write jdk.ExecutionSample events, for tools without support for CPU-time samples
     #[arg(long)]
     execution_samples: bool,
@@ -80,6 +83,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Unit::Ns => collapsed::Unit::Nanoseconds,
         },
         threads: arguments.threads,
+        lines: arguments.lines,
         execution_samples: arguments.execution_samples,
         frame_types: arguments.frame_types,
         table: None,

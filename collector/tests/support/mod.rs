@@ -124,6 +124,11 @@ impl Stream {
         self.frame_at(kind, name, 7)
     }
 
+    /// Gives the latest frame a line.
+    pub fn line(&mut self, line: u32) {
+        *self.entries().frame_line.last_mut().expect("a new frame") = line;
+    }
+
     /// A frame of a function of `library`: its path, a space, and its build id.
     pub fn native_frame(&mut self, name: &str, library: &str) -> u32 {
         let library = self.string(library);

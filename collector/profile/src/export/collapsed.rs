@@ -1,9 +1,11 @@
 //! Collapsed stacks: a line `root;...;leaf weight` for each distinct stack, the input of flame graph tools.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::Options;
+use super::frames::Frames;
 use crate::cell::Cell;
 use crate::process::ProcessProfile;
 
@@ -22,7 +24,7 @@ pub enum Unit {
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
-    let dictionary = profile.dictionary();
+    let mut frames = Frames::new(profile);
     // Stacks with equal text (same methods, other lines) share a line.
     let mut lines: BTreeMap<String, Cell> = BTreeMap::new();
     for (thread, stack, cell) in profile.cells() {
@@ -30,8 +32,13 @@ pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) ->
         if options.threads {
             push_frame(&mut line, profile.thread_name(thread));
         }
-        for frame in dictionary.path(stack).into_iter().rev() {
-            push_frame(&mut line, &dictionary.frame_text(frame));
+        for frame in frames.stack(stack).into_iter().rev() {
+            let parts = &frames.all()[frame as usize];
+            push_frame(&mut line, &parts.text);
+            if options.lines && parts.line > 0 {
+                // Writing to a String cannot fail.
+                let _ = write!(line, ":{}", parts.line);
+            }
         }
         lines.entry(line).or_default().add(cell);
     }

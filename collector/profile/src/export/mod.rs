@@ -31,6 +31,8 @@ pub struct Options {
     pub unit: collapsed::Unit,
     /// True if each collapsed stack begins with its thread's name.
     pub threads: bool,
+    /// True if frames of collapsed stacks and of speedscope have lines; else all lines of a method are one frame.
+    pub lines: bool,
     /// True if JFR also has each sample as `jdk.ExecutionSample`.
     pub execution_samples: bool,
     /// True if frames in JFR have Tickwalk's own types; false if only the four that the JVM writes.
@@ -45,6 +47,7 @@ impl Options {
         let pairs = [
             ("unit", (self.unit == collapsed::Unit::Nanoseconds).then_some("ns")),
             ("threads", self.threads.then_some("true")),
+            ("lines", self.lines.then_some("true")),
             ("execution_samples", self.execution_samples.then_some("true")),
             ("frame_types", self.frame_types.then_some("true")),
             (
@@ -84,7 +87,7 @@ pub fn write(
         Format::Flamegraph => {}
         Format::Pprof => pprof::write(&profile, out)?,
         Format::Jfr => jfr::write(&profile, options, out)?,
-        Format::Speedscope => speedscope::write(&profile, out)?,
+        Format::Speedscope => speedscope::write(&profile, options, out)?,
         Format::Firefox => firefox::write(&profile, out)?,
         Format::Otlp => otlp::write(&profile, out)?,
         Format::Parquet => parquet::write(&profile, options.table.ok_or(QueryError::Missing("table"))?, out)?,

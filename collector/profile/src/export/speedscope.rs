@@ -1,7 +1,8 @@
 //! speedscope: a JSON file for the viewer of that name, with a profile for each thread.
 //!
 //! Samples of a thread are in the order of their times, for the viewer's time order; weights are nanoseconds of CPU time.
-//! Frames of equal name and file are one frame, regardless of their lines, because the viewer sums by frame.
+//! Frames of equal name and file are one frame, regardless of their lines, because the viewer sums by frame; with
+//! [`Options::lines`] each line is a frame.
 //!
 //! Source: speedscope, `file-format-spec` and `file-format-schema.json`.
 
@@ -11,6 +12,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
+use super::Options;
 use super::frames::Frames;
 use crate::process::ProcessProfile;
 use crate::stop::UNKNOWN;
@@ -39,6 +41,8 @@ struct Frame<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     file: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -69,7 +73,7 @@ impl Serialize for Rows<'_> {
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
+pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
     let mut paths: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     // Stacks and weights of the samples by thread.
@@ -80,7 +84,7 @@ pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
         stacks.push(sample.stack);
         weights.push(sample.cpu_ns);
     }
-    let (shared, shared_frame_of) = shared_frames(&frames);
+    let (shared, shared_frame_of) = shared_frames(&frames, options.lines);
     let root_first =
         |frames: Vec<u32>| frames.into_iter().rev().map(|frame| shared_frame_of[frame as usize]).collect();
     let stacks: FxHashMap<u32, Vec<usize>> =
@@ -118,16 +122,17 @@ fn thread_name(profile: &ProcessProfile, id: u32) -> String {
 }
 
 /// Returns the frames of the file, and the position of each of `frames` in them.
-fn shared_frames<'f>(frames: &'f Frames) -> (Vec<Frame<'f>>, Vec<usize>) {
+fn shared_frames<'f>(frames: &'f Frames, has_lines: bool) -> (Vec<Frame<'f>>, Vec<usize>) {
     let mut shared = Vec::new();
-    let mut positions: FxHashMap<(&str, &str), usize> = FxHashMap::default();
+    let mut positions: FxHashMap<(&str, &str, Option<u32>), usize> = FxHashMap::default();
     let of_frames = frames
         .all()
         .iter()
         .map(|frame| {
             let (name, file) = (frame.text.as_str(), frame.file.as_str());
-            *positions.entry((name, file)).or_insert_with(|| {
-                shared.push(Frame { name, file });
+            let line = Some(frame.line).filter(|&line| has_lines && line > 0);
+            *positions.entry((name, file, line)).or_insert_with(|| {
+                shared.push(Frame { name, file, line });
                 shared.len() - 1
             })
         })

@@ -99,6 +99,7 @@ impl Parameters {
                 self.export.unit = choice("unit", value, "samples or ns", &units)?;
             }
             "threads" => self.export.threads = choice("threads", value, "true or false", &YES_NO)?,
+            "lines" => self.export.lines = choice("lines", value, "true or false", &YES_NO)?,
             "execution_samples" => {
                 self.export.execution_samples = choice("execution_samples", value, "true or false", &YES_NO)?;
             }

@@ -23,6 +23,11 @@ impl Bytes {
         self.number(value as u64);
     }
 
+    /// Appends a signed number of 32 bits, as the JVM does: readers expect no more than five bytes.
+    pub fn signed_int(&mut self, value: i32) {
+        self.number(u64::from(value.cast_unsigned()));
+    }
+
     /// Appends a boolean.
     pub fn boolean(&mut self, value: bool) {
         self.0.push(u8::from(value));
@@ -94,6 +99,15 @@ mod tests {
             encoded.number(value);
             assert_eq!(encoded.as_slice(), bytes);
             assert_eq!(number_bytes(value), bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn signed_numbers_of_32_bits_take_five_bytes_at_most() {
+        for (value, bytes) in [(0, &[0][..]), (300, &[0xac, 2]), (-1, &[0xff, 0xff, 0xff, 0xff, 0xf])] {
+            let mut encoded = Bytes::default();
+            encoded.signed_int(value);
+            assert_eq!(encoded.as_slice(), bytes);
         }
     }
 

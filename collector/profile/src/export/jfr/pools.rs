@@ -1,6 +1,7 @@
 //! The constant pools of a chunk: values that events refer to by number.
 //!
-//! A pool holds the values that the events of its chunk use, so each chunk can be read alone. Number 0 is null.
+//! A pool holds the values that the events of its chunk use, so each chunk can be read alone. Number 0 is null, but for
+//! frame types, which have the JVM's numbers.
 
 use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
@@ -34,6 +35,11 @@ impl<K: Eq + std::hash::Hash> Pool<K> {
     /// Adds an entry for a new key.
     fn add(&mut self, key: K, fields: &Bytes) -> u64 {
         let number = self.numbers.len() as u64 + 1;
+        self.add_as(number, key, fields)
+    }
+
+    /// Adds an entry for a new key with an unused number.
+    fn add_as(&mut self, number: u64, key: K, fields: &Bytes) -> u64 {
         self.entries.number(number);
         self.entries.append(fields);
         self.numbers.insert(key, number);
@@ -83,7 +89,7 @@ impl Pools {
             let parts = &frames.all()[frame as usize];
             fields.number(self.method(parts));
             fields.number(u64::from(parts.line));
-            fields.signed(i64::from(parts.bci));
+            fields.signed_int(parts.bci);
             fields.number(self.frame_type(parts.kind));
         }
         self.stacks.add(id, &fields)
@@ -192,29 +198,36 @@ impl Pools {
     }
 
     fn frame_type(&mut self, kind: FrameKind) -> u64 {
-        let text = match kind {
-            _ if !self.exact_types => jvm_type(kind),
-            FrameKind::Interpreted => "Interpreted",
-            FrameKind::C1 => "C1 compiled",
-            FrameKind::C2 => "JIT compiled",
-            FrameKind::Inlined => "Inlined",
-            FrameKind::NativeMethod | FrameKind::Native => "Native",
-            FrameKind::Vm => "C++",
-            FrameKind::Stub => "Stub",
-            FrameKind::Marker => "Marker",
-            _ => "Unknown",
-        };
-        named(&mut self.frame_types, text)
+        let (number, text) = if self.exact_types { exact_type(kind) } else { jvm_type(kind) };
+        if let Some(number) = self.frame_types.get(&text) {
+            return number;
+        }
+        let mut fields = Bytes::default();
+        fields.string(Some(text));
+        self.frame_types.add_as(number, text, &fields)
     }
 }
 
-/// Returns the type of a frame as the JVM writes it: tools know no other.
-fn jvm_type(kind: FrameKind) -> &'static str {
+/// Returns number and name of a frame's type as the JVM writes them: some tools know no other.
+///
+/// Source: JDK 25 `jfrStackTrace.hpp` (`JfrStackFrame::FRAME_INTERPRETER` = 0 to `FRAME_NATIVE` = 3).
+fn jvm_type(kind: FrameKind) -> (u64, &'static str) {
     match kind {
-        FrameKind::Interpreted => "Interpreted",
-        FrameKind::C1 | FrameKind::C2 => "JIT compiled",
-        FrameKind::Inlined => "Inlined",
-        _ => "Native",
+        FrameKind::Interpreted => (0, "Interpreted"),
+        FrameKind::C1 | FrameKind::C2 => (1, "JIT compiled"),
+        FrameKind::Inlined => (2, "Inlined"),
+        _ => (3, "Native"),
+    }
+}
+
+/// Returns number and name of a frame's type, one for each kind of code.
+fn exact_type(kind: FrameKind) -> (u64, &'static str) {
+    match kind {
+        FrameKind::Vm => (4, "C++"),
+        FrameKind::C1 => (6, "C1 compiled"),
+        FrameKind::Stub => (7, "Stub"),
+        FrameKind::Marker => (8, "Marker"),
+        _ => jvm_type(kind),
     }
 }
 
@@ -226,4 +239,19 @@ fn named(pool: &mut Pool<&'static str>, text: &'static str) -> u64 {
     let mut fields = Bytes::default();
     fields.string(Some(text));
     pool.add(text, &fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Readers take the numbers of the JVM's four types as known.
+    #[test]
+    fn frame_types_have_the_numbers_of_the_jvm() {
+        let jvm = [FrameKind::Interpreted, FrameKind::C2, FrameKind::Inlined, FrameKind::Native];
+        for exact_types in [false, true] {
+            let mut pools = Pools::new(exact_types);
+            assert_eq!(jvm.map(|kind| pools.frame_type(kind)), [0, 1, 2, 3]);
+        }
+    }
 }
