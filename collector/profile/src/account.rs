@@ -30,13 +30,13 @@ impl CpuTime {
         let kernel = kernel.max(accounted);
         let (before_timer, profiler) = (statistics.before_timer_ns, statistics.sampler_cpu_ns);
         let known = [kernel, before_timer, profiler];
-        let outside = statistics.process_cpu_ns.saturating_sub(total(known.into_iter()));
+        let outside = statistics.process_cpu_ns.saturating_sub(total(known));
         CpuTime { kernel, sampled, lost, unfinished: kernel - accounted, before_timer, profiler, outside }
     }
 
     /// Returns the CPU time of the process.
     pub fn process(&self) -> u64 {
-        total([self.kernel, self.before_timer, self.profiler, self.outside].into_iter())
+        total([self.kernel, self.before_timer, self.profiler, self.outside])
     }
 
     /// Returns the sum of all losses.
