@@ -4,6 +4,9 @@
 //! Approach: each difference is named by its shape and counted; the first few of each shape are kept in full. Where the
 //! methods differ, both lists are kept with facts of the sample until the end, when [`judge`] decides.
 //! Our list is reduced to the Java methods, which the other one contains: no stubs, no entry frames.
+//! Both look an interrupted compiled frame up at different instructions: ours at the one before the pc, which was running,
+//! the other at the one at the pc (`design/walker-verification.md`). Where that explains the whole difference, it is an
+//! error of neither and counted apart ([`instruction_behind`]).
 //! Invariant: a comparison that is not possible is counted too.
 //! Source: HotSpot `prims/forte.cpp`: a negative count is the reason of its failure.
 
@@ -91,8 +94,10 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
         let walked = if stop.is_complete() { "ours whole" } else { stop.name() };
         format!("it failed ({count}): {walked}")
     } else {
-        shape(&ours, &theirs, frames, stop)
+        instruction_behind(&ours, &theirs, snapshot.head.capture.pc, frames)
+            .map_or_else(|| shape(&ours, &theirs, frames, stop), str::to_owned)
     };
+    let apart = shape == BEHIND;
     let same = shape.starts_with("same methods");
     let text = || {
         format!(
@@ -105,9 +110,9 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
     let mut counts = COUNTS.lock();
     if count > 0 {
         counts.same += u64::from(same);
-        if !same {
+        if !same && !apart {
             counts.differing.push(case(trace, snapshot, frames, stop, text()));
-        } else if counts.same.is_multiple_of(CONTROL) {
+        } else if same && counts.same.is_multiple_of(CONTROL) {
             counts.control.push(case(trace, snapshot, frames, stop, text()));
         }
     }
@@ -213,6 +218,31 @@ fn blob_name(blob: Blob) -> String {
         Some(String::from_utf8_lossy(bytes.get(..length.min(64))?).into_owned())
     });
     name.unwrap_or_else(|| "stub".to_owned())
+}
+
+/// Shapes of differences that the instruction at the pc explains, in methods and in bytecodes alone.
+const BEHIND: &str = "theirs is of the instruction behind";
+const BYTECODE_BEHIND: &str = "same methods, newest bytecode of the instruction behind";
+
+/// Returns the name of a difference that is explained by the instruction at the pc: the thread was interrupted at `pc` in
+/// compiled code, and their list is ours with the methods of that frame replaced by those that the debug information
+/// gives for the instruction at the pc, each at the bytecode given there.
+fn instruction_behind(ours: &[Place], theirs: &[Place], pc: u64, frames: &[Frame]) -> Option<&'static str> {
+    let (hotspot, memory) = VM.get()?;
+    let newest = frames.first().filter(|frame| matches!(frame, Frame::Compiled { .. }))?.place();
+    let inlined = frames.iter().take_while(|frame| frame.place() == newest).count();
+    let mut behind: Vec<Place> = Vec::new();
+    let found = newest.pc.0 == pc
+        && hotspot.methods_at_instruction(*memory, newest.pc, |method, bci| {
+            behind.push((method.0, (bci.0 >= 0).then_some(bci.0)));
+        });
+    let (their_newest, their_rest) = theirs.split_at_checked(behind.len())?;
+    let (our_newest, our_rest) = ours.split_at_checked(inlined)?;
+    let methods = |list: &[Place]| list.iter().map(|(method, _)| *method).collect::<Vec<_>>();
+    if !found || their_newest != behind || our_newest == behind || methods(their_rest) != methods(our_rest) {
+        return None;
+    }
+    Some(if methods(our_newest) == methods(&behind) { BYTECODE_BEHIND } else { BEHIND })
 }
 
 /// Returns the name of the difference of two lists.

@@ -70,7 +70,7 @@ fn replaced_code_is_forgotten() {
     for _ in 0..3 {
         let inserted = insert(&mut cache, 0x40, number);
         assert_eq!(find(&mut cache, 0x40), Some(inserted));
-        assert_eq!(cache.find_pc(0x40, PcMatch::Next, |_| Some(IDENTITY)), None, "another match");
+        assert_eq!(cache.find_pc(0x40, PcMatch::Interrupted, |_| Some(IDENTITY)), None, "another match");
     }
     assert_eq!(cache.pcs.live().count(), 1);
 }

@@ -171,6 +171,8 @@ layouts! { |tables|
             None => CodePlace::FromCode(need!(offset tables.nmethod_verified_entry_offset)),
         }),
         osr_entry: offset(nmethod_osr_entry),
+        /// Bytecode at which the code begins, -1 if it is the method's first.
+        entry_bci: offset(nmethod_entry_bci),
         orig_pc_offset: offset(nmethod_orig_pc_offset),
         compile_id: offset(nmethod_compile_id),
         comp_level: sized(nmethod_comp_level),

@@ -26,7 +26,7 @@ pub(crate) mod thread;
 pub(crate) mod unsigned5;
 pub(crate) mod vm_structs;
 
-use crate::frame::{Blob, Pc};
+use crate::frame::{Bci, Blob, Method, Pc};
 use crate::memory::{Memory, Unreadable, at, read_c_string};
 use crate::stop::Stop;
 use code_blob::CodeBlob;
@@ -35,6 +35,7 @@ use debug_bytes::{Windowed, Windows};
 use layout::Layout;
 use nmethod::Compilation;
 use pc_desc::{PcMatch, find_scope};
+use scope_desc::{Scope, decode};
 use unsigned5::Unsigned5;
 use vm_structs::VmSymbols;
 
@@ -173,15 +174,43 @@ impl HotSpot {
 
     /// Returns whether `pc` is the return address of a call in compiled code, by the code's `PcDesc` table.
     pub fn is_listed_call<M: Memory + ?Sized>(&self, memory: &M, pc: Pc) -> bool {
-        let find = || {
-            let blob = self.blob_at(memory, pc).ok()?;
-            let blob = CodeBlob::read(&self.layout.blob, memory, blob.0, pc.0).ok()?;
-            let debug = self.layout.nmethod.debug_info(memory, &blob).ok()??;
-            let mut windows = Windows::EMPTY;
-            let mut bytes = Windowed::new(memory, &mut windows, &debug);
-            find_scope(&self.layout.nmethod, &mut bytes, blob.code_begin, pc.0, PcMatch::Exact).ok()?
-        };
-        find().is_some()
+        self.with_scope(memory, pc, PcMatch::Exact, |_, _| Some(())).is_some()
+    }
+
+    /// Calls `emit` for each method inlined at the instruction at `pc` of compiled code, innermost first; returns false if
+    /// the code does not say. A walk reports the instruction before an interrupted one; AsyncGetCallTrace reports this one
+    /// (`is_decipherable_compiled_frame` in `prims/forte.cpp`, JDK 11 to 25).
+    pub fn methods_at_instruction<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        pc: Pc,
+        mut emit: impl FnMut(Method, Bci),
+    ) -> bool {
+        let decoded = self.with_scope(memory, pc, PcMatch::Interrupted, |bytes, scope| {
+            decode(self.unsigned5, bytes, scope, |Scope { method, bci }| {
+                emit(method, bci.unwrap_or(Bci(-1)));
+                Ok(())
+            })
+            .ok()
+        });
+        decoded.is_some()
+    }
+
+    /// Calls `read` with the debug information of the compiled code at `pc` and the scope offset there.
+    fn with_scope<M: Memory + ?Sized, R>(
+        &self,
+        memory: &M,
+        pc: Pc,
+        matched: PcMatch,
+        read: impl FnOnce(&mut Windowed<'_, M>, u32) -> Option<R>,
+    ) -> Option<R> {
+        let blob = self.blob_at(memory, pc).ok()?;
+        let blob = CodeBlob::read(&self.layout.blob, memory, blob.0, pc.0).ok()?;
+        let debug = self.layout.nmethod.debug_info(memory, &blob).ok()??;
+        let mut windows = Windows::EMPTY;
+        let mut bytes = Windowed::new(memory, &mut windows, &debug);
+        let scope = find_scope(&self.layout.nmethod, &mut bytes, blob.code_begin, pc.0, matched).ok()??;
+        read(&mut bytes, scope)
     }
 
     pub(crate) fn started(&self) -> Option<&Started> {

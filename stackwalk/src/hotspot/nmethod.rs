@@ -8,6 +8,7 @@
 
 use super::code_blob::CodeBlob;
 use super::layout::{CodePlace, DebugLayout, NmethodLayout};
+use crate::frame::Bci;
 use crate::memory::{Memory, Unreadable, at};
 
 /// Identity of one compilation: constant for its life, different from every other.
@@ -121,6 +122,11 @@ impl NmethodLayout {
     /// Entry from a loop that was running interpreted, 0 if this code has none.
     pub(crate) fn osr_entry<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<u64, Unreadable> {
         memory.read_u64(at(blob, self.osr_entry))
+    }
+
+    /// The bytecode at which the code begins: the first, or that of a loop which was running interpreted.
+    pub(crate) fn entry_bci<M: Memory + ?Sized>(&self, memory: &M, blob: u64) -> Result<Bci, Unreadable> {
+        Ok(Bci(memory.read_i32(at(blob, self.entry_bci))?.max(0)))
     }
 
     /// Locates the debug information; `None` if its bounds contradict each other.

@@ -2,8 +2,9 @@
 //!
 //! `PcDesc`s are sorted by their offset from the first instruction; a call's entry carries its return address.
 //! The first and the last entry are sentinels without information (scope offset 0).
-//! With `DebugNonSafepoints` entries also mark the end of instruction ranges, so an interrupted pc belongs to
-//! the first entry behind it; a return address has an entry of its own or is no return address of Java code.
+//! With `DebugNonSafepoints` entries also mark the end of instruction ranges, so the instruction at a pc belongs to the first
+//! entry behind the pc, and the instruction before it to the first entry at the pc or behind it.
+//! A return address has an entry of its own or is no return address of Java code.
 //! Sources: `code/pcDesc.hpp`, `code/compiledMethod.cpp` (JDK 11 to 21), `code/nmethod.cpp` (JDK 25).
 
 use super::debug_bytes::{DebugBytes, Part};
@@ -18,11 +19,13 @@ pub(crate) enum PcMatch {
     Exact,
     /// The pc is the return address of a call to VM code, which may carry no entry.
     ExactOrNext,
-    /// The pc is the interrupted instruction.
-    Next,
+    /// The pc is the interrupted instruction: the entry behind it applies, or that of the range which ends at it
+    /// (`walker::compiled`).
+    Interrupted,
 }
 
-/// Finds the scope offset for `pc` in code that begins at `code_begin`; `None` if the code has no entry for it.
+/// Finds the scope offset for `pc` in code that begins at `code_begin`; `None` if the code has no entry for it. For an
+/// interrupted pc that is the offset of the instruction at the pc.
 pub(crate) fn find_scope(
     layout: &NmethodLayout,
     debug: &mut impl DebugBytes,
@@ -33,7 +36,7 @@ pub(crate) fn find_scope(
     let Some(offset) = pc.checked_sub(code_begin).and_then(|offset| i32::try_from(offset).ok()) else {
         return Ok(None);
     };
-    let target = if matching == PcMatch::Next { offset.saturating_add(1) } else { offset };
+    let target = if matching == PcMatch::Interrupted { offset.saturating_add(1) } else { offset };
     let count = debug.size(Part::Pcs) / layout.pc_desc_size;
     let (mut low, mut high) = (0, count);
     for _ in 0..MAX_SEARCH_STEPS {

@@ -68,6 +68,7 @@ fields! {
     nmethod_verified_entry = ("nmethod", "_verified_entry_point");
     nmethod_verified_entry_offset = ("nmethod", "_verified_entry_offset");
     nmethod_osr_entry = ("nmethod", "_osr_entry_point");
+    nmethod_entry_bci = ("nmethod", "_entry_bci");
     nmethod_compile_id = ("nmethod", "_compile_id");
     nmethod_comp_level = ("nmethod", "_comp_level");
     pc_desc_pc_offset = ("PcDesc", "_pc_offset");

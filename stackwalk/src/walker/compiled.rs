@@ -1,5 +1,6 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
+use super::jump_target::is_jump_target;
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
 use crate::cache::{Code, CompiledKind, CompiledPc};
@@ -112,14 +113,14 @@ impl<M: Memory> Walk<'_, M> {
             let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
             if debug.is_in_blob || !self.copy_debug_info(blob, (number, identity), &debug) {
                 let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
-                return scopes_at(hotspot, &mut bytes, cursor, blob.code_begin, scopes);
+                return scopes_at((hotspot, self.memory), &mut bytes, cursor, blob, scopes);
             }
         }
         self.cache.touch_copy(number);
         let unknown = Stop::UnknownCode(cursor.pc);
         let mut bytes = self.cache.copy(number).ok_or(unknown)?;
         // Bytes that the copy lacks are bytes that the nmethod does not have.
-        scopes_at(hotspot, &mut bytes, cursor, blob.code_begin, scopes).map_err(|stop| match stop {
+        scopes_at((hotspot, self.memory), &mut bytes, cursor, blob, scopes).map_err(|stop| match stop {
             Stop::Unreadable(_) => unknown,
             stop => stop,
         })
@@ -214,17 +215,30 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
-/// Decodes the packed scopes at the pc of a cursor in code that begins at `code_begin`; returns their number.
-fn scopes_at(
-    hotspot: &HotSpot,
+/// Decodes the packed scopes at the pc of a cursor in the code of `blob`; returns their number.
+fn scopes_at<M: Memory>(
+    (hotspot, memory): (&HotSpot, &M),
     bytes: &mut impl DebugBytes,
     cursor: Cursor,
-    code_begin: u64,
+    blob: &CodeBlob,
     scopes: &mut [u64],
 ) -> Result<usize, Stop> {
     let unknown = Stop::UnknownCode(cursor.pc);
-    let matched = cursor.matched();
-    let Some(offset) = find_scope(&hotspot.layout.nmethod, bytes, code_begin, cursor.pc, matched)? else {
+    let layout = &hotspot.layout.nmethod;
+    let mut find = |matching| find_scope(layout, bytes, blob.code_begin, cursor.pc, matching);
+    let mut matched = cursor.matched();
+    if matched == PcMatch::Interrupted {
+        if let Some(own) = scopes.first_mut().filter(|_| is_in_prologue(cursor.pc, blob)) {
+            let bci = layout.entry_bci(memory, blob.address).ok();
+            *own = Scope { bci, ..Scope::unpack(*own) }.pack().ok_or(unknown)?;
+            return Ok(1);
+        }
+        // The instruction that was running is the one before the pc.
+        if find(PcMatch::Exact)?.is_some() && !is_jump_target(memory, blob, cursor.pc) {
+            matched = PcMatch::ExactOrNext;
+        }
+    }
+    let Some(offset) = find(matched)? else {
         // A call to Java always has an entry, so without one this is no return address of such a call. Elsewhere the code
         // has no debug information; its own method is certain.
         return if matched == PcMatch::Exact { Err(Stop::BadFrame(cursor.pc)) } else { Ok(1) };
@@ -242,4 +256,13 @@ fn scopes_at(
         Ok(_) | Err(ScopeError::Malformed) => Err(unknown),
         Err(ScopeError::Unreadable(address)) => Err(Stop::Unreadable(address)),
     }
+}
+
+/// True if no instruction of the method's own bytecodes can have run before the one at `pc`: the code up to there checks the
+/// receiver, builds the frame, and waits at the entry barrier.
+///
+/// Sources: `LIR_Assembler::emit_op0` in `c1/c1_LIRAssembler.cpp` and `MachPrologNode::emit` in `x86_64.ad`, which note where
+/// the frame is complete, JDK 11 to 25.
+fn is_in_prologue(pc: u64, blob: &CodeBlob) -> bool {
+    blob.frame_complete.is_some_and(|complete| pc <= complete)
 }

@@ -11,6 +11,7 @@ mod deoptimizing;
 mod frozen;
 mod interrupted;
 mod jump_entered;
+mod jump_target;
 mod native;
 mod position;
 mod recover;

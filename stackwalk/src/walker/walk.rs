@@ -60,7 +60,7 @@ impl Cursor {
 
     pub(super) fn matched(&self) -> PcMatch {
         match self.doing {
-            Doing::Interrupted => PcMatch::Next,
+            Doing::Interrupted => PcMatch::Interrupted,
             Doing::CallingJava | Doing::Native => PcMatch::Exact,
             Doing::CallingVm | Doing::Polling | Doing::Returning => PcMatch::ExactOrNext,
         }

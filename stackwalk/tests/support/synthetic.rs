@@ -333,8 +333,27 @@ impl Process {
         &self.chains[index][pc as usize]
     }
 
-    fn pc(&self, (index, pc): (usize, u64)) -> u64 {
-        HEAP + index as u64 * BLOB + self.header + CODE + (pc + 1) * STEP
+    /// Address of a pc.
+    pub fn pc(&self, (index, pc): (usize, u64)) -> u64 {
+        self.code(index) + (pc + 1) * STEP
+    }
+
+    /// Address of the first instruction of an nmethod.
+    pub fn code(&self, index: usize) -> u64 {
+        HEAP + index as u64 * BLOB + self.header + CODE
+    }
+
+    /// Writes bytes of an nmethod's code, or in front of it.
+    pub fn write_code(&mut self, address: u64, bytes: &[u8]) {
+        self.put(address, bytes);
+    }
+
+    /// The same moment while Java code runs at `pc` of the newest frame, which is complete.
+    pub fn interrupted(&self, pc: u64, frames: &[(usize, u64)]) -> (Capture, Vec<u8>) {
+        // `_thread_in_Java` of JDK 17 and 25.
+        const IN_JAVA: u64 = 8;
+        let (capture, stack) = self.stack(frames);
+        (Capture { pc, anchor_sp: 0, anchor_pc: 0, thread_state: IN_JAVA, ..capture }, stack)
     }
 
     /// A stack that consists of these frames, newest first; above the oldest is no code.

@@ -5,8 +5,10 @@ mod deopt;
 mod entry;
 mod frame;
 mod frame_state;
+mod instruction;
 mod interpreter;
 mod jump_entered;
+mod jump_target;
 mod registers;
 mod reserved_space;
 mod saved_registers;
@@ -31,6 +33,9 @@ pub(crate) use frame_state::{
 };
 pub(crate) use interpreter::{RETURN_ENTRY_BYTES, is_interpreter_return, is_interpreter_return_entry};
 pub(crate) use jump_entered::*;
+pub(crate) use jump_target::{
+    FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_near_jump_target,
+};
 pub use registers::{PreservedRegisters, Registers};
 pub(crate) use reserved_space::{RESERVATION_REACH, reserved_words};
 pub(crate) use signal_frame::{

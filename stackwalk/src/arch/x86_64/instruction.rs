@@ -1,0 +1,258 @@
+//! Lengths and jumps of the instructions that HotSpot's compilers emit.
+//!
+//! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (format) and appendix A (opcode
+//! maps).
+
+/// Longest instruction.
+pub(crate) const MAX_INSTRUCTION_BYTES: usize = 15;
+
+/// How an instruction passes control on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// To the next instruction, or back to it after a call.
+    Next,
+    /// To the next instruction, or by this distance from it.
+    Branch(i32),
+    /// By this distance from the next instruction.
+    Jump(i32),
+    /// To no place that the instruction names: return, jump through a register or memory, trap.
+    Away,
+}
+
+/// One instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Instruction {
+    pub(crate) length: usize,
+    pub(crate) flow: Flow,
+}
+
+/// Opcode maps: one byte, and behind `0f`, `0f 38` and `0f 3a`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Map {
+    Primary,
+    Secondary,
+    ThirtyEight,
+    ThirtyA,
+}
+
+/// Prefixes that change the length of what follows, and the opcode.
+struct Opcode {
+    map: Map,
+    byte: u8,
+    /// The prefix `66`: immediates of four bytes have two.
+    short: bool,
+    /// REX.W: `mov reg, imm` has eight.
+    wide: bool,
+    /// Bytes up to the opcode and with it.
+    length: usize,
+}
+
+/// Decodes the first instruction of `code`; `None` if it is incomplete, or no instruction in 64-bit mode.
+pub(crate) fn decode(code: &[u8]) -> Option<Instruction> {
+    let opcode = opcode(code)?;
+    let behind = code.get(opcode.length..)?;
+    let operand = if has_modrm(&opcode)? { modrm_bytes(behind)? } else { 0 };
+    let immediate = immediate_bytes(&opcode, behind.first().copied().unwrap_or(0));
+    let length = opcode.length.checked_add(operand)?.checked_add(immediate)?;
+    let instruction = code.get(..length).filter(|code| code.len() <= MAX_INSTRUCTION_BYTES)?;
+    Some(Instruction { length, flow: flow(&opcode, behind.first().copied().unwrap_or(0), instruction) })
+}
+
+fn opcode(code: &[u8]) -> Option<Opcode> {
+    let is_prefix =
+        |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x66 | 0xf0 | 0xf2 | 0xf3);
+    let prefixes = code.iter().take_while(|byte| is_prefix(byte)).count();
+    let (before, rest) = code.split_at_checked(prefixes)?;
+    let short = before.contains(&0x66);
+    let made = |map, byte, wide, bytes: usize| {
+        Some(Opcode { map, byte, short, wide, length: prefixes.checked_add(bytes)? })
+    };
+    let by_number = |number| match number {
+        1 => Some(Map::Secondary),
+        2 => Some(Map::ThirtyEight),
+        3 => Some(Map::ThirtyA),
+        _ => None,
+    };
+    // VEX with two and three bytes, EVEX.
+    match *rest {
+        [0xc5, _, byte, ..] => return made(Map::Secondary, byte, false, 3),
+        [0xc4, map, _, byte, ..] => return made(by_number(map & 0x1f)?, byte, false, 4),
+        [0x62, map, _, _, byte, ..] => return made(by_number(map & 7)?, byte, false, 5),
+        _ => {}
+    }
+    let (rex, rest) = match *rest {
+        [rex @ 0x40..=0x4f, ref rest @ ..] => (Some(rex), rest),
+        _ => (None, rest),
+    };
+    let wide = rex.is_some_and(|rex| rex & 8 != 0);
+    let (map, byte, bytes) = match *rest {
+        [0x0f, 0x38, byte, ..] => (Map::ThirtyEight, byte, 3),
+        [0x0f, 0x3a, byte, ..] => (Map::ThirtyA, byte, 3),
+        [0x0f, byte, ..] => (Map::Secondary, byte, 2),
+        [byte, ..] => (Map::Primary, byte, 1),
+        [] => return None,
+    };
+    made(map, byte, wide, usize::from(rex.is_some()).checked_add(bytes)?)
+}
+
+/// True if a ModRM byte follows the opcode; `None` for opcodes that do not exist in 64-bit mode.
+fn has_modrm(opcode: &Opcode) -> Option<bool> {
+    Some(match (opcode.map, opcode.byte) {
+        (Map::ThirtyEight | Map::ThirtyA, _) => true,
+        (Map::Secondary, 0x05..=0x09 | 0x0b | 0x0e | 0x30..=0x37 | 0x77 | 0x80..=0x8f) => false,
+        (Map::Secondary, 0xa0..=0xa2 | 0xa8..=0xaa | 0xc8..=0xcf) => false,
+        (Map::Secondary, 0x04 | 0x0a | 0x0c | 0x24..=0x27 | 0x38..=0x3f | 0xa6 | 0xa7) => return None,
+        (Map::Secondary, _) => true,
+        (Map::Primary, 0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x27 | 0x2f | 0x37 | 0x3f) => {
+            return None;
+        }
+        (Map::Primary, 0x60..=0x62 | 0x67 | 0x82 | 0x9a | 0xc4 | 0xc5 | 0xce | 0xd4..=0xd6 | 0xea) => {
+            return None;
+        }
+        // Incomplete, or a prefix behind the last one.
+        (Map::Primary, 0x0f | 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x66 | 0xf0 | 0xf2 | 0xf3) => {
+            return None;
+        }
+        (Map::Primary, byte @ 0x00..=0x3f) => byte & 7 <= 3,
+        (Map::Primary, 0x63 | 0x69 | 0x6b | 0x80..=0x8f | 0xc0 | 0xc1 | 0xc6 | 0xc7) => true,
+        (Map::Primary, 0xd0..=0xd3 | 0xd8..=0xdf | 0xf6 | 0xf7 | 0xfe | 0xff) => true,
+        (Map::Primary, _) => false,
+    })
+}
+
+/// Bytes of ModRM, SIB and displacement.
+fn modrm_bytes(code: &[u8]) -> Option<usize> {
+    let (&modrm, rest) = code.split_first()?;
+    let (mode, register) = (modrm >> 6, modrm & 7);
+    if mode == 3 {
+        return Some(1);
+    }
+    let sib = if register == 4 { Some(*rest.first()?) } else { None };
+    let base = sib.map_or(register, |sib| sib & 7);
+    let displacement = match mode {
+        0 if base == 5 => 4,
+        0 => 0,
+        1 => 1,
+        _ => 4,
+    };
+    Some(if sib.is_some() { displacement + 2 } else { displacement + 1 })
+}
+
+fn immediate_bytes(opcode: &Opcode, modrm: u8) -> usize {
+    let usual = if opcode.short { 2 } else { 4 };
+    // `test` shares its opcode with unary operations without immediate.
+    let is_test = modrm >> 3 & 7 <= 1;
+    match (opcode.map, opcode.byte) {
+        (Map::ThirtyA, _) => 1,
+        (Map::ThirtyEight, _) => 0,
+        (Map::Secondary, 0x80..=0x8f) => 4,
+        (Map::Secondary, 0x0f | 0x70..=0x73 | 0xa4 | 0xac | 0xba | 0xc2 | 0xc4..=0xc6) => 1,
+        (Map::Secondary, _) => 0,
+        (Map::Primary, byte @ 0x00..=0x3f) if byte & 7 == 4 => 1,
+        (Map::Primary, byte @ 0x00..=0x3f) if byte & 7 == 5 => usual,
+        (Map::Primary, 0x68 | 0x69 | 0x81 | 0xa9 | 0xc7) => usual,
+        (Map::Primary, 0x6a | 0x6b | 0x70..=0x80 | 0x83 | 0xa8 | 0xb0..=0xb7 | 0xc0 | 0xc1 | 0xc6 | 0xcd) => {
+            1
+        }
+        (Map::Primary, 0xe0..=0xe7 | 0xeb) => 1,
+        (Map::Primary, 0xa0..=0xa3) => 8,
+        (Map::Primary, 0xb8..=0xbf) if opcode.wide => 8,
+        (Map::Primary, 0xb8..=0xbf) => usual,
+        (Map::Primary, 0xc2 | 0xca) => 2,
+        (Map::Primary, 0xc8) => 3,
+        (Map::Primary, 0xe8 | 0xe9) => 4,
+        (Map::Primary, 0xf6) if is_test => 1,
+        (Map::Primary, 0xf7) if is_test => usual,
+        (Map::Primary, _) => 0,
+    }
+}
+
+fn flow(opcode: &Opcode, modrm: u8, instruction: &[u8]) -> Flow {
+    let near = || match *instruction {
+        [.., a, b, c, d] => i32::from_le_bytes([a, b, c, d]),
+        _ => 0,
+    };
+    let short = || instruction.last().map_or(0, |&distance| i32::from(distance.cast_signed()));
+    match (opcode.map, opcode.byte) {
+        (Map::Secondary, 0x80..=0x8f) => Flow::Branch(near()),
+        (Map::Primary, 0x70..=0x7f | 0xe0..=0xe3) => Flow::Branch(short()),
+        (Map::Primary, 0xe9) => Flow::Jump(near()),
+        (Map::Primary, 0xeb) => Flow::Jump(short()),
+        // ret, int3, hlt, ud2.
+        (Map::Primary, 0xc2 | 0xc3 | 0xcc | 0xf4) | (Map::Secondary, 0x0b) => Flow::Away,
+        // jmp through a register or memory.
+        (Map::Primary, 0xff) if modrm >> 3 & 7 == 4 => Flow::Away,
+        _ => Flow::Next,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[track_caller]
+    fn check(code: &[u8], flow: Flow) {
+        let expected = Instruction { length: code.len(), flow };
+        let padded: Vec<u8> = code.iter().copied().chain([0x90; 16]).collect();
+        assert_eq!(decode(&padded), Some(expected), "{code:x?}");
+        for length in 0..code.len() {
+            assert_eq!(decode(&code[..length]), None, "{length} bytes of {code:x?}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_every_operand_form() {
+        for code in [
+            &[0x90][..],                                             // nop
+            &[0x55],                                                 // push rbp
+            &[0x45, 0x8b, 0x5c, 0x92, 0x10],                         // mov r11d, [r10 + rdx * 4 + 0x10]
+            &[0x41, 0x81, 0xf3, 1, 2, 3, 4],                         // xor r11d, imm32
+            &[0x48, 0x83, 0xec, 0x20],                               // sub rsp, 0x20
+            &[0x89, 0x84, 0x24, 0, 0xc0, 0xfe, 0xff],                // mov [rsp - 0x14000], eax
+            &[0x49, 0xba, 1, 2, 3, 4, 5, 6, 7, 8],                   // mov r10, imm64
+            &[0x41, 0xb8, 1, 2, 3, 4],                               // mov r8d, imm32
+            &[0x48, 0x8b, 0x05, 1, 2, 3, 4],                         // mov rax, [rip + ..]
+            &[0x8b, 0x04, 0x25, 1, 2, 3, 4],                         // mov eax, [disp32]
+            &[0x66, 0xc7, 0x43, 0x10, 1, 2],                         // mov word [rbx + 0x10], imm16
+            &[0x66, 0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],          // nop of ten bytes
+            &[0xf6, 0x43, 0x10, 1],                                  // test byte [rbx + 0x10], 1
+            &[0xf7, 0xc1, 1, 2, 3, 4],                               // test ecx, imm32
+            &[0xf7, 0xd9],                                           // neg ecx
+            &[0x41, 0x85, 0x02],                                     // test [r10], eax
+            &[0xf0, 0x4c, 0x0f, 0xb1, 0x11],                         // lock cmpxchg [rcx], r10
+            &[0xf2, 0x0f, 0x10, 0x05, 1, 2, 3, 4],                   // movsd xmm0, [rip + ..]
+            &[0x66, 0x0f, 0x3a, 0x61, 0x06, 0x0d],                   // pcmpestri xmm0, [rsi], 13
+            &[0x0f, 0x38, 0xf1, 0x02],                               // movbe [rdx], eax
+            &[0xc5, 0xf8, 0x77],                                     // vzeroupper
+            &[0xc5, 0xfe, 0x6f, 0x44, 0x82, 0x10],                   // vmovdqu ymm0, [rdx + rax * 4 + 0x10]
+            &[0xc4, 0xe3, 0x7d, 0x39, 0xc1, 1],                      // vextracti128 xmm1, ymm0, 1
+            &[0xc4, 0xe2, 0xfb, 0xf6, 0xd0],                         // mulx
+            &[0x62, 0xf1, 0xfe, 0x48, 0x6f, 0x04, 0x25, 1, 2, 3, 4], // vmovdqu64 zmm0, [disp32]
+            &[0xe8, 1, 2, 3, 4],                                     // call
+            &[0xff, 0x14, 0xc1],                                     // call [rcx + rax * 8]
+            &[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0],             // mov rax, fs:[0]
+        ] {
+            check(code, Flow::Next);
+        }
+    }
+
+    #[test]
+    fn jumps() {
+        check(&[0x7c, 0xf0], Flow::Branch(-16));
+        check(&[0x0f, 0x8c, 0, 1, 0, 0], Flow::Branch(256));
+        check(&[0xeb, 0x10], Flow::Jump(16));
+        check(&[0xe9, 0xfc, 0xff, 0xff, 0xff], Flow::Jump(-4));
+        check(&[0xff, 0xe0], Flow::Away);
+        check(&[0x41, 0xff, 0x24, 0xc2], Flow::Away);
+        check(&[0xc3], Flow::Away);
+        check(&[0x0f, 0x0b], Flow::Away);
+    }
+
+    #[test]
+    fn bytes_that_are_no_instruction() {
+        for code in [[0x06; 16], [0x60; 16], [0x66; 16], [0xea; 16], [0xd4; 16]] {
+            assert_eq!(decode(&code), None);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Instructions of compiled code that are reached by a jump.
+//!
+//! Direct jumps are found in the code. C2 jumps through tables that lie in front of the code, among its constants
+//! (`CodeBuffer::SECT_CONSTS` in `asm/codeBuffer.hpp`, `MachConstantNode` of `jumpXtnd` in `x86_64.ad`, JDK 11 to 25);
+//! where the header of an nmethod keeps entries as addresses, these lie in front of the code as well.
+//! Invariant: work is bounded, and code that cannot be read or is too far away counts as a jump.
+
+use crate::arch::{FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_near_jump_target};
+use crate::hotspot::code_blob::CodeBlob;
+use crate::memory::{Memory, Unreadable};
+
+/// Code on either side of a pc that is searched; nearly all methods that C2 compiles are shorter.
+const FAR_REACH: u64 = 64 << 10;
+/// Bytes before the code that are searched: two tables of a `switch` with 200 cases.
+const TABLE_REACH: u64 = 4096;
+const BLOCK: usize = 1024;
+
+/// True if the instruction at `pc` may be reached otherwise than from the one before it.
+pub(super) fn is_jump_target<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, pc: u64) -> bool {
+    search(memory, blob, pc).unwrap_or(true)
+}
+
+fn search<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, pc: u64) -> Result<bool, Unreadable> {
+    let (code, _) = code_around(blob, pc, (NEAR_JUMP_BEFORE, NEAR_JUMP_AFTER));
+    let mut bytes = [0; BLOCK];
+    let refused = Unreadable(pc);
+    let near = bytes.get_mut(..usize::try_from(code.1 - code.0).map_err(|_| refused)?).ok_or(refused)?;
+    memory.read(code.0, near)?;
+    if is_near_jump_target(near, usize::try_from(pc - code.0).map_err(|_| refused)?) {
+        return Ok(true);
+    }
+    let (code, is_all) = code_around(blob, pc, (FAR_REACH, FAR_REACH));
+    if !is_all {
+        return Ok(true);
+    }
+    let overlap = FAR_JUMP_BYTES - 1;
+    let jumps = |block: &[u8], start: u64| has_far_jump(block, start, pc);
+    if any_block(memory, code, overlap, jumps)? {
+        return Ok(true);
+    }
+    let table = (blob.address.max(blob.code_begin.saturating_sub(TABLE_REACH)) & !7, blob.code_begin & !7);
+    let lists = |block: &[u8], _| block.as_chunks().0.iter().any(|word| u64::from_ne_bytes(*word) == pc);
+    any_block(memory, table, 0, lists)
+}
+
+/// Returns the code (start, end) of `blob` within these distances of `pc`, and whether it is all of it.
+fn code_around(blob: &CodeBlob, pc: u64, (before, after): (u64, u64)) -> ((u64, u64), bool) {
+    let start = blob.code_begin.max(pc.saturating_sub(before)).min(pc);
+    let end = blob.code_end.min(pc.saturating_add(after)).max(pc);
+    ((start, end), (start, end) == (blob.code_begin, blob.code_end))
+}
+
+/// True if `found` holds for a block of the bytes from `start` to `end`; each block repeats the last `overlap` bytes of the
+/// one before.
+fn any_block<M: Memory + ?Sized>(
+    memory: &M,
+    (start, end): (u64, u64),
+    overlap: usize,
+    found: impl Fn(&[u8], u64) -> bool,
+) -> Result<bool, Unreadable> {
+    let mut bytes = [0; BLOCK];
+    let mut at = start;
+    while at < end {
+        let length = usize::try_from(end - at).unwrap_or(BLOCK).min(BLOCK);
+        let block = bytes.get_mut(..length).ok_or(Unreadable(at))?;
+        memory.read(at, block)?;
+        if found(block, at) {
+            return Ok(true);
+        }
+        if length < BLOCK {
+            break;
+        }
+        at = at.saturating_add((BLOCK - overlap) as u64);
+    }
+    Ok(false)
+}

@@ -1,0 +1,134 @@
+//! The debug information that an interrupted instruction gets: that of the range which ends at it, since the instruction
+//! before it was running; that of the next range where a jump may have led to it.
+//!
+//! Generated nmethods in the layouts of JDK 17 (debug information in the blob) and 25 (outside).
+
+#![allow(missing_docs)]
+
+#[path = "support/fixture.rs"]
+mod fixture;
+#[path = "support/synthetic.rs"]
+mod synthetic;
+
+use fixture::Fixture;
+use stackwalk::{Capture, Frame, Limits, ScopeCache, Stop, Walker};
+use synthetic::{Chain, Process, Shape};
+
+/// Layouts: JDK 17 and 25.
+const LAYOUTS: [usize; 2] = [1, 3];
+const NMETHODS: usize = 8;
+const PCS: u64 = 25;
+
+fn process(layout: usize) -> Process {
+    let fixture = Fixture::load(&fixture::all()[layout]);
+    let shape = |index| Shape { compile_id: index as u32 + 1, pcs: PCS, seed: index as u64 * 31 + 7 };
+    Process::new(&fixture, NMETHODS + 1, shape)
+}
+
+fn walk(process: &Process, cache: &mut ScopeCache, (capture, stack): &(Capture, Vec<u8>)) -> Chain {
+    let mut walker = Walker::new(&process.hotspot, process, cache, Limits::default());
+    let mut frames = walker.frames(capture, stack);
+    let method = |frame: Frame| match frame {
+        Frame::Compiled { method, bci: Some(bci), .. } => (method.0, bci.0),
+        other => panic!("{other:?}"),
+    };
+    let found = frames.by_ref().map(method).collect();
+    assert_eq!(frames.stop(), Stop::NativeCode(0));
+    found
+}
+
+/// The walk of a thread that is interrupted at `pc` in the first of these frames must begin with `expected`.
+#[track_caller]
+fn check(process: &Process, pc: u64, frames: [(usize, u64); 2], expected: &Chain) {
+    let expected = [expected.clone(), process.chain(frames[1]).clone()].concat();
+    let mut cache = ScopeCache::new();
+    for state in ["new", "remembered"] {
+        let found = walk(process, &mut cache, &process.interrupted(pc, &frames));
+        assert_eq!(found, expected, "{frames:?} {state}");
+    }
+}
+
+/// Calls `check` with a process and every place of its nmethods that has a range before and one behind.
+fn for_each_place(mut check: impl FnMut(&mut Process, (usize, u64))) {
+    for layout in LAYOUTS {
+        let mut process = process(layout);
+        for place in (0..NMETHODS).flat_map(|index| (0..PCS - 1).map(move |pc| (index, pc))) {
+            check(&mut process, place);
+        }
+    }
+}
+
+fn behind((index, pc): (usize, u64)) -> (usize, u64) {
+    (index, pc + 1)
+}
+
+const CALLER: (usize, u64) = (NMETHODS, 4);
+
+#[test]
+fn the_instruction_before_the_pc_was_running() {
+    let mut differ = 0;
+    for_each_place(|process, place| {
+        let (pc, next) = (process.pc(place), behind(place));
+        check(process, pc, [place, CALLER], process.chain(place));
+        // Inside a range both instructions belong to it.
+        check(process, pc + 2, [place, CALLER], process.chain(next));
+        differ += u32::from(process.chain(place) != process.chain(next));
+    });
+    assert!(differ > 200, "{differ} places with different ranges on both sides");
+}
+
+#[test]
+fn a_jump_target_belongs_to_the_code_behind_it() {
+    for_each_place(|process, place| {
+        let (pc, next) = (process.pc(place), behind(place));
+        let expect_next = |process: &mut Process, at: u64, code: &[u8]| {
+            process.write_code(at, code);
+            check(process, pc, [place, CALLER], process.chain(next));
+            process.write_code(at, &vec![0; code.len()]);
+            check(process, pc, [place, CALLER], process.chain(place));
+        };
+        // The end of a loop that begins at the pc: `jl`, short and far.
+        expect_next(process, pc + 4, &[0x7c, 0xfa]);
+        let far = process.code(place.0) + 3000;
+        let distance = (pc as i64 - far as i64 - 6) as i32;
+        expect_next(process, far, &[&[0x0f, 0x8c][..], &distance.to_le_bytes()].concat());
+        // A table in front of the code.
+        expect_next(process, process.code(place.0) - 64, &pc.to_le_bytes());
+    });
+}
+
+#[test]
+fn code_that_leads_nowhere_before_the_pc_has_not_run() {
+    for_each_place(|process, place| {
+        let (pc, next) = (process.pc(place), behind(place));
+        let mut call = [0; 5];
+        call[0] = 0xe8;
+        // `nop`, then a jump to elsewhere.
+        process.write_code(pc - 6, &[0x90, 0xe9, 0, 8, 0, 0]);
+        check(process, pc, [place, CALLER], process.chain(next));
+        process.write_code(pc - 6, &[0; 6]);
+        process.write_code(pc - 5, &call);
+    });
+}
+
+#[test]
+fn a_method_that_is_being_entered_runs_no_inlined_one() {
+    for layout in LAYOUTS {
+        let process = process(layout);
+        for index in 0..NMETHODS {
+            let own = process.chain((index, 0)).last().expect("the nmethod's own method").0;
+            check(&process, process.code(index), [(index, 0), CALLER], &vec![(own, 0)]);
+        }
+    }
+}
+
+#[test]
+fn the_same_pc_is_another_place_as_a_return_address() {
+    for_each_place(|process, place| {
+        let (pc, next) = (process.pc(place), behind(place));
+        process.write_code(pc + 4, &[0x7c, 0xfa]);
+        // Interrupted at the header of a loop, in a method that called itself in front of that loop.
+        check(process, pc, [place, place], process.chain(next));
+        process.write_code(pc + 4, &[0; 2]);
+    });
+}
