@@ -3,6 +3,7 @@
 //! Problem: users mistype options, and a profiler must not stop their program for it.
 //! Approach: parse everything into [`Options`] before anything is started; each mistake is one [`OptionError`]
 //! whose text names the option, the value and the accepted form.
+//! The spellings of async-profiler that mean the same are accepted ([`SYNONYMS`]).
 //! Invariant: all values of an `Options` are in their ranges.
 
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use sampler_thread::send::delivery::{DEFAULT_END_SILENCE, DEFAULT_WINDOW};
 use tracing::level_filters::LevelFilter;
 
 use crate::debug_options::{self, DebugError, DebugOptions};
+
+pub mod file_name;
 
 /// Shortest accepted sampling interval.
 ///
@@ -87,7 +90,7 @@ pub struct Options {
     pub window: u64,
     /// Longest silence of the collector while the JVM ends.
     pub end_silence: Duration,
-    /// Recording file to write, `%p` already replaced by the process id.
+    /// Recording file to write, its pattern already replaced.
     pub file: Option<PathBuf>,
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
@@ -132,7 +135,7 @@ impl Default for Options {
 #[non_exhaustive]
 pub enum OptionError {
     /// No option has this name.
-    #[error("unknown option '{0}'; the options are {known}", known = FORMS.map(|(option, _)| option).join(", "))]
+    #[error("unknown option '{0}'; {hint}", hint = hint(.0))]
     Unknown(String),
     /// The option needs a value.
     #[error("option '{0}' needs a value, as in {0}=...")]
@@ -153,9 +156,17 @@ pub enum OptionError {
                  cargo build --release -p agent --features hooks"
     )]
     NoHooks(String),
-    /// Neither `file` nor `collector` was given.
-    #[error("no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT")]
-    NoDestination,
+    /// The file's name is that of another format.
+    #[error(
+        "option 'file': the agent writes recordings, and {0} is another format; write file=NAME.tickwalk, then \
+         tickwalk export -o {0} NAME.tickwalk"
+    )]
+    OtherFormat(String),
+    /// The event is none that is sampled.
+    #[error(
+        "option 'event': '{0}' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time"
+    )]
+    Event(String),
     /// The file with the token cannot be read.
     #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {
@@ -180,7 +191,10 @@ const FORMS: [(&str, &str); 19] = [
     ("insecure", "given without a value"),
     ("window", "a size between 16k and 256m, as in 4m"),
     ("exitwait", "a time up to 60s, as in 80ms (units ns, us, ms, s)"),
-    ("file", "a path"),
+    (
+        "file",
+        "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
+    ),
     ("maxstack", "a size between 4k and 8m, as in 512k"),
     ("depth", "a number of frames between 16 and 65536, as in 16384"),
     ("log", "one of none, error, warn, info, debug"),
@@ -188,6 +202,25 @@ const FORMS: [(&str, &str); 19] = [
     ("debug", debug_options::FORM),
     ("strict", "given without a value"),
 ];
+
+/// Options as async-profiler spells them, and the option that each means; an empty one has no effect, because it names what
+/// is always so.
+///
+/// Source: async-profiler 4, `docs/ProfilerOptions.md`.
+const SYNONYMS: [(&str, &str); 4] = [("start", ""), ("threads", ""), ("event", ""), ("jstackdepth", "depth")];
+
+/// Events of async-profiler that are CPU time.
+const CPU_EVENTS: [&str; 3] = ["cpu", "ctimer", "itimer"];
+
+/// Returns what to write in place of an unknown option.
+fn hint(name: &str) -> String {
+    const SIMILAR: f64 = 0.75;
+    let rated = FORMS.map(|(option, _)| (strsim::jaro_winkler(name, option), option));
+    match rated.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((similarity, option)) if similarity >= SIMILAR => format!("did you mean {option}?"),
+        _ => format!("the options are {}", FORMS.map(|(option, _)| option).join(", ")),
+    }
+}
 
 /// Returns whether an option string contains `strict`, even if another part of it is invalid.
 pub fn is_strict(text: &str) -> bool {
@@ -214,12 +247,21 @@ impl Options {
             options.set(name, value)?;
         }
         if options.file.is_none() && options.collector.is_none() {
-            return Err(OptionError::NoDestination);
+            options.file = file_name::path(file_name::DEFAULT_PATTERN);
         }
         Ok(options)
     }
 
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
+        let synonym = SYNONYMS.into_iter().find(|(synonym, _)| *synonym == name);
+        let name = match (synonym, value) {
+            (Some(("event", _)), Some(event)) if !CPU_EVENTS.contains(&event) => {
+                return Err(OptionError::Event(event.to_owned()));
+            }
+            (Some((_, "")), _) => return Ok(()),
+            (Some((_, meant)), _) => meant,
+            (None, _) => name,
+        };
         let known = FORMS.into_iter().find(|(option, _)| *option == name);
         let (option, expected) = known.ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
         let is_flag = matches!(option, "insecure" | "strict");
@@ -229,6 +271,9 @@ impl Options {
         }
         let bad = || OptionError::BadValue { option, value: text.to_owned(), expected };
         match option {
+            "file" if file_name::is_other_format(text) => {
+                return Err(OptionError::OtherFormat(text.to_owned()));
+            }
             "tokenfile" => self.token = read_token(text)?,
             "debug" => self.debug.set(text, parse_time).map_err(|error| match error {
                 DebugError::Malformed => bad(),
@@ -257,7 +302,7 @@ impl Options {
             "insecure" => self.insecure = true,
             "window" => self.window = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes))?,
             "exitwait" => self.end_silence = parse_time(value).filter(|time| *time <= MAX_END_SILENCE)?,
-            "file" => self.file = Some(value.replace("%p", &std::process::id().to_string()).into()),
+            "file" => self.file = Some(file_name::path(value)?),
             "maxstack" => {
                 let bytes = usize::try_from(parse_size(value)?).ok();
                 self.max_stack = bytes.filter(|bytes| MAX_STACK_RANGE.contains(bytes))?;

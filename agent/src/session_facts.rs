@@ -9,13 +9,13 @@ use stackwalk::HotSpot;
 
 use crate::jvmti::Jvmti;
 use crate::options::Options;
+use crate::options::file_name::host_name;
 
 /// Collects the facts of this process.
 pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> SessionFacts {
     let property = |name| jvmti.system_property(name).unwrap_or_default();
     // The kernel seeds a new RandomState; hashing nothing with it gives 64 random bits.
     let session_id = RandomState::new().build_hasher().finish();
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     SessionFacts {
         magic: sampler_thread::MAGIC,
         wire_version: sampler_thread::WIRE_VERSION,
@@ -26,7 +26,7 @@ pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> S
         jvm_name: property("java.vm.name"),
         jdk_major: hotspot.jdk_major(),
         command: property("sun.java.command"),
-        host: host.trim_end().to_owned(),
+        host: host_name(),
         interval_ns: options.interval_ns(),
         kernel_tick_ns: clock::kernel_tick_nanos(),
         wall_clock_ns: clock::wall_nanos(),

@@ -92,10 +92,18 @@ fn mistakes_are_named() {
     check_error("file=x,gcdrain=1s", &format!("option 'gcdrain': '1s' is not {}", form("gcdrain")));
     check_error("file=x,maxstack=1g", &format!("option 'maxstack': '1g' is not {}", form("maxstack")));
     check_error("file=x,depth=65537", &format!("option 'depth': '65537' is not {}", form("depth")));
+    check_error("intervall=1ms", "unknown option 'intervall'; did you mean interval?");
+    check_error("fil=x", "unknown option 'fil'; did you mean file?");
     check_error(
-        "intervall=1ms",
-        "unknown option 'intervall'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
+        "verbose",
+        "unknown option 'verbose'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
          tokenfile, insecure, window, exitwait, file, maxstack, depth, log, gcdrain, debug, strict",
+    );
+    check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));
+    check_error(
+        "file=x.html",
+        "option 'file': the agent writes recordings, and x.html is another format; write file=NAME.tickwalk, then \
+         tickwalk export -o x.html NAME.tickwalk",
     );
     check_error(
         "debug=queue:3g,file=x",
@@ -120,7 +128,6 @@ fn mistakes_are_named() {
         "file=x,tokenfile=/dev/null",
         "cannot read tokenfile=/dev/null: it is empty; its first line must be the token",
     );
-    check_error("", "no destination: give file=PATH or collector=unix:PATH or collector=HOST:PORT");
     check_error(
         "signal=11,file=x",
         "option 'signal': '11' is not a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)",
@@ -164,7 +171,20 @@ fn strict_is_found_in_an_invalid_string() {
 }
 
 #[test]
-fn process_id_in_file_names() {
-    let options = Options::parse("file=/tmp/p-%p.tickwalk").expect("valid");
-    assert_eq!(options.file, Some(PathBuf::from(format!("/tmp/p-{}.tickwalk", std::process::id()))));
+fn without_a_destination_the_recording_has_the_process_id() {
+    let options = Options::parse("interval=1ms").expect("valid");
+    assert_eq!(options.file, Some(PathBuf::from(format!("{}.tickwalk", std::process::id()))));
+    assert_eq!(Options::parse("collector=h:1").expect("valid").file, None);
+}
+
+#[test]
+fn spellings_of_async_profiler() {
+    let options =
+        Options::parse("start,event=ctimer,interval=1ms,threads,jstackdepth=100,file=x").expect("valid");
+    assert_eq!((options.interval, options.depth), (Duration::from_millis(1), 100));
+    check_error(
+        "start,event=alloc,file=x",
+        "option 'event': 'alloc' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time",
+    );
+    check_error("jstackdepth=1,file=x", &format!("option 'depth': '1' is not {}", form("depth")));
 }
