@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{Signal, kill};
@@ -100,6 +100,27 @@ impl AgentOptions<'_> {
     }
 }
 
+/// A program that cannot be started; the exit code is that of shells.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// There is no such program.
+    #[error("the program {0} does not exist; give its path or check PATH")]
+    NotFound(String),
+    /// The file is no program, or may not be run.
+    #[error("the program {0} cannot be run: {1}")]
+    NotExecutable(String, Errno),
+}
+
+impl NotStarted {
+    /// Exit code of a command that could not be started.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) => 127,
+            Self::NotExecutable(..) => 126,
+        }
+    }
+}
+
 /// A program with the options that load the agent.
 #[derive(Debug)]
 pub struct Launch {
@@ -167,9 +188,10 @@ impl Launch {
             &self.environment()?,
         );
         started.map_err(|error| {
-            let program = self.program.display();
+            let program = self.program.display().to_string();
             match error {
-                Errno::ENOENT => anyhow!("the program {program} does not exist; give its path or check PATH"),
+                Errno::ENOENT => NotStarted::NotFound(program).into(),
+                Errno::EACCES | Errno::ENOEXEC => NotStarted::NotExecutable(program, error).into(),
                 error => anyhow::Error::new(error).context(format!("cannot start {program}")),
             }
         })

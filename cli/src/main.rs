@@ -21,6 +21,7 @@ mod source;
 use std::process::ExitCode;
 
 use clap::Parser;
+use launch::NotStarted;
 
 fn main() -> ExitCode {
     let cli = commands::Cli::parse();
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("tickwalk: {error:#}");
-            ExitCode::FAILURE
+            error.downcast_ref::<NotStarted>().map_or(ExitCode::FAILURE, |error| error.exit_code().into())
         }
     }
 }

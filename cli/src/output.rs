@@ -1,10 +1,11 @@
 //! Output: reports to standard output or a file, log events to standard error.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use nix::unistd::AccessFlags;
 use tempfile::TempDir;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
@@ -59,5 +60,13 @@ pub fn check_directory(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         bail!("cannot write {}: it is a directory; name a file in it", path.display());
     }
-    Ok(())
+    // An existing file need not be writable: it is renamed.
+    let checked = if is_special(path) { path } else { directory };
+    nix::unistd::access(checked, AccessFlags::W_OK)
+        .with_context(|| format!("cannot write {}: {} is not writable", path.display(), checked.display()))
+}
+
+/// Returns whether something other than a file is at `path`, such as a pipe or /dev/null.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file())
 }

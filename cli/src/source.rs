@@ -1,7 +1,7 @@
 //! Sources of profiles: a recording, a store that no collector has open, or a running collector.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use profile::export::{self, Options, format::Format};
 use profile::query::error::QueryError;
 use profile::query::question;
 use profile::query::selection::Selection;
-use profile::recording::Recording;
+use profile::recording::{Recording, RecordingError};
 use ureq::http::{HeaderName, HeaderValue};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -91,6 +91,18 @@ impl Source {
         }
     }
 
+    /// Returns whether both are the same file, directory or collector.
+    pub fn is_same(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Path(one), Source::Path(other)) => match (one.canonicalize(), other.canonicalize()) {
+                (Ok(one), Ok(other)) => one == other,
+                _ => one == other,
+            },
+            (Source::Url(one, _), Source::Url(other, _)) => one == other,
+            _ => false,
+        }
+    }
+
     /// Returns the default path of a flame graph page of this source.
     pub fn page_path(&self) -> PathBuf {
         match self {
@@ -131,7 +143,12 @@ fn open_directory(path: &Path) -> anyhow::Result<Store> {
 
 /// Reads the recording at `path`.
 pub fn read_recording(path: &Path) -> anyhow::Result<Recording> {
-    Recording::read(path).map_err(|error| anyhow!("{}: {error}", path.display()))
+    Recording::read(path).map_err(|error| match error {
+        RecordingError::Io(ErrorKind::NotFound) => {
+            anyhow!("{}: there is no such file; name a recording or the directory of a store", path.display())
+        }
+        error => anyhow!("{}: {error}", path.display()),
+    })
 }
 
 fn fetch(

@@ -75,7 +75,11 @@ fn wrong_usage_is_exit_code_2() {
 
 #[test]
 fn errors_at_run_time_are_exit_code_1_and_one_line() {
-    check_error(&["top", "/nonexistent"], 1, "tickwalk: /nonexistent: entity not found\n");
+    check_error(
+        &["top", "/nonexistent"],
+        1,
+        "tickwalk: /nonexistent: there is no such file; name a recording or the directory of a store\n",
+    );
     check_error(&["top", "/bin/sh"], 1, "tickwalk: /bin/sh: not a Tickwalk recording\n");
     check_error(
         &["record", "--agent", "/nonexistent.so", "--", "java"],
@@ -83,6 +87,14 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
         "does not exist; correct --agent",
     );
     let agent = ["record", "--agent", env!("CARGO_BIN_EXE_tickwalk")];
+    check_error(
+        &[&agent[..], &["--", "/nonexistent/java"]].concat(),
+        127,
+        "/nonexistent/java does not exist",
+    );
+    check_error(&[&agent[..], &["--", "/etc/hostname"]].concat(), 126, "/etc/hostname cannot be run");
+    check_error(&["diff", "/etc/hostname", "/etc/../etc/hostname"], 1, "both sides are the same");
+    check_error(&["diff", "/etc/hostname", "--thread", "main"], 1, "both sides are the same");
     let command = ["-o", "/nonexistent/x", "--", "java"];
     check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");
 }
@@ -101,6 +113,11 @@ fn top_shows_tables_or_the_account() {
     let text = stdout(&tickwalk([OsStr::new("top"), recorded.recording.as_os_str()]));
     assert!(text.starts_with("10 samples, 160 ms CPU time, 84.2 % of CPU time explained"), "{text}");
     assert!(text.contains("by self") && text.contains("by total"), "{text}");
+    let has_details = |text: &str| text.contains("\nrequests  ") && text.contains("\nqueues    ");
+    assert!(text.contains("warning: 10 samples are few") && !has_details(&text), "{text}");
+    let verbose = ["top", "--verbose"].map(OsStr::new).into_iter();
+    let text = stdout(&tickwalk(verbose.chain([recorded.recording.as_os_str()])));
+    assert!(has_details(&text), "{text}");
 
     let arguments = ["top", "--by", "total", "--limit", "1"].map(OsStr::new);
     let text = stdout(&tickwalk(arguments.into_iter().chain([recorded.recording.as_os_str()])));
@@ -127,7 +144,7 @@ fn export_goes_to_standard_output_or_a_file() {
     let text = stdout(&tickwalk(export.into_iter().chain([recorded.recording.as_os_str()])));
     assert!(text.contains("com.example.Main.main;com.example.Work.run;java.util.HashMap.get 5\n"), "{text}");
     let file = recorded.directory.path().join("stacks.txt");
-    let to_file = [OsStr::new("-f"), file.as_os_str(), recorded.recording.as_os_str()];
+    let to_file = [OsStr::new("-o"), file.as_os_str(), recorded.recording.as_os_str()];
     assert!(tickwalk(export.into_iter().chain(to_file)).stdout.is_empty());
     assert_eq!(fs::read_to_string(file).expect("file"), text);
 }
@@ -195,6 +212,7 @@ fn other_programs_get_the_agent_in_the_environment() {
 fn a_session_is_reported_and_its_files_written() {
     // The stand-in for a JVM only tells where the collector listens and waits; this test plays the agent.
     let directory = script("java", r#"echo "$1"; read line"#);
+    fs::write(directory.path().join("recording.tickwalk"), "an older one").expect("write");
     let mut child = record(directory.path(), "java", &["--summary", "out.json", "--top", "3"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -210,6 +228,8 @@ fn a_session_is_reported_and_its_files_written() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(fs::read(directory.path().join("recording.tickwalk")).expect("recording") == bytes);
+    let kept = fs::read_to_string(directory.path().join("recording.tickwalk.1")).expect("kept");
+    assert_eq!(kept, "an older one");
     assert!(directory.path().join("recording.html").exists());
     let summary = fs::read_to_string(directory.path().join("out.json")).expect("summary");
     let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
@@ -323,7 +343,7 @@ fn every_format_is_written_by_its_suffix() {
     for suffix in suffixes {
         let file = recorded.directory.path().join(format!("app.{suffix}"));
         let arguments =
-            [OsStr::new("export"), recorded.recording.as_os_str(), OsStr::new("-f"), file.as_os_str()];
+            [OsStr::new("export"), recorded.recording.as_os_str(), OsStr::new("-o"), file.as_os_str()];
         let output = tickwalk(arguments);
         assert!(output.status.success() && output.stdout.is_empty(), "{suffix}: {}", stderr(&output));
         let written: Vec<_> = match suffix {
@@ -340,16 +360,19 @@ fn every_format_is_written_by_its_suffix() {
 
 #[test]
 fn a_format_that_is_not_known_is_answered_with_those_that_are() {
-    for arguments in [&["export", "-o", "pdf", "x"][..], &["export", "-f", "x.json", "x"], &["export", "x"]] {
+    for arguments in
+        [&["export", "--format", "pdf", "x"][..], &["export", "-o", "x.json", "x"], &["export", "x"]]
+    {
         check_error(arguments, 2, "the formats are collapsed (.collapsed), ");
         assert_eq!(stderr(&tickwalk(arguments)).lines().count(), 1);
     }
     check_error(&["export", "--from", "soon", "x"], 2, "such as -90s");
     let recorded = Recorded::new();
     let recording = recorded.recording.to_str().expect("text");
-    check_error(&["export", "-o", "parquet", recording], 1, "-f app.parquet");
+    check_error(&["top", "--from", "-1s", "--to", "-2s", recording], 1, "the selected time is empty");
+    check_error(&["export", "--format", "parquet", recording], 1, "-o app.parquet");
     check_error(
-        &["export", "-o", "collapsed", "--thread", "nobody", recording],
+        &["export", "--format", "collapsed", "--thread", "nobody", recording],
         1,
         "the selection has no samples",
     );
@@ -359,7 +382,7 @@ fn a_format_that_is_not_known_is_answered_with_those_that_are() {
 fn export_of_a_part() {
     let recorded = Recorded::new();
     let recording = recorded.recording.as_os_str();
-    let part = ["export", "-o", "collapsed", "--unit", "ns", "--thread", "worker"].map(OsStr::new);
+    let part = ["export", "--format", "collapsed", "--unit", "ns", "--thread", "worker"].map(OsStr::new);
     let text = stdout(&tickwalk(part.into_iter().chain([recording])));
     let total: u64 = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
     assert_eq!(total, 40_000_000, "{text}");

@@ -88,14 +88,16 @@ fn sum(column: &Value) -> u64 {
 
 /// Costs of methods, stack by stack: each sample counts once for each method on its stack.
 fn methods(profile: &ProcessProfile, order: Order) -> Vec<MethodCost> {
-    let mut costs: BTreeMap<String, MethodCost> = BTreeMap::new();
+    let mut costs: BTreeMap<String, (MethodCost, usize)> = BTreeMap::new();
     for (_, stack, cell) in profile.cells() {
         let path = profile.dictionary().path(stack);
         let names: Vec<String> =
             path.iter().map(|&frame| profile.dictionary().frame_text(frame).into_owned()).collect();
         for name in names.iter().collect::<BTreeSet<_>>() {
             let empty = MethodCost { name: name.clone(), self_ns: 0, self_samples: 0, total_ns: 0 };
-            let cost = costs.entry(name.clone()).or_insert(empty);
+            let (cost, least_depth) = costs.entry(name.clone()).or_insert((empty, usize::MAX));
+            let outermost = names.iter().rposition(|other| other == name).expect("one of them");
+            *least_depth = names.len().saturating_sub(outermost).min(*least_depth);
             cost.total_ns += cell.cpu_ns;
             if *name == names[0] {
                 cost.self_ns += cell.cpu_ns;
@@ -104,13 +106,13 @@ fn methods(profile: &ProcessProfile, order: Order) -> Vec<MethodCost> {
         }
     }
     // A mark above a cut stack is no method.
-    costs.retain(|name, cost| cost.self_samples > 0 || !name.starts_with('['));
-    let mut costs: Vec<MethodCost> = costs.into_values().collect();
-    costs.sort_by_key(|cost| match order {
-        Order::SelfTime => Reverse((cost.self_ns, cost.total_ns)),
-        Order::TotalTime => Reverse((cost.total_ns, cost.self_ns)),
+    costs.retain(|name, (cost, _)| cost.self_samples > 0 || !name.starts_with('['));
+    let mut costs: Vec<(MethodCost, usize)> = costs.into_values().collect();
+    costs.sort_by_key(|(cost, least_depth)| match order {
+        Order::SelfTime => (Reverse((cost.self_ns, cost.total_ns)), *least_depth),
+        Order::TotalTime => (Reverse((cost.total_ns, 0)), *least_depth),
     });
-    costs
+    costs.into_iter().map(|(cost, _)| cost).collect()
 }
 
 #[test]
@@ -265,6 +267,36 @@ fn the_account_is_that_of_the_summary() {
     assert_eq!(account["handler_cycles"]["p99"], summary.handler_cycles.p99);
 }
 
+/// A recording ends at its last sample, wherever in a minute that is.
+#[test]
+fn relative_times_count_from_the_last_sample_of_a_recording() {
+    let recording = support::small().recording();
+    let samples = |from: &str| {
+        let selection = Selection::of(&[("from".to_owned(), from.to_owned())]).expect("a selection");
+        Tree::of(&recording, &selection, 0).expect("a tree").0.samples()
+    };
+    assert_eq!(samples("-1s"), 10, "samples follow each other at 1 ms");
+}
+
+/// All threads have the same native frames below the first method of the program.
+#[test]
+fn roots_of_threads_are_no_hot_methods() {
+    let mut stream = support::Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let native = ["JavaCalls::call_helper(JavaValue*)", "JavaMain", "start_thread", "__GI___clone3"];
+    let native = native.map(|name| stream.frame(FrameKind::Vm, name));
+    let program = ["b/Leaf.run", "a/Middle.run", "c/Main.main"].map(|name| stream.frame(FrameKind::C2, name));
+    let stack = stream.stack(&[&program[..], &native].concat(), "end_of_stack");
+    (0..200).for_each(|_| stream.sample(1, stack, support::INTERVAL_NS));
+    stream.goodbye();
+    let recording = stream.recording();
+    let all = Selection::default();
+    let text = profile::export::table::report(&recording, &all, &[Order::TotalTime], 10, false, 0)
+        .expect("a report");
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split("2.00 s  ").nth(1)).collect();
+    assert_eq!(names, ["c.Main.main", "a.Middle.run", "b.Leaf.run"], "callers first: {text}");
+}
+
 #[test]
 fn what_is_not_understood_is_said() {
     let both = Both::of(shop(false));
@@ -275,6 +307,9 @@ fn what_is_not_understood_is_said() {
     check("methods", &[("colour", "red")], "unknown parameter \"colour\"");
     check("methods", &[("limit", "0")], "limit: write a number from 1 to 10000");
     check("methods", &[("from", "yesterday")], "from: write seconds since the epoch");
+    check("methods", &[("from", "-1s"), ("to", "-1s")], "the selected time is empty");
+    check("methods", &[("from", "20"), ("to", "10.5")], "the selected time is empty");
+    check("diff", &[("after.from", "now"), ("to", "-1s")], "the selected time is empty");
     check("callers", &[], "the parameter method is missing");
     check("view/nonsense", &[], "unknown view");
     check("timeline", &[("bucket", "1")], "bucket: write");

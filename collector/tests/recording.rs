@@ -103,6 +103,6 @@ proptest! {
         let mut recording = Recording::new(reader.hello().clone());
         reader.by_ref().for_each(|message| recording.add(message));
         standalone::write(&recording, &Selection::default(), 0, Vec::new())?;
-        table::report(&recording, &Selection::default(), &[Order::SelfTime], 10, 0)?;
+        table::report(&recording, &Selection::default(), &[Order::SelfTime], 10, true, 0)?;
     }
 }

@@ -39,7 +39,7 @@ fn summary() {
 #[test]
 fn hot_methods() {
     let orders = [Order::SelfTime, Order::TotalTime];
-    let report = report(&small().recording(), &Selection::default(), &orders, 10, 0).expect("a report");
+    let report = report(&small().recording(), &Selection::default(), &orders, 10, true, 0).expect("a report");
     check("report.txt", &report);
 }
 

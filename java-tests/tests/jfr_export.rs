@@ -33,7 +33,7 @@ on_every_jdk! { concurrent;
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "-f", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
         let summary = run.summary();
 
         assert_eq!(number_after(&jfr(jdk, &["summary"], &file), "jdk.CPUTimeSample "), summary.samples);
@@ -68,7 +68,7 @@ on_jdks! {
         let run = Workload::new("VirtualIdentity").argument(0.5).jvm_option(CARRIER_CLOCK_OPTION).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "-f", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "-o", file.to_str().expect("text")]);
         let print = ["print", "--json", "--events", "CPUTimeSample"];
         let printed: serde_json::Value = serde_json::from_str(&jfr(jdk, &print, &file)).expect("JSON");
         let events = printed["recording"]["events"].as_array().expect("events");
@@ -95,7 +95,7 @@ on_jdks! {
         let run = Workload::new("Lambdas").argument(2).record(jdk);
         run.assert_exit_code(0);
         let file = run.recording.with_extension("jfr");
-        run.tickwalk(&["export", "--execution-samples", "-f", file.to_str().expect("text")]);
+        run.tickwalk(&["export", "--execution-samples", "-o", file.to_str().expect("text")]);
         let statistics = jfr(jdk, &["view", "cpu-time-statistics"], &file);
         assert_eq!(number_after(&statistics, "Total Samples:"), run.summary().samples);
         let hot = jfr(jdk, &["view", "--width", "200", "cpu-time-hot-methods"], &file);

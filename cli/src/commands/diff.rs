@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use profile::query::difference::{Methods, method_differences};
 use profile::query::view::differences;
@@ -47,6 +48,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let second = arguments.after.map(|after| arguments.selection.with_headers(after));
     let of_before = pairs("--before", &arguments.of_before)?;
     let of_after = pairs("--after", &arguments.of_after)?;
+    if second.as_ref().is_none_or(|second| first.is_same(second)) && of_before == of_after {
+        bail!("both sides are the same; name two sources, or restrict one side with --before or --after");
+    }
     let text = match &second {
         None => {
             let prefixed = |prefix: &str, pairs: &[(String, String)]| {

@@ -26,20 +26,20 @@ Formats:
   parquet      two tables for SQL, NAME.samples.parquet and NAME.stacks.parquet (.parquet)
 
 Examples:
-  tickwalk export recording.tickwalk -f app.jfr
-  tickwalk export recording.tickwalk -o collapsed --unit ns --threads > stacks.txt
-  tickwalk export recording.tickwalk -f busy.pb.gz --thread worker --from -2m --to -1m
-  tickwalk export http://127.0.0.1:4172 -f shop.parquet --process shop.jar --from -1h")]
+  tickwalk export recording.tickwalk -o app.jfr
+  tickwalk export recording.tickwalk --format collapsed --unit ns --threads > stacks.txt
+  tickwalk export recording.tickwalk -o busy.pb.gz --thread worker --from -2m --to -1m
+  tickwalk export http://127.0.0.1:4172 -o shop.parquet --process shop.jar --from -1h")]
 pub struct Arguments {
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL")]
     source: Source,
     /// Format to write [default: by the suffix of FILE]
-    #[arg(short = 'o', long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
     /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    output: Option<PathBuf>,
     /// Unit of the numbers in collapsed stacks
     #[arg(long, value_enum, default_value_t = Unit::Samples)]
     unit: Unit,
@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let Arguments { source, file, .. } = &arguments;
+    let Arguments { source, output: file, .. } = &arguments;
     let source = arguments.selection.with_headers(source.clone());
     let options = Options {
         unit: match arguments.unit {
@@ -103,7 +103,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Some(path) => write(path, options)?,
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {
-            bail!("the format is binary; name a file to write, for example -f app{}", format.suffix());
+            bail!("the format is binary; name a file to write, for example -o app{}", format.suffix());
         }
         None => output::print(|out| source.export(format, options, &pairs, out))?,
     }
@@ -111,7 +111,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn chosen_format(arguments: &Arguments) -> Result<Format, UnknownFormat> {
-    match (&arguments.format, &arguments.file) {
+    match (&arguments.format, &arguments.output) {
         (Some(name), _) => Format::of_name(name),
         (None, Some(path)) => Format::of_file(path),
         (None, None) => Format::of_name(""),

@@ -63,6 +63,9 @@ pub struct Results {
     /// Methods shown in each table
     #[arg(long, value_name = "N", default_value_t = 15)]
     pub top: usize,
+    /// Also print how the samples were collected: rate, requests, queues, pauses
+    #[arg(long)]
+    pub verbose: bool,
 }
 
 impl Results {
@@ -84,7 +87,10 @@ impl Results {
         let recording = read_recording(&session.path)?;
         let orders = [Order::SelfTime, Order::TotalTime];
         let all = Selection::default();
-        eprintln!("\ntickwalk: {}", table::report(&recording, &all, &orders, self.top, now_ns())?);
+        eprintln!(
+            "\ntickwalk: {}",
+            table::report(&recording, &all, &orders, self.top, self.verbose, now_ns())?
+        );
 
         let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
         output::write_file(&page, |out| {

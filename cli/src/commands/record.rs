@@ -20,7 +20,8 @@ Examples:
   tickwalk record --interval 1ms --budget 1% -- java -jar app.jar
   tickwalk record --summary app.json -- ./gradlew run     (other programs get JAVA_TOOL_OPTIONS)
 
-The exit code is that of the program, 128 + N if signal N ended it.")]
+The exit code is that of the program, 128 + N if signal N ended it, 127 if there is no such program.
+A recording of the same name is kept as FILE.1.")]
 pub struct Arguments {
     #[command(flatten)]
     sampling: Sampling,

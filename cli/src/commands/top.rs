@@ -24,6 +24,9 @@ pub struct Arguments {
     /// Methods or threads shown in each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Also print how the samples were collected: rate, requests, queues, pauses
+    #[arg(long)]
+    verbose: bool,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL")]
     source: Source,
@@ -57,6 +60,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     pairs.extend(order.map(|order| ("order".to_owned(), order.to_owned())));
     pairs.push(("limit".to_owned(), arguments.limit.to_string()));
+    if arguments.verbose && question == "top" {
+        pairs.push(("verbose".to_owned(), "true".to_owned()));
+    }
     let mut answer = source.ask(question, &pairs)?;
     if arguments.json {
         let summary: serde_json::Value = serde_json::from_slice(&answer)?;

@@ -190,7 +190,7 @@ fn read_all(directory: &Path) -> Result<usize, Box<dyn Error>> {
         let summary = Summary::new(&ProcessProfile::whole(&recording)?);
         let _ = serde_json::to_string(&summary)?;
         let orders = [Order::SelfTime, Order::TotalTime];
-        let _ = profile::export::table::report(&recording, &Selection::default(), &orders, 20, 0)?;
+        let _ = profile::export::table::report(&recording, &Selection::default(), &orders, 20, true, 0)?;
         read += 1;
     }
     Ok(read)

@@ -135,8 +135,8 @@ pub trait Source {
     /// Returns the parts, oldest first.
     fn parts(&self) -> Vec<Box<dyn Part + '_>>;
 
-    /// Returns whether the source gets no further samples; relative times then refer to its last sample.
-    fn has_ended(&self) -> bool;
+    /// Returns the time after the last sample, to which relative times refer, if the source gets no further samples.
+    fn end_ns(&self) -> Option<u64>;
 
     /// Returns why reading stopped before the last byte; `None` if every byte was read.
     fn cut(&self) -> Option<FramingError>;

@@ -322,8 +322,8 @@ mod tests {
             vec![Box::new(self)]
         }
 
-        fn has_ended(&self) -> bool {
-            false
+        fn end_ns(&self) -> Option<u64> {
+            None
         }
 
         fn cut(&self) -> Option<FramingError> {

@@ -110,7 +110,9 @@ impl Sessions {
         }
         let path = self.path_for(hello);
         let writer: Arc<Mutex<dyn SessionSink>> = match &self.destination {
-            Destination::File(_) => Arc::new(Mutex::new(RecordingWriter::create(&path).map_err(storage)?)),
+            Destination::File(_) => {
+                Arc::new(Mutex::new(RecordingWriter::create_beside_existing(&path).map_err(storage)?))
+            }
             Destination::Directory(_) => Arc::new(Mutex::new(resume_or_create(&path, hello)?)),
             Destination::Store(store) => in_store(store, hello)?,
         };

@@ -288,8 +288,8 @@ impl Source for Store {
         gaps
     }
 
-    fn has_ended(&self) -> bool {
-        false
+    fn end_ns(&self) -> Option<u64> {
+        None
     }
 
     fn cut(&self) -> Option<FramingError> {

@@ -58,7 +58,7 @@ def truth():
         if thread["sampled_ns"]:
             threads[thread["tid"]] += thread["sampled_ns"]
     leaves = Counter()
-    for line in run(TICKWALK, "export", RECORDING, "-o", "collapsed", "--unit", "ns").splitlines():
+    for line in run(TICKWALK, "export", RECORDING, "--format", "collapsed", "--unit", "ns").splitlines():
         stack, ns = line.rsplit(" ", 1)
         leaves[stack.rsplit(";", 1)[-1]] += int(ns)
     return Seen(account["samples"], account["cpu_ns"]["sampled"], threads, leaves), account
@@ -320,7 +320,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         for name, suffix, reader, read in READERS:
             file = pathlib.Path(directory, f"export.{suffix}")
-            run(TICKWALK, "export", RECORDING, "-f", file)
+            run(TICKWALK, "export", RECORDING, "-o", file)
             seen = read(file)
             found = compare(name, seen, expected)
             complaints += found

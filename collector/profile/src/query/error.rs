@@ -44,6 +44,9 @@ pub enum QueryError {
         /// The accepted form.
         expected: &'static str,
     },
+    /// The selected time ends before it begins.
+    #[error("the selected time is empty: from must be before to")]
+    EmptyTime,
     /// This parameter has too many values.
     #[error("{0}: at most {VALUES} values")]
     TooMany(&'static str),

@@ -33,6 +33,8 @@ pub struct Parameters {
     pub bucket_ns: u64,
     /// Options of an export.
     pub export: Options,
+    /// True if the text of `top` says how the samples were collected.
+    pub verbose: bool,
     limit: Option<usize>,
     max_nodes: Option<usize>,
     method: Option<String>,
@@ -48,6 +50,9 @@ impl Parameters {
         let mut parameters = Parameters::default();
         for (name, value) in pairs {
             parameters.set(name, value)?;
+        }
+        for selection in [&parameters.selection, &parameters.before, &parameters.after] {
+            selection.check_time()?;
         }
         Ok(parameters)
     }
@@ -98,6 +103,7 @@ impl Parameters {
                 let units = [("samples", Unit::Samples), ("ns", Unit::Nanoseconds)];
                 self.export.unit = choice("unit", value, "samples or ns", &units)?;
             }
+            "verbose" => self.verbose = choice("verbose", value, "true or false", &YES_NO)?,
             "threads" => self.export.threads = choice("threads", value, "true or false", &YES_NO)?,
             "lines" => self.export.lines = choice("lines", value, "true or false", &YES_NO)?,
             "execution_samples" => {

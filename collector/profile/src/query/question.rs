@@ -106,7 +106,10 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
         ("top", None) => {
             let orders =
                 parameters.order.map_or(vec![Order::SelfTime, Order::TotalTime], |order| vec![order]);
-            text("top", table::report(source, selection, &orders, parameters.limit(), now_ns)?)
+            text(
+                "top",
+                table::report(source, selection, &orders, parameters.limit(), parameters.verbose, now_ns)?,
+            )
         }
         ("top", Some("threads")) => {
             let profile = ProcessProfile::of(source, selection, now_ns)?;

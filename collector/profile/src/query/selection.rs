@@ -83,6 +83,7 @@ impl Selection {
                 return Err(QueryError::UnknownParameter(name.clone()));
             }
         }
+        selection.check_time()?;
         Ok(selection)
     }
 
@@ -133,8 +134,7 @@ impl Selection {
             source.parts().iter().map(|part| part.range_ns()).filter(|range| range.end > 0).collect();
         let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-        // Times are relative to the end of a recording.
-        let now_ns = if source.has_ended() { last_ns } else { now_ns };
+        let now_ns = source.end_ns().unwrap_or(now_ns);
         let at = |moment| match moment {
             Moment::At(ns) => ns,
             Moment::Before(ns) => now_ns.saturating_sub(ns),
@@ -156,6 +156,19 @@ impl Selection {
             to_ns: to_ns.div_ceil(minute_ns).saturating_mul(minute_ns),
             gaps,
         }
+    }
+
+    /// Checks that the selected time is not empty, as far as that follows from the selection alone.
+    ///
+    /// # Errors
+    /// [`QueryError::EmptyTime`].
+    pub fn check_time(&self) -> Result<(), QueryError> {
+        let is_empty = match (self.from, self.to) {
+            (Some(Moment::At(from)), Some(Moment::At(to))) => from >= to,
+            (Some(Moment::Before(from)), Some(Moment::Before(to))) => from <= to,
+            _ => false,
+        };
+        if is_empty { Err(QueryError::EmptyTime) } else { Ok(()) }
     }
 
     /// Returns whether `session` overlaps `span`. Without a selected time every session does, even before its first sample.

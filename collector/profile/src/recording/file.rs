@@ -6,7 +6,7 @@
 //! Invariant: every acknowledged message is in the file, and a file cut at any byte is a valid recording of all whole
 //! messages before the cut.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -68,6 +68,20 @@ impl RecordingWriter {
             let _ = File::open(directory).and_then(|directory| directory.sync_all());
         }
         Ok(RecordingWriter::of(file, 0, 0))
+    }
+
+    /// As [`create`](Self::create), but keeps an existing file at `path` under the name `path.1`, in place of an older one.
+    ///
+    /// # Errors
+    /// If the existing file cannot be renamed, or as [`create`](Self::create).
+    pub fn create_beside_existing(path: &Path) -> io::Result<Self> {
+        // A pipe or a device stays what it is.
+        if fs::metadata(path).is_ok_and(|existing| existing.is_file()) {
+            let mut kept = path.as_os_str().to_owned();
+            kept.push(".1");
+            fs::rename(path, kept)?;
+        }
+        Self::create(path)
     }
 
     fn of(file: File, len: u64, last_sequence: u64) -> Self {

@@ -124,8 +124,8 @@ impl Source for Recording {
         vec![Box::new(self)]
     }
 
-    fn has_ended(&self) -> bool {
-        true
+    fn end_ns(&self) -> Option<u64> {
+        Some(self.samples.iter().map(|sample| sample.time_ns.saturating_add(1)).max().unwrap_or(0))
     }
 
     fn cut(&self) -> Option<FramingError> {

@@ -63,7 +63,7 @@ impl Tree {
         }
     }
 
-    /// Returns all methods with their costs, the most expensive first, then by name.
+    /// Returns all methods with their costs, the most expensive first, then callers before callees, then by name.
     pub fn methods(&self, order: Order) -> Vec<MethodCost> {
         self.top_methods(order, usize::MAX).0
     }
@@ -72,8 +72,14 @@ impl Tree {
     pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
         let outermost = self.outermost();
         let mut costs = vec![(Cell::default(), 0u64); self.names.len()];
+        let mut depths = vec![0u32; self.len()];
+        let mut least_depths = vec![u32::MAX; self.names.len()];
         for node in 1..self.len() {
-            let cost = &mut costs[self.name_of[node] as usize];
+            let name = self.name_of[node] as usize;
+            // A caller has a smaller number than its callees.
+            depths[node] = depths[self.parents[node] as usize] + 1;
+            least_depths[name] = least_depths[name].min(depths[node]);
+            let cost = &mut costs[name];
             cost.0.add(self.own[node]);
             if outermost[node] {
                 cost.1 = cost.1.saturating_add(self.totals[node]);
@@ -89,10 +95,11 @@ impl Tree {
             let (own, total_ns) = costs[name as usize];
             match order {
                 Order::SelfTime => (own.cpu_ns, total_ns),
-                Order::TotalTime => (total_ns, own.cpu_ns),
+                Order::TotalTime => (total_ns, 0),
             }
         };
-        let first = |a: &u32, b: &u32| key(*b).cmp(&key(*a)).then_with(|| self.text(*a).cmp(self.text(*b)));
+        let place = |name: u32| (least_depths[name as usize], self.text(name));
+        let first = |a: &u32, b: &u32| key(*b).cmp(&key(*a)).then_with(|| place(*a).cmp(&place(*b)));
         let left_out = ranked.len().saturating_sub(limit);
         if left_out > 0 {
             ranked.select_nth_unstable_by(limit, first);
