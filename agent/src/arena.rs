@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use queue::{ReadySet, SnapshotPool, ThreadQueue};
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
+use crate::signal::draw::Draw;
 use crate::signal::grid::{Grid, KEY_MASK, Key, PERIODS};
 use crate::signal::own_stack::BlockOffset;
 use crate::signal::ucontext;
@@ -41,8 +42,10 @@ pub struct ThreadSlot {
     pub stack_high: AtomicU64,
     /// Cycles of the thread's last handler run; only the thread itself touches it.
     pub last_cycles: AtomicU64,
-    /// The current timer of the thread, and the periods that have expired under it.
+    /// The current timer of the thread, and its periods.
     pub grid: Grid,
+    /// Which of the timer's signals become samples.
+    pub draw: Draw,
     /// Number of that timer ([`Timer::number`](crate::timer::Timer::number)), 0 before the first. Relaxed: written before
     /// the timer is started by a system call.
     pub timer: AtomicI32,
@@ -85,6 +88,9 @@ pub struct Shared {
     pub ready: ReadySet<'static>,
     /// Timer periods in nanoseconds, by index; entries that are in use do not change.
     pub periods: [AtomicU64; PERIODS],
+    /// Mean CPU time between two samples of a thread, in nanoseconds; 0 if every signal is a sample. May change at any
+    /// time: the weight of a sample is what has expired since the last one.
+    pub distance_ns: AtomicU64,
     /// Most stack bytes copied.
     pub max_stack: u64,
     /// Offsets in a `JavaThread`.

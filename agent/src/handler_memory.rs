@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
+use sampler_thread::period::aim::Aim;
 use stackwalk::{FrozenOffsets, ThreadOffsets};
 
 use crate::arena::{self, Shared};
@@ -21,6 +22,7 @@ use crate::start_error::StartError;
 /// [`StartError::Signal`], [`StartError::Memory`].
 pub fn publish(
     options: &Options,
+    aim: Aim,
     offsets: ThreadOffsets,
     frozen: Option<&'static FrozenOffsets>,
     signal: i32,
@@ -46,9 +48,8 @@ pub fn publish(
         slots,
         pool,
         ready: ReadySet::new(arena::flags_in(flags)),
-        periods: std::array::from_fn(|index| {
-            AtomicU64::new(if index == 0 { options.interval_ns() } else { 0 })
-        }),
+        periods: std::array::from_fn(|index| AtomicU64::new(if index == 0 { aim.period_ns } else { 0 })),
+        distance_ns: AtomicU64::new(aim.distance_ns()),
         max_stack: options.max_stack as u64,
         offsets,
         frozen,

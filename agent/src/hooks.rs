@@ -15,6 +15,7 @@ use stackwalk::{Frame, HotSpot, LiveMemory, Stop};
 
 use crate::arena::ThreadSlot;
 use crate::jvmti::{Jvmti, JvmtiError};
+use crate::signal::expiration::Expiration;
 
 /// The functions of an observer.
 pub struct Observer {
@@ -68,13 +69,14 @@ pub fn observer() -> Option<&'static Observer> {
     OBSERVER.get()
 }
 
-/// Shows a capture to the observer. Signal safe.
+/// Shows a capture to the observer, with its time stamp and the cycles it took. Signal safe.
 ///
 /// # Safety
 /// Called by the signal handler, with its own arguments.
-pub unsafe fn captured(run: &HandlerRun<'_>) {
+pub unsafe fn captured(expiration: &Expiration, (ticks, cycles): (u64, u64), context: *mut c_void) {
     if let Some(observer) = observer() {
+        let run = HandlerRun { index: expiration.index, slot: expiration.slot, ticks, cycles, context };
         // SAFETY: by the caller's promise.
-        unsafe { (observer.on_capture)(run) };
+        unsafe { (observer.on_capture)(&run) };
     }
 }

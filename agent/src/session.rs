@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sampler_thread::account::clock::process_cpu_nanos;
+use sampler_thread::period::aim::Aim;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
 use sampler_thread::send::delivery::{Delivery, Target};
@@ -175,9 +176,10 @@ impl Session {
             _ => signal,
         };
         let frozen = frozen_offsets(jni, &hotspot, memory);
-        let (shared, rings) = handler_memory::publish(&options, offsets, frozen, signal, uses_clock)?;
+        let aim = Aim::new(options.interval_ns(), 0);
+        let (shared, rings) = handler_memory::publish(&options, aim, offsets, frozen, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
-        let registry = Arc::new(Registry::new(shared, rings, signal));
+        let registry = Arc::new(Registry::new(shared, rings, signal, aim));
         let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
             process_cpu_nanos()

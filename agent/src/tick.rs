@@ -32,7 +32,7 @@ pub fn measure(signal: i32, max_cpu_ns: u64) -> Option<u64> {
     let tid = nix::unistd::gettid().as_raw();
     let timer = Timer::create(tid, signal, std::ptr::null_mut()).ok()?;
     let begin_ns = clock::own_cpu_nanos();
-    timer.start(Duration::from_nanos(begin_ns) + INTERVAL, INTERVAL).ok()?;
+    timer.start(INTERVAL, INTERVAL).ok()?;
     let tick_ns = between_two_ticks(signal, begin_ns, max_cpu_ns);
     drop(timer);
     // On kernels before 6.13 the signal of a deleted timer is still pending.

@@ -2,8 +2,10 @@
 //!
 //! Problem: each thread must be interrupted after every interval of its own CPU time, by a signal that identifies the
 //! thread's slot.
-//! Approach: `timer_create` on the thread's CPU clock with `SIGEV_THREAD_ID`, started at an absolute time of that
-//! clock, so that expirations lie on a fixed grid and their sum is exact.
+//! Approach: `timer_create` on the thread's CPU clock with `SIGEV_THREAD_ID`. Expirations lie on a fixed grid of that
+//! clock, so that their sum is exact.
+//! The first one is relative to the moment of the system call: a time that has gone by would expire inside it, and so
+//! interrupt a thread that sleeps, or charge the start of a thread with what the thread did not burn.
 //! The raw system calls replace nix's `Timer`, whose per-thread notification exists for glibc targets only and whose
 //! timers cannot be moved into a slot that outlives the thread (`design/timers.md`).
 //! A timer reserves one of the pending signals that all processes of a user share (RLIMIT_SIGPENDING): the agent uses at
@@ -78,7 +80,7 @@ impl Timer {
         self.id.wrapping_add(1)
     }
 
-    /// Starts the timer: first expiration when the thread's CPU clock reads `first`, then every `interval`.
+    /// Starts the timer: first expiration after `first` of the thread's CPU time, then every `interval`.
     ///
     /// # Errors
     /// `EINVAL` when the thread has ended.
@@ -86,9 +88,7 @@ impl Timer {
         let setting = libc::itimerspec { it_interval: timespec(interval), it_value: timespec(first) };
         let none = std::ptr::null_mut::<libc::itimerspec>();
         // SAFETY: `setting` is a valid itimerspec, the old value is not requested.
-        let outcome = unsafe {
-            libc::syscall(libc::SYS_timer_settime, self.id, libc::TIMER_ABSTIME, &raw const setting, none)
-        };
+        let outcome = unsafe { libc::syscall(libc::SYS_timer_settime, self.id, 0, &raw const setting, none) };
         if outcome != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

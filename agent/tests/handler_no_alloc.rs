@@ -176,9 +176,7 @@ fn real_ticks_neither_allocate_nor_get_lost() {
     let before = (drained.requests, own_cpu_ns());
     let timer = Timer::create(gettid(), signal, slot_address.cast_mut()).expect("a timer");
     let armed = own_cpu_ns();
-    timer
-        .start(Duration::from_nanos(armed + INTERVAL_NS), Duration::from_nanos(INTERVAL_NS))
-        .expect("started");
+    timer.start(Duration::from_nanos(INTERVAL_NS), Duration::from_nanos(INTERVAL_NS)).expect("started");
     let periods_before = drained.periods;
     // The ticks of a second on any kernel; more time where the clock advances while the machine is stopped.
     while own_cpu_ns() < armed + 1_000_000_000
@@ -198,6 +196,27 @@ fn real_ticks_neither_allocate_nor_get_lost() {
         sampled <= used && sampled + INTERVAL_NS + 60_000_000 > used_at_least,
         "sampled {sampled} of {used_at_least} to {used} ns"
     );
+
+    // With distances between samples, what is passed over joins the weight of the next one.
+    const DISTANCE: u64 = 10;
+    const PASSED: u64 = 4_000;
+    let before = (drained.requests, drained.periods);
+    shared.distance_ns.store(DISTANCE * INTERVAL_NS, Ordering::Relaxed);
+    slot.draw.begin(0, 0x9e37_79b9_7f4a_7c15, 0);
+    for i in 0..PASSED {
+        send(signal, libc::SI_TIMER, slot_address);
+        if i % 40 == 0 {
+            drain(shared, marker[0], &mut drained);
+        }
+    }
+    drain(shared, marker[0], &mut drained);
+    let (requests, periods) = (drained.requests - before.0, drained.periods - before.1);
+    assert!(
+        requests.abs_diff(PASSED / DISTANCE) <= 30,
+        "{requests} samples, 400 with a deviation of 6 expected"
+    );
+    assert!((PASSED - DISTANCE * 3 / 2..=PASSED).contains(&periods), "{periods} of {PASSED} periods");
+    shared.distance_ns.store(0, Ordering::Relaxed);
 
     // The timer is replaced by one with another period: signals of the old one come too late and count for nothing.
     let next = Key::default().next(2);

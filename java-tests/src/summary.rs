@@ -289,7 +289,7 @@ impl Summary {
         }
     }
 
-    /// Returns the longest period that timers can have had.
+    /// Returns the longest interval that can have been in effect.
     fn longest_period_ns(&self) -> i64 {
         let changed = self.sampling.changes > 0;
         if changed { self.interval_ns.max(1_000_000_000) } else { self.interval_ns }
@@ -351,11 +351,11 @@ impl Summary {
             cpu.sampled + cpu.lost_total() + cpu.unfinished,
             "the account of the process does not close: {cpu:?}"
         );
-        // Less than one period is unfinished at any time, and an expiration waits for a tick. The wait is bounded by
-        // twice the limit for one thread: all tests together have thousands of threads, and some never run for a whole
-        // tick.
+        // One and a half intervals pass between two samples at most, a new thread takes over half an interval more at most,
+        // and a sample waits for a tick. The wait is bounded by twice the limit for one thread: all tests together have
+        // thousands of threads, and some never run for a whole tick.
         let delay_ns = 2 * MAX_TICK_DELAY_NS.max(MAX_TICK_DELAY_NS / TICK_NS * self.sampling.tick_ns);
-        let bound = self.longest_period_ns()
+        let bound = 2 * self.longest_period_ns()
             + i64::try_from(delay_ns + self.starvation.longest_delay_ns()).expect("nanoseconds fit");
         for thread in &self.threads {
             let terms = [

@@ -8,11 +8,21 @@
 //! comparisons fails once in 50,000. This holds on slow and busy machines too, because no bound depends on elapsed
 //! time.
 
-/// The default sampling interval: the weight of one expiration.
+/// The default sampling interval: the mean weight of a sample.
 pub const INTERVAL_NS: u64 = 10_000_000;
 
 /// The usual tick of the scheduler (250 Hz), at which expirations are delivered.
 pub const TICK_NS: u64 = 4_000_000;
+
+/// Returns the tick of the scheduler that the kernel reports, in nanoseconds.
+///
+/// # Panics
+/// If the kernel reports none.
+pub fn reported_tick_ns() -> u64 {
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
+    let resolution = nix::time::clock_getres(clock).expect("the resolution of a clock");
+    u64::try_from(resolution.tv_nsec()).expect("a positive time")
+}
 
 /// Largest CPU time that passes between an expiration and the tick that delivers it.
 ///
@@ -33,17 +43,17 @@ pub fn binomial_tolerance(share: f64, samples: u64) -> f64 {
 /// Returns the largest plausible difference between the CPU time of one uninterrupted span of a thread and what was
 /// sampled in it.
 ///
-/// The first sample may stand for up to an interval before the span, the last interval has no sample yet, and both
-/// expirations may wait for their tick. The two errors have opposite signs.
+/// The first sample may stand for up to one and a half intervals before the span, as much at its end has no sample yet, and
+/// both samples may wait for their tick. The two errors have opposite signs.
 pub fn span_tolerance_ns(interval_ns: u64) -> u64 {
-    interval_ns + MAX_TICK_DELAY_NS
+    interval_ns / 2 * 3 + MAX_TICK_DELAY_NS
 }
 
 /// Returns the largest plausible difference between the CPU time of `spans` separate spans and what was sampled in them
 /// every `interval_ns`.
 ///
-/// A span contains as many expirations as intervals fit into it, or one more. Which of the two is chance, with a
-/// variance of at most a quarter of the squared interval.
+/// The time between the last sample before a span and its begin is chance, and so is that at its end. With distances
+/// between a half and one and a half intervals, each has a variance of 0.123 squared intervals, together a quarter.
 pub fn spans_tolerance_ns(spans: u64, interval_ns: u64) -> u64 {
     (DEVIATIONS * (interval_ns as f64 / 2.0) * (spans.max(1) as f64).sqrt()) as u64
 }

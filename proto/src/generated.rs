@@ -69,7 +69,7 @@ pub struct Hello {
     pub command: ::prost::alloc::string::String,
     #[prost(string, tag = "10")]
     pub host: ::prost::alloc::string::String,
-    /// CPU time between two expirations of a thread's timer
+    /// wanted CPU time between two samples of a thread
     #[prost(uint64, tag = "11")]
     pub interval_ns: u64,
     /// effective tick of CPU timers, 0 = not measured
@@ -186,7 +186,7 @@ pub struct SampleBatch {
     /// CPU time of each row is a multiple of it
     #[prost(uint64, tag = "5")]
     pub cpu_unit_ns: u64,
-    /// interval x (1 + overrun) in units; empty = one unit each
+    /// in units; empty = one unit each
     #[prost(uint64, repeated, tag = "6")]
     pub cpu_units: ::prost::alloc::vec::Vec<u64>,
     /// bit 0: stack copy truncated, bit 1: walk failed; empty = 0 each
@@ -275,19 +275,19 @@ pub struct Statistics {
 /// Period of the timers, and what determined it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Sampling {
-    /// current CPU time between two expirations of a thread's timer
+    /// wanted CPU time between two samples of a thread, at present
     #[prost(uint64, tag = "1")]
     pub period_ns: u64,
     /// as configured, or computed from rate and processors
     #[prost(uint64, tag = "2")]
     pub shortest_ns: u64,
-    /// number of changes of the period
+    /// number of changes of this time
     #[prost(uint64, tag = "3")]
     pub changes: u64,
-    /// timers replaced for these changes
+    /// timers replaced by ones with another period
     #[prost(uint64, tag = "4")]
     pub replaced: u64,
-    /// threads that still have another period
+    /// threads whose timers still have another period than new ones
     #[prost(uint64, tag = "5")]
     pub outdated: u64,
     /// shortest time between two expirations, measured in the first second; 0 = unknown

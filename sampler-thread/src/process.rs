@@ -14,6 +14,7 @@ use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use crate::drain::pace::PaceTuning;
 #[cfg(feature = "hooks")]
 use crate::hooks::{Hooks, OnWalk};
+use crate::period::aim::Aim;
 use crate::period::interval::Tuning;
 use crate::validity::self_test::{Capabilities, SelfTest};
 use crate::validity::unloading::Unloading;
@@ -139,7 +140,7 @@ pub struct TimerCounts {
     pub rotations: u64,
     /// Threads that got no slot; they are missing from the account.
     pub without_slot: u64,
-    /// Changes of the period so far.
+    /// Changes of the interval so far.
     pub changes: u64,
     /// Timers replaced by one with another period.
     pub replaced: u64,
@@ -208,8 +209,9 @@ pub trait Timers: Send + Sync + 'static {
     fn rotate(&self);
     /// Returns the period with this index, in nanoseconds.
     fn period_ns(&self, index: u8) -> u64;
-    /// Sets the period of new timers, in nanoseconds; returns false if that is impossible before some more drains.
-    fn aim_period(&self, period_ns: u64) -> bool;
+    /// Sets the distance between samples at once, and the period of new timers; returns false if the latter is impossible
+    /// before some more drains.
+    fn aim(&self, aim: Aim) -> bool;
     /// Replaces timers that have another period, as far as possible; to be called after a drain.
     fn retune(&self);
     /// Measures the shortest time between two expirations of a CPU timer, in nanoseconds; `None` if that failed.

@@ -24,6 +24,8 @@ use crate::drain::pace::Pace;
 use crate::hooks::ActiveHooks;
 use crate::inbox::Inbox;
 use crate::name::stacks::StackNamer;
+#[cfg(feature = "hooks")]
+use crate::period::aim::Aim;
 use crate::period::budget::Spent;
 use crate::period::interval::{self, Tuner};
 use crate::period::tick::Tick;
@@ -193,8 +195,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
             }
             let now = Instant::now();
             #[cfg(feature = "hooks")]
-            if let Some(period_ns) = self.hooks.retune(now, self.tuner.shortest_ns()).filter(|_| !is_paused) {
-                self.process.aim_period(period_ns);
+            if let Some(aim) = self.hooks.retune(now, Aim::new(self.tuner.shortest_ns(), self.tick.ns))
+                && !is_paused
+            {
+                self.process.aim(aim);
                 self.process.retune();
             }
             if now >= next_discover {

@@ -2,7 +2,7 @@
 //!
 //! Approach: slots are aligned to 64 bytes, so the low six bits of a signal's value hold the [`Key`] of the timer and the
 //! rest the address of the slot ([`ThreadSlot::signal_value`]). The slot's [`Grid`](super::grid::Grid) decides whether
-//! that timer is still the current one. Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so
+//! that timer is still the current one, and its [`Draw`](super::draw::Draw) whether the signal becomes a sample. Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so
 //! the kernel's number of the timer must be that of the slot's timer as well.
 //! The locked instruction of the claim stands before the stack is copied (`design/signal-safety.md`).
 
@@ -17,9 +17,9 @@
 use core::sync::atomic::Ordering;
 
 use libc::siginfo_t;
-use queue::RequestFlags;
+use queue::{LostCause, RequestFlags};
 
-use super::grid::{KEY_MASK, Key};
+use super::grid::{Claim, KEY_MASK, Key};
 use super::ucontext;
 use crate::arena::{Shared, ThreadSlot};
 
@@ -30,10 +30,18 @@ pub struct Expiration {
     /// The slot.
     pub slot: &'static ThreadSlot,
     /// Expirations beyond the first.
-    pub overrun: u32,
+    overrun: u32,
     key: Key,
     /// The kernel's number of the timer plus one.
     timer: i32,
+}
+
+/// The CPU time that a sample stands for.
+pub struct Claimed {
+    /// Periods beyond the first.
+    pub overrun: u32,
+    /// In nanoseconds.
+    pub ns: u64,
 }
 
 impl Expiration {
@@ -71,15 +79,29 @@ impl Expiration {
         shared.all().skip(1).any(|former| unsafe { Self::of(former, info) }.is_some())
     }
 
-    /// Claims the CPU time of the signal, in nanoseconds; `None` if its timer has been replaced. Signal safe.
+    /// Claims the CPU time of the signal and of those passed over before it; `None` if it is passed over as well, or if its
+    /// timer has been replaced, which is counted: the next one covers its time. Signal safe.
     #[inline(always)]
-    pub fn claim(&self, shared: &Shared) -> Option<u64> {
-        if self.timer != self.slot.timer.load(Ordering::Relaxed) {
-            return None;
-        }
-        let periods = u64::from(self.overrun).saturating_add(1);
+    pub fn claim(&self, shared: &Shared) -> Option<Claimed> {
+        let slot = self.slot;
         let period_ns = shared.period_ns(self.key.period());
-        self.slot.grid.claim(self.key, periods).then(|| periods.saturating_mul(period_ns))
+        let mean_ns = shared.distance_ns.load(Ordering::Relaxed);
+        let drawn = slot.draw.look(u64::from(self.overrun).saturating_add(1), period_ns, mean_ns);
+        let claim = match self.timer == slot.timer.load(Ordering::Relaxed) {
+            true => slot.grid.claim(self.key, drawn.periods, drawn.take),
+            false => Claim::Overtaken,
+        };
+        match claim {
+            Claim::Overtaken => slot.queue.lost().add(LostCause::Overtaken, 0),
+            Claim::Passed => slot.draw.note(drawn, false, mean_ns),
+            Claim::Taken(periods) => {
+                slot.draw.note(drawn, true, mean_ns);
+                let overrun = u32::try_from(periods.saturating_sub(1)).unwrap_or(u32::MAX);
+                let ns = u64::from(overrun).saturating_add(1).saturating_mul(period_ns);
+                return Some(Claimed { overrun, ns });
+            }
+        }
+        None
     }
 
     /// Returns the flags of its request: the index of the period. Signal safe.

@@ -1,8 +1,9 @@
 //! The signal handler, which runs on a profiled thread at each expiration of its timer.
 //!
 //! Problem: it interrupts arbitrary code, inside the VM, malloc or another handler.
-//! Approach: a fixed sequence on memory made before the first tick: the weight of the signal, registers, `JavaThread`
-//! fields, stack bytes into a pool slab, request into the queue.
+//! Approach: a fixed sequence on memory made before the first tick: the draw, which passes over most signals where the
+//! interval is longer than the tick; then registers, `JavaThread` fields, stack bytes into a pool slab, request into the
+//! queue.
 //! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
 //! Invariant: no allocation, lock, logging, panic or system call; errno is kept.
 //! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
@@ -20,13 +21,13 @@ use core::sync::atomic::Ordering;
 use libc::{c_int, c_void, siginfo_t};
 use queue::{LostCause, Request, RequestFlags};
 
-use super::expiration::Expiration;
+use super::expiration::{Claimed, Expiration};
 use super::snapshot::{HEAD_BYTES, Snapshot, padded};
 use super::ucontext;
 use super::{mounted, own_stack};
 use crate::arena::{self, Shared};
 
-/// Cache lines of the handler's code (2.5 KB in release builds), which each tick needs.
+/// Cache lines of the handler's code (2.5 KB in release builds), which each sample needs.
 const CODE_LINES: usize = 40;
 
 /// Entry point, installed with SA_SIGINFO; the kernel blocks the signal meanwhile, so it never nests on a thread.
@@ -35,7 +36,6 @@ const CODE_LINES: usize = 40;
 /// Called by the kernel only.
 pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let start = ucontext::cycles();
-    ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
     // SAFETY: errno of the calling thread always exists.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -47,22 +47,18 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
             Some(expiration) => {
                 let slot = expiration.slot;
                 slot.busy.store(true, Ordering::Relaxed);
-                // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                unsafe { tick(shared, &expiration, shared.time_stamp(start), context) };
-                let cycles = ucontext::cycles().wrapping_sub(start);
-                slot.last_cycles.store(cycles, Ordering::Relaxed);
-                #[cfg(feature = "hooks")]
-                // SAFETY: the running thread's slot, and the kernel's context.
-                unsafe {
-                    let index = expiration.index;
-                    crate::hooks::captured(&crate::hooks::HandlerRun {
-                        index,
-                        slot,
-                        ticks: start,
-                        cycles,
-                        context,
-                    });
-                };
+                if let Some(claimed) = expiration.claim(shared) {
+                    ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
+                    // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
+                    unsafe { tick(shared, &expiration, &claimed, shared.time_stamp(start), context) };
+                    let cycles = ucontext::cycles().wrapping_sub(start);
+                    slot.last_cycles.store(cycles, Ordering::Relaxed);
+                    #[cfg(feature = "hooks")]
+                    // SAFETY: the running thread's slot, and the kernel's context.
+                    unsafe {
+                        crate::hooks::captured(&expiration, (start, cycles), context)
+                    };
+                }
                 // Release: a thread that reads the flag as clear sees the request.
                 slot.busy.store(false, Ordering::Release);
             }
@@ -77,18 +73,19 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
 }
 
 /// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
-unsafe fn tick(shared: &Shared, expiration: &Expiration, ticks: u64, context: *mut c_void) {
+unsafe fn tick(
+    shared: &Shared,
+    expiration: &Expiration,
+    claimed: &Claimed,
+    ticks: u64,
+    context: *mut c_void,
+) {
     let slot = expiration.slot;
-    let Some(weight) = expiration.claim(shared) else {
-        // Its timer was replaced; the next one covers its time.
-        slot.queue.lost().add(LostCause::Overtaken, 0);
-        return;
-    };
     if shared.stopping.load(Ordering::Relaxed) {
-        slot.queue.lost().add(LostCause::Stopping, weight);
+        slot.queue.lost().add(LostCause::Stopping, claimed.ns);
         return;
     }
-    let overrun = expiration.overrun;
+    let overrun = claimed.overrun;
     let mut request = Request { overrun, ticks, flags: expiration.flags(), ..Request::default() };
     // SAFETY: the kernel's context.
     let mut capture = unsafe { ucontext::registers(context) };
@@ -144,7 +141,7 @@ unsafe fn tick(shared: &Shared, expiration: &Expiration, ticks: u64, context: *m
         Ok(()) => shared.ready.mark(expiration.index),
         Err(refused) => {
             shared.pool.release(refused.snapshot);
-            slot.queue.lost().add(LostCause::QueueFull, weight);
+            slot.queue.lost().add(LostCause::QueueFull, claimed.ns);
         }
     }
 }

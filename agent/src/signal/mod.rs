@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 
 use crate::arena::Shared;
 
+pub mod draw;
 pub mod expiration;
 pub mod frozen;
 pub mod grid;

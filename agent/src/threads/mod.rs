@@ -11,6 +11,7 @@ mod discovery;
 mod java_threads;
 mod periods;
 mod registry;
+mod remainder;
 mod rotation;
 mod sampled_process;
 mod silent;

@@ -1,6 +1,6 @@
 //! The timer periods in use, by index.
 //!
-//! Problem: the period may change at any time, but threads get their new timers one by one, and requests of the old
+//! Problem: the period may change (a measured tick differs from the reported one), but threads get their new timers one by one, and requests of the old
 //! period are still in queues.
 //! Approach: a table of sixteen periods in the memory that handlers read. Timers carry the index; the period at an index
 //! changes only when no thread has used it for some drains. While all are in use, the period of new timers stays.
@@ -13,17 +13,6 @@ use crate::signal::grid::PERIODS;
 /// Complete drains during which an index keeps its period after its last thread.
 const QUARANTINE: u64 = 3;
 
-/// Earliest first expiration after a timer is armed, however large the period taken over, in nanoseconds.
-///
-/// A timer that has expired when it is armed fires inside ThreadStart, and would charge every short thread's time to the
-/// start of threads; the thread runs its own code 20 to 60 us after arming (JDK 17, 2.6 GHz).
-const SOONEST_FIRST_NS: u64 = 100_000;
-
-/// Returns the largest unfinished part that fits a period.
-pub(super) fn largest_unfinished(period_ns: u64) -> u64 {
-    period_ns - (period_ns / 2).min(SOONEST_FIRST_NS)
-}
-
 /// The users of each index.
 #[derive(Debug, Default)]
 pub(super) struct Periods {
@@ -32,8 +21,6 @@ pub(super) struct Periods {
     target: u8,
     /// Drains that have begun.
     drains: u64,
-    /// Number of changes of the target.
-    pub(super) changes: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -96,7 +83,6 @@ impl Periods {
                 index
             }
         };
-        self.changes += u64::from(index != self.target);
         self.target = index;
         true
     }
@@ -115,12 +101,11 @@ mod tests {
         let table = table(100);
         let mut periods = Periods::default();
         assert!(periods.aim(&table, 100));
-        assert_eq!((periods.target(), periods.changes), (0, 0), "the first period");
+        assert_eq!(periods.target(), 0, "the first period");
         assert!(periods.aim(&table, 200));
         let second = periods.target();
         assert!(periods.aim(&table, 100) && periods.target() == 0);
         assert!(periods.aim(&table, 200) && periods.target() == second);
-        assert_eq!(periods.changes, 3);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use parking_lot::{Mutex, MutexGuard};
 use queue::Capacity;
 use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 
-use super::periods::largest_unfinished;
+use super::remainder::Beginning;
 use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThread, Table};
 use crate::arena::{self, Shared, ThreadSlot};
 use crate::rings::RingMemory;
@@ -26,9 +27,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Returns an empty registry, whose timers send `signal`.
-    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32) -> Self {
-        let table = Mutex::new(Table { rings, ..Table::default() });
+    /// Returns an empty registry, whose timers send `signal`; `aim` is what the handlers' data has.
+    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32, aim: Aim) -> Self {
+        let table = Mutex::new(Table { rings, aim, ..Table::default() });
         Self { shared, signal, table }
     }
 
@@ -116,9 +117,7 @@ impl Registry {
         }
         self.close(&mut table, slot, None);
         table.detached.insert(tid, DetachedThread { clock_ns, listings: 0 });
-        if let Some(entry) = table.entry_mut(slot) {
-            entry.facts.ended_ns = Some(clock_ns);
-        }
+        self.hand_on(&mut table, slot, clock_ns);
         self.shared.ready.is_marked(slot).then_some(slot)
     }
 
@@ -169,9 +168,13 @@ impl Registry {
             announce(slot, java);
         }
         let period = table.periods.target();
-        let carried_ns = table.carry_ns.min(largest_unfinished(self.shared.period_ns(period)));
+        let Beginning { carried_ns, left_ns, uncounted, seed } = {
+            let aim = table.aim;
+            table.remainder.beginning(&aim)
+        };
         // The periods of a former owner's timer are not this thread's.
         slot.grid.switch(slot.grid.key().next(period));
+        slot.draw.begin(left_ns, seed, uncounted);
         let armed = self.arm(tid, slot, |_| carried_ns.cast_signed());
         let (timer, armed_ns) = match armed {
             Ok((timer, armed_ns)) => (Some(timer), armed_ns),
@@ -189,7 +192,7 @@ impl Registry {
             coverage.begin_gap(Gap::NoTimer, armed_ns);
         }
         let carried_ns = if timer.is_some() { carried_ns } else { 0 };
-        table.carry_ns -= carried_ns;
+        table.remainder.remove(carried_ns);
         table.next_id += 1;
         let known_ns = known_ns.max(table.clocks_at_attach.remove(&tid).unwrap_or(0));
         let facts = ThreadFacts {
@@ -211,7 +214,7 @@ impl Registry {
             timer,
             timer_since: 0,
             expired_ns: 0,
-            deferred_at: None,
+            handed_on_ns: 0,
             bounds_lookups: 0,
             made_at: table.listings,
         };
@@ -279,6 +282,21 @@ impl Registry {
             entry.facts.ended_ns = ended_ns;
         }
         table.ended.push(slot);
+    }
+
+    /// Hands the unfinished part of a thread that ends on to the next new ones. The sampler learns of the end later; in a
+    /// program of short threads hundreds start until then.
+    fn hand_on(&self, table: &mut Table, index: u32, clock_ns: u64) {
+        let Some(slot) = self.slot(index) else { return };
+        // A signal that is still on its way claims nothing of what is handed on.
+        let key = slot.grid.key();
+        let expired_ns = self.switch(table, slot, key.next(key.period()));
+        table.add_expired(index, expired_ns);
+        let Some(entry) = table.entry_mut(index) else { return };
+        entry.facts.ended_ns = Some(clock_ns);
+        let unfinished_ns = entry.unfinished_at(clock_ns, self.shared, slot).max(0).cast_unsigned();
+        entry.handed_on_ns = unfinished_ns;
+        table.remainder.add(unfinished_ns);
     }
 
     /// Closes the entries of threads that are not in `alive`, which is listing number `listing`.

@@ -77,7 +77,7 @@ impl Registry {
             with_timer: alive().filter(|entry| entry.timer.is_some()).count() as u64,
             rotations: table.rotation.passed_on,
             without_slot: table.rotation.without_slot,
-            changes: table.periods.changes,
+            changes: table.changes,
             replaced: table.replaced,
             outdated: table.periods.outdated(),
         }
@@ -95,7 +95,6 @@ impl Registry {
         match self.arm(tid, slot, |clock_ns| entry.unfinished_at(clock_ns, self.shared, slot)) {
             Ok((timer, clock_ns)) => {
                 entry.timer = Some(timer);
-                entry.deferred_at = None;
                 entry.facts.coverage.end_gap(clock_ns);
                 entry.timer_since = round;
                 true

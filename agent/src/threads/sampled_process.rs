@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use queue::{Capacity, RingEnds, SnapshotPool, ThreadQueue};
+use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{
     Gap, QueueBytes, Queues, ThreadFacts, Threads, TimerCounts, Timers, UnboundedStack,
 };
@@ -163,14 +164,15 @@ impl Threads for SampledProcess {
 
     fn retire(&self, slot: u32, handed_on_ns: u64) {
         let mut table = self.registry.table.lock();
-        if let Some(place) = table.entries.get_mut(slot as usize) {
-            *place = None;
-        }
+        let entry = table.entries.get_mut(slot as usize).and_then(Option::take);
+        // Most threads have handed on at their end; the sampler's last reading of the clock may be a little later.
+        let early_ns = entry.map_or(0, |entry| entry.handed_on_ns);
         if let Some(slot) = self.registry.slot(slot) {
             table.periods.leave(slot.grid.key().period());
         }
         table.free.push(slot);
-        table.carry_ns = table.carry_ns.saturating_add(handed_on_ns);
+        table.remainder.add(handed_on_ns.saturating_sub(early_ns));
+        table.remainder.remove(early_ns.saturating_sub(handed_on_ns));
     }
 }
 
@@ -187,8 +189,8 @@ impl Timers for SampledProcess {
         self.registry.shared.period_ns(index)
     }
 
-    fn aim_period(&self, period_ns: u64) -> bool {
-        self.registry.aim(period_ns)
+    fn aim(&self, aim: Aim) -> bool {
+        self.registry.aim(aim)
     }
 
     fn retune(&self) {

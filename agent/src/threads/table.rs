@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sampler_thread::period::aim::Aim;
 use sampler_thread::process::{ThreadFacts, ThreadKind};
 
 use super::discovery::Discovery;
 use super::periods::Periods;
+use super::remainder::Remainder;
 use crate::arena::{Shared, ThreadSlot};
 use crate::rings::RingMemory;
 use crate::timer::Timer;
@@ -30,11 +32,10 @@ pub(super) struct Entry {
     pub(super) timer: Option<Timer>,
     /// Rotation round in which the thread got its timer, or lost it.
     pub(super) timer_since: u64,
-    /// CPU time that the expirations of former timers have covered.
+    /// CPU time that samples have claimed under former timers.
     pub(super) expired_ns: u64,
-    /// Periods that had expired when the replacement of the timer was deferred, because the thread's unfinished part
-    /// was too large for the new period.
-    pub(super) deferred_at: Option<u64>,
+    /// Unfinished CPU time that the ended thread has handed on already, in nanoseconds.
+    pub(super) handed_on_ns: u64,
     /// Number of searches for the bounds of its stack.
     pub(super) bounds_lookups: u8,
     /// Value of `Table::listings` when the entry was made; an older listing may lack the thread.
@@ -42,14 +43,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// CPU time that expirations have covered: sampled, or lost with a request.
+    /// CPU time that samples have claimed, those that were lost with a request included.
     pub(super) fn expired_ns(&self, shared: &Shared, slot: &ThreadSlot) -> u64 {
         let current = slot.grid.periods().saturating_mul(shared.period_ns(slot.grid.key().period()));
         self.expired_ns.saturating_add(current)
     }
 
-    /// Of the CPU time until the thread's clock reads `clock_ns`, the part that no expiration and no gap without a timer
-    /// has covered.
+    /// Of the CPU time until the thread's clock reads `clock_ns`, the part that no sample has claimed and no gap without
+    /// a timer has covered.
     pub(super) fn unfinished_at(&self, clock_ns: u64, shared: &Shared, slot: &ThreadSlot) -> i64 {
         let facts = &self.facts;
         let known = clock_ns.saturating_sub(facts.armed_ns).saturating_add(facts.carried_ns);
@@ -94,10 +95,13 @@ pub(super) struct Table {
     /// Listings of the process's threads that have begun.
     pub(super) listings: u64,
     pub(super) discovery: Discovery,
-    /// Unfinished CPU time of threads that ended, for the next new ones.
-    pub(super) carry_ns: u64,
+    pub(super) remainder: Remainder,
     pub(super) rotation: Rotation,
     pub(super) periods: Periods,
+    /// What timers and handlers are told.
+    pub(super) aim: Aim,
+    /// Number of changes of the interval.
+    pub(super) changes: u64,
     /// Timers replaced by one with another period.
     pub(super) replaced: u64,
     pub(super) stopped: bool,

@@ -1,14 +1,12 @@
 //! Arming the timer of a thread, and replacing it by one with another period.
 //!
-//! Problem: the period changes while threads run (`budget=`, `rate=`), and every nanosecond of CPU time must be sampled
-//! once, with its own weight.
+//! Problem: a thread gets another timer when the period changes (a measured tick), and when threads share timers; every
+//! nanosecond of its CPU time must be sampled once, with its own weight.
 //! Approach: a thread's timer is replaced, never changed, so that its signals identify the timer they come from. The new
 //! timer is made before the old one is deleted; then [`Grid::switch`](crate::signal::grid::Grid::switch) returns exactly
-//! how many periods the old one has covered, and the rest of the thread's clock, its unfinished part, brings the first
-//! expiration of the new timer forward.
-//! A thread whose unfinished part does not fit the new period keeps its timer until it has expired once more: an
-//! expiration that is overdue when its timer is started would interrupt the thread wherever it sleeps.
-//! Invariant: clock since the timer was armed + carried = expired + without timer + unfinished, at any time.
+//! how many periods samples have claimed under the old one. The rest of the thread's clock is its unfinished part: whole
+//! periods of it wait under the new timer, and what remains brings the timer's first expiration forward.
+//! Invariant: clock since the timer was armed + carried = claimed + without timer + unfinished, at any time.
 //! Sources: timer_create(2), timer_settime(2); Linux 6.18 `kernel/time/posix-cpu-timers.c`, `posix_cpu_timer_set`.
 
 use std::io;
@@ -16,10 +14,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sampler_thread::account::clock::thread_cpu_nanos;
+use sampler_thread::period::aim::Aim;
 use sampler_thread::process::Gap;
 
-use super::periods::largest_unfinished;
 use super::registry::Registry;
+use super::remainder::SOONEST_NS;
 use super::table::Table;
 use crate::arena::ThreadSlot;
 use crate::signal::grid::Key;
@@ -29,7 +28,7 @@ use crate::timer::Timer;
 const REPLACED_AT_ONCE: usize = 256;
 
 impl Registry {
-    /// Makes `key` the slot's current timer; returns the CPU time that the one before has covered, in nanoseconds.
+    /// Makes `key` the slot's current timer; returns the CPU time that was claimed under the one before, in nanoseconds.
     pub(super) fn switch(&self, table: &mut Table, slot: &ThreadSlot, key: Key) -> u64 {
         let before = slot.grid.key().period();
         table.periods.leave(before);
@@ -37,7 +36,7 @@ impl Registry {
         slot.grid.switch(key).saturating_mul(self.shared.period_ns(before))
     }
 
-    /// Starts a timer with the slot's current key. Its first expiration comes early by `unfinished` of the thread's clock.
+    /// Starts a timer with the slot's current key, which goes on from the `unfinished` part at a reading of the clock.
     /// Returns the timer and the clock it was armed at.
     pub(super) fn arm(
         &self,
@@ -60,15 +59,22 @@ impl Registry {
     ) -> io::Result<u64> {
         let period_ns = self.shared.period_ns(slot.grid.key().period());
         let armed_ns = thread_cpu_nanos(tid)?;
-        let early_ns = unfinished(armed_ns).min(largest_unfinished(period_ns).cast_signed());
-        let first_ns = armed_ns.saturating_add(period_ns).saturating_sub_signed(early_ns);
+        let unfinished_ns = unfinished(armed_ns).max(0).cast_unsigned();
+        slot.grid.begin(unfinished_ns.checked_div(period_ns).unwrap_or(0));
+        let early_ns = unfinished_ns.checked_rem(period_ns).unwrap_or(0);
+        let first_ns = (period_ns - early_ns).max(SOONEST_NS);
         timer.start(Duration::from_nanos(first_ns), Duration::from_nanos(period_ns))?;
         Ok(armed_ns)
     }
 
-    /// Gives new timers this period; returns false if no index for it is free now.
-    pub(super) fn aim(&self, period_ns: u64) -> bool {
-        self.table.lock().periods.aim(&self.shared.periods, period_ns)
+    /// Sets the distance between samples; gives new timers this period, and returns false if no index for it is free now.
+    pub(super) fn aim(&self, aim: Aim) -> bool {
+        let mut table = self.table.lock();
+        // Relaxed: a handler that reads the distance before takes it for one more sample.
+        self.shared.distance_ns.store(aim.distance_ns(), Ordering::Relaxed);
+        table.changes += u64::from(table.aim.interval_ns != aim.interval_ns);
+        table.aim = aim;
+        table.periods.aim(&self.shared.periods, aim.period_ns)
     }
 
     /// Replaces the timers that have another period than new ones get, as far as that is possible now.
@@ -90,9 +96,9 @@ impl Registry {
     fn replace(&self, table: &mut Table, index: u32) -> bool {
         let target = table.periods.target();
         let Some(slot) = self.slot(index) else { return false };
-        let (before, periods) = (slot.grid.key(), slot.grid.periods());
+        let before = slot.grid.key();
         let Some(entry) = table.entry_mut(index) else { return false };
-        if before.period() == target || entry.facts.ended_ns.is_some() || entry.deferred_at == Some(periods) {
+        if before.period() == target || entry.facts.ended_ns.is_some() {
             return false;
         }
         let key = before.next(target);
@@ -103,13 +109,6 @@ impl Registry {
             return false;
         }
         let tid = entry.facts.tid;
-        // The next listing finds that the thread has ended.
-        let Ok(clock_ns) = thread_cpu_nanos(tid) else { return false };
-        let unfinished_ns = entry.unfinished_at(clock_ns, self.shared, slot);
-        if unfinished_ns > largest_unfinished(self.shared.period_ns(target)).cast_signed() {
-            entry.deferred_at = Some(periods);
-            return false;
-        }
         let timer = match Timer::create(tid, self.signal, slot.signal_value(key)) {
             Ok(timer) => timer,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
@@ -124,7 +123,6 @@ impl Registry {
             Err(_) => return false,
         };
         entry.timer = None;
-        entry.deferred_at = None;
         slot.timer.store(timer.number(), Ordering::Relaxed);
         let expired_ns = self.switch(table, slot, key);
         table.add_expired(index, expired_ns);

@@ -24,6 +24,8 @@ pub fn shared(
         pool: SnapshotPool::new(region, plan).expect("a valid plan"),
         ready: ReadySet::new(arena::flags_in(arena::map_forever(64).expect("memory"))),
         periods: std::array::from_fn(|number| AtomicU64::new(period_ns(number as u64))),
+        // Every signal is a sample.
+        distance_ns: AtomicU64::new(0),
         max_stack: 128 << 10,
         // The thread under test is no Java thread, so no offset is ever used.
         offsets: ThreadOffsets::default(),

@@ -82,6 +82,7 @@ const HANDLER_IMPORTS: &[&str] = &[
 /// Files of the handler's folder that it calls: the same bans apply.
 const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/expiration.rs",
+    "agent/src/signal/draw.rs",
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/frozen.rs",

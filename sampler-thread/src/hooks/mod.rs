@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use stackwalk::{Frame, Memory, Stop};
 
 use crate::hooks::probe::{Probe, Probing};
+use crate::period::aim::Aim;
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::{StackWalker, Walk};
 use crate::walk::vm::Vm;
@@ -16,7 +17,7 @@ use crate::walk::vm::Vm;
 /// Receives the walk of the request with this slot and time stamp: what was walked, its frames, why the walk ended.
 pub type OnWalk = fn(u32, u64, &Snapshot<'_>, &[Frame], Stop);
 
-/// Factors by which [`Hooks::retune`] multiplies the shortest period, one after the other.
+/// Factors by which [`Hooks::retune`] multiplies the shortest interval and the timers' period, one after the other.
 const FACTORS: [u64; 5] = [1, 3, 2, 5, 4];
 
 /// Switches for developers (`debug=` of the agent's options).
@@ -28,7 +29,7 @@ pub struct Hooks {
     pub stall: Option<Duration>,
     /// Walk each stack in full as well, and compare.
     pub compare: bool,
-    /// Time between two changes of the timers' period.
+    /// Time between two changes of the interval and of the timers' period.
     pub retune: Option<Duration>,
     /// The sampler panics with the first statistics.
     pub panics: bool,
@@ -68,12 +69,16 @@ impl ActiveHooks {
         }
     }
 
-    /// Returns the next period in nanoseconds if it is to change at `now`.
-    pub(crate) fn retune(&mut self, now: Instant, shortest_ns: u64) -> Option<u64> {
+    /// Returns the next aim if it is to change at `now`: interval and period of the timers are multiples of `shortest`.
+    pub(crate) fn retune(&mut self, now: Instant, shortest: Aim) -> Option<Aim> {
         let due = self.next_retune.filter(|due| now >= *due)?;
         self.next_retune = self.hooks.retune.map(|period| due.max(now) + period);
         self.retunes += 1;
-        FACTORS.get(self.retunes % FACTORS.len()).map(|factor| shortest_ns.saturating_mul(*factor))
+        FACTORS.get(self.retunes % FACTORS.len()).map(|factor| Aim {
+            interval_ns: shortest.interval_ns.saturating_mul(*factor),
+            period_ns: shortest.period_ns.saturating_mul(*factor),
+            ..shortest
+        })
     }
 
     /// Shows a walk to the hooks; the sample is `age_ns` old.
@@ -113,9 +118,11 @@ mod tests {
         let every = Duration::from_millis(50);
         let mut hooks = ActiveHooks::new(Hooks { retune: Some(every), ..Hooks::default() }, None);
         let start = Instant::now();
-        assert_eq!(hooks.retune(start, 10), None, "too early");
-        let periods: Vec<_> = (1..=6).filter_map(|n| hooks.retune(start + every * 2 * n, 10)).collect();
-        assert_eq!(periods, [30, 20, 50, 40, 10, 30]);
-        assert_eq!(ActiveHooks::new(Hooks::default(), None).retune(start + every, 10), None);
+        let shortest = Aim { interval_ns: 10, tick_ns: 8, period_ns: 1 };
+        assert_eq!(hooks.retune(start, shortest), None, "too early");
+        let aims: Vec<Aim> = (1..=6).filter_map(|n| hooks.retune(start + every * 2 * n, shortest)).collect();
+        assert_eq!(aims.iter().map(|aim| aim.interval_ns).collect::<Vec<_>>(), [30, 20, 50, 40, 10, 30]);
+        assert_eq!(aims.iter().map(|aim| aim.period_ns).collect::<Vec<_>>(), [3, 2, 5, 4, 1, 3]);
+        assert_eq!(ActiveHooks::new(Hooks::default(), None).retune(start + every, shortest), None);
     }
 }

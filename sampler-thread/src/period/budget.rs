@@ -32,7 +32,7 @@ pub struct Spent {
     pub handlers_ns: u64,
     /// By drains that found requests.
     pub drains_ns: u64,
-    /// By all threads of the profiler.
+    /// By all threads of the profiler, and by the kernel for signals that do not become samples.
     pub threads_ns: u64,
     /// By the whole process, the profiler included.
     pub process_ns: u64,

@@ -9,12 +9,15 @@ use stackwalk::Memory;
 
 use super::Worker;
 use crate::account::clock;
+use crate::period::aim::Aim;
 use crate::period::budget::{Budget, Spent};
 use crate::period::interval;
 use crate::process::{Process, TimerCounts};
 
 /// CPU time of the kernel for one signal, in nanoseconds: its timer, delivery and return, which no handler measures.
 const DELIVERY_NS: u64 = 1_500;
+/// CPU time of a signal that does not become a sample, in nanoseconds: its delivery, and a handler run of some 3,000 cycles.
+const PASSED_OVER_NS: u64 = DELIVERY_NS + 1_200;
 
 impl<P: Process, M: Memory> Worker<P, M> {
     /// Sets the period that processors and budget require; to be called once a second.
@@ -30,10 +33,11 @@ impl<P: Process, M: Memory> Worker<P, M> {
         self.tuner.after_round(processors, spent);
         let period_ns = self.tuner.period_ns();
         let entries = self.intake.with_state(|_, state| state.queue_sizes.smallest()) as u64;
-        // A thread has at most one request in a tick.
-        let queue_ns = period_ns.max(self.tick.ns).saturating_mul(entries);
+        let aim = Aim::new(period_ns, self.tick.ns);
+        // Two samples of a thread are at least a tick and half an interval apart.
+        let queue_ns = (period_ns / 2).max(aim.tick_ns).saturating_mul(entries);
         self.pace.set_queue_time(Duration::from_nanos(queue_ns));
-        if !self.process.aim_period(period_ns) || period_ns == before_ns {
+        if !self.process.aim(aim) || period_ns == before_ns {
             return;
         }
         let after = Duration::from_nanos(period_ns);
@@ -45,11 +49,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
 
     fn spent(&self) -> Spent {
         let delivered = self.stats.requests.saturating_mul(DELIVERY_NS);
+        let process_ns = clock::process_cpu_nanos();
+        let aim = Aim::new(self.tuner.period_ns(), self.tick.ns);
+        // A thread that runs gets a signal at each tick, whatever the interval is.
+        let passed_over = match aim.distance_ns() {
+            0 => 0,
+            _ => (process_ns / aim.tick_ns.max(1)).saturating_sub(self.stats.requests),
+        };
         Spent {
             handlers_ns: self.clock.duration_ns(self.stats.handler_ticks).saturating_add(delivered),
             drains_ns: self.stats.drains_cpu_ns,
-            threads_ns: self.own_cpu_ns(),
-            process_ns: clock::process_cpu_nanos(),
+            threads_ns: self.own_cpu_ns().saturating_add(passed_over.saturating_mul(PASSED_OVER_NS)),
+            process_ns,
         }
     }
 

@@ -39,6 +39,8 @@ struct Writer<'p> {
     frames: Frames<'p>,
     categories: FxHashMap<FrameKind, CategoryHandle>,
     threads: FxHashMap<u32, ThreadHandle>,
+    /// CPU time of each thread's samples that is not a whole interval yet, in nanoseconds.
+    rests: FxHashMap<u32, u64>,
     /// Stacks by thread, as in the format.
     stacks: FxHashMap<(u32, u32), Option<StackHandle>>,
 }
@@ -62,6 +64,7 @@ impl<'p> Writer<'p> {
             frames: Frames::new(profile),
             categories: FxHashMap::default(),
             threads: FxHashMap::default(),
+            rests: FxHashMap::default(),
             stacks: FxHashMap::default(),
         }
     }
@@ -72,10 +75,21 @@ impl<'p> Writer<'p> {
         let time = Timestamp::from_nanos_since_reference(since_start);
         let thread = self.thread(sample, since_start);
         let stack = self.stack(sample, thread);
-        let weight = sample.cpu_ns.checked_div(hello.interval_ns).unwrap_or(1);
-        let weight = i32::try_from(weight).unwrap_or(i32::MAX);
+        let weight = i32::try_from(self.weight(sample)).unwrap_or(i32::MAX);
         self.file.add_sample(thread, time, stack, CpuDelta::from_nanos(sample.cpu_ns), weight);
         self.file.set_thread_end_time(thread, time);
+    }
+
+    /// Returns the CPU time of a sample in whole intervals, with what earlier samples of its thread have left over.
+    fn weight(&mut self, sample: &Sample) -> u64 {
+        let interval_ns = self.profile.hello().interval_ns;
+        if interval_ns == 0 {
+            return 1;
+        }
+        let rest_ns = self.rests.entry(sample.thread).or_default();
+        let cpu_ns = rest_ns.saturating_add(sample.cpu_ns);
+        *rest_ns = cpu_ns % interval_ns;
+        cpu_ns / interval_ns
     }
 
     fn thread(&mut self, sample: &Sample, since_start: u64) -> ThreadHandle {

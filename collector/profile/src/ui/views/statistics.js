@@ -95,7 +95,7 @@ function coverageSection(account) {
     ["timers handed on", account.timers?.turns > 0 ? number(account.timers.turns) : null, "How often a timer passed from one thread to another, because there are too few timers"],
     ["threads beyond the limit", account.timers?.without_slot > 0 ? number(account.timers.without_slot) : null, "More threads than can be profiled at once", "bad"],
     ["samples of requests", `${number(account.samples)} of ${number(account.requests)}`, "Samples that arrived here, of the stacks that were captured"],
-    ["interval", duration(account.interval_ns), "CPU time of a thread between two samples"],
+    ["interval", duration(account.interval_ns), "wanted CPU time of a thread between two samples"],
     ["messages missing", number(account.missing_messages), "Sent by the agent, not received", account.missing_messages > 0 ? "bad" : ""],
     ["samples without names", number(account.unknown_samples), "Samples whose stacks were not described", account.unknown_samples > 0 ? "bad" : ""],
   ]);

@@ -1,0 +1,111 @@
+//! The unfinished CPU time of ended threads, and how much of it a new thread takes over.
+//!
+//! Problem: a thread that is far shorter than a tick is met by one at most, and rarely. What it burns has to be in the
+//! profile all the same, threads of every length must be shown with their share, and no CPU time may be sampled that was
+//! not burnt.
+//! Approach: a new thread is made to look as if it had run for ever. It takes over as many waiting periods and as much of
+//! a drawn distance as a thread has at a random moment, and the first tick that meets it counts for one tick, however
+//! soon it comes. Then each tick claims one tick of CPU time in expectation, in a thread of any age; ticks meet threads in
+//! proportion to their length, so the claims are in proportion to it as well (`design/account.md`).
+//! The time taken over is that of ended threads, and a thread that ends hands on what is left. Claims are as long as the
+//! threads in the mean, so the remainder goes up and down by chance; a new thread takes a little more of a large one and a
+//! little less of a small one, without regard to what the thread will do.
+//! Invariant: no more is taken over than was handed on.
+
+use std::hash::{BuildHasher, RandomState};
+
+use sampler_thread::period::aim::Aim;
+
+/// Earliest first expiration after a timer is started, in nanoseconds of CPU time: the return from the system call.
+pub(super) const SOONEST_NS: u64 = 3_000;
+
+/// The remainder that the correction aims at, in intervals: the time taken over by some young threads.
+const AIMED_INTERVALS: u64 = 4;
+/// Part of the difference from that aim that one thread takes over. The remainder follows within some hundred ticks in
+/// short threads, and the weights of their samples vary by a fraction of an interval.
+const CORRECTED_PART: i64 = 16;
+
+/// Unfinished CPU time of ended threads, for new ones.
+#[derive(Debug, Default)]
+pub(super) struct Remainder {
+    ns: u64,
+    /// Number of random numbers drawn.
+    draws: u64,
+    random: RandomState,
+}
+
+/// How a new thread begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Beginning {
+    /// CPU time taken over, in nanoseconds.
+    pub(super) carried_ns: u64,
+    /// CPU time until the signal that is taken, in nanoseconds.
+    pub(super) left_ns: i64,
+    /// Periods of the first signal that count for nothing.
+    pub(super) uncounted: u32,
+    /// State of the slot's generator.
+    pub(super) seed: u64,
+}
+
+impl Remainder {
+    /// Adds what an ended thread hands on, in nanoseconds.
+    pub(super) fn add(&mut self, ns: u64) {
+        self.ns = self.ns.saturating_add(ns);
+    }
+
+    /// Removes what a new thread has taken over, or what was added too much.
+    pub(super) fn remove(&mut self, ns: u64) {
+        self.ns = self.ns.saturating_sub(ns);
+    }
+
+    /// Returns how a new thread begins; it takes nothing over yet.
+    pub(super) fn beginning(&mut self, aim: &Aim) -> Beginning {
+        let (tick_ns, period_ns) = (aim.tick_ns, aim.period_ns.max(1));
+        let (age_ns, left_ns) = self.moment(aim.distance_ns());
+        // Samples are taken at ticks, so whole ticks have gone by since the last one.
+        let waiting_ns = age_ns / tick_ns.max(1) * tick_ns;
+        // The first tick finds the timer expired, and claims a whole tick.
+        let ready_ns = tick_ns.saturating_sub(SOONEST_NS.min(tick_ns / 2));
+        let wanted_ns = waiting_ns.saturating_add(ready_ns).cast_signed();
+        let wanted_ns = wanted_ns.saturating_add(self.correction_ns(aim)).max(0).cast_unsigned();
+        let further_ns = aim.further_periods().saturating_mul(period_ns);
+        Beginning {
+            carried_ns: wanted_ns.min(self.ns),
+            left_ns: left_ns.cast_signed().saturating_sub_unsigned(further_ns),
+            uncounted: u32::try_from(aim.further_periods()).unwrap_or(0),
+            seed: self.number() | 1,
+        }
+    }
+
+    /// Returns CPU time since the last sample and until the next one at a random moment of a thread that has run for ever,
+    /// in nanoseconds; a long distance contains more moments than a short one.
+    fn moment(&mut self, mean_ns: u64) -> (u64, u64) {
+        let (least, most) = (mean_ns as f64 / 2.0, mean_ns as f64 * 1.5);
+        let distance = (least * least + self.fraction() * (most * most - least * least)).sqrt();
+        let age = self.fraction() * distance;
+        (age as u64, (distance - age) as u64)
+    }
+
+    /// Returns the time that a new thread takes over in addition, in whole periods of nanoseconds; negative for less.
+    fn correction_ns(&self, aim: &Aim) -> i64 {
+        let mean_ns = aim.distance_ns().max(aim.tick_ns);
+        let excess_ns =
+            self.ns.cast_signed().saturating_sub_unsigned(AIMED_INTERVALS.saturating_mul(mean_ns));
+        let most_ns = (mean_ns / 2).cast_signed();
+        let period_ns = aim.period_ns.max(1).cast_signed();
+        (excess_ns / CORRECTED_PART).clamp(-most_ns, most_ns) / period_ns * period_ns
+    }
+
+    /// Returns a random number between 0 and 1.
+    fn fraction(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn number(&mut self) -> u64 {
+        self.draws = self.draws.wrapping_add(1);
+        self.random.hash_one(self.draws)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! From the interval to what timers and handlers are told: the period of the timers, and the distance between samples.
+//!
+//! Problem: the kernel looks at CPU timers at its tick only, and a timer with the period of the interval is in phase with
+//! programs whose phases are (`design/timers.md`).
+//! Approach: timers expire at every tick that finds their thread running, whatever the interval is, and the handler draws
+//! which of these signals become samples. A timer's period is a fraction of the tick, so that a thread that has run for
+//! only a part of a tick since its last signal is not passed over.
+
+use crate::account::clock;
+
+/// Periods of a timer in a tick.
+///
+/// A thread that runs in short bursts is met by a tick at random times; one that has burnt less than a period since its
+/// last signal gets none. With eight this is one tick in sixteen.
+pub const PERIODS_PER_TICK: u64 = 8;
+/// The tick where the kernel does not report it: 250 a second.
+const USUAL_TICK_NS: u64 = 4_000_000;
+
+/// What timers and handlers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Aim {
+    /// Wanted CPU time between two samples, in nanoseconds.
+    pub interval_ns: u64,
+    /// The kernel's tick, in nanoseconds.
+    pub tick_ns: u64,
+    /// Period of the timers, in nanoseconds.
+    pub period_ns: u64,
+}
+
+impl Aim {
+    /// Returns the aim for an interval; `measured_ns` is the measured tick, 0 if it is unknown.
+    pub fn new(interval_ns: u64, measured_ns: u64) -> Self {
+        Self::with_ticks(interval_ns, clock::kernel_tick_nanos(), measured_ns)
+    }
+
+    /// As [`Aim::new`], for a kernel that reports this tick, or 0.
+    fn with_ticks(interval_ns: u64, reported_ns: u64, measured_ns: u64) -> Self {
+        // A measurement that confirms the report does not change it: another period is another timer for every thread.
+        let is_confirmed = reported_ns.abs_diff(measured_ns) <= reported_ns / 16;
+        let tick_ns = match (reported_ns, measured_ns) {
+            (0, 0) => USUAL_TICK_NS,
+            (reported_ns, 0) => reported_ns,
+            (reported_ns, _) if is_confirmed => reported_ns,
+            (_, measured_ns) => measured_ns,
+        };
+        Self { interval_ns, tick_ns, period_ns: (tick_ns / PERIODS_PER_TICK).max(1) }
+    }
+
+    /// Returns the mean CPU time between two samples of a thread, in nanoseconds; 0 if every signal is a sample, because
+    /// the interval is not longer than the tick. A difference below 5 % counts as none.
+    pub fn distance_ns(&self) -> u64 {
+        if self.interval_ns > self.tick_ns / 20 * 21 { self.interval_ns } else { 0 }
+    }
+
+    /// Returns the periods in a tick beyond the first.
+    pub fn further_periods(&self) -> u64 {
+        (self.tick_ns / self.period_ns.max(1)).saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_follows_the_tick_and_not_the_interval() {
+        let aim = Aim::with_ticks(10_000_000, 4_000_000, 0);
+        assert_eq!((aim.tick_ns, aim.period_ns, aim.further_periods()), (4_000_000, 500_000, 7));
+        assert_eq!(aim.distance_ns(), 10_000_000);
+        assert_eq!(Aim { interval_ns: 1_000_000, ..aim }, Aim::with_ticks(1_000_000, 4_000_000, 4_030_000));
+        for interval_ns in [1_000_000, 4_000_000, 4_100_000] {
+            assert_eq!(Aim { interval_ns, ..aim }.distance_ns(), 0, "every tick is a sample");
+        }
+    }
+
+    #[test]
+    fn a_measured_tick_counts_where_it_differs() {
+        assert_eq!(Aim::with_ticks(1, 4_000_000, 10_000_000).tick_ns, 10_000_000);
+        assert_eq!(Aim::with_ticks(1, 0, 1_000_000).period_ns, 125_000);
+        assert_eq!(Aim::with_ticks(1, 0, 0).tick_ns, USUAL_TICK_NS);
+    }
+}
