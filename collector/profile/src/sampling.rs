@@ -48,25 +48,26 @@ impl Sampling {
         self.period_ns < self.tick_ns / 20 * 19
     }
 
-    /// Returns the CPU time that a sample stands for. Where the tick could not be measured, as on a busy machine, the
-    /// samples themselves show whether the kernel grants the period.
+    /// Returns the CPU time that a sample stands for in the mean, as measured in the data; without samples what is to be
+    /// expected.
     fn true_ns(&self) -> u64 {
-        let is_coarser = self.period_ns < self.mean_ns / 20 * 19;
-        match self.tick_ns {
-            0 if is_coarser && self.changes == 0 => self.mean_ns,
-            _ if self.is_below_tick() => self.tick_ns,
-            _ => self.period_ns,
+        match self.mean_ns {
+            0 if self.is_below_tick() => self.tick_ns,
+            0 => self.period_ns,
+            mean_ns => mean_ns,
         }
     }
 
     /// Returns the sampling period and its changes in one line of text.
     pub fn sentence(&self) -> String {
         let true_ns = self.true_ns();
+        let differs_from = |ns: u64| true_ns.abs_diff(ns) > ns / 10;
         let mut text = format!("a sample every {} of CPU time", duration(true_ns));
-        if self.is_below_tick() {
-            text += &format!(", which is the kernel's tick ({} were asked for)", duration(self.period_ns));
-        } else if true_ns != self.period_ns {
-            text += &format!(" ({} were asked for)", duration(self.period_ns));
+        let wanted = if self.changes > 0 { "wanted at the end" } else { "were asked for" };
+        if self.is_below_tick() && !differs_from(self.tick_ns) {
+            text += &format!(", which is the kernel's tick ({} {wanted})", duration(self.period_ns));
+        } else if differs_from(self.period_ns) {
+            text += &format!(" ({} {wanted})", duration(self.period_ns));
         }
         if self.budget > 0.0 {
             text += &format!("; {} of a budget of {} used", percent(self.cost), percent(self.budget));
@@ -100,6 +101,23 @@ mod tests {
     }
 
     #[test]
+    fn the_data_tell_how_often_samples_came() {
+        for tick_ns in [0, 1_000_000, 4_000_000] {
+            let message = Message { period_ns: 10_000_000, tick_ns, ..Message::default() };
+            assert_eq!(sentence_of(message, 100, 985_000_000), "a sample every 9.8 ms of CPU time");
+            assert_eq!(
+                sentence_of(message, 100, 1_600_000_000),
+                "a sample every 16.0 ms of CPU time (10.0 ms were asked for)"
+            );
+        }
+        let retuned = Message { period_ns: 30_000_000, changes: 3, ..Message::default() };
+        assert!(
+            sentence_of(retuned, 100, 1_200_000_000)
+                .starts_with("a sample every 12.0 ms of CPU time (30.0 ms wanted at the end)")
+        );
+    }
+
+    #[test]
     fn samples_show_the_period_where_the_tick_is_unknown() {
         let unknown = Message { period_ns: 1_000_000, ..Message::default() };
         assert_eq!(
@@ -117,6 +135,7 @@ mod tests {
             sentence(tick),
             "a sample every 4.0 ms of CPU time, which is the kernel's tick (1.0 ms were asked for)"
         );
+        assert_eq!(sentence_of(tick, 100, 402_000_000), sentence(tick), "the same by the data");
         let about_equal = Message { period_ns: 4_000_000, tick_ns: 4_030_000, ..Message::default() };
         assert_eq!(sentence(about_equal), "a sample every 4.0 ms of CPU time");
         let budget = Message {
