@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sampler_thread::account::clock::process_cpu_nanos;
+use sampler_thread::name::routines::Routines;
 use sampler_thread::period::aim::Aim;
 use sampler_thread::period::interval::Tuning;
 use sampler_thread::process::Settings;
@@ -32,6 +33,7 @@ use crate::jvmti::chunks::FIRST_WITH_VIRTUAL_THREADS;
 use crate::jvmti::flags;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::pauses::{self, Gate};
+use crate::jvmti::routines;
 use crate::jvmti::vm::Vm;
 use crate::jvmti::{Jvmti, ThreadRef, vm_memory};
 use crate::options::Options;
@@ -215,7 +217,9 @@ impl Session {
         let process =
             SampledProcess { registry: Arc::clone(&registry), memory, hotspot: Arc::clone(&hotspot) };
         let examined = Arc::clone(&hotspot);
+        let generated = Arc::new(Routines::default());
         let settings = Settings {
+            routines: Arc::clone(&generated),
             unloading: Arc::clone(&unloading),
             examine: Box::new(move || self_test::examine(evidence.as_ref(), &examined, memory)),
             max_frames: options.depth,
@@ -247,6 +251,7 @@ impl Session {
             let gate = Gate { unloading, waker, registry, memory };
             pauses::open(&jvmti, gate);
         }
+        routines::open(&jvmti, generated);
         let java_threads = JavaThreads::new(Arc::clone(&registry), jvmti, memory, offsets, jni, thread);
         #[cfg(feature = "hooks")]
         if let Some(observer) = crate::hooks::observer() {
@@ -308,6 +313,7 @@ impl Session {
             std::thread::sleep(delay);
         }
         pauses::close();
+        routines::close();
         self.registry.stop();
         // The handlers' flags are plain stores, visible within nanoseconds. A handler that has only just begun may be
         // overlooked: its request then stays in its queue, and its time counts as unfinished.

@@ -14,6 +14,7 @@ use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 use crate::drain::pace::PaceTuning;
 #[cfg(feature = "hooks")]
 use crate::hooks::{Hooks, OnWalk};
+use crate::name::routines::Routines;
 use crate::period::aim::Aim;
 use crate::period::interval::Tuning;
 use crate::validity::self_test::{Capabilities, SelfTest};
@@ -241,6 +242,8 @@ pub type Examine = Box<dyn FnOnce() -> (Capabilities, Vec<SelfTest>) + Send>;
 pub struct Settings {
     /// Which samples are from before the VM unloaded classes or freed code.
     pub unloading: Arc<Unloading>,
+    /// The routines that the VM has generated.
+    pub routines: Arc<Routines>,
     /// The self-test.
     pub examine: Examine,
     /// Most frames of a stack.

@@ -117,7 +117,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             intake,
             vm,
             walker: StackWalker::new(Arc::clone(&settings.unloading), enabled.walks, settings.max_frames),
-            namer: StackNamer::new(enabled),
+            namer: StackNamer::new(enabled, settings.routines),
             unloading: settings.unloading,
             self_tests,
             compiled_walks: CompiledWalks::default(),

@@ -108,7 +108,7 @@ impl Scene {
             process,
             vm,
             walker,
-            namer: StackNamer::new(Capabilities::ALL),
+            namer: StackNamer::new(Capabilities::ALL, Arc::default()),
             sent: Dictionary::default(),
             thread,
         }

@@ -13,11 +13,11 @@ use sampler_thread::End;
 
 use super::jni_calls::Jni;
 use super::vm::Vm;
-use super::{JvmtiError, ThreadRef, guard, pauses};
+use super::{JvmtiError, ThreadRef, guard, pauses, routines};
 use crate::session::{PreparedSession, Session};
 use crate::{arena, kernel_threads, log};
 
-/// The events of a running session, beside pauses.
+/// The events of a running session, beside pauses and generated code.
 const EVENTS: [jvmtiEvent; 3] = [
     jvmtiEvent::JVMTI_EVENT_VM_DEATH,
     jvmtiEvent::JVMTI_EVENT_THREAD_START,
@@ -93,6 +93,7 @@ pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
         ThreadEnd: Some(thread_end),
         ..jvmtiEventCallbacks::default()
     };
+    routines::prepare(&mut callbacks);
     prepared.has_pause_events = pauses::prepare(&jvmti, &mut callbacks);
     #[cfg(feature = "hooks")]
     if let Some(observer) = crate::hooks::observer() {
@@ -182,7 +183,7 @@ fn end(reason: &'static str) -> bool {
     let jvmti = session.jvmti;
     *CLAIM.lock() = session.stop(reason).map_or(Claim::Free, Claim::Ending);
     // Without effect, and refused, on a thread that the VM does not know; events of an ended profile change nothing.
-    for event in EVENTS.into_iter().chain(pauses::EVENTS) {
+    for event in EVENTS.into_iter().chain(pauses::EVENTS).chain([routines::EVENT]) {
         if let Err(error) = jvmti.disable(event) {
             tracing::info!("an event stays enabled without effect: {error}");
         }

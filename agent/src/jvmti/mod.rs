@@ -47,6 +47,7 @@ pub mod guard;
 pub mod jni_calls;
 pub mod loaders;
 pub mod pauses;
+pub mod routines;
 pub mod stack_trace;
 pub mod symbols;
 pub mod vm;
@@ -141,6 +142,14 @@ impl Jvmti {
     /// As SetEventNotificationMode.
     pub fn disable(&self, event: jvmtiEvent) -> Result<(), JvmtiError> {
         self.notify(event, jvmtiEventMode::JVMTI_DISABLE)
+    }
+
+    /// Has the VM report what an event would have reported so far, on this thread and before the call returns.
+    ///
+    /// # Errors
+    /// As GenerateEvents.
+    pub fn generate_events(&self, event: jvmtiEvent) -> Result<(), JvmtiError> {
+        jvmti_call!(self, GenerateEvents: fn(jint), event as jint)
     }
 
     fn notify(&self, event: jvmtiEvent, mode: jvmtiEventMode) -> Result<(), JvmtiError> {

@@ -8,12 +8,14 @@
 //! address has by then; `[compiling] Class.method` appears only if the names could be read in full.
 
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
 use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
 
 use crate::name::dictionaries::Dictionaries;
+use crate::name::routines::Routines;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::Change;
 use crate::walk::native::{NativeLibraries, Owner};
@@ -54,7 +56,11 @@ pub struct FrameNames {
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
     frames: Map<(Method, i32, u8), u64>,
-    stubs: Map<Blob, u64>,
+    /// Ids of stubs, by their blob and the start of their routine.
+    stubs: Map<(Blob, u64), u64>,
+    routines: Arc<Routines>,
+    /// Their revision when `stubs` was made.
+    routines_revision: u64,
     /// Revision, and ids of both labels, by thread id.
     threads: Map<u32, (u32, [u64; 2])>,
     /// Labels of methods being compiled.
@@ -69,8 +75,8 @@ pub struct FrameNames {
 }
 
 impl FrameNames {
-    pub(super) fn new(has_positions: bool) -> Self {
-        Self { has_positions, ..Self::default() }
+    pub(super) fn new(has_positions: bool, routines: Arc<Routines>) -> Self {
+        Self { has_positions, routines, ..Self::default() }
     }
 
     /// Begins a stack: forgets what the VM unloaded, and native frames if the list of libraries is another one.
@@ -79,6 +85,10 @@ impl FrameNames {
             self.forget_ids();
         }
         self.forget(change);
+        let revision = self.routines.revision();
+        if std::mem::replace(&mut self.routines_revision, revision) != revision {
+            self.stubs.clear();
+        }
         if std::mem::replace(&mut self.libraries, libraries) != libraries {
             self.native.clear();
             self.functions.clear();
@@ -89,8 +99,9 @@ impl FrameNames {
     pub fn forget_ids(&mut self) {
         let dictionaries = std::mem::take(&mut self.dictionaries);
         let compilers = std::mem::take(&mut self.compilers);
+        let routines = Arc::clone(&self.routines);
         let (has_positions, libraries) = (self.has_positions, self.libraries);
-        *self = Self { dictionaries, has_positions, libraries, compilers, ..Self::default() };
+        *self = Self { dictionaries, has_positions, libraries, compilers, routines, ..Self::default() };
     }
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
@@ -138,10 +149,15 @@ impl FrameNames {
                 self.java(method, bci, kind_of(level, inlined), vm)
             }
             Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
-            Frame::Stub { blob, .. } => {
+            Frame::Stub { blob, place } => {
+                let routine = self.routines.find(place.pc.0);
                 let Self { stubs, dictionaries, .. } = self;
-                let id = || dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob));
-                *stubs.entry(blob).or_insert_with(id)
+                *stubs.entry((blob, routine.as_ref().map_or(0, |(start, _)| *start))).or_insert_with(|| {
+                    match routine {
+                        Some((_, name)) => dictionaries.symbol_frame(FrameKind::Stub, &name),
+                        None => dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob)),
+                    }
+                })
             }
             Frame::Native { place, interrupted } => self.native(place, interrupted, vm, libraries),
             Frame::Gap { missing, .. } => {

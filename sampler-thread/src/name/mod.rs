@@ -2,4 +2,5 @@
 
 pub mod dictionaries;
 mod frames;
+pub mod routines;
 pub mod stacks;

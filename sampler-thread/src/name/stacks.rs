@@ -5,9 +5,12 @@
 //! and its methods are shown as unloaded (`crate::validity::lifetime`).
 //! Invariant: a method that may have been unloaded has no name.
 
+use std::sync::Arc;
+
 use stackwalk::{Frame, Memory, StackCopy, Stop};
 
 use crate::name::frames::FrameNames;
+use crate::name::routines::Routines;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::{Change, Lifetime};
 use crate::validity::self_test::Capabilities;
@@ -54,9 +57,10 @@ pub struct StackNamer {
 }
 
 impl StackNamer {
-    /// A namer with empty dictionaries.
-    pub fn new(enabled: Capabilities) -> Self {
-        Self { names: FrameNames::new(enabled.positions), enabled, ids: Vec::with_capacity(USUAL_FRAMES) }
+    /// A namer with empty dictionaries; stubs get the names of `routines`.
+    pub fn new(enabled: Capabilities, routines: Arc<Routines>) -> Self {
+        let names = FrameNames::new(enabled.positions, routines);
+        Self { names, enabled, ids: Vec::with_capacity(USUAL_FRAMES) }
     }
 
     /// Names a stack of the walker's group; `thread` is whose it is, if known.

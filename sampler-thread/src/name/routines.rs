@@ -1,0 +1,122 @@
+//! The routines that the VM generated, by address: copies of arrays, dispatch stubs, cryptography and others.
+//!
+//! Problem: hundreds of routines share one blob of the code cache, whose name (`StubRoutines (2)`, `vtable chunks`) says
+//! nothing about the one that ran.
+//! Approach: the VM reports each routine with its name when it generates it, and all of them to an agent that asks. The
+//! agent adds them here; the sampler thread looks the pc of a stub up.
+//! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it.
+//! Sources: JVMTI 1.2, DynamicCodeGenerated and GenerateEvents; JDK 25 `stubCodeGenerator.cpp` (`StubCodeMark`),
+//! `vtableStubs.cpp`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+/// Most routines, some 100 bytes each: a VM has about 1,000, and one more for each shape of method handle.
+const MOST: usize = 1 << 14;
+
+/// A routine.
+#[derive(Debug, Clone)]
+struct Routine {
+    /// Address after its last byte.
+    end: u64,
+    name: Arc<str>,
+}
+
+/// All routines that were reported.
+#[derive(Debug, Default)]
+pub struct Routines {
+    table: RwLock<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_start: BTreeMap<u64, Routine>,
+    /// Number of reports.
+    revision: u64,
+}
+
+impl Routines {
+    /// Adds a routine of `length` bytes at `start` that was generated just now: what it overlaps is gone.
+    pub fn add(&self, start: u64, length: u64, name: &str) {
+        let end = start.saturating_add(length);
+        let mut table = self.table.write();
+        let before = table.by_start.range(..start).next_back();
+        let reaches_in = before.filter(|(_, routine)| routine.end > start).map(|(known, _)| *known);
+        let gone: Vec<u64> =
+            table.by_start.range(start..end.max(start)).map(|(known, _)| *known).chain(reaches_in).collect();
+        gone.iter().for_each(|known| _ = table.by_start.remove(known));
+        table.insert(start, Routine { end, name: name.into() });
+    }
+
+    /// Adds a routine of the list of all, which has blobs around routines as well, after these.
+    pub fn add_listed(&self, start: u64, length: u64, name: &str) {
+        let mut table = self.table.write();
+        if !table.by_start.contains_key(&start) {
+            table.insert(start, Routine { end: start.saturating_add(length), name: name.into() });
+        }
+    }
+
+    /// Returns start and name of the routine with the instruction at `pc`.
+    pub fn find(&self, pc: u64) -> Option<(u64, Arc<str>)> {
+        let table = self.table.read();
+        let (start, routine) = table.by_start.range(..=pc).next_back()?;
+        (pc < routine.end).then(|| (*start, Arc::clone(&routine.name)))
+    }
+
+    /// Returns a number that changes with each report.
+    pub fn revision(&self) -> u64 {
+        self.table.read().revision
+    }
+}
+
+impl Table {
+    fn insert(&mut self, start: u64, routine: Routine) {
+        self.revision += 1;
+        if self.by_start.len() < MOST {
+            self.by_start.insert(start, routine);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(routines: &Routines, pc: u64) -> Option<String> {
+        routines.find(pc).map(|(_, name)| name.to_string())
+    }
+
+    #[test]
+    fn the_innermost_routine_counts() {
+        let routines = Routines::default();
+        routines.add_listed(100, 20, "copy");
+        routines.add_listed(140, 20, "fill");
+        routines.add_listed(90, 200, "StubRoutines (2)");
+        let names = [89, 90, 100, 119, 120, 140, 159, 160].map(|pc| name(&routines, pc));
+        let names = names.each_ref().map(|name| name.as_deref().unwrap_or("-"));
+        // Between two routines there is nothing to name but the blob, whose own name is known.
+        assert_eq!(names, ["-", "StubRoutines (2)", "copy", "copy", "-", "fill", "fill", "-"]);
+    }
+
+    #[test]
+    fn what_new_code_overlaps_is_gone() {
+        let routines = Routines::default();
+        routines.add(100, 20, "a");
+        routines.add(120, 20, "b");
+        routines.add(140, 20, "c");
+        let before = routines.revision();
+        routines.add(110, 15, "d");
+        assert!(routines.revision() > before);
+        let names = [105, 112, 124, 130, 150].map(|pc| name(&routines, pc));
+        assert_eq!(names, [None, Some("d".into()), Some("d".into()), None, Some("c".into())]);
+    }
+
+    #[test]
+    fn the_number_of_routines_is_bounded() {
+        let routines = Routines::default();
+        (0..2 * MOST as u64).for_each(|start| routines.add(start, 1, "x"));
+        assert_eq!(routines.table.read().by_start.len(), MOST);
+    }
+}
