@@ -100,6 +100,19 @@ impl Unwinder {
         if is_signal { Err(NoRule::Expression) } else { reduce(row) }
     }
 
+    /// True if the tables mark the function at `pc` as one that a signal handler returns to (augmentation `S`).
+    pub fn is_signal_frame<M: Memory + ?Sized>(&mut self, source: Source<'_, M>, pc: u64) -> bool {
+        let function = match source {
+            Source::Memory(memory, tables) => {
+                self.section.function(memory, tables, pc).map(|(function, ..)| function)
+            }
+            Source::Files(frames, bias) => {
+                frames.function(pc.wrapping_sub(bias)).map(|(function, ..)| function)
+            }
+        };
+        function.is_some_and(|function| function.is_signal_trampoline())
+    }
+
     /// Returns the address of the function at `pc`, according to the tables.
     pub fn function_start<M: Memory + ?Sized>(
         &mut self,
