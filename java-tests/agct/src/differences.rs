@@ -162,8 +162,10 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
     }
     let cut = (!stop.is_complete()).then(|| stop.name());
     let compiled = matches!(frames.first(), Some(Frame::Compiled { .. }));
+    let mut newer = frames.iter().take_while(|frame| frame.method().is_none());
+    let below_entry = newer.any(|frame| matches!(frame, Frame::Entry { .. }));
     let no_frame = compiled && second.is_some_and(|sp| sp.wrapping_sub(8) == capture.sp);
-    Case { ours, theirs: theirs.to_vec(), cut, no_frame, top: running(frames), text }
+    Case { ours, theirs: theirs.to_vec(), cut, below_entry, no_frame, top: running(frames), text }
 }
 
 /// Returns whether a return address to a frame is on the stack and not yet popped: in the word below the frame, in the
@@ -335,6 +337,7 @@ pub fn report(jvmti: &Jvmti) {
     for (number, case) in counts.control.iter().enumerate() {
         let relation = &mut |caller, bci, callee| files.relation(caller, bci, callee);
         judge::control(case, number, &mut found, relation);
+        judge::dropped(case, number, &mut found, relation);
     }
     found.texts.iter().take(2 * EXAMPLES).for_each(|text| print(&format!("agct example: control {text}")));
     for (relation, count) in found.relations {
@@ -342,4 +345,6 @@ pub fn report(jvmti: &Jvmti) {
     }
     print(&format!("agct control: {} x frame removed", found.removed.0));
     print(&format!("agct control: {} x noticed", found.removed.1));
+    print(&format!("agct control: {} x frames dropped from ours", found.dropped.0));
+    print(&format!("agct control: {} x dropped and found right", found.dropped.1));
 }

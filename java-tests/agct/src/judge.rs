@@ -5,9 +5,12 @@
 //! The copy of the stack shows whether a frame is still there: its return address lies at or above sp, or the thread was
 //! interrupted in its code. A thread's stack ends at its first frame, not in the middle. A named rule decides a
 //! difference, or it stays undecided.
-//! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still there.
+//! Invariant: ours is right only if each of its frames that the other lacks is called by the next one and is still there,
+//! or if something contradicts theirs: a frame that is not called by the next, or our bytecode index in the oldest frame
+//! that calls something else. Frames that theirs has more are right if the same bytecode index and names lead to them: no
+//! evidence of ours can exclude that our walk has lost them.
 //! A control measures how often the first kind of evidence holds for equal lists, and how often it finds that a frame was
-//! removed from one.
+//! removed from one. A second one drops frames of ours from lists that agree: the judge must never decide for such a list.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +40,8 @@ pub struct Case {
     pub theirs: Vec<(u64, i32)>,
     /// Our stop reason, if it is not the end of the stack.
     pub cut: Option<&'static str>,
+    /// The VM calls Java through an entry frame that is newer than our newest method.
+    pub below_entry: bool,
     /// The newest method is compiled, and sp shows that it has no frame: not yet, or no more.
     pub no_frame: bool,
     /// The newest frames, in words.
@@ -60,7 +65,9 @@ pub struct Control {
     pub relations: BTreeMap<&'static str, u64>,
     /// Lists from which a frame was removed, and how many of those were noticed.
     pub removed: (u64, u64),
-    /// Lists with a contradiction.
+    /// Lists of ours from which frames were dropped, and how many of these the judge found right, which is wrong.
+    pub dropped: (u64, u64),
+    /// Lists with a contradiction, or of which a part was found right.
     pub texts: Vec<String>,
 }
 
@@ -86,26 +93,41 @@ pub fn judge(case: &Case, relation: &mut impl FnMut(u64, i32, u64) -> Relation) 
         .take(their_rest)
         .map(|pair| relation(pair[1].0, pair[1].1, pair[0].0))
         .collect();
-    let ours_holds = our_relations.iter().all(|relation| relation.holds());
     let contradicts = |relations: &[Relation]| relations.contains(&Relation::Contradicts);
     let are_there = case.ours.iter().take(our_rest + 1).all(|frame| frame.is_there);
-    let proven = ours_holds && are_there && case.cut.is_none();
+    let proven = our_relations.iter().all(|relation| relation.holds()) && are_there && case.cut.is_none();
     if common == 0
         && let Some(stop) = case.cut
     {
         return Verdict::Theirs(format!("ours is marked as cut: {stop}"));
     }
-    if proven && case.ours.first().is_some_and(|newest| newest.is_listed) {
-        return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
-    }
-    match (contradicts(&our_relations), contradicts(&their_relations)) {
+    let is_other_call = is_at_other_call(case, our_rest, their_rest);
+    // The VM calls methods that no bytecode names, and the other list does not show where.
+    let vm_calls = case.below_entry || case.ours.iter().take(our_rest).any(|frame| frame.called_from_outside);
+    match (contradicts(&our_relations), contradicts(&their_relations) && !vm_calls) {
         (false, true) if proven => {
             Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top))
         }
         (true, false) => Verdict::Theirs(format!("a frame of ours is not called by the next: {}", case.top)),
+        (false, false) if proven && is_other_call => {
+            Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top))
+        }
         (false, false) => Verdict::Undecided(format!("either is possible: {}", case.top)),
         _ => Verdict::Undecided(format!("neither is possible, or unknown: {}", case.top)),
     }
+}
+
+/// True if the newest frame that both lists have in common is at another call in ours, at number `ours` there and `theirs`
+/// in the other list, and all of ours that are newer return to calls that their compiled code lists.
+///
+/// Where a method calls itself the frame may be one that theirs has newer, perhaps at an unknown bytecode: the lists then
+/// differ elsewhere.
+fn is_at_other_call(case: &Case, ours: usize, theirs: usize) -> bool {
+    let (Some(shared), Some((_, bci))) = (case.ours.get(ours), case.theirs.get(theirs)) else { return false };
+    let is_newer =
+        case.theirs.iter().take(theirs).any(|&(id, bci)| id == shared.id && (bci < 0 || bci == shared.bci));
+    let is_listed = shared.is_listed && case.ours.first().is_some_and(|newest| newest.is_listed);
+    is_listed && !is_newer && shared.is_there && shared.bci >= 0 && shared.bci != *bci
 }
 
 /// Returns the position of `part` in `whole`, as a number of newest elements before it: at the old end if possible.
@@ -171,20 +193,67 @@ fn we_left_out(case: &Case, newer: usize, relation: &mut impl FnMut(u64, i32, u6
             None => Verdict::Theirs("ours ends before the thread's first frame".to_owned()),
         };
     }
-    let mut pairs = case.theirs.windows(2).take(newer);
-    if pairs.any(|pair| relation(pair[1].0, pair[1].1, pair[0].0) == Relation::Contradicts) {
+    let pairs = case.theirs.windows(2).take(newer);
+    let relations: Vec<Relation> = pairs.map(|pair| relation(pair[1].0, pair[1].1, pair[0].0)).collect();
+    if relations.contains(&Relation::Contradicts) && !case.below_entry {
         return Verdict::Ours(format!("a frame of theirs is not called by the next: {}", case.top));
     }
-    if case.ours.first().is_some_and(|newest| newest.is_listed && newest.is_there) {
-        return Verdict::Ours(format!("its return addresses are listed as these calls: {}", case.top));
+    if is_at_other_call(case, 0, newer) {
+        return Verdict::Ours(format!("its newest frame is at another call: {}", case.top));
     }
-    if case.no_frame {
+    let is_same_call =
+        case.ours.first().map(|shared| shared.bci) == case.theirs.get(newer).map(|frame| frame.1);
+    let is_newer =
+        case.theirs.iter().take(newer).any(|frame| Some(frame.0) == case.ours.first().map(|f| f.id));
+    if case.no_frame && !is_same_call && !is_newer {
         return Verdict::Ours(format!(
             "theirs has calls inlined into a frame that is not built: {}",
             case.top
         ));
     }
+    if is_same_call && relations.iter().all(|relation| *relation == Relation::Named) {
+        return Verdict::Theirs(format!("theirs has {newer} more newest, called by name: {}", case.top));
+    }
     Verdict::Undecided(format!("theirs has {newer} more newest: {}", case.top))
+}
+
+/// Most frames that are dropped together.
+const MAX_DROPPED: usize = 4;
+
+/// Judges an equal list again with its newest frames dropped from ours, and with frames from its middle dropped; `number`
+/// chooses the place. Lists that the class files contradict, and those whose callers are at different bytecodes, do not
+/// agree.
+pub fn dropped(
+    case: &Case,
+    number: usize,
+    found: &mut Control,
+    relation: &mut impl FnMut(u64, i32, u64) -> Relation,
+) {
+    let same = |(ours, theirs): (&Activation, &(u64, i32))| {
+        (ours.id, ours.bci.max(-1)) == (theirs.0, theirs.1.max(-1))
+    };
+    let agrees = case.ours.iter().zip(&case.theirs).skip(1).all(same);
+    if !agrees || our_relations(case, 0, usize::MAX, relation).contains(&Relation::Contradicts) {
+        return;
+    }
+    for count in 1..=MAX_DROPPED {
+        let Some(last) = case.ours.len().checked_sub(count + 2) else { break };
+        let middle = 1 + number % (last + 1);
+        for from in [0, middle] {
+            let mut less = case.clone();
+            // Entry frames are no methods and stay.
+            let from_outside = less.ours.drain(from..from + count).any(|frame| frame.called_from_outside);
+            match from.checked_sub(1).and_then(|newer| less.ours.get_mut(newer)) {
+                Some(newer) => newer.called_from_outside |= from_outside,
+                None => less.below_entry |= from_outside,
+            }
+            found.dropped.0 += 1;
+            if let Verdict::Ours(rule) = judge(&less, relation) {
+                found.dropped.1 += 1;
+                found.texts.push(format!("{count} frames dropped at {from}, ours: {rule}: {}", case.text));
+            }
+        }
+    }
 }
 
 /// Counts the relations in an equal list, and whether the removal of one of its frames is noticed.
@@ -260,6 +329,7 @@ mod tests {
             ours: ours.iter().map(frame).collect(),
             theirs: theirs.iter().map(|id| (*id, bci(*id))).collect(),
             cut: None,
+            below_entry: false,
             no_frame: false,
             top: "test".to_owned(),
             text: String::new(),
@@ -280,11 +350,16 @@ mod tests {
         assert!(theirs(&[1, 2, 3]));
         let undecided = |case: &Case| matches!(judge(case, &mut relation), Verdict::Undecided(_));
         let mut newest = case(&[2, 3, 4], &[1, 2, 3, 4]);
-        assert!(undecided(&newest), "the newest of theirs may be running");
         newest.ours[0].is_listed = true;
-        assert!(!undecided(&newest), "its caller calls something else");
-        newest = Case { no_frame: true, ..case(&[2, 3, 4], &[1, 2, 3, 4]) };
-        assert!(!undecided(&newest), "it would need a frame");
+        assert!(matches!(judge(&newest, &mut relation), Verdict::Theirs(_)), "ours may have lost the newest");
+        newest.ours[0].bci = 7;
+        assert!(matches!(judge(&newest, &mut relation), Verdict::Ours(_)), "its caller calls something else");
+        newest.ours[0].is_listed = false;
+        assert!(undecided(&newest), "it may be at any bytecode");
+        newest.no_frame = true;
+        assert!(matches!(judge(&newest, &mut relation), Verdict::Ours(_)), "it would need a frame");
+        let linked = &mut |_, _, _| Relation::Linked;
+        assert!(matches!(judge(&case(&[2, 3], &[1, 2, 3]), linked), Verdict::Undecided(_)), "no name");
     }
 
     #[test]
@@ -306,5 +381,43 @@ mod tests {
         let mut found = Control::default();
         control(&case(&[1, 2, 3, 4], &[1, 2, 3, 4]), 1, &mut found, &mut relation);
         assert_eq!((found.relations.get("named"), found.removed), (Some(&3), (1, 1)));
+    }
+
+    #[test]
+    fn a_list_that_has_lost_frames_is_never_right() {
+        let listed = |mut case: Case| {
+            case.ours.iter_mut().for_each(|frame| frame.is_listed = true);
+            case
+        };
+        let lists: [&[u64]; 3] =
+            [&[1, 2, 3, 4, 5, 6, 7, 8], &[3, 3, 3, 3, 3, 3, 3], &[1, 2, 1, 2, 1, 2, 1, 2]];
+        let mut relations: [&mut dyn FnMut(u64, i32, u64) -> Relation; 3] = [
+            &mut |caller, bci, callee| relation(caller, bci, callee),
+            &mut |_, _, _| Relation::Named,
+            &mut |_, _, _| Relation::Linked,
+        ];
+        for no_frame in [false, true] {
+            let mut found = Control::default();
+            // A method that calls itself at several bytecodes, the newest at one that the other list does not know.
+            let mut itself = listed(case(&[5; 9], &[5; 9]));
+            for (at, (frame, (_, bci))) in itself.ours.iter_mut().zip(&mut itself.theirs).enumerate() {
+                (frame.bci, *bci) =
+                    ([21, 35, 53, 35][at % 4], if at == 0 { -1 } else { [21, 35, 53, 35][at % 4] });
+            }
+            (0..9).for_each(|number| dropped(&itself, number, &mut found, &mut |_, _, _| Relation::Named));
+            // The VM calls a class initialiser, which no bytecode names.
+            let mut called = listed(case(&[1, 2, 3, 9, 5, 6, 7, 8], &[1, 2, 3, 9, 5, 6, 7, 8]));
+            called.ours[3].called_from_outside = true;
+            called.ours[2].called_from_outside = true;
+            (0..8).for_each(|number| dropped(&called, number, &mut found, &mut relation));
+            for (list, relation) in lists.iter().flat_map(|list| (0..3).map(move |at| (list, at))) {
+                let whole = Case { no_frame, ..listed(case(list, list)) };
+                (0..8).for_each(|number| {
+                    dropped(&whole, number, &mut found, &mut |a, b, c| relations[relation](a, b, c));
+                });
+            }
+            assert!(found.dropped.0 > 200, "{} lists", found.dropped.0);
+            assert_eq!(found.dropped.1, 0, "{:#?}", found.texts);
+        }
     }
 }
