@@ -34,6 +34,7 @@ mod weight;
 mod writer;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -288,7 +289,7 @@ impl Source for Store {
         gaps
     }
 
-    fn end_ns(&self) -> Option<u64> {
+    fn whole_range_ns(&self) -> Option<Range<u64>> {
         None
     }
 

@@ -81,17 +81,21 @@ class CallTree {
     return outermost;
   }
 
-  /** Self and total CPU time by name, as { name, self, total }. */
+  /** Self and total CPU time by name, and the least depth of its nodes, as { name, self, total, depth }. */
   methods(weights) {
     const self = new Float64Array(this.names.length);
     const total = new Float64Array(this.names.length);
+    const depth = new Float64Array(this.names.length).fill(Infinity);
+    const depths = new Int32Array(this.count);
     for (let node = 1; node < this.count; node++) {
+      depths[node] = depths[this.parent[node]] + 1;
       if (weights.totalNs[node] === 0) continue;
+      depth[this.name[node]] = Math.min(depth[this.name[node]], depths[node]);
       self[this.name[node]] += weights.selfNs[node];
       if (this.outermost[node]) total[this.name[node]] += weights.totalNs[node];
     }
     const rows = [];
-    total.forEach((ns, name) => ns > 0 && rows.push({ name, self: self[name], total: ns }));
+    total.forEach((ns, name) => ns > 0 && rows.push({ name, self: self[name], total: ns, depth: depth[name] }));
     return rows;
   }
 

@@ -244,7 +244,7 @@ class EmbeddedSource {
     return builder.answer();
   }
 
-  /** Methods of a selection; the frame that marks an incomplete stack is none. */
+  /** Methods of a selection, callers before callees; the frame that marks an incomplete stack is none. */
   methodsOf(selection) {
     const { model } = this;
     const weights = this.weigh(selection);
@@ -252,15 +252,18 @@ class EmbeddedSource {
     for (let node = 1; node < model.count; node++) samples[model.name[node]] += weights.samples[node];
     const rows = model.methods(weights)
       .filter(({ name }) => samples[name] > 0 || !model.names[name].startsWith("["))
-      .map(({ name, self, total }) => ({ name: model.names[name], self_ns: self, self_samples: samples[name], total_ns: total }));
+      .map(({ name, self, total, depth }) => [depth, { name: model.names[name], self_ns: self, self_samples: samples[name], total_ns: total }])
+      .sort(([depth, row], [otherDepth, other]) => depth - otherDepth || (row.name < other.name ? -1 : 1))
+      .map(([, row]) => row);
     return { total_ns: weights.totalNs[0], samples: total(samples), methods: rows };
   }
 
   methods(parameters) {
     const selection = new URLSearchParams(parameters);
     const answer = this.methodsOf(selection);
-    const [first, second] = selection.get("order") === "total" ? ["total_ns", "self_ns"] : ["self_ns", "total_ns"];
-    answer.methods.sort((a, b) => b[first] - a[first] || b[second] - a[second] || (a.name < b.name ? -1 : 1));
+    const isTotal = selection.get("order") === "total";
+    // Rows that are equal keep their order.
+    answer.methods.sort((a, b) => (isTotal ? 0 : b.self_ns - a.self_ns) || b.total_ns - a.total_ns);
     return { ...answer, ...this.limited("methods", answer.methods, selection) };
   }
 
