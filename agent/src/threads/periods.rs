@@ -1,7 +1,7 @@
 //! The timer periods in use, by index.
 //!
-//! Problem: the period may change (a measured tick differs from the reported one), but threads get their new timers one by one, and requests of the old
-//! period are still in queues.
+//! Problem: the period may change (a measured tick differs from the reported one), but threads get their new timers one
+//! by one, and requests of the old period are still in queues.
 //! Approach: a table of sixteen periods in the memory that handlers read. Timers carry the index; the period at an index
 //! changes only when no thread has used it for some drains. While all are in use, the period of new timers stays.
 //! Invariant: while a request with an index may exist, the index stands for the same period.
