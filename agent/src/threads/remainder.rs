@@ -24,6 +24,9 @@ const AIMED_INTERVALS: u64 = 4;
 /// Part of the difference from that aim that one thread takes over. The remainder follows within some hundred ticks in
 /// short threads, and the weights of their samples vary by a fraction of an interval.
 const CORRECTED_PART: i64 = 16;
+/// Most intervals that a thread takes over because of a large remainder. On a machine with too few processors a thread
+/// often gets one right after a tick, so ticks meet fewer short threads than they should, and their time adds up.
+const MOST_CORRECTED_INTERVALS: u64 = 2;
 
 /// Unfinished CPU time of ended threads, for new ones.
 #[derive(Debug, Default)]
@@ -64,13 +67,18 @@ impl Remainder {
         let (age_ns, left_ns) = self.moment(aim.distance_ns());
         // Samples are taken at ticks, so whole ticks have gone by since the last one.
         let waiting_ns = age_ns / tick_ns.max(1) * tick_ns;
-        // The first tick finds the timer expired, and claims a whole tick.
-        let ready_ns = tick_ns.saturating_sub(SOONEST_NS.min(tick_ns / 2));
-        let wanted_ns = waiting_ns.saturating_add(ready_ns).cast_signed();
-        let wanted_ns = wanted_ns.saturating_add(self.correction_ns(aim)).max(0).cast_unsigned();
-        let further_ns = aim.further_periods().saturating_mul(period_ns);
+        // The first tick finds the timer expired, and claims a whole tick: whole periods, rounded at random where a tick is
+        // no multiple of them.
+        let periods = waiting_ns.saturating_add(tick_ns) as f64 / period_ns as f64 + self.fraction();
+        let claimed_ns = (periods as u64).saturating_mul(period_ns).cast_signed();
+        let claimed_ns = claimed_ns.saturating_add(self.correction_ns(aim)).max(0).cast_unsigned();
+        let soonest_ns = SOONEST_NS.min(period_ns / 2);
+        // Whole periods of a small remainder, so that the first expiration is as soon as with a large one.
+        let most_ns = self.ns.saturating_add(soonest_ns) / period_ns * period_ns;
+        let carried_ns = claimed_ns.min(most_ns).saturating_sub(soonest_ns);
+        let further_ns = tick_ns.saturating_sub(period_ns);
         Beginning {
-            carried_ns: wanted_ns.min(self.ns),
+            carried_ns,
             left_ns: left_ns.cast_signed().saturating_sub_unsigned(further_ns),
             uncounted: u32::try_from(aim.further_periods()).unwrap_or(0),
             seed: self.number() | 1,
@@ -91,9 +99,9 @@ impl Remainder {
         let mean_ns = aim.distance_ns().max(aim.tick_ns);
         let excess_ns =
             self.ns.cast_signed().saturating_sub_unsigned(AIMED_INTERVALS.saturating_mul(mean_ns));
-        let most_ns = (mean_ns / 2).cast_signed();
+        let most_ns = mean_ns.saturating_mul(MOST_CORRECTED_INTERVALS).cast_signed();
         let period_ns = aim.period_ns.max(1).cast_signed();
-        (excess_ns / CORRECTED_PART).clamp(-most_ns, most_ns) / period_ns * period_ns
+        (excess_ns / CORRECTED_PART).min(most_ns) / period_ns * period_ns
     }
 
     /// Returns a random number between 0 and 1.

@@ -52,9 +52,9 @@ impl Aim {
         if self.interval_ns > self.tick_ns / 20 * 21 { self.interval_ns } else { 0 }
     }
 
-    /// Returns the periods in a tick beyond the first.
+    /// Returns the periods that begin in a tick beyond the first.
     pub fn further_periods(&self) -> u64 {
-        (self.tick_ns / self.period_ns.max(1)).saturating_sub(1)
+        self.tick_ns.div_ceil(self.period_ns.max(1)).saturating_sub(1)
     }
 }
 

@@ -22,8 +22,7 @@ struct Processor {
 }
 
 impl Processor {
-    fn new(interval_ns: u64) -> Self {
-        let aim = Aim { interval_ns, tick_ns: TICK_NS, period_ns: TICK_NS / 8 };
+    fn new(aim: Aim) -> Self {
         Self {
             aim,
             remainder: Remainder::default(),
@@ -75,7 +74,8 @@ impl Processor {
 /// Runs threads of these lengths in random order, and compares their shares in the samples with those of their CPU time.
 #[track_caller]
 fn assert_shares(interval_ns: u64, lengths_us: &[u64], threads: u64) {
-    let mut processor = Processor::new(interval_ns);
+    let aim = Aim { interval_ns, tick_ns: TICK_NS, period_ns: TICK_NS / 8 };
+    let mut processor = Processor::new(aim);
     let mut order = Remainder::default();
     let mut of_length = vec![(0_u64, 0_u64); lengths_us.len()];
     let mut most_ns = 0;
@@ -83,12 +83,14 @@ fn assert_shares(interval_ns: u64, lengths_us: &[u64], threads: u64) {
         let kind = order.number() as usize % lengths_us.len();
         let length_ns = lengths_us[kind] * 1_000;
         of_length[kind].0 += length_ns;
-        of_length[kind].1 += processor.thread(length_ns);
+        // The first expiration comes after the return from the system call, before the thread's own code.
+        of_length[kind].1 += processor.thread(SOONEST_NS + length_ns);
         most_ns = most_ns.max(processor.remainder.ns);
     }
     let case = (interval_ns, lengths_us);
+    let all_ns: u64 = of_length.iter().map(|(burnt_ns, _)| burnt_ns).sum();
     for ((burnt_ns, claimed_ns), length_us) in of_length.iter().zip(lengths_us) {
-        let burnt = *burnt_ns as f64 / processor.burnt_ns as f64;
+        let burnt = *burnt_ns as f64 / all_ns as f64;
         let claimed = *claimed_ns as f64 / processor.claimed_ns as f64;
         // Weights vary as drawn distances and corrections do; the binomial deviation is that of equal ones.
         let deviation = (1.5 * burnt * (1.0 - burnt) / processor.samples as f64).sqrt();
@@ -110,6 +112,21 @@ fn short_threads_have_the_share_of_their_time() {
         assert_shares(interval_ns, &[42, 84, 168, 336], 400_000);
         assert_shares(interval_ns, &[20, 900, 3_000], 100_000);
         assert_shares(interval_ns, &[100, 5_000, 30_000], 30_000);
+    }
+}
+
+#[test]
+fn a_large_remainder_becomes_small() {
+    for period_ns in [TICK_NS / 8, 1_500_000] {
+        let mut processor = Processor::new(Aim { interval_ns: 10_000_000, tick_ns: TICK_NS, period_ns });
+        // The processor's ticks meet no thread of a second and a half.
+        processor.remainder.add(1_500_000_000);
+        let mut order = Remainder::default();
+        for _ in 0..2_000 {
+            processor.thread(1_000_000 + order.number() % 4_000_000);
+        }
+        let left_ms = processor.remainder.ns / 1_000_000;
+        assert!(left_ms < 400, "periods of {period_ns} ns leave {left_ms} ms");
     }
 }
 
