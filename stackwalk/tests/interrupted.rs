@@ -132,3 +132,40 @@ fn the_same_pc_is_another_place_as_a_return_address() {
         process.write_code(pc + 4, &[0; 2]);
     });
 }
+
+#[test]
+fn a_word_in_the_interpreter_where_no_call_returns_is_no_return_address() {
+    // `mov rsp, [rbp - 16]; mov qword [rbp - 16], 0; mov r13, [rbp - 64]`, as a bytecode's call returns.
+    let entry = [0x48, 0x8b, 0x65, 0xf0, 0x48, 0xc7, 0x45, 0xf0, 0, 0, 0, 0, 0x4c, 0x8b, 0x6d, 0xc0];
+    let call = [&[0x90; 11][..], &[0xff, 0xd0]].concat();
+    let [nothing, something] = [[0x90; 13].to_vec(), [0x90; 32].to_vec()];
+    for layout in LAYOUTS {
+        for (before, after, returns) in
+            [(&nothing, &entry[..], true), (&call, &something, true), (&nothing, &something, false)]
+        {
+            let mut process = process(layout);
+            let pc = process.interpreter() + (1 << 16);
+            let code: Vec<u8> = before.iter().chain(after).copied().chain([0x90; 32]).collect();
+            process.add_region(pc - before.len() as u64, &code);
+            let place = (0, 3);
+            let (capture, mut stack) = process.interrupted(process.pc(place), &[place]);
+            // Behind the frame: the words that would be its caller's frame, with the method, then the return address.
+            let record = stack.len() - 64 - 16;
+            stack.resize(stack.len() + 256, 8);
+            let fp = capture.sp + stack.len() as u64 - 64;
+            stack[record..record + 8].copy_from_slice(&fp.to_ne_bytes());
+            stack[record + 8..record + 16].copy_from_slice(&pc.to_ne_bytes());
+            let method = stack.len() - 64 - 24;
+            stack[method..method + 8].copy_from_slice(&0x1000_u64.to_ne_bytes());
+            let capture = Capture { stack_high: capture.stack_low + stack.len() as u64, ..capture };
+            let mut cache = ScopeCache::new();
+            let mut walker = Walker::new(&process.hotspot, &process, &mut cache, Limits::default());
+            let mut frames = walker.frames(&capture, &stack);
+            assert!(frames.by_ref().count() > 0);
+            // The method that the frame names does not exist.
+            let expected =
+                if returns { Stop::InvalidMethod(0x1000) } else { Stop::BadFrame(process.pc(place)) };
+            assert_eq!(frames.stop(), expected);
+        }
+    }
+}

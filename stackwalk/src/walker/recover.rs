@@ -5,12 +5,15 @@
 
 use super::walk::{Code, Cursor, Doing, Walk};
 use crate::arch::{
-    CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind,
-    call_before, static_call_stub_offset,
+    CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES,
+    RETURN_ENTRY_BYTES, Unwind, call_before, is_interpreter_return_entry, static_call_stub_offset,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_NATIVE_HOPS;
 use crate::memory::Memory;
+
+/// Last release whose return entries have been compared with those that are recognised; later ones are not judged by them.
+const LAST_KNOWN_RETURN_ENTRIES: u32 = 25;
 
 impl<M: Memory> Walk<'_, M> {
     /// Returns whether a cursor is a frame that is calling: right code, and a call before its pc.
@@ -22,14 +25,31 @@ impl<M: Memory> Walk<'_, M> {
             Ok(Code::CallStub) => self.on_stack(cursor.fp, cursor.sp),
             Ok(Code::Interpreter) => {
                 let method = self.slot(cursor.fp, INTERPRETER_METHOD);
-                // Bytecodes are called by jumps, so the return address follows no call instruction.
                 self.on_stack(cursor.fp, cursor.sp)
                     && method.is_ok_and(|method| method != 0 && method.is_multiple_of(8))
+                    && !self.is_no_return_to_interpreter(cursor.pc)
             }
             Ok(Code::ContinuationBarrier) => true,
             Ok(Code::Blob(blob)) => self.is_calling_blob(cursor.pc, &blob),
             Err(_) => false,
         }
+    }
+
+    /// True if the interpreter code at `pc` shows that no call returns there.
+    ///
+    /// A bytecode invokes a method by a jump, so its return address follows no call instruction; it is the entry that restores
+    /// the frame. A deoptimised frame leaves the same entries to its callers. Calls of the VM and of native code are calls.
+    /// Sources: `generate_return_entry_for` in `cpu/x86/templateInterpreterGenerator_x86.cpp`,
+    /// `AbstractInterpreter::deopt_continue_after_entry` in `interpreter/abstractInterpreter.cpp`, JDK 11 to 25.
+    fn is_no_return_to_interpreter(&self, pc: u64) -> bool {
+        if self.hotspot.jdk_major() > LAST_KNOWN_RETURN_ENTRIES {
+            return false;
+        }
+        let mut code = [0; RETURN_ENTRY_BYTES];
+        // Code of the interpreter stays mapped; a recording may lack it.
+        self.memory.read(pc, &mut code).is_ok()
+            && !is_interpreter_return_entry(&code)
+            && !self.follows_call(pc)
     }
 
     fn is_calling_blob(&self, pc: u64, blob: &CodeBlob) -> bool {
@@ -72,7 +92,7 @@ impl<M: Memory> Walk<'_, M> {
         (called && self.is_caller(&caller)).then_some(caller)
     }
 
-    /// Returns whether a call precedes the return address `pc` in a library.
+    /// Returns whether a call precedes the return address `pc`, in a library or in the interpreter.
     pub(super) fn follows_call(&self, pc: u64) -> bool {
         let mut code = [0; CALL_BYTES as usize];
         let read = pc.checked_sub(CALL_BYTES).map(|start| self.memory.read(start, &mut code));

@@ -348,6 +348,21 @@ impl Process {
         self.put(address, bytes);
     }
 
+    /// Address of the first instruction of the interpreter.
+    pub fn interpreter(&self) -> u64 {
+        let queue = self.read_u64(self.at("AbstractInterpreter::_code")).expect("recorded");
+        self.read_u64(queue + self.at("StubQueue::_stub_buffer")).expect("recorded")
+    }
+
+    /// Adds memory that was not recorded.
+    pub fn add_region(&mut self, address: u64, bytes: &[u8]) {
+        let after = self.sorted.partition_point(|(start, _)| *start <= address);
+        let ends = |(start, bytes): &(u64, Vec<u8>)| start + bytes.len() as u64;
+        assert!(after == 0 || ends(&self.sorted[after - 1]) <= address, "it was recorded");
+        assert!(self.sorted.get(after).is_none_or(|next| next.0 >= address + bytes.len() as u64), "the same");
+        self.sorted.insert(after, (address, bytes.to_vec()));
+    }
+
     /// The same moment while Java code runs at `pc` of the newest frame, which is complete.
     pub fn interrupted(&self, pc: u64, frames: &[(usize, u64)]) -> (Capture, Vec<u8>) {
         // `_thread_in_Java` of JDK 17 and 25.
