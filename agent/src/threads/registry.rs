@@ -19,6 +19,16 @@ use crate::{kernel_threads, signal};
 /// CPU time without an expiration from which on a thread that ends is asked whether it blocks the signal, in nanoseconds.
 const SILENT_NS: i64 = 200_000_000;
 
+/// Threads that are looked at while the registry's lock is held once; a thread that starts waits for some microseconds.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// Hands the registry's lock on if another thread waits for it, at every [`LOOKED_AT_ONCE`]th `index` of a loop.
+pub(super) fn pass_on(table: &mut MutexGuard<'_, Table>, index: usize) {
+    if index.is_multiple_of(LOOKED_AT_ONCE) {
+        MutexGuard::bump(table);
+    }
+}
+
 /// All profiled threads.
 pub struct Registry {
     pub(super) shared: &'static Shared,
@@ -300,23 +310,26 @@ impl Registry {
     }
 
     /// Closes the entries of threads that are not in `alive`, which is listing number `listing`.
-    pub(super) fn close_vanished(&self, table: &mut Table, alive: &[i32], listing: u64) {
-        let gone: Vec<(i32, u32)> = table
-            .by_tid
-            .iter()
-            .filter(|(tid, slot)| {
-                let entry = table.entry(**slot);
-                alive.binary_search(tid).is_err() && entry.is_some_and(|entry| entry.made_at < listing)
-            })
-            .map(|(tid, slot)| (*tid, *slot))
-            .collect();
-        for (tid, slot) in gone {
+    pub(super) fn close_vanished(&self, alive: &[i32], listing: u64) {
+        let mut table = self.table.lock();
+        for index in 0..table.entries.len() {
+            pass_on(&mut table, index);
+            if table.stopped {
+                return;
+            }
+            let slot = index as u32;
+            let Some(entry) = table.entry(slot) else { continue };
+            let tid = entry.facts.tid;
+            let has_vanished = entry.made_at < listing && alive.binary_search(&tid).is_err();
+            if !has_vanished || table.by_tid.get(&tid) != Some(&slot) {
+                continue;
+            }
             table.by_tid.remove(&tid);
             if let Some(slot) = self.slot(slot) {
                 slot.java_thread.store(0, Ordering::Release);
             }
             // Its clock has ended with it; the sampler keeps the last reading and the time of its expirations.
-            self.close(table, slot, Some(0));
+            self.close(&mut table, slot, Some(0));
         }
         table.detached.retain(|tid, _| alive.binary_search(tid).is_ok());
     }
@@ -325,7 +338,11 @@ impl Registry {
     pub(super) fn open_found(&self, alive: &[i32]) {
         let found: Vec<i32> = {
             let mut table = self.table.lock();
-            alive.iter().copied().filter(|tid| table.is_new(*tid)).collect()
+            let mut is_new = |(index, tid)| {
+                pass_on(&mut table, index);
+                table.is_new(tid).then_some(tid)
+            };
+            alive.iter().copied().enumerate().filter_map(&mut is_new).collect()
         };
         for tid in found {
             // Without the lock: a file for each thread.

@@ -16,6 +16,7 @@ use sampler_thread::process::{
 };
 use stackwalk::{HotSpot, LiveMemory};
 
+use super::registry::pass_on;
 use super::{Registry, discovery};
 use crate::arena;
 use crate::jvmti::vm_memory;
@@ -96,13 +97,7 @@ impl Threads for SampledProcess {
         if alive.is_empty() {
             return;
         }
-        {
-            let mut table = self.registry.table.lock();
-            if table.stopped {
-                return;
-            }
-            self.registry.close_vanished(&mut table, &alive, look);
-        }
+        self.registry.close_vanished(&alive, look);
         self.registry.open_found(&alive);
         let mut table = self.registry.table.lock();
         table.discovery.listed(begun, Instant::now(), links);
@@ -146,8 +141,13 @@ impl Threads for SampledProcess {
     }
 
     fn threads(&self) -> Vec<ThreadFacts> {
-        let table = self.registry.table.lock();
-        table.entries.iter().flatten().map(|entry| self.registry.facts(entry)).collect()
+        let mut table = self.registry.table.lock();
+        let mut all = Vec::with_capacity(table.entries.len());
+        for index in 0..table.entries.len() {
+            pass_on(&mut table, index);
+            all.extend(table.entry(index as u32).map(|entry| self.registry.facts(entry)));
+        }
+        all
     }
 
     fn next_thread_id(&self) -> u32 {
