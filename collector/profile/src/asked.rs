@@ -65,8 +65,8 @@ impl Source for Asked<'_> {
         parts.map(|part| Box::new(AskedPart { part, patience: &self.patience }) as Box<dyn Part>).collect()
     }
 
-    fn whole_range_ns(&self) -> Option<Range<u64>> {
-        self.source.whole_range_ns()
+    fn end_ns(&self) -> Option<u64> {
+        self.source.end_ns()
     }
 
     fn cut(&self) -> Option<FramingError> {

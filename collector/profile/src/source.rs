@@ -135,9 +135,8 @@ pub trait Source {
     /// Returns the parts, oldest first.
     fn parts(&self) -> Vec<Box<dyn Part + '_>>;
 
-    /// Returns the time from the first sample to after the last one, to which relative times refer, if the source gets no
-    /// further samples.
-    fn whole_range_ns(&self) -> Option<Range<u64>>;
+    /// Returns the time after the last sample, to which relative times refer, if the source gets no further samples.
+    fn end_ns(&self) -> Option<u64>;
 
     /// Returns why reading stopped before the last byte; `None` if every byte was read.
     fn cut(&self) -> Option<FramingError>;

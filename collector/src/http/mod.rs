@@ -322,7 +322,7 @@ mod tests {
             vec![Box::new(self)]
         }
 
-        fn whole_range_ns(&self) -> Option<Range<u64>> {
+        fn end_ns(&self) -> Option<u64> {
             None
         }
 

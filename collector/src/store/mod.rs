@@ -34,7 +34,6 @@ mod weight;
 mod writer;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,7 +288,7 @@ impl Source for Store {
         gaps
     }
 
-    fn whole_range_ns(&self) -> Option<Range<u64>> {
+    fn end_ns(&self) -> Option<u64> {
         None
     }
 

@@ -69,14 +69,6 @@ impl Span {
     }
 }
 
-/// Returns the time from the first sample to the last, in whole minutes.
-fn range_of_parts(source: &dyn Source) -> Range<u64> {
-    let ranges: Vec<Range<u64>> =
-        source.parts().iter().map(|part| part.range_ns()).filter(|range| range.end > 0).collect();
-    let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
-    first_ns..ranges.iter().map(|range| range.end).max().unwrap_or(0)
-}
-
 const MOMENT: &str = "seconds since the epoch, `now`, or a time back such as -90s, -15m, -2h, -7d";
 
 impl Selection {
@@ -138,10 +130,11 @@ impl Selection {
 
     /// Returns the range of time that is selected in `source` at `now_ns`.
     pub fn span(&self, source: &dyn Source, now_ns: u64) -> Span {
-        let (Range { start: first_ns, end: last_ns }, now_ns) = match source.whole_range_ns() {
-            Some(whole) => (whole.clone(), whole.end),
-            None => (range_of_parts(source), now_ns),
-        };
+        let ranges: Vec<Range<u64>> =
+            source.parts().iter().map(|part| part.range_ns()).filter(|range| range.end > 0).collect();
+        let first_ns = ranges.iter().map(|range| range.start).min().unwrap_or(0);
+        let last_ns = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        let now_ns = source.end_ns().unwrap_or(now_ns);
         let at = |moment| match moment {
             Moment::At(ns) => ns,
             Moment::Before(ns) => now_ns.saturating_sub(ns),

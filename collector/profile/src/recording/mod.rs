@@ -124,9 +124,8 @@ impl Source for Recording {
         vec![Box::new(self)]
     }
 
-    fn whole_range_ns(&self) -> Option<Range<u64>> {
-        let times = || self.samples.iter().map(|sample| sample.time_ns);
-        Some(times().min().unwrap_or(0)..times().max().map_or(0, |last_ns| last_ns.saturating_add(1)))
+    fn end_ns(&self) -> Option<u64> {
+        Some(self.samples.iter().map(|sample| sample.time_ns.saturating_add(1)).max().unwrap_or(0))
     }
 
     fn cut(&self) -> Option<FramingError> {
