@@ -119,7 +119,7 @@ fn top_shows_tables_or_the_account() {
     let text = stdout(&tickwalk(verbose.chain([recorded.recording.as_os_str()])));
     assert!(has_details(&text), "{text}");
 
-    let arguments = ["top", "--by", "total", "--limit", "1"].map(OsStr::new);
+    let arguments = ["top", "--total", "--limit", "1"].map(OsStr::new);
     let text = stdout(&tickwalk(arguments.into_iter().chain([recorded.recording.as_os_str()])));
     assert!(text.ends_with("80.0 ms  com.example.Main.main\n") && !text.contains("by self"), "{text}");
 

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use collector::http::{HttpServer, Probe};
 use collector::ingest::Health;
 use collector::store::{Retention, Store};
+use profile::export::table::Report;
 use profile::process::ProcessProfile;
 use profile::query::difference::{Methods, method_differences};
 use profile::query::error::QueryError;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
 use profile::query::tree::Tree;
-use profile::query::tree::{MethodCost, Order};
+use profile::query::tree::{MethodCost, Naming, Order};
 use profile::recording::Recording;
 use profile::source::Source;
 use proto::framing::encode_frame;
@@ -291,10 +292,43 @@ fn roots_of_threads_are_no_hot_methods() {
     stream.goodbye();
     let recording = stream.recording();
     let all = Selection::default();
-    let text = profile::export::table::report(&recording, &all, &[Order::TotalTime], 10, false, 0)
-        .expect("a report");
+    let shown = Report { orders: &[Order::TotalTime], ..Report::of_methods(10) };
+    let text = profile::export::table::report(&recording, &all, shown, 0).expect("a report");
     let names: Vec<&str> = text.lines().filter_map(|line| line.split("2.00 s  ").nth(1)).collect();
     assert_eq!(names, ["c.Main.main", "a.Middle.run", "b.Leaf.run"], "callers first: {text}");
+}
+
+/// Rows of two classes and a library; one method has two lines.
+#[test]
+fn rows_are_methods_lines_classes_or_packages() {
+    let mut stream = Stream::new();
+    stream.thread(1, "main", ThreadKind::Java);
+    let mut leaf = |name, bci, line| {
+        let frame = stream.frame_at(FrameKind::C2, name, bci);
+        stream.line(line);
+        frame
+    };
+    let java = [leaf("a/b/C.d", 1, 10), leaf("a/b/C.d", 9, 12), leaf("a/b/E.f", 1, 20)];
+    let native = stream.native_frame("deflate", "/usr/lib/libz.so.1 c0ffee");
+    for (frame, times) in java.into_iter().chain([native]).zip([4, 2, 1, 1]) {
+        let stack = stream.stack(&[frame], "end_of_stack");
+        stream.sample(1, stack, times * support::INTERVAL_NS);
+    }
+    stream.goodbye();
+    let recording = stream.recording();
+    let all = Selection::default();
+    for (naming, expected) in [
+        (Naming::Method, &["a.b.C.d", "a.b.E.f", "deflate"][..]),
+        (Naming::Line, &["a.b.C.d:10", "a.b.C.d:12", "a.b.E.f:20", "deflate"]),
+        (Naming::Class, &["a.b.C", "a.b.E", "libz.so.1"]),
+        (Naming::Package, &["a.b", "libz.so.1"]),
+    ] {
+        let shown = Report { orders: &[Order::SelfTime], naming, ..Report::of_methods(10) };
+        let text = profile::export::table::report(&recording, &all, shown, 0).expect("a report");
+        let rows = text.lines().skip_while(|line| !line.contains("self time")).skip(1);
+        let names: Vec<&str> = rows.filter_map(|row| row.split("ms  ").nth(1)).collect();
+        assert_eq!(names, expected, "{text}");
+    }
 }
 
 #[test]

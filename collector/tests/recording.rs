@@ -2,9 +2,8 @@
 
 mod support;
 
-use profile::export::table;
+use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
-use profile::query::tree::Order;
 use profile::recording::{Recording, RecordingError, RecordingReader, RecordingWriter};
 use profile::ui::standalone;
 use proptest::prelude::*;
@@ -103,6 +102,7 @@ proptest! {
         let mut recording = Recording::new(reader.hello().clone());
         reader.by_ref().for_each(|message| recording.add(message));
         standalone::write(&recording, &Selection::default(), 0, Vec::new())?;
-        table::report(&recording, &Selection::default(), &[Order::SelfTime], 10, true, 0)?;
+        let report = Report { verbose: true, ..Report::of_methods(10) };
+        table::report(&recording, &Selection::default(), report, 0)?;
     }
 }

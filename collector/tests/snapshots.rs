@@ -9,9 +9,8 @@ use std::path::Path;
 
 use profile::export::Options;
 use profile::export::collapsed::{self, Unit};
-use profile::export::table::report;
+use profile::export::table::{Report, report};
 use profile::query::selection::Selection;
-use profile::query::tree::Order;
 use profile::summary::Summary;
 use support::small;
 
@@ -38,8 +37,8 @@ fn summary() {
 
 #[test]
 fn hot_methods() {
-    let orders = [Order::SelfTime, Order::TotalTime];
-    let report = report(&small().recording(), &Selection::default(), &orders, 10, true, 0).expect("a report");
+    let shown = Report { verbose: true, ..Report::of_methods(10) };
+    let report = report(&small().recording(), &Selection::default(), shown, 0).expect("a report");
     check("report.txt", &report);
 }
 

@@ -7,10 +7,9 @@ use anyhow::Context;
 use clap::Args;
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
-use profile::export::table;
+use profile::export::table::{self, Report};
 use profile::process::ProcessProfile;
 use profile::query::selection::Selection;
-use profile::query::tree::Order;
 use profile::summary::Summary;
 use profile::ui::standalone;
 
@@ -85,12 +84,9 @@ impl Results {
     /// If a file cannot be read or written.
     pub fn report(&self, session: &SessionReport, others: &[SessionReport]) -> anyhow::Result<()> {
         let recording = read_recording(&session.path)?;
-        let orders = [Order::SelfTime, Order::TotalTime];
         let all = Selection::default();
-        eprintln!(
-            "\ntickwalk: {}",
-            table::report(&recording, &all, &orders, self.top, self.verbose, now_ns())?
-        );
+        let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
+        eprintln!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?);
 
         let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
         output::write_file(&page, |out| {

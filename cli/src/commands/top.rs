@@ -1,7 +1,8 @@
-//! `tickwalk top`: hot methods and busy threads.
+//! `tickwalk top`: hot methods, lines, classes or packages, and busy threads.
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 
 use crate::output;
@@ -11,17 +12,23 @@ use crate::source::{SelectionArguments, Source};
 #[command(after_help = "\
 Examples:
   tickwalk top recording.tickwalk
-  tickwalk top --by total --limit 50 recording.tickwalk
+  tickwalk top --by line --self --limit 50 recording.tickwalk
   tickwalk top --by thread --process shop.jar --from -15m http://127.0.0.1:4172
   tickwalk top --json recording.tickwalk")]
 pub struct Arguments {
     /// Print the account of CPU time of one process as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Show only one table, ordered by this
-    #[arg(long, value_enum)]
-    by: Option<By>,
-    /// Methods or threads shown in each table
+    /// What the rows are
+    #[arg(long, value_enum, default_value_t = By::Method)]
+    by: By,
+    /// Show only the table by CPU time in a row's own code
+    #[arg(long = "self")]
+    own: bool,
+    /// Show only the table by CPU time in a row's code and its callees
+    #[arg(long, conflicts_with = "own")]
+    total: bool,
+    /// Rows shown in each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Also print how the samples were collected: rate, requests, queues, pauses
@@ -34,31 +41,42 @@ pub struct Arguments {
     selection: SelectionArguments,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// CPU time in the method's own code
-    #[value(name = "self")]
-    SelfTime,
-    /// CPU time in the method and its callees
-    Total,
-    /// Threads instead of methods; virtual threads with their carriers
+    /// Methods and functions
+    Method,
+    /// Lines of methods
+    Line,
+    /// Classes; of native code, libraries
+    Class,
+    /// Packages; of native code, libraries
+    Package,
+    /// Threads; virtual threads with their carriers
     Thread,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
+    if arguments.by == By::Thread && (arguments.own || arguments.total) {
+        bail!("threads have no callees; leave out --self and --total");
+    }
     let question = match arguments.by {
         _ if arguments.json => "summary",
-        Some(By::Thread) => "top/threads",
+        By::Thread => "top/threads",
         _ => "top",
     };
-    let order = match arguments.by {
-        Some(By::SelfTime) => Some("self"),
-        Some(By::Total) => Some("total"),
-        Some(By::Thread) | None => None,
+    let order = match (arguments.own, arguments.total) {
+        (true, _) => Some("self"),
+        (_, true) => Some("total"),
+        _ => None,
     };
     pairs.extend(order.map(|order| ("order".to_owned(), order.to_owned())));
+    if question == "top"
+        && let Some(rows) = arguments.by.to_possible_value()
+    {
+        pairs.push(("rows".to_owned(), rows.get_name().to_owned()));
+    }
     pairs.push(("limit".to_owned(), arguments.limit.to_string()));
     if arguments.verbose && question == "top" {
         pairs.push(("verbose".to_owned(), "true".to_owned()));

@@ -36,10 +36,10 @@ use collector::ingest::{Destination, Limits, Server};
 use collector::store::{Retention, Store};
 use honest::Counts;
 use mutation::Random;
+use profile::export::table::Report;
 use profile::process::ProcessProfile;
 use profile::query::question::answer;
 use profile::query::selection::Selection;
-use profile::query::tree::Order;
 use profile::recording::Recording;
 use profile::summary::Summary;
 use proto::framing::encode_frame;
@@ -189,8 +189,8 @@ fn read_all(directory: &Path) -> Result<usize, Box<dyn Error>> {
         let recording = Recording::read(&path)?;
         let summary = Summary::new(&ProcessProfile::whole(&recording)?);
         let _ = serde_json::to_string(&summary)?;
-        let orders = [Order::SelfTime, Order::TotalTime];
-        let _ = profile::export::table::report(&recording, &Selection::default(), &orders, 20, true, 0)?;
+        let report = Report { verbose: true, ..Report::of_methods(20) };
+        let _ = profile::export::table::report(&recording, &Selection::default(), report, 0)?;
         read += 1;
     }
     Ok(read)

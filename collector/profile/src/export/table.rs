@@ -7,7 +7,7 @@ use crate::process::ProcessProfile;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::query::error::QueryError;
 use crate::query::selection::Selection;
-use crate::query::tree::{MethodCost, Order, Tree};
+use crate::query::tree::{MethodCost, Naming, Order, Tree};
 use crate::source::Source;
 use crate::summary::Summary;
 
@@ -44,8 +44,27 @@ fn is_root(method: &MethodCost) -> bool {
     method.self_ns == 0 && ROOTS.contains(&name)
 }
 
-/// Returns the account of CPU time in one line, the warnings, and up to `limit` methods for each order; `verbose` adds how
-/// the samples were collected.
+/// What a report shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// A table for each of these.
+    pub orders: &'a [Order],
+    /// What the rows are.
+    pub naming: Naming,
+    /// Most rows of a table.
+    pub limit: usize,
+    /// True if it says how the samples were collected.
+    pub verbose: bool,
+}
+
+impl Report<'_> {
+    /// Returns a report of up to `limit` methods in each order.
+    pub fn of_methods(limit: usize) -> Self {
+        Report { orders: &[Order::SelfTime, Order::TotalTime], naming: Naming::Method, limit, verbose: false }
+    }
+}
+
+/// Returns the account of CPU time in one line, the warnings, and the tables of `report`.
 ///
 /// The roots of threads are left out of the order by total time.
 ///
@@ -56,12 +75,11 @@ fn is_root(method: &MethodCost) -> bool {
 pub fn report(
     source: &dyn Source,
     selection: &Selection,
-    orders: &[Order],
-    limit: usize,
-    verbose: bool,
+    report: Report<'_>,
     now_ns: u64,
 ) -> Result<String, QueryError> {
-    let (tree, span) = Tree::of(source, selection, now_ns)?;
+    let Report { orders, naming, limit, verbose } = report;
+    let (tree, span) = Tree::named(source, selection, naming, now_ns)?;
     let mut text = match ProcessProfile::of(source, selection, now_ns) {
         Ok(profile) => account(&profile, verbose),
         Err(QueryError::OneProcess(_)) => {
@@ -72,19 +90,17 @@ pub fn report(
     text.extend(span.warnings().map(|warning| format!("warning: {warning}\n")));
     if (1..FEW_SAMPLES).contains(&tree.samples()) {
         let samples = count(tree.samples());
-        text.push_str(&format!("warning: {samples} samples are few: shares are rough; profile longer, or with a shorter interval\n"));
+        text.push_str(&format!(
+            "warning: {samples} samples are few: shares are rough; profile longer, or with a shorter interval\n"
+        ));
     }
     for &order in orders {
-        let title = match order {
-            Order::SelfTime => "Hot methods by self CPU time",
-            Order::TotalTime => "Hot methods by total CPU time",
-        };
         let mut methods = tree.top_methods(order, limit.saturating_add(ROOTS.len())).0;
         if order == Order::TotalTime {
             methods.retain(|method| !is_root(method));
         }
         methods.truncate(limit);
-        push_table(&mut text, title, &methods, order, tree.total_ns());
+        push_table(&mut text, naming, &methods, order, tree.total_ns());
     }
     Ok(text)
 }
@@ -196,7 +212,7 @@ fn micros(ns: u64) -> String {
     format!("{} us", ns.div_ceil(1_000))
 }
 
-fn push_table(text: &mut String, title: &str, methods: &[MethodCost], order: Order, whole: u64) {
+fn push_table(text: &mut String, naming: Naming, methods: &[MethodCost], order: Order, whole: u64) {
     let time_of = |method: &MethodCost| match order {
         Order::SelfTime => method.self_ns,
         Order::TotalTime => method.total_ns,
@@ -209,7 +225,8 @@ fn push_table(text: &mut String, title: &str, methods: &[MethodCost], order: Ord
         return;
     }
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "\n{title}\n{:>8} {:>8} {time_title:>11}  method", columns[0], columns[1]);
+    let _ = writeln!(text, "\nHot {} by {} CPU time", naming.plural(), columns[0]);
+    let _ = writeln!(text, "{:>8} {:>8} {time_title:>11}  {}", columns[0], columns[1], naming.name());
     let shown = methods.iter().filter(|method| time_of(method) > 0);
     for method in shown {
         let own = percent(share(method.self_ns, whole));

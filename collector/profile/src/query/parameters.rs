@@ -3,7 +3,7 @@
 use super::error::QueryError;
 use super::selection::Selection;
 use super::timeline::{By, MOST_ROWS};
-use super::tree::Order;
+use super::tree::{Naming, Order};
 use crate::export::Options;
 use crate::export::collapsed::Unit;
 use crate::export::format::Format;
@@ -33,6 +33,8 @@ pub struct Parameters {
     pub bucket_ns: u64,
     /// Options of an export.
     pub export: Options,
+    /// What the rows of `top` are.
+    pub naming: Naming,
     /// True if the text of `top` says how the samples were collected.
     pub verbose: bool,
     limit: Option<usize>,
@@ -103,6 +105,7 @@ impl Parameters {
                 let units = [("samples", Unit::Samples), ("ns", Unit::Nanoseconds)];
                 self.export.unit = choice("unit", value, "samples or ns", &units)?;
             }
+            "rows" => self.naming = choice("rows", value, "method, line, class or package", &Naming::ALL)?,
             "verbose" => self.verbose = choice("verbose", value, "true or false", &YES_NO)?,
             "threads" => self.export.threads = choice("threads", value, "true or false", &YES_NO)?,
             "lines" => self.export.lines = choice("lines", value, "true or false", &YES_NO)?,

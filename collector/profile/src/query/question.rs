@@ -8,7 +8,7 @@ use super::error::QueryError;
 use super::parameters::Parameters;
 use super::processes::{accounts, processes};
 use super::timeline::{threads, timeline};
-use super::tree::{Order, Tree};
+use super::tree::Tree;
 use super::view::{differences, view};
 use crate::export::{self, table};
 use crate::process::ProcessProfile;
@@ -104,12 +104,11 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             json("summary", &Summary::new(&profile))
         }
         ("top", None) => {
-            let orders =
-                parameters.order.map_or(vec![Order::SelfTime, Order::TotalTime], |order| vec![order]);
-            text(
-                "top",
-                table::report(source, selection, &orders, parameters.limit(), parameters.verbose, now_ns)?,
-            )
+            let one = parameters.order.map(|order| [order]);
+            let mut report = table::Report::of_methods(parameters.limit());
+            (report.naming, report.verbose) = (parameters.naming, parameters.verbose);
+            report.orders = one.as_ref().map_or(report.orders, |one| one);
+            text("top", table::report(source, selection, report, now_ns)?)
         }
         ("top", Some("threads")) => {
             let profile = ProcessProfile::of(source, selection, now_ns)?;

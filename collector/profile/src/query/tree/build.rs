@@ -104,7 +104,7 @@ impl Tree {
             } else {
                 let frame = node.frame as usize;
                 if names[frame] == u32::MAX {
-                    names[frame] = self.name(&dictionary.frame_text(node.frame));
+                    names[frame] = self.name(&self.naming.text(dictionary, node.frame));
                 }
                 let kind = dictionary.frame(node.frame).kind;
                 self.child(above, names[frame], kind)

@@ -5,6 +5,7 @@
 
 mod build;
 mod methods;
+mod naming;
 
 use std::ops::Range;
 
@@ -22,6 +23,7 @@ use crate::texts::Texts;
 
 pub(in crate::query) use build::sum_up;
 pub use methods::{MethodCost, Order};
+pub use naming::Naming;
 
 /// Name of nodes that stand for left out nodes.
 pub const LEFT_OUT: &str = "[left out]";
@@ -59,16 +61,30 @@ pub struct Tree {
     pub totals: Vec<u64>,
     pub(in crate::query) children: HashTable<u32>,
     pub(in crate::query) bounds: Bounds,
+    pub(in crate::query) naming: Naming,
 }
 
 impl Tree {
-    /// Returns the tree of `selection` in `source`, and the time it covers.
+    /// Returns the tree of `selection` in `source` by method, and the time it covers.
     ///
     /// # Errors
     /// If the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<(Tree, Span), QueryError> {
+        Self::named(source, selection, Naming::Method, now_ns)
+    }
+
+    /// As [`of`](Self::of), with other names of frames.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn named(
+        source: &dyn Source,
+        selection: &Selection,
+        naming: Naming,
+        now_ns: u64,
+    ) -> Result<(Tree, Span), QueryError> {
         let span = selection.span(source, now_ns);
-        let mut tree = Tree::empty();
+        let mut tree = Tree { naming, ..Tree::empty() };
         let range_ns = span.from_ns..span.to_ns;
         for part in source.parts().iter().filter(|part| part.overlaps(&range_ns)) {
             let sums = sums(&**part, selection, &range_ns)?;
