@@ -1,6 +1,7 @@
 //! Trial run: starts a JVM with the agent and reports its self-tests and its account of CPU time.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,15 +12,18 @@ use profile::summary::{CpuTime, Summary};
 use profile::trust::{Outcome, SelfTest};
 
 use super::Finding;
+use crate::experiment::jvm::{CLASS_NAME, write_class};
 
 const SUBJECT: &str = "trial run";
+/// Arguments of the program: one thread that sorts and allocates, 50 frames deep, for half a second.
+const ARGUMENTS: [&str; 6] = ["queue", "java", "1", "50", "1", "500"];
 
 /// Returns the launcher that `--java` names, directly or by its home directory.
 pub(super) fn launcher(java: &Path) -> PathBuf {
     if java.is_dir() { java.join("bin/java") } else { java.to_owned() }
 }
 
-/// Runs `java -version` under the agent.
+/// Runs a Java program that burns half a second of CPU time under the agent.
 pub(super) fn examine(java: &Path, agent: &Path) -> Vec<Finding> {
     match run(java, agent) {
         Ok((profile, messages)) => findings(java, &profile, &messages),
@@ -29,13 +33,18 @@ pub(super) fn examine(java: &Path, agent: &Path) -> Vec<Finding> {
 
 fn run(java: &Path, agent: &Path) -> Result<(ProcessProfile, Vec<String>), Finding> {
     let fail = |found: String, fix: &str| Finding::fail(SUBJECT, found, fix);
-    let folder = tempfile::tempdir().map_err(|error| {
-        fail(format!("cannot create a temporary directory: {error}"), "set TMPDIR to a writable one")
-    })?;
+    let unwritable = |error: io::Error| {
+        fail(format!("cannot write temporary files: {error}"), "set TMPDIR to a writable directory")
+    };
+    let folder = tempfile::tempdir().map_err(unwritable)?;
+    write_class(folder.path()).map_err(unwritable)?;
     let recording = folder.path().join("trial.tickwalk");
     let output = Command::new(java)
         .arg(format!("-agentpath:{}=file={}", agent.display(), recording.display()))
-        .arg("-version")
+        .arg("-cp")
+        .arg(folder.path())
+        .arg(CLASS_NAME)
+        .args(ARGUMENTS)
         .env_remove("JAVA_TOOL_OPTIONS")
         .stdin(Stdio::null())
         .output()
@@ -115,11 +124,11 @@ fn account(cpu: &CpuTime) -> Finding {
         duration(cpu.outside),
     );
     match cpu.kernel == accounted {
-        true if cpu.kernel > 0 => Finding::ok(SUBJECT, found),
+        true if cpu.sampled > 0 => Finding::ok(SUBJECT, found),
         true => Finding::fail(
             SUBJECT,
             found,
-            "report this as a bug: the agent measured no CPU time of any thread",
+            "report this as a bug: the agent took no sample of a program that burns CPU time",
         ),
         false => Finding::fail(
             SUBJECT,

@@ -1,5 +1,6 @@
 //! Runs the embedded Java program under the agent.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,8 +12,17 @@ use tempfile::TempDir;
 
 use crate::output;
 
-const CLASS_NAME: &str = "TickwalkExperiment";
+/// Name of the Java program's class.
+pub const CLASS_NAME: &str = "TickwalkExperiment";
 const CLASS: &[u8] = include_bytes!("workload/TickwalkExperiment.class");
+
+/// Writes the Java program's class file into a directory.
+///
+/// # Errors
+/// As for any file.
+pub fn write_class(directory: &Path) -> io::Result<()> {
+    std::fs::write(directory.join(format!("{CLASS_NAME}.class")), CLASS)
+}
 
 /// The JVM, the agent, and a temporary directory for recordings.
 #[derive(Debug)]
@@ -49,8 +59,7 @@ impl Jvm {
             None => PathBuf::from("java"),
         };
         let directory = output::temporary_directory()?;
-        std::fs::write(directory.path().join(format!("{CLASS_NAME}.class")), CLASS)
-            .context("cannot write the Java program to the temporary directory")?;
+        write_class(directory.path()).context("cannot write the Java program to the temporary directory")?;
         Ok(Self { java, agent, directory })
     }
 
