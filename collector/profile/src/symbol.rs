@@ -17,8 +17,12 @@ const MAX_NAME: usize = 256;
 /// Longest symbol that is demangled, in bytes; agents cut symbols there.
 const MAX_SYMBOL: usize = 1024;
 
+/// Beginning of the second name that glibc gives a function for its own calls (`include/libc-symbols.h`).
+const GLIBC_INTERNAL: &str = "__GI_";
+
 /// Returns a symbol as the author of the function wrote it, without parameters, and cut if it is long.
 pub fn function_text(symbol: &str) -> Cow<'_, str> {
+    let symbol = symbol.strip_prefix(GLIBC_INTERNAL).filter(|name| !name.is_empty()).unwrap_or(symbol);
     let name = demangled(symbol).map_or(Cow::Borrowed(symbol), Cow::Owned);
     match name.char_indices().find(|(at, _)| *at > MAX_NAME) {
         Some((end, _)) => Cow::Owned(format!("{}…", &name[..end])),
@@ -74,6 +78,8 @@ mod tests {
     #[test]
     fn names_as_their_authors_wrote_them() {
         let check = |symbol: &str, expect: &str| assert_eq!(function_text(symbol), expect);
+        check("__GI___clone3", "__clone3");
+        check("__GI_", "__GI_");
         check(
             "_ZN9JavaCalls11call_helperEP9JavaValueRK12methodHandleP17JavaCallArgumentsP10JavaThread",
             "JavaCalls::call_helper",

@@ -15,8 +15,8 @@ use crate::summary::Summary;
 const ROOTS: [&str; 20] = [
     "clone",
     "clone3",
-    "__GI___clone",
-    "__GI___clone3",
+    "__clone",
+    "__clone3",
     "start_thread",
     "_start",
     "__libc_start_main",
