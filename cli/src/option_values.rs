@@ -13,7 +13,8 @@ pub fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// A duration of one second or more, such as `90d`. A number alone is refused: seven days and seven seconds of samples are too different to guess.
+/// A duration of one second or more, such as `90d`. A number alone is refused: seven days and seven seconds of samples are
+/// too different to guess.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Duration);
 
