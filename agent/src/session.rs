@@ -276,8 +276,8 @@ impl Session {
     }
 
     /// Unregisters the calling Java thread, and empties its queue if no other thread drains one now.
-    pub fn thread_ended(&self, thread: ThreadRef) {
-        if let Some(slot) = self.java_threads.ended(thread) {
+    pub fn thread_ended(&self, jni: Jni, thread: ThreadRef) {
+        if let Some(slot) = self.java_threads.ended(jni, thread) {
             self.sampler.drain_ended(slot);
         }
     }

@@ -271,12 +271,14 @@ unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thr
     });
 }
 
-unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, thread: jobject) {
-    // SAFETY: the VM passes a reference to the calling thread.
+unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
+    // SAFETY: the VM passes the environment of the calling thread.
+    let jni = unsafe { Jni::new(env.cast()) };
+    // SAFETY: and a reference to it.
     let thread = unsafe { ThreadRef::new(thread) };
     guard::callback(|| {
         if let State::Running(session) = &*STATE.read() {
-            session.thread_ended(thread);
+            session.thread_ended(jni, thread);
         }
     });
 }

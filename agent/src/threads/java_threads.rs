@@ -59,7 +59,7 @@ impl JavaThreads {
     pub fn register_existing(&self, jni: Jni) {
         for thread in self.jvmti.all_threads() {
             if let Some(address) = jni.java_thread(thread) {
-                self.register(address, thread, Registry::java_found);
+                self.register(jni, address, thread, Registry::java_found);
             }
         }
     }
@@ -71,13 +71,13 @@ impl JavaThreads {
             None => jni.java_thread(thread),
         };
         if let Some(address) = address {
-            self.register(address, thread, Registry::java_started);
+            self.register(jni, address, thread, Registry::java_started);
         }
     }
 
     /// Unregisters the calling Java thread; returns its slot if its queue holds requests.
-    pub fn ended(&self, thread: ThreadRef) -> Option<u32> {
-        self.registry.java_ended(nix::unistd::gettid().as_raw(), self.jvmti.thread_name(thread).as_deref())
+    pub fn ended(&self, jni: Jni, thread: ThreadRef) -> Option<u32> {
+        self.registry.java_ended(nix::unistd::gettid().as_raw(), jni.thread_name(thread).as_deref())
     }
 
     /// Reads the names of all threads again, unless there are many or that was done a short time ago.
@@ -99,18 +99,18 @@ impl JavaThreads {
         jni.in_frame(4 * MAX_REFRESHED, || {
             for thread in self.jvmti.all_threads() {
                 let tid = jni.java_thread(thread).and_then(|address| self.tid_of(address));
-                if let (Some(tid), Some(name)) = (tid, self.jvmti.thread_name(thread)) {
+                if let (Some(tid), Some(name)) = (tid, jni.thread_name(thread)) {
                     self.registry.rename(tid, &name);
                 }
             }
         });
     }
 
-    fn register(&self, address: u64, thread: ThreadRef, register: fn(&Registry, i32, &JavaThread)) {
+    fn register(&self, jni: Jni, address: u64, thread: ThreadRef, register: fn(&Registry, i32, &JavaThread)) {
         let Some(tid) = self.tid_of(address) else { return };
         let word = |offset: u32| self.memory.read_u64(address + u64::from(offset)).unwrap_or(0);
         let (base, size) = (word(self.offsets.stack_base), word(self.offsets.stack_size));
-        let name = self.jvmti.thread_name(thread).unwrap_or_default();
+        let name = jni.thread_name(thread).unwrap_or_default();
         let (stack_low, stack_high) = (base.saturating_sub(size), base);
         register(&self.registry, tid, &JavaThread { address, stack_low, stack_high, name });
     }
