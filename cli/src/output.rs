@@ -1,5 +1,6 @@
 //! Output: reports to standard output or a file, log events to standard error.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -26,6 +27,11 @@ pub fn print(write: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>) -> a
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
     }
+}
+
+/// Writes a line to standard error, whose reader may be gone (`2>&1 | head`): what is left to do is done all the same.
+pub fn tell(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Writes the file at `path`, replacing it.

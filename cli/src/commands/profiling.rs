@@ -86,20 +86,20 @@ impl Results {
         let recording = read_recording(&session.path)?;
         let all = Selection::default();
         let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
-        eprintln!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?);
+        output::tell(format_args!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?));
 
         let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
         output::write_file(&page, |out| {
             standalone::write(&recording, &all, now_ns(), out).map_err(io::Error::other)
         })?;
-        eprintln!("recording    {}", session.path.display());
-        eprintln!("flame graph  {}", page.display());
+        output::tell(format_args!("recording    {}", session.path.display()));
+        output::tell(format_args!("flame graph  {}", page.display()));
         if let Some(path) = &self.summary {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
-            eprintln!("summary      {}", path.display());
+            output::tell(format_args!("summary      {}", path.display()));
         }
         for other in others {
-            eprintln!("further JVM  {} (pid {})", other.path.display(), other.hello.pid);
+            output::tell(format_args!("further JVM  {} (pid {})", other.path.display(), other.hello.pid));
         }
         Ok(())
     }
