@@ -85,6 +85,7 @@ const MIN_SPARE: usize = 256;
 /// At most one sample per processor and tick is in flight between two drains; 32 per processor cover a sampler that is
 /// kept from running for an eighth of a second.
 /// Typical stacks are below 16 KiB; the classes above are for deep recursion and the interpreter.
+/// The largest holds what a processor can sample until the first drain, at half of the usual interval.
 fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>) -> [SlabClass; 5] {
     let processors = processors.clamp(2, 256);
     // Spare slabs cost addresses, and 16 bytes each, until a class is half used.
@@ -100,6 +101,6 @@ fn slab_classes(processors: usize, max_stack: usize, fixed: Option<NonZeroUsize>
         class(8 << 10, 32, MIN_SPARE),
         class(32 << 10, 16, MIN_SPARE),
         class(160 << 10, 8, MIN_SPARE),
-        class(max_stack.max(1 << 20) + 4096, 2, 0),
+        class(max_stack.max(1 << 20) + 4096, 6, 0),
     ]
 }

@@ -3,7 +3,7 @@
 //! Problem: users mistype options, and a profiler must not stop their program for it.
 //! Approach: parse everything into [`Options`] before anything is started; each mistake is one [`OptionError`]
 //! whose text names the option, the value and the accepted form.
-//! The spellings of async-profiler that mean the same are accepted ([`SYNONYMS`]).
+//! The spellings of async-profiler that mean the same are accepted: [`ALWAYS_SO`], `event` and `jstackdepth`.
 //! Invariant: all values of an `Options` are in their ranges.
 
 use std::path::PathBuf;
@@ -203,11 +203,10 @@ const FORMS: [(&str, &str); 19] = [
     ("strict", "given without a value"),
 ];
 
-/// Options as async-profiler spells them, and the option that each means; an empty one has no effect, because it names what
-/// is always so.
+/// Words of async-profiler's options that name what is always so.
 ///
-/// Source: async-profiler 4, `docs/ProfilerOptions.md`.
-const SYNONYMS: [(&str, &str); 4] = [("start", ""), ("threads", ""), ("event", ""), ("jstackdepth", "depth")];
+/// Source of these, of `event` and of `jstackdepth`: async-profiler 4, `docs/ProfilerOptions.md`.
+const ALWAYS_SO: [&str; 2] = ["start", "threads"];
 
 /// Events of async-profiler that are CPU time.
 const CPU_EVENTS: [&str; 3] = ["cpu", "ctimer", "itimer"];
@@ -253,14 +252,22 @@ impl Options {
     }
 
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
-        let synonym = SYNONYMS.into_iter().find(|(synonym, _)| *synonym == name);
-        let name = match (synonym, value) {
-            (Some(("event", _)), Some(event)) if !CPU_EVENTS.contains(&event) => {
-                return Err(OptionError::Event(event.to_owned()));
-            }
-            (Some((_, "")), _) => return Ok(()),
-            (Some((_, meant)), _) => meant,
-            (None, _) => name,
+        if let Some(option) = ALWAYS_SO.into_iter().find(|word| *word == name) {
+            return match value {
+                None => Ok(()),
+                Some(value) => Err(OptionError::BadValue {
+                    option,
+                    value: value.to_owned(),
+                    expected: "given without a value",
+                }),
+            };
+        }
+        let name = match (name, value) {
+            ("event", None | Some("")) => return Err(OptionError::NoValue("event")),
+            ("event", Some(event)) if CPU_EVENTS.contains(&event) => return Ok(()),
+            ("event", Some(event)) => return Err(OptionError::Event(event.to_owned())),
+            ("jstackdepth", _) => "depth",
+            (name, _) => name,
         };
         let known = FORMS.into_iter().find(|(option, _)| *option == name);
         let (option, expected) = known.ok_or_else(|| OptionError::Unknown(name.to_owned()))?;

@@ -55,7 +55,7 @@ pub fn temporary_directory() -> anyhow::Result<TempDir> {
 }
 
 /// Checks that a recording can be written to `path`; callers check before they start a program.
-pub fn check_directory(path: &Path) -> anyhow::Result<()> {
+pub fn check_writable(path: &Path) -> anyhow::Result<()> {
     let directory = match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char};
 
 use jni::sys::{
-    JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, jclass, jint, jmethodID, jobject, jvalue,
+    JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, jclass, jfieldID, jint, jmethodID, jobject, jvalue,
 };
 
 use super::ThreadRef;
@@ -53,30 +53,34 @@ impl Jni {
 
     /// Returns `java.lang.Thread.eetop` of a thread: the address of its `JavaThread`; `None` if it is not alive.
     pub fn java_thread(&self, thread: ThreadRef) -> Option<u64> {
-        let class = self.class(c"java/lang/Thread")?;
-        let field = self.look_up(self.functions().GetFieldID, class, c"eetop", c"J")?;
+        let field = self.thread_field(c"eetop", c"J")?;
         // SAFETY: `thread` is a java.lang.Thread and the field one of its long fields.
         let value = unsafe { (self.functions().GetLongField)(self.env, thread.0, field) };
-        self.release(class);
         Some(value.cast_unsigned()).filter(|&address| address != 0)
     }
 
     /// Returns the name of a thread, by its field `java.lang.Thread.name` (JDK 11 to 28).
     ///
     /// GetThreadInfo visits all threads of the VM for it from JDK 21 on (`JvmtiVTMSTransitionDisabler` in
-    /// `share/prims/jvmtiThreadState.cpp`): 60 us with 10,000 threads.
+    /// `share/prims/jvmtiThreadState.cpp`).
     pub fn thread_name(&self, thread: ThreadRef) -> Option<String> {
-        let class = self.class(c"java/lang/Thread")?;
-        let field = self.look_up(self.functions().GetFieldID, class, c"name", c"Ljava/lang/String;");
-        self.release(class);
+        let field = self.thread_field(c"name", c"Ljava/lang/String;")?;
         // SAFETY: `thread` is a java.lang.Thread and the field one of its fields of a reference type.
-        let name = unsafe { (self.functions().GetObjectField)(self.env, thread.0, field?) };
+        let name = unsafe { (self.functions().GetObjectField)(self.env, thread.0, field) };
         if name.is_null() {
             return None;
         }
         let text = self.text_of(name);
         self.release(name);
         text
+    }
+
+    /// Finds a field of `java.lang.Thread`.
+    fn thread_field(&self, name: &CStr, signature: &CStr) -> Option<jfieldID> {
+        let class = self.class(c"java/lang/Thread")?;
+        let field = self.look_up(self.functions().GetFieldID, class, name, signature);
+        self.release(class);
+        field
     }
 
     /// Copies the text of a `java.lang.String`.

@@ -186,5 +186,8 @@ fn spellings_of_async_profiler() {
         "start,event=alloc,file=x",
         "option 'event': 'alloc' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time",
     );
+    check_error("start=no,file=x", "option 'start': 'no' is not given without a value");
+    check_error("threads=8,file=x", "option 'threads': '8' is not given without a value");
+    check_error("event,file=x", "option 'event' needs a value, as in event=...");
     check_error("jstackdepth=1,file=x", &format!("option 'depth': '1' is not {}", form("depth")));
 }

@@ -2,8 +2,9 @@
 //!
 //! Approach: slots are aligned to 64 bytes, so the low six bits of a signal's value hold the [`Key`] of the timer and the
 //! rest the address of the slot ([`ThreadSlot::signal_value`]). The slot's [`Grid`](super::grid::Grid) decides whether
-//! that timer is still the current one, and its [`Draw`](super::draw::Draw) whether the signal becomes a sample. Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so
-//! the kernel's number of the timer must be that of the slot's timer as well.
+//! that timer is still the current one, and its [`Draw`](super::draw::Draw) whether the signal becomes a sample.
+//! Keys are used again, and kernels before 6.13 deliver signals of deleted timers, so the kernel's number of the timer must
+//! be that of the slot's timer as well.
 //! The locked instruction of the claim stands before the stack is copied (`design/signal-safety.md`).
 
 #![deny(

@@ -66,7 +66,7 @@ impl Key {
     }
 }
 
-/// What became of the periods of one signal.
+/// Outcome of a claim for one signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// The signal is a sample, which stands for this many periods.

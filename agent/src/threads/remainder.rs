@@ -37,7 +37,7 @@ pub(super) struct Remainder {
     random: RandomState,
 }
 
-/// How a new thread begins.
+/// State in which a new thread begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Beginning {
     /// CPU time taken over, in nanoseconds.
@@ -61,7 +61,7 @@ impl Remainder {
         self.ns = self.ns.saturating_sub(ns);
     }
 
-    /// Returns how a new thread begins; it takes nothing over yet.
+    /// Returns the state in which a new thread begins; nothing is taken over yet.
     pub(super) fn beginning(&mut self, aim: &Aim) -> Beginning {
         let (tick_ns, period_ns) = (aim.tick_ns, aim.period_ns.max(1));
         let (age_ns, left_ns) = self.moment(aim.distance_ns());

@@ -98,7 +98,7 @@ pub(super) struct Table {
     pub(super) remainder: Remainder,
     pub(super) rotation: Rotation,
     pub(super) periods: Periods,
-    /// What timers and handlers are told.
+    /// Interval, tick and timer period in effect.
     pub(super) aim: Aim,
     /// Number of changes of the interval.
     pub(super) changes: u64,

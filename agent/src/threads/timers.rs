@@ -70,7 +70,7 @@ impl Registry {
     /// Sets the distance between samples; gives new timers this period, and returns false if no index for it is free now.
     pub(super) fn aim(&self, aim: Aim) -> bool {
         let mut table = self.table.lock();
-        // Relaxed: a handler that reads the distance before takes it for one more sample.
+        // Relaxed: a handler may use the former distance once more.
         self.shared.distance_ns.store(aim.distance_ns(), Ordering::Relaxed);
         table.changes += u64::from(table.aim.interval_ns != aim.interval_ns);
         table.aim = aim;

@@ -62,7 +62,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return end_profile(pid);
     }
     let library = agent_library::find(sampling.agent.as_deref())?;
-    output::check_directory(&results.output)?;
+    output::check_writable(&results.output)?;
     // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let jvm = Jvm::find(pid)?;

@@ -34,7 +34,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
-    output::check_directory(&arguments.results.output)?;
+    output::check_writable(&arguments.results.output)?;
     // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals =
         Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD])?;

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Print the account of CPU time of one process as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// What the rows are
+    /// Unit of the rows
     #[arg(long, value_enum, default_value_t = By::Method)]
     by: By,
     /// Show only the table by CPU time in a row's own code

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,15 +47,20 @@ struct kernel_action {
     unsigned long mask;
 };
 
-/* A timer of the calling thread, with the C library's code at the end of the handler. */
-static int start_thread_timer(long nanos) {
-    struct sigaction action = {.sa_sigaction = foreign_handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+/* A timer on a CPU clock. Its signals go to the calling thread: the kernel would send those of a process's clock to the
+ * thread that started the JVM, which only waits. */
+static int start_timer(clockid_t clock, long nanos) {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGPROF};
     event._sigev_un._tid = (int)syscall(SYS_gettid);
     struct itimerspec spec = {.it_interval.tv_nsec = nanos, .it_value.tv_nsec = nanos};
     timer_t timer;
-    return sigaction(SIGPROF, &action, 0) | timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer)
-        | timer_settime(timer, 0, &spec, 0);
+    return timer_create(clock, &event, &timer) | timer_settime(timer, 0, &spec, 0);
+}
+
+/* A timer of the calling thread, with the C library's code at the end of the handler. */
+static int start_thread_timer(long nanos) {
+    struct sigaction action = {.sa_sigaction = foreign_handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+    return sigaction(SIGPROF, &action, 0) | start_timer(CLOCK_THREAD_CPUTIME_ID, nanos);
 }
 
 /* A timer of the process, with own code at the end of the handler. */
@@ -66,9 +70,8 @@ static int start_process_timer(long nanos) {
         .flags = SA_SIGINFO | SA_RESTART | 0x04000000,
         .restorer = foreign_restorer,
     };
-    struct itimerval spec = {.it_interval.tv_usec = nanos / 1000, .it_value.tv_usec = nanos / 1000};
     return (int)syscall(SYS_rt_sigaction, SIGPROF, &action, 0, sizeof action.mask)
-        | setitimer(ITIMER_PROF, &spec, 0);
+        | start_timer(CLOCK_PROCESS_CPUTIME_ID, nanos);
 }
 
 JNIEXPORT jlong Java_ForeignTimer_start(JNIEnv *env, void *class, jlong of_process, jlong nanos) {

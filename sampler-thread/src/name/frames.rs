@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
+use stackwalk::{CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
 
 use crate::name::dictionaries::Dictionaries;
 use crate::name::routines::Routines;
@@ -56,8 +56,8 @@ pub struct FrameNames {
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
     frames: Map<(Method, i32, u8), u64>,
-    /// Ids of stubs, by their blob and the start of their routine.
-    stubs: Map<(Blob, u64), u64>,
+    /// Ids of stubs, by their pc.
+    stubs: Map<u64, u64>,
     routines: Arc<Routines>,
     /// Their revision when `stubs` was made.
     routines_revision: u64,
@@ -81,7 +81,10 @@ impl FrameNames {
 
     /// Begins a stack: forgets what the VM unloaded, and native frames if the list of libraries is another one.
     pub(super) fn begin(&mut self, change: Change, libraries: u64) {
-        if self.frames.len().max(self.methods.len()).max(self.native.len()) > MAX_CACHED {
+        if [self.frames.len(), self.methods.len(), self.native.len(), self.stubs.len()]
+            .into_iter()
+            .any(|len| len > MAX_CACHED)
+        {
             self.forget_ids();
         }
         self.forget(change);
@@ -150,13 +153,10 @@ impl FrameNames {
             }
             Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
             Frame::Stub { blob, place } => {
-                let routine = self.routines.find(place.pc.0);
-                let Self { stubs, dictionaries, .. } = self;
-                *stubs.entry((blob, routine.as_ref().map_or(0, |(start, _)| *start))).or_insert_with(|| {
-                    match routine {
-                        Some((_, name)) => dictionaries.symbol_frame(FrameKind::Stub, &name),
-                        None => dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob)),
-                    }
+                let Self { stubs, routines, dictionaries, .. } = self;
+                *stubs.entry(place.pc.0).or_insert_with(|| match routines.name_at(place.pc.0) {
+                    Some(name) => dictionaries.symbol_frame(FrameKind::Stub, &name),
+                    None => dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob)),
                 })
             }
             Frame::Native { place, interrupted } => self.native(place, interrupted, vm, libraries),

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -27,56 +28,51 @@ struct Routine {
 /// All routines that were reported.
 #[derive(Debug, Default)]
 pub struct Routines {
-    table: RwLock<Table>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    by_start: BTreeMap<u64, Routine>,
-    /// Number of reports.
-    revision: u64,
+    by_start: RwLock<BTreeMap<u64, Routine>>,
+    /// Number of reports. It grows under the lock, after the report is in the table.
+    revision: AtomicU64,
 }
 
 impl Routines {
     /// Adds a routine of `length` bytes at `start` that was generated just now: what it overlaps is gone.
     pub fn add(&self, start: u64, length: u64, name: &str) {
         let end = start.saturating_add(length);
-        let mut table = self.table.write();
-        let before = table.by_start.range(..start).next_back();
+        let mut routines = self.by_start.write();
+        let before = routines.range(..start).next_back();
         let reaches_in = before.filter(|(_, routine)| routine.end > start).map(|(known, _)| *known);
         let gone: Vec<u64> =
-            table.by_start.range(start..end.max(start)).map(|(known, _)| *known).chain(reaches_in).collect();
-        gone.iter().for_each(|known| _ = table.by_start.remove(known));
-        table.insert(start, Routine { end, name: name.into() });
+            routines.range(start..end.max(start)).map(|(known, _)| *known).chain(reaches_in).collect();
+        gone.iter().for_each(|known| _ = routines.remove(known));
+        self.insert(&mut routines, start, Routine { end, name: name.into() });
     }
 
     /// Adds a routine of the list of all, which has blobs around routines as well, after these.
     pub fn add_listed(&self, start: u64, length: u64, name: &str) {
-        let mut table = self.table.write();
-        if !table.by_start.contains_key(&start) {
-            table.insert(start, Routine { end: start.saturating_add(length), name: name.into() });
+        let mut routines = self.by_start.write();
+        if !routines.contains_key(&start) {
+            let routine = Routine { end: start.saturating_add(length), name: name.into() };
+            self.insert(&mut routines, start, routine);
         }
     }
 
-    /// Returns start and name of the routine with the instruction at `pc`.
-    pub fn find(&self, pc: u64) -> Option<(u64, Arc<str>)> {
-        let table = self.table.read();
-        let (start, routine) = table.by_start.range(..=pc).next_back()?;
-        (pc < routine.end).then(|| (*start, Arc::clone(&routine.name)))
+    fn insert(&self, routines: &mut BTreeMap<u64, Routine>, start: u64, routine: Routine) {
+        if routines.len() < MOST {
+            routines.insert(start, routine);
+        }
+        // Release: whoever sees the number finds the routine.
+        self.revision.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the name of the routine with the instruction at `pc`.
+    pub fn name_at(&self, pc: u64) -> Option<Arc<str>> {
+        let routines = self.by_start.read();
+        let (_, routine) = routines.range(..=pc).next_back()?;
+        (pc < routine.end).then(|| Arc::clone(&routine.name))
     }
 
     /// Returns a number that changes with each report.
     pub fn revision(&self) -> u64 {
-        self.table.read().revision
-    }
-}
-
-impl Table {
-    fn insert(&mut self, start: u64, routine: Routine) {
-        self.revision += 1;
-        if self.by_start.len() < MOST {
-            self.by_start.insert(start, routine);
-        }
+        self.revision.load(Ordering::Acquire)
     }
 }
 
@@ -85,7 +81,7 @@ mod tests {
     use super::*;
 
     fn name(routines: &Routines, pc: u64) -> Option<String> {
-        routines.find(pc).map(|(_, name)| name.to_string())
+        routines.name_at(pc).map(|name| name.to_string())
     }
 
     #[test]
@@ -117,6 +113,6 @@ mod tests {
     fn the_number_of_routines_is_bounded() {
         let routines = Routines::default();
         (0..2 * MOST as u64).for_each(|start| routines.add(start, 1, "x"));
-        assert_eq!(routines.table.read().by_start.len(), MOST);
+        assert_eq!(routines.by_start.read().len(), MOST);
     }
 }

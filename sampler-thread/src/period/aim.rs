@@ -1,4 +1,4 @@
-//! From the interval to what timers and handlers are told: the period of the timers, and the distance between samples.
+//! The period of the timers and the distance between samples, computed from the interval and the kernel's tick.
 //!
 //! Problem: the kernel looks at CPU timers at its tick only, and a timer with the period of the interval is in phase with
 //! programs whose phases are (`design/timers.md`).
@@ -16,7 +16,7 @@ pub const PERIODS_PER_TICK: u64 = 8;
 /// The tick where the kernel does not report it: 250 a second.
 const USUAL_TICK_NS: u64 = 4_000_000;
 
-/// What timers and handlers are told.
+/// Interval, tick and timer period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Aim {
     /// Wanted CPU time between two samples, in nanoseconds.

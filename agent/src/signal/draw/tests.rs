@@ -1,4 +1,4 @@
-//! What is sampled of a program whose phases are in phase with the interval, and of others.
+//! Shares of a program's phases in samples and at ticks, the distances between samples, and changes of the interval.
 
 use super::*;
 use crate::signal::grid::{Claim, Grid, Key};
@@ -47,6 +47,29 @@ fn phases_are_sampled_as_often_as_ticks_meet_them() {
                 assert!((met - sampled).abs() <= 5.5 * deviation, "{case:?}: {sampled}, at the ticks {met}");
             }
         }
+    }
+}
+
+/// The spread that `design/timers.md` states, of a profile of 15 s.
+#[test]
+fn shares_of_a_short_profile_spread_as_those_of_independent_samples() {
+    const PROFILES: u64 = 1_000;
+    const TICKS: u64 = 15_000_000_000 / TICK_NS;
+    let mut sums = [(0.0, 0.0); 4];
+    for profile in 1..=PROFILES {
+        let (_, sampled) = run(TICKS, MEAN_NS / 4, MEAN_NS, profile.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for (sum, sampled_in) in sums.iter_mut().zip(&sampled) {
+            let share = share(*sampled_in, &sampled);
+            *sum = (sum.0 + share, sum.1 + share * share);
+        }
+    }
+    // Ticks of 4 ms meet one turn of 2.5 ms twice as often as each of the others.
+    for (expected, (sum, squares)) in [0.4, 0.2, 0.2, 0.2].into_iter().zip(sums) {
+        let (mean, count) = (sum / PROFILES as f64, PROFILES as f64);
+        let deviation = (squares / count - mean * mean).sqrt();
+        assert!((mean - expected).abs() < 0.002, "{mean}, not {expected}");
+        let stated = if expected > 0.3 { 0.014 } else { 0.010 };
+        assert!((deviation - stated).abs() < 0.001, "{expected}: {deviation}, not {stated}");
     }
 }
 

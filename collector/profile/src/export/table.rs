@@ -44,12 +44,12 @@ fn is_root(method: &MethodCost) -> bool {
     method.self_ns == 0 && ROOTS.contains(&name)
 }
 
-/// What a report shows.
+/// Options of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// A table for each of these.
     pub orders: &'a [Order],
-    /// What the rows are.
+    /// Unit of a row: a method, line, class or package.
     pub naming: Naming,
     /// Most rows of a table.
     pub limit: usize,

@@ -33,7 +33,7 @@ pub struct Parameters {
     pub bucket_ns: u64,
     /// Options of an export.
     pub export: Options,
-    /// What the rows of `top` are.
+    /// Unit of a row of `top`: a method, line, class or package.
     pub naming: Naming,
     /// True if the text of `top` says how the samples were collected.
     pub verbose: bool,

@@ -275,7 +275,8 @@ impl<M: Memory + ?Sized> NativeCode for NativeView<'_, M> {
         let in_files = debug_frames.and_then(Option::as_ref).map(|frames| Source::Files(frames, image.bias));
         for source in [in_memory, in_files].into_iter().flatten() {
             // No call precedes the code that a handler returns to, so it may be the first of its function.
-            let pc = if unwinder.is_signal_frame(source, registers.pc) { registers.pc } else { pc };
+            let is_returned_to = pc != registers.pc && unwinder.is_signal_frame(source, registers.pc);
+            let pc = if is_returned_to { registers.pc } else { pc };
             match unwinder.rule(source, pc) {
                 Ok(rule) => {
                     rules.put(pc, rule);

@@ -6,7 +6,7 @@
 /// Longest instruction.
 pub(crate) const MAX_INSTRUCTION_BYTES: usize = 15;
 
-/// How an instruction passes control on.
+/// Where control goes after an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
     /// To the next instruction, or back to it after a call.

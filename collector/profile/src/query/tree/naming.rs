@@ -1,4 +1,4 @@
-//! What the frames of a tree are summed by.
+//! Names of the frames of a tree: methods, lines, classes or packages. Frames with one name are summed.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::dictionary::Dictionary;
 /// Name of the package of classes without one.
 const NO_PACKAGE: &str = "(default package)";
 
-/// What frames with one name have in common.
+/// Unit that gives a frame its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
     /// The method or function.
