@@ -20,6 +20,7 @@ pub mod jvmti;
 pub mod kernel_threads;
 mod log;
 pub mod options;
+mod redaction;
 #[allow(unsafe_code, reason = "memory of rings, given back to the kernel")]
 pub mod rings;
 #[allow(unsafe_code, reason = "system calls that libraries do not have")]

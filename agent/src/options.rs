@@ -14,6 +14,7 @@ use sampler_thread::send::delivery::{DEFAULT_END_SILENCE, DEFAULT_WINDOW};
 use tracing::level_filters::LevelFilter;
 
 use crate::debug_options::{self, DebugError, DebugOptions};
+use crate::redaction::Redaction;
 
 pub mod file_name;
 
@@ -92,6 +93,8 @@ pub struct Options {
     pub end_silence: Duration,
     /// Recording file to write, its pattern already replaced.
     pub file: Option<PathBuf>,
+    /// Which arguments of the program are secrets.
+    pub redaction: Redaction,
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
     /// Most frames of a stack.
@@ -120,6 +123,7 @@ impl Default for Options {
             window: DEFAULT_WINDOW,
             end_silence: DEFAULT_END_SILENCE,
             file: None,
+            redaction: Redaction::default(),
             max_stack: DEFAULT_MAX_STACK,
             depth: DEFAULT_DEPTH,
             log: LevelFilter::WARN,
@@ -178,7 +182,7 @@ pub enum OptionError {
 }
 
 /// All options with the accepted form of their values.
-const FORMS: [(&str, &str); 19] = [
+const FORMS: [(&str, &str); 20] = [
     ("mode", "'cputime', the only mode"),
     ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
     ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
@@ -194,6 +198,10 @@ const FORMS: [(&str, &str); 19] = [
     (
         "file",
         "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
+    ),
+    (
+        "redact",
+        "names of arguments separated by colons, in which * stands for any text, as in *pin*:acme.license",
     ),
     ("maxstack", "a size between 4k and 8m, as in 512k"),
     ("depth", "a number of frames between 16 and 65536, as in 16384"),
@@ -310,6 +318,7 @@ impl Options {
             "window" => self.window = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes))?,
             "exitwait" => self.end_silence = parse_time(value).filter(|time| *time <= MAX_END_SILENCE)?,
             "file" => self.file = Some(file_name::path(value)?),
+            "redact" => self.redaction = Redaction::parse(value)?,
             "maxstack" => {
                 let bytes = usize::try_from(parse_size(value)?).ok();
                 self.max_stack = bytes.filter(|bytes| MAX_STACK_RANGE.contains(bytes))?;

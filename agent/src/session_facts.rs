@@ -25,7 +25,7 @@ pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> S
         jvm_version: property("java.vm.version"),
         jvm_name: property("java.vm.name"),
         jdk_major: hotspot.jdk_major(),
-        command: property("sun.java.command"),
+        command: options.redaction.own_command(&property("sun.java.command")),
         host: host_name(),
         interval_ns: options.interval_ns(),
         kernel_tick_ns: clock::kernel_tick_nanos(),

@@ -18,3 +18,26 @@ on_every_jdk! { concurrent;
         assert!(run.stacks().ns_below("Burner.burn") > 0, "nothing readable in the cut file");
     }
 }
+
+on_every_jdk! { concurrent;
+    /// What looks like a secret in the program's arguments is nowhere in the recording, and the rest is.
+    fn secrets_of_the_command_line_stay_in_the_process(jdk) {
+        let run = Workload::new("TightLoop")
+            .argument(0.5)
+            .argument("--db.password=quokka")
+            .argument("--key-secret")
+            .argument("two wombats")
+            .argument("jdbc:postgresql://me:numbat@host/shop")
+            .argument("--pin=dingo")
+            .argument("--port=4711")
+            .record_to_file(jdk, "redact=pin");
+        run.assert_exit_code(0);
+        let recording = std::fs::read(&run.recording).expect("a recording");
+        let has = |text: &str| recording.windows(text.len()).any(|window| window == text.as_bytes());
+        for secret in ["quokka", "wombat", "numbat", "dingo"] {
+            assert!(!has(secret), "{secret} is in the recording");
+        }
+        let expected = "TightLoop 0.5 --db.password=*** --key-secret *** jdbc:postgresql://me:***@host/shop --pin=*** --port=4711";
+        assert!(has(expected), "the rest of the command line is missing");
+    }
+}

@@ -97,7 +97,7 @@ fn mistakes_are_named() {
     check_error(
         "verbose",
         "unknown option 'verbose'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, exitwait, file, maxstack, depth, log, gcdrain, debug, strict",
+         tokenfile, insecure, window, exitwait, file, redact, maxstack, depth, log, gcdrain, debug, strict",
     );
     check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));
     check_error(
