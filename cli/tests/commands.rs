@@ -95,13 +95,15 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
     check_error(&[&agent[..], &["--", "/etc/hostname"]].concat(), 126, "/etc/hostname cannot be run");
     check_error(&["diff", "/etc/hostname", "/etc/../etc/hostname"], 1, "both sides are the same");
     check_error(&["diff", "/etc/hostname", "--thread", "main"], 1, "both sides are the same");
+    check_error(&["diff", "a", "b", "--fail-above", "x%"], 2, "expected a percentage between 0% and 1000%");
+    check_error(&["diff", "a", "b", "--markdown"], 2, "--fail-above");
     let command = ["-o", "/nonexistent/x", "--", "java"];
     check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");
 }
 
 #[test]
 fn every_verb_has_examples() {
-    for verb in ["record", "collect", "top", "flamegraph", "export", "doctor", "experiment"] {
+    for verb in ["record", "collect", "top", "flamegraph", "export", "diff", "doctor", "experiment"] {
         let help = stdout(&tickwalk([verb, "--help"]));
         assert!(help.contains("Examples:"), "{verb}: {help}");
     }

@@ -1,10 +1,12 @@
 //! `tickwalk diff`: the methods that changed between two sources, or between two selections of one source.
 
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::bail;
 use clap::Args;
 use profile::query::difference::{Methods, method_differences};
+use profile::query::regression::Verdict;
 use profile::query::view::differences;
 
 use crate::output;
@@ -13,12 +15,22 @@ use crate::source::{Pairs, SelectionArguments, Source, pair};
 /// Methods requested from each side: the collector's limit.
 const METHOD_LIMIT: &str = "10000";
 
+/// Exit code if a method has grown beyond the limit.
+const GROWN: u8 = 3;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shares are relative to the CPU time of each side, so runs of different length can be compared.
 
+With --fail-above, methods with at least 1 % of the CPU time are judged. One has grown if its share exceeds the one before
+by more than the limit and by more than chance explains (4 standard errors; equal runs fail in less than 1 of 100
+comparisons). To see a tenth more of a method that takes 20 %, each side needs some 50,000 samples. Several runs a side make
+the spread between runs part of the error: name them with --also-before and --also-after.
+
 Examples:
   tickwalk diff before.tickwalk after.tickwalk
+  tickwalk diff --fail-above 5% main.tickwalk branch.tickwalk
+  tickwalk diff --fail-above 5% a1.tickwalk b1.tickwalk --also-before a2.tickwalk --also-after b2.tickwalk
   tickwalk diff release.tickwalk http://127.0.0.1:4172 --after from=-1h
   tickwalk diff http://127.0.0.1:4172 --before from=-2h --before to=-1h --after from=-1h")]
 pub struct Arguments {
@@ -32,9 +44,21 @@ pub struct Arguments {
     /// Parameter of the second side only, such as from=-1h; can be repeated
     #[arg(long = "after", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     of_after: Vec<String>,
+    /// End with exit code 3 if a method takes more than this much more of the CPU time than before, such as 5%
+    #[arg(long, value_name = "PERCENT")]
+    fail_above: Option<Percent>,
+    /// Another run of the first side, for --fail-above; can be repeated
+    #[arg(long, value_name = "SOURCE", requires = "fail_above")]
+    also_before: Vec<Source>,
+    /// Another run of the second side, for --fail-above; can be repeated
+    #[arg(long, value_name = "SOURCE", requires = "fail_above")]
+    also_after: Vec<Source>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// Print a Markdown table, with --fail-above
+    #[arg(long, requires = "fail_above", conflicts_with = "json")]
+    markdown: bool,
     /// Maximum number of methods
     #[arg(long, value_name = "N", default_value_t = 30)]
     limit: usize,
@@ -50,6 +74,20 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let of_after = pairs("--after", &arguments.of_after)?;
     if second.as_ref().is_none_or(|second| first.is_same(second)) && of_before == of_after {
         bail!("both sides are the same; name two sources, or restrict one side with --before or --after");
+    }
+    if let Some(limit) = arguments.fail_above {
+        let side = |source: &Source, also: Vec<Source>, own: &Pairs| -> anyhow::Result<Vec<Methods>> {
+            let pairs = [&both[..], own].concat();
+            let also = also.into_iter().map(|source| arguments.selection.with_headers(source));
+            std::iter::once(source.clone())
+                .chain(also)
+                .map(|source| methods(&source, pairs.clone()))
+                .collect()
+        };
+        let before = side(&first, arguments.also_before, &of_before)?;
+        let after = side(second.as_ref().unwrap_or(&first), arguments.also_after, &of_after)?;
+        let verdict = Verdict::of(&before, &after, limit.0);
+        return judge(&verdict, arguments.limit, arguments.markdown, arguments.json);
     }
     let text = match &second {
         None => {
@@ -74,6 +112,33 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     output::print(|out| out.write_all(&text))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a verdict; returns the exit code.
+fn judge(verdict: &Verdict, limit: usize, markdown: bool, json: bool) -> anyhow::Result<ExitCode> {
+    if verdict.samples.contains(&0) {
+        bail!("one side has no samples, so nothing can be compared");
+    }
+    let text = match json {
+        true => serde_json::to_string_pretty(verdict)? + "\n",
+        false => verdict.table(limit, markdown) + "\n" + &verdict.sentence() + "\n",
+    };
+    output::print(|out| out.write_all(text.as_bytes()))?;
+    Ok(if verdict.grown().next().is_some() { ExitCode::from(GROWN) } else { ExitCode::SUCCESS })
+}
+
+/// A share written in percent, such as `5%`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Percent(f64);
+
+impl FromStr for Percent {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+        let share = number.ok().filter(|number| (0.0..=1000.0).contains(number)).map(|number| number / 100.0);
+        share.map(Self).ok_or("expected a percentage between 0% and 1000%, such as 5%")
+    }
 }
 
 fn pairs(option: &str, parameters: &[String]) -> anyhow::Result<Pairs> {

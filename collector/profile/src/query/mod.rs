@@ -1,6 +1,6 @@
 //! Queries over a source of samples.
 //!
-//! A [`selection`] chooses samples; [`tree`], [`difference`], [`timeline`] and [`processes`] compute answers, [`view`] as
+//! A [`selection`] chooses samples; [`tree`], [`difference`], [`regression`], [`timeline`] and [`processes`] compute answers, [`view`] as
 //! text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and page use [`question`].
 
 pub mod difference;
@@ -11,6 +11,7 @@ pub mod matches;
 pub mod parameters;
 pub mod processes;
 pub mod question;
+pub mod regression;
 pub mod selection;
 pub mod threads;
 pub mod timeline;
