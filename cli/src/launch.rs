@@ -64,22 +64,6 @@ pub struct AgentOptions<'a> {
 impl AgentOptions<'_> {
     /// Returns the option that loads the agent at the start of a JVM.
     fn argument(&self) -> anyhow::Result<String> {
-        let (library, options) = self.parts()?;
-        Ok(format!("-agentpath:{library}={options}"))
-    }
-
-    /// Returns the path of the library and its options as text.
-    ///
-    /// # Errors
-    /// If a path contains a character that the options cannot express.
-    pub fn parts(&self) -> anyhow::Result<(String, String)> {
-        let text = |path: &Path| match path.to_str() {
-            Some(text) if !text.contains(',') => Ok(text.to_owned()),
-            _ => bail!(
-                "cannot pass the path {} to the agent: it has a comma or is not UTF-8; use another path",
-                path.display()
-            ),
-        };
         // The JVM splits the option at the first '='.
         if self.library.as_os_str().as_encoded_bytes().contains(&b'=') {
             bail!(
@@ -87,16 +71,35 @@ impl AgentOptions<'_> {
                 self.library.display()
             );
         }
+        Ok(format!("-agentpath:{}={}", plain(&self.library)?, self.text()?))
+    }
+
+    /// Returns the options as text.
+    ///
+    /// # Errors
+    /// If a path contains a character that the options cannot express.
+    pub fn text(&self) -> anyhow::Result<String> {
         let mut options = format!(
             "mode=cputime,interval={},exitwait={END_SILENCE},collector=unix:{}",
             self.interval,
-            text(&self.socket)?
+            plain(&self.socket)?
         );
         for option in self.more {
             options.push(',');
             options.push_str(option);
         }
-        Ok((text(&self.library)?, options))
+        Ok(options)
+    }
+}
+
+/// Returns a path as text that the agent's options can contain.
+fn plain(path: &Path) -> anyhow::Result<&str> {
+    match path.to_str() {
+        Some(text) if !text.contains(',') => Ok(text),
+        _ => bail!(
+            "cannot pass the path {} to the agent: it has a comma or is not UTF-8; use another path",
+            path.display()
+        ),
     }
 }
 

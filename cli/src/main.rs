@@ -11,7 +11,7 @@ mod commands;
 mod doctor;
 mod experiment;
 mod forward_options;
-mod jvm_attach;
+mod jvm;
 mod launch;
 mod option_values;
 mod output;

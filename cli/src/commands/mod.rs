@@ -7,6 +7,7 @@ mod doctor;
 mod experiment;
 mod export;
 mod flamegraph;
+mod list;
 mod profiling;
 mod query;
 mod record;
@@ -39,6 +40,8 @@ Examples:
 enum Verb {
     /// Run a program and record its CPU time by stack
     Record(record::Arguments),
+    /// List the JVMs of this machine
+    List(list::Arguments),
     /// Profile a running JVM, for a time or to its end
     Attach(attach::Arguments),
     /// Receive sessions of agents and keep them in files or in a store, which is served as page and API
@@ -76,6 +79,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Record(arguments) => record::run(arguments),
+            Verb::List(arguments) => list::run(&arguments),
             Verb::Attach(arguments) => attach::run(arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),

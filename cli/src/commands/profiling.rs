@@ -1,6 +1,7 @@
 //! Options and report that `record` and `attach` share.
 
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -76,6 +77,15 @@ impl Results {
         let destination = Destination::File(self.output.clone());
         Server::start(&Address::Unix(socket.to_owned()), destination, Limits::default())
             .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
+    }
+
+    /// As [`receive`](Self::receive), on a socket that is bound already; the caller removes its file.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn receive_on(&self, socket: UnixListener, path: &Path) -> anyhow::Result<Server> {
+        let destination = Destination::File(self.output.clone());
+        Server::start_bound(socket, path, destination, Limits::default()).context("cannot receive samples")
     }
 
     /// Prints the hot methods of `session`, writes its page and summary, and lists the files of `others`.
