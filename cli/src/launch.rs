@@ -24,6 +24,9 @@ const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 /// program's exit on a machine so busy that this process gets no processor.
 const END_SILENCE: &str = "10s";
 
+/// Time after which an agent ends its profile if this command was killed.
+pub const ABANDON: &str = "10s";
+
 /// A sampling interval such as `10ms`, from 10us to 60s, kept as text.
 #[derive(Clone, Debug)]
 pub struct Interval(String);
@@ -55,8 +58,8 @@ pub struct AgentOptions<'a> {
     pub library: PathBuf,
     /// Unix socket of the collector.
     pub socket: PathBuf,
-    /// Sampling interval.
-    pub interval: Interval,
+    /// Sampling interval; that of the agent if `None`.
+    pub interval: Option<Interval>,
     /// Further options, as written by the user.
     pub more: &'a [String],
 }
@@ -79,11 +82,12 @@ impl AgentOptions<'_> {
     /// # Errors
     /// If a path contains a character that the options cannot express.
     pub fn text(&self) -> anyhow::Result<String> {
-        let mut options = format!(
-            "mode=cputime,interval={},exitwait={END_SILENCE},collector=unix:{}",
-            self.interval,
-            plain(&self.socket)?
-        );
+        let mut options = String::from("mode=cputime");
+        if let Some(interval) = &self.interval {
+            options.push_str(&format!(",interval={interval}"));
+        }
+        options.push_str(&format!(",exitwait={END_SILENCE},abandon={ABANDON},collector=unix:"));
+        options.push_str(plain(&self.socket)?);
         for option in self.more {
             options.push(',');
             options.push_str(option);
@@ -93,7 +97,7 @@ impl AgentOptions<'_> {
 }
 
 /// Returns a path as text that the agent's options can contain.
-fn plain(path: &Path) -> anyhow::Result<&str> {
+pub fn plain(path: &Path) -> anyhow::Result<&str> {
     match path.to_str() {
         Some(text) if !text.contains(',') => Ok(text),
         _ => bail!(
@@ -262,7 +266,7 @@ mod tests {
         AgentOptions {
             library: "/opt/libtickwalk.so".into(),
             socket: "/tmp/s".into(),
-            interval: Interval("10ms".into()),
+            interval: Some(Interval("10ms".into())),
             more,
         }
     }
@@ -272,7 +276,7 @@ mod tests {
         Launch::new(&command, &options(&["log=debug".into()])).expect("plain paths")
     }
 
-    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,collector=unix:/tmp/s,log=debug";
+    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,abandon=10s,collector=unix:/tmp/s,log=debug";
 
     #[test]
     fn java_gets_the_agent_as_its_first_option() {

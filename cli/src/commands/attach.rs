@@ -25,13 +25,13 @@ use crate::signals::Signals;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tickwalk attach                                  list the JVMs
+  tickwalk list                                    the JVMs of this machine
   tickwalk attach --duration 30s 4321
   tickwalk attach --interval 1ms -o app.tickwalk $(pgrep -f app.jar)
 
 Without a duration, the profile ends with the program or on Ctrl-C; the program itself runs on.
-A JVM can be profiled any number of times, one profile at a time. --stop ends a profile that no command waits for: of an
-agent loaded with -agentpath or jcmd, or of a tickwalk command that was killed.")]
+A JVM can be profiled any number of times, one profile at a time; 'tickwalk stop PID' ends it from elsewhere, and this
+command then reports. If this command is killed, the agent ends the profile 10 s later.")]
 pub struct Arguments {
     #[command(flatten)]
     sampling: Sampling,
@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Duration of the profile, such as 30s or 5m [default: until the program ends or Ctrl-C]
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
-    /// End the running profile of the JVM, however it was started, and exit
+    /// End the running profile of the JVM, however it was started, and exit; 'tickwalk stop' shows it as well
     #[arg(long, conflicts_with = "duration")]
     stop: bool,
     /// Process id of the JVM; without it, list the JVMs that can be profiled

@@ -21,9 +21,9 @@ use crate::source::{now_ns, read_recording};
 /// Options of sampling.
 #[derive(Debug, Args)]
 pub struct Sampling {
-    /// CPU time between two samples of a thread; the kernel's tick is the practical minimum
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
-    pub interval: Interval,
+    /// CPU time between two samples of a thread; the kernel's tick is the practical minimum [default: 10ms]
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<Interval>,
     /// Samples per second of the whole machine, such as 500/s, instead of an interval
     #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
     pub rate: Option<String>,

@@ -7,9 +7,12 @@
 //! Invariant: of one file, at most one copy is loaded, however often a JVM is profiled.
 //! Sources: glibc `elf/dl-load.c` (`_dl_map_object` compares names before it opens a file), dlopen(3).
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use super::attach::Jvm;
 use super::errors::AttachError;
@@ -18,6 +21,11 @@ use super::workplace::{self, Workplace};
 
 /// Name of the thread that every profile has; the kernel keeps 15 bytes of "tickwalk-sampler".
 const SAMPLER_THREAD: &str = "tickwalk-sample";
+
+/// Time limit for the text of a status.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most bytes of a status: two option strings and two paths.
+const MAX_STATUS: u64 = 64 << 10;
 
 /// Returns whether a profile runs in a process, whichever agent runs it.
 pub fn is_profiled(process: Process) -> bool {
@@ -47,6 +55,9 @@ pub fn start(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachE
         return Err(AttachError::Profiled(process.0));
     }
     let agents = loaded(process)?;
+    if let Some(path) = waiting(jvm, &agents)? {
+        return jvm.load(&path, options).map(|()| path);
+    }
     let direct = library.to_str().filter(|_| can_load(process, library, &agents));
     if let Some(path) = direct {
         match jvm.load(path, options) {
@@ -65,6 +76,83 @@ pub fn start(jvm: &Jvm, library: &Path, options: &str) -> Result<String, AttachE
     let copy = workplace.copy(library, &name).map_err(no_directory)?;
     let copy = copy.to_str().ok_or(AttachError::BadArgument)?;
     jvm.load(copy, options).map(|()| copy.to_owned())
+}
+
+/// Returns the path of a loaded agent of this version that waits for a start.
+fn waiting(jvm: &Jvm, agents: &[MappedFile]) -> Result<Option<String>, AttachError> {
+    for path in agents.iter().filter_map(|agent| agent.path.to_str()) {
+        let status = Status::ask(jvm, path)?;
+        if status.state() == "waiting" && status.fact("version") == Some(env!("CARGO_PKG_VERSION")) {
+            return Ok(Some(path.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// What a loaded agent says about itself.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its path for the JVM.
+    pub library: String,
+    facts: BTreeMap<String, String>,
+}
+
+impl Status {
+    /// Asks the agent at `library`.
+    ///
+    /// # Errors
+    /// As [`Jvm::load`].
+    fn ask(jvm: &Jvm, library: &str) -> Result<Self, AttachError> {
+        let no_directory = |error| AttachError::NoDirectory(jvm.process().0, error);
+        let workplace = Workplace::for_socket(jvm.process(), jvm.owner()).map_err(no_directory)?;
+        let (listener, socket) = workplace.listen("status").map_err(no_directory)?;
+        listener.set_nonblocking(true)?;
+        jvm.load(library, &format!("status,reply={}", socket.display()))?;
+        // The agent has connected and written before it returned.
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        let mut text = String::new();
+        stream.by_ref().take(MAX_STATUS).read_to_string(&mut text)?;
+        let facts = text.lines().filter_map(|line| line.split_once('='));
+        let facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Ok(Self { library: library.to_owned(), facts })
+    }
+
+    /// Asks the loaded agents; returns the one that profiles, else one that waits for a start, else any. `None` if no agent
+    /// is loaded.
+    ///
+    /// # Errors
+    /// As [`Jvm::load`].
+    pub fn of(jvm: &Jvm) -> Result<Option<Self>, AttachError> {
+        let agents = loaded(jvm.process())?;
+        let paths = agents.iter().filter_map(|agent| agent.path.to_str());
+        let all: Vec<Self> = paths.map(|path| Self::ask(jvm, path)).collect::<Result<_, _>>()?;
+        let order = ["running", "starting", "ending", "waiting", "idle"];
+        let rank =
+            |status: &Self| order.iter().position(|state| *state == status.state()).unwrap_or(order.len());
+        Ok(all.into_iter().min_by_key(rank))
+    }
+
+    /// Returns one of its facts (`agent/src/control.rs`).
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name).map(String::as_str)
+    }
+
+    /// Returns its state: running, starting, ending, waiting (for a start), idle, or off after an internal error.
+    pub fn state(&self) -> &str {
+        self.fact("state").unwrap_or("unknown")
+    }
+
+    /// Returns the recording of the profile, as the JVM sees it.
+    pub fn file(&self) -> Option<&Path> {
+        self.fact("file").map(Path::new)
+    }
+
+    /// Returns all facts.
+    pub fn facts(&self) -> &BTreeMap<String, String> {
+        &self.facts
+    }
 }
 
 /// Returns whether the JVM finds the same file at this path, and has not loaded another one from there.
