@@ -137,16 +137,17 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Adds the agent to `command`: as the first option of `java`, for other programs as `JAVA_TOOL_OPTIONS`.
+    /// Adds the agent to `command`: as the first option of `java`, for other programs, and to `follow` what `java` starts, as
+    /// `JAVA_TOOL_OPTIONS`.
     ///
     /// # Errors
     /// As [`AgentOptions::parts`], or if `command` is empty.
-    pub fn new(command: &[OsString], options: &AgentOptions<'_>) -> anyhow::Result<Self> {
+    pub fn new(command: &[OsString], options: &AgentOptions<'_>, follow: bool) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program to run")?;
         let argument = options.argument()?;
         let mut launch =
             Launch { program: program.clone(), arguments: arguments.to_vec(), tool_options: None };
-        if Path::new(program).file_name() == Some(OsStr::new("java")) {
+        if Path::new(program).file_name() == Some(OsStr::new("java")) && !follow {
             launch.arguments.insert(0, argument.into());
         } else {
             launch.tool_options = Some(tool_options(&argument, std::env::var_os(TOOL_OPTIONS)));
@@ -273,7 +274,7 @@ mod tests {
 
     fn launch(command: &[&str]) -> Launch {
         let command: Vec<OsString> = command.iter().map(OsString::from).collect();
-        Launch::new(&command, &options(&["log=debug".into()])).expect("plain paths")
+        Launch::new(&command, &options(&["log=debug".into()]), false).expect("plain paths")
     }
 
     const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,abandon=10s,collector=unix:/tmp/s,log=debug";

@@ -96,14 +96,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 
     let sessions = server.stop();
-    let Some((first, others)) = sessions.split_first() else {
+    if sessions.is_empty() {
         eprintln!(
             "tickwalk: the agent never connected, so nothing was recorded; read the standard error of JVM {pid} \
             and run 'tickwalk doctor'"
         );
         return Ok(ExitCode::FAILURE);
-    };
-    results.report(first, others)?;
+    }
+    results.report(sessions)?;
     Ok(ExitCode::SUCCESS)
 }
 

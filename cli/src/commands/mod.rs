@@ -1,6 +1,7 @@
 //! The verbs of the command line, one module each.
 
 mod attach;
+mod busiest;
 mod collect;
 mod control;
 mod diff;
