@@ -13,6 +13,7 @@ mod experiment;
 mod forward_options;
 mod jvm;
 mod launch;
+mod live;
 mod option_values;
 mod output;
 mod signals;

@@ -18,6 +18,7 @@ use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::jvm::workplace::Workplace;
 use crate::launch::AgentOptions;
+use crate::live::{Live, Terminal};
 use crate::option_values::Time;
 use crate::output;
 use crate::signals::Signals;
@@ -84,7 +85,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(Time(time)) => eprintln!("tickwalk: profiling JVM {pid} for {} s", time.as_secs()),
         None => eprintln!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
     }
-    match wait(&signals, &process, &server, duration.map(|Time(time)| time))? {
+    let live = Live::start(server.stop_handle(), Terminal::Alone);
+    let end = wait(&signals, &process, &server, duration.map(|Time(time)| time))?;
+    drop(live);
+    match end {
         WaitEnd::Program => {}
         WaitEnd::Profile => eprintln!("tickwalk: the profile of JVM {pid} was ended by another command"),
         WaitEnd::SignalOrTimeout => match jvm.load(&library, STOP) {

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use super::profiling::{Results, Sampling};
 use crate::agent_library;
 use crate::launch::{AgentOptions, Launch};
+use crate::live::{Live, Terminal};
 use crate::output;
 use crate::signals::Signals;
 
@@ -22,6 +23,8 @@ Examples:
 
 A program that is not java gets the agent in JAVA_TOOL_OPTIONS, which all JVMs read that it starts. The report shows the one
 that used most CPU time; the others are listed, each with a recording of its own. --follow does the same for java.
+
+On a terminal a line shows every ten seconds that samples arrive.
 
 The exit code is that of the program, 128 + N if signal N ended it, 127 if there is no such program.
 A recording of the same name is kept as FILE.1.")]
@@ -52,7 +55,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let options =
         AgentOptions { library, socket, interval: sampling.interval.clone(), more: &sampling.more() };
     let launch = Launch::new(&command, &options, follow)?;
+    let live = Live::start(server.stop_handle(), Terminal::Shared);
     let code = launch.run(&signals)?;
+    drop(live);
     let sessions = server.stop();
 
     if sessions.is_empty() {

@@ -67,6 +67,11 @@ impl StopHandle {
         let _ = (&*self.waker).write(&[0]);
     }
 
+    /// Returns the known sessions in the order of their first connection.
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        self.shared.sessions.lock().report()
+    }
+
     /// Returns the state of the server.
     pub fn health(&self) -> Health {
         self.shared.health()
@@ -156,7 +161,7 @@ impl Server {
 
     /// Returns the known sessions in the order of their first connection.
     pub fn sessions(&self) -> Vec<SessionReport> {
-        self.stop.shared.sessions.lock().report()
+        self.stop.sessions()
     }
 
     /// Stores what has arrived, ends all threads and returns the known sessions.
