@@ -160,6 +160,39 @@ on_every_jdk! { concurrent;
     }
 }
 
+/// A user who is the superuser for itself only.
+const ROOTLESS: [&str; 15] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "unshare",
+    "-U",
+    "-r",
+    "-m",
+    "-p",
+    "-f",
+    "--mount-proc",
+    "sh",
+    "-c",
+    r#"mount -t tmpfs none /tmp && exec "$@""#,
+    "sh",
+];
+
+on_jdks! { concurrent 11, 21;
+    /// As in a container without the superuser's rights: the JVM is user 0 for itself, and the superuser outside is nobody.
+    fn attaches_to_a_jvm_in_another_user_namespace(jdk) {
+        if !is_allowed(&ROOTLESS) {
+            return;
+        }
+        with_burner(jdk, &ROOTLESS, &[], |jvm, folder| {
+            assert_eq!(jvm.row["user"], "nobody", "{}", jvm.row);
+            assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+            assert_eq!(left_in(jvm.pid, "/tmp"), Vec::<String>::new());
+        });
+    }
+}
+
 on_jdks! { concurrent 17;
     /// In a container the library of this command is not in the file system, and its `/tmp` may be mounted noexec.
     fn brings_the_library_to_a_jvm_that_does_not_see_it(jdk) {

@@ -66,6 +66,39 @@ on_jdks! { 17, 25;
     }
 }
 
+on_jdks! { 11, 25;
+    /// `top -p` draws screens until Ctrl-C, and the last one stays; the JVM runs on.
+    fn top_shows_a_running_jvm(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let workload = Workload::new("Burner").argument(0).argument(end_file.display());
+        let mut is_checked = false;
+        let program = workload.run_unprofiled_watched(jdk, |pid, _| {
+            if std::mem::replace(&mut is_checked, true) {
+                return;
+            }
+            let (tickwalk, pid) = (binaries::tickwalk().display().to_string(), pid.to_string());
+            let mut command = Command::new(&tickwalk);
+            command.args(["top", "-p", &pid]);
+            let refused = run(command, |_| ());
+            assert_eq!(refused.exit_code(), 1);
+            assert!(refused.stderr.contains("top -p needs a terminal"), "{}", refused.stderr);
+            let words = ["timeout", "--preserve-status", "-s", "INT", "8", &tickwalk, "top", "-p", &pid, "--by", "class"];
+            if let Some(shown) = on_terminal(&words) {
+                assert_eq!(shown.exit_code(), 0, "{}", shown.stdout);
+                let (screens, after) = shown.stdout.rsplit_once("\x1b[?1049l").expect("a second screen");
+                for text in [screens, after] {
+                    assert!(text.contains(&format!("JVM {pid}: Burner 0 ")), "{text}");
+                    assert!(text.contains("Hot classes by self CPU time") && !text.contains("incomplete"), "{text}");
+                }
+            }
+            create_end_file(&end_file);
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
+    }
+}
+
 on_jdks! { 21;
     /// Beside the output of a program there are whole lines only.
     fn record_shows_lines_beside_the_program(jdk) {

@@ -1,6 +1,7 @@
 //! The verbs of the command line, one module each.
 
 mod attach;
+mod attachment;
 mod busiest;
 mod collect;
 mod control;
@@ -10,6 +11,7 @@ mod experiment;
 mod export;
 mod flamegraph;
 mod list;
+mod live_top;
 mod profiling;
 mod query;
 mod record;

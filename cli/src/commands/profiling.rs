@@ -1,7 +1,6 @@
 //! Options and report that `record` and `attach` share.
 
 use std::io;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -21,7 +20,7 @@ use crate::output;
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Sampling {
     /// CPU time between two samples of a thread; the kernel's tick is the practical minimum [default: 10ms]
     #[arg(long, value_name = "TIME")]
@@ -79,15 +78,6 @@ impl Results {
         let destination = Destination::File(self.output.clone());
         Server::start(&Address::Unix(socket.to_owned()), destination, Limits::default())
             .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
-    }
-
-    /// As [`receive`](Self::receive), on a socket that is bound already; the caller removes its file.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
-    pub fn receive_on(&self, socket: UnixListener, path: &Path) -> anyhow::Result<Server> {
-        let destination = Destination::File(self.output.clone());
-        Server::start_bound(socket, path, destination, Limits::default()).context("cannot receive samples")
     }
 
     /// Prints the hot methods of the busiest session, writes its page and summary, and lists the others.
