@@ -1,6 +1,6 @@
 //! The order of start and stop.
 //!
-//! Problem: a handler may run on any thread from the moment a timer exists until the process ends.
+//! Problem: a handler may run on any thread from the moment a timer exists, and one that was preempted may go on after the end.
 //! Approach: [`PreparedSession`] holds what Agent_OnLoad can make (options, VM tables, destinations); [`Session::start`] makes the
 //! rest at VMInit in the order layout, memory, publication, handler, sampler, timers; [`Session::stop`] takes it down in
 //! the opposite order: timers, handlers in flight, sampler. Memory that handlers touch is never freed.

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Serialize;
 
 use super::profiling::Sampling;
@@ -17,7 +18,6 @@ use crate::agent_library;
 use crate::jvm::agent::{self, Status};
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
-use crate::jvm::identity::Owner;
 use crate::launch::plain;
 use crate::output;
 use crate::source::{now_ns, read_recording};
@@ -199,13 +199,16 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens a file with the rights of the JVM's user.
+/// Opens a file with the rights of the JVM's user, and as that user sees it: absolute links start at the JVM's root.
 fn open_for(jvm: &Jvm, file: &Path) -> io::Result<fs::File> {
-    let root = fs::File::open(jvm.process().file("root"))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(jvm.process().file("root"), flags, Mode::empty())?;
     let inner = file.strip_prefix("/").unwrap_or(file);
-    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&root))).join(inner);
-    let owner: Owner = jvm.owner();
-    owner.act(|| fs::File::open(path))
+    // A pipe in place of the recording must not make this command wait.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened =
+        jvm.owner().act(|| Ok(openat2(&root, inner, flags, Mode::empty(), ResolveFlags::IN_ROOT)?))?;
+    Ok(opened.into())
 }
 
 /// The status as JSON.
