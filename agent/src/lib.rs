@@ -9,6 +9,7 @@
 
 #[allow(unsafe_code, reason = "memory that signal handlers touch")]
 pub mod arena;
+mod control;
 pub mod debug_options;
 mod destinations;
 mod handler_memory;
@@ -87,7 +88,15 @@ pub unsafe extern "system" fn Agent_OnAttach(
         if options == STOP {
             return stop_attached(vm);
         }
+        if let Some(reply) = control::status_reply(&options) {
+            // A command that does not listen any more needs no answer.
+            return control::answer(reply, callbacks::phase()).map_or(JNI_ERR, |()| JNI_OK);
+        }
+        let options = control::with_defaults(&options);
         let outcome = load(vm, &options, true);
+        if options::waits_for_start(&options) {
+            return outcome;
+        }
         if outcome == JNI_OK && !callbacks::attach_now(vm) && options::is_strict(&options) {
             return JNI_ERR;
         }
@@ -141,6 +150,13 @@ fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
     }
     let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
         log::install(options.log);
+        if !options.starts {
+            session::prepare_waiting(&options, vm, is_attached)?;
+            control::wait_for_start(text);
+            callbacks::unclaim();
+            return Ok(());
+        }
+        control::begins(text, &options);
         let prepared = PreparedSession::new(options, vm, is_attached)?;
         Ok(callbacks::arm(prepared)?)
     });

@@ -50,6 +50,9 @@ pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20)
 /// Largest accepted `exitwait`.
 pub const MAX_END_SILENCE: Duration = Duration::from_secs(60);
 
+/// Smallest accepted `abandon`: the pauses between attempts to reach a collector are not much shorter.
+pub const MIN_ABANDON: Duration = Duration::from_secs(1);
+
 /// Default of `gcdrain`, the longest wait of a garbage collection pause.
 ///
 /// Waking the sampler takes some 50 us and a warm walk about 10; collections pause for milliseconds.
@@ -105,6 +108,10 @@ pub struct Options {
     pub strict: bool,
     /// Longest wait of a garbage collection pause until pending samples are named; zero for no wait.
     pub pause_budget: Duration,
+    /// Time without a collector after which it is given up; `None` for never.
+    pub abandon: Option<Duration>,
+    /// False if the agent waits for a start.
+    pub starts: bool,
     /// Options for experiments.
     pub debug: DebugOptions,
 }
@@ -129,6 +136,8 @@ impl Default for Options {
             log: LevelFilter::WARN,
             strict: false,
             pause_budget: DEFAULT_PAUSE_BUDGET,
+            abandon: None,
+            starts: true,
             debug: DebugOptions::default(),
         }
     }
@@ -182,7 +191,7 @@ pub enum OptionError {
 }
 
 /// All options with the accepted form of their values.
-const FORMS: [(&str, &str); 20] = [
+const FORMS: [(&str, &str); 22] = [
     ("mode", "'cputime', the only mode"),
     ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
     ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
@@ -195,6 +204,7 @@ const FORMS: [(&str, &str); 20] = [
     ("insecure", "given without a value"),
     ("window", "a size between 16k and 256m, as in 4m"),
     ("exitwait", "a time up to 60s, as in 80ms (units ns, us, ms, s)"),
+    ("abandon", "'never' or a time of at least 1s, as in 10s (units ns, us, ms, s)"),
     (
         "file",
         "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
@@ -207,14 +217,15 @@ const FORMS: [(&str, &str); 20] = [
     ("depth", "a number of frames between 16 and 65536, as in 16384"),
     ("log", "one of none, error, warn, info, debug"),
     ("gcdrain", "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)"),
+    ("start", "'no' to wait for a start, or 'yes'"),
     ("debug", debug_options::FORM),
     ("strict", "given without a value"),
 ];
 
-/// Words of async-profiler's options that name what is always so.
+/// Words of async-profiler's options that name what is always so. `start` is another one, unless it has a value.
 ///
 /// Source of these, of `event` and of `jstackdepth`: async-profiler 4, `docs/ProfilerOptions.md`.
-const ALWAYS_SO: [&str; 2] = ["start", "threads"];
+const ALWAYS_SO: [&str; 1] = ["threads"];
 
 /// Events of async-profiler that are CPU time.
 const CPU_EVENTS: [&str; 3] = ["cpu", "ctimer", "itimer"];
@@ -232,6 +243,12 @@ fn hint(name: &str) -> String {
 /// Returns whether an option string contains `strict`, even if another part of it is invalid.
 pub fn is_strict(text: &str) -> bool {
     text.split(',').any(|part| part.trim() == "strict")
+}
+
+/// Returns whether the options make the agent wait for a start, even if another part of them is invalid.
+pub fn waits_for_start(text: &str) -> bool {
+    let mut parts = text.rsplit(',').map(str::trim);
+    parts.find(|part| *part == "start" || part.starts_with("start=")) == Some("start=no")
 }
 
 impl Options {
@@ -275,6 +292,10 @@ impl Options {
             ("event", Some(event)) if CPU_EVENTS.contains(&event) => return Ok(()),
             ("event", Some(event)) => return Err(OptionError::Event(event.to_owned())),
             ("jstackdepth", _) => "depth",
+            ("start", None) => {
+                self.starts = true;
+                return Ok(());
+            }
             (name, _) => name,
         };
         let known = FORMS.into_iter().find(|(option, _)| *option == name);
@@ -328,6 +349,10 @@ impl Options {
             "gcdrain" if value == "off" => self.pause_budget = Duration::ZERO,
             "gcdrain" => self.pause_budget = parse_time(value).filter(|time| *time <= MAX_PAUSE_BUDGET)?,
             "strict" => self.strict = true,
+            "abandon" if value == "never" => self.abandon = None,
+            "abandon" => self.abandon = Some(parse_time(value).filter(|time| *time >= MIN_ABANDON)?),
+            "start" if value == "yes" => self.starts = true,
+            "start" if value == "no" => self.starts = false,
             _ => return None,
         }
         Some(())

@@ -1,6 +1,6 @@
 //! The order of start and stop.
 //!
-//! Problem: a handler may run on any thread from the moment a timer exists until the process ends.
+//! Problem: a handler may run on any thread from the moment a timer exists, and one that was preempted may go on after the end.
 //! Approach: [`PreparedSession`] holds what Agent_OnLoad can make (options, VM tables, destinations); [`Session::start`] makes the
 //! rest at VMInit in the order layout, memory, publication, handler, sampler, timers; [`Session::stop`] takes it down in
 //! the opposite order: timers, handlers in flight, sampler. Memory that handlers touch is never freed.
@@ -110,6 +110,25 @@ impl PreparedSession {
     }
 }
 
+/// Does for an agent that waits for a start what can only be done now: code that is compiled from now on gets positions,
+/// and at the start of the VM the signal of the timers is unblocked. Makes no timer, no handler and no thread.
+///
+/// # Errors
+/// [`StartError`].
+pub fn prepare_waiting(options: &Options, vm: Vm, is_attached: bool) -> Result<(), StartError> {
+    let jvmti = vm.jvmti()?;
+    let unsupported = |reason| StartError::unsupported(&jvmti, reason);
+    let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
+    let memory = vm_memory::of_library(&library);
+    let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
+        .map_err(|error| unsupported(error.to_string()))?;
+    flags::switch_on(&hotspot, memory);
+    if !is_attached {
+        signal::choose_unblocked(options.signal).map_err(StartError::Signal)?;
+    }
+    Ok(())
+}
+
 /// A running profile.
 pub struct Session {
     /// The JVMTI environment.
@@ -198,7 +217,8 @@ impl Session {
                 (options.window, options.end_silence),
                 on_thread,
             )
-            .map_err(StartError::Thread)?;
+            .map_err(StartError::Thread)?
+            .abandoning_after(options.abandon);
             destinations.add(Box::new(delivery));
         }
         let detector = Detector::choose(&hotspot, memory, has_pause_events);

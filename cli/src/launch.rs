@@ -24,6 +24,9 @@ const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 /// program's exit on a machine so busy that this process gets no processor.
 const END_SILENCE: &str = "10s";
 
+/// Time after which an agent ends its profile if this command was killed.
+pub const ABANDON: &str = "10s";
+
 /// A sampling interval such as `10ms`, from 10us to 60s, kept as text.
 #[derive(Clone, Debug)]
 pub struct Interval(String);
@@ -55,8 +58,8 @@ pub struct AgentOptions<'a> {
     pub library: PathBuf,
     /// Unix socket of the collector.
     pub socket: PathBuf,
-    /// Sampling interval.
-    pub interval: Interval,
+    /// Sampling interval; that of the agent if `None`.
+    pub interval: Option<Interval>,
     /// Further options, as written by the user.
     pub more: &'a [String],
 }
@@ -64,22 +67,6 @@ pub struct AgentOptions<'a> {
 impl AgentOptions<'_> {
     /// Returns the option that loads the agent at the start of a JVM.
     fn argument(&self) -> anyhow::Result<String> {
-        let (library, options) = self.parts()?;
-        Ok(format!("-agentpath:{library}={options}"))
-    }
-
-    /// Returns the path of the library and its options as text.
-    ///
-    /// # Errors
-    /// If a path contains a character that the options cannot express.
-    pub fn parts(&self) -> anyhow::Result<(String, String)> {
-        let text = |path: &Path| match path.to_str() {
-            Some(text) if !text.contains(',') => Ok(text.to_owned()),
-            _ => bail!(
-                "cannot pass the path {} to the agent: it has a comma or is not UTF-8; use another path",
-                path.display()
-            ),
-        };
         // The JVM splits the option at the first '='.
         if self.library.as_os_str().as_encoded_bytes().contains(&b'=') {
             bail!(
@@ -87,16 +74,36 @@ impl AgentOptions<'_> {
                 self.library.display()
             );
         }
-        let mut options = format!(
-            "mode=cputime,interval={},exitwait={END_SILENCE},collector=unix:{}",
-            self.interval,
-            text(&self.socket)?
-        );
+        Ok(format!("-agentpath:{}={}", plain(&self.library)?, self.text()?))
+    }
+
+    /// Returns the options as text.
+    ///
+    /// # Errors
+    /// If a path contains a character that the options cannot express.
+    pub fn text(&self) -> anyhow::Result<String> {
+        let mut options = String::from("mode=cputime");
+        if let Some(interval) = &self.interval {
+            options.push_str(&format!(",interval={interval}"));
+        }
+        options.push_str(&format!(",exitwait={END_SILENCE},abandon={ABANDON},collector=unix:"));
+        options.push_str(plain(&self.socket)?);
         for option in self.more {
             options.push(',');
             options.push_str(option);
         }
-        Ok((text(&self.library)?, options))
+        Ok(options)
+    }
+}
+
+/// Returns a path as text that the agent's options can contain.
+pub fn plain(path: &Path) -> anyhow::Result<&str> {
+    match path.to_str() {
+        Some(text) if !text.contains(',') => Ok(text),
+        _ => bail!(
+            "cannot pass the path {} to the agent: it has a comma or is not UTF-8; use another path",
+            path.display()
+        ),
     }
 }
 
@@ -130,16 +137,17 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Adds the agent to `command`: as the first option of `java`, for other programs as `JAVA_TOOL_OPTIONS`.
+    /// Adds the agent to `command`: as the first option of `java`, for other programs, and to `follow` what `java` starts, as
+    /// `JAVA_TOOL_OPTIONS`.
     ///
     /// # Errors
     /// As [`AgentOptions::parts`], or if `command` is empty.
-    pub fn new(command: &[OsString], options: &AgentOptions<'_>) -> anyhow::Result<Self> {
+    pub fn new(command: &[OsString], options: &AgentOptions<'_>, follow: bool) -> anyhow::Result<Self> {
         let (program, arguments) = command.split_first().context("no program to run")?;
         let argument = options.argument()?;
         let mut launch =
             Launch { program: program.clone(), arguments: arguments.to_vec(), tool_options: None };
-        if Path::new(program).file_name() == Some(OsStr::new("java")) {
+        if Path::new(program).file_name() == Some(OsStr::new("java")) && !follow {
             launch.arguments.insert(0, argument.into());
         } else {
             launch.tool_options = Some(tool_options(&argument, std::env::var_os(TOOL_OPTIONS)));
@@ -259,17 +267,17 @@ mod tests {
         AgentOptions {
             library: "/opt/libtickwalk.so".into(),
             socket: "/tmp/s".into(),
-            interval: Interval("10ms".into()),
+            interval: Some(Interval("10ms".into())),
             more,
         }
     }
 
     fn launch(command: &[&str]) -> Launch {
         let command: Vec<OsString> = command.iter().map(OsString::from).collect();
-        Launch::new(&command, &options(&["log=debug".into()])).expect("plain paths")
+        Launch::new(&command, &options(&["log=debug".into()]), false).expect("plain paths")
     }
 
-    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,collector=unix:/tmp/s,log=debug";
+    const ARGUMENT: &str = "-agentpath:/opt/libtickwalk.so=mode=cputime,interval=10ms,exitwait=10s,abandon=10s,collector=unix:/tmp/s,log=debug";
 
     #[test]
     fn java_gets_the_agent_as_its_first_option() {

@@ -50,7 +50,7 @@ pub fn write_file(
 
 /// Creates a directory that is deleted on drop.
 pub fn temporary_directory() -> anyhow::Result<TempDir> {
-    let directory = tempfile::Builder::new().prefix("tickwalk").tempdir();
+    let directory = tempfile::Builder::new().prefix("tickwalk-").tempdir();
     directory.context("cannot create a temporary directory; set TMPDIR to a writable one")
 }
 

@@ -193,7 +193,7 @@ fn a_jvm_that_never_connects_is_explained_and_its_exit_code_kept() {
     assert_eq!(output.status.code(), Some(7));
     let (shown, explained) = (stdout(&output), stderr(&output));
     assert!(shown.starts_with("-agentpath:") && shown.ends_with(",log=debug a b\ntyped\n"), "{shown}");
-    assert!(shown.contains("=mode=cputime,interval=10ms,exitwait=10s,collector=unix:/"), "{shown}");
+    assert!(shown.contains("=mode=cputime,exitwait=10s,abandon=10s,collector=unix:/"), "{shown}");
     assert!(explained.contains("never connected") && explained.lines().count() == 1, "{explained}");
     assert!(!directory.path().join("recording.tickwalk").exists());
 }

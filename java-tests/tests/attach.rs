@@ -108,7 +108,7 @@ on_every_jdk! {
             outcomes.push(attached);
         });
         assert_eq!(program.exit_code(), 0, "{}", program.stderr);
-        assert_refused(&outcomes[0], "is already being profiled; 'tickwalk attach --stop ");
+        assert_refused(&outcomes[0], "is already being profiled; 'tickwalk stop ");
         assert_eq!(outcomes[10].exit_code(), 0, "{}", outcomes[10].stderr);
         assert_account_closes(&first, &program);
         assert_eq!(outcomes[11].exit_code(), 0, "{}", outcomes[11].stderr);
@@ -166,31 +166,36 @@ on_every_jdk! {
     }
 }
 
-/// Without a process id, the command lists the JVMs that can be profiled.
+/// The list shows all JVMs and whether they can be profiled; without a process id, `attach` prints it as well.
 #[test]
 fn lists_jvms() {
     on_jdk_exclusively(21, |jdk| {
-        let mut listed = Vec::new();
-        for option in ["-Xmx64m", "-Xrs"] {
+        let mut listed: Vec<(i32, Vec<String>)> = Vec::new();
+        for option in ["-Xmx64m", "-Xrs", "-XX:-UsePerfData"] {
             let program = Workload::new("Burner").argument(1).jvm_option(option).run_unprofiled_watched(
                 jdk,
                 |pid, _| {
-                    if listed.iter().all(|(known, _)| *known != pid) {
-                        let mut command = Command::new(binaries::tickwalk());
-                        command.arg("attach");
-                        let list = run(command, |_| ());
-                        let is_listed = |line: &str| line.trim_start().starts_with(&format!("{pid}  "));
-                        listed
-                            .push((pid, list.stdout.lines().find(|line| is_listed(line)).map(str::to_owned)));
+                    if listed.iter().any(|(known, _)| *known == pid) {
+                        return;
                     }
+                    let row = |verb: &str| {
+                        let mut command = Command::new(binaries::tickwalk());
+                        command.arg(verb);
+                        let list = run(command, |_| ());
+                        let is_it = |line: &&str| line.trim_start().starts_with(&format!("{pid}  "));
+                        let words = list.stdout.lines().find(is_it).expect("a row").split_whitespace();
+                        words.skip(3).collect::<Vec<_>>().join(" ")
+                    };
+                    listed.push((pid, vec![row("list"), row("attach")]));
                 },
             );
             assert_eq!(program.exit_code(), 0, "{}", program.stderr);
         }
-        let [(_, Some(line)), (_, None)] = &listed[..] else {
-            panic!("only the first JVM is expected: {listed:?}")
-        };
-        assert!(line.ends_with("Burner 1"), "{line}");
+        let states = ["idle - Burner 1", "no SIGQUIT handler - Burner 1", "idle - Burner 1"];
+        for (expected, (_, rows)) in states.into_iter().zip(&listed) {
+            assert!(rows.iter().all(|row| row == expected), "{expected}: {rows:?}");
+        }
+        assert_eq!(listed.len(), 3);
     });
 }
 

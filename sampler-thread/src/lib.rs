@@ -112,13 +112,15 @@ impl Sampler {
         let shared = Arc::clone(&intake);
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             started(nix::unistd::gettid().as_raw());
-            let timers = Arc::clone(&process);
+            let (timers, second) = (Arc::clone(&process), Arc::clone(&intake));
             // The worker handles a panic itself, unless it cannot even begin or end.
             let sample = || {
                 intake.start(started);
                 Worker::new((process, intake), settings, vm, session, destinations).run(&inbox)
             };
             let end = catch_unwind(AssertUnwindSafe(sample)).unwrap_or(End::Panic);
+            second.close();
+            second.join();
             if matches!(end, End::Asked(_)) {
                 return;
             }
@@ -154,6 +156,13 @@ impl Sampler {
     /// Returns the thread if it did not finish in time; the caller must have stopped all producers before.
     pub fn stop(self, reason: &'static str, patience: Duration) -> Option<JoinHandle<()>> {
         let has_ended = self.owner.stop(reason, patience);
-        (!has_ended).then_some(self.thread)
+        if !has_ended {
+            return Some(self.thread);
+        }
+        // The thread does nothing more, unless it is the caller itself.
+        if self.thread.thread().id() != std::thread::current().id() {
+            let _ = self.thread.join();
+        }
+        None
     }
 }

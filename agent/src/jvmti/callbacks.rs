@@ -14,8 +14,9 @@ use sampler_thread::End;
 use super::jni_calls::Jni;
 use super::vm::Vm;
 use super::{JvmtiError, ThreadRef, guard, pauses, routines};
+use crate::control::Phase;
 use crate::session::{PreparedSession, Session};
-use crate::{arena, kernel_threads, log};
+use crate::{arena, kernel_threads, log, signal};
 
 /// The events of a running session, beside pauses and generated code.
 const EVENTS: [jvmtiEvent; 3] = [
@@ -73,6 +74,22 @@ pub fn claim() -> Result<(), ClaimError> {
         Claim::Free | Claim::Ending(_) => *claim = Claim::Active,
     }
     Ok(())
+}
+
+/// Returns what the agent does.
+pub fn phase() -> Phase {
+    if guard::is_disabled() {
+        return Phase::Off;
+    }
+    match &*CLAIM.lock() {
+        Claim::Ending(thread) if !thread.is_finished() => return Phase::Ending,
+        Claim::Free | Claim::Ending(_) => return Phase::Idle,
+        Claim::Active => {}
+    }
+    match &*STATE.read() {
+        State::Running(_) => Phase::Running,
+        State::Idle | State::Prepared(_) => Phase::Starting,
+    }
 }
 
 /// Gives the claim back after a start that failed.
@@ -142,6 +159,7 @@ fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) {
             }
         }
         Err(error) => {
+            remove_handler();
             unclaim();
             log::print(&format!("{error}; the program runs unprofiled"));
         }
@@ -181,7 +199,9 @@ pub fn stop_attached(vm: Vm) -> bool {
 fn end(reason: &'static str) -> bool {
     let Some(session) = take_session() else { return false };
     let jvmti = session.jvmti;
-    *CLAIM.lock() = session.stop(reason).map_or(Claim::Free, Claim::Ending);
+    let unfinished = session.stop(reason);
+    remove_handler();
+    *CLAIM.lock() = unfinished.map_or(Claim::Free, Claim::Ending);
     // Without effect, and refused, on a thread that the VM does not know; events of an ended profile change nothing.
     for event in EVENTS.into_iter().chain(pauses::EVENTS).chain([routines::EVENT]) {
         if let Err(error) = jvmti.disable(event) {
@@ -189,6 +209,14 @@ fn end(reason: &'static str) -> bool {
         }
     }
     true
+}
+
+/// Removes the handler of the last profile, whose timers are deleted.
+fn remove_handler() {
+    let Some(shared) = arena::shared() else { return };
+    if let Err(error) = signal::uninstall(shared) {
+        tracing::info!("the handler stays installed without effect: {error}");
+    }
 }
 
 /// Ends the profile after a panic in a callback, on a thread of its own: a thread of the VM must not wait.

@@ -97,7 +97,8 @@ fn mistakes_are_named() {
     check_error(
         "verbose",
         "unknown option 'verbose'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, exitwait, file, redact, maxstack, depth, log, gcdrain, debug, strict",
+         tokenfile, insecure, window, exitwait, abandon, file, redact, maxstack, depth, log, gcdrain, start, debug, \
+         strict",
     );
     check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));
     check_error(
@@ -186,8 +187,25 @@ fn spellings_of_async_profiler() {
         "start,event=alloc,file=x",
         "option 'event': 'alloc' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time",
     );
-    check_error("start=no,file=x", "option 'start': 'no' is not given without a value");
     check_error("threads=8,file=x", "option 'threads': '8' is not given without a value");
     check_error("event,file=x", "option 'event' needs a value, as in event=...");
     check_error("jstackdepth=1,file=x", &format!("option 'depth': '1' is not {}", form("depth")));
+}
+
+#[test]
+fn an_agent_can_wait_for_a_start() {
+    for (text, starts) in
+        [("start=no", false), ("start", true), ("start=no,start", true), ("start=yes", true), ("", true)]
+    {
+        let options = Options::parse(&format!("{text},file=x")).expect("valid");
+        assert_eq!((options.starts, !waits_for_start(text)), (starts, starts), "{text}");
+    }
+    check_error("start=maybe,file=x", &format!("option 'start': 'maybe' is not {}", form("start")));
+}
+
+#[test]
+fn a_collector_can_be_given_up() {
+    assert_eq!(Options::parse("abandon=10s,file=x").expect("valid").abandon, Some(Duration::from_secs(10)));
+    assert_eq!(Options::parse("abandon=10s,abandon=never,file=x").expect("valid").abandon, None);
+    check_error("abandon=1ms,file=x", &format!("option 'abandon': '1ms' is not {}", form("abandon")));
 }

@@ -3,10 +3,11 @@
 //! Problem: the program may use the signal as well, and removing the handler while a timer's signal is queued would
 //! restore the default action, which ends the process.
 //! Approach: choose a free real-time signal; keep the previous action and call it for everything that is not a
-//! timer expiration of ours; never uninstall (`design/signal-safety.md`).
+//! timer expiration of ours. After a profile, discard what is queued before the previous action is restored
+//! (`design/signal-safety.md`).
 //! A program that blocks signals before it starts a JVM passes its mask on. At the start of the VM the signal is unblocked
 //! on the thread that makes all others; in a running VM a blocked signal is refused.
-//! Sources: sigaction(2), signal(7).
+//! Sources: sigaction(2), signal(7), Linux `kernel/signal.c` (`do_sigaction`).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -172,4 +173,27 @@ pub fn install(signal: i32) -> Result<(), SignalError> {
     // SAFETY: the handler has the three-argument form that SA_SIGINFO announces and is never unloaded.
     let outcome = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     if outcome != 0 { Err(SignalError::Refused(io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// Restores the action from before the profile of `shared`, whose timers are deleted. Signals that are still queued, for
+/// threads that blocked them, are discarded. A handler that the program has installed since stays.
+///
+/// # Errors
+/// [`SignalError::Refused`].
+pub fn uninstall(shared: &Shared) -> Result<(), SignalError> {
+    if current_action(shared.signal)?.sa_sigaction != on_tick() {
+        return Ok(());
+    }
+    // SAFETY: all-zero bytes are a valid sigaction.
+    let mut ignore: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    ignore.sa_sigaction = libc::SIG_IGN;
+    // The kernel discards queued signals of all threads when their action becomes to ignore them.
+    for action in [&ignore, &shared.previous] {
+        // SAFETY: the first is complete, the second was read from the kernel.
+        let outcome = unsafe { libc::sigaction(shared.signal, action, std::ptr::null_mut()) };
+        if outcome != 0 {
+            return Err(SignalError::Refused(io::Error::last_os_error()));
+        }
+    }
+    Ok(())
 }

@@ -1,12 +1,17 @@
 //! The verbs of the command line, one module each.
 
 mod attach;
+mod attachment;
+mod busiest;
 mod collect;
+mod control;
 mod diff;
 mod doctor;
 mod experiment;
 mod export;
 mod flamegraph;
+mod list;
+mod live_top;
 mod profiling;
 mod query;
 mod record;
@@ -30,6 +35,7 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   tickwalk record -- java -jar app.jar          profile a program, print hot methods, draw a flame graph
+  tickwalk list                                 the JVMs of this machine
   tickwalk attach --duration 30s PID            the same for a running JVM
   tickwalk top recording.tickwalk               hot methods of a recording
   tickwalk flamegraph recording.tickwalk        flame graph of a recording
@@ -39,8 +45,18 @@ Examples:
 enum Verb {
     /// Run a program and record its CPU time by stack
     Record(record::Arguments),
+    /// List the JVMs of this machine
+    List(list::Arguments),
     /// Profile a running JVM, for a time or to its end
     Attach(attach::Arguments),
+    /// Begin a profile that a running JVM writes by itself
+    Start(control::Start),
+    /// End the profile of a JVM and show its recording
+    Stop(control::Stop),
+    /// Show the profile of a JVM so far
+    Dump(control::Dump),
+    /// Show what the agent in a JVM does
+    Status(control::ShowStatus),
     /// Receive sessions of agents and keep them in files or in a store, which is served as page and API
     Collect(collect::Arguments),
     /// Show the methods or threads that used most CPU time
@@ -76,7 +92,12 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.verb {
             Verb::Record(arguments) => record::run(arguments),
+            Verb::List(arguments) => list::run(&arguments),
             Verb::Attach(arguments) => attach::run(arguments),
+            Verb::Start(arguments) => control::start(&arguments),
+            Verb::Stop(arguments) => control::stop(&arguments),
+            Verb::Dump(arguments) => control::dump(&arguments),
+            Verb::Status(arguments) => control::status(&arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),
             Verb::View(arguments) => view::run(arguments),

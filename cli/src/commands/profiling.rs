@@ -9,20 +9,22 @@ use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
 use profile::export::table::{self, Report};
 use profile::process::ProcessProfile;
+use profile::quantity::duration;
 use profile::query::selection::Selection;
 use profile::summary::Summary;
 use profile::ui::standalone;
 
+use super::busiest::{Recorded, busiest_first};
 use crate::launch::Interval;
 use crate::output;
 use crate::source::{now_ns, read_recording};
 
 /// Options of sampling.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Sampling {
-    /// CPU time between two samples of a thread; the kernel's tick is the practical minimum
-    #[arg(long, value_name = "TIME", default_value = "10ms")]
-    pub interval: Interval,
+    /// CPU time between two samples of a thread; the kernel's tick is the practical minimum [default: 10ms]
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<Interval>,
     /// Samples per second of the whole machine, such as 500/s, instead of an interval
     #[arg(long, value_name = "N/s", value_parser = rate, conflicts_with = "interval")]
     pub rate: Option<String>,
@@ -78,11 +80,15 @@ impl Results {
             .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
     }
 
-    /// Prints the hot methods of `session`, writes its page and summary, and lists the files of `others`.
+    /// Prints the hot methods of the busiest session, writes its page and summary, and lists the others.
     ///
     /// # Errors
     /// If a file cannot be read or written.
-    pub fn report(&self, session: &SessionReport, others: &[SessionReport]) -> anyhow::Result<()> {
+    pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
+        let sessions = busiest_first(sessions, &self.output);
+        let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
+            return Ok(());
+        };
         let recording = read_recording(&session.path)?;
         let all = Selection::default();
         let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
@@ -98,11 +104,37 @@ impl Results {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
             output::tell(format_args!("summary      {}", path.display()));
         }
-        for other in others {
-            output::tell(format_args!("further JVM  {} (pid {})", other.path.display(), other.hello.pid));
+        if !others.is_empty() {
+            let command = &session.hello.command;
+            output::tell(format_args!(
+                "busiest JVM  {} CPU time, pid {}: {}",
+                duration(*cpu_ns),
+                session.hello.pid,
+                beginning(command)
+            ));
+        }
+        for Recorded { report, cpu_ns } in others {
+            output::tell(format_args!(
+                "further JVM  {} CPU time, pid {}: {}, in {}",
+                duration(*cpu_ns),
+                report.hello.pid,
+                beginning(&report.hello.command),
+                report.path.display()
+            ));
         }
         Ok(())
     }
+}
+
+/// Returns the beginning of a command as one line.
+fn beginning(command: &str) -> String {
+    const SHOWN_CHARACTERS: usize = 60;
+    let shown = command.chars().take(SHOWN_CHARACTERS);
+    let mut shown: String = shown.map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    if command.chars().count() > SHOWN_CHARACTERS {
+        shown.push_str("...");
+    }
+    shown
 }
 
 fn write_summary(path: &Path, summary: &Summary) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use super::profiling::{Results, Sampling};
 use crate::agent_library;
 use crate::launch::{AgentOptions, Launch};
+use crate::live::{Live, Terminal};
 use crate::output;
 use crate::signals::Signals;
 
@@ -20,6 +21,11 @@ Examples:
   tickwalk record --interval 1ms --budget 1% -- java -jar app.jar
   tickwalk record --summary app.json -- ./gradlew run     (other programs get JAVA_TOOL_OPTIONS)
 
+A program that is not java gets the agent in JAVA_TOOL_OPTIONS, which all JVMs read that it starts. The report shows the one
+that used most CPU time; the others are listed, each with a recording of its own. --follow does the same for java.
+
+On a terminal a line shows every ten seconds that samples arrive.
+
 The exit code is that of the program, 128 + N if signal N ended it, 127 if there is no such program.
 A recording of the same name is kept as FILE.1.")]
 pub struct Arguments {
@@ -27,6 +33,9 @@ pub struct Arguments {
     sampling: Sampling,
     #[command(flatten)]
     results: Results,
+    /// Profile the JVMs that the program starts as well
+    #[arg(long)]
+    follow: bool,
     /// Program to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -42,20 +51,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let socket = directory.path().join("collector");
     let server = arguments.results.receive(&socket)?;
 
-    let Arguments { sampling, results, command } = arguments;
+    let Arguments { sampling, results, follow, command } = arguments;
     let options =
         AgentOptions { library, socket, interval: sampling.interval.clone(), more: &sampling.more() };
-    let launch = Launch::new(&command, &options)?;
+    let launch = Launch::new(&command, &options, follow)?;
+    let live = Live::start(server.stop_handle(), Terminal::Shared);
     let code = launch.run(&signals)?;
+    drop(live);
     let sessions = server.stop();
 
-    match sessions.split_first() {
-        None => eprintln!(
+    if sessions.is_empty() {
+        eprintln!(
             "tickwalk: the JVM never connected to the profiler, so nothing was recorded ({}); \
             read the agent's messages above and run 'tickwalk doctor'",
             launch.how_the_agent_was_passed()
-        ),
-        Some((first, others)) => results.report(first, others)?,
+        );
     }
+    results.report(sessions)?;
     Ok(code)
 }

@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use profile::query::tree::{Naming, Order};
+
+use super::live_top::{self, View};
 
 use crate::output;
 use crate::source::{SelectionArguments, Source};
@@ -14,7 +17,8 @@ Examples:
   tickwalk top recording.tickwalk
   tickwalk top --by line --self --limit 50 recording.tickwalk
   tickwalk top --by thread --process shop.jar --from -15m http://127.0.0.1:4172
-  tickwalk top --json recording.tickwalk")]
+  tickwalk top --json recording.tickwalk
+  tickwalk top -p 4321                             a running JVM, until Ctrl-C")]
 pub struct Arguments {
     /// Print the account of CPU time of one process as JSON instead of tables
     #[arg(long)]
@@ -34,9 +38,12 @@ pub struct Arguments {
     /// Also print how the samples were collected: rate, requests, queues, pauses
     #[arg(long)]
     verbose: bool,
+    /// Profile the running JVM with this process id, and show the last ten seconds again and again
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["json", "verbose", "source"])]
+    pid: Option<i32>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
-    #[arg(value_name = "RECORDING|DIR|URL")]
-    source: Source,
+    #[arg(value_name = "RECORDING|DIR|URL", required_unless_present = "pid")]
+    source: Option<Source>,
     #[command(flatten)]
     selection: SelectionArguments,
 }
@@ -55,12 +62,30 @@ enum By {
     Thread,
 }
 
+impl By {
+    fn naming(self) -> Option<Naming> {
+        match self {
+            Self::Method => Some(Naming::Method),
+            Self::Line => Some(Naming::Line),
+            Self::Class => Some(Naming::Class),
+            Self::Package => Some(Naming::Package),
+            Self::Thread => None,
+        }
+    }
+}
+
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     if arguments.by == By::Thread && (arguments.own || arguments.total) {
         bail!("threads have no callees; leave out --self and --total");
     }
+    if let Some(pid) = arguments.pid {
+        let orders = if arguments.total { &[Order::TotalTime] } else { &[Order::SelfTime] };
+        let naming = arguments.by.naming();
+        return live_top::run(View { pid, naming, orders, limit: arguments.limit, pairs });
+    }
+    let source = arguments.source.context("a recording, directory or URL is missing")?;
+    let source = arguments.selection.with_headers(source);
     let question = match arguments.by {
         _ if arguments.json => "summary",
         By::Thread => "top/threads",

@@ -134,6 +134,9 @@ fn serve(stream: &Stream, shared: &Shared) -> Result<(), Refusal> {
         let has_messages = !inbox.messages.is_empty();
         if let Some(session) = &mut session {
             session.record(stream, &mut inbox)?;
+            if std::mem::take(&mut inbox.has_goodbye) {
+                shared.session_ended();
+            }
         }
         rate_limit.wait(received);
         if has_messages {
@@ -225,6 +228,8 @@ struct Inbox {
     bytes: Vec<u8>,
     /// Sequence number and length of each message in `bytes`.
     messages: Vec<(u64, usize)>,
+    /// True if the last message of the session is among them.
+    has_goodbye: bool,
 }
 
 impl Inbox {
@@ -234,6 +239,7 @@ impl Inbox {
             chunk: vec![0; READ_BYTES].into_boxed_slice(),
             bytes: Vec::new(),
             messages: Vec::new(),
+            has_goodbye: false,
         }
     }
 
@@ -278,6 +284,7 @@ impl Inbox {
                 }
                 (Some(_), _) => {}
             }
+            self.has_goodbye |= matches!(message.body, Some(agent_message::Body::Goodbye(_)));
             let before = self.bytes.len();
             match hidden {
                 Some(_) => encode_frame(&message, &mut self.bytes).map_err(Refusal::Framing)?,

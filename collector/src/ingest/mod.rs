@@ -19,8 +19,9 @@ mod socket;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -46,6 +47,8 @@ pub struct Server {
     address: Address,
     stop: StopHandle,
     listener: Option<JoinHandle<()>>,
+    /// Readable once a session has ended.
+    ended: UnixStream,
 }
 
 /// Stops a [`Server`] from any thread.
@@ -62,6 +65,11 @@ impl StopHandle {
         self.shared.stopping.store(true, Ordering::Release);
         // A byte that cannot be written means that earlier ones are still unread, or that the listener is gone.
         let _ = (&*self.waker).write(&[0]);
+    }
+
+    /// Returns the known sessions in the order of their first connection.
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        self.shared.sessions.lock().report()
     }
 
     /// Returns the state of the server.
@@ -90,9 +98,32 @@ impl Server {
         destination: Destination,
         limits: Limits,
     ) -> io::Result<Server> {
-        let listener = Listener::bind(address, &access)?;
+        Self::serve(Listener::bind(address, &access)?, access, destination, limits)
+    }
+
+    /// As [`Server::start`], on a Unix socket that is bound to `path` already; the caller removes the file.
+    ///
+    /// # Errors
+    /// If the listener thread cannot be started.
+    pub fn start_bound(
+        socket: UnixListener,
+        path: &Path,
+        destination: Destination,
+        limits: Limits,
+    ) -> io::Result<Server> {
+        Self::serve(Listener::bound(socket, path)?, Access::default(), destination, limits)
+    }
+
+    fn serve(
+        listener: Listener,
+        access: Access,
+        destination: Destination,
+        limits: Limits,
+    ) -> io::Result<Server> {
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
+        let (ending, ended) = UnixStream::pair()?;
+        ending.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             limits,
             access,
@@ -102,6 +133,7 @@ impl Server {
             refused: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
+            ending,
         });
         let address = listener.address().clone();
         let thread_shared = Arc::clone(&shared);
@@ -109,7 +141,12 @@ impl Server {
             .name("listener".into())
             .spawn(move || listen(&listener, &woken, &thread_shared))?;
         let stop = StopHandle { shared, waker: Arc::new(waker) };
-        Ok(Server { address, stop, listener: Some(thread) })
+        Ok(Server { address, stop, listener: Some(thread), ended })
+    }
+
+    /// Returns a descriptor that becomes readable when the last message of a session is stored.
+    pub fn session_ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 
     /// Returns the address of the listener, with its actual port.
@@ -124,7 +161,7 @@ impl Server {
 
     /// Returns the known sessions in the order of their first connection.
     pub fn sessions(&self) -> Vec<SessionReport> {
-        self.stop.shared.sessions.lock().report()
+        self.stop.sessions()
     }
 
     /// Stores what has arrived, ends all threads and returns the known sessions.

@@ -1,6 +1,8 @@
 //! State shared by listener and connections.
 
 use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -23,6 +25,8 @@ pub(super) struct Shared {
     pub(super) panicked: AtomicU64,
     /// True once the listener thread has ended.
     pub(super) has_ended: AtomicBool,
+    /// Gets a byte when the last message of a session is stored.
+    pub(super) ending: UnixStream,
 }
 
 /// State of a server, for readiness and metrics.
@@ -39,6 +43,12 @@ pub struct Health {
 }
 
 impl Shared {
+    /// Reports the end of a session.
+    pub(super) fn session_ended(&self) {
+        // A byte that cannot be written means that earlier ones are still unread.
+        let _ = (&self.ending).write(&[0]);
+    }
+
     // Relaxed, here and below: statistics, each on its own.
     pub(super) fn health(&self) -> Health {
         Health {

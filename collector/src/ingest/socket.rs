@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +22,17 @@ pub(super) struct Listener {
     socket: Socket,
     address: Address,
     tls: Option<Arc<ServerConfig>>,
+    /// Socket file to remove at the end.
+    file: Option<PathBuf>,
 }
 
 impl Listener {
+    /// A listener on a socket that is bound already; its owner removes the file.
+    pub(super) fn bound(socket: UnixListener, path: &Path) -> io::Result<Listener> {
+        socket.set_nonblocking(true)?;
+        Ok(Listener { socket: socket.into(), address: Address::Unix(path.to_owned()), tls: None, file: None })
+    }
+
     pub(super) fn bind(address: &Address, access: &Access) -> io::Result<Listener> {
         let (socket, tls): (Socket, _) = match address {
             Address::Unix(path) => {
@@ -58,7 +66,11 @@ impl Listener {
         {
             (*host, *port) = (local.ip().to_string(), local.port());
         }
-        Ok(Listener { socket, address, tls })
+        let file = match &address {
+            Address::Unix(path) => Some(path.clone()),
+            _ => None,
+        };
+        Ok(Listener { socket, address, tls, file })
     }
 
     /// Returns the address with the actual port.
@@ -88,7 +100,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
+        if let Some(path) = &self.file {
             // The file may be removed already.
             let _ = fs::remove_file(path);
         }

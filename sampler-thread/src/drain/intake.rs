@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -55,6 +56,8 @@ pub(crate) struct Intake<Q> {
     state: Mutex<State>,
     /// CPU time of the second thread, in nanoseconds.
     cpu_ns: AtomicU64,
+    /// The second thread, once it runs.
+    second: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Everything that changes when queues are emptied.
@@ -97,7 +100,15 @@ impl<Q: Queues> Intake<Q> {
             is_over: false,
         };
         let alarm = if is_exact { None } else { Alarm::new().map_err(log_without_second_thread).ok() };
-        Self { queues, is_exact, alarm, unloading, state: Mutex::new(state), cpu_ns: AtomicU64::new(0) }
+        Self {
+            queues,
+            is_exact,
+            alarm,
+            unloading,
+            state: Mutex::new(state),
+            cpu_ns: AtomicU64::new(0),
+            second: Mutex::new(None),
+        }
     }
 
     /// Empties every queue that has requests; returns how many requests wait. For the sampler thread.
@@ -168,6 +179,14 @@ impl<Q: Queues> Intake<Q> {
         }
     }
 
+    /// Waits until the second thread has ended, after [`Intake::close`].
+    pub(crate) fn join(&self) {
+        if let Some(thread) = self.second.lock().take() {
+            // A panic of this thread was reported when it occurred.
+            let _ = thread.join();
+        }
+    }
+
     /// Returns the CPU time of the second thread, in nanoseconds.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.cpu_ns.load(Ordering::Relaxed)
@@ -211,7 +230,10 @@ impl<Q: Queues> Intake<Q> {
         });
         match thread {
             // Threads are discovered only after this one is excluded; nothing is ever sent.
-            Ok(_) => _ = begun.recv(),
+            Ok(thread) => {
+                *self.second.lock() = Some(thread);
+                _ = begun.recv();
+            }
             Err(error) => log_without_second_thread(error),
         }
     }

@@ -24,6 +24,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use proto::v1::{self, Dictionary, Statistics, agent_message::Body};
@@ -59,8 +60,12 @@ pub struct Delivery {
     window: Arc<Window>,
     /// Longest silence of the collector at the end of the session.
     end_silence: Duration,
+    /// Time without the collector after which it is given up.
+    abandon: Option<Duration>,
     /// The sending thread's end of the wake-up pipe and its first call, until it starts.
     to_start: Option<(UnixStream, OnThread)>,
+    /// The sending thread, once it runs.
+    thread: Option<JoinHandle<()>>,
     backlog: Backlog,
 }
 
@@ -87,9 +92,18 @@ impl Delivery {
             encoder: Encoder::default(),
             window: Arc::new(Window::new(window, wake)),
             end_silence,
+            abandon: None,
             to_start: Some((woken, on_thread)),
+            thread: None,
             backlog: Backlog::new(),
         })
+    }
+
+    /// Gives the collector up once no connection to it could be made for `limit`; `None` for never.
+    ///
+    /// A Unix socket that a killed command has left in a private directory is then removed with the directory.
+    pub fn abandoning_after(self, limit: Option<Duration>) -> Self {
+        Self { abandon: limit, ..self }
     }
 
     fn begin(&mut self, hello: &v1::Hello) -> Result<(), SinkError> {
@@ -102,14 +116,15 @@ impl Delivery {
         let window = Arc::clone(&self.window);
         self.encoder.encode(Body::Hello(hello), |_, framed| window.set_hello(framed))?;
         let Some((wake, on_thread)) = self.to_start.take() else { return Ok(()) };
-        let target = self.target.clone();
+        let (target, abandon) = (self.target.clone(), self.abandon);
         let (running, started) = channel::<()>();
         // The new thread inherits the signal mask of the sampler thread, which blocks every signal.
-        std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             on_thread(nix::unistd::gettid().as_raw());
             drop(running);
-            sender::run(&target, &window, &wake);
+            sender::run(&target, &window, &wake, abandon);
         })?;
+        self.thread = Some(thread);
         // This thread must be excluded before threads are discovered; nothing is ever sent.
         let _ = started.recv();
         Ok(())
@@ -192,7 +207,11 @@ impl Sink for Delivery {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         match self.window.close(self.end_silence) {
-            0 => Ok(()),
+            0 => {
+                // Nothing is left to send or to wait for.
+                let _ = self.thread.take().map(JoinHandle::join);
+                Ok(())
+            }
             // A warning was logged at the first attempt.
             _ if self.window.facts().connections == 0 && self.window.has_warned() => Ok(()),
             left if self.window.facts().connections == 0 => {
@@ -207,6 +226,10 @@ impl Sink for Delivery {
 
     fn name(&self) -> String {
         format!("collector={}", self.target)
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.window.is_abandoned()
     }
 
     fn take_resend_request(&mut self) -> bool {

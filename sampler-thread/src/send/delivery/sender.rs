@@ -3,7 +3,8 @@
 //! Problem: collectors are restarted and networks fail; neither may affect the profiled program.
 //! Approach: connect, send the first message, send the window, receive acknowledgements. After an error start over after
 //! a pause that doubles up to ten seconds, until a collector acknowledges something.
-//! Invariant: the thread ends after the session, when everything is acknowledged or the collector does not answer.
+//! Invariant: the thread ends after the session, when everything is acknowledged or the collector does not answer, and
+//! during the session only if the collector is given up.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -67,8 +68,9 @@ impl From<Errno> for SendError {
     }
 }
 
-/// Sends messages until the session is over.
-pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
+/// Sends messages until the session is over, or until no connection could be made for `abandon`.
+pub fn run(target: &Target, window: &Window, wake: &UnixStream, abandon: Option<Duration>) {
+    let mut absent_since = Instant::now();
     let mut pauses = Pauses::new();
     let mut reported: Option<String> = None;
     let mut connected_before = false;
@@ -84,6 +86,7 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
                     }
                 });
                 window.disconnected();
+                absent_since = Instant::now();
                 ended
             }
             Err(error) => Err(error),
@@ -103,7 +106,16 @@ pub fn run(target: &Target, window: &Window, wake: &UnixStream) {
         if window.closing() && pauses.failed_since_closing() {
             break;
         }
-        pauses.wait(window, wake);
+        let end = abandon.map(|limit| absent_since + limit);
+        if end.is_some_and(|end| Instant::now() >= end) && !window.closing() {
+            tracing::warn!(
+                "collector={target} is given up: it was not reachable for {:?}",
+                abandon.unwrap_or_default()
+            );
+            target.remove_left_behind();
+            break;
+        }
+        pauses.wait(window, wake, end);
     }
     window.give_up();
 }
@@ -126,10 +138,12 @@ impl Pauses {
         self.closing_failures > 1
     }
 
-    fn wait(&mut self, window: &Window, wake: &UnixStream) {
+    /// Waits for the pause, at most until `end`.
+    fn wait(&mut self, window: &Window, wake: &UnixStream, end: Option<Instant>) {
         // Up to a quarter less, so that the agents of a restarted collector do not all come at once.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish() % 250;
         let until = Instant::now() + self.next.mul_f64(1.0 - random as f64 / 1000.0);
+        let until = end.map_or(until, |end| end.min(until));
         self.next = (self.next * 2).min(LONGEST_PAUSE);
         while !window.closing() {
             let left = until.saturating_duration_since(Instant::now());

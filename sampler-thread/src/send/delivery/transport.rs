@@ -26,6 +26,9 @@ const IO_TIMEOUT: Duration = Duration::from_secs(5);
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
 
+/// Beginning of the names of the private directories in which `tickwalk record` and `tickwalk attach` make their sockets.
+const PRIVATE_PREFIX: &str = "tickwalk-";
+
 /// Why a TLS target cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -82,6 +85,20 @@ pub enum Target {
 }
 
 impl Target {
+    /// Removes the socket of a command that was killed, with its private directory. Other sockets stay.
+    pub fn remove_left_behind(&self) {
+        let Self::Unix(socket) = self else { return };
+        let is_private = |directory: &&Path| {
+            let name = directory.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(PRIVATE_PREFIX))
+        };
+        if let Some(directory) = socket.parent().filter(is_private) {
+            // Errors mean that they are removed already, or belong to another user. A directory with other files stays.
+            let _ = std::fs::remove_file(socket);
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+
     /// A TLS target that trusts the certificates in `roots`, or those of the system.
     ///
     /// # Errors

@@ -106,6 +106,12 @@ impl Window {
         (!state.is_connected && state.bytes >= self.limit / 2).then_some(state.connections)
     }
 
+    /// Returns whether the sending thread has ended although the session goes on.
+    pub fn is_abandoned(&self) -> bool {
+        let state = self.state.lock();
+        state.given_up && !state.closing
+    }
+
     /// Returns counts for the statistics.
     pub fn facts(&self) -> WindowFacts {
         let state = self.state.lock();

@@ -78,6 +78,11 @@ pub trait Sink: Send + Sync {
         false
     }
 
+    /// Returns whether the destination has ended by itself.
+    fn has_given_up(&self) -> bool {
+        false
+    }
+
     /// Returns the state of delivery, for the statistics.
     fn delivery(&self) -> Option<v1::Delivery> {
         None
@@ -102,7 +107,8 @@ impl Destinations {
     }
 
     /// Returns whether any destination is left.
-    pub fn alive(&self) -> bool {
+    pub fn alive(&mut self) -> bool {
+        self.sinks.retain(|sink| !sink.has_given_up());
         !self.sinks.is_empty()
     }
 

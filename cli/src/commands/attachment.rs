@@ -1,0 +1,116 @@
+//! A profile of a running JVM whose samples this process receives, for as long as it waits.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use collector::ingest::{Destination, Limits, Server, SessionReport};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::profiling::Sampling;
+use crate::agent_library;
+use crate::jvm::agent;
+use crate::jvm::attach::Jvm;
+use crate::jvm::errors::AttachError;
+use crate::jvm::workplace::Workplace;
+use crate::launch::AgentOptions;
+use crate::output;
+use crate::signals::Signals;
+
+/// Option that ends the agent's profile.
+const STOP: &str = "stop";
+
+/// A running profile. The fields are dropped in this order: nothing listens any more when the directory is removed.
+pub struct Attachment {
+    jvm: Jvm,
+    /// Path of the agent, for the JVM.
+    library: String,
+    signals: Signals,
+    process: OwnedFd,
+    server: Server,
+    _workplace: Workplace,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitEnd {
+    /// The program has ended.
+    Program,
+    /// Another command has ended the profile.
+    Profile,
+    /// A signal arrived.
+    Signal,
+    /// The time is over.
+    Time,
+}
+
+impl Attachment {
+    /// Starts a profile of JVM `pid`, with a recording at `output`. To be called before other threads start.
+    ///
+    /// # Errors
+    /// If the JVM cannot be profiled, or the recording cannot be written.
+    pub fn begin(pid: i32, sampling: &Sampling, output: PathBuf) -> anyhow::Result<Self> {
+        let library = agent_library::find(sampling.agent.as_deref())?;
+        output::check_writable(&output)?;
+        // Threads inherit the mask, so the signals are blocked before the first one starts.
+        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+        let jvm = Jvm::find(pid)?;
+        let process = Pid::from_raw(pid).context("the process id must be positive")?;
+        let process = pidfd_open(process, PidfdFlags::empty()).context("cannot watch the process")?;
+        let workplace = Workplace::for_socket(jvm.process(), jvm.owner());
+        let workplace = workplace.map_err(|error| AttachError::NoDirectory(pid, error))?;
+        let (listener, socket) = workplace.listen("collector").context("cannot make a socket for the JVM")?;
+        let server = Server::start_bound(listener, &socket, Destination::File(output), Limits::default())
+            .context("cannot receive samples")?;
+        let mut more = sampling.more();
+        // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
+        more.push("strict".to_owned());
+        let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
+        let library = agent::start(&jvm, &options.library, &options.text()?)?;
+        Ok(Self { jvm, library, signals, process, server, _workplace: workplace })
+    }
+
+    /// Returns the server that receives the samples.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Waits for the end of the program or of the profile, a signal, or `deadline`.
+    ///
+    /// # Errors
+    /// As poll(2).
+    pub fn wait(&self, deadline: Option<Instant>) -> anyhow::Result<WaitEnd> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()).try_into());
+        let left = left.transpose().context("the duration is too long")?;
+        let (signal, session_ended) = (self.signals.descriptor(), self.server.session_ended());
+        let mut events = [
+            PollFd::new(&self.process, PollFlags::IN),
+            PollFd::new(&session_ended, PollFlags::IN),
+            PollFd::new(&signal, PollFlags::IN),
+        ];
+        poll(&mut events, left.as_ref()).context("cannot wait")?;
+        Ok(match events.map(|event| !event.revents().is_empty()) {
+            [true, _, _] => WaitEnd::Program,
+            [_, true, _] => WaitEnd::Profile,
+            [_, _, true] => WaitEnd::Signal,
+            _ => WaitEnd::Time,
+        })
+    }
+
+    /// Ends the profile, unless `end` says that it has ended, and returns what was recorded.
+    pub fn finish(self, end: WaitEnd) -> Vec<SessionReport> {
+        if matches!(end, WaitEnd::Signal | WaitEnd::Time) {
+            match self.jvm.load(&self.library, STOP) {
+                // Another command may have been faster.
+                Ok(()) | Err(AttachError::NotProfiled(_)) => {}
+                Err(error) => output::tell(format_args!(
+                    "tickwalk: cannot end the profile cleanly, its last samples may be missing: {error}"
+                )),
+            }
+        }
+        self.server.stop()
+    }
+}

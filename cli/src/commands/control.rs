@@ -1,0 +1,261 @@
+//! `tickwalk start`, `stop`, `dump` and `status`: profiles that the JVM writes to a file or sends to a collector by itself,
+//! while no command waits.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use profile::export::table::{self, Report};
+use profile::query::selection::Selection;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use serde::Serialize;
+
+use super::profiling::Sampling;
+use crate::agent_library;
+use crate::jvm::agent::{self, Status};
+use crate::jvm::attach::Jvm;
+use crate::jvm::errors::AttachError;
+use crate::launch::plain;
+use crate::output;
+use crate::source::{now_ns, read_recording};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tickwalk start 4321                              writes 4321.tickwalk
+  tickwalk start --collector 127.0.0.1:4170 4321
+  tickwalk dump 4321                               the profile so far; it goes on
+  tickwalk stop 4321
+
+The JVM writes the recording, so the path is one that it sees and its user may write to. An agent that was loaded with
+start=no keeps the options it was loaded with, unless others are given here.")]
+pub struct Start {
+    #[command(flatten)]
+    sampling: Sampling,
+    /// Recording that the JVM writes [default: PID.tickwalk in the current directory]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "collector")]
+    output: Option<PathBuf>,
+    /// Collector that the JVM sends its samples to: unix:PATH, HOST:PORT or tls:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    collector: Option<String>,
+    /// Process id of the JVM
+    #[arg(value_name = "PID")]
+    pid: i32,
+}
+
+#[derive(Debug, Args)]
+pub struct Stop {
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The profile goes on. A recording has what was sampled until at most a second ago. The samples of a profile that goes to a
+collector are there.")]
+pub struct Dump {
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// Options of verbs that print the recording of a JVM.
+#[derive(Debug, Args)]
+struct Shown {
+    /// Copy the recording to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Methods shown in each table
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    top: usize,
+    /// Process id of the JVM
+    #[arg(value_name = "PID")]
+    pid: i32,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The state is running, waiting (for tickwalk start; the agent was loaded with start=no), idle (a profile has ended), starting,
+ending (the last samples are being delivered), off (after an internal error), or not loaded. The exit code is 0 in each.")]
+pub struct ShowStatus {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Process id of the JVM
+    #[arg(value_name = "PID")]
+    pid: i32,
+}
+
+pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
+    let Start { sampling, output, collector, pid } = arguments;
+    let library = agent_library::find(sampling.agent.as_deref())?;
+    let jvm = Jvm::find(*pid)?;
+    let mut options = vec!["mode=cputime".to_owned()];
+    options.extend(sampling.interval.iter().map(|interval| format!("interval={interval}")));
+    options.extend(sampling.more());
+    let kept = Status::of(&jvm)?.filter(|status| status.state() == "waiting" && has_destination(status));
+    match (collector, output, kept) {
+        (Some(address), _, _) => options.push(format!("collector={address}")),
+        (None, None, Some(_)) => {}
+        (None, output, _) => options.push(format!("file={}", recording_of(&jvm, output.as_deref())?)),
+    }
+    // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
+    options.push("strict".to_owned());
+    agent::start(&jvm, &library, &options.join(","))?;
+    let status = Status::of(&jvm)?;
+    let place = status.as_ref().and_then(Status::file);
+    match (place, collector) {
+        (_, Some(address)) => eprintln!("tickwalk: JVM {pid} is being profiled, to the collector {address}"),
+        (Some(file), None) => eprintln!("tickwalk: JVM {pid} is being profiled, to {}", file.display()),
+        (None, None) => eprintln!("tickwalk: JVM {pid} is being profiled"),
+    }
+    eprintln!("tickwalk: 'tickwalk stop {pid}' ends the profile");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether an agent that waits for a start was loaded with a destination.
+fn has_destination(status: &Status) -> bool {
+    let options = status.fact("waiting").unwrap_or_default();
+    options.split(',').any(|part| part.starts_with("file=") || part.starts_with("collector="))
+}
+
+/// Returns the path of the recording for the agent.
+fn recording_of(jvm: &Jvm, output: Option<&Path>) -> anyhow::Result<String> {
+    let pid = jvm.process().0;
+    let default = PathBuf::from(format!("{pid}.tickwalk"));
+    let path = match output {
+        Some(path) if path.is_absolute() => path.to_owned(),
+        _ if !jvm.process().sees_our_files()? => bail!(
+            "JVM {pid} has files of its own (a container, or its own /tmp); pass --output with an absolute path that it sees"
+        ),
+        path => std::path::absolute(path.unwrap_or(&default)).context("cannot find the current directory")?,
+    };
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let outer = jvm.process().outer_path(directory);
+    let is_writable = || tempfile::Builder::new().prefix(".tickwalk-").tempfile_in(outer).map(drop);
+    if let Err(error) = jvm.owner().act(is_writable) {
+        bail!(
+            "the user of JVM {pid} cannot write to {}: {error}; pass --output with a path in another directory",
+            directory.display()
+        );
+    }
+    Ok(plain(&path)?.to_owned())
+}
+
+pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
+    let pid = arguments.shown.pid;
+    let jvm = Jvm::find(pid)?;
+    if !agent::is_profiled(jvm.process()) {
+        return Err(AttachError::NotProfiled(pid).into());
+    }
+    let status = Status::of(&jvm)?;
+    agent::stop(&jvm)?;
+    eprintln!("tickwalk: the profile of JVM {pid} has ended");
+    match status.as_ref().and_then(Status::file) {
+        Some(file) => show(&jvm, file, &arguments.shown),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
+    let pid = arguments.shown.pid;
+    let jvm = Jvm::find(pid)?;
+    if !agent::is_profiled(jvm.process()) {
+        return Err(AttachError::NotProfiled(pid).into());
+    }
+    let status = Status::of(&jvm)?;
+    match status.as_ref().and_then(Status::file) {
+        Some(file) => show(&jvm, file, &arguments.shown),
+        None => bail!("the profile of JVM {pid} is not written to a file; its collector has the samples"),
+    }
+}
+
+/// Prints the recording at `file`, a path for the JVM, and copies it if that is asked for.
+fn show(jvm: &Jvm, file: &Path, shown: &Shown) -> anyhow::Result<ExitCode> {
+    // The copy that is read does not grow, and a link of the JVM's user leads to what that user may read.
+    let directory = output::temporary_directory()?;
+    let copy = directory.path().join("recording");
+    let mut from = open_for(jvm, file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut to = fs::File::create(&copy).context("cannot write a temporary file")?;
+    io::copy(&mut from, &mut to).context("cannot copy the recording")?;
+    let recording = read_recording(&copy)?;
+    let all = Selection::default();
+    output::print(|out| {
+        writeln!(
+            out,
+            "{}",
+            table::report(&recording, &all, Report::of_methods(shown.top), now_ns())
+                .map_err(io::Error::other)?
+        )
+    })?;
+    output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().0));
+    if let Some(path) = &shown.output {
+        output::check_writable(path)?;
+        fs::copy(&copy, path).with_context(|| format!("cannot write {}", path.display()))?;
+        output::tell(format_args!("copy         {}", path.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens a file with the rights of the JVM's user, and as that user sees it: absolute links start at the JVM's root.
+fn open_for(jvm: &Jvm, file: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(jvm.process().file("root"), flags, Mode::empty())?;
+    let inner = file.strip_prefix("/").unwrap_or(file);
+    // A pipe in place of the recording must not make this command wait.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened =
+        jvm.owner().act(|| Ok(openat2(&root, inner, flags, Mode::empty(), ResolveFlags::IN_ROOT)?))?;
+    Ok(opened.into())
+}
+
+/// The status as JSON.
+#[derive(Serialize)]
+struct Described<'a> {
+    pid: i32,
+    state: &'a str,
+    library: Option<&'a str>,
+    facts: Option<&'a std::collections::BTreeMap<String, String>>,
+}
+
+pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
+    let pid = arguments.pid;
+    let jvm = Jvm::find(pid)?;
+    let status = Status::of(&jvm)?;
+    let state = status.as_ref().map_or("not loaded", Status::state);
+    if arguments.json {
+        let described = Described {
+            pid,
+            state,
+            library: status.as_ref().map(|status| &*status.library),
+            facts: status.as_ref().map(Status::facts),
+        };
+        output::print(|out| {
+            serde_json::to_writer_pretty(&mut *out, &described)?;
+            out.write_all(b"\n")
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(|out| {
+        let running = status.as_ref().and_then(|status| status.fact("running_ns")?.parse::<u64>().ok());
+        match running {
+            Some(ns) => writeln!(out, "JVM {pid}      {state} for {:.1} s", ns as f64 / 1e9)?,
+            None => writeln!(out, "JVM {pid}      {state}")?,
+        }
+        let Some(status) = &status else { return Ok(()) };
+        for (name, label) in [
+            ("file", "recording"),
+            ("options", "options"),
+            ("waiting", "loaded with"),
+            ("version", "version"),
+        ] {
+            if let Some(value) = status.fact(name) {
+                writeln!(out, "{label:<12} {value}")?;
+            }
+        }
+        writeln!(out, "{:<12} {}", "library", status.library)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

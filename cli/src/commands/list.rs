@@ -1,0 +1,72 @@
+//! `tickwalk list`: shows the JVMs of this machine.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::jvm::list::{self, Row};
+use crate::output;
+
+#[derive(Debug, Default, Args)]
+#[command(after_help = "\
+STATE says whether a profile can begin: idle (yes), profiled (one runs), other user (run tickwalk as that user or as the
+superuser), attach disabled (-XX:+DisableAttachMechanism), no SIGQUIT handler (still starting, or -Xrs), musl (the agent
+needs glibc). CONTAINER is the beginning of a container's id, the unit of a JVM that systemd separates, or a namespace.
+No JVM is disturbed by a list.")]
+pub struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Characters of a program that are shown, from its beginning, which names it.
+const SHOWN_CHARACTERS: usize = 100;
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let rows = list::jvms().context("cannot read /proc")?;
+    if arguments.json {
+        output::print(|out| {
+            serde_json::to_writer_pretty(&mut *out, &rows)?;
+            out.write_all(b"\n")
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if rows.is_empty() {
+        eprintln!("tickwalk: no JVM runs here; inside of a container only its own processes are seen");
+        return Ok(ExitCode::FAILURE);
+    }
+    output::print(|out| table(&rows, out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(rows: &[Row], out: &mut dyn Write) -> io::Result<()> {
+    let mut cells = vec![["PID", "USER", "JDK", "STATE", "CONTAINER", "PROGRAM"].map(str::to_owned)];
+    cells.extend(rows.iter().map(|row| {
+        let cut = row.program.char_indices().nth(SHOWN_CHARACTERS).and_then(|(at, _)| row.program.get(..at));
+        let program = cut.map_or_else(|| row.program.clone(), |beginning| format!("{beginning}..."));
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        [
+            row.pid.to_string(),
+            row.user.clone(),
+            or_dash(&row.jdk),
+            row.state.text().to_owned(),
+            or_dash(&row.container),
+            program,
+        ]
+    }));
+    let widths: Vec<usize> = (0..5)
+        .map(|column| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    for row in cells {
+        for (number, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            match number {
+                0 => write!(out, "{cell:>width$}  ")?,
+                _ => write!(out, "{cell:<width$}  ")?,
+            }
+        }
+        writeln!(out, "{}", row[5])?;
+    }
+    Ok(())
+}

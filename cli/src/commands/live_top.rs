@@ -1,0 +1,137 @@
+//! `tickwalk top -p PID`: the hottest methods of a running JVM, again and again.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use collector::ingest::StopHandle;
+use profile::export::table::{self, Report};
+use profile::process::ProcessProfile;
+use profile::query::selection::Selection;
+use profile::query::tree::{Naming, Order};
+
+use super::attachment::{Attachment, WaitEnd};
+use super::profiling::Sampling;
+use crate::output;
+use crate::source::{now_ns, read_recording};
+
+/// Time between two screens.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Computing a screen may take one part in this many of the time.
+const SHARE: u32 = 10;
+/// The samples that are shown: those of the last ten seconds.
+const WINDOW: &str = "-10s";
+/// Rows and columns of a terminal that does not tell its size.
+const USUAL_SIZE: (usize, usize) = (24, 80);
+
+/// Beginnings of warnings that say what is always so here.
+const OF_PARTS: [&str; 2] =
+    ["warning: the session did not end properly", "warning: a part of the session is shown"];
+
+/// What the screens show.
+pub struct View<'a> {
+    /// Process id of the JVM.
+    pub pid: i32,
+    /// Unit of the rows; `None` for threads.
+    pub naming: Option<Naming>,
+    /// Tables.
+    pub orders: &'a [Order],
+    /// Rows of a table.
+    pub limit: usize,
+    /// Selection, as pairs of the HTTP API.
+    pub pairs: Vec<(String, String)>,
+}
+
+/// Shows screens until Ctrl-C, the end of the program or of the profile; the last one stays.
+///
+/// # Errors
+/// If standard output is no terminal, or the JVM cannot be profiled.
+pub fn run(mut view: View<'_>) -> anyhow::Result<ExitCode> {
+    if !io::stdout().is_terminal() {
+        bail!("top -p needs a terminal; use tickwalk attach --duration 10s {}", view.pid);
+    }
+    if !view.pairs.iter().any(|(name, _)| name == "from") {
+        view.pairs.push(("from".to_owned(), WINDOW.to_owned()));
+    }
+    let selection = Selection::of(&view.pairs)?;
+    let directory = output::temporary_directory()?;
+    let attachment =
+        Attachment::begin(view.pid, &Sampling::default(), directory.path().join("top.tickwalk"))?;
+    let server = attachment.server().stop_handle();
+    let screen = Screen::open()?;
+    let mut last = Vec::new();
+    let mut period = PERIOD;
+    let end = loop {
+        match attachment.wait(Some(Instant::now() + period))? {
+            WaitEnd::Time => {}
+            end => break end,
+        }
+        let begin = Instant::now();
+        // The first messages may be on their way.
+        if let Some(text) = content(&server, &view, &selection) {
+            last = screen.draw(&text)?;
+        }
+        period = PERIOD.max(begin.elapsed() * SHARE);
+    };
+    drop(screen);
+    attachment.finish(end);
+    output::print(|out| last.iter().try_for_each(|line| writeln!(out, "{line}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the text of a screen; `None` if nothing was recorded.
+fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Option<String> {
+    let session = server.sessions().into_iter().next()?;
+    let recording = read_recording(&session.path).ok()?;
+    let text = match view.naming {
+        Some(naming) => {
+            let report = Report { orders: view.orders, naming, limit: view.limit, verbose: false };
+            table::report(&recording, selection, report, now_ns()).ok()?
+        }
+        None => table::threads(&ProcessProfile::of(&recording, selection, now_ns()).ok()?, view.limit),
+    };
+    // A profile that goes on is not complete.
+    let lines = text.lines().filter(|line| !OF_PARTS.iter().any(|warning| line.starts_with(warning)));
+    let text: String =
+        lines.map(|line| format!("{}\n", line.replace(", recording incomplete", ""))).collect();
+    let command: String = session.hello.command.chars().filter(|letter| !letter.is_control()).collect();
+    Some(format!("JVM {}: {command} (Ctrl-C ends)\n{text}", view.pid))
+}
+
+/// The second screen of the terminal, until it is dropped.
+struct Screen;
+
+impl Screen {
+    fn open() -> anyhow::Result<Self> {
+        write(format_args!("\x1b[?1049h\x1b[?25l\x1b[H\x1b[Jtickwalk: waiting for samples"))?;
+        Ok(Self)
+    }
+
+    /// Draws as much of `text` as fits; returns these lines.
+    fn draw(&self, text: &str) -> anyhow::Result<Vec<String>> {
+        let size = rustix::termios::tcgetwinsize(io::stdout())
+            .ok()
+            .filter(|size| size.ws_row > 0 && size.ws_col > 0);
+        let (rows, columns) = size.map_or(USUAL_SIZE, |size| (size.ws_row.into(), size.ws_col.into()));
+        let lines = text.lines().take(rows.saturating_sub(1));
+        let lines: Vec<String> = lines.map(|line| line.chars().take(columns).collect()).collect();
+        write(format_args!(
+            "\x1b[H{}\x1b[J",
+            lines.iter().map(|line| format!("{line}\x1b[K\n")).collect::<String>()
+        ))?;
+        Ok(lines)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // The terminal may be gone.
+        let _ = write(format_args!("\x1b[?25h\x1b[?1049l"));
+    }
+}
+
+fn write(text: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_fmt(text).and_then(|()| out.flush()).context("cannot write to the terminal")
+}

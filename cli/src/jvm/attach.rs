@@ -1,0 +1,262 @@
+//! Loads the agent into a running JVM.
+//!
+//! Problem: the attach protocol starts with SIGQUIT, which kills a process that does not handle it, and makes a JVM that
+//! does not take part print its stacks.
+//! Approach: the protocol of the JDK's own attach tools. A JVM that finds `.attach_pidN` when SIGQUIT arrives opens the Unix
+//! socket `/tmp/.java_pidN` and reads commands there, one per connection; N is its own process id for itself, and `/tmp`
+//! that of its root directory.
+//! Invariant: SIGQUIT is sent only to a process that has libjvm mapped, handles this signal, and does not say that it cannot
+//! be attached to. Everybody may write to `/tmp`: a socket is trusted only if the JVM's user owns it, and existing files and
+//! links are never written to.
+//! Sources: `os/posix/attachListener_posix.cpp`, `services/attachListener.cpp`, `prims/jvmtiAgent.cpp` (before 21
+//! `jvmtiExport.cpp`), JDK 11 to 25.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::errors::{AttachError, LONGEST_ARGUMENT, SOCKET_TIMEOUT};
+use super::flags;
+use super::identity::Owner;
+use super::perf_data::PerfData;
+use super::process::{MappedFile, Process, user_name};
+
+/// Time limit for an answer: at the start the agent reads the VM's tables, at the end it delivers its last samples.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The agent's return code if a profile is already running: `JNI_EEXIST`.
+const PROFILED: &str = "-5";
+/// The agent's return code if no profile is running that could be ended: `JNI_EINVAL`.
+const NOT_PROFILED: &str = "-6";
+
+/// A JVM that can load the agent on request.
+#[derive(Debug)]
+pub struct Jvm {
+    pid: Pid,
+    process: Process,
+    /// Its process id in its own pid namespace, which is part of its files' names.
+    inner_pid: i32,
+    owner: Owner,
+}
+
+impl Jvm {
+    /// Checks that process `pid` is a JVM that can be attached to; sends nothing to it.
+    ///
+    /// # Errors
+    /// If it is not a JVM, or cannot be attached to from this process.
+    pub fn find(pid: i32) -> Result<Self, AttachError> {
+        let positive = Some(pid).filter(|pid| *pid > 0);
+        let checked = positive.and_then(Pid::from_raw).ok_or(AttachError::NoProcess(pid))?;
+        let process = Process(pid);
+        let status = process.status().map_err(|_| AttachError::NoProcess(pid))?;
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => AttachError::NotAllowed(pid, user_name(status.owner.user)),
+            _ => AttachError::NoProcess(pid),
+        };
+        let mapped = process.mapped_files().map_err(unreadable)?;
+        if !is_jvm(&mapped) {
+            return Err(AttachError::NoJvm(pid));
+        }
+        if is_musl(&mapped) {
+            return Err(AttachError::Musl(pid));
+        }
+        // The files of a process need a right that its mappings do not.
+        process.sees_our_files().map_err(unreadable)?;
+        let told = PerfData::read(process, &mapped).and_then(|data| data.can_be_attached_to());
+        if !told.unwrap_or_else(|| !flags::forbids_attaching(process)) {
+            return Err(AttachError::Disabled(pid));
+        }
+        if !status.handles_quit {
+            return Err(AttachError::NoSignal(pid));
+        }
+        Ok(Self { pid: checked, process, inner_pid: status.inner_pid, owner: status.owner })
+    }
+
+    /// Returns the process.
+    pub fn process(&self) -> Process {
+        self.process
+    }
+
+    /// Returns user and group of the JVM.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Loads the agent at `library`, a path that the JVM sees, if necessary and calls it with `options`.
+    ///
+    /// # Errors
+    /// If the JVM does not answer, or the JVM or the agent refuses.
+    pub fn load(&self, library: &str, options: &str) -> Result<(), AttachError> {
+        let parts = ["1", "load", library, "true", options];
+        if parts.iter().any(|part| part.len() > LONGEST_ARGUMENT || part.contains('\0')) {
+            return Err(AttachError::BadArgument);
+        }
+        let mut stream = self.connect()?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        let request: Vec<u8> = parts.iter().flat_map(|part| part.bytes().chain([0])).collect();
+        stream.write_all(&request)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        parse_answer(self.process.0, &answer)
+    }
+
+    fn connect(&self) -> Result<UnixStream, AttachError> {
+        let directory = open_directory(&self.process.outer_path(Path::new("/tmp")))?;
+        let socket = path_in(&directory, &format!(".java_pid{}", self.inner_pid));
+        // The socket file of an ended process refuses connections.
+        let is_owned = || fs::symlink_metadata(&socket).is_ok_and(|file| file.uid() == self.owner.user);
+        // The JVM reads the ids of the thread that connects.
+        let open = || is_owned().then(|| self.owner.act(|| UnixStream::connect(&socket)).ok()).flatten();
+        if let Some(stream) = open() {
+            return Ok(stream);
+        }
+        let _trigger = self.trigger(&directory)?;
+        // The watch begins before the signal is sent, so the creation of the socket cannot be missed.
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&watch, path_in(&directory, "."), WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
+        kill_process(self.pid, Signal::QUIT)?;
+        let deadline = Instant::now() + SOCKET_TIMEOUT;
+        loop {
+            if let Some(stream) = open() {
+                return Ok(stream);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.try_into().map_err(io::Error::other)?;
+            if poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&left))? == 0 {
+                return Err(AttachError::NoSocket(self.process.0));
+            }
+            // Discard the events; the loop checks the socket itself.
+            let mut events = [0; 4096];
+            let _ = rustix::io::read(&watch, &mut events);
+        }
+    }
+
+    /// Creates the file by which the JVM takes SIGQUIT for a request to attach: in its working directory, else in
+    /// `directory`. The JVM ignores files of other users.
+    fn trigger(&self, directory: &OwnedFd) -> Result<Trigger, AttachError> {
+        let name = format!(".attach_pid{}", self.inner_pid);
+        let mut failure = io::Error::from(io::ErrorKind::NotFound);
+        let working = open_directory(&self.process.file("cwd"));
+        let places = [working, directory.try_clone()];
+        for place in places.into_iter().flatten() {
+            let path = path_in(&place, &name);
+            let created = self.owner.act(|| {
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map(drop)
+            });
+            match created {
+                Ok(()) => return Ok(Trigger { owner: self.owner, place, name, is_ours: true }),
+                // Another tool has created the file, which has the same effect.
+                Err(reason) if reason.kind() == io::ErrorKind::AlreadyExists => {
+                    return Ok(Trigger { owner: self.owner, place, name, is_ours: false });
+                }
+                Err(reason) => failure = reason,
+            }
+        }
+        Err(failure.into())
+    }
+}
+
+/// A file that is removed on drop, unless another tool created it.
+struct Trigger {
+    owner: Owner,
+    place: OwnedFd,
+    name: String,
+    is_ours: bool,
+}
+
+impl Drop for Trigger {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let path = path_in(&self.place, &self.name);
+            // An error means that the file is already removed.
+            let _ = self.owner.act(|| fs::remove_file(path));
+        }
+    }
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Returns a path to a file in an open directory, for threads with other rights as well.
+fn path_in(directory: &OwnedFd, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
+}
+
+/// Returns whether a process with these mappings is a HotSpot JVM.
+pub fn is_jvm(mapped: &[MappedFile]) -> bool {
+    mapped.iter().any(|file| file.is_named("libjvm.so"))
+}
+
+/// Returns whether a process with these mappings uses the C library musl.
+fn is_musl(mapped: &[MappedFile]) -> bool {
+    let is_loader = |file: &MappedFile| {
+        let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("ld-musl-") || name.starts_with("libc.musl-")
+    };
+    mapped.iter().any(is_loader)
+}
+
+/// Reads an answer: the first line is the VM's code, 0 for success; the text after it has the agent's return code.
+fn parse_answer(pid: i32, answer: &str) -> Result<(), AttachError> {
+    let (code, text) = answer.split_once('\n').unwrap_or((answer, ""));
+    let text = text.trim();
+    match (code.trim(), text.strip_prefix("return code: ").map(str::trim)) {
+        ("0", Some("0")) => Ok(()),
+        ("0", Some(PROFILED)) => Err(AttachError::Profiled(pid)),
+        ("0", Some(NOT_PROFILED)) => Err(AttachError::NotProfiled(pid)),
+        ("0", Some(code)) => {
+            Err(AttachError::Refused(format!("return code {code}; the JVM's standard error has the cause")))
+        }
+        ("", _) => Err(AttachError::Refused("the JVM closed the connection without an answer".to_owned())),
+        _ if text.contains("Dynamic agent loading is not enabled") => Err(AttachError::NoDynamicLoading(pid)),
+        (code, _) if text.is_empty() => Err(AttachError::Refused(format!("code {code}"))),
+        _ => Err(AttachError::Refused(text.lines().collect::<Vec<_>>().join("; "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        assert!(parse_answer(7, "0\nreturn code: 0\n").is_ok());
+        let refused = |answer| parse_answer(7, answer).unwrap_err().to_string();
+        assert!(refused("0\nreturn code: -5\n").ends_with("'tickwalk stop 7' ends that profile"));
+        assert_eq!(refused("0\nreturn code: -6\n"), "no profile runs in JVM 7");
+        assert!(refused("0\nreturn code: -1\n").contains("return code -1; "));
+        let missing = "0\n/x.so was not loaded.\n/x.so: cannot open shared object file\n";
+        assert!(refused(missing).ends_with("/x.so was not loaded.; /x.so: cannot open shared object file"));
+        assert!(refused("100\n").contains("code 100"));
+        assert!(refused("").contains("without an answer"));
+    }
+
+    #[test]
+    fn a_signal_that_would_kill_is_not_sent() {
+        let own = i32::try_from(std::process::id()).expect("a process id");
+        assert!(matches!(Jvm::find(own), Err(AttachError::NoJvm(pid)) if pid == own));
+        assert!(matches!(Jvm::find(0), Err(AttachError::NoProcess(0))));
+        assert!(matches!(Jvm::find(-5), Err(AttachError::NoProcess(-5))));
+        assert!(matches!(Jvm::find(i32::MAX), Err(AttachError::NoProcess(i32::MAX))));
+    }
+
+    #[test]
+    fn the_c_library_is_known_by_its_loader() {
+        let mapped = |path: &str| {
+            [MappedFile { path: path.into(), inode: 1, addresses: "0-1".into(), is_deleted: false }]
+        };
+        assert!(is_musl(&mapped("/lib/ld-musl-x86_64.so.1")));
+        assert!(!is_musl(&mapped("/lib/x86_64-linux-gnu/libc.so.6")));
+        assert!(is_jvm(&mapped("/opt/jdk/lib/server/libjvm.so")));
+        assert!(!is_jvm(&mapped("/opt/jdk/lib/libjava.so")));
+    }
+}

@@ -1,0 +1,79 @@
+//! Acts as the user of a JVM.
+//!
+//! Problem: the superuser may attach to the JVM of another user. Files that it makes for that user must belong to the user,
+//! and the JVM accepts only its own user or the superuser of its own user namespace.
+//! Approach: a thread of its own takes the user's ids, acts and ends; ids belong to threads in Linux. Directories are opened
+//! before, so that the thread needs access to nothing else.
+//! Sources: credentials(7), `os/posix/attachListener_posix.cpp` and `os/linux/attachListener_linux.cpp` (JDK 11 to 25).
+
+use std::io;
+use std::thread;
+
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// User and group of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Effective user.
+    pub user: u32,
+    /// Effective group.
+    pub group: u32,
+}
+
+impl Owner {
+    /// Returns user and group of this process.
+    pub fn own() -> Self {
+        Self { user: geteuid().as_raw(), group: getegid().as_raw() }
+    }
+
+    /// Runs `action` with the ids of this user and group. Without the right to change ids, it runs with the own ones.
+    ///
+    /// # Errors
+    /// Those of `action`, and if the ids cannot be taken.
+    pub fn act<T: Send>(self, action: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        if self == Self::own() || !geteuid().is_root() {
+            return action();
+        }
+        let act = || {
+            set_thread_groups(&[])?;
+            let group = Gid::from_raw(self.group);
+            set_thread_res_gid(group, group, group)?;
+            let user = Uid::from_raw(self.user);
+            set_thread_res_uid(user, user, user)?;
+            action()
+        };
+        let ended = thread::scope(|scope| scope.spawn(act).join());
+        ended.unwrap_or_else(|_| {
+            Err(io::Error::other("an internal error on the thread that acts for the user"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// Runs as the superuser only, because nobody else can take other ids.
+    #[test]
+    fn files_belong_to_the_user_and_this_thread_stays_what_it_was() {
+        let before = Owner::own();
+        if before.user != 0 {
+            eprintln!("SKIPPED: not the superuser");
+            return;
+        }
+        let directory = tempfile::tempdir_in("/tmp").expect("a directory");
+        let user = Owner { user: 65_534, group: 65_534 };
+        std::os::unix::fs::chown(directory.path(), Some(user.user), None).expect("given");
+        let file = directory.path().join("file");
+        user.act(|| fs::write(&file, "")).expect("written");
+        let made = fs::metadata(&file).expect("a file");
+        assert_eq!((made.uid(), made.gid()), (user.user, user.group));
+        let denied = user.act(|| fs::write("/etc/tickwalk-test", ""));
+        assert_eq!(denied.expect_err("no right").kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(Owner::own(), before);
+    }
+}

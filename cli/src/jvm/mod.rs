@@ -1,0 +1,14 @@
+//! Running JVMs: whether they can be attached to, and requests to the agents in them.
+//!
+//! [`process`] reads `/proc`; [`perf_data`] and [`flags`] what a JVM tells about itself; [`attach`] is the protocol;
+//! [`identity`] and [`workplace`] cross users and mount namespaces; [`agent`] chooses the library.
+
+pub mod agent;
+pub mod attach;
+pub mod errors;
+mod flags;
+pub mod identity;
+pub mod list;
+mod perf_data;
+pub mod process;
+pub mod workplace;

@@ -1,0 +1,329 @@
+//! `tickwalk attach` reaches JVMs with their own `/tmp`, in other pid namespaces and of other users, and JVMs whose files were
+//! replaced; it recognises those that cannot be attached to without disturbing them.
+//!
+//! The tests make namespaces with `unshare` and other users with `setpriv`; where that is not allowed, they are skipped.
+
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use java_tests::{Finished, Jdk, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
+
+/// Returns a folder that JVMs with their own `/tmp` and of other users see as well.
+fn shared_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a writable /var/tmp");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("own folder");
+    folder
+}
+
+/// Returns whether a launcher works here; says so if not.
+fn is_allowed(launcher: &[&str]) -> bool {
+    let mut words = launcher.iter().copied().chain(["true"]);
+    let allowed = Command::new(words.next().expect("a program")).args(words).output();
+    let allowed = allowed.is_ok_and(|output| output.status.success());
+    if !allowed {
+        let test = std::thread::current().name().unwrap_or("?").to_owned();
+        // Written to the file descriptor, because the test runner captures `eprintln!` of passing tests.
+        let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {launcher:?} is not allowed here");
+    }
+    allowed
+}
+
+/// Returns the row of `tickwalk list` whose program contains `text`.
+fn listed(text: &str) -> serde_json::Value {
+    let mut command = Command::new(binaries::tickwalk());
+    command.args(["list", "--json"]);
+    let finished = run(command, |_| ());
+    let rows: serde_json::Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    let rows = rows.as_array().expect("a list");
+    let is_it =
+        |row: &&serde_json::Value| row["program"].as_str().is_some_and(|program| program.contains(text));
+    rows.iter().find(is_it).unwrap_or_else(|| panic!("no {text} in {rows:?}")).clone()
+}
+
+fn attach(options: &[&str], folder: &Path, pid: i64) -> Finished {
+    let mut command = Command::new(binaries::tickwalk());
+    command.arg("attach").args(options).arg("-o").arg(folder.join("recording.tickwalk")).arg(pid.to_string());
+    run(command, |_| ())
+}
+
+/// A JVM that runs Burner through a launcher.
+struct Reached {
+    /// What `tickwalk list` shows.
+    row: serde_json::Value,
+    /// Its process id for this process.
+    pid: i64,
+}
+
+/// Runs Burner through `launcher`, calls `check` once while it runs, and asserts that it ends well.
+fn with_burner(
+    jdk: &Jdk,
+    launcher: &[&str],
+    options: &[&str],
+    mut check: impl FnMut(&Reached, &Path),
+) -> Finished {
+    let folder = shared_folder();
+    let end_file = folder.path().join("end-file");
+    let mut workload = Workload::new("Burner").argument(0).argument(end_file.display()).launcher(launcher);
+    for option in options {
+        workload = workload.jvm_option(option);
+    }
+    let mut is_checked = false;
+    let program = workload.run_unprofiled_watched(jdk, |_, _| {
+        if !std::mem::replace(&mut is_checked, true) {
+            let row = listed(&end_file.display().to_string());
+            let pid = row["pid"].as_i64().expect("a process id");
+            check(&Reached { row, pid }, folder.path());
+            create_end_file(&end_file);
+        }
+    });
+    assert!(is_checked, "{}", program.stderr);
+    assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+    program
+}
+
+const ONE_SECOND: [&str; 2] = ["--duration", "1s"];
+
+fn assert_profiled(attached: &Finished) {
+    assert_eq!(attached.exit_code(), 0, "{}", attached.stderr);
+    assert!(attached.stderr.contains("Burner.burn"), "{}", attached.stderr);
+}
+
+/// Asserts exit code 1 and exactly one line on standard error, which contains `text`.
+fn assert_refused(finished: &Finished, text: &str) {
+    assert_eq!(finished.exit_code(), 1, "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    assert!(finished.stderr.contains(text), "{}", finished.stderr);
+}
+
+/// Returns the names in a directory that the JVM sees, without those that the JVM itself has made.
+fn left_in(pid: i64, directory: &str) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/root{directory}")).expect("a directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("tickwalk-") || name.contains("attach_pid")).collect()
+}
+
+/// Returns the paths of the agents that a process has mapped.
+fn agents(pid: i64) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("a running process");
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| line[at..].to_owned()));
+    let mut found: Vec<String> = paths.filter(|path| path.contains("/libtickwalk")).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+const PRIVATE_TMP: [&str; 6] =
+    ["unshare", "-m", "sh", "-c", r#"mount -t tmpfs none /tmp && exec "$@""#, "sh"];
+const PID_NAMESPACE: [&str; 9] = [
+    "unshare",
+    "-p",
+    "-f",
+    "-m",
+    "--mount-proc",
+    "sh",
+    "-c",
+    r#"mount -t tmpfs none /tmp && exec "$@""#,
+    "sh",
+];
+const OTHER_USER: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+on_every_jdk! { concurrent;
+    /// As under systemd with PrivateTmp=yes.
+    fn attaches_to_a_jvm_with_its_own_tmp(jdk) {
+        if !is_allowed(&PRIVATE_TMP) {
+            return;
+        }
+        with_burner(jdk, &PRIVATE_TMP, &[], |jvm, folder| {
+            assert_eq!(jvm.row["state"], "idle", "{}", jvm.row);
+            assert!(jvm.row["container"].is_string(), "{}", jvm.row);
+            assert!(jvm.row["jdk"].as_str().is_some_and(|text| text.starts_with(&jdk.feature.to_string())), "{}", jvm.row);
+            assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+            assert_eq!(left_in(jvm.pid, "/tmp"), Vec::<String>::new());
+        });
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// As in a container: the JVM is process 1 for itself.
+    fn attaches_to_a_jvm_in_another_pid_namespace(jdk) {
+        if !is_allowed(&PID_NAMESPACE) {
+            return;
+        }
+        with_burner(jdk, &PID_NAMESPACE, &[], |jvm, folder| {
+            assert!(jvm.pid > 1 && jvm.row["container"].is_string(), "{}", jvm.row);
+            assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+            assert_eq!(left_in(jvm.pid, "/tmp"), Vec::<String>::new());
+        });
+    }
+}
+
+/// A user who is the superuser for itself only.
+const ROOTLESS: [&str; 15] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "unshare",
+    "-U",
+    "-r",
+    "-m",
+    "-p",
+    "-f",
+    "--mount-proc",
+    "sh",
+    "-c",
+    r#"mount -t tmpfs none /tmp && exec "$@""#,
+    "sh",
+];
+
+on_jdks! { concurrent 11, 21;
+    /// As in a container without the superuser's rights: the JVM is user 0 for itself, and the superuser outside is nobody.
+    fn attaches_to_a_jvm_in_another_user_namespace(jdk) {
+        if !is_allowed(&ROOTLESS) {
+            return;
+        }
+        with_burner(jdk, &ROOTLESS, &[], |jvm, folder| {
+            assert_eq!(jvm.row["user"], "nobody", "{}", jvm.row);
+            assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+            assert_eq!(left_in(jvm.pid, "/tmp"), Vec::<String>::new());
+        });
+    }
+}
+
+on_jdks! { concurrent 17;
+    /// In a container the library of this command is not in the file system, and its `/tmp` may be mounted noexec.
+    fn brings_the_library_to_a_jvm_that_does_not_see_it(jdk) {
+        let hides = format!(
+            r#"mount -t tmpfs -o noexec none /tmp && mount -t tmpfs none {} && exec "$@""#,
+            binaries::agent().parent().expect("a folder").display()
+        );
+        let launcher = ["unshare", "-m", "sh", "-c", &hides, "sh"];
+        if !is_allowed(&launcher) {
+            return;
+        }
+        with_burner(jdk, &launcher, &[], |jvm, folder| {
+            for _ in 0..2 {
+                assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+            }
+            let [agent] = &agents(jvm.pid)[..] else { panic!("{:?}", agents(jvm.pid)) };
+            assert!(agent.contains("/libtickwalk-") && agent.ends_with(" (deleted)"), "{agent}");
+            for directory in ["/tmp", "/dev/shm", "/var/tmp"] {
+                assert_eq!(left_in(jvm.pid, directory), Vec::<String>::new());
+            }
+        });
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// The superuser attaches to a JVM of another user, who may not read the library. The copy is loaded once.
+    fn attaches_to_a_jvm_of_another_user_who_cannot_read_the_library(jdk) {
+        if !is_allowed(&OTHER_USER) {
+            return;
+        }
+        with_burner(jdk, &OTHER_USER, &[], |jvm, folder| {
+            assert_eq!(jvm.row["user"], "nobody", "{}", jvm.row);
+            let hidden = folder.join("hidden");
+            fs::create_dir(&hidden).expect("made");
+            fs::set_permissions(&hidden, Permissions::from_mode(0o700)).expect("own folder");
+            let library = hidden.join("libtickwalk.so");
+            fs::copy(binaries::agent(), &library).expect("copied");
+            let library = library.display().to_string();
+            for _ in 0..3 {
+                let attached = attach(&["--agent", &library, "--duration", "1s"], folder, jvm.pid);
+                assert_profiled(&attached);
+            }
+            let [agent] = &agents(jvm.pid)[..] else { panic!("{:?}", agents(jvm.pid)) };
+            assert!(agent.ends_with(" (deleted)"), "{agent}");
+            assert!(!Path::new(agent).parent().expect("a folder").exists(), "{agent}");
+        });
+    }
+}
+
+on_jdks! { concurrent 17, 25;
+    /// A user without rights gets one line that names the owner.
+    fn another_user_is_named(jdk) {
+        if !is_allowed(&OTHER_USER) {
+            return;
+        }
+        with_burner(jdk, &[], &[], |jvm, _| {
+            let mut command = Command::new(OTHER_USER[0]);
+            command.args(&OTHER_USER[1..]).arg(binaries::tickwalk()).arg("attach").arg("-o");
+            command.arg("/var/tmp/never-written.tickwalk").arg(jvm.pid.to_string());
+            let refused = run(command, |_| ());
+            assert_refused(&refused, "belongs to user root; run tickwalk as that user");
+        });
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// The attach mechanism is found to be off before a signal makes the JVM print its threads, wherever the option stands.
+    fn a_jvm_that_disables_attaching_is_not_disturbed(jdk) {
+        let option = "-XX:+DisableAttachMechanism";
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(file.path(), format!("{option}\n")).expect("written");
+        let in_file = format!("-XX:VMOptionsFile={}", file.path().display());
+        let environment = ["env".to_owned(), format!("JAVA_TOOL_OPTIONS={option}")];
+        let environment: Vec<&str> = environment.iter().map(String::as_str).collect();
+        let cases: [(&[&str], &[&str]); 5] = [
+            (&[], &[option]),
+            (&[], &[option, "-XX:-UsePerfData"]),
+            (&environment, &[]),
+            (&environment, &["-XX:-UsePerfData"]),
+            (&[], &[&in_file, "-XX:-UsePerfData"]),
+        ];
+        for (launcher, options) in cases {
+            let program = with_burner(jdk, launcher, options, |jvm, folder| {
+                assert_eq!(jvm.row["state"], "attach_disabled", "{}", jvm.row);
+                let refused = attach(&ONE_SECOND, folder, jvm.pid);
+                assert_refused(&refused, "it runs with -XX:+DisableAttachMechanism");
+            });
+            assert!(!program.stdout.contains("Full thread dump"), "{launcher:?} {options:?}: {}", program.stdout);
+        }
+    }
+}
+
+on_jdks! { concurrent 17, 25;
+    /// A library that was replaced after the JVM loaded it: the new one is loaded beside the old one.
+    fn attaches_after_the_agent_was_upgraded(jdk) {
+        with_burner(jdk, &[], &[], |jvm, folder| {
+            let library = folder.join("libtickwalk.so");
+            let library_text = library.display().to_string();
+            let options = ["--agent", &library_text, "--duration", "1s"];
+            fs::copy(binaries::agent(), &library).expect("copied");
+            assert_profiled(&attach(&options, folder, jvm.pid));
+            fs::remove_file(&library).expect("removed");
+            fs::copy(binaries::agent(), &library).expect("copied");
+            for _ in 0..2 {
+                assert_profiled(&attach(&options, folder, jvm.pid));
+            }
+            let loaded = agents(jvm.pid);
+            assert_eq!(loaded.len(), 2, "{loaded:?}");
+            assert!(loaded.iter().any(|path| *path == format!("{library_text} (deleted)")), "{loaded:?}");
+        });
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// A JDK that was removed while the JVM runs, as an upgrade does.
+    fn attaches_after_the_jdk_was_removed(jdk) {
+        // Links to files need the same file system.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a writable folder");
+        let home: PathBuf = folder.path().join("jdk");
+        let copied = Command::new("cp").arg("-al").arg(fs::canonicalize(&jdk.home).expect("a JDK")).arg(&home).status();
+        if !copied.is_ok_and(|status| status.success()) {
+            let _ = fs::remove_dir_all(&home);
+            let copied = Command::new("cp").arg("-r").arg(&jdk.home).arg(&home).status().expect("cp");
+            assert!(copied.success());
+        }
+        let linked = Jdk { home: home.clone(), ..jdk.clone() };
+        with_burner(&linked, &[], &[], |jvm, folder| {
+            fs::remove_dir_all(&home).expect("removed");
+            let maps = fs::read_to_string(format!("/proc/{}/maps", jvm.pid)).expect("a process");
+            assert!(maps.contains("/libjvm.so (deleted)"));
+            assert_profiled(&attach(&ONE_SECOND, folder, jvm.pid));
+        });
+    }
+}

@@ -1,0 +1,240 @@
+//! `tickwalk start`, `dump`, `status` and `stop` control profiles that no command waits for; an agent that was loaded with
+//! `start=no` does nothing until then and again afterwards; an agent whose command was killed ends the profile by itself.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use java_tests::collector::summary_of;
+use java_tests::{Finished, Workload, binaries, create_end_file, on_every_jdk, on_jdks, run};
+
+fn tickwalk(arguments: &[&str]) -> Finished {
+    let mut command = Command::new(binaries::tickwalk());
+    command.args(arguments);
+    run(command, |_| ())
+}
+
+/// As [`tickwalk`], for a command that succeeds.
+#[track_caller]
+fn succeed(arguments: &[&str]) -> Finished {
+    let finished = tickwalk(arguments);
+    assert_eq!(finished.exit_code(), 0, "{arguments:?}: {}", finished.stderr);
+    finished
+}
+
+fn status(pid: i32) -> serde_json::Value {
+    serde_json::from_str(&succeed(&["status", "--json", &pid.to_string()]).stdout).expect("JSON")
+}
+
+/// Returns a workload that burns until the file `end_file` exists.
+fn burner(end_file: &Path) -> Workload {
+    Workload::new("Burner").argument(0).argument(end_file.display())
+}
+
+fn agent_option(options: &str) -> String {
+    format!("-agentpath:{}={options}", binaries::agent().display())
+}
+
+/// What a profile may leave in a process: handled signals, timers, and threads of the agent.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    handled_signals: String,
+    timers: usize,
+    threads: usize,
+}
+
+fn traces(pid: i32) -> Traces {
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a running process");
+    let handled = read("status").lines().find_map(|line| line.strip_prefix("SigCgt:").map(str::to_owned));
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a running process");
+    let names =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    Traces {
+        handled_signals: handled.expect("SigCgt"),
+        timers: read("timers").lines().filter(|line| line.starts_with("ID:")).count(),
+        threads: names.filter(|name| name.starts_with("tickwalk")).count(),
+    }
+}
+
+on_every_jdk! {
+    /// The JVM writes the recording; what is sampled so far can be seen at any time.
+    fn starts_dumps_and_stops(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (end_file, file) = (folder.path().join("end-file"), folder.path().join("a.tickwalk"));
+        let file_text = file.display().to_string();
+        let (mut rounds, mut dumped) = (0, None);
+        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+            let text = pid.to_string();
+            rounds += 1;
+            match rounds {
+                1 => {
+                    assert_eq!(status(pid)["state"], "not loaded");
+                    let refused = tickwalk(&["stop", &text]);
+                    assert!(refused.stderr.contains("no profile runs in JVM"), "{}", refused.stderr);
+                    succeed(&["start", "--interval", "1ms", "-o", &file_text, &text]);
+                    let status = status(pid);
+                    assert_eq!((&status["state"], &status["facts"]["interval_ns"]), (&"running".into(), &"1000000".into()));
+                    assert_eq!(status["facts"]["file"], *file_text);
+                    let refused = tickwalk(&["start", &text]);
+                    assert!(refused.stderr.contains("is already being profiled"), "{}", refused.stderr);
+                }
+                // Samples are written every second.
+                20 => dumped = Some(succeed(&["dump", &text])),
+                25 => {
+                    let copy = folder.path().join("copy.tickwalk");
+                    let stopped = succeed(&["stop", "-o", &copy.display().to_string(), &text]);
+                    assert!(stopped.stdout.contains("Burner.burn"), "{}", stopped.stdout);
+                    assert_eq!(std::fs::read(&copy).expect("a copy"), std::fs::read(&file).expect("a recording"));
+                    assert_eq!(status(pid)["state"], "idle");
+                    create_end_file(&end_file);
+                }
+                _ => {}
+            }
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert!(dumped.expect("dumped").stdout.contains("Burner.burn"));
+        let summary = summary_of(&file, &program.starvation);
+        assert!(summary.complete && summary.samples > 20, "{} samples", summary.samples);
+        summary.assert_sums_close();
+        assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
+    }
+}
+
+/// Number of cycles that are compared with the first ones; `java-tests/attach-cycles --waiting` does a thousand.
+const CYCLES: usize = 12;
+/// Cycles after which libraries, classes and the arenas of the C library are there.
+const WARM: usize = 6;
+
+on_every_jdk! {
+    /// Before the first start and after each stop there is no timer, no handler and no thread of the agent.
+    fn an_agent_that_waits_leaves_nothing(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (end_file, file) = (folder.path().join("end-file"), folder.path().join("%p.tickwalk"));
+        let option = agent_option(&format!("start=no,interval=1ms,file={}", file.display()));
+        let mut sizes = Vec::new();
+        let mut before = None;
+        let program = burner(&end_file).jvm_option(&option).run_unprofiled_watched(jdk, |pid, _| {
+            let text = pid.to_string();
+            let before = before.get_or_insert_with(|| {
+                assert_eq!(status(pid)["state"], "waiting");
+                traces(pid)
+            });
+            assert_eq!((before.timers, before.threads), (0, 0));
+            if sizes.len() < CYCLES {
+                succeed(&["start", &text]);
+                let during = traces(pid);
+                assert!(during.timers > 0 && during.threads > 0, "{during:?}");
+                assert_ne!(during.handled_signals, before.handled_signals);
+                succeed(&["stop", &text]);
+                assert_eq!(traces(pid), *before);
+                assert_eq!(status(pid)["state"], "waiting");
+                sizes.push(memory_of(pid));
+            } else {
+                create_end_file(&end_file);
+            }
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        // No file is written before a start; the interval is that of the load.
+        let recording = folder.path().read_dir().expect("a folder").flatten().find(|entry| entry.file_name() != "end-file");
+        let summary = summary_of(&recording.expect("a recording").path(), &program.starvation);
+        assert!(summary.complete);
+        let (first, last) = (&sizes[WARM], &sizes[CYCLES - 1]);
+        // An arena of the C library is 64 MB of address space and two mappings; a profile that left its memory would add 400 MB
+        // and three.
+        assert!(last.address_space < first.address_space + 200_000, "{sizes:?}");
+        assert!(last.mappings < first.mappings + 8 && last.descriptors <= first.descriptors + 2, "{sizes:?}");
+        assert!(!program.stderr.contains("tickwalk:"), "{}", program.stderr);
+        assert!(!program.stderr.contains("loaded dynamically"), "{}", program.stderr);
+    }
+}
+
+/// What a process holds.
+#[derive(Debug)]
+struct Size {
+    mappings: usize,
+    /// In kilobytes.
+    address_space: u64,
+    descriptors: usize,
+}
+
+fn memory_of(pid: i32) -> Size {
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a running process");
+    let size = read("status")
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSize:")?.trim().split(' ').next()?.parse().ok());
+    Size {
+        mappings: read("maps").lines().count(),
+        address_space: size.expect("VmSize"),
+        descriptors: std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a running process").count(),
+    }
+}
+
+/// Starts `tickwalk attach`; returns it when it profiles.
+fn attached(folder: &Path, pid: i32) -> (Child, BufReader<std::process::ChildStderr>) {
+    let mut command = Command::new(binaries::tickwalk());
+    command
+        .args(["attach", "--interval", "1ms", "-o"])
+        .arg(folder.join("recording.tickwalk"))
+        .arg(pid.to_string());
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("started");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    log.read_line(&mut line).expect("a line");
+    assert!(line.contains("profiling JVM"), "{line}");
+    (child, log)
+}
+
+on_jdks! { 11, 25;
+    /// A command that waits for a profile ends with it, with a complete report.
+    fn attach_ends_when_another_command_stops_the_profile(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let (mut waiting, mut rounds) = (None, 0);
+        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+            let (child, log) = waiting.get_or_insert_with(|| attached(folder.path(), pid));
+            rounds += 1;
+            if rounds == 5 {
+                succeed(&["stop", &pid.to_string()]);
+                assert!(child.wait().expect("a child").success());
+                let mut report = String::new();
+                log.read_to_string(&mut report).expect("text");
+                assert!(report.contains("was ended by another command") && report.contains("Burner.burn"), "{report}");
+                create_end_file(&end_file);
+            }
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert!(summary_of(&folder.path().join("recording.tickwalk"), &program.starvation).complete);
+    }
+}
+
+on_jdks! { 17, 25;
+    /// Ten seconds after its command was killed, the agent ends the profile and removes what the command has left.
+    fn an_agent_whose_command_was_killed_ends_the_profile(jdk) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let end_file = folder.path().join("end-file");
+        let (mut killed, mut left, mut before) = (false, None, None);
+        let program = burner(&end_file).run_unprofiled_watched(jdk, |pid, _| {
+            let before = before.get_or_insert_with(|| traces(pid));
+            if !std::mem::replace(&mut killed, true) {
+                let (mut child, _) = attached(folder.path(), pid);
+                let status = status(pid);
+                let options = status["facts"]["options"].as_str().expect("options").to_owned();
+                let socket = options.split(',').find_map(|part| part.strip_prefix("collector=unix:"));
+                let directory = Path::new(socket.expect("a socket")).parent().expect("a folder").to_owned();
+                assert!(directory.is_dir());
+                child.kill().expect("killed");
+                child.wait().expect("ended");
+                left = Some(directory);
+            } else if !end_file.exists() && traces(pid) == *before {
+                assert!(!left.as_ref().expect("a folder").exists());
+                assert_eq!(status(pid)["state"], "idle");
+                create_end_file(&end_file);
+            }
+        });
+        assert_eq!(program.exit_code(), 0, "{}", program.stderr);
+        assert!(program.stderr.contains("is given up: it was not reachable for 10s"), "{}", program.stderr);
+        assert!(program.stderr.contains("no destination is left; the program goes on"), "{}", program.stderr);
+    }
+}
