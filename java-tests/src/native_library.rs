@@ -71,7 +71,8 @@ fn compile(source: &Path, headers: &[PathBuf], folder: &Path, library: &Path) {
     std::fs::create_dir_all(folder).expect("java-tests/.cache is writable");
     let scratch = tempfile::NamedTempFile::new_in(folder).expect("java-tests/.cache/native is writable");
     let headers = headers.iter().flat_map(|folder| [OsStr::new("-I"), folder.as_os_str()]);
-    let output = Command::new("cc").args(OPTIONS).args(headers).arg("-o").arg(scratch.path()).arg(source).output();
+    let output =
+        Command::new("cc").args(OPTIONS).args(headers).arg("-o").arg(scratch.path()).arg(source).output();
     let output = output.expect("a C compiler named cc is installed");
     assert!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
     // The rename is atomic; a concurrent test process replaces the library by an equal one.

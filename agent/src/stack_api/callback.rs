@@ -94,7 +94,9 @@ pub unsafe extern "C" fn ASGST_WalkStackFromFrame(
     if !subject.is_java_thread() || subject.is_exiting {
         return THREAD_EXIT;
     }
-    let Some(mut walk) = LiveWalk::new(api, subject, native_callback.is_some()) else { return UNKNOWN_STATE };
+    let Some(mut walk) = LiveWalk::new(api, &subject, native_callback.is_some()) else {
+        return UNKNOWN_STATE;
+    };
     walk.begin();
     let (mut frames, mut follows_java) = (0_u32, false);
     while let Some(frame) = walk.next_frame() {
@@ -169,7 +171,7 @@ unsafe fn first_frame(start: Start<'_>, entry: u64, focus_on_java: bool) -> Opti
         let stackwalk::Capture { pc, sp, fp, .. } = subject.capture;
         return Some(Registers { pc, sp, fp });
     }
-    let mut walk = LiveWalk::new(api, subject, false)?;
+    let mut walk = LiveWalk::new(api, &subject, false)?;
     walk.begin();
     loop {
         let frame = walk.next_frame()?;

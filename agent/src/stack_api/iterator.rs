@@ -170,7 +170,7 @@ unsafe fn run(start: Start<'_>, entry: u64, options: i32, body: impl FnOnce(&mut
     };
     let has_stack = !subject.stack.is_empty();
     let wanted = options & INCLUDE_NON_JAVA_FRAMES != 0;
-    let Some(walk) = LiveWalk::new(api, subject, wanted) else { return BUSY };
+    let Some(walk) = LiveWalk::new(api, &subject, wanted) else { return BUSY };
     let mut iterator = ApiIterator { walk, options, peeked: None, end: None };
     iterator.begin();
     match iterator.peek() {

@@ -14,10 +14,11 @@
 )]
 
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use sampler_thread::walk::native::in_handler::Rows;
-use stackwalk::ScopeCache;
+use sampler_thread::walk::native::in_handler::{Rows, RowsView};
+use stackwalk::{Capture, Frames, LiveMemory, ScopeCache, Walker};
 
 /// Walks of a memo after which the bounds of the code heaps are read again.
 const WALKS_PER_REFRESH: u32 = 64;
@@ -40,7 +41,23 @@ pub struct Parts {
     pub rows: Rows,
     /// jmethodIDs that were found.
     pub ids: &'static mut [KnownId],
+    /// The walk itself.
+    pub room: Room,
     walks: u32,
+}
+
+/// The parts of a walk, which are large for the stack of a signal handler. Those behind `stack` refer to other parts.
+pub struct Room {
+    /// Registers and fields of the VM.
+    pub capture: Capture,
+    /// The live stack.
+    pub stack: &'static [u8],
+    /// Unwind rules, as the walker uses them.
+    pub view: MaybeUninit<RowsView<'static, LiveMemory>>,
+    /// The walker.
+    pub walker: MaybeUninit<Walker<'static, LiveMemory>>,
+    /// Its frames.
+    pub frames: Option<Frames<'static, LiveMemory>>,
 }
 
 /// A method and its jmethodID; zeros for none.
@@ -58,7 +75,14 @@ unsafe impl Sync for Memo {}
 impl Memo {
     /// An empty memo; reserves all it will ever need beside `ids`.
     pub fn new(ids: &'static mut [KnownId]) -> Self {
-        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, walks: 0 };
+        let room = Room {
+            capture: Capture::ZERO,
+            stack: &[],
+            view: MaybeUninit::uninit(),
+            walker: MaybeUninit::uninit(),
+            frames: None,
+        };
+        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, room, walks: 0 };
         Self { taken: AtomicBool::new(false), parts: UnsafeCell::new(parts) }
     }
 }

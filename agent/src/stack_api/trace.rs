@@ -44,7 +44,7 @@ fn store_frames(
     native: bool,
     mut store: impl FnMut(i32, &Frame, &mut LiveWalk) -> bool,
 ) -> Option<Found> {
-    let mut walk = LiveWalk::new(api, subject, native)?;
+    let mut walk = LiveWalk::new(api, &subject, native)?;
     walk.begin();
     let mut frames = 0_i32;
     while let Some(frame) = walk.next_frame() {

@@ -2,8 +2,8 @@
 //!
 //! Approach: the same [`Walker`] as for copies, over a slice that is the stack itself; decoded code comes from the memo that
 //! the walk has taken.
-//! Invariant: [`LiveWalk::begin`] makes references into the walk itself, so it is not moved afterwards, and the frames of an
-//! earlier beginning are dropped first.
+//! Invariant: the memo holds everything that a walk refers to, its walker and its frames included; the frames are dropped
+//! before the memo is given back.
 
 #![deny(
     clippy::indexing_slicing,
@@ -13,14 +13,12 @@
     clippy::panic
 )]
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
-use sampler_thread::walk::native::in_handler::RowsView;
-use stackwalk::{Frame, Frames, Limits, LiveMemory, Memory, Method, Stop, Walker};
+use stackwalk::{Frame, Frames, Frozen, Limits, LiveMemory, Memory, Method, Stop, Walker};
 
 use super::api::Api;
-use super::memos::{KnownId, Taken};
+use super::memos::{KnownId, Room, Taken};
 use super::subject::Subject;
 use crate::jvmti::vm_memory;
 
@@ -33,19 +31,14 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A walk in progress.
 pub struct LiveWalk {
     api: &'static Api,
-    subject: Subject,
     follows_native: bool,
-    frames: Option<Frames<'static, LiveMemory>>,
-    walker: MaybeUninit<Walker<'static, LiveMemory>>,
-    view: MaybeUninit<RowsView<'static, LiveMemory>>,
-    // Dropped last: everything above refers to its parts.
     memo: Taken,
 }
 
 /// # Signal Safe Methods
 impl LiveWalk {
     /// A walk of `subject`, native frames included if they are `wanted`; `None` if all memos are taken.
-    pub fn new(api: &'static Api, subject: Subject, wanted: bool) -> Option<Self> {
+    pub fn new(api: &'static Api, subject: &Subject, wanted: bool) -> Option<Self> {
         let mut memo = api.memos.take()?;
         if memo.is_refresh_due() {
             vm_memory::add_code_heaps(api.memory, &api.hotspot);
@@ -53,37 +46,53 @@ impl LiveWalk {
         // Without an anchor, Java frames lie below the native ones.
         let capture = &subject.capture;
         let starts_native = capture.anchor_sp == 0 && !api.hotspot.is_code(capture.pc);
-        let follows_native = wanted || starts_native;
-        let (walker, view) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        Some(Self { api, subject, follows_native, frames: None, walker, view, memo })
+        let walk = Self { api, follows_native: wanted || starts_native, memo };
+        let room = walk.room();
+        // SAFETY: this walk has taken the memo.
+        unsafe { (*room).capture = subject.capture };
+        // SAFETY: as above.
+        unsafe { (*room).stack = subject.stack };
+        Some(walk)
     }
 
-    /// Goes to the first frame; must be called before [`LiveWalk::next_frame`], again to walk once more. The walk must not be
-    /// moved afterwards.
+    fn room(&self) -> *mut Room {
+        // SAFETY: the parts live as long as the process.
+        unsafe { &raw mut (*self.memo.parts()).room }
+    }
+
+    /// Goes to the first frame; must be called before [`LiveWalk::next_frame`], again to walk once more.
     pub fn begin(&mut self) {
-        self.frames = None;
-        let parts = self.memo.parts();
-        // SAFETY: this walk has taken the memo, and the frames that referred to its parts are dropped.
+        let (parts, room) = (self.memo.parts(), self.room());
+        // SAFETY: this walk has taken the memo. The frames of an earlier beginning refer to other parts, and go first.
+        let room = unsafe { &mut *room };
+        room.frames = None;
+        // SAFETY: as above; nothing refers to the cache any more.
         let cache = unsafe { &mut (*parts).cache };
         let mut walker = Walker::new(&self.api.hotspot, self.api.memory, cache, LIMITS);
         if self.follows_native {
-            // SAFETY: as above; another part.
+            // SAFETY: as above.
             let rows = unsafe { &mut (*parts).rows };
             // SAFETY: a list is freed only after every memo that was taken before its replacement was given back.
             let tables = unsafe { &*self.api.libraries.load(Ordering::SeqCst) };
-            let view = core::ptr::from_mut(self.view.write(rows.reading(tables, self.api.memory)));
-            // SAFETY: the walk is not moved from here on, and this is the only reference to its view.
+            let view = core::ptr::from_mut(room.view.write(rows.reading(tables, self.api.memory)));
+            // SAFETY: memos are never moved, and this is the only reference to the view.
             walker = walker.with_native(unsafe { &mut *view });
         }
-        let walker = core::ptr::from_mut(self.walker.write(walker));
+        let walker = core::ptr::from_mut(room.walker.write(walker));
         // SAFETY: as above.
         let walker = unsafe { &mut *walker };
-        self.frames = Some(walker.frames(&self.subject.capture, self.subject.stack));
+        walker.frames_in(&mut room.frames, &room.capture, room.stack, Frozen::NONE);
+    }
+
+    fn frames(&mut self) -> Option<&mut Frames<'static, LiveMemory>> {
+        let room = self.room();
+        // SAFETY: this walk has taken the memo, and is borrowed as long as the frames are.
+        unsafe { (*room).frames.as_mut() }
     }
 
     /// Returns the next frame.
     pub fn next_frame(&mut self) -> Option<Frame> {
-        self.frames.as_mut()?.next()
+        self.frames()?.next()
     }
 
     /// Returns the jmethodID of the method of a frame, 0 if the VM has made none.
@@ -109,12 +118,15 @@ impl LiveWalk {
     }
 
     /// Returns why there was no next frame.
-    pub fn stop(&self) -> Stop {
-        self.frames.as_ref().map_or(Stop::NotStarted, Frames::stop)
+    pub fn stop(&mut self) -> Stop {
+        self.frames().map_or(Stop::NotStarted, |frames| frames.stop())
     }
+}
 
-    /// The stack that is walked.
-    pub fn subject(&self) -> &Subject {
-        &self.subject
+impl Drop for LiveWalk {
+    fn drop(&mut self) {
+        let room = self.room();
+        // SAFETY: this walk still has the memo.
+        unsafe { (*room).frames = None };
     }
 }
