@@ -16,7 +16,7 @@ const OPTIONS: [&str; 6] =
 /// # Panics
 /// If there is no C compiler, or the source does not compile.
 pub fn native_library(name: &str) -> PathBuf {
-    built(name, &[])
+    built(&workload_source(name), &[])
 }
 
 /// As [`native_library`], for a client of the stack-walk API: with the headers in these folders of `agent/include` and those
@@ -25,11 +25,27 @@ pub fn native_library(name: &str) -> PathBuf {
 /// # Panics
 /// As [`native_library`], and if there are no headers of a JDK.
 pub fn api_client(name: &str, folders: &[&str]) -> PathBuf {
+    api_client_of(&workload_source(name), folders)
+}
+
+/// As [`api_client`], of the example `agent/examples/NAME.c`.
+///
+/// # Panics
+/// As [`api_client`].
+pub fn api_example(name: &str, folders: &[&str]) -> PathBuf {
+    api_client_of(&crate_folder().join("../agent/examples").join(format!("{name}.c")), folders)
+}
+
+fn workload_source(name: &str) -> PathBuf {
+    crate_folder().join("workloads/native").join(format!("{name}.c"))
+}
+
+fn api_client_of(source: &Path, folders: &[&str]) -> PathBuf {
     let include = crate_folder().join("../agent/include");
     let jni = jni_headers();
     let mut folders: Vec<PathBuf> = folders.iter().map(|folder| include.join(folder)).collect();
     folders.extend([jni.join("linux"), jni]);
-    built(name, &folders)
+    built(source, &folders)
 }
 
 /// Returns the folder with `jni.h`: that of the JDK whose compiler is found first.
@@ -43,11 +59,9 @@ fn jni_headers() -> PathBuf {
     )
 }
 
-fn built(name: &str, folders: &[PathBuf]) -> PathBuf {
-    let sources = crate_folder().join("workloads/native");
-    let source = sources.join(format!("{name}.c"));
+fn built(source: &Path, folders: &[PathBuf]) -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    for path in [&source, &sources.join("jni_functions.h")] {
+    for path in [source, &crate_folder().join("workloads/native/jni_functions.h")] {
         std::fs::read(path).expect("a workload source").hash(&mut hasher);
     }
     for folder in folders {
@@ -60,9 +74,10 @@ fn built(name: &str, folders: &[PathBuf]) -> PathBuf {
     }
     OPTIONS.hash(&mut hasher);
     let folder = crate_folder().join(".cache/native").join(format!("{:016x}", hasher.finish()));
+    let name = source.file_stem().expect("a name of a source").to_string_lossy();
     let library = folder.join(format!("lib{name}.so"));
     if !library.is_file() {
-        compile(&source, folders, &folder, &library);
+        compile(source, folders, &folder, &library);
     }
     library
 }

@@ -1,12 +1,16 @@
 import java.io.InputStream;
 import java.lang.ref.WeakReference;
 import java.lang.reflect.Method;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.stream.Stream;
 
 /**
  * Calls the stack-walk API through libstackapi.so and libstackapi435.so, and prints each answer below a line with two
  * equals signs.
  *
- * <p>Arguments: paths of libstackapi.so, libstackapi435.so and libstackapi3.so; number of walks with wrong registers.
+ * <p>Arguments: none, to print signals, timers and threads only; or paths of libstackapi.so, libstackapi435.so and libstackapi3.so; number of walks with wrong registers.
  */
 public final class StackApi {
     static native String walk(int options, boolean withContext);
@@ -87,7 +91,31 @@ public final class StackApi {
         return address;
     }
 
+    /** Handled signals, timers, and threads of the agent. */
+    private static String process() throws Exception {
+        StringBuilder text = new StringBuilder();
+        for (String line : Files.readAllLines(Paths.get("/proc/self/status"))) {
+            if (line.startsWith("SigCgt")) {
+                text.append(line).append('\n');
+            }
+        }
+        text.append("timers ").append(Files.readAllLines(Paths.get("/proc/self/timers")).size()).append('\n');
+        try (Stream<Path> tasks = Files.list(Paths.get("/proc/self/task"))) {
+            for (Path task : (Iterable<Path>) tasks::iterator) {
+                String name = Files.readString(task.resolve("comm")).trim();
+                if (name.startsWith("tickwalk")) {
+                    text.append("thread ").append(name).append('\n');
+                }
+            }
+        }
+        return text.toString();
+    }
+
     public static void main(String[] arguments) throws Exception {
+        show("process", process());
+        if (arguments.length == 0) {
+            return;
+        }
         System.load(arguments[0]);
         System.load(arguments[1]);
         System.load(arguments[2]);

@@ -37,7 +37,7 @@ enum TICKWALK_TraceError {
 };
 
 /* Stores up to `depth` Java frames of the calling thread, newest first. Signal safe. ucontext: as for
-   AsyncGetCallTrace, or null to walk from the caller of this function. */
+   AsyncGetCallTrace, or null to walk from the thread's last Java frame. */
 void TickwalkAsyncGetCallTrace(TICKWALK_CallTrace *trace, jint depth, void *ucontext);
 
 #ifdef __cplusplus

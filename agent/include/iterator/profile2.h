@@ -66,7 +66,7 @@ enum ASGST_Error {
   ASGST_NO_THREAD = -1,           /* the API is not ready, or the thread is not known to the VM */
   ASGST_THREAD_EXIT = -2,         /* the thread is ending */
   ASGST_UNSAFE_STATE = -3,        /* never returned: walks are possible in every state */
-  ASGST_NO_TOP_JAVA_FRAME = -4,   /* no Java frame could be found */
+  ASGST_NO_TOP_JAVA_FRAME = -4,   /* a thread of the VM that runs no Java code, such as a compiler's */
   ASGST_ENQUEUE_NO_QUEUE = -5,
   ASGST_ENQUEUE_FULL_QUEUE = -6,
   ASGST_ENQUEUE_OTHER_ERROR = -7
@@ -78,8 +78,8 @@ enum TICKWALK_Error {
   TICKWALK_BUSY = -17,
   /* The stack pointer is on no stack whose bounds are known. */
   TICKWALK_UNKNOWN_STACK = -18,
-  /* ASGST_NextFrame and ASGST_State: the stack continues and could not be followed. The cause is TICKWALK_CUT - code,
-     one of those in the list of stop reasons in design/stack-walk-api.md. */
+  /* This code and those below it: the stack continues and could not be followed; ASGST_RunWithIterator returns them if no
+     frame was found at all. The cause is TICKWALK_CUT - code, by the list in design/stack-walk-api.md. */
   TICKWALK_CUT = -32
 };
 
@@ -156,7 +156,8 @@ int ASGST_Capabilities(void);
  * Calls `fun` with an iterator over the calling thread's stack and returns the kind of the trace (1 or 2); or returns
  * 0 or a negative code without calling it.
  *
- * ucontext: third argument of the signal handler that calls, or null to walk from the caller of this function.
+ * ucontext: third argument of the signal handler that calls, or null to walk from the thread's last Java frame, or from
+ * the caller of this function if there is none.
  * options: bits of ASGST_Options. Threads that the VM does not know, and Java threads without a Java frame, have a
  * trace (of kind 2 for the former) only with ASGST_INCLUDE_NON_JAVA_FRAMES.
  * The iterator is valid until `fun` returns, on this thread only. `fun` must return: no longjmp, no exception.

@@ -76,7 +76,8 @@ typedef struct {
 
 /*
  * Stores up to `depth` frames of the calling thread in trace->frames, newest first. Signal safe.
- * ucontext: third argument of the signal handler that calls, or null to walk from the caller of this function.
+ * ucontext: third argument of the signal handler that calls, or null to walk from the thread's last Java
+ * frame, or from the caller of this function if there is none.
  * options: bits of ASGST_Options; 0 gives the frames of AsyncGetCallTrace.
  */
 void AsyncGetStackTrace(ASGST_CallTrace *trace, jint depth, void *ucontext, uint32_t options);

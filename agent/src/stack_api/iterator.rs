@@ -177,7 +177,8 @@ unsafe fn run(start: Start<'_>, entry: u64, options: i32, body: impl FnOnce(&mut
         Ok(_) => {}
         Err(_) if !has_stack => return UNKNOWN_STACK,
         Err(_) if kind == NON_JAVA_TRACE => return NO_FRAME,
-        Err(_) => return NO_TOP_JAVA_FRAME,
+        Err(NO_FRAME) => return NO_TOP_JAVA_FRAME,
+        Err(code) => return code,
     }
     body(&mut iterator);
     kind

@@ -21,12 +21,16 @@ use super::api::Api;
 use super::memos::{KnownId, Room, Taken};
 use super::subject::Subject;
 use crate::jvmti::vm_memory;
+use crate::signal::ucontext::load;
 
 /// The stack bounds a walk; its user bounds the frames.
 const LIMITS: Limits = Limits { max_frames: u32::MAX };
 
 /// The golden ratio times 2^64 spreads neighbouring addresses.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Last release whose jmethodIDs are addresses.
+const LAST_WITH_ADDRESSES: u32 = 25;
 
 /// A walk in progress.
 pub struct LiveWalk {
@@ -98,20 +102,23 @@ impl LiveWalk {
     /// Returns the jmethodID of the method of a frame, 0 if the VM has made none.
     ///
     /// An id that was found before is right if the word at its address still holds the method: the VM clears it when the
-    /// class is unloaded.
+    /// class is unloaded. It never frees such words (`JNIMethodBlock` and `clear_jmethod_ids` in `oops/method.cpp`, JDK 11 to
+    /// 25), so one that a checked read has shown to be the id's is loaded directly from then on. Later ids are no addresses.
     pub fn id_of(&mut self, method: Method) -> u64 {
         let (hotspot, memory) = (&self.api.hotspot, self.api.memory);
         // SAFETY: this walk has taken the memo; its frames refer to other parts.
         let ids = unsafe { &mut *(*self.memo.parts()).ids };
-        let slots = ids.len() as u64;
-        let slot = (method.0 >> 3).wrapping_mul(GOLDEN) >> 32;
-        let slot = slot.checked_rem(slots).and_then(|slot| ids.get_mut(slot as usize));
-        let known = slot.as_ref().map_or(0, |known| if known.method == method.0 { known.id } else { 0 });
-        if known != 0 && memory.read_u64(known) == Ok(method.0) {
-            return known;
+        let slot = ((method.0 >> 3).wrapping_mul(GOLDEN) >> 32).checked_rem(ids.len() as u64);
+        let Some(slot) = slot.and_then(|slot| ids.get_mut(slot as usize)) else { return 0 };
+        if slot.method == method.0 {
+            // SAFETY: the word of a jmethodID, which is never freed.
+            let holds: u64 = unsafe { load(slot.id, 0) };
+            if holds == method.0 {
+                return slot.id;
+            }
         }
         let Some(id) = hotspot.method_id(memory, method) else { return 0 };
-        if let Some(slot) = slot {
+        if hotspot.jdk_major() <= LAST_WITH_ADDRESSES && memory.read_u64(id) == Ok(method.0) {
             *slot = KnownId { method: method.0, id };
         }
         id

@@ -341,12 +341,22 @@ static GetCallTrace theirs;
 static JavaVM *java_vm;
 static atomic_long total, both, identical, same_below_top, longer, shorter, different, their_frames, deepest_stack;
 static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_codes[CODES];
-static atomic_long our_cycles, their_cycles, trace_cycles, timed_frames, timed, fuzzing;
-static int paints;
-static _Thread_local volatile int in_handler __attribute__((tls_model("initial-exec")));
+static atomic_long fuzzing;
 
-/* Read by libtripwire.so, which counts allocations in handlers. */
-KEPT int is_in_handler(void) { return in_handler; }
+/* Cycles and frames of the samples for which both have a trace. */
+enum { TIMES = 1 << 16 };
+static atomic_long timed;
+static struct {
+  unsigned iterator, agct, trace, frames;
+} times[TIMES];
+static int paints;
+/* Of libtripwire.so, if it is preloaded. */
+static void (*arm_tripwire)(int);
+static long (*tripwire_calls)(void);
+
+static void arm(int on) {
+  if (arm_tripwire) arm_tripwire(on);
+}
 
 static void count_code(atomic_long *codes, int code) {
   atomic_fetch_add_explicit(&codes[code > 0 ? 0 : -code < CODES - 1 ? 1 - code : CODES - 1], 1, memory_order_relaxed);
@@ -407,7 +417,6 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
     return;
   }
   bump(&total, 1);
-  in_handler = 1;
   TICKWALK_CallFrame our_buffer[DEPTH], their_buffer[DEPTH];
   TICKWALK_CallTrace ours = {env, 0, our_buffer}, agct = {env, 0, their_buffer};
   Walked walked = {0, 0, 0};
@@ -421,7 +430,9 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
   for (int call = 0; call < 2; call++) {
     unsigned long before = __rdtsc();
     if (ours_first == (call == 0)) {
+      arm(1);
       kind = ASGST_RunWithIterator(context, 0, walk_all, &walked);
+      arm(0);
       walk_time = __rdtsc() - before;
       if (paints) {
         long used = painted(sp), known = atomic_load(&deepest_stack);
@@ -432,37 +443,44 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
       their_time = __rdtsc() - before;
     }
   }
+  arm(1);
   unsigned long before = __rdtsc();
   TickwalkAsyncGetCallTrace(&ours, DEPTH, context);
+  arm(0);
   unsigned long trace_time = __rdtsc() - before;
-  in_handler = 0;
   count_code(walk_codes, kind);
   if (kind > 0) count_code(end_codes, walked.code);
   count_code(our_codes, ours.num_frames > 0 ? 1 : ours.num_frames);
   count_code(their_codes, agct.num_frames > 0 ? 1 : agct.num_frames);
   if (ours.num_frames > 0 && agct.num_frames > 0) {
     compare(&ours, &agct, walked.first_physical);
-    bump(&our_cycles, (long)walk_time);
-    bump(&their_cycles, (long)their_time);
-    bump(&trace_cycles, (long)trace_time);
-    bump(&timed_frames, walked.frames);
-    bump(&timed, 1);
+    long index = atomic_fetch_add(&timed, 1);
+    if (index < TIMES) {
+      times[index].iterator = (unsigned)walk_time;
+      times[index].agct = (unsigned)their_time;
+      times[index].trace = (unsigned)trace_time;
+      times[index].frames = (unsigned)walked.frames;
+    }
   }
   if (atomic_load_explicit(&fuzzing, memory_order_relaxed)) {
     Fuzz fuzz = {0, 0, 0};
     unsigned long state = before | 1;
+    arm(1);
     for (int i = 0; i < 20; i++) {
       ucontext_t wrong = *(ucontext_t *)context;
       wrong.uc_mcontext.gregs[REG_RSP] += (greg_t)(next_random(&state) % 2000000) - 1000000;
       wrong.uc_mcontext.gregs[REG_RBP] += (greg_t)(next_random(&state) % 2000000) - 1000000;
       ASGST_RunWithIterator(&wrong, i & 1, fuzz_frames, &fuzz);
     }
+    arm(0);
   }
   errno = saved;
 }
 
 static void start_timer(long micros) {
   *(void **)&theirs = dlsym(RTLD_DEFAULT, "AsyncGetCallTrace");
+  *(void **)&arm_tripwire = dlsym(RTLD_DEFAULT, "tripwire_arm");
+  *(void **)&tripwire_calls = dlsym(RTLD_DEFAULT, "tripwire_calls");
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_sigaction = on_tick;
@@ -480,6 +498,30 @@ static void print_codes(FILE *out, const char *name, atomic_long *codes) {
   fprintf(out, "\n");
 }
 
+static int by_size(const void *a, const void *b) {
+  unsigned x = *(const unsigned *)a, y = *(const unsigned *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Median and mean of the samples from `start` to `end`. */
+static void print_times(FILE *out, const char *name, long start, long end) {
+  static unsigned sorted[TIMES];
+  static const char *const columns[] = {"iterator", "agct", "calltrace", "frames"};
+  long n = end - start;
+  if (n <= 0) return;
+  fprintf(out, "%s samples=%ld", name, n);
+  for (int column = 0; column < 4; column++) {
+    double sum = 0;
+    for (long i = 0; i < n; i++) {
+      const unsigned *row = &times[start + i].iterator;
+      sum += sorted[i] = row[column];
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    fprintf(out, " %s=%u %s_mean=%ld", columns[column], sorted[n / 2], columns[column], (long)(sum / (double)n));
+  }
+  fprintf(out, "\n");
+}
+
 static void report(FILE *out) {
   struct itimerval never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_PROF, &never, NULL);
@@ -491,10 +533,12 @@ static void report(FILE *out) {
   print_codes(out, "agct", their_codes);
   fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld different=%ld\n", both, identical,
           same_below_top, longer, shorter, different);
-  long n = timed ? timed : 1;
-  fprintf(out, "cycles frames=%ld iterator=%ld agct=%ld calltrace=%ld\n", timed_frames / n, our_cycles / n, their_cycles / n,
-          trace_cycles / n);
+  long n = timed < TIMES ? timed : TIMES;
+  /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
+  print_times(out, "cycles_first_half", 0, n / 2);
+  print_times(out, "cycles", n / 2, n);
   fprintf(out, "stack bytes=%ld\n", deepest_stack);
+  if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
   fflush(out);
 }
 
