@@ -57,13 +57,17 @@ typedef struct {
   ASGST_Frame frame;
 } ASGST_FrameInfo;
 
+/* A callback returns 1 to go on. */
+typedef int (*ASGST_WalkStackCallback)(ASGST_FrameInfo *frame, void *argument);
+typedef int (*ASGST_NonJavaFrameCallback)(ASGST_Frame *frame, void *argument);
+
 /*
  * Calls java_callback for each Java frame of the calling thread from `frame` on, newest first, and c_callback, unless it
  * is null, for the non-Java parent of a Java frame. A callback returns 1 to go on.
  * Returns 1 if the walk reached the end or a callback ended it, else a code of ASGST_Error. Signal safe.
  */
-int ASGST_WalkStackFromFrame(ASGST_Frame frame, int (*java_callback)(ASGST_FrameInfo *, void *),
-                             int (*c_callback)(ASGST_Frame *, void *), void *argument, int options);
+int ASGST_WalkStackFromFrame(ASGST_Frame frame, ASGST_WalkStackCallback java_callback,
+                             ASGST_NonJavaFrameCallback c_callback, void *argument, int options);
 
 /* 1 if the pc lies in generated code. Signal safe. */
 int ASGST_IsJavaFrame(ASGST_Frame frame);

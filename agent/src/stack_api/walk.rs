@@ -29,6 +29,9 @@ const LIMITS: Limits = Limits { max_frames: u32::MAX };
 /// The golden ratio times 2^64 spreads neighbouring addresses.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// jmethodIDs that may be at one place: a cache line. Two methods that call each other must not displace one another.
+const IDS_OF_SET: usize = 4;
+
 /// Last release whose jmethodIDs are addresses.
 const LAST_WITH_ADDRESSES: u32 = 25;
 
@@ -108,18 +111,23 @@ impl LiveWalk {
         let (hotspot, memory) = (&self.api.hotspot, self.api.memory);
         // SAFETY: this walk has taken the memo; its frames refer to other parts.
         let ids = unsafe { &mut *(*self.memo.parts()).ids };
-        let slot = ((method.0 >> 3).wrapping_mul(GOLDEN) >> 32).checked_rem(ids.len() as u64);
-        let Some(slot) = slot.and_then(|slot| ids.get_mut(slot as usize)) else { return 0 };
-        if slot.method == method.0 {
+        let set = ((method.0 >> 3).wrapping_mul(GOLDEN) >> 32) as usize;
+        let (sets, _) = ids.as_chunks_mut::<IDS_OF_SET>();
+        let set = set.checked_rem(sets.len()).and_then(|set| sets.get_mut(set));
+        let Some(set) = set else { return 0 };
+        if let Some(known) = set.iter().find(|known| known.method == method.0) {
             // SAFETY: the word of a jmethodID, which is never freed.
-            let holds: u64 = unsafe { load(slot.id, 0) };
+            let holds: u64 = unsafe { load(known.id, 0) };
             if holds == method.0 {
-                return slot.id;
+                return known.id;
             }
         }
         let Some(id) = hotspot.method_id(memory, method) else { return 0 };
         if hotspot.jdk_major() <= LAST_WITH_ADDRESSES && memory.read_u64(id) == Ok(method.0) {
-            *slot = KnownId { method: method.0, id };
+            set.rotate_right(1);
+            if let Some(first) = set.first_mut() {
+                *first = KnownId { method: method.0, id };
+            }
         }
         id
     }

@@ -339,7 +339,7 @@ typedef void (*GetCallTrace)(TICKWALK_CallTrace *, jint, void *);
 
 static GetCallTrace theirs;
 static JavaVM *java_vm;
-static atomic_long total, both, identical, same_below_top, longer, shorter, different, their_frames, deepest_stack;
+static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different, deepest_stack;
 static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_codes[CODES];
 static atomic_long fuzzing;
 
@@ -391,12 +391,25 @@ static void walk_all(ASGST_Iterator *iterator, void *argument) {
   }
 }
 
+static int same(const TICKWALK_CallFrame *x, const TICKWALK_CallFrame *y) {
+  return x->method_id == y->method_id && x->lineno == y->lineno;
+}
+
+/* Whether all of theirs below the newest physical frame are frames of ours in the same order, and ours has more behind. */
+static int is_cut(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
+  int longest = ours->num_frames - agct->num_frames;
+  for (int shift = -16; shift < longest && shift <= 16; shift++) {
+    int at = agct->num_frames - 1;
+    while (at >= 0 && at + shift >= 0 && same(&ours->frames[at + shift], &agct->frames[at])) at--;
+    if (at + shift < first_physical && at < agct->num_frames - 1) return 1;
+  }
+  return 0;
+}
+
 static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
   int a = ours->num_frames, b = agct->num_frames;
   bump(&both, 1);
-  bump(&their_frames, b);
-  while (a > 0 && b > 0 && ours->frames[a - 1].method_id == agct->frames[b - 1].method_id &&
-         ours->frames[a - 1].lineno == agct->frames[b - 1].lineno) {
+  while (a > 0 && b > 0 && same(&ours->frames[a - 1], &agct->frames[b - 1])) {
     a--;
     b--;
   }
@@ -404,6 +417,7 @@ static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *ag
   else if (a <= first_physical && b <= 16 && b > 0 && a > 0) bump(&same_below_top, 1);
   else if (b == 0) bump(&longer, 1);
   else if (a == 0) bump(&shorter, 1);
+  else if (is_cut(ours, agct, first_physical)) bump(&theirs_cut, 1);
   else bump(&different, 1);
 }
 
@@ -531,8 +545,8 @@ static void report(FILE *out) {
   print_codes(out, "ends", end_codes);
   print_codes(out, "calltrace", our_codes);
   print_codes(out, "agct", their_codes);
-  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld different=%ld\n", both, identical,
-          same_below_top, longer, shorter, different);
+  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld theirs_cut=%ld different=%ld\n", both,
+          identical, same_below_top, longer, shorter, theirs_cut, different);
   long n = timed < TIMES ? timed : TIMES;
   /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
   print_times(out, "cycles_first_half", 0, n / 2);
