@@ -7,7 +7,7 @@ use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library,
 /// Walks with wrong registers on each JDK, beside the grid of 10,000.
 const FUZZED_WALKS: u64 = 1_000_000;
 
-/// Bytes of the stack that a walk may use; 6,500 were measured (design/stack-walk-api.md).
+/// Bytes of the stack that a walk may use; 6,432 were measured (design/stack-walk-api.md).
 const MAX_STACK: i64 = 8192;
 
 /// What `StackApi` printed, by section.
@@ -263,7 +263,7 @@ on_every_jdk! {
         assert!(failed(&ends, &["0"]) * 200 <= iterator["ok"], "{report}");
         assert!(theirs["ok"] <= ours["ok"], "{report}");
         let compared = numbers(&report, "compared");
-        let differ = compared["different"] + compared["longer"] + compared["shorter"];
+        let differ = compared["different"] + compared["longer"] + compared["shorter"] + compared["theirs_cut"];
         assert!(compared["both"] > 100 && compared["identical"] > 0, "{report}");
         // AsyncGetCallTrace is wrong more often than not where the two differ: design/walker-verification.md.
         assert!(differ * 20 <= compared["both"], "{report}");
@@ -285,8 +285,9 @@ on_every_jdk! {
     /// The stack below the client's handler that the deepest walk uses, native frames of the VM above Java included.
     fn little_stack(jdk) {
         let report = run_timer(jdk, "Exceptions", 3, "1000,paint");
-        let bytes = numbers(&report, "stack")["bytes"];
-        assert!((1..=MAX_STACK).contains(&bytes), "{report}");
+        let stack = numbers(&report, "stack");
+        assert!(stack["in_java"] > 0, "walks that begin in Java were painted: {report}");
+        assert!(stack.values().all(|bytes| *bytes <= MAX_STACK), "{report}");
     }
 }
 

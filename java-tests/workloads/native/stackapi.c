@@ -339,7 +339,9 @@ typedef void (*GetCallTrace)(TICKWALK_CallTrace *, jint, void *);
 
 static GetCallTrace theirs;
 static JavaVM *java_vm;
-static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different, deepest_stack;
+static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different;
+/* Bytes of stack of walks that begin in native code or stubs, and in a Java frame. */
+static atomic_long deepest_stack, deepest_in_java;
 static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_codes[CODES];
 static atomic_long fuzzing;
 
@@ -380,13 +382,14 @@ typedef struct {
   int frames;
   int first_physical;
   int code;
+  void *first_pc;
 } Walked;
 
 static void walk_all(ASGST_Iterator *iterator, void *argument) {
   Walked *walked = argument;
   ASGST_Frame frame;
   while ((walked->code = ASGST_NextFrame(iterator, &frame)) == 1) {
-    walked->frames++;
+    if (walked->frames++ == 0) walked->first_pc = frame.pc;
     if (!walked->first_physical && frame.type != ASGST_FRAME_JAVA_INLINED) walked->first_physical = walked->frames;
   }
 }
@@ -433,7 +436,7 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
   bump(&total, 1);
   TICKWALK_CallFrame our_buffer[DEPTH], their_buffer[DEPTH];
   TICKWALK_CallTrace ours = {env, 0, our_buffer}, agct = {env, 0, their_buffer};
-  Walked walked = {0, 0, 0};
+  Walked walked = {0, 0, 0, NULL};
   unsigned long sp, walk_time = 0, their_time = 0;
   int kind = 0;
   __asm__ volatile("mov %%rsp, %0" : "=r"(sp));
@@ -449,8 +452,10 @@ static void on_tick(int signal, siginfo_t *info, void *context) {
       arm(0);
       walk_time = __rdtsc() - before;
       if (paints) {
-        long used = painted(sp), known = atomic_load(&deepest_stack);
-        while (used > known && !atomic_compare_exchange_weak(&deepest_stack, &known, used)) {}
+        greg_t pc = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+        atomic_long *deepest = walked.first_pc == (void *)pc ? &deepest_in_java : &deepest_stack;
+        long used = painted(sp), known = atomic_load(deepest);
+        while (used > known && !atomic_compare_exchange_weak(deepest, &known, used)) {}
       }
     } else {
       theirs(&agct, DEPTH, context);
@@ -551,7 +556,7 @@ static void report(FILE *out) {
   /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
   print_times(out, "cycles_first_half", 0, n / 2);
   print_times(out, "cycles", n / 2, n);
-  fprintf(out, "stack bytes=%ld\n", deepest_stack);
+  fprintf(out, "stack bytes=%ld in_java=%ld\n", deepest_stack, deepest_in_java);
   if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
   fflush(out);
 }
