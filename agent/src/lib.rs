@@ -1,4 +1,4 @@
-//! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock.
+//! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock, or offers the stack-walk API.
 //!
 //! Problem: a profiler runs inside a foreign process, which it must not crash, block or slow down.
 //! Approach: the entry points are here; [`options`] are parsed, [`session`] starts and stops everything in order;
@@ -31,6 +31,8 @@ pub mod session;
 mod session_facts;
 #[allow(unsafe_code, reason = "signal handlers")]
 pub mod signal;
+#[allow(unsafe_code, reason = "live stacks and functions for C programs")]
+pub mod stack_api;
 pub mod start_error;
 mod thread_layout;
 pub mod threads;
@@ -62,7 +64,10 @@ pub unsafe extern "system" fn Agent_OnLoad(
 ) -> jint {
     // SAFETY: the VM passes its own pointer and a NUL-terminated string or null.
     let (vm, options) = unsafe { arguments(vm, options) };
-    guard::entry_point(JNI_OK, || load(vm, &options, false))
+    guard::entry_point(JNI_OK, || match options::is_for_api(&options) {
+        true => load_api(vm, &options, false),
+        false => load(vm, &options, false),
+    })
 }
 
 /// Options of an attach that ends the profile.
@@ -91,6 +96,9 @@ pub unsafe extern "system" fn Agent_OnAttach(
         if let Some(reply) = control::status_reply(&options) {
             // A command that does not listen any more needs no answer.
             return control::answer(reply, callbacks::phase()).map_or(JNI_ERR, |()| JNI_OK);
+        }
+        if options::is_for_api(&options) {
+            return load_api(vm, &options, true);
         }
         let options = control::with_defaults(&options);
         let outcome = load(vm, &options, true);
@@ -172,6 +180,22 @@ fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
             if strict { JNI_ERR } else { JNI_OK }
         }
     }
+}
+
+/// Offers the stack-walk API; no profile is claimed, and one may run beside it.
+fn load_api(vm: Vm, text: &str, is_attached: bool) -> jint {
+    let opened = Options::parse(text).map_err(Refusal::from).and_then(|options| {
+        log::install(options.log);
+        Ok(stack_api::start::open(vm, is_attached)?)
+    });
+    let Err(Refusal(reason)) = opened else { return JNI_OK };
+    let strict = options::is_strict(text);
+    let consequence = match strict && !is_attached {
+        true => "strict: the JVM does not start",
+        false => "the stack-walk API is not available",
+    };
+    log::print(&format!("{reason}; {consequence}"));
+    if strict { JNI_ERR } else { JNI_OK }
 }
 
 /// Why the agent does not profile, as text.

@@ -71,9 +71,21 @@ pub enum Collector {
     Tls(String),
 }
 
+/// Purpose of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Sample CPU time.
+    #[default]
+    CpuTime,
+    /// Offer the stack-walk API.
+    Api,
+}
+
 /// All options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// Purpose of the agent.
+    pub mode: Mode,
     /// CPU time between two expirations of a thread's timer.
     pub interval: Duration,
     /// Samples per second of the whole machine, from which the interval follows.
@@ -119,6 +131,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            mode: Mode::default(),
             interval: DEFAULT_INTERVAL,
             rate: None,
             budget_ppm: None,
@@ -180,6 +193,9 @@ pub enum OptionError {
         "option 'event': '{0}' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time"
     )]
     Event(String),
+    /// The option belongs to profiles.
+    #[error("option '{0}' has no effect with mode=api; the options there are log and strict")]
+    NotForApi(String),
     /// The file with the token cannot be read.
     #[error("cannot read tokenfile={path}: {error}; its first line must be the token")]
     TokenFile {
@@ -192,7 +208,7 @@ pub enum OptionError {
 
 /// All options with the accepted form of their values.
 const FORMS: [(&str, &str); 22] = [
-    ("mode", "'cputime', the only mode"),
+    ("mode", "'cputime' or 'api'"),
     ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
     ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
     ("budget", "a share of the program's CPU time between 0.1% and 50%, as in 1%"),
@@ -222,6 +238,9 @@ const FORMS: [(&str, &str); 22] = [
     ("strict", "given without a value"),
 ];
 
+/// Options that apply to `mode=api`.
+const API_OPTIONS: [&str; 3] = ["mode", "log", "strict"];
+
 /// Words of async-profiler's options that name what is always so. `start` is another one, unless it has a value.
 ///
 /// Source of these, of `event` and of `jstackdepth`: async-profiler 4, `docs/ProfilerOptions.md`.
@@ -238,6 +257,11 @@ fn hint(name: &str) -> String {
         Some((similarity, option)) if similarity >= SIMILAR => format!("did you mean {option}?"),
         _ => format!("the options are {}", FORMS.map(|(option, _)| option).join(", ")),
     }
+}
+
+/// Returns whether an option string asks for the stack-walk API, even if another part of it is invalid.
+pub fn is_for_api(text: &str) -> bool {
+    text.split(',').any(|part| part.trim() == "mode=api")
 }
 
 /// Returns whether an option string contains `strict`, even if another part of it is invalid.
@@ -269,6 +293,12 @@ impl Options {
                 None => (part, None),
             };
             options.set(name, value)?;
+        }
+        if options.mode == Mode::Api {
+            let mut names =
+                text.split(',').map(|part| part.split_once('=').map_or(part, |(name, _)| name).trim());
+            let other = names.find(|name| !name.is_empty() && !API_OPTIONS.contains(name));
+            return other.map_or(Ok(options), |name| Err(OptionError::NotForApi(name.to_owned())));
         }
         if options.file.is_none() && options.collector.is_none() {
             options.file = file_name::path(file_name::DEFAULT_PATTERN);
@@ -324,7 +354,8 @@ impl Options {
     /// Sets an option; returns `None` if the value does not have the accepted form.
     fn set_value(&mut self, option: &str, value: &str) -> Option<()> {
         match option {
-            "mode" if value == "cputime" => {}
+            "mode" if value == "cputime" => self.mode = Mode::CpuTime,
+            "mode" if value == "api" => self.mode = Mode::Api,
             "interval" => (self.rate, self.interval) = (None, parse_time(value).filter(is_interval)?),
             "rate" => {
                 let (rate, interval) = parse_rate(value, interval::processors())?;

@@ -39,7 +39,7 @@ mod workload;
 pub use generated_classes::GeneratedClasses;
 pub use java_classes::javac;
 pub use jdk::{Jdk, on_jdk, on_jdk_concurrently, on_jdk_exclusively};
-pub use native_library::native_library;
+pub use native_library::{api_client, api_example, native_library};
 pub use process::{Finished, run};
 pub use processors::pending_signals;
 pub use run::Run;

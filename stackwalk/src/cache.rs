@@ -23,6 +23,7 @@ use crate::hotspot::interpreter::{Bytecodes, PackedBytecodes};
 use crate::hotspot::nmethod::{DebugInfo, Identity};
 use crate::hotspot::pc_desc::PcMatch;
 use crate::hotspot::scope_desc::Scope;
+use crate::limits::MAX_INLINE_DEPTH;
 
 pub(crate) use codes::Code;
 use codes::{CODE_SLOTS, CODES, Codes};
@@ -100,6 +101,8 @@ pub struct ScopeCache {
     stats: CacheStats,
     /// Block buffers of the decoders; here because they are too large for a signal stack.
     pub(crate) windows: Windows,
+    /// Buffer for the scopes of one pc, for the same reason.
+    pub(crate) scopes: Option<Box<[u64; MAX_INLINE_DEPTH]>>,
 }
 
 const _: () = {
@@ -146,6 +149,7 @@ impl ScopeCache {
             bytecodes: vec![[0; 2]; BYTECODES].into_boxed_slice(),
             stats: CacheStats::default(),
             windows: Windows::EMPTY,
+            scopes: Some(Box::new([0; MAX_INLINE_DEPTH])),
         }
     }
 

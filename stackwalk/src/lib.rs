@@ -58,6 +58,7 @@ pub use frozen::Frozen;
 pub use hotspot::class_loader::LoadedBy;
 pub use hotspot::continuation::{ChunkBottom, ChunkClass, FrozenOffsets, NameClass, NameOffsets};
 pub use hotspot::flags::JvmFlag;
+pub use hotspot::metadata::Class;
 pub use hotspot::method::{MethodError, MethodNames, Symbol};
 pub use hotspot::mounted::MountedOffsets;
 pub use hotspot::nmethod::Compilation;

@@ -57,3 +57,9 @@ pub(crate) const MAX_PERF_ENTRIES: u32 = 10_000;
 
 /// Frame-pointer hops from leaf C code back to Java code; barrier and stub slow paths in libjvm are shallow.
 pub(crate) const MAX_NATIVE_HOPS: u32 = 32;
+
+/// Methods of one class: 65,535 by the class file format, and those that the VM adds.
+pub(crate) const MAX_METHODS: u64 = 70_000;
+
+/// Loaders, and hidden classes that are loaders of their own: programs with many lambdas have tens of thousands.
+pub(crate) const MAX_LOADERS: u32 = 200_000;

@@ -61,18 +61,25 @@ impl Vm {
         if let Some(jvmti) = *made {
             return Ok(jvmti);
         }
+        let jvmti = self.separate_jvmti()?;
+        *made = Some(jvmti);
+        Ok(jvmti)
+    }
+
+    /// Returns a JVMTI environment with events of its own. Waits as [`Self::jvmti`].
+    ///
+    /// # Errors
+    /// As [`Self::jvmti`].
+    pub fn separate_jvmti(&self) -> Result<Jvmti, JvmtiError> {
         let deadline = Instant::now() + STARTING;
-        let env = loop {
+        loop {
             match self.environment(JVMTI_VERSION_1_2) {
                 Err(error) if error.code == JNI_EDETACHED && Instant::now() < deadline => {
                     std::thread::park_timeout(STARTING / 50);
                 }
-                outcome => break outcome?,
+                outcome => return Ok(Jvmti { env: outcome?.cast() }),
             }
-        };
-        let jvmti = Jvmti { env: env.cast() };
-        *made = Some(jvmti);
-        Ok(jvmti)
+        }
     }
 
     /// Returns the JNI environment of the calling thread.

@@ -30,6 +30,18 @@ fn all_options_together() {
 }
 
 #[test]
+fn the_api_has_few_options() {
+    let options = Options::parse("mode=api,log=info,strict").expect("valid");
+    assert_eq!((options.mode, options.file, options.strict), (Mode::Api, None, true));
+    assert_eq!(Options::parse("file=x").expect("valid").mode, Mode::CpuTime);
+    check_error(
+        "interval=1ms, mode=api",
+        "option 'interval' has no effect with mode=api; the options there are log and strict",
+    );
+    assert!(is_for_api("strict, mode=api") && !is_for_api("mode=cputime,file=mode=api.tickwalk"));
+}
+
+#[test]
 fn units_of_interval() {
     for (text, nanos) in [("20000ns", 20_000), ("10us", 10_000), ("1ms", 1_000_000), ("2s", 2_000_000_000)] {
         let options = Options::parse(&format!("file=x,interval={text}")).expect(text);
@@ -110,7 +122,7 @@ fn mistakes_are_named() {
         "debug=queue:3g,file=x",
         &format!("option 'debug': 'queue:3g' is not {}", debug_options::FORM),
     );
-    check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime', the only mode");
+    check_error("mode=wall,file=x", "option 'mode': 'wall' is not 'cputime' or 'api'");
     check_error("file=", "option 'file' needs a value, as in file=...");
     check_error(
         "collector=nowhere",

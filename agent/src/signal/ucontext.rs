@@ -85,9 +85,11 @@ pub unsafe fn add_java_state(capture: &mut Capture, thread: u64, offsets: &Threa
     }
 }
 
+/// Loads a field of a living object of the VM.
+///
 /// # Safety
 /// `offset` is inside the object at `base`, which is readable.
-pub(super) unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
+pub unsafe fn load<T: Copy>(base: u64, offset: u32) -> T {
     let address = base.wrapping_add(u64::from(offset)) as *const T;
     // SAFETY: by the caller's promise; volatile because the VM's own code writes it behind the compiler's back.
     unsafe { address.read_volatile() }

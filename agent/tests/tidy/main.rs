@@ -51,6 +51,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/hooks.rs",
     "agent/src/jvmti/",
     "agent/src/signal/",
+    "agent/src/stack_api/",
     "java-tests/agct/src/",
 ];
 
@@ -79,7 +80,7 @@ const HANDLER_IMPORTS: &[&str] = &[
     "super::snapshot",
     "crate::arena",
 ];
-/// Files of the handler's folder that it calls: the same bans apply.
+/// Files that run in signal handlers: the same bans apply.
 const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/expiration.rs",
     "agent/src/signal/draw.rs",
@@ -89,6 +90,17 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/mounted.rs",
     "agent/src/signal/own_stack.rs",
     "agent/src/signal/snapshot.rs",
+    "agent/src/stack_api/api.rs",
+    "agent/src/stack_api/callback.rs",
+    "agent/src/stack_api/entry.rs",
+    "agent/src/stack_api/errno.rs",
+    "agent/src/stack_api/info.rs",
+    "agent/src/stack_api/iterator.rs",
+    "agent/src/stack_api/memos.rs",
+    "agent/src/stack_api/subject.rs",
+    "agent/src/stack_api/threads.rs",
+    "agent/src/stack_api/trace.rs",
+    "agent/src/stack_api/walk.rs",
 ];
 /// Lints that those files and the handler deny.
 const HANDLER_LINTS: &[&str] = &[

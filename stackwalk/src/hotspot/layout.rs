@@ -320,8 +320,21 @@ layouts! { |tables|
         own_class: offset(loader_own_class),
     }
 
+    /// Numbers and ids of methods, and the lists of what is loaded; none is needed to walk.
+    MetadataLayout {
+        method_number: find_offset(const_method_number),
+        method_ids: find_offset(klass_method_ids),
+        methods: find_offset(klass_methods),
+        array_length: find_offset(array_length),
+        methods_data: find_offset(array_of_methods_data),
+        loader_data: find_offset(klass_loader_data),
+        loader_graph: find_variable(loader_graph),
+        loader_next: find_offset(loader_next),
+    }
+
     /// All offsets.
     Layout {
+        metadata: made(MetadataLayout, MetadataLayout::resolve(tables)?),
         code_heap: made(CodeHeapLayout, CodeHeapLayout::resolve(tables)?),
         blob: made(BlobLayout, BlobLayout::resolve(tables)?),
         nmethod: made(NmethodLayout, NmethodLayout::resolve(tables)?),

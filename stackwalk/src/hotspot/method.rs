@@ -88,7 +88,7 @@ const HIDDEN_IN_CONST_METHOD: u64 = 1 << 12;
 /// Bytes of a symbol fetched with its length; most names are shorter.
 const FIRST_SYMBOL_BYTES: usize = 96;
 
-fn pointer(address: u64) -> Result<u64, MethodError> {
+pub(super) fn pointer(address: u64) -> Result<u64, MethodError> {
     if address == 0 || !address.is_multiple_of(8) {
         return Err(MethodError::BadPointer(address));
     }
@@ -189,6 +189,33 @@ impl HotSpot {
 
     /// Source line of a bytecode, if the method has line numbers.
     pub fn line<M: Memory + ?Sized>(&self, memory: &M, method: Method, bci: Bci) -> Option<u16> {
+        // A frame that has not begun its first bytecode belongs to the method's first line.
+        self.line_table(memory, method)?.find(self, bci.0.max(0))
+    }
+
+    /// Calls `emit` with first bytecode and line of each entry of a method's line table, in the order of the table, until it
+    /// returns false; returns false if there is no table.
+    pub fn lines<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        method: Method,
+        mut emit: impl FnMut(Bci, u16) -> bool,
+    ) -> bool {
+        let Some(mut lines) = self.line_table(memory, method) else { return false };
+        let mut entry = (0, 0);
+        for _ in 0..MAX_LINE_ENTRIES {
+            match lines.next(self, entry) {
+                Some(Some(next)) => entry = next,
+                _ => break,
+            }
+            if u16::try_from(entry.1).is_ok_and(|line| !emit(Bci(entry.0), line)) {
+                break;
+            }
+        }
+        true
+    }
+
+    fn line_table<'m, M: Memory + ?Sized>(&self, memory: &'m M, method: Method) -> Option<Lines<'m, M>> {
         let layout = &self.layout.method;
         let const_method = pointer(memory.read_u64(at(method.0, layout.const_method)).ok()?).ok()?;
         let flags = layout.const_method_flags.read(memory, const_method).ok()?;
@@ -199,9 +226,7 @@ impl HotSpot {
         let code_size = memory.read_u16(at(const_method, layout.code_size)).ok()?;
         let end = const_method.checked_add(u64::from(words) * 8)?;
         let start = const_method.wrapping_add(layout.const_method_header).wrapping_add(u64::from(code_size));
-        // A frame that has not begun its first bytecode belongs to the method's first line.
-        let lines = Lines { memory, window: Window::<256>::EMPTY, at: start, end };
-        lines.find(self, bci.0.max(0))
+        Some(Lines { memory, window: Window::<256>::EMPTY, at: start, end })
     }
 }
 
@@ -219,27 +244,34 @@ impl<M: Memory + ?Sized> Lines<'_, M> {
         self.window.get(self.memory, self.at, length.min(left), (self.at, self.end), (0, usize::MAX)).ok()
     }
 
+    /// Bytecode and line of the entry behind `(bci, line)`; the inner `None` is the end, the outer one a broken table.
+    fn next(&mut self, hotspot: &HotSpot, (bci, line): (i32, i32)) -> Option<Option<(i32, i32)>> {
+        let (bci_delta, line_delta) = match *self.bytes(1)?.first()? {
+            0 => return Some(None),
+            0xff => {
+                self.at += 1;
+                let (bci_delta, first) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
+                self.at += first as u64;
+                let (line_delta, second) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
+                self.at += second as u64;
+                (bci_delta, line_delta)
+            }
+            packed => {
+                self.at += 1;
+                (i32::from(packed >> 3), i32::from(packed & 7))
+            }
+        };
+        Some(Some((bci.wrapping_add(bci_delta), line.wrapping_add(line_delta))))
+    }
+
     /// Line of the entry at `target`, else of the nearest entry before it; the table is not sorted.
     fn find(mut self, hotspot: &HotSpot, target: i32) -> Option<u16> {
         let (mut bci, mut line) = (0_i32, 0_i32);
         let mut best: Option<(i32, i32)> = None;
         for _ in 0..MAX_LINE_ENTRIES {
-            match *self.bytes(1)?.first()? {
-                0 => break,
-                0xff => {
-                    self.at += 1;
-                    let (bci_delta, first) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
-                    self.at += first as u64;
-                    let (line_delta, second) = hotspot.unsigned5.read_signed(self.bytes(MAX_BYTES)?)?;
-                    self.at += second as u64;
-                    bci = bci.wrapping_add(bci_delta);
-                    line = line.wrapping_add(line_delta);
-                }
-                packed => {
-                    self.at += 1;
-                    bci = bci.wrapping_add(i32::from(packed >> 3));
-                    line = line.wrapping_add(i32::from(packed & 7));
-                }
+            match self.next(hotspot, (bci, line))? {
+                Some(next) => (bci, line) = next,
+                None => break,
             }
             if bci == target {
                 best = Some((bci, line));

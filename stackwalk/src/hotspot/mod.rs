@@ -15,6 +15,7 @@ pub(crate) mod flags;
 pub(crate) mod interpreter;
 mod layout;
 mod layout_error;
+pub(crate) mod metadata;
 pub(crate) mod method;
 pub(crate) mod mounted;
 pub(crate) mod nmethod;

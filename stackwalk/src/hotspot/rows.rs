@@ -90,6 +90,13 @@ fields! {
     klass_constants = ("InstanceKlass", "_constants");
     klass_name = ("Klass", "_name");
     klass_loader_data = ("Klass", "_class_loader_data");
+    klass_methods = ("InstanceKlass", "_methods");
+    klass_method_ids = ("InstanceKlass", "_methods_jmethod_ids");
+    const_method_number = ("ConstMethod", "_method_idnum");
+    array_length = ("Array<int>", "_length");
+    array_of_methods_data = ("Array<Method*>", "_data");
+    loader_graph = ("ClassLoaderDataGraph", "_head");
+    loader_next = ("ClassLoaderData", "_next");
     loader_handle = ("ClassLoaderData", "_class_loader");
     loader_own_class = ("ClassLoaderData", "_is_anonymous")
         | ("ClassLoaderData", "_is_unsafe_anonymous")

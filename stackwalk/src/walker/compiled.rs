@@ -12,7 +12,6 @@ use crate::hotspot::method::Symbol;
 use crate::hotspot::nmethod::{Compilation, DebugInfo, Identity};
 use crate::hotspot::pc_desc::{PcMatch, find_scope};
 use crate::hotspot::scope_desc::{Scope, ScopeError, decode};
-use crate::limits::MAX_INLINE_DEPTH;
 use crate::memory::Memory;
 use crate::stop::Stop;
 
@@ -49,10 +48,29 @@ impl<M: Memory> Walk<'_, M> {
             Some(number) => number,
             None => self.meet(blob, identity)?,
         };
-        let mut scopes = [own; MAX_INLINE_DEPTH];
+        // Taken out of the cache, which decoding uses as well.
+        let mut scopes = self.cache.scopes.take().ok_or(unknown)?;
+        let packed = self.decode_into(cursor, blob, (number, identity, own), &mut scopes[..]);
+        self.cache.scopes = Some(scopes);
+        packed
+    }
+
+    /// Decodes and remembers, with `scopes` as a buffer.
+    fn decode_into(
+        &mut self,
+        cursor: Cursor,
+        blob: &CodeBlob,
+        (number, identity, own): (u32, Identity, u64),
+        scopes: &mut [u64],
+    ) -> Result<CompiledPc, Stop> {
+        let layout = &self.hotspot.layout.nmethod;
+        let unknown = Stop::UnknownCode(cursor.pc);
+        if let Some(first) = scopes.first_mut() {
+            *first = own;
+        }
         let count = match blob.kind {
             BlobKind::NativeWrapper => 1,
-            _ => self.decode_scopes(cursor, blob, (number, identity), &mut scopes)?,
+            _ => self.decode_scopes(cursor, blob, (number, identity), scopes)?,
         };
         // The nmethod may have been freed and its debug information reused while it was being read.
         if Identity::read(layout, self.memory, blob.address)? != identity {

@@ -65,8 +65,23 @@ impl<'a, M: Memory> Walker<'a, M> {
         stack: &'w [u8],
         frozen: Frozen<'w>,
     ) -> Frames<'w, M> {
-        let started = self.hotspot.started();
-        let mut walk = started.map(|started| Walk {
+        let mut frames = None;
+        self.frames_in(&mut frames, capture, stack, frozen);
+        frames.unwrap_or(Frames::NOT_STARTED)
+    }
+
+    /// As [`Walker::frames_with`], at a place of the caller's: the value is large for the stack of a signal handler.
+    pub fn frames_in<'w>(
+        &'w mut self,
+        place: &mut Option<Frames<'w, M>>,
+        capture: &Capture,
+        stack: &'w [u8],
+        frozen: Frozen<'w>,
+    ) {
+        *place = Some(Frames::NOT_STARTED);
+        let (Some(frames), Some(started)) = (place, self.hotspot.started()) else { return };
+        frames.max_frames = self.limits.max_frames;
+        frames.walk = Some(Walk {
             hotspot: self.hotspot,
             started,
             memory: self.memory,
@@ -84,14 +99,8 @@ impl<'a, M: Memory> Walker<'a, M> {
             has_met_entry: false,
             code: None,
         });
-        let next = walk.as_mut().ok_or(Stop::NotStarted).and_then(Walk::first);
-        Frames {
-            walk,
-            next,
-            pending: Emit::Nothing,
-            produced: 0,
-            max_frames: self.limits.max_frames,
-            stop: None,
+        if let Some(walk) = &mut frames.walk {
+            frames.next = walk.first();
         }
     }
 }
@@ -108,6 +117,15 @@ pub struct Frames<'w, M> {
 }
 
 impl<M: Memory> Frames<'_, M> {
+    const NOT_STARTED: Self = Self {
+        walk: None,
+        next: Err(Stop::NotStarted),
+        pending: Emit::Nothing,
+        produced: 0,
+        max_frames: 0,
+        stop: None,
+    };
+
     /// The reason why the walk ended; a walk the caller did not finish counts as cut by the depth limit.
     #[must_use]
     pub fn stop(&self) -> Stop {

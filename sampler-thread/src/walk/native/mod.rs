@@ -10,6 +10,7 @@
 mod debug_frames;
 mod function_names;
 mod image;
+pub mod in_handler;
 pub mod maps;
 mod rules;
 pub(crate) mod symbols;

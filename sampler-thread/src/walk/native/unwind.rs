@@ -9,14 +9,29 @@
 
 use gimli::{
     CfaRule, Expression, LittleEndian, Operation, Register, RegisterRule, Section as _, UnwindContext,
-    UnwindExpression, UnwindTableRow,
+    UnwindContextStorage, UnwindExpression, UnwindTableRow,
 };
 use stackwalk::{Memory, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
 
 use super::debug_frames::DebugFrames;
 use super::tables::{Section, Slice, Tables};
 
-type Row = UnwindTableRow<usize>;
+/// Most registers with a rule in one row: x86-64 has 17 that rows name. Rows are copied on the stack while they are decoded,
+/// and a signal handler's is small.
+const MAX_RULES: usize = 20;
+/// Most rows that are remembered within another.
+const MAX_ROWS: usize = 4;
+
+/// Memory for rows of this size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SmallRows;
+
+impl UnwindContextStorage<usize> for SmallRows {
+    type Rules = [(Register, RegisterRule<usize>); MAX_RULES];
+    type Stack = Box<[Row; MAX_ROWS]>;
+}
+
+type Row = UnwindTableRow<usize, SmallRows>;
 
 /// DWARF numbers of callee-saved registers, in the order of `Rule::Offsets::saved`; the last is the return address.
 const CALLEE_SAVED: [u16; 7] = [3, 6, 12, 13, 14, 15, 16];
@@ -84,10 +99,16 @@ impl<M: ?Sized> Clone for Source<'_, M> {
 impl<M: ?Sized> Copy for Source<'_, M> {}
 
 /// Buffers for reading rows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unwinder {
-    context: Box<UnwindContext<usize>>,
+    context: UnwindContext<usize, SmallRows>,
     section: Section,
+}
+
+impl Default for Unwinder {
+    fn default() -> Self {
+        Self { context: UnwindContext::new_in(), section: Section::default() }
+    }
 }
 
 impl Unwinder {

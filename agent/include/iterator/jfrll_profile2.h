@@ -1,0 +1,83 @@
+/*
+ * profile2.h for sources that spell its names with the prefix JFRLL_, as a late version of the proposal does.
+ * Include this header in place of profile2.h.
+ */
+#ifndef TICKWALK_JFRLL_PROFILE2_H
+#define TICKWALK_JFRLL_PROFILE2_H
+
+#include "profile2.h"
+
+#define JFRLL_Capabilities ASGST_Capabilities
+#define JFRLL_Class ASGST_Class
+#define JFRLL_ClassInfo ASGST_ClassInfo
+#define JFRLL_ClassToJClass ASGST_ClassToJClass
+#define JFRLL_ClassUnloadHandler ASGST_ClassUnloadHandler
+#define JFRLL_DeregisterClassUnloadHandler ASGST_DeregisterClassUnloadHandler
+#define JFRLL_DeregisterQueue ASGST_DeregisterQueue
+#define JFRLL_END_ON_FIRST_JAVA_FRAME ASGST_END_ON_FIRST_JAVA_FRAME
+#define JFRLL_ENQUEUE_FULL_QUEUE ASGST_ENQUEUE_FULL_QUEUE
+#define JFRLL_ENQUEUE_NO_QUEUE ASGST_ENQUEUE_NO_QUEUE
+#define JFRLL_ENQUEUE_OTHER_ERROR ASGST_ENQUEUE_OTHER_ERROR
+#define JFRLL_Enqueue ASGST_Enqueue
+#define JFRLL_Error ASGST_Error
+#define JFRLL_FRAME_JAVA ASGST_FRAME_JAVA
+#define JFRLL_FRAME_JAVA_INLINED ASGST_FRAME_JAVA_INLINED
+#define JFRLL_FRAME_JAVA_NATIVE ASGST_FRAME_JAVA_NATIVE
+#define JFRLL_FRAME_NON_JAVA ASGST_FRAME_NON_JAVA
+#define JFRLL_Frame ASGST_Frame
+#define JFRLL_FrameMark ASGST_FrameMark
+#define JFRLL_FrameMarkHandler ASGST_FrameMarkHandler
+#define JFRLL_FrameTypeId ASGST_FrameTypeId
+#define JFRLL_GetClass ASGST_GetClass
+#define JFRLL_GetClassIdNum ASGST_GetClassIdNum
+#define JFRLL_GetClassInfo ASGST_GetClassInfo
+#define JFRLL_GetEnqueuableElement ASGST_GetEnqueuableElement
+#define JFRLL_GetFrameMarkStackPointer ASGST_GetFrameMarkStackPointer
+#define JFRLL_GetMethodIdNum ASGST_GetMethodIdNum
+#define JFRLL_GetMethodInfo ASGST_GetMethodInfo
+#define JFRLL_GetMethodLineNumber ASGST_GetMethodLineNumber
+#define JFRLL_GetMethodLineNumberTable ASGST_GetMethodLineNumberTable
+#define JFRLL_GetQueueElement ASGST_GetQueueElement
+#define JFRLL_GetQueueSizeInfo ASGST_GetQueueSizeInfo
+#define JFRLL_Handler ASGST_Handler
+#define JFRLL_INCLUDE_NON_JAVA_FRAMES ASGST_INCLUDE_NON_JAVA_FRAMES
+#define JFRLL_Iterator ASGST_Iterator
+#define JFRLL_IteratorHandler ASGST_IteratorHandler
+#define JFRLL_JAVA_TRACE ASGST_JAVA_TRACE
+#define JFRLL_JClassToClass ASGST_JClassToClass
+#define JFRLL_JMethodIDToMethod ASGST_JMethodIDToMethod
+#define JFRLL_MARK_FRAME ASGST_MARK_FRAME
+#define JFRLL_Method ASGST_Method
+#define JFRLL_MethodInfo ASGST_MethodInfo
+#define JFRLL_MethodLineNumberEntry ASGST_MethodLineNumberEntry
+#define JFRLL_MethodToJMethodID ASGST_MethodToJMethodID
+#define JFRLL_MoveFrameMark ASGST_MoveFrameMark
+#define JFRLL_NON_JAVA_TRACE ASGST_NON_JAVA_TRACE
+#define JFRLL_NO_FRAME ASGST_NO_FRAME
+#define JFRLL_NO_THREAD ASGST_NO_THREAD
+#define JFRLL_NO_TOP_JAVA_FRAME ASGST_NO_TOP_JAVA_FRAME
+#define JFRLL_NextFrame ASGST_NextFrame
+#define JFRLL_OnQueueSafepointHandler ASGST_OnQueueSafepointHandler
+#define JFRLL_Options ASGST_Options
+#define JFRLL_Queue ASGST_Queue
+#define JFRLL_QueueElement ASGST_QueueElement
+#define JFRLL_QueueSize ASGST_QueueSize
+#define JFRLL_QueueSizeInfo ASGST_QueueSizeInfo
+#define JFRLL_REGISTER_QUEUE ASGST_REGISTER_QUEUE
+#define JFRLL_RegisterClassUnloadHandler ASGST_RegisterClassUnloadHandler
+#define JFRLL_RegisterFrameMark ASGST_RegisterFrameMark
+#define JFRLL_RegisterQueue ASGST_RegisterQueue
+#define JFRLL_RemoveFrameMark ASGST_RemoveFrameMark
+#define JFRLL_ResizeQueue ASGST_ResizeQueue
+#define JFRLL_RewindIterator ASGST_RewindIterator
+#define JFRLL_RunWithIterator ASGST_RunWithIterator
+#define JFRLL_RunWithIteratorFromFrame ASGST_RunWithIteratorFromFrame
+#define JFRLL_SetOnQueueProcessingEnd ASGST_SetOnQueueProcessingEnd
+#define JFRLL_SetOnQueueProcessingStart ASGST_SetOnQueueProcessingStart
+#define JFRLL_State ASGST_State
+#define JFRLL_THREAD_EXIT ASGST_THREAD_EXIT
+#define JFRLL_TRACE_KIND ASGST_TRACE_KIND
+#define JFRLL_ThreadState ASGST_ThreadState
+#define JFRLL_UNSAFE_STATE ASGST_UNSAFE_STATE
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * The iterator stack-walk API (ASGST, second generation) on stock HotSpot JVMs, served by libtickwalk.so.
+ *
+ * Load the library before the client:
+ *   java -agentpath:/path/libtickwalk.so=mode=api -agentpath:/path/libclient.so ...
+ * The functions are then found by the dynamic linker and by dlsym(RTLD_DEFAULT, ...). They answer once the VM is
+ * initialised (VMInit); before that they return ASGST_NO_THREAD and empty information.
+ *
+ * Names, layouts and return codes are those of the proposal, see design/stack-walk-api.md for what is served.
+ * "Signal safe" functions may be called in a signal handler: they allocate nothing, take no lock, keep errno and make
+ * no load that could fault.
+ * C11 and C++11.
+ */
+#ifndef JVM_PROFILE2_H
+#define JVM_PROFILE2_H
+
+#include <jni.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+/* Clients of the proposal use std::array without including it. */
+#include <array>
+#else
+#include <stdbool.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Address of a method in the VM. Valid as long as its class is loaded; see ASGST_GetMethodInfo. */
+typedef struct _ASGST_Method *ASGST_Method;
+/* Address of a class in the VM. Valid as long as it is loaded. */
+typedef struct _ASGST_Class *ASGST_Class;
+typedef struct ASGST_Iterator ASGST_Iterator;
+typedef struct ASGST_Queue ASGST_Queue;
+typedef struct ASGST_FrameMark ASGST_FrameMark;
+
+/* Bits of ASGST_Capabilities(). */
+enum ASGST_Capabilities {
+  ASGST_REGISTER_QUEUE = 1,
+  ASGST_MARK_FRAME = 2
+};
+
+enum ASGST_FrameTypeId {
+  ASGST_FRAME_JAVA = 1,         /* interpreted or compiled */
+  ASGST_FRAME_JAVA_INLINED = 2, /* inlined into the next frame */
+  ASGST_FRAME_JAVA_NATIVE = 3,  /* native method */
+  ASGST_FRAME_NON_JAVA = 4      /* C, C++, stubs of the VM */
+};
+
+enum ASGST_Options {
+  ASGST_INCLUDE_NON_JAVA_FRAMES = 1,
+  /* The first frame with bytecodes is the last: ASGST_NextFrame returns 0 with its type, pc, sp and fp. */
+  ASGST_END_ON_FIRST_JAVA_FRAME = 2
+};
+
+/* Kinds of a trace, returned by ASGST_RunWithIterator. */
+enum ASGST_TRACE_KIND {
+  ASGST_JAVA_TRACE = 1,
+  ASGST_NON_JAVA_TRACE = 2
+};
+
+enum ASGST_Error {
+  ASGST_NO_FRAME = 0,             /* end of the stack */
+  ASGST_NO_THREAD = -1,           /* the API is not ready, or the thread is not known to the VM */
+  ASGST_THREAD_EXIT = -2,         /* the thread is ending */
+  ASGST_UNSAFE_STATE = -3,        /* never returned: walks are possible in every state */
+  ASGST_NO_TOP_JAVA_FRAME = -4,   /* a thread of the VM that runs no Java code, such as a compiler's */
+  ASGST_ENQUEUE_NO_QUEUE = -5,
+  ASGST_ENQUEUE_FULL_QUEUE = -6,
+  ASGST_ENQUEUE_OTHER_ERROR = -7
+};
+
+/* Codes below -16 are specific to this implementation. */
+enum TICKWALK_Error {
+  /* More walks ran at the same time than memory was prepared for; a later call succeeds. */
+  TICKWALK_BUSY = -17,
+  /* The stack pointer is on no stack whose bounds are known. */
+  TICKWALK_UNKNOWN_STACK = -18,
+  /* This code and those below it: the stack continues and could not be followed; ASGST_RunWithIterator returns them if no
+     frame was found at all. The cause is TICKWALK_CUT - code, by the list in design/stack-walk-api.md. */
+  TICKWALK_CUT = -32
+};
+
+/* A frame. 48 bytes. */
+typedef struct {
+  uint8_t type;        /* ASGST_FrameTypeId; 0 if there is no frame */
+  int comp_level;      /* 0 interpreted, 1 to 4 tier of the compiler, -1 undefined */
+  int bci;             /* -1 if there is none, as in native methods */
+  ASGST_Method method; /* null in frames of type ASGST_FRAME_NON_JAVA */
+  void *pc;            /* the interrupted instruction in the first frame, else a return address */
+  void *sp;            /* of the physical frame, also for methods inlined into it */
+  void *fp;            /* frame pointer register while the frame runs */
+} ASGST_Frame;
+
+/*
+ * Names of a method. The caller sets the buffers and their sizes; a null buffer, or size 0, is skipped.
+ * Texts are cut at the size and end with NUL. On return each *_length is the length of the whole text in bytes of
+ * modified UTF-8, without NUL; 0 for skipped texts.
+ */
+typedef struct {
+  ASGST_Class klass;
+  char *method_name;
+  jint method_name_length;
+  char *signature;
+  jint signature_length;
+  char *generic_signature;        /* always empty */
+  jint generic_signature_length;
+  jint modifiers;                 /* access flags of the class file */
+  jint idnum;                     /* number of the method in its class; redefinition keeps it */
+  jlong class_idnum;              /* see ASGST_GetClassIdNum */
+} ASGST_MethodInfo;
+
+/* Names of a class, by the same rules. class_name is internal: java/lang/Thread. */
+typedef struct {
+  char *class_name;
+  jint class_name_length;
+  char *generic_class_name;       /* always empty */
+  jint generic_class_name_length;
+  jint modifiers;                 /* always 0 */
+  jlong idnum;
+} ASGST_ClassInfo;
+
+typedef struct {
+  jint start_bci;
+  jint line_number;
+} ASGST_MethodLineNumberEntry;
+
+typedef struct {
+  void *pc;
+  void *fp;
+  void *sp;
+  void *arg;
+} ASGST_QueueElement;
+
+typedef struct {
+  jint size;
+  jint capacity;
+  jint attempts;
+} ASGST_QueueSizeInfo;
+
+typedef void (*ASGST_IteratorHandler)(ASGST_Iterator *iterator, void *argument);
+typedef void (*ASGST_Handler)(ASGST_Iterator *iterator, void *queue_argument, void *enqueue_argument);
+typedef void (*ASGST_OnQueueSafepointHandler)(ASGST_Queue *queue, ASGST_Iterator *iterator, void *argument);
+typedef void (*ASGST_ClassUnloadHandler)(ASGST_Class klass, ASGST_Method *methods, int count, bool redefined,
+                                         void *argument);
+typedef void (*ASGST_FrameMarkHandler)(ASGST_FrameMark *mark, ASGST_Iterator *iterator, void *argument);
+
+/* ---- Walking: signal safe ---- */
+
+/* Bits of enum ASGST_Capabilities. 0: neither queues nor frame marks are served. */
+int ASGST_Capabilities(void);
+
+/*
+ * Calls `fun` with an iterator over the calling thread's stack and returns the kind of the trace (1 or 2); or returns
+ * 0 or a negative code without calling it.
+ *
+ * ucontext: third argument of the signal handler that calls, or null to walk from the thread's last Java frame, or from
+ * the caller of this function if there is none.
+ * options: bits of ASGST_Options. Threads that the VM does not know, and Java threads without a Java frame, have a
+ * trace (of kind 2 for the former) only with ASGST_INCLUDE_NON_JAVA_FRAMES.
+ * The iterator is valid until `fun` returns, on this thread only. `fun` must return: no longjmp, no exception.
+ */
+int ASGST_RunWithIterator(void *ucontext, int32_t options, ASGST_IteratorHandler fun, void *argument);
+
+/* As ASGST_RunWithIterator, from the frame with these registers, which must be on the calling thread's stack. */
+int ASGST_RunWithIteratorFromFrame(void *sp, void *fp, void *pc, int options, ASGST_IteratorHandler fun,
+                                   void *argument);
+
+/* Fills `frame` and returns 1; or returns 0 at the end of the stack, or a negative code if the stack cannot be followed
+   any further. The frame is then reset: type 0, null pointers, bci and comp_level -1. */
+int ASGST_NextFrame(ASGST_Iterator *iterator, ASGST_Frame *frame);
+
+/* Moves the iterator back to the first frame. */
+void ASGST_RewindIterator(ASGST_Iterator *iterator);
+
+/* 1 if the iterator has a frame; else what ASGST_NextFrame returns. */
+int ASGST_State(ASGST_Iterator *iterator);
+
+/* JVMTI thread state of the calling thread: ALIVE (0x1), with IN_NATIVE (0x400000) in native code; -1 if the VM does not
+   know the thread. */
+int ASGST_ThreadState(void);
+
+/* ---- Methods and classes: signal safe unless stated otherwise ---- */
+
+/* Fills `info`; texts are empty, `klass` null and numbers 0 if the method's class was unloaded. */
+void ASGST_GetMethodInfo(ASGST_Method method, ASGST_MethodInfo *info);
+
+/* Number of the method in its class, 0 if it is not valid. */
+jint ASGST_GetMethodIdNum(ASGST_Method method);
+
+/* Writes at most `length` entries and returns how many the method has; 0 if it is not valid or has none. */
+int ASGST_GetMethodLineNumberTable(ASGST_Method method, ASGST_MethodLineNumberEntry *entries, int length);
+
+/* Line of a bytecode, -1 if it is unknown. */
+jint ASGST_GetMethodLineNumber(ASGST_Method method, jint bci);
+
+/* Fills `info`; texts are empty and numbers 0 if the class was unloaded. */
+void ASGST_GetClassInfo(ASGST_Class klass, ASGST_ClassInfo *info);
+
+/* A number that differs between loaded classes, 0 if the class is not valid. */
+jlong ASGST_GetClassIdNum(ASGST_Class klass);
+
+/* The class of a method, null if the method is not valid. */
+ASGST_Class ASGST_GetClass(ASGST_Method method);
+
+/* The method's jmethodID if the VM has made one, else null. */
+jmethodID ASGST_MethodToJMethodID(ASGST_Method method);
+
+/* The method of a jmethodID; null if it is none, and on JVMs whose jmethodIDs are no addresses. */
+ASGST_Method ASGST_JMethodIDToMethod(jmethodID id);
+
+/* Not served: null. */
+ASGST_Class ASGST_JClassToClass(jclass klass);
+
+/* Not served: null. */
+jclass ASGST_ClassToJClass(ASGST_Class klass);
+
+/* ---- Unloading: not served ---- */
+
+/* Without effect: `fun` is never called. */
+void ASGST_RegisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argument);
+/* Returns false. */
+bool ASGST_DeregisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argument);
+
+/* ---- Queues: not served, see ASGST_Capabilities ---- */
+
+/* Returns null. */
+ASGST_Queue *ASGST_RegisterQueue(JNIEnv *env, int size, int options, ASGST_Handler fun, void *argument);
+/* Returns false. */
+bool ASGST_DeregisterQueue(JNIEnv *env, ASGST_Queue *queue);
+/* Without effect. */
+void ASGST_SetOnQueueProcessingStart(ASGST_Queue *queue, int options, bool offer_iterator,
+                                     ASGST_OnQueueSafepointHandler before, void *argument);
+/* Without effect. */
+void ASGST_SetOnQueueProcessingEnd(ASGST_Queue *queue, int options, bool offer_iterator,
+                                   ASGST_OnQueueSafepointHandler end, void *argument);
+/* Returns ASGST_ENQUEUE_NO_QUEUE. */
+int ASGST_Enqueue(ASGST_Queue *queue, void *ucontext, void *argument);
+/* Served: returns 1 and the frame that a queue would hold, `arg` null; or what ASGST_RunWithIterator would return. */
+int ASGST_GetEnqueuableElement(void *ucontext, ASGST_QueueElement *element);
+/* Returns null. */
+ASGST_QueueElement *ASGST_GetQueueElement(ASGST_Queue *queue, int n);
+/* Returns zeros. */
+ASGST_QueueSizeInfo ASGST_GetQueueSizeInfo(ASGST_Queue *queue);
+/* Returns 0. */
+int ASGST_QueueSize(ASGST_Queue *queue);
+/* Without effect. */
+void ASGST_ResizeQueue(ASGST_Queue *queue, int size);
+
+/* ---- Frame marks: not served, see ASGST_Capabilities ---- */
+
+/* Returns null. */
+ASGST_FrameMark *ASGST_RegisterFrameMark(JNIEnv *env, ASGST_FrameMarkHandler fun, int options, void *argument);
+/* Without effect. */
+void ASGST_MoveFrameMark(ASGST_FrameMark *mark, void *new_sp);
+/* Returns null. */
+void *ASGST_GetFrameMarkStackPointer(ASGST_FrameMark *mark);
+/* Without effect. */
+void ASGST_RemoveFrameMark(ASGST_FrameMark *mark);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,130 @@
+//! Memory for walks: decoded code and unwind rules, one set for each walk that runs at a time.
+//!
+//! Problem: a handler must neither allocate nor wait, and two walks must not share a cache.
+//! Approach: a fixed number of memos, made before the first walk. A walk takes the first that is free, by one exchange, and
+//! gives it back; the first ones are therefore warm. If all are taken, the walk is refused.
+//! Invariant: whoever has taken a memo is its only user. Pages of a memo take no memory before they are used.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use sampler_thread::walk::native::in_handler::{Rows, RowsView};
+use stackwalk::{Capture, Frames, LiveMemory, ScopeCache, Walker};
+
+/// Walks of a memo after which the bounds of the code heaps are read again.
+const WALKS_PER_REFRESH: u32 = 64;
+
+/// All memos.
+pub struct Memos(pub &'static [Memo]);
+
+/// One memo.
+pub struct Memo {
+    /// Acquire by who takes it, Release by who gives it back.
+    taken: AtomicBool,
+    parts: UnsafeCell<Parts>,
+}
+
+/// The parts of a memo.
+pub struct Parts {
+    /// Decoded code.
+    pub cache: ScopeCache,
+    /// Unwind rules of native code.
+    pub rows: Rows,
+    /// jmethodIDs that were found.
+    pub ids: &'static mut [KnownId],
+    /// The walk itself.
+    pub room: Room,
+    walks: u32,
+}
+
+/// The parts of a walk, which are large for the stack of a signal handler. Those behind `stack` refer to other parts.
+pub struct Room {
+    /// Registers and fields of the VM.
+    pub capture: Capture,
+    /// The live stack.
+    pub stack: &'static [u8],
+    /// Unwind rules, as the walker uses them.
+    pub view: MaybeUninit<RowsView<'static, LiveMemory>>,
+    /// The walker.
+    pub walker: MaybeUninit<Walker<'static, LiveMemory>>,
+    /// Its frames.
+    pub frames: Option<Frames<'static, LiveMemory>>,
+}
+
+/// A method and its jmethodID; zeros for none.
+#[derive(Clone, Copy, Default)]
+pub struct KnownId {
+    /// Address of the method.
+    pub method: u64,
+    /// Its id.
+    pub id: u64,
+}
+
+// SAFETY: the parts are used only by who has taken the memo.
+unsafe impl Sync for Memo {}
+
+impl Memo {
+    /// An empty memo; reserves all it will ever need beside `ids`.
+    pub fn new(ids: &'static mut [KnownId]) -> Self {
+        let room = Room {
+            capture: Capture::ZERO,
+            stack: &[],
+            view: MaybeUninit::uninit(),
+            walker: MaybeUninit::uninit(),
+            frames: None,
+        };
+        let parts = Parts { cache: ScopeCache::new(), rows: Rows::default(), ids, room, walks: 0 };
+        Self { taken: AtomicBool::new(false), parts: UnsafeCell::new(parts) }
+    }
+}
+
+/// # Signal Safe Methods
+impl Memos {
+    /// Takes a memo; `None` if all are taken.
+    pub fn take(&self) -> Option<Taken> {
+        let memo = self.0.iter().find(|memo| {
+            let taken = &memo.taken;
+            taken.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        });
+        memo.map(Taken)
+    }
+
+    /// Returns for each memo whether it is free at this moment.
+    pub fn free(&self) -> impl Iterator<Item = bool> + '_ {
+        self.0.iter().map(|memo| !memo.taken.load(Ordering::SeqCst))
+    }
+}
+
+/// A memo that is given back when this is dropped.
+pub struct Taken(&'static Memo);
+
+/// # Signal Safe Methods
+impl Taken {
+    /// The parts; the caller must not use two references to one of them at a time.
+    pub fn parts(&self) -> *mut Parts {
+        self.0.parts.get()
+    }
+
+    /// Counts a walk; returns whether the bounds of the code heaps are to be read again.
+    pub fn is_refresh_due(&mut self) -> bool {
+        // SAFETY: the memo is taken by this one, which is borrowed mutably.
+        let walks = unsafe { &mut (*self.0.parts.get()).walks };
+        *walks = walks.wrapping_add(1);
+        walks.is_multiple_of(WALKS_PER_REFRESH)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.taken.store(false, Ordering::Release);
+    }
+}

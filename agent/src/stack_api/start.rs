@@ -1,0 +1,248 @@
+//! Prepares the API and publishes it, and follows the libraries that the program loads.
+//!
+//! Problem: a client that is loaded after this library must find its functions, and a walk must not load anything.
+//! Approach: Agent_OnLoad makes the library's symbols global; VMInit reads what only a started VM has, and publishes. The list
+//! of libraries is made anew when a native method is bound or a thread starts and the dynamic linker has loaded or unloaded
+//! something: a library that Java code calls is then listed before its first method runs.
+//! Invariants: a list that was replaced is freed only once every memo was seen free after the replacement. Everything else
+//! lives as long as the process. After every error the program runs, and the functions return that the API is not ready.
+//! Sources: JVMTI 1.2 (NativeMethodBind, ThreadStart), dlopen(3) (RTLD_NOLOAD), dl_iterate_phdr(3).
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use jni::sys::{jmethodID, jobject};
+use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
+use parking_lot::Mutex;
+use sampler_thread::walk::native::in_handler::LibraryTables;
+use sampler_thread::walk::native::maps;
+use stackwalk::{HotSpot, LiveMemory};
+
+use super::api::{self, Api};
+use super::memos::{KnownId, Memo, Memos};
+use super::threads::Threads;
+use crate::jvmti::jni_calls::Jni;
+use crate::jvmti::vm::Vm;
+use crate::jvmti::{Jvmti, ThreadRef, flags, guard, vm_memory};
+use crate::signal::own_stack;
+use crate::start_error::StartError;
+use crate::{log, thread_layout};
+
+/// Bit of `can_generate_native_method_bind_events` in the first word of capabilities (`jvmti.h`).
+const NATIVE_METHOD_BIND_EVENTS: u32 = 1 << 30;
+
+/// Walks at a time for each processor: handlers are interrupted by other threads' handlers and by other signals.
+const MEMOS_PER_PROCESSOR: usize = 4;
+/// Least and most memos; one takes 3 MiB of addresses and the memory that it uses.
+const MEMOS: std::ops::RangeInclusive<usize> = 16..=128;
+/// jmethodIDs that a memo keeps, 16 bytes each.
+const IDS: usize = 1024;
+
+/// What Agent_OnLoad has made for VMInit.
+struct Prepared {
+    jvmti: Jvmti,
+    hotspot: HotSpot,
+    memory: &'static LiveMemory,
+}
+
+static PREPARED: Mutex<Option<Prepared>> = Mutex::new(None);
+
+/// Prepares the API in a VM that starts, or makes it ready in a VM that runs. Only the first call does anything.
+///
+/// # Errors
+/// [`StartError`].
+pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
+    let mut prepared = PREPARED.lock();
+    if prepared.is_some() || api::api().is_some() {
+        return Ok(());
+    }
+    let jvmti = vm.separate_jvmti()?;
+    let unsupported = |reason| StartError::unsupported(&jvmti, reason);
+    let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;
+    let memory = vm_memory::of_library(&library);
+    let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
+        .map_err(|error| unsupported(error.to_string()))?;
+    if flags::switch_on(&hotspot, memory) {
+        tracing::info!("DebugNonSafepoints keeps the value of the command line");
+    }
+    make_symbols_global();
+    let capabilities =
+        jvmtiCapabilities { _bindgen_bitfield_1_: NATIVE_METHOD_BIND_EVENTS, ..jvmtiCapabilities::default() };
+    if let Err(error) = jvmti.add_capabilities(&capabilities) {
+        tracing::info!("libraries are listed when threads start only: {error}");
+    }
+    let callbacks = jvmtiEventCallbacks {
+        VMInit: Some(vm_init),
+        ThreadStart: Some(thread_start),
+        NativeMethodBind: Some(native_method_bind),
+        ..jvmtiEventCallbacks::default()
+    };
+    jvmti.set_callbacks(&callbacks)?;
+    *prepared = Some(Prepared { jvmti, hotspot, memory });
+    drop(prepared);
+    if is_attached {
+        let thread = jvmti.current_thread();
+        return start(vm.jni()?, thread);
+    }
+    Ok(jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?)
+}
+
+/// Makes the exported functions visible to libraries that are loaded later, and to `dlsym(RTLD_DEFAULT, ...)`.
+fn make_symbols_global() {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let own = make_symbols_global as *const c_void;
+    // SAFETY: `info` is writable; any address may be passed.
+    if unsafe { libc::dladdr(own, info.as_mut_ptr()) } == 0 {
+        return;
+    }
+    // SAFETY: zeroed, and filled by the call.
+    let info = unsafe { info.assume_init() };
+    let again = libc::RTLD_NOLOAD | libc::RTLD_GLOBAL | libc::RTLD_NOW;
+    // SAFETY: the NUL-terminated name of a loaded file, which gets one more reference.
+    if unsafe { libc::dlopen(info.dli_fname, again) }.is_null() {
+        log::print("the functions of the stack-walk API are not global: clients must link libtickwalk.so");
+    }
+}
+
+/// Publishes the API in a VM that is initialised.
+fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
+    let Some(Prepared { jvmti, mut hotspot, memory }) = PREPARED.lock().take() else { return Ok(()) };
+    let unsupported = |reason: &str| StartError::unsupported(&jvmti, reason.to_owned());
+    hotspot.start(memory).map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
+    vm_memory::add_code_heaps(memory, &hotspot);
+    let offsets = hotspot.thread_offsets();
+    let address = thread.and_then(|thread| jni.java_thread(thread));
+    let address = address.ok_or_else(|| unsupported("the calling thread has no JavaThread"))?;
+    let sp = std::ptr::from_ref(&address) as u64;
+    if let Some(field) = thread_layout::wrong_field(memory, address, sp, &offsets) {
+        return Err(StartError::unsupported(&jvmti, format!("unknown layout of JavaThread: {field}")));
+    }
+    let block = own_stack::find();
+    let threads = Threads::find(memory, address, jni.address(), block, first_stack_end());
+    let threads = threads.ok_or_else(|| unsupported("the VM's key of the current thread was not found"))?;
+    let tables = Box::into_raw(Box::new(LibraryTables::read(memory, 1)));
+    LOADED.store(loaded_libraries(), Ordering::Relaxed);
+    let libraries = AtomicPtr::new(tables);
+    let api = Api { hotspot, memory, offsets, threads, memos: Memos(memos()), libraries };
+    api::publish(Box::leak(Box::new(api)));
+    for event in [jvmtiEvent::JVMTI_EVENT_THREAD_START, jvmtiEvent::JVMTI_EVENT_NATIVE_METHOD_BIND] {
+        if let Err(error) = jvmti.enable(event) {
+            tracing::info!("libraries that are loaded later may be missing: {error}");
+        }
+    }
+    Ok(())
+}
+
+fn memos() -> &'static [Memo] {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let count = (processors * MEMOS_PER_PROCESSOR).clamp(*MEMOS.start(), *MEMOS.end());
+    let memo = |_| Memo::new(Box::leak(vec![KnownId::default(); IDS].into_boxed_slice()));
+    Box::leak((0..count).map(memo).collect())
+}
+
+/// The end of the stack of the process's first thread, 0 if it is unknown.
+fn first_stack_end() -> u64 {
+    let text = std::fs::read("/proc/self/maps").unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    maps::parse(&text).find(|mapping| mapping.path == "[stack]").map_or(0, |mapping| mapping.end)
+}
+
+// ---------------------------------------------------------------- libraries that are loaded later
+
+/// Libraries that were loaded and unloaded so far when the present list was made. Relaxed: a hint.
+static LOADED: AtomicU64 = AtomicU64::new(0);
+
+/// Lists that were replaced.
+static REPLACED: Mutex<Replaced> = Mutex::new(Replaced { lists: Vec::new(), version: 1 });
+
+struct Replaced {
+    lists: Vec<Retired>,
+    version: u64,
+}
+
+struct Retired {
+    list: *mut LibraryTables,
+    /// For each memo, whether it was not seen free since.
+    pending: Vec<bool>,
+}
+
+// SAFETY: the list is owned by whoever has the record.
+unsafe impl Send for Retired {}
+
+/// Makes the list of libraries anew if the dynamic linker has loaded or unloaded something.
+fn follow_libraries() {
+    let Some(api) = api::api() else { return };
+    let loaded = loaded_libraries();
+    if LOADED.load(Ordering::Relaxed) == loaded {
+        return;
+    }
+    let Some(mut replaced) = REPLACED.try_lock() else { return };
+    LOADED.store(loaded, Ordering::Relaxed);
+    replaced.version += 1;
+    let list = Box::new(LibraryTables::read(api.memory, replaced.version));
+    let old = api.libraries.swap(Box::into_raw(list), Ordering::SeqCst);
+    replaced.lists.push(Retired { list: old, pending: vec![true; api.memos.0.len()] });
+    replaced.lists.retain_mut(|retired| {
+        for (pending, is_free) in retired.pending.iter_mut().zip(api.memos.free()) {
+            *pending &= !is_free;
+        }
+        let is_in_use = retired.pending.contains(&true);
+        if !is_in_use {
+            // SAFETY: made by `Box::into_raw`; each walk that begins now sees a later list, and all earlier ones have ended.
+            drop(unsafe { Box::from_raw(retired.list) });
+        }
+        is_in_use
+    });
+}
+
+/// Returns a number that changes whenever a library is loaded or unloaded.
+fn loaded_libraries() -> u64 {
+    let mut count = 0_u64;
+    // SAFETY: the callback matches and `count` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(count_libraries), (&raw mut count).cast()) };
+    count
+}
+
+/// Reads the counters of the dynamic linker from the first record.
+unsafe extern "C" fn count_libraries(
+    info: *mut libc::dl_phdr_info,
+    size: usize,
+    count: *mut c_void,
+) -> c_int {
+    if size >= size_of::<libc::dl_phdr_info>() {
+        // SAFETY: the linker passes a valid record of this size.
+        let info = unsafe { &*info };
+        // SAFETY: `loaded_libraries` passed a pointer to its count.
+        unsafe { *count.cast::<u64>() = info.dlpi_adds.wrapping_add(info.dlpi_subs << 32) };
+    }
+    1
+}
+
+// ---------------------------------------------------------------- events
+
+unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: jobject) {
+    // SAFETY: the VM passes the environment of the calling thread.
+    let jni = unsafe { Jni::new(env.cast()) };
+    // SAFETY: and a reference to it.
+    let thread = unsafe { ThreadRef::new(thread) };
+    guard::callback(|| {
+        if let Err(error) = start(jni, Some(thread)) {
+            log::print(&format!("{error}; the stack-walk API is not available"));
+        }
+    });
+}
+
+unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject) {
+    guard::callback(follow_libraries);
+}
+
+unsafe extern "C" fn native_method_bind<Env>(
+    _jvmti: *mut jvmtiEnv,
+    _env: *mut Env,
+    _thread: jobject,
+    _method: jmethodID,
+    _address: *mut c_void,
+    _new_address: *mut *mut c_void,
+) {
+    guard::callback(follow_libraries);
+}

@@ -1,0 +1,187 @@
+//! The stack to walk: registers, the VM's fields, and the bytes of the live stack.
+//!
+//! Approach: registers come from the signal's context, from the caller, or from a given frame. The stack is read in place, from
+//! the sp to the stack's base.
+//! Invariant: every byte of the slice is mapped and readable. Above the frame of the exported function that is running
+//! everything is in use, so it is mapped; any other start is proved by a checked read of its lowest byte, and a stack has
+//! no hole above a readable byte: guard pages lie at its low end.
+//! The slice holds frames of code that does not run while a walk does: that of the interrupted code and of the handler.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::ffi::c_void;
+
+use stackwalk::{Capture, Memory, Registers};
+
+use super::api::Api;
+use crate::signal::ucontext;
+
+/// Registers that the entry of an exported function keeps: those of its caller after the call has returned.
+#[repr(C)]
+pub struct Caller {
+    sp: u64,
+    pc: u64,
+    fp: u64,
+    rbx: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy)]
+pub enum Start<'a> {
+    /// At the instruction that a signal has interrupted; the third argument of the handler.
+    Interrupted(*const c_void),
+    /// At the last Java frame, else at the caller of the exported function.
+    Last(&'a Caller),
+    /// At a frame.
+    Frame {
+        /// Interrupted instruction or return address.
+        pc: u64,
+        /// Stack pointer.
+        sp: u64,
+        /// Frame pointer register.
+        fp: u64,
+    },
+}
+
+/// The stack to walk.
+pub struct Subject {
+    /// Registers and fields of the VM.
+    pub capture: Capture,
+    /// The live stack from `capture.stack_low` on; empty where nothing is known to be readable.
+    pub stack: &'static [u8],
+    /// True if the thread is ending.
+    pub is_exiting: bool,
+}
+
+/// Bytes below the sp of an anchor that may be read: the return address of the call that left Java.
+const BELOW_ANCHOR: u64 = 16;
+
+/// # Signal Safe Methods
+impl Subject {
+    /// The stack of the running thread; `entry` is an address in the frame of the exported function.
+    ///
+    /// # Safety
+    /// A context is the one that the kernel passed, or a copy of one of the running thread. The stack is used only while
+    /// the exported function runs.
+    pub unsafe fn of(api: &'static Api, start: Start<'_>, entry: u64) -> Self {
+        let mut capture = match start {
+            // SAFETY: by the caller's promise.
+            Start::Interrupted(context) => unsafe { ucontext::registers(context) },
+            Start::Last(caller) => Capture {
+                pc: caller.pc,
+                sp: caller.sp,
+                fp: caller.fp,
+                registers: Registers {
+                    rbx: caller.rbx,
+                    r12: caller.r12,
+                    r13: caller.r13,
+                    r14: caller.r14,
+                    r15: caller.r15,
+                    ..Registers::default()
+                },
+                ..Capture::default()
+            },
+            Start::Frame { pc, sp, fp } => Capture { pc, sp, fp, ..Capture::default() },
+        };
+        let thread = api.threads.current(api.memory);
+        let mut is_exiting = false;
+        if thread != 0 {
+            // SAFETY: the running thread's JavaThread.
+            unsafe { ucontext::add_java_state(&mut capture, thread, &api.offsets) };
+            if let (Some(offset), Some(not_terminated)) = (api.offsets.terminated, api.offsets.not_terminated)
+            {
+                // SAFETY: as above.
+                is_exiting = unsafe { ucontext::load::<u32>(thread, offset) } != not_terminated;
+            }
+        }
+        let mut subject = Self { capture, stack: &[], is_exiting };
+        // SAFETY: the thread is the running one.
+        unsafe { subject.find_stack(api, entry) };
+        subject.begin_at(api, start);
+        subject
+    }
+
+    /// Finds the live stack.
+    ///
+    /// # Safety
+    /// The capture is of the running thread; see [`Subject::of`].
+    unsafe fn find_stack(&mut self, api: &Api, entry: u64) {
+        let Capture { thread, sp, anchor_sp, .. } = self.capture;
+        // On an alternate stack the interrupted sp is elsewhere; the last Java frame may still be on this one.
+        let below_anchor = anchor_sp.saturating_sub(BELOW_ANCHOR);
+        for from in [sp, below_anchor] {
+            // SAFETY: by the caller's promise.
+            let (low, high) = unsafe { api.threads.bounds(thread, &api.offsets, from) };
+            if high == 0 {
+                continue;
+            }
+            let is_on_this_stack = (low..high).contains(&entry);
+            let is_mapped = match is_on_this_stack {
+                // Below the entry lie frames of this library, which are in use.
+                true => from > entry,
+                false => api.memory.read_u8(from).is_ok(),
+            };
+            if is_mapped {
+                let length = high.saturating_sub(from) as usize;
+                // SAFETY: mapped up to the base, see the invariant; the bytes are plain data of frames that do not run
+                // meanwhile.
+                self.stack = unsafe { core::slice::from_raw_parts(from as *const u8, length) };
+                self.capture.stack_low = from;
+                self.capture.stack_high = high;
+                return;
+            }
+        }
+        self.capture.stack_low = sp;
+        self.capture.stack_high = sp;
+    }
+
+    /// Replaces registers and anchor by those of the frame at which the walk begins.
+    fn begin_at(&mut self, api: &Api, start: Start<'_>) {
+        let capture = &mut self.capture;
+        match start {
+            Start::Interrupted(_) => {}
+            Start::Last(_) if capture.anchor_sp != 0 => {
+                // A pc in generated code starts the walk at the anchor.
+                let stored = || api.memory.read_u64(capture.anchor_sp.saturating_sub(8)).unwrap_or(0);
+                capture.pc = if capture.anchor_pc == 0 { stored() } else { capture.anchor_pc };
+                (capture.sp, capture.fp) = (capture.anchor_sp, capture.anchor_fp);
+            }
+            Start::Last(_) => {}
+            Start::Frame { .. } if api.hotspot.is_code(capture.pc) => {
+                (capture.anchor_sp, capture.anchor_pc, capture.anchor_fp) = (0, 0, 0);
+                capture.deoptimized_pc = 0;
+                capture.thread_state = u64::from(api.offsets.in_java);
+            }
+            Start::Frame { sp, .. } if capture.anchor_sp < sp => {
+                (capture.anchor_sp, capture.anchor_pc, capture.anchor_fp) = (0, 0, 0);
+            }
+            Start::Frame { .. } => {}
+        }
+    }
+
+    /// Returns whether the VM runs Java code on this thread.
+    pub fn is_java_thread(&self) -> bool {
+        self.capture.thread != 0
+    }
+
+    /// Returns whether the thread runs Java code or has called from it.
+    pub fn has_java_frames(&self, api: &Api) -> bool {
+        self.is_java_thread()
+            && (self.capture.anchor_sp != 0 || self.is_in_java(api) || self.capture.deoptimized_pc != 0)
+    }
+
+    /// Returns whether the thread runs Java code.
+    pub fn is_in_java(&self, api: &Api) -> bool {
+        self.capture.thread_state == u64::from(api.offsets.in_java)
+    }
+}

@@ -1,0 +1,118 @@
+//! The running thread: its `JavaThread`, and the bounds of its stack.
+//!
+//! Problem: a handler runs on any thread, and the VM's own look-up of the current thread is no interface.
+//! Approach: the VM keeps the current `Thread` in thread-specific data for its own signal handlers
+//! (`ThreadLocalStorage`); [`Threads::find`] finds the key on a thread whose `JavaThread` is known. The VM sets the value
+//! before a thread runs Java and clears it before it frees the object. A `Thread` that is no `JavaThread` (of the GC) has
+//! no JNI environment: the first thread of each C++ class is told apart by a checked read of the place where one must lie,
+//! and the class is remembered by its table of functions.
+//! Invariant: plain loads are made from the running thread's own `JavaThread` and C library description only.
+//! pthread_getspecific reads an array that belongs to the thread; glibc and musl neither allocate nor lock in it.
+//! Sources: `os/posix/threadLocalStorage_posix.cpp`, `runtime/thread.cpp` (`initialize_thread_current`,
+//! `clear_thread_current`), JDK 11 to 25.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stackwalk::{LiveMemory, Memory, ThreadOffsets};
+
+use crate::signal::own_stack::{self, BlockOffset};
+use crate::signal::ucontext::load;
+
+/// C++ classes of Java threads that are remembered; JDK 25 has eight.
+const CLASSES: usize = 16;
+
+/// Keys that a process may have (PTHREAD_KEYS_MAX of glibc).
+const KEYS: u32 = 1024;
+
+/// Bytes below the end of the first thread's stack in which the kernel maps nothing else (`MIN_GAP` in Linux
+/// `arch/x86/mm/mmap.c` is 128 MiB).
+const FIRST_STACK: u64 = 64 << 20;
+
+/// Finds the running thread.
+pub struct Threads {
+    key: libc::pthread_key_t,
+    /// From a `JavaThread` to its JNI environment, and the first word of every environment.
+    environment: (u64, u64),
+    /// Tables of functions of the classes of Java threads. Relaxed: no other data is published with them.
+    classes: [AtomicU64; CLASSES],
+    block: Option<BlockOffset>,
+    /// End of the stack of the process's first thread, 0 if it is unknown.
+    first_stack_end: u64,
+}
+
+impl Threads {
+    /// Prepares the look-up on the Java thread at `thread`, whose JNI environment is at `environment`.
+    pub fn find(
+        memory: &LiveMemory,
+        thread: u64,
+        environment: u64,
+        block: Option<BlockOffset>,
+        first_stack_end: u64,
+    ) -> Option<Self> {
+        let key = (0..KEYS).find(|&key| {
+            // SAFETY: any number may be passed; the value of a key that is not in use is null.
+            let value = unsafe { libc::pthread_getspecific(key) };
+            value as u64 == thread
+        })?;
+        let functions = memory.read_u64(environment).ok()?;
+        let classes = [const { AtomicU64::new(0) }; CLASSES];
+        let environment = (environment.checked_sub(thread)?, functions);
+        Some(Self { key, environment, classes, block, first_stack_end })
+    }
+}
+
+/// # Signal Safe Methods
+impl Threads {
+    /// Returns the `JavaThread` of the running thread; 0 if the VM does not know it or runs no Java on it.
+    pub fn current(&self, memory: &LiveMemory) -> u64 {
+        // SAFETY: a key of this process.
+        let thread = unsafe { libc::pthread_getspecific(self.key) } as u64;
+        if thread == 0 {
+            return 0;
+        }
+        // SAFETY: the VM clears the value before it frees the object, on this thread.
+        let class: u64 = unsafe { load(thread, 0) };
+        if self.classes.iter().any(|known| known.load(Ordering::Relaxed) == class) {
+            return thread;
+        }
+        let (distance, functions) = self.environment;
+        if memory.read_u64(thread.wrapping_add(distance)) != Ok(functions) {
+            return 0;
+        }
+        // Without a free place, each look-up of such a thread costs a checked read.
+        let _ = self
+            .classes
+            .iter()
+            .find(|known| known.compare_exchange(0, class, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+        thread
+    }
+
+    /// Returns the lowest and one past the highest address of the running thread's stack, 0 and 0 if they are unknown or
+    /// `sp` is not between them.
+    ///
+    /// # Safety
+    /// `thread` is what [`Threads::current`] returned on this thread.
+    pub unsafe fn bounds(&self, thread: u64, offsets: &ThreadOffsets, sp: u64) -> (u64, u64) {
+        let (low, high) = if thread == 0 {
+            match own_stack::bounds(0, 0, sp, self.block) {
+                (_, 0) => (self.first_stack_end.saturating_sub(FIRST_STACK), self.first_stack_end),
+                bounds => bounds,
+            }
+        } else {
+            // SAFETY: a field of the running thread's JavaThread.
+            let base: u64 = unsafe { load(thread, offsets.stack_base) };
+            // SAFETY: as above.
+            let size: u64 = unsafe { load(thread, offsets.stack_size) };
+            (base.saturating_sub(size), base)
+        };
+        if (low..high).contains(&sp) { (low, high) } else { (0, 0) }
+    }
+}

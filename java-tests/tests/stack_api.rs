@@ -1,0 +1,316 @@
+//! The stack-walk API (`mode=api`), called by C clients that are compiled here with its headers and nothing else.
+
+use std::collections::BTreeMap;
+
+use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk};
+
+/// Walks with wrong registers on each JDK, beside the grid of 10,000.
+const FUZZED_WALKS: u64 = 1_000_000;
+
+/// Bytes of the stack that a walk may use; 6,432 were measured (design/stack-walk-api.md).
+const MAX_STACK: i64 = 8192;
+
+/// What `StackApi` printed, by section.
+struct Answers(BTreeMap<String, Vec<String>>);
+
+impl Answers {
+    fn of(jdk: &Jdk) -> Self {
+        let clients = [
+            api_client("stackapi", &["iterator", "calltrace"]),
+            api_client("stackapi435", &["jep435"]),
+            api_client("stackapi3", &["callback", "calltrace"]),
+        ];
+        let mut workload = Workload::new("StackApi");
+        for client in &clients {
+            workload = workload.argument(client.display());
+        }
+        let agent = format!("-agentpath:{}", clients[0].display());
+        let run = workload
+            .argument(FUZZED_WALKS)
+            .jvm_option(&agent)
+            .run_with_agent(jdk, "mode=api,log=info,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let answers = Self::parse(&run.stdout);
+        assert!(answers.0.contains_key("end"), "{}\n{}", run.stdout, run.stderr);
+        answers
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut sections: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut present = String::new();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            match line.strip_prefix("== ") {
+                Some(name) => {
+                    present = name.to_owned();
+                    sections.insert(present.clone(), Vec::new());
+                }
+                None => sections.entry(present.clone()).or_default().push(line.to_owned()),
+            }
+        }
+        Self(sections)
+    }
+
+    #[track_caller]
+    fn section(&self, name: &str) -> &[String] {
+        self.0.get(name).unwrap_or_else(|| panic!("no section {name}: {:?}", self.0.keys()))
+    }
+
+    /// Type and name of each frame, and the line behind them.
+    #[track_caller]
+    fn frames(&self, name: &str) -> (Vec<&str>, &str) {
+        let section = self.section(name);
+        let end = section.iter().position(|line| line.starts_with("kind ")).expect("a kind");
+        let frames = section[..end].iter().map(|line| {
+            let (frame, _bci) = line.rsplit_once(' ').expect("a bci");
+            frame.rsplit_once(' ').expect("a level").0
+        });
+        (frames.collect(), &section[end])
+    }
+
+    /// Asserts that a section holds these lines.
+    #[track_caller]
+    fn check(&self, name: &str, lines: &[&str]) {
+        assert_eq!(self.section(name), lines, "{name}");
+    }
+}
+
+/// Asserts that `frames` begin with `expected`, where `other` stands for any frame without a method.
+#[track_caller]
+fn check_start(frames: &[&str], expected: &[&str]) {
+    let start: Vec<&str> = frames.iter().take(expected.len()).copied().collect();
+    let fits = |(frame, expected): (&&str, &&str)| {
+        frame == expected || *expected == "other" && frame.starts_with("other")
+    };
+    assert!(
+        start.len() == expected.len() && start.iter().zip(expected).all(fits),
+        "{expected:?} are not the first of {frames:?}"
+    );
+}
+
+const WALK: [&str; 2] = ["native StackApi.walk", "java StackApi.main"];
+const CHAIN: [&str; 4] =
+    ["native StackApi.walk", "java StackApi.inner", "native StackApi.chain", "java StackApi.main"];
+
+on_every_jdk! { concurrent;
+    fn answers(jdk) {
+        let answers = Answers::of(jdk);
+        walks(&answers);
+        rules(&answers);
+        methods(&answers);
+        whole_traces(&answers);
+        callbacks(&answers);
+        let fuzz = answers.section("fuzz")[0].split(' ').collect::<Vec<_>>();
+        assert_eq!(fuzz[1], (10_000 + FUZZED_WALKS).to_string());
+        let with_frames: u64 = fuzz[2].parse().expect("a number");
+        assert!(with_frames > FUZZED_WALKS / 2, "the anchor gives most walks frames: {with_frames}");
+    }
+}
+
+/// A native method that calls the API, Java called back from C, and a thread that the VM does not know.
+fn walks(answers: &Answers) {
+    for how in ["null", "context"] {
+        // Without C frames, all frames.
+        assert_eq!(answers.frames(&format!("walk {how} 0")), (WALK.to_vec(), "kind 1 0"));
+        assert_eq!(answers.frames(&format!("chain {how} 0")), (CHAIN.to_vec(), "kind 1 0"));
+        answers.check(&format!("thread {how} 0"), &["kind 0 0", "thread_state 4194305 0"]);
+        // With them: above with a context, between, and below.
+        let (frames, kind) = answers.frames(&format!("walk {how} 1"));
+        assert_eq!(kind, "kind 1 0");
+        let above = if how == "context" { &["other walk_here", "other Java_StackApi_walk"][..] } else { &[] };
+        check_start(&frames, &[above, &WALK, &["other", "other"]].concat());
+        let (frames, kind) = answers.frames(&format!("chain {how} 1"));
+        assert_eq!(kind, "kind 1 0");
+        check_start(&frames, &[above, &CHAIN[..2], &["other"]].concat());
+        let position = |name: &str| frames.iter().position(|frame| *frame == name);
+        let c = position("other call_java").expect("the C function that calls Java");
+        assert_eq!(position("other Java_StackApi_chain"), Some(c + 1), "{frames:?}");
+        assert_eq!(position("native StackApi.chain"), Some(c + 2), "{frames:?}");
+        assert!(c > position("java StackApi.inner").expect("the method that C calls"), "{frames:?}");
+        let (frames, kind) = answers.frames(&format!("thread {how} 1"));
+        assert_eq!(kind, "kind 2 0");
+        check_start(&frames, &["other walk_here", "other thread_inner", "other thread_outer", "other"]);
+    }
+}
+
+fn rules(answers: &Answers) {
+    let expected = [
+        "state_before 1 0",
+        "errno 77 0",
+        "after_end 0 0",
+        "reset 1 0",
+        "rewound 1 2",
+        "end_on_first 0 1",
+        "place 1 0",
+        "from_frames 0 2",
+        "null 0 0",
+        "capabilities 0 -5",
+        "element 1 1",
+        "thread_state 4194305 0",
+    ];
+    answers.check("rules", &expected);
+}
+
+fn methods(answers: &Answers) {
+    let described = answers.section("describe");
+    let expected = [
+        "found 1 1",
+        "name inner (IZ)Ljava/lang/String; 5 22",
+        "modifiers 8 0",
+        "idnum 1 1",
+        "class StackApi 8 0",
+    ];
+    assert_eq!(described[..5], expected);
+    assert_eq!(described[5], "cut inne 5 0", "four bytes and NUL of five");
+    assert!(described[6].starts_with("lines 1 "), "one line: {}", described[6]);
+    assert!(
+        described[7].ends_with(" 1"),
+        "the line of bytecode 0 is that of the first entry: {}",
+        described[7]
+    );
+    answers.check("loaded", &["[vanishing] 9 1"]);
+    answers.check("unloaded", &["[] 0 0"]);
+    answers.check("not a method", &["[] 0 0"]);
+}
+
+/// `AsyncGetStackTrace`, and the shape of AsyncGetCallTrace.
+fn whole_traces(answers: &Answers) {
+    let types = |name: &str| -> Vec<String> {
+        let frames = answers.section(name)[1..].iter();
+        frames.map(|line| line.split(' ').nth(1).expect("a type").to_owned()).collect()
+    };
+    assert_eq!(
+        (&*answers.section("trace435 0")[0], types("trace435 0")),
+        ("count 2 0", vec!["3".into(), "1".into()])
+    );
+    assert_eq!(types("chain435 0"), ["3", "1", "3", "1"]);
+    let native = "frame 3 0 0 1";
+    assert_eq!(answers.section("chain435 0")[1], native, "a native method has bci 0 and a jmethodID");
+    let chain = answers.section("chain435 1");
+    assert_eq!(&types("chain435 1")[..3], ["3", "1", "4"]);
+    let c =
+        chain.iter().position(|line| line == "frame 5 call_java435").expect("the C function that calls Java");
+    assert_eq!(chain[c + 1..=c + 2], ["frame 5 Java_StackApi_chain435", native]);
+    answers.check("thread435 0", &["count 0 1"]);
+    answers.check("thread435 refused", &["count -10 1"]);
+    let thread = &answers.section("thread435 1")[1..4];
+    assert_eq!(thread, ["frame 5 trace_here", "frame 5 thread_inner435", "frame 5 thread_outer435"]);
+    for (scenario, expected) in
+        ["count 2 -3", "count -8 0", "count -8 0", "count 1 -3"].into_iter().enumerate()
+    {
+        answers.check(&format!("ticks {scenario}"), &[expected]);
+    }
+}
+
+fn callbacks(answers: &Answers) {
+    let expected = ["all 1 2 1", "type 3 -3", "two 1 2", "refused -11", "java 1 0", "same 1", "here 1"];
+    answers.check("callbacks", &expected);
+}
+
+on_every_jdk! { concurrent;
+    /// The API alone handles no signal, makes no timer and starts no thread.
+    fn owns_nothing(jdk) {
+        let workload = Workload::new("StackApi");
+        let without = Answers::parse(&workload.run_unprofiled(jdk).stdout);
+        let with = workload.run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(with.exit_code(), 0, "{}", with.stderr);
+        let with = Answers::parse(&with.stdout);
+        assert_eq!(with.section("process"), without.section("process"));
+        assert_eq!(with.section("process")[1..], ["timers 0"], "and no thread named tickwalk");
+    }
+}
+
+/// Numbers behind names in one line of the report of the client's timer.
+fn numbers(report: &str, line: &str) -> BTreeMap<String, i64> {
+    let found =
+        report.lines().find(|text| text.starts_with(line)).unwrap_or_else(|| panic!("no {line} in {report}"));
+    let pairs = found.split(' ').skip(1).filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.parse().expect("a number"))).collect()
+}
+
+/// Runs a workload while the client's timer walks in its handler; returns the client's report.
+fn run_timer(jdk: &Jdk, class: &'static str, seconds: u32, options: &str) -> String {
+    run_timer_by(&[], jdk, class, seconds, options)
+}
+
+/// As [`run_timer`]; `launcher` starts the JVM.
+fn run_timer_by(launcher: &[&str], jdk: &Jdk, class: &'static str, seconds: u32, options: &str) -> String {
+    let client = api_client("stackapi", &["iterator", "calltrace"]);
+    let agent = format!("-agentpath:{}={options}", client.display());
+    let workload = Workload::new(class).argument(seconds).jvm_option(&agent).launcher(launcher);
+    // Without this AsyncGetCallTrace reports other positions than ours for half of the samples.
+    let workload =
+        workload.jvm_option("-XX:+UnlockDiagnosticVMOptions").jvm_option("-XX:+DebugNonSafepoints");
+    let run = workload.run_with_agent(jdk, "mode=api,strict");
+    assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+    run.stderr
+}
+
+on_every_jdk! {
+    /// Walks at every tick of a program that deoptimises all the time: none fails, and where AsyncGetCallTrace has a trace,
+    /// ours is the same below the interrupted frame.
+    fn beside_async_get_call_trace(jdk) {
+        let report = run_timer(jdk, "DeoptStorm", 6, "1000");
+        let (ours, theirs) = (numbers(&report, "calltrace"), numbers(&report, "agct"));
+        let (iterator, ends) = (numbers(&report, "iterator"), numbers(&report, "ends"));
+        let failed = |codes: &BTreeMap<String, i64>, absent: &[&str]| -> i64 {
+            codes.iter().filter(|(code, _)| *code != "ok" && !absent.contains(&code.as_str())).map(|(_, count)| count).sum()
+        };
+        // Threads that compile have no Java frame: 0, or -4 of the iterator, is the right answer.
+        assert!(ours["ok"] > 200, "{report}");
+        assert!(failed(&ours, &["0"]) * 200 <= ours["ok"], "{report}");
+        assert!(failed(&iterator, &["-4"]) * 200 <= iterator["ok"], "{report}");
+        // A walk that ends before the root has a code below -16.
+        assert!(failed(&ends, &["0"]) * 200 <= iterator["ok"], "{report}");
+        assert!(theirs["ok"] <= ours["ok"], "{report}");
+        let compared = numbers(&report, "compared");
+        let differ = compared["different"] + compared["longer"] + compared["shorter"] + compared["theirs_cut"];
+        assert!(compared["both"] > 100 && compared["identical"] > 0, "{report}");
+        // AsyncGetCallTrace is wrong more often than not where the two differ: design/walker-verification.md.
+        assert!(differ * 20 <= compared["both"], "{report}");
+    }
+}
+
+on_every_jdk! {
+    /// Twenty walks with random stack and frame pointers at every tick, in Java code, stubs and the VM; none of these, nor
+    /// the true walk, calls the allocator.
+    fn wrong_registers_in_handlers_without_allocation(jdk) {
+        let preload = format!("LD_PRELOAD={}", native_library("tripwire").display());
+        let report = run_timer_by(&["env", &preload], jdk, "Exceptions", 3, "1000,fuzz");
+        assert!(numbers(&report, "total")["samples"] > 200, "{report}");
+        assert_eq!(numbers(&report, "allocator")["calls"], 0, "{report}");
+    }
+}
+
+on_every_jdk! {
+    /// The stack below the client's handler that the deepest walk uses, native frames of the VM above Java included.
+    fn little_stack(jdk) {
+        let report = run_timer(jdk, "Exceptions", 3, "1000,paint");
+        let stack = numbers(&report, "stack");
+        assert!(stack["in_java"] > 0, "walks that begin in Java were painted: {report}");
+        assert!(stack.values().all(|bytes| *bytes <= MAX_STACK), "{report}");
+    }
+}
+
+on_every_jdk! {
+    /// The example profiler: at most one walk in a thousand fails, and its stacks are those of the program.
+    fn example_profiler(jdk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("stacks.txt");
+        let example = api_example("profiler", &["iterator"]);
+        let agent = format!("-agentpath:{}=interval=1000,file={}", example.display(), file.display());
+        let run = Workload::new("Exceptions").argument(3).jvm_option(&agent).run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let number = |name: &str| -> u64 {
+            let line = run.stdout.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+            line.split_whitespace().next().and_then(|number| number.parse().ok()).expect(name)
+        };
+        let (total, without) = (number("Total walks:"), number("Without Java frames:"));
+        let failed = number("Failed walks:");
+        assert!(total - without > 100 && failed * 1000 <= total, "{}", run.stdout);
+        let text = std::fs::read_to_string(&file).expect("collapsed stacks");
+        let stacks = Stacks::parse_collapsed(&text);
+        let main = stacks.share_where(|stack| stack.has("Exceptions.main") && stack.has("Exceptions.throwAndCatch"));
+        assert!(main > 0.8, "{main} of the samples are below the method that burns: {text}");
+        assert!(run.stdout.contains("Exceptions.throwAndCatch"), "the list of methods: {}", run.stdout);
+    }
+}

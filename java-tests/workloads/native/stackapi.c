@@ -1,0 +1,625 @@
+/* A client of the iterator stack-walk API: walks of the calling thread from JNI, from a thread that the VM does not know,
+ * with wrong registers, and in the handler of a timer beside AsyncGetCallTrace. Used by StackApi.java, and as an agent
+ * (-agentpath:libstackapi.so, after libtickwalk.so) whose only purpose is to request the jmethodIDs of all classes. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <ucontext.h>
+#include <x86intrin.h>
+
+#include <jvmti.h>
+#include <profile2.h>
+#include <tickwalk_calltrace.h>
+
+/* A frame of its own, with a name for dladdr. */
+#define KEPT __attribute__((noinline, noclone, visibility("default")))
+
+enum { TEXT = 1 << 16, DEPTH = 1024 };
+
+/* ---- Frames as text: "TYPE NAME LEVEL BCI" ---- */
+
+typedef struct {
+  char *text;
+  size_t length;
+  int frames;
+  int code;
+} Output;
+
+static void add(Output *output, const char *format, const char *a, const char *b, int c, int d) {
+  int written = snprintf(output->text + output->length, TEXT - output->length, format, a, b, c, d);
+  if (written > 0 && output->length + (size_t)written < TEXT) output->length += (size_t)written;
+}
+
+static void add_frame(Output *output, const ASGST_Frame *frame) {
+  static const char *const types[] = {"reset", "java", "inlined", "native", "other"};
+  const char *type = types[frame->type <= 4 ? frame->type : 0];
+  if (frame->type == ASGST_FRAME_NON_JAVA) {
+    Dl_info info;
+    const char *name = dladdr(frame->pc, &info) && info.dli_sname ? info.dli_sname : "?";
+    add(output, "%s %s %d %d\n", type, name, frame->comp_level, frame->bci);
+    return;
+  }
+  char method[200], class[200], name[401];
+  ASGST_MethodInfo method_info = {0};
+  method_info.method_name = method;
+  method_info.method_name_length = sizeof method;
+  ASGST_GetMethodInfo(frame->method, &method_info);
+  ASGST_ClassInfo class_info = {0};
+  class_info.class_name = class;
+  class_info.class_name_length = sizeof class;
+  ASGST_GetClassInfo(method_info.klass, &class_info);
+  snprintf(name, sizeof name, "%s.%s", class, method);
+  add(output, "%s %s %d %d\n", type, name, frame->comp_level, frame->bci);
+}
+
+static void all_frames(ASGST_Iterator *iterator, void *argument) {
+  Output *output = argument;
+  ASGST_Frame frame;
+  while ((output->code = ASGST_NextFrame(iterator, &frame)) == 1) {
+    output->frames++;
+    add_frame(output, &frame);
+  }
+}
+
+/* Walks from here; with a context that getcontext has filled, or without one. */
+KEPT int walk_here(Output *output, int options, int with_context) {
+  ucontext_t context;
+  if (with_context) getcontext(&context);
+  int kind = ASGST_RunWithIterator(with_context ? &context : NULL, options, all_frames, output);
+  add(output, "kind %s%s%d %d\n", "", "", kind, output->code);
+  return kind;
+}
+
+static jstring as_string(JNIEnv *env, Output *output) {
+  jstring result = (*env)->NewStringUTF(env, output->text);
+  free(output->text);
+  return result;
+}
+
+JNIEXPORT jstring JNICALL Java_StackApi_walk(JNIEnv *env, jclass class, jint options, jboolean with_context) {
+  (void)class;
+  Output output = {calloc(1, TEXT), 0, 0, 0};
+  walk_here(&output, options, with_context);
+  return as_string(env, &output);
+}
+
+KEPT jobject call_java(JNIEnv *env, jclass class, jint options, jboolean with_context) {
+  jmethodID inner = (*env)->GetStaticMethodID(env, class, "inner", "(IZ)Ljava/lang/String;");
+  jobject result = (*env)->CallStaticObjectMethod(env, class, inner, options, with_context);
+  __asm__ volatile("" ::: "memory");
+  return result;
+}
+
+JNIEXPORT jstring JNICALL Java_StackApi_chain(JNIEnv *env, jclass class, jint options, jboolean with_context) {
+  return call_java(env, class, options, with_context);
+}
+
+/* ---- A thread that the VM does not know ---- */
+
+typedef struct {
+  Output output;
+  int options;
+  int with_context;
+} Job;
+
+KEPT int thread_inner(Job *job) {
+  int kind = walk_here(&job->output, job->options, job->with_context);
+  __asm__ volatile("" ::: "memory");
+  return kind;
+}
+
+KEPT void *thread_outer(void *argument) {
+  thread_inner(argument);
+  __asm__ volatile("" ::: "memory");
+  return NULL;
+}
+
+JNIEXPORT jstring JNICALL Java_StackApi_thread(JNIEnv *env, jclass class, jint options, jboolean with_context) {
+  (void)class;
+  Job job = {{calloc(1, TEXT), 0, 0, 0}, options, with_context};
+  pthread_t thread;
+  pthread_create(&thread, NULL, thread_outer, &job);
+  pthread_join(thread, NULL);
+  add(&job.output, "thread_state %s%s%d %d\n", "", "", ASGST_ThreadState(), 0);
+  return as_string(env, &job.output);
+}
+
+/* ---- Rules of the iterator ---- */
+
+static void check_iterator(ASGST_Iterator *iterator, void *argument) {
+  Output *output = argument;
+  ASGST_Frame first[DEPTH], frame;
+  int count = 0, again = 0, same = 1;
+  add(output, "state_before %s%s%d %d\n", "", "", ASGST_State(iterator), 0);
+  errno = 77;
+  while (count < DEPTH && ASGST_NextFrame(iterator, &first[count]) == 1) count++;
+  add(output, "errno %s%s%d %d\n", "", "", errno, 0);
+  int code = ASGST_NextFrame(iterator, &frame);
+  add(output, "after_end %s%s%d %d\n", "", "", code, ASGST_State(iterator));
+  int is_reset = frame.type == 0 && !frame.method && !frame.pc && !frame.sp && !frame.fp && frame.bci == -1 &&
+                 frame.comp_level == -1;
+  add(output, "reset %s%s%d %d\n", "", "", is_reset, 0);
+  ASGST_RewindIterator(iterator);
+  while (ASGST_NextFrame(iterator, &frame) == 1 && again < count) {
+    const ASGST_Frame *known = &first[again++];
+    same &= known->pc == frame.pc && known->sp == frame.sp && known->fp == frame.fp && known->type == frame.type &&
+            known->method == frame.method && known->bci == frame.bci && known->comp_level == frame.comp_level;
+  }
+  add(output, "rewound %s%s%d %d\n", "", "", same && again == count, count);
+}
+
+static void check_end_on_first(ASGST_Iterator *iterator, void *argument) {
+  Output *output = argument;
+  ASGST_Frame frame;
+  int natives = 0, code;
+  while ((code = ASGST_NextFrame(iterator, &frame)) == 1) natives++;
+  int has_place = frame.pc && frame.sp && frame.fp && !frame.method && frame.type == ASGST_FRAME_JAVA;
+  add(output, "end_on_first %s%s%d %d\n", "", "", code, natives);
+  add(output, "place %s%s%d %d\n", "", "", has_place, ASGST_NextFrame(iterator, &frame));
+}
+
+typedef struct {
+  Output *output;
+  int frames;
+} FromFrame;
+
+static void count_frames(ASGST_Iterator *iterator, void *argument) {
+  FromFrame *result = argument;
+  ASGST_Frame frame;
+  while (ASGST_NextFrame(iterator, &frame) == 1) result->frames++;
+}
+
+/* Starts again at each frame: the rest of the walk must be the same. */
+static void check_from_frames(ASGST_Iterator *iterator, void *argument) {
+  Output *output = argument;
+  ASGST_Frame frames[DEPTH];
+  int count = 0, wrong = 0;
+  while (count < DEPTH && ASGST_NextFrame(iterator, &frames[count]) == 1) count++;
+  for (int index = 0; index < count; index++) {
+    FromFrame result = {output, 0};
+    int kind = ASGST_RunWithIteratorFromFrame(frames[index].sp, frames[index].fp, frames[index].pc, 0, count_frames, &result);
+    /* Inlined methods share a place: the walk begins with the innermost. */
+    int first = index;
+    while (first > 0 && frames[first - 1].sp == frames[index].sp) first--;
+    if (kind != 1 || result.frames != count - first) wrong++;
+  }
+  add(output, "from_frames %s%s%d %d\n", "", "", wrong, count);
+}
+
+JNIEXPORT jstring JNICALL Java_StackApi_rules(JNIEnv *env, jclass class) {
+  (void)class;
+  Output output = {calloc(1, TEXT), 0, 0, 0};
+  ASGST_RunWithIterator(NULL, 0, check_iterator, &output);
+  ASGST_RunWithIterator(NULL, ASGST_END_ON_FIRST_JAVA_FRAME, check_end_on_first, &output);
+  ASGST_RunWithIterator(NULL, 0, check_from_frames, &output);
+  ASGST_Frame frame;
+  ASGST_QueueElement element = {0};
+  add(&output, "null %s%s%d %d\n", "", "", ASGST_NextFrame(NULL, &frame), ASGST_State(NULL));
+  add(&output, "capabilities %s%s%d %d\n", "", "", ASGST_Capabilities(), ASGST_Enqueue(NULL, NULL, NULL));
+  int has_element = ASGST_GetEnqueuableElement(NULL, &element);
+  int is_whole = element.pc && element.sp && element.fp && !element.arg;
+  add(&output, "element %s%s%d %d\n", "", "", has_element, is_whole);
+  add(&output, "thread_state %s%s%d %d\n", "", "", ASGST_ThreadState(), 0);
+  return as_string(env, &output);
+}
+
+/* ---- Methods and classes ---- */
+
+JNIEXPORT jstring JNICALL Java_StackApi_describe(JNIEnv *env, jclass class, jobject method_object) {
+  (void)class;
+  Output output = {calloc(1, TEXT), 0, 0, 0};
+  jmethodID id = (*env)->FromReflectedMethod(env, method_object);
+  ASGST_Method method = ASGST_JMethodIDToMethod(id);
+  add(&output, "found %s%s%d %d\n", "", "", method != NULL, ASGST_MethodToJMethodID(method) == id);
+  char name[100], signature[100], small[5], class_name[100];
+  ASGST_MethodInfo info = {0};
+  info.method_name = name;
+  info.method_name_length = sizeof name;
+  info.signature = signature;
+  info.signature_length = sizeof signature;
+  info.generic_signature_length = 12345;
+  ASGST_GetMethodInfo(method, &info);
+  add(&output, "name %s %s %d %d\n", name, signature, info.method_name_length, info.signature_length);
+  add(&output, "modifiers %s%s%d %d\n", "", "", info.modifiers, info.generic_signature_length);
+  add(&output, "idnum %s%s%d %d\n", "", "", info.idnum == ASGST_GetMethodIdNum(method),
+      info.class_idnum != 0 && info.class_idnum == ASGST_GetClassIdNum(info.klass));
+  ASGST_ClassInfo class_info = {0};
+  class_info.class_name = class_name;
+  class_info.class_name_length = sizeof class_name;
+  ASGST_GetClassInfo(ASGST_GetClass(method), &class_info);
+  add(&output, "class %s %s%d %d\n", class_name, "", class_info.class_name_length, class_info.generic_class_name_length);
+  info.method_name = small;
+  info.method_name_length = sizeof small;
+  ASGST_GetMethodInfo(method, &info);
+  add(&output, "cut %s %s%d %d\n", small, "", info.method_name_length, 0);
+  ASGST_MethodLineNumberEntry entries[100];
+  int count = ASGST_GetMethodLineNumberTable(method, entries, 100);
+  int line = count > 0 ? entries[0].line_number : -1;
+  add(&output, "lines %s%s%d %d\n", "", "", count, line);
+  add(&output, "line %s%s%d %d\n", "", "", ASGST_GetMethodLineNumber(method, 0), ASGST_GetMethodLineNumber(method, 0) == line);
+  return as_string(env, &output);
+}
+
+/* The address of a method, to be described after its class was unloaded. */
+JNIEXPORT jlong JNICALL Java_StackApi_address(JNIEnv *env, jclass class, jobject method) {
+  (void)class;
+  return (jlong)ASGST_JMethodIDToMethod((*env)->FromReflectedMethod(env, method));
+}
+
+JNIEXPORT jstring JNICALL Java_StackApi_name(JNIEnv *env, jclass class, jlong address) {
+  (void)class;
+  Output output = {calloc(1, TEXT), 0, 0, 0};
+  char name[100] = "?";
+  ASGST_MethodInfo info = {0};
+  info.method_name = name;
+  info.method_name_length = sizeof name;
+  ASGST_GetMethodInfo((ASGST_Method)address, &info);
+  add(&output, "[%s] %s%d %d", name, "", info.method_name_length, info.klass != NULL);
+  return as_string(env, &output);
+}
+
+/* ---- Wrong registers ---- */
+
+typedef struct {
+  long walks;
+  long frames;
+  long with_frames;
+} Fuzz;
+
+static void fuzz_frames(ASGST_Iterator *iterator, void *argument) {
+  Fuzz *fuzz = argument;
+  ASGST_Frame frame;
+  while (ASGST_NextFrame(iterator, &frame) == 1) fuzz->frames++;
+}
+
+static void fuzz_walk(Fuzz *fuzz, ucontext_t *context, int options) {
+  fuzz->walks++;
+  int kind = ASGST_RunWithIterator(context, options, fuzz_frames, fuzz);
+  if (kind > 0) fuzz->with_frames++;
+  if (kind == 0 && (options & ASGST_INCLUDE_NON_JAVA_FRAMES)) abort();
+}
+
+static unsigned long next_random(unsigned long *state) {
+  *state ^= *state << 13;
+  *state ^= *state >> 7;
+  *state ^= *state << 17;
+  return *state;
+}
+
+KEPT void fuzz_from(Fuzz *fuzz, const ucontext_t *true_context, long count, unsigned long seed) {
+  greg_t sp = true_context->uc_mcontext.gregs[REG_RSP], fp = true_context->uc_mcontext.gregs[REG_RBP];
+  for (long i = 0; i < 100; i++) {
+    for (long j = 0; j < 100; j++) {
+      ucontext_t context = *true_context;
+      context.uc_mcontext.gregs[REG_RSP] = sp + i * 8 - 200;
+      context.uc_mcontext.gregs[REG_RBP] = fp + j * 8 - 200;
+      fuzz_walk(fuzz, &context, (int)(j & 1));
+    }
+  }
+  unsigned long state = seed * 2 + 1;
+  for (long i = 0; i < count; i++) {
+    ucontext_t context = *true_context;
+    greg_t *registers = context.uc_mcontext.gregs;
+    unsigned long choice = next_random(&state);
+    registers[REG_RSP] = sp + (greg_t)(next_random(&state) % 2000000) - 1000000;
+    registers[REG_RBP] = fp + (greg_t)(next_random(&state) % 2000000) - 1000000;
+    if (choice & 1) registers[REG_RSP] = sp + (greg_t)(next_random(&state) % 4096) * 8;
+    if (choice & 2) registers[REG_RIP] += (greg_t)(next_random(&state) % 100000);
+    if (choice & 4) registers[REG_RIP] = (greg_t)next_random(&state);
+    if ((choice & 56) == 56) registers[REG_RSP] = (greg_t)next_random(&state);
+    if (choice & 64) registers[REG_R13] = sp + (greg_t)(next_random(&state) % 65536);
+    if (choice & 128) registers[REG_RBX] = (greg_t)next_random(&state);
+    fuzz_walk(fuzz, &context, (int)(choice >> 8 & 1));
+  }
+}
+
+JNIEXPORT jstring JNICALL Java_StackApi_fuzz(JNIEnv *env, jclass class, jlong count, jlong seed) {
+  (void)class;
+  Output output = {calloc(1, TEXT), 0, 0, 0};
+  Fuzz fuzz = {0, 0, 0};
+  ucontext_t context;
+  getcontext(&context);
+  fuzz_from(&fuzz, &context, count, (unsigned long)seed);
+  add(&output, "walks %s%s%d %d\n", "", "", (int)fuzz.walks, (int)fuzz.with_frames);
+  return as_string(env, &output);
+}
+
+/* ---- A timer whose handler compares with AsyncGetCallTrace ---- */
+
+enum { CODES = 64, PAINT = 24 << 10 };
+
+typedef void (*GetCallTrace)(TICKWALK_CallTrace *, jint, void *);
+
+static GetCallTrace theirs;
+static JavaVM *java_vm;
+static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different;
+/* Bytes of stack of walks that begin in native code or stubs, and in a Java frame. */
+static atomic_long deepest_stack, deepest_in_java;
+static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_codes[CODES];
+static atomic_long fuzzing;
+
+/* Cycles and frames of the samples for which both have a trace. */
+enum { TIMES = 1 << 16 };
+static atomic_long timed;
+static struct {
+  unsigned iterator, agct, trace, frames;
+} times[TIMES];
+static int paints;
+/* Of libtripwire.so, if it is preloaded. */
+static void (*arm_tripwire)(int);
+static long (*tripwire_calls)(void);
+
+static void arm(int on) {
+  if (arm_tripwire) arm_tripwire(on);
+}
+
+static void count_code(atomic_long *codes, int code) {
+  atomic_fetch_add_explicit(&codes[code > 0 ? 0 : -code < CODES - 1 ? 1 - code : CODES - 1], 1, memory_order_relaxed);
+}
+
+static void bump(atomic_long *counter, long by) { atomic_fetch_add_explicit(counter, by, memory_order_relaxed); }
+
+/* Fills the stack below a frame whose stack pointer is `sp` with a pattern. */
+static inline __attribute__((always_inline)) void paint(unsigned long sp) {
+  for (volatile char *at = (volatile char *)(sp - PAINT); at < (volatile char *)sp - 64; at++) *at = 0x5a;
+}
+
+/* Returns how many bytes below that stack pointer were overwritten. */
+static inline __attribute__((always_inline)) long painted(unsigned long sp) {
+  volatile char *at = (volatile char *)(sp - PAINT);
+  while (at < (volatile char *)sp && *at == 0x5a) at++;
+  return (long)(sp - (unsigned long)at);
+}
+
+typedef struct {
+  int frames;
+  int first_physical;
+  int code;
+  void *first_pc;
+} Walked;
+
+static void walk_all(ASGST_Iterator *iterator, void *argument) {
+  Walked *walked = argument;
+  ASGST_Frame frame;
+  while ((walked->code = ASGST_NextFrame(iterator, &frame)) == 1) {
+    if (walked->frames++ == 0) walked->first_pc = frame.pc;
+    if (!walked->first_physical && frame.type != ASGST_FRAME_JAVA_INLINED) walked->first_physical = walked->frames;
+  }
+}
+
+static int same(const TICKWALK_CallFrame *x, const TICKWALK_CallFrame *y) {
+  return x->method_id == y->method_id && x->lineno == y->lineno;
+}
+
+/* Whether all of theirs below the newest physical frame are frames of ours in the same order, and ours has more behind. */
+static int is_cut(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
+  int longest = ours->num_frames - agct->num_frames;
+  for (int shift = -16; shift < longest && shift <= 16; shift++) {
+    int at = agct->num_frames - 1;
+    while (at >= 0 && at + shift >= 0 && same(&ours->frames[at + shift], &agct->frames[at])) at--;
+    if (at + shift < first_physical && at < agct->num_frames - 1) return 1;
+  }
+  return 0;
+}
+
+static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
+  int a = ours->num_frames, b = agct->num_frames;
+  bump(&both, 1);
+  while (a > 0 && b > 0 && same(&ours->frames[a - 1], &agct->frames[b - 1])) {
+    a--;
+    b--;
+  }
+  if (a == 0 && b == 0) bump(&identical, 1);
+  else if (a <= first_physical && b <= 16 && b > 0 && a > 0) bump(&same_below_top, 1);
+  else if (b == 0) bump(&longer, 1);
+  else if (a == 0) bump(&shorter, 1);
+  else if (is_cut(ours, agct, first_physical)) bump(&theirs_cut, 1);
+  else bump(&different, 1);
+}
+
+static void on_tick(int signal, siginfo_t *info, void *context) {
+  (void)signal;
+  (void)info;
+  JNIEnv *env = NULL;
+  int saved = errno;
+  if ((*java_vm)->GetEnv(java_vm, (void **)&env, JNI_VERSION_1_6) != JNI_OK || !env) {
+    errno = saved;
+    return;
+  }
+  bump(&total, 1);
+  TICKWALK_CallFrame our_buffer[DEPTH], their_buffer[DEPTH];
+  TICKWALK_CallTrace ours = {env, 0, our_buffer}, agct = {env, 0, their_buffer};
+  Walked walked = {0, 0, 0, NULL};
+  unsigned long sp, walk_time = 0, their_time = 0;
+  int kind = 0;
+  __asm__ volatile("mov %%rsp, %0" : "=r"(sp));
+  /* Painting replaces what the caches hold, so it is not done where cycles count. */
+  if (paints) paint(sp);
+  /* The second call finds the lines of the first in the caches, so each is second in half of the samples. */
+  int ours_first = paints || (atomic_load_explicit(&total, memory_order_relaxed) & 1);
+  for (int call = 0; call < 2; call++) {
+    unsigned long before = __rdtsc();
+    if (ours_first == (call == 0)) {
+      arm(1);
+      kind = ASGST_RunWithIterator(context, 0, walk_all, &walked);
+      arm(0);
+      walk_time = __rdtsc() - before;
+      if (paints) {
+        greg_t pc = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+        atomic_long *deepest = walked.first_pc == (void *)pc ? &deepest_in_java : &deepest_stack;
+        long used = painted(sp), known = atomic_load(deepest);
+        while (used > known && !atomic_compare_exchange_weak(deepest, &known, used)) {}
+      }
+    } else {
+      theirs(&agct, DEPTH, context);
+      their_time = __rdtsc() - before;
+    }
+  }
+  arm(1);
+  unsigned long before = __rdtsc();
+  TickwalkAsyncGetCallTrace(&ours, DEPTH, context);
+  arm(0);
+  unsigned long trace_time = __rdtsc() - before;
+  count_code(walk_codes, kind);
+  if (kind > 0) count_code(end_codes, walked.code);
+  count_code(our_codes, ours.num_frames > 0 ? 1 : ours.num_frames);
+  count_code(their_codes, agct.num_frames > 0 ? 1 : agct.num_frames);
+  if (ours.num_frames > 0 && agct.num_frames > 0) {
+    compare(&ours, &agct, walked.first_physical);
+    long index = atomic_fetch_add(&timed, 1);
+    if (index < TIMES) {
+      times[index].iterator = (unsigned)walk_time;
+      times[index].agct = (unsigned)their_time;
+      times[index].trace = (unsigned)trace_time;
+      times[index].frames = (unsigned)walked.frames;
+    }
+  }
+  if (atomic_load_explicit(&fuzzing, memory_order_relaxed)) {
+    Fuzz fuzz = {0, 0, 0};
+    unsigned long state = before | 1;
+    arm(1);
+    for (int i = 0; i < 20; i++) {
+      ucontext_t wrong = *(ucontext_t *)context;
+      wrong.uc_mcontext.gregs[REG_RSP] += (greg_t)(next_random(&state) % 2000000) - 1000000;
+      wrong.uc_mcontext.gregs[REG_RBP] += (greg_t)(next_random(&state) % 2000000) - 1000000;
+      ASGST_RunWithIterator(&wrong, i & 1, fuzz_frames, &fuzz);
+    }
+    arm(0);
+  }
+  errno = saved;
+}
+
+static void start_timer(long micros) {
+  *(void **)&theirs = dlsym(RTLD_DEFAULT, "AsyncGetCallTrace");
+  *(void **)&arm_tripwire = dlsym(RTLD_DEFAULT, "tripwire_arm");
+  *(void **)&tripwire_calls = dlsym(RTLD_DEFAULT, "tripwire_calls");
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = on_tick;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigaction(SIGPROF, &action, NULL);
+  struct itimerval interval = {{micros / 1000000, micros % 1000000}, {micros / 1000000, micros % 1000000}};
+  setitimer(ITIMER_PROF, &interval, NULL);
+}
+
+static void print_codes(FILE *out, const char *name, atomic_long *codes) {
+  fprintf(out, "%s ok=%ld", name, codes[0]);
+  for (int code = 1; code < CODES; code++) {
+    if (codes[code]) fprintf(out, " %d=%ld", 1 - code, codes[code]);
+  }
+  fprintf(out, "\n");
+}
+
+static int by_size(const void *a, const void *b) {
+  unsigned x = *(const unsigned *)a, y = *(const unsigned *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Median and mean of the samples from `start` to `end`. */
+static void print_times(FILE *out, const char *name, long start, long end) {
+  static unsigned sorted[TIMES];
+  static const char *const columns[] = {"iterator", "agct", "calltrace", "frames"};
+  long n = end - start;
+  if (n <= 0) return;
+  fprintf(out, "%s samples=%ld", name, n);
+  for (int column = 0; column < 4; column++) {
+    double sum = 0;
+    for (long i = 0; i < n; i++) {
+      const unsigned *row = &times[start + i].iterator;
+      sum += sorted[i] = row[column];
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    fprintf(out, " %s=%u %s_mean=%ld", columns[column], sorted[n / 2], columns[column], (long)(sum / (double)n));
+  }
+  fprintf(out, "\n");
+}
+
+static void report(FILE *out) {
+  struct itimerval never = {{0, 0}, {0, 0}};
+  setitimer(ITIMER_PROF, &never, NULL);
+  fprintf(out, "== timer\n");
+  fprintf(out, "total samples=%ld\n", total);
+  print_codes(out, "iterator", walk_codes);
+  print_codes(out, "ends", end_codes);
+  print_codes(out, "calltrace", our_codes);
+  print_codes(out, "agct", their_codes);
+  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld theirs_cut=%ld different=%ld\n", both,
+          identical, same_below_top, longer, shorter, theirs_cut, different);
+  long n = timed < TIMES ? timed : TIMES;
+  /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
+  print_times(out, "cycles_first_half", 0, n / 2);
+  print_times(out, "cycles", n / 2, n);
+  fprintf(out, "stack bytes=%ld in_java=%ld\n", deepest_stack, deepest_in_java);
+  if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
+  fflush(out);
+}
+
+/* ---- As an agent: jmethodIDs, which AsyncGetCallTrace needs ---- */
+
+static long agent_micros;
+
+static void request_ids(jvmtiEnv *jvmti, jclass class) {
+  jint count;
+  jmethodID *ids;
+  if ((*jvmti)->GetClassMethods(jvmti, class, &count, &ids) == JVMTI_ERROR_NONE) {
+    (*jvmti)->Deallocate(jvmti, (unsigned char *)ids);
+  }
+}
+
+static void JNICALL on_class_prepare(jvmtiEnv *jvmti, JNIEnv *env, jthread thread, jclass class) {
+  (void)env;
+  (void)thread;
+  request_ids(jvmti, class);
+}
+
+static void JNICALL on_class_load(jvmtiEnv *jvmti, JNIEnv *env, jthread thread, jclass class) {
+  (void)jvmti;
+  (void)env;
+  (void)thread;
+  (void)class;
+}
+
+static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
+  (void)env;
+  (void)thread;
+  jint count;
+  jclass *classes;
+  if ((*jvmti)->GetLoadedClasses(jvmti, &count, &classes) == JVMTI_ERROR_NONE) {
+    for (jint i = 0; i < count; i++) request_ids(jvmti, classes[i]);
+    (*jvmti)->Deallocate(jvmti, (unsigned char *)classes);
+  }
+  if (agent_micros > 0) start_timer(agent_micros);
+}
+
+static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
+  (void)jvmti;
+  (void)env;
+  if (agent_micros > 0) report(stderr);
+}
+
+JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {
+  (void)reserved;
+  java_vm = vm;
+  if (options && strstr(options, "fuzz")) fuzzing = 1;
+  if (options && strstr(options, "paint")) paints = 1;
+  agent_micros = options ? strtol(options, NULL, 10) : 0;
+  jvmtiEnv *jvmti;
+  if ((*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) != JNI_OK) return JNI_ERR;
+  jvmtiEventCallbacks callbacks;
+  memset(&callbacks, 0, sizeof callbacks);
+  callbacks.ClassPrepare = on_class_prepare;
+  callbacks.ClassLoad = on_class_load;
+  callbacks.VMInit = on_vm_init;
+  callbacks.VMDeath = on_vm_death;
+  (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof callbacks);
+  jvmtiEvent events[] = {JVMTI_EVENT_VM_INIT, JVMTI_EVENT_VM_DEATH, JVMTI_EVENT_CLASS_LOAD, JVMTI_EVENT_CLASS_PREPARE};
+  for (int i = 0; i < 4; i++) (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, events[i], NULL);
+  return JNI_OK;
+}
