@@ -23,10 +23,10 @@ const SECRETS: [&str; 1] = ["token="];
 /// Options that name a destination: a start that names one replaces those of the load.
 const DESTINATIONS: [&str; 2] = ["file=", "collector="];
 
-/// What the agent was told last.
-static TOLD: Mutex<Told> = Mutex::new(Told { waiting: None, profile: None });
+/// What the agent was last asked to do.
+static KNOWN: Mutex<Known> = Mutex::new(Known { waiting: None, profile: None });
 
-struct Told {
+struct Known {
     /// The options of an agent that waits for a start.
     waiting: Option<String>,
     /// The last profile.
@@ -62,8 +62,8 @@ pub fn status_reply(options: &str) -> Option<&Path> {
 
 /// Returns the options of a start with this text, after those that a waiting agent was loaded with.
 pub fn with_defaults(text: &str) -> String {
-    let told = TOLD.lock();
-    let Some(defaults) = told.waiting.as_ref().filter(|_| !waits_for_start(text)) else {
+    let known = KNOWN.lock();
+    let Some(defaults) = known.waiting.as_ref().filter(|_| !waits_for_start(text)) else {
         return text.to_owned();
     };
     let names_destination = text.split(',').any(is_destination);
@@ -77,13 +77,13 @@ fn is_destination(part: &str) -> bool {
 
 /// Keeps the options of an agent that waits for a start.
 pub fn wait_for_start(text: &str) {
-    TOLD.lock().waiting = Some(text.to_owned());
+    KNOWN.lock().waiting = Some(text.to_owned());
 }
 
 /// Keeps the options of a profile that begins.
 pub fn begins(text: &str, options: &Options) {
     let profile = Profile { text: text.to_owned(), options: options.clone(), since: Instant::now() };
-    TOLD.lock().profile = Some(profile);
+    KNOWN.lock().profile = Some(profile);
 }
 
 /// Writes the status to the socket at `reply`.
@@ -91,16 +91,16 @@ pub fn begins(text: &str, options: &Options) {
 /// # Errors
 /// As connecting and writing.
 pub fn answer(reply: &Path, phase: Phase) -> std::io::Result<()> {
-    let text = status(&TOLD.lock(), phase);
+    let text = status(&KNOWN.lock(), phase);
     let mut stream = UnixStream::connect(reply)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     stream.write_all(text.as_bytes())
 }
 
 /// Returns the status as lines of `name=value`.
-fn status(told: &Told, phase: Phase) -> String {
+fn status(known: &Known, phase: Phase) -> String {
     let state = match phase {
-        Phase::Idle if told.waiting.is_some() => "waiting",
+        Phase::Idle if known.waiting.is_some() => "waiting",
         Phase::Idle => "idle",
         Phase::Starting => "starting",
         Phase::Running => "running",
@@ -114,11 +114,11 @@ fn status(told: &Told, phase: Phase) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(lines, "{name}={value}");
     };
-    if let Some(waiting) = &told.waiting {
+    if let Some(waiting) = &known.waiting {
         line("waiting", &without_secrets(waiting));
     }
     // The last profile still tells where its recording is.
-    if let Some(profile) = &told.profile {
+    if let Some(profile) = &known.profile {
         line("options", &without_secrets(&profile.text));
         line("interval_ns", &profile.options.interval_ns().to_string());
         if phase == Phase::Running {
@@ -148,10 +148,10 @@ mod tests {
     fn a_status_has_what_a_command_shows_and_no_secret() {
         let text = "interval=5ms,token=geheim,file=/tmp/a.tickwalk";
         let options = Options::parse(text).expect("valid");
-        let mut told = Told { waiting: None, profile: None };
-        assert!(status(&told, Phase::Idle).contains("\nstate=idle\n"));
-        told.profile = Some(Profile { text: text.to_owned(), options, since: Instant::now() });
-        let lines = status(&told, Phase::Running);
+        let mut known = Known { waiting: None, profile: None };
+        assert!(status(&known, Phase::Idle).contains("\nstate=idle\n"));
+        known.profile = Some(Profile { text: text.to_owned(), options, since: Instant::now() });
+        let lines = status(&known, Phase::Running);
         for expected in [
             "state=running",
             "options=interval=5ms,token=***,file=/tmp/a.tickwalk",
@@ -161,7 +161,7 @@ mod tests {
             assert!(lines.lines().any(|line| line == expected), "{expected}: {lines}");
         }
         assert!(lines.contains("\nrunning_ns=") && !lines.contains("geheim"), "{lines}");
-        assert!(!status(&told, Phase::Idle).contains("running_ns"));
+        assert!(!status(&known, Phase::Idle).contains("running_ns"));
     }
 
     #[test]
