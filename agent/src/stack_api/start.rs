@@ -2,7 +2,7 @@
 //!
 //! Problem: a client that is loaded after this library must find its functions, and a walk must not load anything.
 //! Approach: Agent_OnLoad makes the library's symbols global; VMInit reads what only a started VM has, and publishes. The list
-//! of libraries is made anew when a native method is bound or a thread starts and the dynamic linker has loaded or unloaded
+//! of libraries is made again when a native method is bound or a thread starts and the dynamic linker has loaded or unloaded
 //! something: a library that Java code calls is then listed before its first method runs.
 //! Invariants: a list that was replaced is freed only once every memo was seen free after the replacement. Everything else
 //! lives as long as the process. After every error the program runs, and the functions return that the API is not ready.
@@ -169,7 +169,7 @@ struct Retired {
 // SAFETY: the list is owned by whoever has the record.
 unsafe impl Send for Retired {}
 
-/// Makes the list of libraries anew if the dynamic linker has loaded or unloaded something.
+/// Makes the list of libraries again if the dynamic linker has loaded or unloaded something.
 fn follow_libraries() {
     let Some(api) = api::api() else { return };
     let loaded = loaded_libraries();
