@@ -70,6 +70,6 @@ pub use limits::{Limits, MAX_CHUNKS};
 pub use live_memory::{Access, LiveMemory};
 pub use memory::{Memory, StackCopy, Unreadable};
 pub use native::{NativeCode, NativeRegisters, NativeStop, ends_signal_handler};
-pub use nearby::Nearby;
+pub use nearby::{Lines, Nearby};
 pub use stop::Stop;
 pub use walker::{Frames, Position, Walker};

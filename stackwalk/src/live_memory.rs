@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::memory::{Memory, Unreadable};
+use crate::memory::{Memory, Unreadable, each_word};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Ranges that can be registered: up to eight code heaps with a segment map each, and libjvm's segments.
@@ -159,6 +159,23 @@ impl LiveMemory {
         };
         if usize::try_from(read) == Ok(length) { Ok(()) } else { Err(Unreadable(address)) }
     }
+
+    /// Reads words by one system call; `None` if it is not available or a word is missing.
+    fn read_words_checked<const N: usize>(&self, addresses: [u64; N]) -> Option<[u64; N]> {
+        if self.access != Access::ProcessVmReadv {
+            return None;
+        }
+        let mut words = [0_u64; N];
+        let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(&words) };
+        let remote = addresses.map(|address| libc::iovec {
+            iov_base: core::ptr::without_provenance_mut(address as usize),
+            iov_len: size_of::<u64>(),
+        });
+        let ranges = libc::c_ulong::try_from(N).ok()?;
+        // SAFETY: `local` describes all of `words`; the kernel checks what `remote` describes.
+        let read = unsafe { libc::process_vm_readv(self.process, &local, 1, remote.as_ptr(), ranges, 0) };
+        (usize::try_from(read) == Ok(size_of_val(&words))).then_some(words)
+    }
 }
 
 /// Loads the byte at `address`.
@@ -244,6 +261,14 @@ impl Memory for LiveMemory {
     fn read_i32(&self, address: u64) -> Result<i32, Unreadable> {
         self.read_u32(address).map(u32::cast_signed)
     }
+
+    fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {
+        match self.read_words_checked(addresses) {
+            Some(words) => Ok(words),
+            // The error names the word that is missing.
+            None => each_word(self, addresses),
+        }
+    }
 }
 
 impl Drop for LiveMemory {
@@ -282,5 +307,7 @@ mod tests {
         }
         assert!(memory.is_permanent(address, 32));
         assert!(!memory.is_permanent(address, 33));
+        assert_eq!(memory.read_words([address + 24, address]), Ok([4, 1]));
+        assert_eq!(memory.read_words([address + 24, 16, address]), Err(Unreadable(16)));
     }
 }

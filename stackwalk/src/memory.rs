@@ -43,6 +43,26 @@ pub trait Memory {
     }
 
     numbers! { read_u8: u8, read_u16: u16, read_u32: u32, read_i32: i32 }
+
+    /// Reads the words at some addresses, one after the other in this order, which costs less than to read each by itself.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when any of the words is missing.
+    fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {
+        each_word(self, addresses)
+    }
+}
+
+/// Reads each word by itself.
+pub(crate) fn each_word<M: Memory + ?Sized, const N: usize>(
+    memory: &M,
+    addresses: [u64; N],
+) -> Result<[u64; N], Unreadable> {
+    let mut words = [0; N];
+    for (word, address) in words.iter_mut().zip(addresses) {
+        *word = memory.read_u64(address)?;
+    }
+    Ok(words)
 }
 
 impl<M: Memory + ?Sized> Memory for &M {
@@ -60,6 +80,10 @@ impl<M: Memory + ?Sized> Memory for &M {
 
     fn read_i32(&self, address: u64) -> Result<i32, Unreadable> {
         (**self).read_i32(address)
+    }
+
+    fn read_words<const N: usize>(&self, addresses: [u64; N]) -> Result<[u64; N], Unreadable> {
+        (**self).read_words(addresses)
     }
 }
 

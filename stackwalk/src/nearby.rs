@@ -4,7 +4,7 @@
 //! registered ranges each is a system call.
 //! Approach: a read fetches the whole aligned line around it, and later reads in that line are served from the copy.
 //! Invariants: a line never crosses a page, so it is readable where any of its bytes is. A copy is as old as its first
-//! read: a [`Nearby`] lives for the names of one stack, and checks that need current words read `beneath`.
+//! read: the owner of the lines decides when they are forgotten, and checks that need current words read `beneath`.
 
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -15,7 +15,7 @@ use crate::memory::{Memory, Unreadable};
 const LINE: usize = 1024;
 
 /// Capacity in lines; the oldest is replaced. A method's names lie in some ten, which methods of one class share in part.
-const LINES: usize = 16;
+const LINES: usize = 32;
 
 #[derive(Clone, Copy)]
 struct Line {
@@ -24,15 +24,34 @@ struct Line {
 }
 
 /// Lines in the order of their first use; no memory is needed before the first read.
-struct Lines {
-    kept: Vec<Line>,
+#[derive(Default)]
+pub struct Lines(RefCell<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    lines: Vec<Line>,
     next: usize,
 }
 
-/// A view of `beneath` for the names of one stack.
+impl Lines {
+    /// Forgets all lines, so that the next reads are of the present memory.
+    pub fn forget(&mut self) {
+        let Kept { lines, next } = self.0.get_mut();
+        lines.clear();
+        *next = 0;
+    }
+}
+
+impl core::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Lines").finish_non_exhaustive()
+    }
+}
+
+/// A view of `beneath` through lines that were read before.
 pub struct Nearby<'m, M: ?Sized> {
     beneath: &'m M,
-    lines: RefCell<Lines>,
+    lines: &'m Lines,
 }
 
 impl<M: ?Sized> core::fmt::Debug for Nearby<'_, M> {
@@ -42,10 +61,10 @@ impl<M: ?Sized> core::fmt::Debug for Nearby<'_, M> {
 }
 
 impl<'m, M: Memory + ?Sized> Nearby<'m, M> {
-    /// An empty cache over `beneath`.
+    /// A view of `beneath` that reads through `lines`, which are all from this memory.
     #[must_use]
-    pub fn new(beneath: &'m M) -> Self {
-        Self { beneath, lines: RefCell::new(Lines { kept: Vec::new(), next: 0 }) }
+    pub fn new(beneath: &'m M, lines: &'m Lines) -> Self {
+        Self { beneath, lines }
     }
 }
 
@@ -56,7 +75,7 @@ impl<M: Memory + ?Sized> Memory for Nearby<'_, M> {
         let Some(end) = from.checked_add(into.len()).filter(|&end| end <= LINE) else {
             return self.beneath.read(address, into);
         };
-        let Lines { kept, next } = &mut *self.lines.borrow_mut();
+        let Kept { lines: kept, next } = &mut *self.lines.0.borrow_mut();
         let line = match kept.iter().position(|line| line.start == start) {
             Some(found) => kept.get(found),
             None => {
@@ -104,7 +123,8 @@ mod tests {
     fn reads_in_one_line_are_one_read_with_the_same_result() {
         let bytes: Vec<u8> = (0..=255).cycle().take(4 * LINE).collect();
         let memory = Counted { copy: StackCopy::new(0x1000, &bytes), reads: Cell::new(0) };
-        let nearby = Nearby::new(&memory);
+        let lines = Lines::default();
+        let nearby = Nearby::new(&memory, &lines);
         for at in 0x1400..0x17f8 {
             assert_eq!(nearby.read_u64(at), memory.copy.read_u64(at));
         }
@@ -120,7 +140,8 @@ mod tests {
     fn missing_bytes_are_unreadable_and_bytes_without_their_line_are_read() {
         let bytes = [7; 40];
         let memory = Counted { copy: StackCopy::new(0x1008, &bytes), reads: Cell::new(0) };
-        let nearby = Nearby::new(&memory);
+        let lines = Lines::default();
+        let nearby = Nearby::new(&memory, &lines);
         assert_eq!(nearby.read_u16(0x1008), Ok(0x0707), "its line begins before the copy");
         assert_eq!(nearby.read_u8(0x1030), Err(Unreadable(0x1030)));
         assert_eq!(nearby.read_u64(u64::MAX - 3), Err(Unreadable(u64::MAX - 3)));
@@ -130,7 +151,8 @@ mod tests {
     fn more_lines_than_are_kept() {
         let bytes: Vec<u8> = (0..2 * LINES * LINE).map(|at| (at / LINE) as u8).collect();
         let memory = Counted { copy: StackCopy::new(0, &bytes), reads: Cell::new(0) };
-        let nearby = Nearby::new(&memory);
+        let lines = Lines::default();
+        let nearby = Nearby::new(&memory, &lines);
         for _ in 0..2 {
             for line in 0..2 * LINES {
                 assert_eq!(nearby.read_u8((line * LINE + 9) as u64), Ok(line as u8));

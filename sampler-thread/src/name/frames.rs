@@ -70,8 +70,8 @@ pub struct FrameNames {
     functions: Map<u64, (u64, u64)>,
     /// The list of libraries that `native` was made with.
     libraries: u64,
-    /// `CompilerThread`s by thread id; a thread keeps its own until it ends.
-    compilers: Map<u32, u64>,
+    /// `CompilerThread` and its environment by thread id; a thread keeps its own until it ends.
+    compilers: Map<u32, (u64, u64)>,
 }
 
 impl FrameNames {
@@ -226,23 +226,20 @@ impl FrameNames {
     /// Known only while the compilation lasts; a sample waits up to one drain period, so short ones have no label.
     pub(super) fn compiled_method<M: Memory>(
         &mut self,
-        vm: &Vm<M>,
+        (vm, nearby): (&Vm<M>, &Vm<impl Memory>),
         thread: &ThreadFacts,
         stack: &StackCopy<'_>,
     ) -> Option<u64> {
         let Vm { hotspot, memory } = vm;
-        let address = match self.compilers.get(&thread.id) {
-            Some(&address) => address,
-            None => {
-                let is_thread =
-                    |&address: &u64| hotspot.thread_id(memory, address) == u32::try_from(thread.tid).ok();
-                let found = hotspot.java_threads(memory).find(is_thread)?;
-                self.compilers.retain(|_, address| *address != found);
-                self.compilers.insert(thread.id, found);
-                found
-            }
-        };
-        let method = hotspot.compiled_method(memory, address, stack)?;
+        if !self.compilers.contains_key(&thread.id) {
+            let is_thread =
+                |&address: &u64| hotspot.thread_id(memory, address) == u32::try_from(thread.tid).ok();
+            let found = hotspot.java_threads(memory).find(is_thread)?;
+            self.compilers.retain(|_, (address, _)| *address != found);
+            self.compilers.insert(thread.id, (found, 0));
+        }
+        let (address, environment) = self.compilers.get_mut(&thread.id)?;
+        let method = hotspot.compiled_method(memory, *address, environment, stack)?;
         // The method is alive while it is compiled, but the task may be over: its name is checked like that of a frame.
         if !self.is_certain(method) {
             return None;
@@ -250,7 +247,7 @@ impl FrameNames {
         if let Some(&label) = self.compiling.get(&method) {
             return label;
         }
-        let label = vm.method_text(method).map(|text| {
+        let label = nearby.method_text(method).map(|text| {
             let class = text.class_name.replace('/', ".");
             let label = format!("[compiling] {class}.{}", text.name);
             self.dictionaries.symbol_frame(FrameKind::Marker, &label)

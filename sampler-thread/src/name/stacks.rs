@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use stackwalk::{Frame, Memory, StackCopy, Stop};
+use stackwalk::{Frame, Lines, Memory, StackCopy, Stop};
 
 use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
@@ -54,13 +54,15 @@ pub struct StackNamer {
     pub names: FrameNames,
     enabled: Capabilities,
     ids: Vec<u64>,
+    /// Memory that names were read from, and the time stamp after which all of it was read.
+    lines: (Lines, u64),
 }
 
 impl StackNamer {
     /// A namer with empty dictionaries; stubs get the names of `routines`.
     pub fn new(enabled: Capabilities, routines: Arc<Routines>) -> Self {
         let names = FrameNames::new(enabled.positions, routines);
-        Self { names, enabled, ids: Vec::with_capacity(USUAL_FRAMES) }
+        Self { names, enabled, ids: Vec::with_capacity(USUAL_FRAMES), lines: (Lines::default(), 0) }
     }
 
     /// Names a stack of the walker's group; `thread` is whose it is, if known.
@@ -77,7 +79,7 @@ impl StackNamer {
             let (id, stop) = (self.names.dictionaries.stack(&[], STOP_SELF_TEST), STOP_SELF_TEST);
             return NamedStack { id, stop, complete: false, unloaded: 0, is_late: false, compiled: None };
         }
-        self.names.begin(walker.lifetime.take_change(), walker.libraries.list());
+        self.begin(walker, walk.ticks);
         let mut named = self.named_before(walker, walk);
         self.names.uncertain_at = (!walker.lifetime.is_certain(walk.ticks)).then_some(walk.ticks);
         self.name_frames(vm, walker, walk, named, (snapshot, thread));
@@ -114,6 +116,18 @@ impl StackNamer {
             is_late: self.names.unloaded > 0 || is_cut,
             compiled,
         }
+    }
+
+    /// Forgets what may not hold for a stack that was sampled at `ticks`.
+    fn begin(&mut self, walker: &mut StackWalker, ticks: u64) {
+        let change = walker.lifetime.take_change();
+        let (lines, since) = &mut self.lines;
+        // Methods of a stack that was sampled after a line was read may be newer than the line.
+        if change != Change::None || ticks > *since {
+            lines.forget();
+            *since = walker.lifetime.now();
+        }
+        self.names.begin(change, walker.libraries.list());
     }
 
     /// Returns how many of the oldest frames of a walk have the nodes of the thread's previous stack.
@@ -159,10 +173,10 @@ impl StackNamer {
         named: usize,
         (snapshot, thread): (&Snapshot<'_>, Option<&ThreadFacts>),
     ) {
-        let Self { names, enabled, ids } = self;
+        let Self { names, enabled, ids, lines: (lines, _) } = self;
         ids.clear();
         names.unloaded = 0;
-        let nearby = vm.nearby();
+        let nearby = vm.nearby(lines);
         let (frames, libraries) = walker.frames_and_libraries(walk);
         let newest = frames.len().saturating_sub(named);
         let frames = frames.iter().take(newest);
@@ -172,7 +186,7 @@ impl StackNamer {
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.
         if thread.kind == ThreadKind::Compiler && enabled.walks {
             let stack = StackCopy::new(capture.stack_low, snapshot.stack);
-            ids.extend(names.compiled_method(vm, thread, &stack));
+            ids.extend(names.compiled_method((vm, &nearby), thread, &stack));
         }
         ids.extend(names.thread(thread));
     }
@@ -187,6 +201,7 @@ impl StackNamer {
             unproven.iter().map(|&(_, loaded_by)| lifetime.is_permanent(memory, loaded_by)).collect();
         if lifetime.observe(memory) != Change::None {
             self.names.forget(lifetime.take_change());
+            self.lines.0.forget();
             return false;
         }
         let now = lifetime.now();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stackwalk::{Blob, HotSpot, Memory, Method, Nearby, Symbol};
+use stackwalk::{Blob, HotSpot, Lines, Memory, Method, Nearby, Symbol};
 
 use crate::name::dictionaries::MethodText;
 
@@ -19,9 +19,9 @@ pub struct Vm<M> {
 }
 
 impl<M: Memory> Vm<M> {
-    /// Returns the same VM over a copy of what is read repeatedly; valid for a moment only.
-    pub fn nearby(&self) -> Vm<Nearby<'_, M>> {
-        Vm { hotspot: Arc::clone(&self.hotspot), memory: Nearby::new(&self.memory) }
+    /// Returns the same VM, read through `lines`.
+    pub fn nearby<'l>(&'l self, lines: &'l Lines) -> Vm<Nearby<'l, M>> {
+        Vm { hotspot: Arc::clone(&self.hotspot), memory: Nearby::new(&self.memory, lines) }
     }
 
     /// Reads the names of a method; `None` if they are unreadable.

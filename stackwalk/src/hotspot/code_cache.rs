@@ -142,10 +142,20 @@ impl CodeHeap {
 
     /// Reads the committed end again.
     fn refresh<M: Memory + ?Sized>(&self, layout: &CodeHeapLayout, memory: &M) -> Result<u64, Unreadable> {
-        let space = at(self.object, layout.memory);
-        let end = memory.read_u64(at(space, layout.space_high))?.min(self.reserved_end);
+        let end = memory.read_u64(self.high(layout))?;
+        Ok(self.commit(end))
+    }
+
+    /// Address of the end of the committed code.
+    fn high(&self, layout: &CodeHeapLayout) -> u64 {
+        at(at(self.object, layout.memory), layout.space_high)
+    }
+
+    /// Notes and returns the end of the committed code.
+    fn commit(&self, end: u64) -> u64 {
+        let end = end.min(self.reserved_end);
         self.committed_end.store(end, Ordering::Relaxed);
-        Ok(end)
+        end
     }
 
     /// Follows the segment map from `pc` to the header of its block.
@@ -169,9 +179,8 @@ impl CodeHeap {
         layout: &CodeHeapLayout,
         memory: &M,
     ) -> Result<[(u64, u64); 2], Unreadable> {
-        let committed = self.refresh(layout, memory)?;
-        let high = u64::from(layout.segmap) + u64::from(layout.space_high);
-        let segmap_end = memory.read_u64(self.object.wrapping_add(high))?;
-        Ok([(self.low, committed), (self.segmap, segmap_end)])
+        let segmap_high = at(at(self.object, layout.segmap), layout.space_high);
+        let [committed, segmap_end] = memory.read_words([self.high(layout), segmap_high])?;
+        Ok([(self.low, self.commit(committed)), (self.segmap, segmap_end)])
     }
 }

@@ -120,24 +120,32 @@ impl HotSpot {
     /// `None` if that stack is of another thread: its environment lies elsewhere.
     /// The compiler's environment is a local variable of the thread, so the copy holds the task of that moment. The task's
     /// method is that of the moment only while the thread is at the same task.
+    /// `environment` is where it was at the thread's last call, nearly always its place in all compilations, or 0; it is
+    /// brought up to date.
     /// The address proves nothing until the method's names have been read.
     pub fn compiled_method<M: Memory + ?Sized>(
         &self,
         memory: &M,
         thread: u64,
+        environment: &mut u64,
         stack: &StackCopy<'_>,
     ) -> Option<Method> {
         let layout = self.layout.thread.compiler?;
-        let follow = |from: u64, offset: u32| {
-            let found = memory.read_u64(at(from, offset)).ok()?;
-            (found != 0 && found.is_multiple_of(8)).then_some(found)
-        };
-        let env = follow(thread, layout.env)?;
-        let task = stack.word(at(env, layout.task))?;
-        let method = follow(task, layout.method)?;
-        // Read after the method: a task that has ended is reused for other methods.
-        let same = follow(thread, layout.env) == Some(env) && follow(env, layout.task) == Some(task);
-        same.then_some(Method(method))
+        let pointer = |found: u64| Some(found).filter(|&found| found != 0 && found.is_multiple_of(8));
+        for _ in 0..2 {
+            let task_of = |env: u64| pointer(stack.word(at(env, layout.task))?);
+            let known = pointer(*environment).and_then(|env| Some((env, task_of(env)?)));
+            if let Some((env, task)) = known
+                // The method before the task: a task that has ended is reused for other methods.
+                && let read = [at(task, layout.method), at(thread, layout.env), at(env, layout.task)]
+                && let Ok([method, env_after, task_after]) = memory.read_words(read)
+                && env_after == env
+            {
+                return pointer(method).filter(|_| task_after == task).map(Method);
+            }
+            *environment = memory.read_u64(at(thread, layout.env)).ok()?;
+        }
+        None
     }
 }
 
