@@ -227,6 +227,10 @@ layouts! { |tables|
         anchor_pc: offset(anchor_pc),
         anchor_fp: offset(anchor_fp),
         wrapper_anchor: offset(wrapper_anchor),
+        /// Field of an `UpcallStub` with the distance from sp to its `FrameData`; JDK 25 and later.
+        upcall_frame_data: find_offset(upcall_frame_data),
+        /// The anchor in a `FrameData`; where the tables lack it, it is the first member (`code/codeBlob.hpp`, JDK 21).
+        upcall_anchor: find_offset(upcall_anchor),
         /// Words from fp to the `JavaCallWrapper*` of an entry frame.
         entry_wrapper: made(i64, {
             i64::from(constant(tables.constants.entry_wrapper, "entry_frame_call_wrapper_offset")?)

@@ -113,6 +113,8 @@ fields! {
     anchor_pc = ("JavaFrameAnchor", "_last_Java_pc");
     anchor_fp = ("JavaFrameAnchor", "_last_Java_fp");
     wrapper_anchor = ("JavaCallWrapper", "_anchor");
+    upcall_frame_data = ("UpcallStub", "_frame_data_offset");
+    upcall_anchor = ("UpcallStub::FrameData", "jfa");
     // Threads.
     thread_anchor = ("JavaThread", "_anchor");
     thread_state = ("JavaThread", "_thread_state");

@@ -1,7 +1,7 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
-use crate::arch::{FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES};
+use crate::arch::{FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind};
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -58,7 +58,7 @@ impl<M: Memory> Walk<'_, M> {
                 Ok(Step { emit: stub, next })
             }
             BlobKind::Deoptimization => self.step_deoptimization(cursor, blob),
-            BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
+            BlobKind::Upcall => self.step_upcall(cursor, blob, Unwind::FramePointer),
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self
                     .caller_of_entry_barrier(cursor, blob)

@@ -31,6 +31,7 @@ impl<M: Memory> Walk<'_, M> {
             Ok(Code::Blob(blob)) => match blob.kind {
                 BlobKind::Nmethod | BlobKind::NativeWrapper => self.interrupted_nmethod(cursor, &blob),
                 BlobKind::Deoptimization => self.interrupted_deoptimization(cursor, &blob),
+                BlobKind::Upcall => self.interrupted_upcall(cursor, &blob),
                 BlobKind::Interpreter => Err(Stop::BadFrame(cursor.pc)),
                 _ => self.interrupted_stub(cursor, &blob),
             },

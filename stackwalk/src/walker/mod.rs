@@ -17,6 +17,7 @@ mod position;
 mod recover;
 mod signal;
 mod stub;
+mod upcall;
 mod walk;
 
 use crate::cache::ScopeCache;
