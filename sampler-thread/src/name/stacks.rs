@@ -79,6 +79,7 @@ impl StackNamer {
         }
         self.names.begin(walker.lifetime.take_change(), walker.libraries.list());
         let mut named = self.named_before(walker, walk);
+        self.names.ticks = walk.ticks;
         self.names.uncertain_at = (!walker.lifetime.is_certain(walk.ticks)).then_some(walk.ticks);
         self.name_frames(vm, walker, walk, named, (snapshot, thread));
         if !self.prove(&vm.memory, &mut walker.lifetime) {

@@ -168,20 +168,24 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Bytecodes of a method, remembered or read, if `fits` accepts them.
+    ///
+    /// What is remembered counts only if `fits` proves it by a bytecode pointer; a native method has none.
     pub(super) fn bytecodes(
         &mut self,
         method: Method,
         fits: impl Fn(&Bytecodes) -> bool,
     ) -> Option<Bytecodes> {
-        if let Some(found) = self.cache.find_bytecodes(method.0, &fits) {
+        if let Some(found) = self.cache.find_bytecodes(method.0, |known| !known.native && fits(known)) {
             return Some(found);
         }
-        let read = Bytecodes::read(&self.hotspot.layout.method, self.memory, method)?;
-        if !fits(&read) {
-            return None;
-        }
+        let read = self.read_bytecodes(method).filter(|read| fits(read))?;
         self.cache.insert_bytecodes(read);
         Some(read)
+    }
+
+    /// Bytecodes of a method as they are in the VM.
+    pub(super) fn read_bytecodes(&self, method: Method) -> Option<Bytecodes> {
+        Bytecodes::read(&self.hotspot.layout.method, self.memory, method)
     }
 
     /// The caller of the interpreter frame at `cursor.fp`.

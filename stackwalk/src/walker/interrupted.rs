@@ -250,7 +250,8 @@ impl<M: Memory> Walk<'_, M> {
         } else {
             return None;
         };
-        let bytecodes = self.bytecodes(method, |bytecodes| bytecodes.native || bytecodes.size > 0)?;
+        // No bytecode pointer proves what is remembered.
+        let bytecodes = self.read_bytecodes(method).filter(|read| read.native || read.size > 0)?;
         let place = cursor.place();
         let emit = Emit::One(if bytecodes.native {
             Frame::NativeMethod { method, compiled: false, place }
