@@ -224,12 +224,13 @@ impl Session {
         let detector = Detector::choose(&hotspot, memory, has_pause_events);
         tracing::info!("class unloading is detected by: {}", detector.name());
         let freeing = CodeFreeing::choose(&hotspot, memory);
+        let now = if uses_clock { ucontext::monotonic } else { ucontext::cycles };
         let unloading = Arc::new(Unloading::new(
             detector,
             freeing,
             Redefinition::choose(&hotspot, memory, Some(library)),
             options.pause_budget,
-            if uses_clock { ucontext::monotonic } else { ucontext::cycles },
+            now,
             jni.permanent_loaders(),
         ));
         unloading.note(memory);
@@ -237,7 +238,7 @@ impl Session {
         let process =
             SampledProcess { registry: Arc::clone(&registry), memory, hotspot: Arc::clone(&hotspot) };
         let examined = Arc::clone(&hotspot);
-        let generated = Arc::new(Routines::default());
+        let generated = Arc::new(Routines::new(now));
         let settings = Settings {
             routines: Arc::clone(&generated),
             unloading: Arc::clone(&unloading),

@@ -6,11 +6,11 @@ use java_tests::{INTERVAL_NS, Workload, binaries, on_every_jdk, span_tolerance_n
 
 on_every_jdk! {
     fn passes_on_every_jdk(jdk) {
-        // The test of compiled code needs a hundred such walks; the run has about five hundred.
+        // The tests of compiled code need a hundred such walks; the run has about five hundred.
         let run = Workload::new("InlinedChain").argument(2).record_option("--interval=4ms").record(jdk);
         run.assert_exit_code(0);
         let tests = &run.summary().self_tests;
-        for capability in ["stack walking", "names", "bytecode positions", "compiled code"] {
+        for capability in ["stack walking", "names", "bytecode positions", "compiled code", "C2 code"] {
             let outcome = tests.iter().find(|test| test.capability == capability).map(|test| test.outcome.as_str());
             assert_eq!(outcome, Some("passed"), "{capability}: {tests:?}");
         }

@@ -28,6 +28,9 @@ use stackwalk::{Frame, Limits, Memory, Method, ScopeCache, Unreadable, Walker};
 /// Bytes of a `Method` that determine its name: up to and including the pointer to its `ConstMethod`.
 const NAME_BYTES: u64 = 16;
 
+/// Bytes from the slot of the bytecode pointer to the frame pointer of an interpreted frame.
+const BCP_BYTES: u64 = 64;
+
 fn now() -> u64 {
     static TICKS: AtomicU64 = AtomicU64::new(1);
     TICKS.fetch_add(1, Ordering::SeqCst)
@@ -54,14 +57,24 @@ impl Process {
 
 impl Memory for Process {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
-        let in_old = address >= self.old.0 && address < self.old.0 + NAME_BYTES;
-        if in_old && self.collects_at_read.take() {
-            self.fixture.read(address, into)?;
-            self.collect();
+        self.fixture.read(address, into)?;
+        let shared =
+            |at: u64| at.checked_sub(address).map(|offset| offset as usize).filter(|&at| at < into.len());
+        let places: Vec<(usize, u64)> = (0..NAME_BYTES)
+            .filter_map(|byte| Some((shared(self.old.0 + byte)?, self.new.0 + byte)))
+            .collect();
+        if places.is_empty() {
             return Ok(());
         }
-        let source = if in_old && self.replaced.get() { address - self.old.0 + self.new.0 } else { address };
-        self.fixture.read(source, into)
+        if self.replaced.get() {
+            for (place, source) in places {
+                into[place] = self.fixture.read_u8(source)?;
+            }
+        }
+        if self.collects_at_read.take() {
+            self.collect();
+        }
+        Ok(())
     }
 }
 
@@ -73,6 +86,8 @@ struct Scene {
     namer: StackNamer,
     sent: Dictionary,
     thread: Thread,
+    /// Address of the oldest frame's bytecode pointer.
+    bcp: u64,
 }
 
 impl Scene {
@@ -85,8 +100,11 @@ impl Scene {
         let hotspot = fixture.hotspot();
         let mut cache = Box::new(ScopeCache::new());
         let mut walker = Walker::new(&hotspot, &fixture, &mut cache, Limits::default());
-        let frames = walker.frames(&thread.capture, &thread.stack);
-        let methods: Vec<Method> = frames.filter_map(|frame: Frame| frame.method()).collect();
+        let frames: Vec<Frame> = walker.frames(&thread.capture, &thread.stack).collect();
+        let interpreted = |frame: &Frame| matches!(frame, Frame::Interpreted { .. });
+        let bcp =
+            frames.iter().rfind(|frame| interpreted(frame)).expect("interpreted").place().fp - BCP_BYTES;
+        let methods: Vec<Method> = frames.iter().filter_map(Frame::method).collect();
         let old = *methods.last().expect("frames");
         let new = *methods.iter().find(|method| **method != old).expect("two methods");
         let unloading = Arc::new(Unloading::new(
@@ -111,7 +129,14 @@ impl Scene {
             namer: StackNamer::new(Capabilities::ALL, Arc::default()),
             sent: Dictionary::default(),
             thread,
+            bcp,
         }
+    }
+
+    /// Moves the oldest frame to its next bytecode.
+    fn step_bytecode(&mut self) {
+        let slot = usize::try_from(self.bcp - self.thread.capture.stack_low).expect("copied");
+        self.thread.stack[slot] += 1;
     }
 
     /// Walks and names the stack for a sample at `ticks`.
@@ -211,6 +236,20 @@ fn a_method_replaced_while_its_name_is_read_is_unloaded() {
     let after = scene.sample_now();
     assert_eq!(after.unloaded, 0, "nothing of the inconsistent read is kept");
     assert!(scene.root(after).contains('.'));
+}
+
+/// The line of a bytecode that is met for the first time, in a method whose name is known.
+#[test]
+fn a_method_replaced_while_its_line_is_read_is_unloaded() {
+    let mut scene = Scene::new();
+    let before = scene.sample_now();
+    assert!(scene.root(before).contains('.') && before.unloaded == 0);
+    scene.step_bytecode();
+    // The walk reads the method as well, but its bytecodes are known.
+    scene.process.collects_at_read.set(true);
+    let during = scene.sample_now();
+    assert!(scene.process.replaced.get(), "the line was being read");
+    assert_eq!(scene.root(during), "[unloaded]", "the line may be another method's");
 }
 
 #[test]

@@ -44,7 +44,6 @@ pub struct LiveMemory {
     /// Relaxed: a hint; a wrong one costs a search.
     last: AtomicUsize,
     access: Access,
-    process: libc::pid_t,
     proc_self_mem: libc::c_int,
 }
 
@@ -58,13 +57,10 @@ impl LiveMemory {
     /// Creates a reader with the first checked read that this process is allowed to do.
     #[must_use]
     pub fn new() -> Self {
-        // SAFETY: getpid has no preconditions.
-        let process = unsafe { libc::getpid() };
         let mut memory = Self {
             ranges: [const { Range { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; MAX_RANGES],
             last: AtomicUsize::new(0),
             access: Access::ProcessVmReadv,
-            process,
             proc_self_mem: -1,
         };
         if memory.probe() {
@@ -147,8 +143,11 @@ impl LiveMemory {
                     iov_base: core::ptr::without_provenance_mut(address as usize),
                     iov_len: length,
                 };
+                // Asked each time: a process that is restored from a checkpoint may have another id, and the old one may be
+                // that of a foreign process. SAFETY: getpid has no preconditions.
+                let process = unsafe { libc::getpid() };
                 // SAFETY: `local` describes the exclusively borrowed `into`; the kernel checks `remote`.
-                unsafe { libc::process_vm_readv(self.process, &local, 1, &remote, 1, 0) }
+                unsafe { libc::process_vm_readv(process, &local, 1, &remote, 1, 0) }
             }
             Access::ProcSelfMem => {
                 let offset = libc::off_t::try_from(address).map_err(|_| Unreadable(address))?;
@@ -309,5 +308,26 @@ mod tests {
         assert!(!memory.is_permanent(address, 33));
         assert_eq!(memory.read_words([address + 24, address]), Ok([4, 1]));
         assert_eq!(memory.read_words([address + 24, 16, address]), Err(Unreadable(16)));
+    }
+
+    /// A process with another id than the one in which the reader was made, as after the restore of a checkpoint.
+    #[test]
+    fn a_process_with_another_id_reads_itself() {
+        let memory = LiveMemory::new();
+        let word = AtomicU64::new(1);
+        let address = address_of(&word);
+        // SAFETY: the child calls only functions that are safe in a signal handler.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            word.store(2, Ordering::Relaxed);
+            let status = i32::from(memory.read_u64(address) != Ok(2));
+            // SAFETY: _exit has no preconditions.
+            unsafe { libc::_exit(status) };
+        }
+        assert!(child > 0, "a child process");
+        let mut status = -1;
+        // SAFETY: `status` is valid for the call.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child read the word of its parent");
     }
 }

@@ -12,7 +12,7 @@ mod synthetic;
 
 use fixture::Fixture;
 use proptest::prelude::*;
-use stackwalk::{Capture, Frame, Limits, ScopeCache, Stop, Walker};
+use stackwalk::{Capture, Frame, Limits, Memory, ScopeCache, Stop, Unreadable, Walker};
 use synthetic::{MAX_PCS, Process, Random, Shape};
 
 const NMETHODS: usize = 40;
@@ -176,4 +176,46 @@ fn code_that_was_met_later_ends_a_restricted_walk() {
         cache.restrict_to_code_before(None);
         assert_eq!(methods(&walk(&process, &mut cache, &known).0), expected(&process, &[(0, 1), (0, 2)]));
     }
+}
+
+/// Memory in which a method has become another.
+struct Replaced<'a> {
+    fixture: &'a Fixture,
+    old: u64,
+    new: u64,
+}
+
+/// Bytes of a `Method` that describe its bytecodes.
+const METHOD_BYTES: u64 = 64;
+
+impl Memory for Replaced<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Unreadable> {
+        let in_old = address >= self.old && address < self.old + METHOD_BYTES;
+        self.fixture.read(if in_old { address - self.old + self.new } else { address }, into)
+    }
+}
+
+/// A bytecode pointer proves a remembered method; a native method has none.
+#[test]
+fn a_native_method_is_not_trusted_from_the_cache() {
+    let fixture = Fixture::load(&fixture::all()[LAYOUTS[1]]);
+    let hotspot = fixture.hotspot();
+    let mut found = 0;
+    for thread in &fixture.threads {
+        let mut cache = ScopeCache::new();
+        let mut walker = Walker::new(&hotspot, &fixture, &mut cache, Limits::default());
+        let frames: Vec<Frame> = walker.frames(&thread.capture, &thread.stack).collect();
+        let native = |frame: &Frame| matches!(frame, Frame::NativeMethod { compiled: false, .. });
+        let java = |frame: &Frame| matches!(frame, Frame::Interpreted { .. });
+        let Some(old) = frames.iter().find(|frame| native(frame)).and_then(Frame::method) else { continue };
+        let Some(new) = frames.iter().find(|frame| java(frame)).and_then(Frame::method) else { continue };
+        let memory = Replaced { fixture: &fixture, old: old.0, new: new.0 };
+        let mut walker = Walker::new(&hotspot, &memory, &mut cache, Limits::default());
+        let mut frames = walker.frames(&thread.capture, &thread.stack);
+        let trusted = frames.by_ref().any(|frame| native(&frame) && frame.method() == Some(old));
+        assert!(!trusted, "{}: {old:?} is no native method", thread.name);
+        assert_eq!(frames.stop(), Stop::InvalidMethod(old.0));
+        found += 1;
+    }
+    assert!(found > 0, "no recorded thread is in an interpreted native method");
 }

@@ -53,17 +53,23 @@ struct StepCounts {
     steps: u32,
     complete: u32,
     jumps: u32,
+    /// Steps in each piece of VM code, by its name.
+    blobs: BTreeMap<String, u32>,
     problems: BTreeMap<String, u32>,
+}
+
+fn blob_name(hotspot: &HotSpot, memory: &RemoteMemory, pc: u64) -> String {
+    let mut name = [0; 48];
+    let blob = hotspot.blob_at(memory, stackwalk::Pc(pc));
+    let length = blob.ok().and_then(|blob| hotspot.blob_name(memory, blob, &mut name).ok()).unwrap_or(0);
+    String::from_utf8_lossy(&name[..length]).into_owned()
 }
 
 fn describe(hotspot: &HotSpot, memory: &RemoteMemory, snapshot: &Snapshot, what: &str) -> String {
     let capture = &snapshot.capture;
     let mut code = [0; 40];
     let _ = memory.read(capture.pc - 16, &mut code);
-    let mut name = [0; 48];
-    let blob = hotspot.blob_at(memory, stackwalk::Pc(capture.pc));
-    let length = blob.ok().and_then(|blob| hotspot.blob_name(memory, blob, &mut name).ok()).unwrap_or(0);
-    let name = String::from_utf8_lossy(&name[..length]).into_owned();
+    let name = blob_name(hotspot, memory, capture.pc);
     let anchor = if capture.anchor_sp == 0 { "" } else { " anchor" };
     format!("{what} in [{name}]{anchor} {:02x?} | {:02x?}", &code[..16], &code[16..])
 }
@@ -84,28 +90,56 @@ fn walks_at_every_instruction_find_the_same_callers() {
                 pause(2500);
                 step_one(&jvm, name, &mut counts);
             }
-            let share = f64::from(counts.complete) / f64::from(counts.steps.max(1));
-            println!(
-                "JDK {jdk} {mode}: {} of {} walks in VM code complete ({:.2} %), {} jumps, {} steps in C code",
-                counts.complete,
-                counts.steps,
-                100.0 * share,
-                counts.jumps,
-                counts.native
-            );
-            let mut worst: Vec<_> = counts.problems.iter().collect();
-            worst.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-            let shown = std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
-            for (text, count) in worst.into_iter().take(shown) {
-                println!("  {count:5} {text}");
-            }
-            let jumps = f64::from(counts.jumps) / f64::from(counts.steps.max(1));
-            if counts.steps < 300 || share < 0.99 || jumps > 0.02 {
-                problems.push(format!("JDK {jdk} {mode}"));
-            }
+            counts.report(&format!("JDK {jdk} {mode}"), &mut problems);
         }
     }
     assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// Upcall stubs: C code calls Java (JDK 21 and later). Each stack leads to the Java frames below the C code.
+#[test]
+fn walks_at_every_instruction_between_c_and_java_find_the_same_callers() {
+    let classes = compile("Upcalls.java");
+    let mut problems = Vec::new();
+    for Jdk { name: jdk, home, .. } in jdks().into_iter().filter(|jdk| jdk.major >= 21) {
+        let mut counts = StepCounts::default();
+        let jvm = Jvm::start(&home, &["--enable-native-access=ALL-UNNAMED"], &classes, "Upcalls");
+        pause(2500);
+        step_one(&jvm, "busy-upcall", &mut counts);
+        counts.report(&format!("JDK {jdk} upcalls"), &mut problems);
+        let stubs =
+            ["UpcallStub", "upcall_stub"].iter().filter_map(|name| counts.blobs.get(*name)).sum::<u32>();
+        if stubs < 100 {
+            problems.push(format!("JDK {jdk}: {stubs} steps in upcall stubs, {:?}", counts.blobs));
+        }
+    }
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+impl StepCounts {
+    /// Prints the counts, and adds `run` to `problems` if too many walks were cut or lost frames.
+    fn report(&self, run: &str, problems: &mut Vec<String>) {
+        let counts = self;
+        let share = f64::from(counts.complete) / f64::from(counts.steps.max(1));
+        println!(
+            "{run}: {} of {} walks in VM code complete ({:.2} %), {} jumps, {} steps in C code",
+            counts.complete,
+            counts.steps,
+            100.0 * share,
+            counts.jumps,
+            counts.native
+        );
+        let mut worst: Vec<_> = counts.problems.iter().collect();
+        worst.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let shown = std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+        for (text, count) in worst.into_iter().take(shown) {
+            println!("  {count:5} {text}");
+        }
+        let jumps = f64::from(counts.jumps) / f64::from(counts.steps.max(1));
+        if counts.steps < 300 || share < 0.99 || jumps > 0.02 {
+            problems.push(run.to_owned());
+        }
+    }
 }
 
 /// Steps through the thread of this name.
@@ -124,6 +158,7 @@ fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut StepCounts) {
                 return ControlFlow::Continue(());
             }
             counts.steps += 1;
+            *counts.blobs.entry(blob_name(&hotspot, &memory, snapshot.capture.pc)).or_default() += 1;
             let methods = physical_methods(&frames);
             if stop != Stop::EndOfStack {
                 let text = describe(&hotspot, &memory, snapshot, &format!("{} {}", name.trim(), stop.name()));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use proto::v1::FrameKind;
 use rustc_hash::FxHasher;
-use stackwalk::{CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
+use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Place, StackCopy};
 
 use crate::name::dictionaries::Dictionaries;
 use crate::name::routines::Routines;
@@ -56,8 +56,12 @@ pub struct FrameNames {
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
     frames: Map<(Method, i32, u8), u64>,
-    /// Ids of stubs, by their pc.
-    stubs: Map<u64, u64>,
+    /// Routines by the pc of a stub: time stamp from which on one is there, and its id; `None` if there is none.
+    stubs: Map<u64, Option<(u64, u64)>>,
+    /// Ids of stubs that are in no routine, by the address of their blob's name, which the VM never frees.
+    blobs: Map<u64, u64>,
+    /// Time stamp of the current stack.
+    pub(super) ticks: u64,
     routines: Arc<Routines>,
     /// Their revision when `stubs` was made.
     routines_revision: u64,
@@ -152,13 +156,7 @@ impl FrameNames {
                 self.java(method, bci, kind_of(level, inlined), vm)
             }
             Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
-            Frame::Stub { blob, place } => {
-                let Self { stubs, routines, dictionaries, .. } = self;
-                *stubs.entry(place.pc.0).or_insert_with(|| match routines.name_at(place.pc.0) {
-                    Some(name) => dictionaries.symbol_frame(FrameKind::Stub, &name),
-                    None => dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob)),
-                })
-            }
+            Frame::Stub { blob, place } => self.stub(blob, place, vm),
             Frame::Native { place, interrupted } => self.native(place, interrupted, vm, libraries),
             Frame::Gap { missing, .. } => {
                 let text = match missing {
@@ -169,6 +167,25 @@ impl FrameNames {
             }
             Frame::Entry { .. } => return None,
         })
+    }
+
+    /// Returns the id of a stub. A routine that was generated after the sample is not the one that ran.
+    fn stub<M: Memory>(&mut self, blob: Blob, place: Place, vm: &Vm<M>) -> u64 {
+        let Self { stubs, blobs, routines, dictionaries, .. } = self;
+        let routine = *stubs.entry(place.pc.0).or_insert_with(|| {
+            let found = routines.name_at(place.pc.0)?;
+            Some((found.since, dictionaries.symbol_frame(FrameKind::Stub, &found.name)))
+        });
+        match routine {
+            Some((since, id)) if since <= self.ticks => id,
+            Some(_) => self.unloaded(),
+            None => match vm.hotspot.blob_name_address(&vm.memory, blob) {
+                Ok(name) => *blobs
+                    .entry(name)
+                    .or_insert_with(|| dictionaries.symbol_frame(FrameKind::Stub, &vm.stub_name(blob))),
+                Err(_) => self.unloaded(),
+            },
+        }
     }
 
     fn java<M: Memory>(&mut self, method: Method, bci: i32, kind: FrameKind, vm: &Vm<M>) -> u64 {
@@ -190,6 +207,10 @@ impl FrameNames {
                 id
             }
         };
+        // The line is read from the method as it is: proven together with the names.
+        if bci >= 0 {
+            self.unproven.push((method, None));
+        }
         let line = (bci >= 0).then(|| vm.hotspot.line(&vm.memory, method, stackwalk::Bci(bci))).flatten();
         let id = self.dictionaries.java_frame(kind, method_id, bci, line.unwrap_or(0).into());
         self.frames.insert(key, id);
@@ -244,6 +265,8 @@ impl FrameNames {
         if !self.is_certain(method) {
             return None;
         }
+        // The address was read just then, so a known label is proven like a new one.
+        self.unproven.push((method, None));
         if let Some(&label) = self.compiling.get(&method) {
             return label;
         }
@@ -253,7 +276,6 @@ impl FrameNames {
             self.dictionaries.symbol_frame(FrameKind::Marker, &label)
         });
         self.compiling.insert(method, label);
-        self.unproven.push((method, None));
         label
     }
 

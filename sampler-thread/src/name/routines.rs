@@ -4,7 +4,8 @@
 //! nothing about the one that ran.
 //! Approach: the VM reports each routine with its name when it generates it, and all of them to an agent that asks. The
 //! agent adds them here; the sampler thread looks the pc of a stub up.
-//! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it.
+//! Invariant: a name is a copy made when the routine was reported; a later routine at the same address replaces it, and names
+//! no sample from before its report.
 //! Sources: JVMTI 1.2, DynamicCodeGenerated and GenerateEvents; JDK 25 `stubCodeGenerator.cpp` (`StubCodeMark`),
 //! `vtableStubs.cpp`.
 
@@ -23,17 +24,42 @@ struct Routine {
     /// Address after its last byte.
     end: u64,
     name: Arc<str>,
+    /// Time stamp of its report; 0 if it existed before.
+    since: u64,
+}
+
+/// Name of the routine at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoutineName {
+    /// The name.
+    pub name: Arc<str>,
+    /// Time stamp from which on it is at this address; 0 if it was there from the start.
+    pub since: u64,
 }
 
 /// All routines that were reported.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Routines {
+    /// The time stamps of samples.
+    now: fn() -> u64,
     by_start: RwLock<BTreeMap<u64, Routine>>,
     /// Number of reports. It grows under the lock, after the report is in the table.
     revision: AtomicU64,
 }
 
+impl Default for Routines {
+    /// A table without time: all routines were there from the start.
+    fn default() -> Self {
+        Self::new(|| 0)
+    }
+}
+
 impl Routines {
+    /// An empty table; `now` gives time stamps like those of samples.
+    pub fn new(now: fn() -> u64) -> Self {
+        Self { now, by_start: RwLock::default(), revision: AtomicU64::new(0) }
+    }
+
     /// Adds a routine of `length` bytes at `start` that was generated just now: what it overlaps is gone.
     pub fn add(&self, start: u64, length: u64, name: &str) {
         let end = start.saturating_add(length);
@@ -43,14 +69,14 @@ impl Routines {
         let gone: Vec<u64> =
             routines.range(start..end.max(start)).map(|(known, _)| *known).chain(reaches_in).collect();
         gone.iter().for_each(|known| _ = routines.remove(known));
-        self.insert(&mut routines, start, Routine { end, name: name.into() });
+        self.insert(&mut routines, start, Routine { end, name: name.into(), since: (self.now)() });
     }
 
     /// Adds a routine of the list of all, which has blobs around routines as well, after these.
     pub fn add_listed(&self, start: u64, length: u64, name: &str) {
         let mut routines = self.by_start.write();
         if !routines.contains_key(&start) {
-            let routine = Routine { end: start.saturating_add(length), name: name.into() };
+            let routine = Routine { end: start.saturating_add(length), name: name.into(), since: 0 };
             self.insert(&mut routines, start, routine);
         }
     }
@@ -64,10 +90,11 @@ impl Routines {
     }
 
     /// Returns the name of the routine with the instruction at `pc`.
-    pub fn name_at(&self, pc: u64) -> Option<Arc<str>> {
+    pub fn name_at(&self, pc: u64) -> Option<RoutineName> {
         let routines = self.by_start.read();
         let (_, routine) = routines.range(..=pc).next_back()?;
-        (pc < routine.end).then(|| Arc::clone(&routine.name))
+        let Routine { end, name, since } = routine;
+        (pc < *end).then(|| RoutineName { name: Arc::clone(name), since: *since })
     }
 
     /// Returns a number that changes with each report.
@@ -81,7 +108,7 @@ mod tests {
     use super::*;
 
     fn name(routines: &Routines, pc: u64) -> Option<String> {
-        routines.name_at(pc).map(|name| name.to_string())
+        routines.name_at(pc).map(|routine| routine.name.to_string())
     }
 
     #[test]
@@ -107,6 +134,15 @@ mod tests {
         assert!(routines.revision() > before);
         let names = [105, 112, 124, 130, 150].map(|pc| name(&routines, pc));
         assert_eq!(names, [None, Some("d".into()), Some("d".into()), None, Some("c".into())]);
+    }
+
+    #[test]
+    fn a_routine_is_dated_by_its_report() {
+        let routines = Routines::new(|| 7);
+        routines.add_listed(100, 20, "a");
+        assert_eq!(routines.name_at(100).map(|routine| routine.since), Some(0));
+        routines.add(100, 20, "b");
+        assert_eq!(routines.name_at(100).map(|routine| routine.since), Some(7));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::{Change, Lifetime};
-use crate::validity::self_test::Capabilities;
+use crate::validity::self_test::{Capabilities, CompiledCode};
 use crate::walk::snapshot::Snapshot;
 use crate::walk::stacks::{StackWalker, USUAL_FRAMES, Walk};
 use crate::walk::vm::Vm;
@@ -44,8 +44,8 @@ pub struct NamedStack {
     pub unloaded: u32,
     /// True if something is missing because the VM may have freed it between the sample and the walk.
     pub is_late: bool,
-    /// `None` without compiled code; otherwise whether some of it is inlined.
-    pub compiled: Option<bool>,
+    /// The compiled code that it goes through, if any.
+    pub compiled: Option<CompiledCode>,
 }
 
 /// Names stacks; owns the names and their ids.
@@ -81,6 +81,7 @@ impl StackNamer {
         }
         self.begin(walker, walk.ticks);
         let mut named = self.named_before(walker, walk);
+        self.names.ticks = walk.ticks;
         self.names.uncertain_at = (!walker.lifetime.is_certain(walk.ticks)).then_some(walk.ticks);
         self.name_frames(vm, walker, walk, named, (snapshot, thread));
         if !self.prove(&vm.memory, &mut walker.lifetime) {
@@ -97,10 +98,15 @@ impl StackNamer {
         };
         let is_cut = walk.is_restricted && matches!(walk.stop, Stop::CodeReplaced(_) | Stop::UnknownCode(_));
         let compiled = walker.frames(walk).iter().filter_map(|frame| match *frame {
-            Frame::Compiled { inlined, .. } => Some(inlined),
+            Frame::Compiled { inlined, level, .. } => {
+                Some(CompiledCode { is_inlined: inlined, is_c2: level.is_c2() })
+            }
             _ => None,
         });
-        let compiled = compiled.reduce(|some, inlined| some || inlined);
+        let compiled = compiled.reduce(|all, one| CompiledCode {
+            is_inlined: all.is_inlined || one.is_inlined,
+            is_c2: all.is_c2 || one.is_c2,
+        });
         let id = self.node(walker, walk, named, stop);
         #[cfg(feature = "hooks")]
         if named > 0 && walker.comparison.is_some() {

@@ -123,7 +123,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         }));
         statistics.unloading = Some(self.stats.unloading(&self.unloading));
         statistics.self_tests =
-            self.self_tests.iter().cloned().chain([self.compiled_walks.result()]).collect();
+            self.self_tests.iter().cloned().chain(self.compiled_walks.results()).collect();
         statistics.timers = Some(v1::TimerStatistics {
             threads: timers.threads,
             with_timer: timers.with_timer,

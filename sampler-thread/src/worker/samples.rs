@@ -174,8 +174,8 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let WalkedRequest { slot, request, .. } = walked;
         self.stats.count_stop(stack.stop);
         self.stats.count_unloaded(stack.unloaded);
-        if let Some(inlined) = stack.compiled {
-            self.compiled_walks.count(stack.stop, inlined);
+        if let Some(code) = stack.compiled {
+            self.compiled_walks.count(stack.stop, code);
         }
         let time_ns = self.clock.nanos(request.ticks);
         let cpu_ns = request.cpu_ns(self.process.period_ns(request.flags.period()));

@@ -38,6 +38,7 @@
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
 //! | `deopt_place`, `deopt_handler_pushed_bytes` | progress of a deoptimisation |
 //! | `is_before_reservation`, `thawed_frame` | progress of thawing frames of a virtual thread |
+//! | `upcall_frame(code)`, `upcall_state(offset, after)` | the frame of an upcall stub; `code` has `UPCALL_START` bytes |
 //! | `is_signal_return(after)`, `is_in_signal_return(before, after)` | code that ends a signal handler; `after` has `SIGNAL_RETURN_BYTES` |
 //! | `saved_registers(context, word)` | the registers that a signal has interrupted |
 //! | `registers_at_handler_entry(frame, registers, word)` | the same where the handler has not begun |
@@ -46,7 +47,9 @@
 mod rules;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
-pub(crate) use rules::{Around, CallTarget, DeoptPlace, FrameRegisters, HandlerPlace, PollFrame, Unwind};
+pub(crate) use rules::{
+    Around, CallTarget, DeoptPlace, FrameRegisters, HandlerPlace, PollFrame, Unwind, UpcallFrame,
+};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 #[cfg(target_arch = "x86_64")]

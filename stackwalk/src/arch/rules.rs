@@ -90,3 +90,14 @@ pub(crate) enum DeoptPlace {
     /// The stub's frame is complete.
     Complete,
 }
+
+/// What the code of an upcall stub tells about its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UpcallFrame {
+    /// Bytes from sp to fp.
+    pub(crate) bytes: u64,
+    /// Bytes from sp to the `UpcallStub::FrameData`.
+    pub(crate) data: u64,
+    /// Bytes from the first instruction to the return address of the call that fills the data.
+    pub(crate) entered: u64,
+}

@@ -19,7 +19,11 @@ pub(crate) struct Anchor {
 impl Anchor {
     /// The anchor saved in the `JavaCallWrapper` at `wrapper`; `None` if it was not copied.
     pub(crate) fn of_wrapper(layout: &FrameLayout, stack: &StackCopy<'_>, wrapper: u64) -> Option<Self> {
-        let anchor = wrapper.checked_add(u64::from(layout.wrapper_anchor))?;
+        Self::read(layout, stack, wrapper.checked_add(u64::from(layout.wrapper_anchor))?)
+    }
+
+    /// The anchor at `anchor` on the stack; `None` if it was not copied.
+    pub(crate) fn read(layout: &FrameLayout, stack: &StackCopy<'_>, anchor: u64) -> Option<Self> {
         let word = |offset: u32| stack.word(anchor.checked_add(u64::from(offset))?);
         Some(Self { sp: word(layout.anchor_sp)?, pc: word(layout.anchor_pc)?, fp: word(layout.anchor_fp)? })
     }

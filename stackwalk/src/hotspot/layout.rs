@@ -7,7 +7,7 @@
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
 use super::layout_error::LayoutError;
-use super::rows::{BlobKindValues, Tables};
+use super::rows::{BlobKindValues, FieldTable, Tables};
 use super::vm_structs::{FieldRow, VmSymbols};
 use crate::memory::{Memory, Unreadable, at, field};
 
@@ -86,7 +86,7 @@ fn constant(value: Option<i32>, name: &'static str) -> Result<i32, LayoutError> 
 /// Resolves a field, or returns the error that names it.
 macro_rules! need {
     ($kind:ident $tables:ident . $row:ident) => {
-        $kind($tables.fields.$row).ok_or(LayoutError::MissingField(stringify!($row)))?
+        $kind($tables.fields.$row).ok_or(LayoutError::MissingField(FieldTable::names(stringify!($row))))?
     };
 }
 
@@ -199,7 +199,7 @@ layouts! { |tables|
         signature_index: offset(const_method_signature_index),
         const_method_header: made(u64, size(tables.types.const_method, "ConstMethod")?),
         has_line_numbers: made(u32, {
-            constant(tables.constants.has_line_numbers, "has_linenumber_table")?.cast_unsigned()
+            constant(tables.constants.has_line_numbers, "ConstMethod::_has_linenumber_table")?.cast_unsigned()
         }),
         pool_header: made(u64, size(tables.types.constant_pool, "ConstantPool")?),
         pool_holder: offset(pool_holder),
@@ -227,13 +227,17 @@ layouts! { |tables|
         anchor_pc: offset(anchor_pc),
         anchor_fp: offset(anchor_fp),
         wrapper_anchor: offset(wrapper_anchor),
+        /// Field of an `UpcallStub` with the distance from sp to its `FrameData`; JDK 25 and later.
+        upcall_frame_data: find_offset(upcall_frame_data),
+        /// The anchor in a `FrameData`; where the tables lack it, it is the first member (`code/codeBlob.hpp`, JDK 21).
+        upcall_anchor: find_offset(upcall_anchor),
         /// Words from fp to the `JavaCallWrapper*` of an entry frame.
         entry_wrapper: made(i64, {
-            i64::from(constant(tables.constants.entry_wrapper, "entry_frame_call_wrapper_offset")?)
+            i64::from(constant(tables.constants.entry_wrapper, "frame::entry_frame_call_wrapper_offset")?)
         }),
         /// Words from fp to the caller's sp in an interpreter frame.
         interpreter_sender_sp: made(i64, {
-            i64::from(constant(tables.constants.sender_sp, "interpreter_frame_sender_sp_offset")?)
+            i64::from(constant(tables.constants.sender_sp, "frame::interpreter_frame_sender_sp_offset")?)
         }),
     }
 

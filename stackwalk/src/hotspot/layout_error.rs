@@ -8,7 +8,7 @@ use crate::memory::Unreadable;
 pub enum LayoutError {
     /// The library does not export this table symbol: it is not a HotSpot VM.
     MissingSymbol(&'static str),
-    /// The fields table lacks this field.
+    /// The fields table lacks this field: each of its names in HotSpot, behind a `/`.
     MissingField(&'static str),
     /// The types table lacks this type.
     MissingType(&'static str),
@@ -34,7 +34,13 @@ impl core::fmt::Display for LayoutError {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::MissingSymbol(name) => write!(out, "libjvm exports no symbol {name}"),
-            Self::MissingField(name) => write!(out, "the VM's tables lack the field {name}"),
+            Self::MissingField(names) => {
+                write!(out, "the VM's tables lack the field ")?;
+                for (place, name) in names.split('/').filter(|name| !name.is_empty()).enumerate() {
+                    write!(out, "{}{name}", if place == 0 { "" } else { " or " })?;
+                }
+                Ok(())
+            }
             Self::MissingType(name) => write!(out, "the VM's tables lack the type {name}"),
             Self::MissingConstant(name) => write!(out, "the VM's tables lack the constant {name}"),
             Self::BadStride(stride) => {

@@ -145,6 +145,23 @@ impl HotSpot {
         })
     }
 
+    /// The addresses of a method's name and descriptor, which the VM shares between methods.
+    pub(crate) fn name_and_descriptor<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        method: Method,
+    ) -> Result<(Symbol, Symbol), MethodError> {
+        let layout = &self.layout.method;
+        let const_method = pointer(memory.read_u64(at(pointer(method.0)?, layout.const_method))?)?;
+        let pool = pointer(memory.read_u64(at(const_method, layout.constants))?)?;
+        let symbol = |index: u32| -> Result<Symbol, MethodError> {
+            let index = memory.read_u16(at(const_method, index))?;
+            let slot = pool.wrapping_add(layout.pool_header).wrapping_add(u64::from(index) * 8);
+            Ok(Symbol(pointer(memory.read_u64(slot)?)?))
+        };
+        Ok((symbol(layout.name_index)?, symbol(layout.signature_index)?))
+    }
+
     /// The class a method belongs to.
     pub(crate) fn method_holder<M: Memory + ?Sized>(
         &self,

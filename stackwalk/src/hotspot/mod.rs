@@ -150,6 +150,14 @@ impl HotSpot {
         self.started.as_ref().is_some_and(|started| started.code_cache.contains(address))
     }
 
+    /// The address of a piece of VM code's name.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if the blob is gone.
+    pub fn blob_name_address<M: Memory + ?Sized>(&self, memory: &M, blob: Blob) -> Result<u64, Unreadable> {
+        memory.read_u64(blob.0.wrapping_add(u64::from(self.layout.blob.name)))
+    }
+
     /// Copies the name of a piece of VM code; returns its length, cut at the size of `into`.
     ///
     /// # Errors
@@ -160,8 +168,7 @@ impl HotSpot {
         blob: Blob,
         into: &mut [u8],
     ) -> Result<usize, Unreadable> {
-        let name = memory.read_u64(blob.0.wrapping_add(u64::from(self.layout.blob.name)))?;
-        read_c_string(memory, name, into)
+        read_c_string(memory, self.blob_name_address(memory, blob)?, into)
     }
 
     /// The piece of VM code that holds `pc`.

@@ -14,6 +14,14 @@ macro_rules! fields {
         pub(super) struct FieldTable { $($(#[$doc])* pub(super) $name: Option<FieldRow>,)* }
 
         impl FieldTable {
+            /// HotSpot's own names of a row, as `/TYPE::FIELD`, one behind the other.
+            pub(super) fn names(row: &str) -> &'static str {
+                match row {
+                    $(stringify!($name) => concat!($("/", $type_name, "::", $field_name),+),)*
+                    _ => "",
+                }
+            }
+
             fn put(&mut self, type_name: &str, field_name: &str, found: FieldRow) {
                 match (type_name, field_name) {
                     $($(($type_name, $field_name))|+ => self.$name = Some(found),)*
@@ -113,6 +121,8 @@ fields! {
     anchor_pc = ("JavaFrameAnchor", "_last_Java_pc");
     anchor_fp = ("JavaFrameAnchor", "_last_Java_fp");
     wrapper_anchor = ("JavaCallWrapper", "_anchor");
+    upcall_frame_data = ("UpcallStub", "_frame_data_offset");
+    upcall_anchor = ("UpcallStub::FrameData", "jfa");
     // Threads.
     thread_anchor = ("JavaThread", "_anchor");
     thread_state = ("JavaThread", "_thread_state");
@@ -272,5 +282,20 @@ impl Tables {
             }
         })?;
         Ok(tables)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString as _;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_field_has_its_names_in_hotspot() {
+        let text = |row| LayoutError::MissingField(FieldTable::names(row)).to_string();
+        assert_eq!(text("blob_size"), "the VM's tables lack the field CodeBlob::_size");
+        let both = "the VM's tables lack the field CompiledMethod::_method or nmethod::_method";
+        assert_eq!(text("nmethod_method"), both);
     }
 }

@@ -1,7 +1,7 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
-use crate::arch::{FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES};
+use crate::arch::{FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind};
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -58,7 +58,7 @@ impl<M: Memory> Walk<'_, M> {
                 Ok(Step { emit: stub, next })
             }
             BlobKind::Deoptimization => self.step_deoptimization(cursor, blob),
-            BlobKind::Upcall => Ok(Step { emit: stub, next: Err(Stop::NativeCode(cursor.pc)) }),
+            BlobKind::Upcall => self.step_upcall(cursor, blob, Unwind::FramePointer),
             BlobKind::StubRoutines | BlobKind::RuntimeStub | BlobKind::Safepoint | BlobKind::Exception => {
                 let next = self
                     .caller_of_entry_barrier(cursor, blob)
@@ -168,20 +168,24 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// Bytecodes of a method, remembered or read, if `fits` accepts them.
+    ///
+    /// What is remembered counts only if `fits` proves it by a bytecode pointer; a native method has none.
     pub(super) fn bytecodes(
         &mut self,
         method: Method,
         fits: impl Fn(&Bytecodes) -> bool,
     ) -> Option<Bytecodes> {
-        if let Some(found) = self.cache.find_bytecodes(method.0, &fits) {
+        if let Some(found) = self.cache.find_bytecodes(method.0, |known| !known.native && fits(known)) {
             return Some(found);
         }
-        let read = Bytecodes::read(&self.hotspot.layout.method, self.memory, method)?;
-        if !fits(&read) {
-            return None;
-        }
+        let read = self.read_bytecodes(method).filter(|read| fits(read))?;
         self.cache.insert_bytecodes(read);
         Some(read)
+    }
+
+    /// Bytecodes of a method as they are in the VM.
+    pub(super) fn read_bytecodes(&self, method: Method) -> Option<Bytecodes> {
+        Bytecodes::read(&self.hotspot.layout.method, self.memory, method)
     }
 
     /// The caller of the interpreter frame at `cursor.fp`.

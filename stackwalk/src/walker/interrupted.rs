@@ -31,6 +31,7 @@ impl<M: Memory> Walk<'_, M> {
             Ok(Code::Blob(blob)) => match blob.kind {
                 BlobKind::Nmethod | BlobKind::NativeWrapper => self.interrupted_nmethod(cursor, &blob),
                 BlobKind::Deoptimization => self.interrupted_deoptimization(cursor, &blob),
+                BlobKind::Upcall => self.interrupted_upcall(cursor, &blob),
                 BlobKind::Interpreter => Err(Stop::BadFrame(cursor.pc)),
                 _ => self.interrupted_stub(cursor, &blob),
             },
@@ -249,7 +250,8 @@ impl<M: Memory> Walk<'_, M> {
         } else {
             return None;
         };
-        let bytecodes = self.bytecodes(method, |bytecodes| bytecodes.native || bytecodes.size > 0)?;
+        // No bytecode pointer proves what is remembered.
+        let bytecodes = self.read_bytecodes(method).filter(|read| read.native || read.size > 0)?;
         let place = cursor.place();
         let emit = Emit::One(if bytecodes.native {
             Frame::NativeMethod { method, compiled: false, place }

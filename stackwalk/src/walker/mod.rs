@@ -5,6 +5,7 @@
 //! Invariants: sp grows with every step, stays aligned and below the stack base, so a walk ends after at most
 //! as many steps as the stack has words; a frame is yielded only after its code was identified.
 
+mod called;
 mod caller;
 mod compiled;
 mod deoptimizing;
@@ -17,6 +18,7 @@ mod position;
 mod recover;
 mod signal;
 mod stub;
+mod upcall;
 mod walk;
 
 use crate::cache::ScopeCache;
@@ -180,7 +182,8 @@ impl<M: Memory> Iterator for Frames<'_, M> {
             match (step, &mut self.walk) {
                 (Ok(step), Some(walk)) => {
                     self.pending = step.emit;
-                    self.next = step.next.and_then(|next| walk.advance(next));
+                    let next = step.next.and_then(|next| walk.uncontradicted(&step.emit, next));
+                    self.next = next.and_then(|next| walk.advance(next));
                 }
                 (Ok(_), None) => self.stop = Some(Stop::NotStarted),
                 (Err(stop), _) => self.stop = Some(stop),

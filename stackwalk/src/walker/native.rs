@@ -161,6 +161,9 @@ impl<M: Memory> Walk<'_, M> {
             && !self.is_yielding(&anchor, caller)
         {
             let near = anchor.sp.checked_sub(caller.sp).is_some_and(|distance| distance <= ANCHOR_SLACK);
+            if !near && self.is_upcall(caller.pc) {
+                return self.upcall_below(cursor, caller);
+            }
             let next = self.at_anchor(&anchor);
             return if near { NativeCaller::Found(next) } else { NativeCaller::BehindGap(next) };
         }
@@ -183,6 +186,16 @@ impl<M: Memory> Walk<'_, M> {
             NativeCaller::Found(self.aligned(candidate))
         } else {
             NativeCaller::BehindGap(self.after_gap(cursor))
+        }
+    }
+
+    /// The upcall stub that called the VM's code at `cursor`.
+    fn upcall_below(&self, cursor: Cursor, caller: &NativeRegisters) -> NativeCaller {
+        let NativeRegisters { pc, sp, fp, .. } = *caller;
+        let stub = Cursor::calling(pc, sp, fp);
+        match self.is_caller(&stub) {
+            true => NativeCaller::Found(self.aligned(stub)),
+            false => NativeCaller::BehindGap(self.after_gap(cursor)),
         }
     }
 

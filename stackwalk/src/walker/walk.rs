@@ -178,6 +178,14 @@ impl<M: Memory> Walk<'_, M> {
             }
             return Ok(stub);
         }
+        if self.is_between_upcall_and_native() {
+            return self.aligned(Cursor {
+                pc: capture.pc,
+                sp: capture.sp,
+                fp: capture.fp,
+                doing: Doing::Interrupted,
+            });
+        }
         // Java code sets an anchor a few instructions before the call that stores the pc below the anchor's sp, and clears
         // it a few after. While that word is not live, the interrupted instruction is the better start.
         let in_java = capture.thread_state == u64::from(self.hotspot.layout.thread.in_java);

@@ -30,6 +30,9 @@ const METHODS: u64 = 0x7eee_0000_0000;
 const HEAP: u64 = 0x6000_0000_0000;
 const SEGMENTS: u64 = 0x5333_0000_0000;
 const STRINGS: u64 = 0x5444_0000_0000;
+/// Addresses of methods with names, and of the symbols.
+const NAMED: u64 = 0x7ddd_0000_0000;
+const SYMBOLS: u64 = 0x7dde_0000_0000;
 
 /// Frames of `chain`: method and bci, innermost first.
 pub type Chain = Vec<(u64, i32)>;
@@ -66,6 +69,7 @@ pub struct Process {
     chains: Vec<Vec<Chain>>,
     live: LiveMemory,
     header: u64,
+    sizes: BTreeMap<&'static str, u64>,
     /// Reads of blocks outside the code cache, each a system call in an agent.
     pub checked: Cell<u64>,
     /// Blocks that cannot be read.
@@ -127,6 +131,16 @@ fn fields(fixture: &Fixture) -> BTreeMap<(String, String), u64> {
     found
 }
 
+/// The size of a C++ type.
+fn type_size(fixture: &Fixture, name: &str) -> u64 {
+    let word = |address| fixture.read_u64(address).expect("recorded");
+    let mut row = word(fixture.symbols["gHotSpotVMTypes"]);
+    while c_string(fixture, word(row)) != name {
+        row += word(fixture.symbols["gHotSpotVMTypeEntryArrayStride"]);
+    }
+    word(row + word(fixture.symbols["gHotSpotVMTypeEntrySizeOffset"]))
+}
+
 impl Process {
     /// A process with `count` nmethods, whose shapes `shape` gives.
     pub fn new(fixture: &Fixture, count: usize, mut shape: impl FnMut(usize) -> Shape) -> Self {
@@ -140,6 +154,7 @@ impl Process {
             chains: vec![Vec::new(); count],
             live: LiveMemory::new(),
             header: 0,
+            sizes: BTreeMap::new(),
             checked: Cell::new(0),
             unreadable: Cell::new(false),
             real_calls: false,
@@ -188,14 +203,12 @@ impl Process {
             self.patch(memory + self.at(&format!("VirtualSpace::_{bound}")), value);
             self.patch(memory + self.at(&format!("VirtualSpace::_{bound}_boundary")), value);
         }
-        let types = fixture.read_u64(fixture.symbols["gHotSpotVMTypes"]).expect("recorded");
-        let stride = fixture.read_u64(fixture.symbols["gHotSpotVMTypeEntryArrayStride"]).expect("recorded");
-        let size = fixture.read_u64(fixture.symbols["gHotSpotVMTypeEntrySizeOffset"]).expect("recorded");
-        let mut row = types;
-        while c_string(fixture, word(row)) != "HeapBlock" {
-            row += stride;
-        }
-        self.header = word(row + size);
+        self.sizes = ["HeapBlock", "ConstantPool"].map(|name| (name, type_size(fixture, name))).into();
+        self.header = self.type_size("HeapBlock");
+    }
+
+    fn type_size(&self, name: &str) -> u64 {
+        self.sizes[name]
     }
 
     fn put(&mut self, address: u64, bytes: &[u8]) {
@@ -320,6 +333,44 @@ impl Process {
             word("CodeBlob::_mutable_data", mutable, 8);
             word("CodeBlob::_mutable_data_size", 40 + metadata.len() as u64, 4);
             word("CodeBlob::_relocation_size", 40, 4);
+        }
+    }
+
+    /// Gives the method of an nmethod a name, which it shares with the others of that name, and a descriptor.
+    pub fn name_method(&mut self, index: usize, name: &str) {
+        /// Bytes reserved for a `Method`, its `ConstMethod` and its constant pool.
+        const PART: u64 = 1024;
+        let start = NAMED + index as u64 * 4 * PART;
+        let [method, constant, pool] = [0, 1, 2].map(|part| start + part * PART);
+        let mut memory = vec![0; 4 * PART as usize];
+        let mut put = |address: u64, bytes: &[u8]| {
+            memory[(address - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        };
+        put(method + self.at("Method::_constMethod"), &constant.to_ne_bytes());
+        put(constant + self.at("ConstMethod::_constants"), &pool.to_ne_bytes());
+        put(constant + self.at("ConstMethod::_name_index"), &1_u16.to_ne_bytes());
+        put(constant + self.at("ConstMethod::_signature_index"), &2_u16.to_ne_bytes());
+        let header = self.type_size("ConstantPool");
+        let symbol =
+            SYMBOLS + name.bytes().fold(7, |hash: u64, byte| (hash * 31 + u64::from(byte)) % 4096) * 8;
+        put(pool + header + 8, &symbol.to_ne_bytes());
+        put(pool + header + 16, &SYMBOLS.to_ne_bytes());
+        self.add_region(start, &memory);
+        let blob = HEAP + index as u64 * BLOB + self.header;
+        // The outermost scope must be the same method, so the metadata names it as well.
+        let old = self.field("CompiledMethod::_method").or(self.field("nmethod::_method")).expect("a field");
+        let before = self.read_u64(blob + old).expect("written");
+        for memory in [&mut self.code, &mut self.blocks] {
+            for word in memory.as_chunks_mut::<8>().0 {
+                if *word == before.to_ne_bytes() {
+                    *word = method.to_ne_bytes();
+                }
+            }
+        }
+        for (found, _) in self.chains[index].iter_mut().flatten() {
+            if *found == before {
+                *found = method;
+            }
         }
     }
 

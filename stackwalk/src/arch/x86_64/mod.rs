@@ -19,6 +19,7 @@ mod string_code;
 mod stub_arguments;
 mod subtype_check;
 mod thaw;
+mod upcall;
 
 pub(crate) use calls::{ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, call_before};
 pub(crate) use deopt::{DEOPT_HANDLER_BYTES, deopt_handler_pushed_bytes, deopt_place};
@@ -44,3 +45,4 @@ pub(crate) use signal_frame::{
 pub(crate) use static_call_stub::static_call_stub_offset;
 pub(crate) use string_code::{STRING_CODE_REACH, keeps_length, searches_string};
 pub(crate) use thaw::{BARRIER_START, THAW_REACH, is_before_reservation, return_barrier, thawed_frame};
+pub(crate) use upcall::{UPCALL_START, upcall_frame, upcall_state};
