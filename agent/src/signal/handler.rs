@@ -74,7 +74,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
 
 /// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
 unsafe fn tick(
-    shared: &Shared,
+    shared: &'static Shared,
     expiration: &Expiration,
     claimed: &Claimed,
     ticks: u64,
