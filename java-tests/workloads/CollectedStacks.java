@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -6,10 +7,14 @@ import java.util.zip.Deflater;
 /**
  * Many virtual threads (JDK 21 and newer) whose frames lie in the heap while it is collected all the time. Each thread is
  * of one of four kinds, with methods and a depth of its own, so that a stack with frames of another thread shows. They
- * burn in Java, in native code and by allocation, and yield in between. Reflection keeps the source at Java 11.
+ * burn in Java, in native code, by allocation, and in a Java method that the VM calls from native code; they yield in
+ * between, and while they hold a monitor or are below native code, where they cannot unmount. Reflection keeps the source
+ * at Java 11.
  *
  * <p>Arguments: seconds of wall time; number of threads; milliseconds between two collections by {@code System.gc()}, 0
- * for none.
+ * for none; factor of the depths.
+ *
+ * <p>Needs {@code -Djdk.reflect.useNativeAccessorOnly=true}, with which {@code Method.invoke} is native.
  */
 public final class CollectedStacks implements Runnable {
     private static final int[] DEPTHS = {20, 35, 50, 65};
@@ -18,6 +23,8 @@ public final class CollectedStacks implements Runnable {
 
     private static final ConcurrentLinkedQueue<Deflater> DEFLATERS = new ConcurrentLinkedQueue<>();
 
+    private static Method upcall;
+    private static int factor = 1;
     static volatile boolean done;
     static volatile long sink;
 
@@ -35,10 +42,10 @@ public final class CollectedStacks implements Runnable {
     @Override
     public void run() {
         switch (kind) {
-            case 0: first(DEPTHS[0]); break;
-            case 1: second(DEPTHS[1]); break;
-            case 2: third(DEPTHS[2]); break;
-            default: fourth(DEPTHS[3]); break;
+            case 0: first(factor * DEPTHS[0]); break;
+            case 1: second(factor * DEPTHS[1]); break;
+            case 2: third(factor * DEPTHS[2]); break;
+            default: fourth(factor * DEPTHS[3]); break;
         }
     }
 
@@ -67,6 +74,7 @@ public final class CollectedStacks implements Runnable {
             pack();
             Thread.yield();
             allocate(rounds);
+            pin();
             rounds++;
         }
         return rounds;
@@ -94,6 +102,23 @@ public final class CollectedStacks implements Runnable {
         DEFLATERS.offer(deflater);
     }
 
+    private void pin() {
+        synchronized (kept) {
+            Thread.yield();
+            burn(5_000);
+        }
+        try {
+            upcall.invoke(null);
+        } catch (ReflectiveOperationException exception) {
+            throw new IllegalStateException(exception);
+        }
+    }
+
+    public static void called() {
+        Thread.yield();
+        burn(10_000);
+    }
+
     private void allocate(int round) {
         for (int i = 0; i < 40; i++) {
             kept[(round + i) % KEPT] = new byte[200 + i];
@@ -104,6 +129,8 @@ public final class CollectedStacks implements Runnable {
         long budget = ThreadCpu.budget(arguments, 3);
         int count = ThreadCpu.argument(arguments, 1, 10_000);
         int pause = ThreadCpu.argument(arguments, 2, 0);
+        upcall = CollectedStacks.class.getMethod("called");
+        factor = ThreadCpu.argument(arguments, 3, 1);
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < count; i++) {
             Runnable task = new CollectedStacks(i % DEPTHS.length);
@@ -122,7 +149,7 @@ public final class CollectedStacks implements Runnable {
         for (Thread thread : threads) {
             thread.join();
         }
-        ThreadCpu.truth("method=CollectedStacks.work threads=" + count + " collections=" + collections);
+        ThreadCpu.truth("method=CollectedStacks.work threads=" + count + " collections=" + collections + " factor=" + factor);
         ThreadCpu.truthThread();
     }
 }

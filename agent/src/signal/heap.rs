@@ -2,9 +2,9 @@
 //!
 //! Problem: collectors move and free objects, in pauses or while Java code runs, and the handler must neither fault nor
 //! take one object for another.
-//! Approach: a thread in Java code takes part in every pause, so none begins before its handler returns: such a thread
-//! reads by plain loads, after the test that compiled code makes of each reference. In any other state a pause may run
-//! beside the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting.
+//! Approach: every pause waits for a thread in Java code, so none begins before its handler returns: such a thread reads
+//! by plain loads, after the test that compiled code makes of each reference. In any other state a pause may run beside
+//! the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting.
 //! Either way the pauses and colours before the first and after the last read are compared, and if they differ, nothing
 //! that was read is used.
 //! Invariant: `design/signal-safety.md`, "Reading the heap"; the system call is made in no other case.
@@ -94,7 +94,8 @@ impl Heap {
     /// The heap for the thread of `capture`; `None` if nothing may be read there.
     pub fn of(capture: &Capture, shared: &'static Shared) -> Option<Self> {
         let offsets = shared.frozen?;
-        let is_checked = capture.thread_state != u64::from(shared.offsets.in_java);
+        let is_in_java = capture.thread_state == u64::from(shared.offsets.in_java);
+        let is_checked = !(is_in_java && offsets.holds_pauses_off);
         let before = State::now(shared, &offsets.objects);
         // An odd number: a pause is in progress, or pauses are not reported.
         let may_read = !is_checked || before.pauses & 1 == 0;

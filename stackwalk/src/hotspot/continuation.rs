@@ -31,6 +31,10 @@ use crate::memory::{Memory, at, read_c_string};
 /// inside the heap are followed.
 const ENTRY_PARENT: u32 = 8;
 
+/// First release in which a thread that returns from native code may take the state of Java code before it has looked for
+/// a pause in progress (JDK-8390604).
+const FIRST_TO_POLL_IN_JAVA: u32 = 28;
+
 /// Largest blob that is searched for the barrier, in bytes: it holds three short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
 
@@ -111,6 +115,8 @@ pub struct FrozenOffsets {
     pub heap: (u64, u64),
     /// How references lead to objects.
     pub objects: Objects,
+    /// True if every pause waits for a thread whose state is in Java.
+    pub holds_pauses_off: bool,
     /// Offset of the class word of an object.
     pub klass: u32,
     /// Class word of a chunk under `klass_mask`.
@@ -233,6 +239,7 @@ impl HotSpot {
             narrow: narrow.filter(|&(_, shift)| shift < 32),
             heap: range,
             objects,
+            holds_pauses_off: self.jdk_major() < FIRST_TO_POLL_IN_JAVA,
             klass: header.klass,
             klass_word,
             klass_mask: header.mask,
