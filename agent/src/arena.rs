@@ -97,6 +97,9 @@ pub struct Shared {
     pub offsets: ThreadOffsets,
     /// Offsets for frozen frames of virtual threads; `None` where they cannot be followed.
     pub frozen: Option<&'static FrozenOffsets>,
+    /// Garbage collection pauses: odd while one may be in progress, greater after each begin and end. Odd before the VM
+    /// reports pauses. Written by the VM's thread at a safepoint, before and after objects are moved.
+    pub pauses: AtomicU64,
     /// Offset of the stack's bounds in the C library's description of a thread, if it is known.
     pub block: Option<BlockOffset>,
     /// True if time stamps are those of the monotonic clock instead of the time stamp counter (`crate::time_source`).

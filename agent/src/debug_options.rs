@@ -19,15 +19,16 @@ pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drai
 /// The form of values, for the message to the user.
 #[cfg(feature = "hooks")]
 pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
-                        stops, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
+                        stops, frozen, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
                         stop-delay:300ms or clock-stamps";
 
 /// Names of the developers' hooks.
-const HOOKS: [&str; 11] = [
+const HOOKS: [&str; 12] = [
     "stall",
     "slabs",
     "retune",
     "stops",
+    "frozen",
     "walk-times",
     "compare-walks",
     "shift",
@@ -138,6 +139,8 @@ impl DebugOptions {
             "shift" => self.hooks.sampler.probe.shifted_walks = value.parse().ok()?,
             #[cfg(feature = "hooks")]
             "stops" if value.is_empty() => self.hooks.sampler.probe.stops = true,
+            #[cfg(feature = "hooks")]
+            "frozen" if value.is_empty() => self.hooks.sampler.probe.frozen = true,
             #[cfg(feature = "hooks")]
             "walk-times" if value.is_empty() => self.hooks.sampler.probe.times = true,
             #[cfg(feature = "hooks")]

@@ -53,6 +53,7 @@ pub fn publish(
         max_stack: options.max_stack as u64,
         offsets,
         frozen,
+        pauses: AtomicU64::new(1),
         block: block_offset(),
         uses_clock,
         stopping: AtomicBool::new(false),

@@ -39,16 +39,6 @@ fn check_complete(jdk: &Jdk, options: &[&str]) {
     );
 }
 
-/// Asserts that stacks are cut and marked where the frames in the heap cannot be read, because the collector moves
-/// objects while Java code runs or the layout is unknown.
-fn check_marked(jdk: &Jdk, options: &[&str]) {
-    let run = record(jdk, options, &[]);
-    let burn = run.stacks().below("FrozenStack.burn");
-    assert!(burn.total_ns() > MIN_NS, "{options:?}: {} ns in burn", burn.total_ns());
-    let marked = burn.share_where(|stack| stack.stop.as_deref() == Some("continuation_barrier"));
-    assert!(marked >= 0.98, "{options:?}: {marked} of the samples in burn are marked");
-}
-
 on_jdks! { concurrent 21, 25; fn complete_with_g1(jdk) { check_complete(jdk, &["-XX:+UseG1GC"]); } }
 on_jdks! { concurrent 21, 25; fn complete_with_serial(jdk) { check_complete(jdk, &["-XX:+UseSerialGC"]); } }
 on_jdks! { concurrent 21, 25; fn complete_with_parallel(jdk) { check_complete(jdk, &["-XX:+UseParallelGC"]); } }
@@ -60,7 +50,12 @@ on_jdks! {
     /// Frozen interpreter frames are linked by offsets instead of addresses.
     fn complete_when_interpreted(jdk) { check_complete(jdk, &["-XX:CompileCommand=exclude,FrozenStack::descend"]); }
 }
-on_jdks! { concurrent 21, 25; fn cut_with_zgc(jdk) { check_marked(jdk, &["-XX:+UseZGC"]); } }
+on_jdks! { concurrent 21, 25; fn complete_with_zgc(jdk) { check_complete(jdk, &["-XX:+UseZGC"]); } }
+on_jdks! {
+    concurrent 21;
+    fn complete_with_generational_zgc(jdk) { check_complete(jdk, &["-XX:+UseZGC", "-XX:+ZGenerational"]); }
+}
+on_jdks! { concurrent 21, 25; fn complete_with_shenandoah(jdk) { check_complete(jdk, &["-XX:+UseShenandoahGC"]); } }
 
 on_jdks! {
     21, 25;

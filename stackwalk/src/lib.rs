@@ -56,12 +56,15 @@ pub use capture::{CAPTURE_BYTES, Capture};
 pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Missing, Pc, Place};
 pub use frozen::Frozen;
 pub use hotspot::class_loader::LoadedBy;
-pub use hotspot::continuation::{ChunkBottom, ChunkClass, FrozenOffsets, NameClass, NameOffsets};
+pub use hotspot::continuation::{
+    CHUNK_FIELD_BYTES, ChunkBottom, ChunkClass, FrozenOffsets, NameClass, NameOffsets,
+};
 pub use hotspot::flags::JvmFlag;
 pub use hotspot::metadata::Class;
 pub use hotspot::method::{MethodError, MethodNames, Symbol};
 pub use hotspot::mounted::MountedOffsets;
 pub use hotspot::nmethod::Compilation;
+pub use hotspot::objects::{COLOUR_BITS, Colours, FORWARDED, Objects, Shifted};
 pub use hotspot::perf_memory::PerfCounter;
 pub use hotspot::thread::{JavaThreads, ThreadOffsets};
 pub use hotspot::vm_structs::VmSymbols;

@@ -251,8 +251,7 @@ impl Recording<'_> {
         {
             return;
         }
-        let in_java = self.hotspot.thread_offsets().in_java;
-        let frozen = frozen::copy(self.process, capture, &self.offsets, in_java);
+        let frozen = frozen::copy(self.process, capture, &self.offsets);
         let mut native = self.history.returning;
         let tables = native.as_mut().map(|native| native as &mut dyn NativeCode);
         let (frames, stop) = walk_mounted(

@@ -9,6 +9,7 @@
 //! Sources: JVMTI 1.2, GarbageCollectionStart and GarbageCollectionFinish; HotSpot `prims/jvmtiExport.cpp`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::RwLock;
@@ -17,6 +18,7 @@ use sampler_thread::validity::unloading::Unloading;
 use stackwalk::LiveMemory;
 
 use super::{Jvmti, JvmtiError, guard};
+use crate::arena;
 use crate::log;
 use crate::threads::Registry;
 
@@ -51,9 +53,18 @@ pub fn prepare(jvmti: &Jvmti, callbacks: &mut jvmtiEventCallbacks) -> bool {
 }
 
 /// Opens the gate to a session and enables the events.
+///
+/// Whoever enables the second event, which Agent_OnLoad or a thread of the VM does, waits at its entry for a pause that is
+/// in progress. So a pause that is in progress afterwards has been reported, or had not begun: pauses are known from then
+/// on.
 pub fn open(jvmti: &Jvmti, gate: Gate) {
     *GATE.write() = Some(gate);
-    warn(EVENTS.into_iter().try_for_each(|event| jvmti.enable(event)));
+    if warn(EVENTS.into_iter().try_for_each(|event| jvmti.enable(event)))
+        && let Some(shared) = arena::shared()
+    {
+        // Fails if a pause has been reported meanwhile, which has made the number right. Release pairs with the handler.
+        let _ = shared.pauses.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Closes the gate; later pauses go on at once.
@@ -82,7 +93,26 @@ fn through_gate(body: impl FnOnce(&Gate)) {
     });
 }
 
+/// Counts the begin or the end of a pause. Only one thread does so at a time.
+fn count(next: impl FnOnce(u64) -> u64) {
+    if let Some(shared) = arena::shared() {
+        // Release: a handler that sees an object in motion sees the number as well.
+        shared.pauses.store(next(shared.pauses.load(Ordering::Relaxed)), Ordering::Release);
+    }
+}
+
+/// The next odd number.
+fn begun(pauses: u64) -> u64 {
+    (pauses + 1) | 1
+}
+
+/// The next even number.
+fn ended(pauses: u64) -> u64 {
+    (pauses | 1) + 1
+}
+
 unsafe extern "C" fn garbage_collection_start(_jvmti: *mut jvmtiEnv) {
+    count(begun);
     through_gate(|gate| {
         gate.unloading.pause_begins(|| gate.registry.is_anything_pending(), || gate.waker.wake());
     });
@@ -90,4 +120,5 @@ unsafe extern "C" fn garbage_collection_start(_jvmti: *mut jvmtiEnv) {
 
 unsafe extern "C" fn garbage_collection_finish(_jvmti: *mut jvmtiEnv) {
     through_gate(|gate| gate.unloading.pause_ends(gate.memory));
+    count(ended);
 }

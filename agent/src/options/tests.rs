@@ -168,7 +168,8 @@ fn a_hook_that_was_not_built_is_named() {
 #[cfg(feature = "hooks")]
 fn several_hooks() {
     let options = Options::parse("file=x,debug=stops,debug=shift:100,debug=broken-layout").expect("valid");
-    assert_eq!(options.debug.hooks.sampler.probe, Probe { stops: true, shifted_walks: 100, times: false });
+    let expected = Probe { stops: true, shifted_walks: 100, ..Probe::default() };
+    assert_eq!(options.debug.hooks.sampler.probe, expected);
     assert!(options.debug.hooks.broken_layout);
     let form = debug_options::FORM;
     for text in ["all", "shift:", "shift:x", "shift", "stops:1"] {

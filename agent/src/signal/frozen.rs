@@ -2,10 +2,10 @@
 //!
 //! Problem: after a virtual thread has blocked, all but its newest frames lie in `StackChunk` objects, which the garbage
 //! collector moves and the thread itself empties; they cannot be read later.
-//! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, while it
-//! runs Java code or code of the VM, and copy the used part of each chunk behind the copy of the stack.
-//! Invariant: no load here can fault, see [`find`]; the number of chunks and bytes is bounded; every value is compared
-//! with its bounds before it is used; if not all frames fit, the newest are copied.
+//! Approach: follow `_cont_entry`, `Continuation.tail` and `StackChunk.parent` on the thread that owns them, and copy the
+//! used part of each chunk behind the copy of the stack.
+//! Invariant: no load here can fault, see [`find`] and [`super::heap`]; the number of chunks and bytes is bounded; every
+//! value is compared with its bounds before it is used; if not all frames fit, the newest are copied.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/stackChunkOop.hpp` of JDK 21 and 25 (`design/hotspot.md`).
 
 #![deny(
@@ -17,9 +17,9 @@
 )]
 
 use sampler_thread::walk::snapshot::{CHUNK_HEAD_BYTES, ChunkHead, FrozenExtent, padded};
-use stackwalk::{Capture, ChunkBottom, FRAME_RECORD_BYTES, FrozenOffsets, MAX_CHUNKS};
+use stackwalk::{Capture, ChunkBottom, FRAME_RECORD_BYTES, MAX_CHUNKS};
 
-use super::ucontext::{copy_padded, load};
+use super::heap::{ChunkWords, Heap, Reference};
 
 /// Bytes of a `ContinuationEntry` that are read.
 const ENTRY_BYTES: u64 = 32;
@@ -30,8 +30,6 @@ const CUT_BYTES: usize = 256;
 /// The frames to copy.
 #[derive(Clone, Copy)]
 pub struct FrozenFrames {
-    /// Offsets; `None` if there are no frames.
-    offsets: Option<&'static FrozenOffsets>,
     /// The newest chunk, 0 for none.
     chunk: u64,
     /// Bytes of the copy, heads included.
@@ -46,16 +44,11 @@ pub struct FrozenFrames {
 
 impl FrozenFrames {
     /// No frames.
-    pub const NONE: Self =
-        Self { offsets: None, chunk: 0, bytes: 0, chunks: 0, emptied: false, extent: FrozenExtent::NotRead };
+    pub const NONE: Self = Self::not_found(FrozenExtent::NotRead);
 
-    /// Returns the offsets, if frames were found.
-    pub const fn offsets(&self) -> Option<&'static FrozenOffsets> {
-        self.offsets
-    }
-
-    const fn not_found(extent: FrozenExtent) -> Self {
-        Self { extent, ..Self::NONE }
+    /// No frames, for a reason.
+    pub const fn not_found(extent: FrozenExtent) -> Self {
+        Self { chunk: 0, bytes: 0, chunks: 0, emptied: false, extent }
     }
 }
 
@@ -67,17 +60,17 @@ struct UsedWords {
 
 /// Finds up to `capacity` bytes of frozen frames.
 ///
-/// Why no load faults: the thread is in Java code or in the VM, so no garbage collector for which `frozen` exists moves
-/// objects, and every reference that the VM holds for this thread is valid.
-/// The entry lies on this thread's own stack, not below the interrupted sp, and is filled: see
-/// [`FrozenOffsets::is_entered`].
-/// Its continuation, the continuation's tail and a chunk's parent are references the VM keeps current; each must lie in
-/// the heap, and a chunk must have the class of chunks, before its fields are read. A chunk has `size` words as long as
-/// it lives, and the copied range lies between its first and its last.
+/// Why no load faults: the entry lies on this thread's own stack, not below the interrupted sp, and is filled: see
+/// [`FrozenOffsets::is_entered`](stackwalk::FrozenOffsets::is_entered).
+/// Its continuation, the continuation's tail and a chunk's parent are references that the VM keeps current, and which
+/// [`Heap`] follows only to objects that stay where they are; a chunk must have the class of chunks before its fields are
+/// used. A chunk has `size` words as long as it lives, and the copied range lies between its first and its last.
 ///
 /// # Safety
-/// `capture` was taken on the calling thread by this handler run, with the thread in Java code or in the VM.
-pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, capacity: usize) -> FrozenFrames {
+/// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, and `heap` was
+/// made for it.
+pub unsafe fn find(capture: &Capture, heap: &Heap, capacity: usize) -> FrozenFrames {
+    let frozen = heap.offsets;
     let entry = capture.cont_entry;
     let entry_end = entry.saturating_add(ENTRY_BYTES);
     let on_stack = capture.stack_low == capture.sp
@@ -86,27 +79,39 @@ pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, capacity: 
     if !on_stack || entry & 7 != 0 {
         return FrozenFrames::not_found(FrozenExtent::NoEntry);
     }
+    let continuation = entry.wrapping_add(u64::from(frozen.continuation));
     // SAFETY: the entry is a filled one on this thread's stack, as explained above.
-    let continuation: u64 = unsafe { load(entry, frozen.continuation) };
-    if !in_heap(continuation, frozen) {
-        return FrozenFrames::not_found(FrozenExtent::NoContinuation);
-    }
+    let continuation = match unsafe { heap.of_own_stack(continuation, capture.thread) } {
+        Reference::Object(continuation) => continuation,
+        Reference::Moving => return FrozenFrames::not_found(FrozenExtent::Moving),
+        Reference::Null | Reference::Invalid => return FrozenFrames::not_found(FrozenExtent::NoContinuation),
+    };
     // SAFETY: a live Continuation object, which has the field.
-    let newest = unsafe { reference(continuation, frozen.class.tail, frozen) };
+    let newest = unsafe { heap.reference(continuation, frozen.class.tail) };
     let mut found = FrozenFrames {
-        offsets: Some(frozen),
-        chunk: newest,
+        chunk: newest.object().unwrap_or(0),
         extent: FrozenExtent::ManyChunks,
         ..FrozenFrames::NONE
     };
-    let mut chunk = newest;
+    let mut next = newest;
     for _ in 0..MAX_CHUNKS {
-        if chunk == 0 {
-            found.extent = FrozenExtent::Whole;
-            break;
-        }
-        // SAFETY: `chunk` is a reference the VM keeps for this thread.
-        let Some(used) = (unsafe { used(chunk, frozen) }) else {
+        let chunk = match next {
+            Reference::Object(chunk) => chunk,
+            Reference::Null => {
+                found.extent = FrozenExtent::Whole;
+                break;
+            }
+            Reference::Moving => {
+                found.extent = FrozenExtent::Moving;
+                break;
+            }
+            Reference::Invalid => {
+                found.extent = FrozenExtent::NoChunk;
+                break;
+            }
+        };
+        // SAFETY: `chunk` is an object of the heap.
+        let Some((words, used)) = (unsafe { used(chunk, heap) }) else {
             found.extent = FrozenExtent::NoChunk;
             break;
         };
@@ -123,27 +128,33 @@ pub unsafe fn find(capture: &Capture, frozen: &'static FrozenOffsets, capacity: 
                 found.extent = FrozenExtent::NoRoom;
                 break;
             }
-        } else if chunk == newest {
+        } else if next == newest {
             found.emptied = true;
         }
         // SAFETY: `used` has checked that it is a chunk.
-        chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
+        next = unsafe { heap.chunk_reference(&words, frozen.class.parent) };
     }
     found
 }
 
-/// Copies the frames that [`find`] has found in the same run of the handler.
+/// Copies the frames that [`find`] has found in the same run of the handler; returns whether all could be read.
+///
+/// Where a pause may run beside the handler, the chunks may have changed: no more is written than [`find`] has counted,
+/// and [`Heap::is_unchanged`] tells whether what was written means anything.
 ///
 /// # Safety
 /// As for [`find`]; `to` is writable for `found.bytes` bytes and aligned to 16.
-pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
-    let Some(frozen) = found.offsets else { return };
-    let (mut chunk, mut to) = (found.chunk, to);
+pub unsafe fn copy(found: &FrozenFrames, heap: &Heap, to: *mut u8) -> bool {
+    let (mut next, mut to) = (Reference::Object(found.chunk), to);
     let (mut left, mut bytes_left) = (found.chunks, found.bytes);
     while left > 0 {
-        // SAFETY: nothing has changed since `find`, because only this thread could change it.
-        let Some(used) = (unsafe { used(chunk, frozen) }) else { return };
+        let Reference::Object(chunk) = next else { return false };
+        // SAFETY: `find` has found it, or the parent of a chunk is an object of the heap.
+        let Some((words, used)) = (unsafe { used(chunk, heap) }) else { return false };
         if used.bytes > 0 {
+            if bytes_left < CHUNK_HEAD_BYTES {
+                return false;
+            }
             bytes_left = bytes_left.saturating_sub(CHUNK_HEAD_BYTES);
             // Only the last chunk can be longer than the space left.
             let bytes = used.bytes.min(bytes_left);
@@ -152,79 +163,48 @@ pub unsafe fn copy(found: &FrozenFrames, to: *mut u8) {
             unsafe { to.cast::<ChunkHead>().write(head) };
             to = to.wrapping_add(CHUNK_HEAD_BYTES);
             // SAFETY: as above; `used.from` and `bytes` lie within the chunk.
-            unsafe { copy_padded(used.from as *const u8, to, bytes) };
+            if !unsafe { heap.copy(used.from, to, bytes) } {
+                return false;
+            }
             to = to.wrapping_add(padded(bytes));
             bytes_left = bytes_left.saturating_sub(padded(bytes));
             left = left.saturating_sub(1);
         }
         // SAFETY: `used` has checked that it is a chunk.
-        chunk = unsafe { reference(chunk, frozen.class.parent, frozen) };
+        next = unsafe { heap.chunk_reference(&words, heap.offsets.class.parent) };
     }
+    true
 }
 
-pub(super) fn in_heap(object: u64, frozen: &FrozenOffsets) -> bool {
-    let (start, end) = frozen.heap;
-    object >= start && object < end && object & 7 == 0
-}
-
-/// Returns the reference at `offset` of `object`, 0 for null and for an address outside of the heap.
+/// Returns a chunk's fields, and its used words with the link below them; `None` if it is no chunk or inconsistent.
 ///
 /// # Safety
-/// `object` has a reference field there.
-pub(super) unsafe fn reference(object: u64, offset: u32, frozen: &FrozenOffsets) -> u64 {
-    let target = match frozen.narrow {
-        // SAFETY: the caller's promise; references are compressed.
-        Some((base, shift)) => match unsafe { load::<u32>(object, offset) } {
-            0 => 0,
-            narrow => base.wrapping_add(u64::from(narrow).wrapping_shl(shift)),
-        },
-        // SAFETY: the caller's promise; references have full width.
-        None => unsafe { load(object, offset) },
-    };
-    if in_heap(target, frozen) { target } else { 0 }
-}
-
-/// Returns the class bits of an object's header.
-///
-/// # Safety
-/// `object` is a reference the VM keeps for the running thread, not 0.
-pub(super) unsafe fn class_word(object: u64, frozen: &FrozenOffsets) -> u64 {
-    // SAFETY: every object has a header, and the smallest instance of a class with fields is 16 bytes long.
-    let word = unsafe { load::<u64>(object, frozen.klass) };
-    word & frozen.klass_mask
-}
-
-/// Returns the used words of a chunk with the link below them; `None` if it is no chunk or inconsistent.
-///
-/// # Safety
-/// `chunk` is a reference the VM keeps for the running thread, not 0.
-unsafe fn used(chunk: u64, frozen: &FrozenOffsets) -> Option<UsedWords> {
+/// [`Heap`] has returned `chunk` as an object.
+unsafe fn used(chunk: u64, heap: &Heap) -> Option<(ChunkWords, UsedWords)> {
+    let frozen = heap.offsets;
     // SAFETY: the caller's promise.
-    if unsafe { class_word(chunk, frozen) } != frozen.klass_word {
+    let words = unsafe { heap.chunk_words(chunk) }?;
+    if words.class_word(frozen) != frozen.klass_word {
         return None;
     }
     let class = &frozen.class;
-    // SAFETY: by its class it is a chunk.
-    let size = unsafe { load::<i32>(chunk, class.size) };
-    // SAFETY: as above.
-    let sp = unsafe { load::<i32>(chunk, class.sp) };
+    let size = words.int(class.size);
     let bottom = match class.bottom {
-        // SAFETY: as above.
-        ChunkBottom::Field(offset) => unsafe { load::<i32>(chunk, offset) },
-        // SAFETY: as above.
-        ChunkBottom::Arguments(offset) => size.checked_sub(unsafe { load::<i32>(chunk, offset) })?,
+        ChunkBottom::Field(offset) => words.int(offset),
+        ChunkBottom::Arguments(offset) => size.checked_sub(words.int(offset))?,
     };
     let (sp, bottom, size) =
-        (u64::try_from(sp).ok()?, u64::try_from(bottom).ok()?, u64::try_from(size).ok()?);
+        (u64::try_from(words.int(class.sp)).ok()?, u64::try_from(bottom).ok()?, u64::try_from(size).ok()?);
     let start = chunk.checked_add(u64::from(frozen.words))?;
     if bottom > size || start.checked_add(size.checked_mul(8)?)? > frozen.heap.1 {
         return None;
     }
     if sp >= bottom {
-        return Some(UsedWords { from: start, bytes: 0 });
+        return Some((words, UsedWords { from: start, bytes: 0 }));
     }
     // The link of the newest frame lies below its sp, in the free part of the chunk.
     let first = sp.checked_mul(8)?.checked_sub(FRAME_RECORD_BYTES)?;
     let bytes = bottom.checked_mul(8)?.checked_sub(first)?;
-    Some(UsedWords { from: start.checked_add(first)?, bytes: usize::try_from(bytes).ok()? })
+    let bytes = usize::try_from(bytes).ok()?;
+    Some((words, UsedWords { from: start.checked_add(first)?, bytes }))
 }

@@ -5,7 +5,7 @@
 //! interval is longer than the tick; then registers, `JavaThread` fields, stack bytes into a pool slab, request into the
 //! queue.
 //! No locked instruction follows the copy: it would wait until the copy has left the store buffer.
-//! Invariant: no allocation, lock, logging, panic or system call; errno is kept.
+//! Invariant: no allocation, lock, logging or panic, and no system call but those of [`super::heap`]; errno is kept.
 //! The functions of `queue` cannot allocate or lock by construction (`no_std`, no `alloc`).
 
 #![deny(
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
 
 /// Captures registers and stack, and queues the request; a failure is counted with the time it stands for.
 unsafe fn tick(
-    shared: &Shared,
+    shared: &'static Shared,
     expiration: &Expiration,
     claimed: &Claimed,
     ticks: u64,

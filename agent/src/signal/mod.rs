@@ -19,6 +19,7 @@ pub mod expiration;
 pub mod frozen;
 pub mod grid;
 pub mod handler;
+pub mod heap;
 pub mod mounted;
 pub mod own_stack;
 pub mod snapshot;

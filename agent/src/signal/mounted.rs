@@ -2,9 +2,9 @@
 //!
 //! Problem: a virtual thread is an object in the heap, and its carrier also runs native code and code of the VM.
 //! Approach: the id is read from the `JavaThread`, where the VM stores it. The name and the frozen frames are read from
-//! the heap while the thread runs Java code, under the conditions of [`super::frozen`].
-//! A name costs four cache misses, so it is copied with the first sample of a virtual thread on a carrier and with every
-//! sixteenth after it, in case the first was lost.
+//! the heap, under the conditions of [`super::heap`].
+//! A name costs four cache misses, or five system calls, so it is copied with the first sample of a virtual thread on a
+//! carrier and with every sixteenth after it, in case the first was lost.
 //! Invariant: no load here can fault, see [`name`]; at most [`MAX_NAME_BYTES`] are copied.
 //! Sources: `jfr/support/jfrThreadLocal.hpp`, `java.lang.{Thread,String}`, `oops/arrayOop.hpp`, JDK 21 and 25.
 
@@ -19,10 +19,11 @@
 use core::sync::atomic::Ordering;
 
 use sampler_thread::walk::snapshot::{FrozenExtent, padded};
-use stackwalk::{Capture, FrozenOffsets, NameOffsets, ThreadOffsets};
+use stackwalk::{Capture, NameOffsets, ThreadOffsets};
 
-use super::frozen::{self, FrozenFrames, class_word, in_heap, reference};
-use super::ucontext::{copy_padded, load};
+use super::frozen::{self, FrozenFrames};
+use super::heap::{Heap, Reference};
+use super::ucontext::load;
 use crate::arena::{Shared, ThreadSlot};
 
 /// Most bytes of a name that are copied; longer names are cut.
@@ -40,6 +41,10 @@ pub struct MountedThread {
     pub name: Option<Name>,
     /// Its frames in the heap.
     pub frozen: FrozenFrames,
+    /// The heap they were found in.
+    heap: Option<Heap>,
+    /// Its `tid` by the `JavaThread`, 0 if that is unknown.
+    stored_id: u64,
 }
 
 /// Bytes of a `java.lang.String`.
@@ -53,7 +58,8 @@ pub struct Name {
 }
 
 impl MountedThread {
-    const NONE: Self = Self { thread_id: 0, name: None, frozen: FrozenFrames::NONE };
+    const NONE: Self =
+        Self { thread_id: 0, name: None, frozen: FrozenFrames::NONE, heap: None, stored_id: 0 };
 
     /// Bytes that [`copy`](Self::copy) writes.
     pub fn bytes(&self) -> usize {
@@ -72,25 +78,32 @@ impl MountedThread {
     /// It was found in this run of the handler, for `capture`.
     #[cold]
     pub unsafe fn within(self, capture: &Capture, capacity: usize) -> Self {
-        // SAFETY: by the caller's promise; nothing has changed since it was found.
-        let frozen = self.frozen.offsets().map(|offsets| unsafe { frozen::find(capture, offsets, capacity) });
+        // SAFETY: by the caller's promise.
+        let frozen = self.heap.map(|heap| unsafe { frozen::find(capture, &heap, capacity) });
         Self { name: None, frozen: frozen.unwrap_or(self.frozen), ..self }
     }
 
-    /// Copies frames and name; returns the number of bytes written.
+    /// Copies frames and name. Returns what was copied: the same, or a thread of which nothing was read in the heap,
+    /// if its objects may have been moved meanwhile.
     ///
     /// # Safety
     /// It was found in this run of the handler; `to` is writable for `self.bytes()` bytes and aligned to 16.
-    pub unsafe fn copy(&self, to: *mut u8) -> usize {
+    pub unsafe fn copy(&self, to: *mut u8) -> Self {
+        let Some(heap) = &self.heap else { return *self };
         // SAFETY: the caller's promise.
-        unsafe { frozen::copy(&self.frozen, to) };
-        let mut at = self.frozen.bytes;
+        let mut is_copied = unsafe { frozen::copy(&self.frozen, heap, to) };
         if let Some(name) = self.name {
-            // SAFETY: found in this run: nothing has moved; the caller's memory has space behind the frames.
-            unsafe { copy_padded(name.from as *const u8, to.wrapping_add(at), name.bytes) };
-            at = at.saturating_add(padded(name.bytes));
+            let to = to.wrapping_add(self.frozen.bytes);
+            // SAFETY: found in this run; the caller's memory has space behind the frames.
+            is_copied &= unsafe { heap.copy(name.from, to, name.bytes) };
         }
-        at
+        if is_copied && heap.is_unchanged() { *self } else { self.without_heap() }
+    }
+
+    #[cold]
+    fn without_heap(&self) -> Self {
+        let frozen = FrozenFrames::not_found(FrozenExtent::Changed);
+        Self { thread_id: self.stored_id, stored_id: self.stored_id, frozen, ..Self::NONE }
     }
 }
 
@@ -99,7 +112,12 @@ impl MountedThread {
 /// # Safety
 /// `capture` was taken on the calling thread by this handler run, `capture.thread` is its `JavaThread`, `slot` its slot.
 #[inline(always)]
-pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_bytes: usize) -> MountedThread {
+pub unsafe fn of(
+    capture: &Capture,
+    shared: &'static Shared,
+    slot: &ThreadSlot,
+    stack_bytes: usize,
+) -> MountedThread {
     if capture.cont_entry == 0 {
         return MountedThread::NONE;
     }
@@ -111,33 +129,36 @@ pub unsafe fn of(capture: &Capture, shared: &Shared, slot: &ThreadSlot, stack_by
 /// # Safety
 /// As for [`of`].
 #[cold]
-unsafe fn find(capture: &Capture, shared: &Shared, slot: &ThreadSlot, capacity: usize) -> MountedThread {
+unsafe fn find(
+    capture: &Capture,
+    shared: &'static Shared,
+    slot: &ThreadSlot,
+    capacity: usize,
+) -> MountedThread {
     let offsets = &shared.offsets;
-    // In native code the thread may be at a safepoint, where its objects are moved.
-    let heap = shared.frozen.filter(|frozen| {
-        let state = capture.thread_state;
-        state == u64::from(offsets.in_java) || frozen.in_vm.is_some_and(|in_vm| state == u64::from(in_vm))
-    });
     // SAFETY: the running thread's `JavaThread`.
     let stored_id = unsafe { stored_id(capture.thread, offsets) };
-    let Some(heap) = heap else {
-        return MountedThread { thread_id: stored_id.unwrap_or(0), ..MountedThread::NONE };
+    let mut mounted = MountedThread {
+        thread_id: stored_id.unwrap_or(0),
+        stored_id: stored_id.unwrap_or(0),
+        ..MountedThread::NONE
     };
-    // SAFETY: the caller's promise, and the thread is in Java code.
-    let frozen = unsafe { frozen::find(capture, heap, capacity) };
+    let Some(heap) = Heap::of(capture, shared) else { return mounted };
+    mounted.heap = Some(heap);
+    // SAFETY: the caller's promise, and the heap is that of this thread.
+    mounted.frozen = unsafe { frozen::find(capture, &heap, capacity) };
+    if stored_id.is_some_and(|id| id == 0 || !needs_name(slot, id)) {
+        return mounted;
+    }
     // SAFETY: as above.
-    let object = unsafe { thread_object(capture.thread, offsets, heap) };
+    let Some(object) = (unsafe { thread_object(capture.thread, offsets, &heap) }) else { return mounted };
     // SAFETY: a live java.lang.Thread.
-    let own_id = object.map_or(0, |object| unsafe { load(object, heap.class.thread_id) });
-    let thread_id = stored_id.unwrap_or(own_id);
-    let mut mounted = MountedThread { thread_id, name: None, frozen };
-    if let (Some(object), Some(offsets)) = (object, &heap.name)
-        && thread_id != 0
-        && thread_id == own_id
-        && needs_name(slot, thread_id)
-    {
-        // SAFETY: a live java.lang.Thread, in Java code.
-        mounted.name = unsafe { name(object, offsets, heap) };
+    let own_id = unsafe { heap.read(object, heap.offsets.class.thread_id) }.unwrap_or(0);
+    mounted.thread_id = stored_id.unwrap_or(own_id);
+    let needs_name = mounted.thread_id == own_id && (stored_id.is_some() || needs_name(slot, own_id));
+    if let Some(offsets) = heap.offsets.name.as_ref().filter(|_| needs_name && own_id != 0) {
+        // SAFETY: a live java.lang.Thread.
+        mounted.name = unsafe { name(object, offsets, &heap) };
     }
     mounted
 }
@@ -169,59 +190,59 @@ unsafe fn stored_id(thread: u64, offsets: &ThreadOffsets) -> Option<u64> {
 /// Returns the mounted virtual thread's object; `None` while none is mounted.
 ///
 /// # Safety
-/// `thread` is the running thread's `JavaThread`, in Java code.
-unsafe fn thread_object(thread: u64, offsets: &ThreadOffsets, heap: &FrozenOffsets) -> Option<u64> {
+/// `thread` is the running thread's `JavaThread`.
+unsafe fn thread_object(thread: u64, offsets: &ThreadOffsets, heap: &Heap) -> Option<u64> {
     let (virtual_thread, carrier) = (offsets.vthread?, offsets.thread_object?);
     // SAFETY: a handle that the VM made with the thread and frees after it.
-    let virtual_thread = unsafe { handle(thread, virtual_thread) };
+    let virtual_thread = unsafe { handle(thread, virtual_thread, heap) }.object()?;
     // SAFETY: as above.
-    let carrier = unsafe { handle(thread, carrier) };
-    (virtual_thread != carrier && in_heap(virtual_thread, heap)).then_some(virtual_thread)
+    let carrier = unsafe { handle(thread, carrier, heap) }.object()?;
+    (virtual_thread != carrier).then_some(virtual_thread)
 }
 
 /// Returns the object of a handle in the `JavaThread`.
 ///
 /// # Safety
 /// `offset` is that of an `OopHandle`.
-unsafe fn handle(thread: u64, offset: u32) -> u64 {
+unsafe fn handle(thread: u64, offset: u32, heap: &Heap) -> Reference {
     // SAFETY: the field lies inside the JavaThread.
     let slot: u64 = unsafe { load(thread, offset) };
     if slot == 0 {
-        return 0;
+        return Reference::Null;
     }
     // SAFETY: the handle's slot lives as long as the handle.
-    unsafe { load(slot, 0) }
+    unsafe { heap.of_handle(slot) }
 }
 
 /// Returns the bytes of a thread's name.
 ///
-/// Why no load faults: a thread's `name` and a string's `value` are references that the VM keeps current, and no
-/// garbage collector for which `heap` exists moves objects now. Each must lie in the heap and have its class before its
-/// fields are read; the elements of an array, by its length, lie before the end of the heap.
+/// Why no load faults: a thread's `name` and a string's `value` are references that the VM keeps current, and
+/// [`Heap`] follows them only to objects that stay where they are. Each must have its class before its fields are read;
+/// the elements of an array, by its length, lie before the end of the heap.
 ///
 /// # Safety
-/// `thread` is a live java.lang.Thread; the running thread is in Java code.
-unsafe fn name(thread: u64, offsets: &NameOffsets, heap: &FrozenOffsets) -> Option<Name> {
+/// [`Heap`] has returned `thread`, a live java.lang.Thread.
+unsafe fn name(thread: u64, offsets: &NameOffsets, heap: &Heap) -> Option<Name> {
     let class = &offsets.class;
     // SAFETY: the object has the field.
-    let string = unsafe { reference(thread, class.name, heap) };
-    // SAFETY: `reference` gives objects, or 0.
-    if string == 0 || unsafe { class_word(string, heap) } != offsets.string_word {
+    let string = unsafe { heap.reference(thread, class.name) }.object()?;
+    // SAFETY: an object of the heap.
+    if unsafe { heap.class_word(string) }? != offsets.string_word {
         return None;
     }
     // SAFETY: it is a String.
-    let value = unsafe { reference(string, class.value, heap) };
+    let value = unsafe { heap.reference(string, class.value) }.object()?;
     // SAFETY: as for the string.
-    if value == 0 || unsafe { class_word(value, heap) } != offsets.bytes_word {
+    if unsafe { heap.class_word(value) }? != offsets.bytes_word {
         return None;
     }
     // SAFETY: it is a String.
-    let coder = unsafe { load::<u8>(string, class.coder) } & 1;
+    let coder = unsafe { heap.read::<u8>(string, class.coder) }? & 1;
     // SAFETY: it is a byte[].
-    let length = unsafe { load::<i32>(value, offsets.length) };
+    let length = unsafe { heap.read::<i32>(value, offsets.length) }?;
     let length = u64::try_from(length).ok().filter(|&length| length > 0)?;
     let from = value.checked_add(u64::from(class.first_byte))?;
-    let fits = from.checked_add(length)? <= heap.heap.1;
+    let fits = from.checked_add(length)? <= heap.offsets.heap.1;
     let bytes = usize::try_from(length).ok()?.min(MAX_NAME_BYTES);
     fits.then_some(Name { from, bytes, coder })
 }

@@ -38,7 +38,13 @@ impl Snapshot {
     /// bytes are readable; `mounted` was found in this run of the handler.
     pub unsafe fn write(&self, to: *mut u8) -> usize {
         let Self { capture, previous_cycles, stack_bytes, mounted } = *self;
-        let MountedThread { thread_id, name, frozen } = mounted;
+        let stack = to.wrapping_add(HEAD_BYTES);
+        // SAFETY: by the caller's promise.
+        unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
+        let length = HEAD_BYTES.saturating_add(padded(stack_bytes));
+        // SAFETY: by the caller's promise.
+        let mounted = unsafe { mounted.copy(to.wrapping_add(length)) };
+        let MountedThread { thread_id, name, frozen, .. } = mounted;
         let head = SnapshotHead {
             capture,
             previous_cycles,
@@ -52,11 +58,6 @@ impl Snapshot {
         };
         // SAFETY: by the caller's promise.
         unsafe { to.cast::<SnapshotHead>().write(head) };
-        let stack = to.wrapping_add(HEAD_BYTES);
-        // SAFETY: by the caller's promise.
-        unsafe { copy_padded(capture.stack_low as *const u8, stack, stack_bytes) };
-        let length = HEAD_BYTES.saturating_add(padded(stack_bytes));
-        // SAFETY: by the caller's promise.
-        length.saturating_add(unsafe { mounted.copy(to.wrapping_add(length)) })
+        length.saturating_add(mounted.bytes())
     }
 }

@@ -87,6 +87,7 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/frozen.rs",
+    "agent/src/signal/heap.rs",
     "agent/src/signal/mounted.rs",
     "agent/src/signal/own_stack.rs",
     "agent/src/signal/snapshot.rs",

@@ -37,6 +37,8 @@ const CODE: usize = 24;
 pub struct Probe {
     /// Log each new place where a walk ended early.
     pub stops: bool,
+    /// Count copied words of frozen frames.
+    pub frozen: bool,
     /// Number of walks with changed registers per sample.
     pub shifted_walks: u32,
     /// Time each walk with a full and with an empty cache.
@@ -55,6 +57,8 @@ pub(crate) struct Probing {
     /// Walks that ended early: why, how far the handler came with frozen frames, in how many chunks, and whether the newest
     /// chunk was empty.
     early: BTreeMap<(&'static str, u8, u8, bool), u64>,
+    /// Samples of carriers and copied words of frozen frames, by how far the handler came.
+    frozen: BTreeMap<u8, (u64, u64)>,
     times: Times,
 }
 
@@ -81,6 +85,7 @@ impl Probing {
             frames: 0,
             stops: BTreeMap::new(),
             early: BTreeMap::new(),
+            frozen: BTreeMap::new(),
             times: Times::default(),
         })
     }
@@ -93,6 +98,9 @@ impl Probing {
         snapshot: &Snapshot,
         age_ns: u64,
     ) {
+        if self.probe.frozen && snapshot.head.capture.cont_entry != 0 {
+            self.count_frozen(snapshot);
+        }
         if snapshot.head.capture.thread == 0 || age_ns >= MAX_AGE_NS {
             return;
         }
@@ -108,8 +116,19 @@ impl Probing {
         }
     }
 
+    fn count_frozen(&mut self, snapshot: &Snapshot) {
+        let chunks = (0..).map_while(|index| snapshot.frozen.chunk(index));
+        let bytes: u64 = chunks.map(|chunk| chunk.end() - chunk.base()).sum();
+        let (samples, words) = self.frozen.entry(snapshot.head.frozen_extent).or_default();
+        *samples += 1;
+        *words += bytes / 8;
+    }
+
     /// Logs the counts.
     pub(crate) fn report(&self) {
+        for (extent, (samples, words)) in &self.frozen {
+            tracing::warn!("frozen frames: extent {extent}, {samples} samples, {words} words");
+        }
         if self.walks != 0 {
             tracing::warn!("shifted walks {} frames {} stops {:?}", self.walks, self.frames, self.stops);
         }

@@ -41,7 +41,7 @@ pub struct SnapshotHead {
 #[repr(u8)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FrozenExtent {
-    /// There is no virtual thread, or its heap could not be read.
+    /// There is no virtual thread, its heap cannot be read, or a pause was in progress.
     #[default]
     NotRead = 0,
     /// To the oldest frozen frame.
@@ -56,6 +56,10 @@ pub enum FrozenExtent {
     NoEntry = 5,
     /// The entry has no continuation.
     NoContinuation = 6,
+    /// To a reference whose object the collector may be moving.
+    Moving = 7,
+    /// Nothing: objects may have been moved while they were copied.
+    Changed = 8,
 }
 
 /// The record before the bytes of each chunk of frozen frames.

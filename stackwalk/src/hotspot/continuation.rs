@@ -13,8 +13,7 @@
 //! Approach: the offset of `_cont_entry` is the operand of the barrier's first instruction, found in the one blob that
 //! holds it. The agent gets the declared fields of the classes from JNI ([`ChunkClass`]). The stack words begin where an
 //! ordinary instance would end (`Klass::_layout_helper`).
-//! The result is `None` if anything is missing or the collector moves objects while Java code runs. A walk then ends at
-//! the barrier, marked as cut.
+//! The result is `None` if anything is missing. A walk then ends at the barrier, marked as cut.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/{stackChunkOop,instanceStackChunkKlass}.*`,
 //! `cpu/x86/stubGenerator_x86_64.cpp` (`generate_cont_thaw`), `cpu/x86/sharedRuntime_x86_64.cpp`
 //! (`continuation_enter_setup`), JDK 21 and 25.
@@ -22,6 +21,7 @@
 use super::HotSpot;
 use super::code_blob::is_continuation_stubs;
 use super::layout::ContinuationLayout;
+use super::objects::{CollectedHeap, Objects};
 use crate::arch::{BARRIER_START, return_barrier};
 use crate::limits::MAX_CODE_BLOBS;
 use crate::memory::{Memory, at, read_c_string};
@@ -31,8 +31,9 @@ use crate::memory::{Memory, at, read_c_string};
 /// inside the heap are followed.
 const ENTRY_PARENT: u32 = 8;
 
-/// Collectors that move objects in pauses only, for which every thread that runs Java code is waited for.
-const PAUSING_COLLECTORS: [&str; 3] = ["UseSerialGC", "UseParallelGC", "UseG1GC"];
+/// First release in which a thread that returns from native code may take the state of Java code before it has looked for
+/// a pause in progress (JDK-8390604).
+const FIRST_TO_POLL_IN_JAVA: u32 = 28;
 
 /// Largest blob that is searched for the barrier, in bytes: it holds three short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
@@ -100,8 +101,6 @@ pub struct NameOffsets {
 }
 
 /// Offsets with which a signal handler copies the frozen frames of the running virtual thread.
-///
-/// Exists only for collectors that move no object while a thread runs Java code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrozenOffsets {
     /// Offset of the `Continuation` reference, always of full width, in a `ContinuationEntry`.
@@ -112,8 +111,12 @@ pub struct FrozenOffsets {
     pub words: u32,
     /// Base and shift of compressed references; `None` if references take 8 bytes.
     pub narrow: Option<(u64, u32)>,
-    /// Reserved address range of the heap.
+    /// Addresses that objects may have.
     pub heap: (u64, u64),
+    /// How references lead to objects.
+    pub objects: Objects,
+    /// True if every pause waits for a thread whose state is in Java.
+    pub holds_pauses_off: bool,
     /// Offset of the class word of an object.
     pub klass: u32,
     /// Class word of a chunk under `klass_mask`.
@@ -122,14 +125,24 @@ pub struct FrozenOffsets {
     pub klass_mask: u64,
     /// Names of threads; `None` if a field or class that leads to them is unknown.
     pub name: Option<NameOffsets>,
-    /// Value of the thread state while the VM runs on behalf of Java code; `None` if frames may then be in the heap and
-    /// on the stack at once.
-    pub in_vm: Option<u32>,
     /// First instruction of the return barrier.
     pub barrier: u64,
 }
 
+/// Bytes of a chunk that hold its header and its fields; 80 seen.
+pub const CHUNK_FIELD_BYTES: u32 = 128;
+
 impl FrozenOffsets {
+    /// Returns whether a chunk's header and all fields of interest lie in its first [`CHUNK_FIELD_BYTES`], before the stack
+    /// words.
+    fn has_short_fields(&self) -> bool {
+        let class = &self.class;
+        let (ChunkBottom::Field(bottom) | ChunkBottom::Arguments(bottom)) = class.bottom;
+        let fields = [class.parent, class.size, class.sp, bottom, self.klass];
+        let end = self.words.min(CHUNK_FIELD_BYTES);
+        fields.into_iter().all(|field| field.checked_add(8).is_some_and(|after| after <= end))
+    }
+
     /// Returns whether the entry at `entry` is a filled one on the stack of a thread stopped at `pc` with this sp.
     ///
     /// `_cont_entry` is set before the entry is filled, the entry is filled before anything is called, and `_cont_entry` is
@@ -189,14 +202,12 @@ impl HotSpot {
         memory.read_u32(self.layout.continuation.class_klass?).ok().filter(|&offset| offset != 0)
     }
 
-    /// Offsets with which a handler follows a virtual thread into the heap; `None` if anything is unknown, or if the
-    /// collector moves objects while Java code runs. The VM must have started.
+    /// Offsets with which a handler follows a virtual thread into the heap; `None` if anything is unknown. The VM must
+    /// have started.
     pub fn frozen_offsets<M: Memory + ?Sized>(&self, memory: &M, class: ChunkClass) -> Option<FrozenOffsets> {
         let layout = &self.layout.continuation;
         let flag = |name| self.bool_flag(memory, name);
-        if !PAUSING_COLLECTORS.iter().any(|&name| flag(name) == Some(true)) {
-            return None;
-        }
+        let CollectedHeap { objects, range } = self.collected_heap(memory)?;
         let narrow = match flag("UseCompressedOops") {
             Some(true) => {
                 Some((memory.read_u64(layout.oop_base?).ok()?, memory.read_u32(layout.oop_shift?).ok()?))
@@ -213,10 +224,6 @@ impl HotSpot {
         };
         let class_word =
             |klass: u64| header.class_word(klass.checked_sub(klass_base)?.checked_shr(klass_shift)?);
-        let heap = memory.read_u64(layout.heap?).ok()?;
-        let reserved = at(heap, layout.reserved?);
-        let start = memory.read_u64(at(reserved, layout.region_start?)).ok()?;
-        let words = memory.read_u64(at(reserved, layout.region_words?)).ok()?;
         let instance = memory.read_i32(at(class.klass, layout.layout_helper?)).ok()?;
         let name = class.name.and_then(|class| {
             let length = header.end;
@@ -230,16 +237,16 @@ impl HotSpot {
             class,
             words: u32::try_from(instance).ok()? & !7,
             narrow: narrow.filter(|&(_, shift)| shift < 32),
-            heap: (start, start.checked_add(words.checked_mul(8)?)?),
+            heap: range,
+            objects,
+            holds_pauses_off: self.jdk_major() < FIRST_TO_POLL_IN_JAVA,
             klass: header.klass,
             klass_word,
             klass_mask: header.mask,
             name,
-            in_vm: layout.in_vm,
             barrier: self.started()?.continuation_barrier?,
         };
-        let plausible = found.words >= 16 && start != 0;
-        (plausible && narrow == found.narrow).then_some(found)
+        (found.has_short_fields() && narrow == found.narrow).then_some(found)
     }
 
     /// The return barrier and the offset of `_cont_entry`, read from the barrier's code.

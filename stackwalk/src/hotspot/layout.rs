@@ -6,6 +6,7 @@
 //! A field that some supported JDK lacks is an `Option`; its comment names the JDKs that have it.
 //! Field names: `hotspot/share/runtime/vmStructs.cpp` of JDK 11, 17, 21, 25.
 
+use super::colour_layout::{AddressColourLayout, ShiftedColourLayout};
 use super::layout_error::LayoutError;
 use super::rows::{BlobKindValues, FieldTable, Tables};
 use super::vm_structs::{FieldRow, VmSymbols};
@@ -285,10 +286,10 @@ layouts! { |tables|
         klass_shift: find_variable(narrow_klass_shift),
         heap: find_variable(heap),
         reserved: find_offset(heap_reserved),
+        collections: find_offset(heap_collections),
         region_start: find_offset(region_start),
         region_words: find_offset(region_words),
         mark_klass_shift: made(Option<u32>, tables.constants.mark_klass_shift),
-        in_vm: made(Option<u32>, tables.constants.in_vm.map(i32::cast_unsigned)),
     }
 
     /// `JVMFlag`.
@@ -346,6 +347,8 @@ layouts! { |tables|
         frame: made(FrameLayout, FrameLayout::resolve(tables)?),
         thread: made(ThreadLayout, ThreadLayout::resolve(tables)?),
         continuation: made(ContinuationLayout, ContinuationLayout::resolve(tables)?),
+        shifted_colours: made(Option<ShiftedColourLayout>, ShiftedColourLayout::resolve(tables)),
+        colours_in_addresses: made(Option<AddressColourLayout>, AddressColourLayout::resolve(tables)),
         /// `None` if the VM hides its flags.
         flag: made(Option<FlagLayout>, FlagLayout::resolve(tables).ok()),
         perf: made(Option<PerfLayout>, PerfLayout::resolve(tables).ok()),

@@ -155,8 +155,23 @@ fields! {
     narrow_klass_shift = ("CompressedKlassPointers", "_narrow_klass._shift") | ("CompressedKlassPointers", "_shift");
     heap = ("Universe", "_collectedHeap");
     heap_reserved = ("CollectedHeap", "_reserved");
+    heap_collections = ("CollectedHeap", "_total_collections");
     region_start = ("MemRegion", "_start");
     region_words = ("MemRegion", "_word_size");
+    // Colours of references: ZGC with and without generations.
+    colours = ("ZGlobalsForVMStructs", "_instance_p");
+    colours_offset_mask = ("ZGlobalsForVMStructs", "_ZAddressOffsetMask");
+    colours_load_good = ("ZGlobalsForVMStructs", "_ZPointerLoadGoodMask");
+    colours_load_bad = ("ZGlobalsForVMStructs", "_ZPointerLoadBadMask");
+    colours_mark_bad = ("ZGlobalsForVMStructs", "_ZPointerMarkBadMask");
+    colours_store_good = ("ZGlobalsForVMStructs", "_ZPointerStoreGoodMask");
+    colours_store_bad = ("ZGlobalsForVMStructs", "_ZPointerStoreBadMask");
+    colours_shift = ("ZGlobalsForVMStructs", "_ZPointerLoadShift");
+    address_colours = ("XGlobalsForVMStructs", "_instance_p");
+    address_colours_offset_mask = ("XGlobalsForVMStructs", "_XAddressOffsetMask");
+    address_colours_metadata = ("XGlobalsForVMStructs", "_XAddressMetadataMask");
+    address_colours_good = ("XGlobalsForVMStructs", "_XAddressGoodMask");
+    address_colours_bad = ("XGlobalsForVMStructs", "_XAddressBadMask");
     // VM.
     vm_major = ("Abstract_VM_Version", "_vm_major_version");
     flags = ("JVMFlag", "flags");
@@ -193,7 +208,6 @@ pub(super) struct TypeTable {
 #[derive(Clone, Copy, Default)]
 pub(super) struct ConstantTable {
     pub(super) in_java: Option<i32>,
-    pub(super) in_vm: Option<i32>,
     /// Where an object's mark word keeps its class with compact headers.
     pub(super) mark_klass_shift: Option<u32>,
     pub(super) not_terminated: Option<i32>,
@@ -223,7 +237,6 @@ impl ConstantTable {
         let kinds = &mut self.kinds;
         let slot = match name {
             "_thread_in_Java" => &mut self.in_java,
-            "_thread_in_vm" => &mut self.in_vm,
             "JavaThread::_not_terminated" => &mut self.not_terminated,
             "ConstMethod::_has_linenumber_table" | "ConstMethodFlags::_misc_has_linenumber_table" => {
                 &mut self.has_line_numbers

@@ -67,16 +67,12 @@ fn chunk_class(jvm: &Jvm, hotspot: &HotSpot) -> ChunkClass {
 
 /// Returns the offsets of frozen frames in a JVM that runs `Mounted`.
 pub fn offsets(jvm: &Jvm, hotspot: &HotSpot) -> FrozenOffsets {
-    hotspot.frozen_offsets(&jvm.memory(), chunk_class(jvm, hotspot)).expect("this collector pauses")
+    hotspot.frozen_offsets(&jvm.memory(), chunk_class(jvm, hotspot)).expect("a known collector")
 }
 
-/// Copies the chunks of the virtual thread on a stopped carrier. Empty in native code, for which a garbage collector
-/// does not wait and where the handler copies none.
-pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets, in_java: u32) -> FrozenCopy {
-    let state = capture.thread_state;
-    let holds_collectors_off =
-        state == u64::from(in_java) || offsets.in_vm.is_some_and(|in_vm| state == u64::from(in_vm));
-    if !holds_collectors_off || !offsets.is_entered(capture.cont_entry, capture.pc, capture.sp) {
+/// Copies the chunks of the virtual thread on a stopped carrier.
+pub fn copy(memory: &RemoteMemory, capture: &Capture, offsets: &FrozenOffsets) -> FrozenCopy {
+    if !offsets.is_entered(capture.cont_entry, capture.pc, capture.sp) {
         return FrozenCopy::default();
     }
     let continuation =
