@@ -179,6 +179,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         loop {
             let period = self.pace.period(Instant::now());
             let end = inbox.wait(period);
+            let wanted_flush = inbox.wanted_flush();
             #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
                 self.hooks.stall();
@@ -189,6 +190,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
             }
             if let Some(reason) = end {
                 return End::Asked(reason);
+            }
+            if let Some(number) = wanted_flush {
+                self.send_statistics(false);
+                inbox.flushed(number);
             }
             if !self.destinations.alive() {
                 return End::NoDestination;
