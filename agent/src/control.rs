@@ -9,19 +9,18 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::options::{Options, waits_for_start};
+use crate::program_api::storage::is_unnamed;
 
 /// Longest wait for a command that does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Options whose values are secrets.
 const SECRETS: [&str; 1] = ["token="];
-/// Options that name a destination: a start that names one replaces those of the load.
-const DESTINATIONS: [&str; 2] = ["file=", "collector="];
 
 /// What the agent was last asked to do.
 static KNOWN: Mutex<Known> = Mutex::new(Known { waiting: None, profile: None });
@@ -66,13 +65,10 @@ pub fn with_defaults(text: &str) -> String {
     let Some(defaults) = known.waiting.as_ref().filter(|_| !waits_for_start(text)) else {
         return text.to_owned();
     };
-    let names_destination = text.split(',').any(is_destination);
-    let kept = defaults.split(',').filter(|part| !(names_destination && is_destination(part)));
+    // A start that names a destination replaces those of the load.
+    let replaces = Options::names_destination(text);
+    let kept = defaults.split(',').filter(|part| !(replaces && Options::names_destination(part)));
     kept.chain([text, "start"]).collect::<Vec<_>>().join(",")
-}
-
-fn is_destination(part: &str) -> bool {
-    DESTINATIONS.iter().any(|name| part.trim().starts_with(name))
 }
 
 /// Keeps the options of an agent that waits for a start.
@@ -86,12 +82,27 @@ pub fn begins(text: &str, options: &Options) {
     KNOWN.lock().profile = Some(profile);
 }
 
+/// Returns the recording of the last profile, if it has one.
+pub fn recording() -> Option<PathBuf> {
+    KNOWN.lock().profile.as_ref()?.options.file.clone()
+}
+
+/// Returns the time from the start of the last profile until now.
+pub fn since_start() -> Option<Duration> {
+    Some(KNOWN.lock().profile.as_ref()?.since.elapsed())
+}
+
+/// Returns the status in lines of `name=value`.
+pub fn described(phase: Phase) -> String {
+    status(&KNOWN.lock(), phase)
+}
+
 /// Writes the status to the socket at `reply`.
 ///
 /// # Errors
 /// As connecting and writing.
 pub fn answer(reply: &Path, phase: Phase) -> std::io::Result<()> {
-    let text = status(&KNOWN.lock(), phase);
+    let text = described(phase);
     let mut stream = UnixStream::connect(reply)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     stream.write_all(text.as_bytes())
@@ -124,7 +135,8 @@ fn status(known: &Known, phase: Phase) -> String {
         if phase == Phase::Running {
             line("running_ns", &profile.since.elapsed().as_nanos().to_string());
         }
-        if let Some(file) = &profile.options.file {
+        // A recording without a name is of use to nobody outside of this process.
+        if let Some(file) = profile.options.file.as_ref().filter(|file| !is_unnamed(file)) {
             let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             line("file", &file.to_string_lossy());
         }

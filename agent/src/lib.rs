@@ -1,7 +1,8 @@
 //! `libtickwalk.so`: the JVMTI agent, which samples every thread by a timer on its CPU clock, or offers the stack-walk API.
 //!
 //! Problem: a profiler runs inside a foreign process, which it must not crash, block or slow down.
-//! Approach: the entry points are here; [`options`] are parsed, [`session`] starts and stops everything in order;
+//! Approach: the entry points of the VM are here, those of Java and C programs in [`jvmti`] (`java_api.rs`, `c_api.rs`);
+//! [`options`] are parsed, [`session`] starts and stops everything in order;
 //! [`threads`] gives each thread a [`timer`]; [`signal::handler`] captures; the sampler thread does everything else.
 //! Invariant: after every error the JVM starts and runs (with `strict`, an error at start stops it).
 //! Sources: JVMTI 1.2, "Agent Start-Up", "Agent Shutdown".
@@ -21,6 +22,7 @@ pub mod jvmti;
 pub mod kernel_threads;
 mod log;
 pub mod options;
+mod program_api;
 mod redaction;
 #[allow(unsafe_code, reason = "memory of rings, given back to the kernel")]
 pub mod rings;
@@ -33,6 +35,7 @@ mod session_facts;
 pub mod signal;
 #[allow(unsafe_code, reason = "live stacks and functions for C programs")]
 pub mod stack_api;
+mod start;
 pub mod start_error;
 mod thread_layout;
 pub mod threads;
@@ -49,7 +52,7 @@ use crate::jvmti::callbacks::{self, ClaimError};
 use crate::jvmti::guard;
 use crate::jvmti::vm::Vm;
 use crate::options::Options;
-use crate::session::PreparedSession;
+use crate::start::Refusal;
 
 /// Called by the VM before anything else runs, for `-agentpath` and `-agentlib`.
 ///
@@ -148,47 +151,31 @@ fn stop_attached(vm: Vm) -> jint {
 
 fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
     let strict = options::is_strict(text);
-    if let Err(claimed) = callbacks::claim() {
-        log::print(&claimed.to_string());
-        return match claimed {
-            _ if !strict => JNI_OK,
-            ClaimError::Running => JNI_EEXIST,
-            ClaimError::Ending | ClaimError::Disabled => JNI_ERR,
-        };
-    }
-    let started = Options::parse(text).map_err(Refusal::from).and_then(|options| {
-        log::install(options.log);
-        if !options.starts {
-            session::prepare_waiting(&options, vm, is_attached)?;
-            control::wait_for_start(text);
-            callbacks::unclaim();
-            return Ok(());
+    let Err(refusal) = start::prepare(vm, text, is_attached) else { return JNI_OK };
+    let code = match refusal {
+        Refusal::Claimed(claimed) => {
+            log::print(&claimed.to_string());
+            if claimed == ClaimError::Running { JNI_EEXIST } else { JNI_ERR }
         }
-        control::begins(text, &options);
-        let prepared = PreparedSession::new(options, vm, is_attached)?;
-        Ok(callbacks::arm(prepared)?)
-    });
-    match started {
-        Ok(()) => JNI_OK,
-        Err(Refusal(reason)) => {
-            callbacks::unclaim();
+        Refusal::Failed(reason) => {
             let consequence = match strict && !is_attached {
                 true => "strict: the JVM does not start",
                 false => "the program runs unprofiled",
             };
             log::print(&format!("{reason}; {consequence}"));
-            if strict { JNI_ERR } else { JNI_OK }
+            JNI_ERR
         }
-    }
+    };
+    if strict { code } else { JNI_OK }
 }
 
 /// Offers the stack-walk API; no profile is claimed, and one may run beside it.
 fn load_api(vm: Vm, text: &str, is_attached: bool) -> jint {
-    let opened = Options::parse(text).map_err(Refusal::from).and_then(|options| {
+    let opened = Options::parse(text).map_err(|error| error.to_string()).and_then(|options| {
         log::install(options.log);
-        Ok(stack_api::start::open(vm, is_attached)?)
+        stack_api::start::open(vm, is_attached).map_err(|error| error.to_string())
     });
-    let Err(Refusal(reason)) = opened else { return JNI_OK };
+    let Err(reason) = opened else { return JNI_OK };
     let strict = options::is_strict(text);
     let consequence = match strict && !is_attached {
         true => "strict: the JVM does not start",
@@ -196,13 +183,4 @@ fn load_api(vm: Vm, text: &str, is_attached: bool) -> jint {
     };
     log::print(&format!("{reason}; {consequence}"));
     if strict { JNI_ERR } else { JNI_OK }
-}
-
-/// Why the agent does not profile, as text.
-struct Refusal(String);
-
-impl<E: std::error::Error> From<E> for Refusal {
-    fn from(error: E) -> Self {
-        Self(error.to_string())
-    }
 }

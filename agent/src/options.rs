@@ -238,6 +238,9 @@ const FORMS: [(&str, &str); 22] = [
     ("strict", "given without a value"),
 ];
 
+/// Options that name a destination.
+pub const DESTINATIONS: [&str; 2] = ["file=", "collector="];
+
 /// Options that apply to `mode=api`.
 const API_OPTIONS: [&str; 3] = ["mode", "log", "strict"];
 
@@ -279,6 +282,11 @@ impl Options {
     /// The interval in nanoseconds.
     pub fn interval_ns(&self) -> u64 {
         u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether an option string names a file or a collector.
+    pub fn names_destination(text: &str) -> bool {
+        text.split(',').any(|part| DESTINATIONS.iter().any(|name| part.trim().starts_with(name)))
     }
 
     /// Parses the option string; empty parts are skipped.

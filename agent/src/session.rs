@@ -308,6 +308,11 @@ impl Session {
         self.shared.silence();
     }
 
+    /// Has every sample taken so far sent; waits at most for `patience`, and returns whether that is done.
+    pub fn flush(&self, patience: Duration) -> bool {
+        self.sampler.flush(patience)
+    }
+
     /// Returns whether the sampler thread has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.sampler.has_ended()

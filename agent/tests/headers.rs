@@ -1,4 +1,5 @@
-//! The headers of the stack-walk API compile without warnings as C11 and as C++11, with the layouts of the proposals.
+//! The headers of the stack-walk API and of the control functions compile without warnings as C11 and as C++11, with the
+//! layouts of the proposals.
 
 #![allow(missing_docs)]
 
@@ -51,7 +52,7 @@ fn check(include: &str, headers: &[&str], assertions: &[&str]) {
     };
     accepts("cc", &["-xc", "-std=c11"], include, &text("_Static_assert")).expect("C11");
     accepts("c++", &["-xc++", "-std=c++11"], include, &text("static_assert")).expect("C++11");
-    let wrong = format!("{lines}_Static_assert(sizeof(jint) == 5, \"\");\n");
+    let wrong = format!("{lines}_Static_assert(sizeof(short) == 5, \"\");\n");
     assert!(accepts("cc", &["-xc", "-std=c11"], include, &wrong).is_err(), "assertions are compiled");
 }
 
@@ -100,4 +101,10 @@ fn calltrace() {
         "TICKWALK_ticks_thread_exit == -8 && TICKWALK_ticks_deopt == -9",
     ];
     check("calltrace", &["tickwalk_calltrace.h"], &assertions);
+}
+
+#[test]
+fn control() {
+    let assertions = ["TICKWALK_OK == 0 && TICKWALK_ERROR_FILE == 3 && TICKWALK_ERROR_OFF == 5"];
+    check("control", &["tickwalk.h"], &assertions);
 }

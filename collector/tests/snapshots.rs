@@ -10,6 +10,7 @@ use std::path::Path;
 use profile::export::Options;
 use profile::export::collapsed::{self, Unit};
 use profile::export::table::{Report, report};
+use profile::export::text::{self, Parts};
 use profile::query::selection::Selection;
 use profile::summary::Summary;
 use support::small;
@@ -40,6 +41,14 @@ fn hot_methods() {
     let shown = Report { verbose: true, ..Report::of_methods(10) };
     let report = report(&small().recording(), &Selection::default(), shown, 0).expect("a report");
     check("report.txt", &report);
+}
+
+#[test]
+fn text() {
+    let parts = Parts { account: true, stacks: 3, methods: 3, threads: true };
+    let mut out = Vec::new();
+    text::write(&small().profile(), parts, &mut out).expect("writing to memory");
+    check("text.txt", &String::from_utf8(out).expect("text"));
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::jdk::crate_folder;
+use crate::jdk::{Jdk, crate_folder};
+use crate::process::{self, Finished};
 
 /// Returns the folder of the compiled workloads; compiles them if it does not exist.
 pub fn classes() -> &'static Path {
@@ -56,6 +57,34 @@ fn sources() -> Vec<PathBuf> {
         .collect();
     sources.sort();
     sources
+}
+
+/// Compiles the example `agent/examples/NAME.java` and runs it with these arguments.
+///
+/// `stubs/` declares what it uses of newer JDKs than the compiler's.
+///
+/// # Panics
+/// If there is no Java compiler, or the example does not compile.
+pub fn java_example(jdk: &Jdk, name: &str, arguments: &[&Path]) -> Finished {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let stubs = crate_folder().join("stubs");
+    let output = Command::new(javac())
+        .args([
+            "-implicit:none",
+            "--add-exports",
+            "java.base/java.lang.foreign=ALL-UNNAMED",
+            "--patch-module",
+        ])
+        .arg(format!("java.base={}", stubs.display()))
+        .arg("-d")
+        .arg(scratch.path())
+        .arg(crate_folder().join("../agent/examples").join(format!("{name}.java")))
+        .output()
+        .expect("javac starts (if it is missing, run java-tests/fetch)");
+    assert!(output.status.success(), "javac: {}", String::from_utf8_lossy(&output.stderr));
+    let mut command = Command::new(jdk.java());
+    command.args(["--enable-native-access=ALL-UNNAMED", "-cp"]).arg(scratch.path()).arg(name).args(arguments);
+    process::run(command, |_| ())
 }
 
 /// Returns the Java compiler: the fetched one, else the one on the search path.

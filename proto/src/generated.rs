@@ -271,6 +271,34 @@ pub struct Statistics {
     /// as SampleBatch.clock_shift_ms, at time_ns
     #[prost(sint64, tag = "24")]
     pub clock_shift_ms: i64,
+    #[prost(message, optional, tag = "25")]
+    pub waiting: ::core::option::Option<Waiting>,
+}
+/// Time in which threads were ready to run and had no processor. It is no CPU time, and no sample shows it. An absent number
+/// is not reported by the kernel, which is not 0.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Waiting {
+    /// of all threads, ended ones included
+    #[prost(uint64, optional, tag = "1")]
+    pub run_delay_ns: ::core::option::Option<u64>,
+    /// periods of the bandwidth limit in which the process's cgroup was stopped
+    #[prost(uint64, optional, tag = "2")]
+    pub throttled_periods: ::core::option::Option<u64>,
+    /// time in which it was stopped
+    #[prost(uint64, optional, tag = "3")]
+    pub throttled_ns: ::core::option::Option<u64>,
+    /// start of the first step, CLOCK_MONOTONIC
+    #[prost(fixed64, tag = "4")]
+    pub first_time_ns: u64,
+    /// length of a step of the columns that follow
+    #[prost(uint64, tag = "5")]
+    pub step_ns: u64,
+    /// by step; empty = not reported
+    #[prost(uint64, repeated, tag = "6")]
+    pub run_delay_us: ::prost::alloc::vec::Vec<u64>,
+    /// by step; empty = not reported
+    #[prost(uint64, repeated, tag = "7")]
+    pub throttled_us: ::prost::alloc::vec::Vec<u64>,
 }
 /// Period of the timers, and what determined it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -405,6 +433,9 @@ pub struct ThreadAccount {
     /// CPU time of all expirations the handlers counted: sampled_ns + lost
     #[prost(uint64, tag = "10")]
     pub expired_ns: u64,
+    /// time that it was ready and had no processor; absent = not reported
+    #[prost(uint64, optional, tag = "11")]
+    pub run_delay_ns: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lost {

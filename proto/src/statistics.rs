@@ -31,6 +31,7 @@ pub fn carry_over(older: &Statistics, newer: &mut Statistics) {
     keep(&older.unloading, &mut newer.unloading);
     keep(&older.timers, &mut newer.timers);
     keep(&older.sampling, &mut newer.sampling);
+    keep(&older.waiting, &mut newer.waiting);
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //! exchange, and one system call if the thread sleeps. The thread takes all bits at once.
 //! Invariant: [`Inbox::wait`] does not sleep while a bit is set: a sender sets the bit before it unparks, and a thread
 //! that was unparked before it sleeps does not sleep.
+//! A flush is a drain with a number: who asks for it waits until the thread reports that number or a later one.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Thread, park_timeout};
 use std::time::{Duration, Instant};
@@ -29,8 +30,18 @@ struct Shared {
     commands: AtomicU8,
     /// Why the thread is to end.
     reason: OnceLock<&'static str>,
-    has_ended: Mutex<bool>,
-    ended: Condvar,
+    /// Number of the last flush that was asked for.
+    flush_wanted: AtomicU64,
+    progress: Mutex<Progress>,
+    progressed: Condvar,
+}
+
+/// How far the thread has come.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Number of the last flush that is done.
+    flushed: u64,
+    has_ended: bool,
 }
 
 /// The sampler thread's side. The thread counts as ended when this is dropped.
@@ -59,12 +70,25 @@ impl Inbox {
             park_timeout(left);
         }
     }
+
+    /// Returns the number of a flush that somebody waits for. To be called before the drain that the flush includes.
+    pub(crate) fn wanted_flush(&self) -> Option<u64> {
+        // Acquire: pairs with `Owner::flush`; the drain that follows finds what the caller has left in queues.
+        let wanted = self.0.flush_wanted.load(Ordering::Acquire);
+        (wanted > self.0.progress.lock().flushed).then_some(wanted)
+    }
+
+    /// Reports that every sample up to this flush was sent.
+    pub(crate) fn flushed(&self, number: u64) {
+        self.0.progress.lock().flushed = number;
+        self.0.progressed.notify_all();
+    }
 }
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        *self.0.has_ended.lock() = true;
-        self.0.ended.notify_all();
+        self.0.progress.lock().has_ended = true;
+        self.0.progressed.notify_all();
     }
 }
 
@@ -91,7 +115,19 @@ impl Owner {
 
     /// Returns whether the thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        *self.0.shared.has_ended.lock()
+        self.0.shared.progress.lock().has_ended
+    }
+
+    /// Makes the thread send every sample taken so far, and waits for that at most for `patience`; returns whether it has.
+    pub(crate) fn flush(&self, patience: Duration) -> bool {
+        let Waker { shared, .. } = &self.0;
+        // Release: pairs with `Inbox::wanted_flush`.
+        let number = shared.flush_wanted.fetch_add(1, Ordering::Release) + 1;
+        self.0.wake();
+        let mut progress = shared.progress.lock();
+        let is_waiting = |progress: &mut Progress| progress.flushed < number && !progress.has_ended;
+        shared.progressed.wait_while_for(&mut progress, is_waiting, patience);
+        progress.flushed >= number || progress.has_ended
     }
 
     /// Ends the thread, and waits for that at most for `patience`; returns whether it has ended.
@@ -100,9 +136,9 @@ impl Owner {
         // A second reason does not count.
         let _ = shared.reason.set(reason);
         self.0.send(STOP);
-        let mut has_ended = shared.has_ended.lock();
-        shared.ended.wait_while_for(&mut has_ended, |has_ended| !*has_ended, patience);
-        *has_ended
+        let mut progress = shared.progress.lock();
+        shared.progressed.wait_while_for(&mut progress, |progress| !progress.has_ended, patience);
+        progress.has_ended
     }
 }
 
@@ -187,6 +223,31 @@ mod tests {
         let begin = Instant::now();
         assert_eq!(inbox.wait(Duration::from_millis(20)), None);
         assert!(begin.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_flush_waits_for_its_own_number() {
+        let (owner, thread) = start(|inbox| {
+            let mut numbers = Vec::new();
+            loop {
+                let end = inbox.wait(LONG);
+                if let Some(number) = inbox.wanted_flush() {
+                    numbers.push(number);
+                    inbox.flushed(number);
+                }
+                if end.is_some() {
+                    return numbers;
+                }
+            }
+        });
+        assert!(owner.flush(LONG) && owner.flush(LONG));
+        assert!(owner.stop("test", LONG));
+        assert_eq!(thread.join().expect("no panic"), [1, 2]);
+        assert!(owner.flush(LONG), "a thread that has ended has sent everything");
+        let (hold, held) = mpsc::channel::<()>();
+        let (owner, _thread) = start(move |_| held.recv());
+        assert!(!owner.flush(Duration::from_millis(5)));
+        drop(hold);
     }
 
     #[test]

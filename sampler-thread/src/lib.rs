@@ -141,6 +141,12 @@ impl Sampler {
         self.intake.last_drain(slot);
     }
 
+    /// Has every sample taken so far sent to the destinations, with the accounts; waits at most for `patience`, and returns
+    /// whether that is done.
+    pub fn flush(&self, patience: Duration) -> bool {
+        self.owner.flush(patience)
+    }
+
     /// Returns whether the thread has ended, or is about to without any further message.
     pub fn has_ended(&self) -> bool {
         self.owner.has_ended()

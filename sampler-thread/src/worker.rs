@@ -18,6 +18,7 @@ use crate::account::accounts::Accounts;
 use crate::account::clock;
 use crate::account::timestamps::{Reading, TickClock};
 use crate::account::virtual_threads::VirtualThreads;
+use crate::account::waiting::Waiting;
 use crate::drain::intake::{Intake, Requests};
 use crate::drain::pace::Pace;
 #[cfg(feature = "hooks")]
@@ -86,6 +87,7 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     /// Threads sampled in this drain whose stacks could not be copied.
     unbounded: Vec<UnboundedStack>,
     virtual_threads: VirtualThreads,
+    waiting: Waiting,
     schedule: Schedule,
     /// Time of the next rotation of timers.
     next_rotation: Instant,
@@ -136,6 +138,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             closed: Vec::new(),
             unbounded: Vec::new(),
             virtual_threads: VirtualThreads::default(),
+            waiting: Waiting::start(settings.process_cpu_before_ns > 0),
             schedule: Schedule::default(),
             next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
@@ -179,6 +182,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
         loop {
             let period = self.pace.period(Instant::now());
             let end = inbox.wait(period);
+            let wanted_flush = inbox.wanted_flush();
             #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
                 self.hooks.stall();
@@ -189,6 +193,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
             }
             if let Some(reason) = end {
                 return End::Asked(reason);
+            }
+            if let Some(number) = wanted_flush {
+                self.send_statistics(true);
+                inbox.flushed(number);
             }
             if !self.destinations.alive() {
                 return End::NoDestination;

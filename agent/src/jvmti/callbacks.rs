@@ -5,6 +5,7 @@
 //! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
 
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use jni::sys::jobject;
 use jvmti_sys::{jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
@@ -16,6 +17,7 @@ use super::vm::Vm;
 use super::{JvmtiError, ThreadRef, guard, pauses, routines};
 use crate::control::Phase;
 use crate::session::{PreparedSession, Session};
+use crate::start_error::StartError;
 use crate::{arena, kernel_threads, log, signal};
 
 /// The events of a running session, beside pauses and generated code.
@@ -122,19 +124,25 @@ pub fn arm(mut prepared: PreparedSession) -> Result<(), JvmtiError> {
     jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_DEATH)
 }
 
+/// Longest wait for samples that are to be sent at once.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Local references that a start makes beside those of threads.
 const REFERENCES_AT_START: usize = 64;
 
 /// Starts profiling in a VM that is initialised; `thread` is the calling thread, if it is known.
-pub fn start(jni: Jni, thread: Option<ThreadRef>) {
+///
+/// # Errors
+/// [`StartError`]; another profile can begin then.
+fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
     // Each thread is listed twice.
     let references = REFERENCES_AT_START + 2 * kernel_threads::list().len();
-    jni.in_frame(references, || start_in_frame(jni, thread));
+    jni.in_frame(references, || start_in_frame(jni, thread))
 }
 
-fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) {
+fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
     let State::Prepared(prepared) = std::mem::replace(&mut *STATE.write(), State::Idle) else {
-        return;
+        return Ok(());
     };
     let jvmti = prepared.jvmti;
     match Session::start(*prepared, jni, thread, sampler_ended) {
@@ -157,11 +165,12 @@ fn start_in_frame(jni: Jni, thread: Option<ThreadRef>) {
             if has_ended {
                 end("stopped");
             }
+            Ok(())
         }
         Err(error) => {
             remove_handler();
             unclaim();
-            log::print(&format!("{error}; the program runs unprofiled"));
+            Err(error)
         }
     }
 }
@@ -248,13 +257,43 @@ fn sampler_ended(how: End) {
     end(how.reason());
 }
 
-/// Starts profiling from Agent_OnAttach, on a thread of the VM; returns whether a profile runs now.
-pub fn attach_now(vm: Vm) -> bool {
-    match vm.jni() {
-        Ok(jni) => start(jni, vm.jvmti().ok().and_then(|jvmti| jvmti.current_thread())),
-        Err(error) => log::print(&format!("{error}; the program runs unprofiled")),
+/// Starts the prepared profile on a thread of a VM that runs.
+///
+/// # Errors
+/// The reason, in one line.
+pub fn start_now(vm: Vm) -> Result<(), String> {
+    let jni = vm.jni().map_err(|error| {
+        *STATE.write() = State::Idle;
+        unclaim();
+        error.to_string()
+    })?;
+    let thread = vm.jvmti().ok().and_then(|jvmti| jvmti.current_thread());
+    start(jni, thread).map_err(|error| error.to_string())?;
+    match &*STATE.read() {
+        State::Running(_) => Ok(()),
+        State::Idle | State::Prepared(_) => Err("the profile has ended at once".to_owned()),
     }
-    matches!(&*STATE.read(), State::Running(_))
+}
+
+/// Starts profiling from Agent_OnAttach; prints why it does not, and returns whether a profile runs now.
+pub fn attach_now(vm: Vm) -> bool {
+    start_now(vm).map_err(|reason| log::print(&format!("{reason}; the program runs unprofiled"))).is_ok()
+}
+
+/// Has every sample of the running profile sent to its destinations; returns whether that is done within a second.
+pub fn flush() -> bool {
+    match &*STATE.read() {
+        State::Running(session) => session.flush(FLUSH_PATIENCE),
+        State::Idle | State::Prepared(_) => false,
+    }
+}
+
+/// Returns the kernel id of a Java thread that is alive, while a profile runs.
+pub fn tid_of(jni: Jni, thread: ThreadRef) -> Option<i32> {
+    match &*STATE.read() {
+        State::Running(session) => session.java_threads().tid_of(jni, thread),
+        State::Idle | State::Prepared(_) => None,
+    }
 }
 
 // The bindings use the JNI environment of an older jni-sys; here it is a pointer that `Jni` wraps, so the callbacks are
@@ -265,7 +304,11 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
     let jni = unsafe { Jni::new(env.cast()) };
     // SAFETY: and a reference to it.
     let thread = unsafe { ThreadRef::new(thread) };
-    guard::callback(|| start(jni, Some(thread)));
+    guard::callback(|| {
+        if let Err(error) = start(jni, Some(thread)) {
+            log::print(&format!("{error}; the program runs unprofiled"));
+        }
+    });
 }
 
 unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env) {

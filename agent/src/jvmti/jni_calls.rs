@@ -5,10 +5,11 @@
 //! (`-Xcheck:jni`) wants the exception looked at after each call of a method, and more than 16 local references announced.
 //! Source: JNI specification.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 
 use jni::sys::{
-    JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, jclass, jfieldID, jint, jmethodID, jobject, jvalue,
+    JNIEnv, JNINativeInterface_, JNINativeInterface__1_1, JNINativeMethod, JavaVM, jclass, jfieldID, jint,
+    jmethodID, jobject, jvalue,
 };
 
 use super::ThreadRef;
@@ -84,7 +85,7 @@ impl Jni {
     }
 
     /// Copies the text of a `java.lang.String`.
-    fn text_of(&self, string: jobject) -> Option<String> {
+    pub(super) fn text_of(&self, string: jobject) -> Option<String> {
         // SAFETY: a live reference to a string; whether it is a copy is not asked for.
         let bytes = unsafe { (self.functions().GetStringUTFChars)(self.env, string, std::ptr::null_mut()) };
         self.clear_unless(!bytes.is_null())?;
@@ -104,6 +105,11 @@ impl Jni {
     /// Returns an instance method of a class.
     pub(super) fn method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
         self.look_up(self.functions().GetMethodID, class, name, signature)
+    }
+
+    /// Returns a static method of a class.
+    pub(super) fn static_method(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jmethodID> {
+        self.look_up(self.functions().GetStaticMethodID, class, name, signature)
     }
 
     /// Calls an instance method that returns a long; `None` if it threw.
@@ -126,7 +132,7 @@ impl Jni {
     /// Calls a static method without parameters, whose signature says that it returns an object; returns a local
     /// reference.
     pub(super) fn call_getter(&self, class: jclass, name: &CStr, signature: &CStr) -> Option<jobject> {
-        let method = self.look_up(self.functions().GetStaticMethodID, class, name, signature)?;
+        let method = self.static_method(class, name, signature)?;
         // SAFETY: a static method of this class that takes no arguments and returns an object.
         let object =
             unsafe { (self.functions().CallStaticObjectMethodA)(self.env, class, method, std::ptr::null()) };
@@ -152,6 +158,62 @@ impl Jni {
     pub(super) fn string(&self, text: &CStr) -> Option<jobject> {
         // SAFETY: the text is NUL-terminated.
         self.found(unsafe { (self.functions().NewStringUTF)(self.env, text.as_ptr()) })
+    }
+
+    /// Makes a `java.lang.String` of any text, as a local reference.
+    pub(super) fn string_of(&self, text: &str) -> Option<jobject> {
+        let units: Vec<u16> = text.encode_utf16().collect();
+        let length = jint::try_from(units.len()).ok()?;
+        // SAFETY: that many units lie there.
+        self.found(unsafe { (self.functions().NewString)(self.env, units.as_ptr(), length) })
+    }
+
+    /// Makes an array of bytes, as a local reference.
+    pub(super) fn byte_array(&self, bytes: &[u8]) -> Option<jobject> {
+        let length = jint::try_from(bytes.len()).ok()?;
+        // SAFETY: any length is allowed.
+        let array = self.found(unsafe { (self.functions().NewByteArray)(self.env, length) })?;
+        // SAFETY: the array has this length, and so have the bytes.
+        unsafe { (self.functions().SetByteArrayRegion)(self.env, array, 0, length, bytes.as_ptr().cast()) };
+        Some(array)
+    }
+
+    /// Throws an exception of this class when the native method returns.
+    pub(super) fn throw(&self, class: &CStr, message: &str) {
+        // A message has no NUL; without a class, the VM throws that it is missing.
+        let Ok(message) = CString::new(message) else { return };
+        // SAFETY: the name is NUL-terminated.
+        let class = unsafe { (self.functions().FindClass)(self.env, class.as_ptr()) };
+        if !class.is_null() {
+            // SAFETY: a class of exceptions, and a NUL-terminated text.
+            unsafe { (self.functions().ThrowNew)(self.env, class, message.as_ptr()) };
+        }
+    }
+
+    /// Binds a native method of a class; returns `None` if the class has no such method.
+    ///
+    /// # Safety
+    /// `function` takes and returns what the signature says.
+    pub(super) unsafe fn bind(
+        &self,
+        class: jclass,
+        name: &CStr,
+        signature: &CStr,
+        function: *mut c_void,
+    ) -> Option<()> {
+        let (name, signature) = (name.as_ptr().cast_mut(), signature.as_ptr().cast_mut());
+        let method = JNINativeMethod { name, signature, fnPtr: function };
+        // SAFETY: one method, by the caller's promise.
+        let code = unsafe { (self.functions().RegisterNatives)(self.env, class, &raw const method, 1) };
+        self.clear_unless(code == 0)
+    }
+
+    /// Returns the pointer of the VM.
+    pub(super) fn vm(&self) -> Option<*mut JavaVM> {
+        let mut vm = std::ptr::null_mut();
+        // SAFETY: `vm` is writable.
+        let code = unsafe { (self.functions().GetJavaVM)(self.env, &raw mut vm) };
+        (code == 0 && !vm.is_null()).then_some(vm)
     }
 
     /// Makes a global reference, which lives until the VM ends.

@@ -40,10 +40,12 @@ macro_rules! jvmti_call {
     }};
 }
 
+pub mod c_api;
 pub mod callbacks;
 pub mod chunks;
 pub mod flags;
 pub mod guard;
+pub mod java_api;
 pub mod jni_calls;
 pub mod loaders;
 pub mod pauses;

@@ -80,6 +80,11 @@ impl JavaThreads {
         self.registry.java_ended(nix::unistd::gettid().as_raw(), jni.thread_name(thread).as_deref())
     }
 
+    /// Returns the kernel id of a thread that is alive.
+    pub fn tid_of(&self, jni: Jni, thread: ThreadRef) -> Option<i32> {
+        self.tid_at(jni.java_thread(thread)?)
+    }
+
     /// Reads the names of all threads again, unless there are many or that was done a short time ago.
     pub fn refresh_if_due(&self, jni: Jni) {
         // A thread that finds the lock taken leaves this to the other one.
@@ -98,7 +103,7 @@ impl JavaThreads {
         }
         jni.in_frame(4 * MAX_REFRESHED, || {
             for thread in self.jvmti.all_threads() {
-                let tid = jni.java_thread(thread).and_then(|address| self.tid_of(address));
+                let tid = jni.java_thread(thread).and_then(|address| self.tid_at(address));
                 if let (Some(tid), Some(name)) = (tid, jni.thread_name(thread)) {
                     self.registry.rename(tid, &name);
                 }
@@ -107,7 +112,7 @@ impl JavaThreads {
     }
 
     fn register(&self, jni: Jni, address: u64, thread: ThreadRef, register: fn(&Registry, i32, &JavaThread)) {
-        let Some(tid) = self.tid_of(address) else { return };
+        let Some(tid) = self.tid_at(address) else { return };
         let word = |offset: u32| self.memory.read_u64(address + u64::from(offset)).unwrap_or(0);
         let (base, size) = (word(self.offsets.stack_base), word(self.offsets.stack_size));
         let name = jni.thread_name(thread).unwrap_or_default();
@@ -115,7 +120,7 @@ impl JavaThreads {
         register(&self.registry, tid, &JavaThread { address, stack_low, stack_high, name });
     }
 
-    fn tid_of(&self, address: u64) -> Option<i32> {
+    fn tid_at(&self, address: u64) -> Option<i32> {
         let os_thread = self.memory.read_u64(address + u64::from(self.offsets.osthread)).ok()?;
         let tid = self.memory.read_i32(os_thread + u64::from(self.offsets.osthread_thread_id)).ok()?;
         (tid > 0).then_some(tid)

@@ -6,7 +6,7 @@ use proto::histogram::quantile;
 use proto::v1::{Counter, Histogram, Statistics};
 use serde::Serialize;
 
-use crate::quantity::{share, total};
+use crate::quantity::{count, duration, share, total};
 
 /// CPU time of the process: that of the threads' accounts (sampled, lost by cause, unfinished), and the rest by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -113,6 +113,43 @@ impl Timers {
     }
 }
 
+/// Time in which threads were ready to run and had no processor; no part of the CPU time. `None` is not reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "as CpuTime")]
+#[non_exhaustive]
+pub struct Waiting {
+    pub run_delay_ns: Option<u64>,
+    pub throttled_periods: Option<u64>,
+    pub throttled_ns: Option<u64>,
+}
+
+impl Waiting {
+    /// Reads the latest statistics.
+    pub fn new(statistics: &Statistics) -> Self {
+        let waiting = statistics.waiting.as_ref();
+        Waiting {
+            run_delay_ns: waiting.and_then(|waiting| waiting.run_delay_ns),
+            throttled_periods: waiting.and_then(|waiting| waiting.throttled_periods),
+            throttled_ns: waiting.and_then(|waiting| waiting.throttled_ns),
+        }
+    }
+
+    /// Returns the figures in one line of text.
+    pub fn sentence(&self) -> String {
+        let delay = self.run_delay_ns.map_or_else(
+            || "run-queue delay not reported".to_owned(),
+            |ns| format!("{} of threads ready to run without a processor", duration(ns)),
+        );
+        let throttled = match (self.throttled_ns, self.throttled_periods) {
+            (Some(ns), Some(periods)) => {
+                format!("stopped by the cgroup's limit for {} in {} periods", duration(ns), count(periods))
+            }
+            _ => "throttling not reported".to_owned(),
+        };
+        format!("{delay}; {throttled}")
+    }
+}
+
 /// Returns counters by name.
 pub fn by_name(counters: &[Counter]) -> BTreeMap<String, u64> {
     counters.iter().map(|counter| (counter.name.clone(), counter.count)).collect()
@@ -121,6 +158,21 @@ pub fn by_name(counters: &[Counter]) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_that_is_not_reported_is_not_zero() {
+        let sentence = |run_delay_ns, throttled_periods, throttled_ns| {
+            let waiting =
+                proto::v1::Waiting { run_delay_ns, throttled_periods, throttled_ns, ..Default::default() };
+            Waiting::new(&Statistics { waiting: Some(waiting), ..Statistics::default() }).sentence()
+        };
+        assert_eq!(
+            sentence(Some(2_500_000_000), Some(12), Some(0)),
+            "2.50 s of threads ready to run without a processor; stopped by the cgroup's limit for 0 ms in 12 periods"
+        );
+        assert_eq!(sentence(None, None, None), "run-queue delay not reported; throttling not reported");
+        assert_eq!(Waiting::new(&Statistics::default()), Waiting::default());
+    }
 
     #[test]
     fn causes() {

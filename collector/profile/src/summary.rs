@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::account::{Distribution, Quantiles, Timers, by_name};
+use crate::account::{Distribution, Quantiles, Timers, Waiting, by_name};
 use crate::delivery::Delivery;
 use crate::process::ProcessProfile;
 use crate::quantity::{self, total};
@@ -42,6 +42,7 @@ pub struct Summary {
     pub queue: Queue,
     pub delivery: Delivery,
     pub timers: Timers,
+    pub waiting: Waiting,
     pub sampling: Sampling,
     pub jvm: Jvm,
     pub interval_ns: u64,
@@ -146,6 +147,7 @@ impl Summary {
             },
             delivery: Delivery::new(&statistics),
             timers: Timers::new(&statistics),
+            waiting: Waiting::new(&statistics),
             sampling: Sampling::of(session),
             jvm: Jvm {
                 version: hello.jvm_version.clone(),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use proto::framing::FramingError;
 
-use crate::account::{CpuTime, Timers};
+use crate::account::{CpuTime, Timers, Waiting};
 use crate::delivery::Delivery;
 use crate::quantity::{count, duration, percent};
 use crate::session::Session;
@@ -67,6 +67,14 @@ impl Evidence<'_> {
             warnings.push(self.unexplained());
         }
         let Some(statistics) = statistics else { return warnings };
+        let Waiting { throttled_ns, throttled_periods, .. } = Waiting::new(statistics);
+        if let Some(ns) = throttled_ns.filter(|&ns| ns > 0) {
+            let periods = count(throttled_periods.unwrap_or(0));
+            warnings.push(format!(
+                "the cgroup's CPU limit stopped the program for {} in {periods} periods; no sample shows that time",
+                duration(ns)
+            ));
+        }
         let delivery = Delivery::new(statistics);
         if delivery.merged_samples > 0 {
             warnings.push(merged(&delivery));

@@ -155,6 +155,32 @@ impl Metrics {
         }
         registry.register(Box::new(samples))?;
         registry.register(Box::new(lost))?;
+        for (name, help, sums, unit) in [
+            (
+                "tickwalk_run_delay_seconds_total",
+                "Time in which threads were ready to run and had no processor; absent if no kernel reports it",
+                &tally.run_delay_ns,
+                1e9,
+            ),
+            (
+                "tickwalk_throttled_seconds_total",
+                "Time in which the CPU limit of its cgroup stopped a process; absent if no kernel reports it",
+                &tally.throttled_ns,
+                1e9,
+            ),
+            (
+                "tickwalk_throttled_periods_total",
+                "Periods in which the CPU limit of its cgroup stopped a process; absent if no kernel reports it",
+                &tally.throttled_periods,
+                1.0,
+            ),
+        ] {
+            let metric = CounterVec::new(Opts::new(name, help), &["service"])?;
+            for (service, &sum) in sums {
+                metric.with_label_values(&[service.as_str()]).inc_by(sum as f64 / unit);
+            }
+            registry.register(Box::new(metric))?;
+        }
         forwarded(&registry, &probe.forwarded)?;
         let mut text = Vec::new();
         let encoder = TextEncoder::new();

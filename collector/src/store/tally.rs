@@ -1,9 +1,10 @@
-//! Samples since the store was opened, by service and, if lost, by reason.
+//! Samples and waiting for processors since the store was opened, by service; lost samples by reason.
 //!
 //! Sums over the stored sessions would fall when retention removes old ones, which monitoring takes for a restart.
 
 use std::collections::BTreeMap;
 
+use profile::account::Waiting;
 use proto::v1::Lost;
 
 use super::session::StoredSession;
@@ -17,26 +18,37 @@ const NAME_BYTES: usize = 256;
 /// Name of all that exceed [`MOST_NAMES`].
 const OTHERS: &str = "(others)";
 
-/// Samples since the store was opened.
+/// Sums since the store was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Stored samples by service.
     pub stored: BTreeMap<String, u64>,
     /// Lost samples by reason.
     pub lost: BTreeMap<String, u64>,
+    /// Nanoseconds by service in which threads were ready to run and had no processor, where the kernel reports that.
+    pub run_delay_ns: BTreeMap<String, u64>,
+    /// Periods by service in which the limit of the cgroup stopped the process, where the kernel reports that.
+    pub throttled_periods: BTreeMap<String, u64>,
+    /// Nanoseconds of this by service.
+    pub throttled_ns: BTreeMap<String, u64>,
 }
 
 /// Counts of a session before a message.
 pub(super) struct Received {
     samples: u64,
     lost: Vec<Lost>,
+    waiting: Waiting,
 }
 
 impl Received {
     pub(super) fn of(session: Option<&StoredSession>) -> Received {
         let samples = session.map_or(0, |session| session.samples);
         let statistics = session.and_then(|session| session.statistics.as_ref());
-        Received { samples, lost: statistics.map_or_else(Vec::new, |statistics| statistics.lost.clone()) }
+        Received {
+            samples,
+            lost: statistics.map_or_else(Vec::new, |statistics| statistics.lost.clone()),
+            waiting: statistics.map(Waiting::new).unwrap_or_default(),
+        }
     }
 }
 
@@ -47,6 +59,18 @@ impl Tally {
         for lost in session.statistics.iter().flat_map(|statistics| &statistics.lost) {
             let known = before.lost.iter().find(|known| known.cause == lost.cause);
             add(&mut self.lost, &lost.cause, lost.count.saturating_sub(known.map_or(0, |known| known.count)));
+        }
+        let waiting = session.statistics.as_ref().map(Waiting::new).unwrap_or_default();
+        let known = &before.waiting;
+        for (sums, present, known) in [
+            (&mut self.run_delay_ns, waiting.run_delay_ns, known.run_delay_ns),
+            (&mut self.throttled_periods, waiting.throttled_periods, known.throttled_periods),
+            (&mut self.throttled_ns, waiting.throttled_ns, known.throttled_ns),
+        ] {
+            // What is not reported has no metric.
+            if let Some(present) = present {
+                add(sums, session.service(), present.saturating_sub(known.unwrap_or(0)));
+            }
         }
     }
 }

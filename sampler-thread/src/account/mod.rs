@@ -11,6 +11,7 @@ pub(crate) mod accounts;
 pub mod clock;
 pub(crate) mod timestamps;
 pub(crate) mod virtual_threads;
+pub mod waiting;
 
 use proto::v1;
 use queue::LostCounters;
@@ -32,6 +33,8 @@ pub struct Account {
     abandoned_ns: u64,
     /// Last reading of the CPU clock of the thread, in nanoseconds.
     clock_ns: u64,
+    /// Time in which the thread was ready and had no processor, at the last reading; `None` if it is not reported.
+    pub run_delay_ns: Option<u64>,
     /// True if the account changed since it was sent.
     pub dirty: bool,
     /// Revision of `facts` that was sent last.
@@ -54,6 +57,7 @@ impl Account {
             gaps: [(0, 0); Gap::ALL.len()],
             abandoned_ns: 0,
             clock_ns,
+            run_delay_ns: None,
             dirty: true,
             sent_revision: None,
             sent_samples: 0,
@@ -83,13 +87,15 @@ impl Account {
         self.clock_ns
     }
 
-    /// Records a reading of the thread's CPU clock.
-    pub fn read_clock(&mut self, clock_ns: u64) {
-        if clock_ns > self.clock_ns {
+    /// Records a reading of the thread's CPU clock; returns whether the thread has run since the last one.
+    pub fn read_clock(&mut self, clock_ns: u64) -> bool {
+        let has_run = clock_ns > self.clock_ns;
+        if has_run {
             self.clock_ns = clock_ns;
             self.dirty = true;
         }
         self.gaps = self.facts.coverage.gaps_at(self.clock_ns);
+        has_run
     }
 
     /// Counts requests that will not be sampled as lost, because of an internal error.
@@ -152,6 +158,7 @@ impl Account {
             ended: handed_on_ns.is_some(),
             before_timer_ns: self.facts.before_timer_ns,
             expired_ns: self.facts.expired_ns,
+            run_delay_ns: self.run_delay_ns,
         }
     }
 }

@@ -28,6 +28,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             if let Some(clock_ns) = facts.ended_ns {
                 account.read_clock(clock_ns);
             }
+            self.waiting.ended(facts.tid, account.run_delay_ns);
             let counters = self.process.queue(slot).lost();
             account.settle(counters);
             let handed_on_ns = account.unfinished_ns(counters);

@@ -60,13 +60,18 @@ impl<P: Process, M: Memory> Worker<P, M> {
             // A thread that ends meanwhile keeps its last reading; its own callback or discovery adds the final one.
             if reads_all || account.dirty {
                 let clock_ns = facts.ended_ns.or_else(|| clock::thread_cpu_nanos(facts.tid).ok());
-                account.read_clock(clock_ns.unwrap_or(0));
+                let has_run = account.read_clock(clock_ns.unwrap_or(0));
+                if facts.ended_ns.is_none() && (has_run || account.run_delay_ns.is_none()) {
+                    account.run_delay_ns = self.waiting.of_thread(facts.tid).or(account.run_delay_ns);
+                }
             }
             let gap = facts.coverage.open_gap().map(|(cause, _)| cause);
             if gap == Some(Gap::SignalBlocked) || gap.is_none() && account.silent_ns() >= SILENT_NS {
                 silent.push(facts.slot);
             }
         }
+        let delays = self.accounts.iter_mut().filter_map(|account| account.run_delay_ns);
+        self.waiting.read(delays.sum());
         if silent.is_empty() {
             return;
         }
@@ -121,6 +126,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             shrunk: state.queue_sizes.shrunk,
             largest: state.queue_sizes.largest,
         }));
+        statistics.waiting = Some(self.waiting.message());
         statistics.unloading = Some(self.stats.unloading(&self.unloading));
         statistics.self_tests =
             self.self_tests.iter().cloned().chain(self.compiled_walks.results()).collect();

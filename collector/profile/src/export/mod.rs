@@ -14,6 +14,7 @@ pub mod pprof;
 pub mod speedscope;
 mod strings;
 pub mod table;
+pub mod text;
 
 use std::io::Write;
 

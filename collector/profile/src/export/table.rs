@@ -7,6 +7,7 @@ use crate::process::ProcessProfile;
 use crate::quantity::{count, duration, percent, share, total};
 use crate::query::error::QueryError;
 use crate::query::selection::Selection;
+use crate::query::threads::ThreadRow;
 use crate::query::tree::{MethodCost, Naming, Order, Tree};
 use crate::source::Source;
 use crate::summary::Summary;
@@ -119,31 +120,40 @@ fn account(profile: &ProcessProfile, verbose: bool) -> String {
     text
 }
 
-/// Returns the account of CPU time in one line, and up to `limit` threads with the CPU time of their own samples: those of
-/// virtual threads are not counted for their carriers.
+/// Returns the account of CPU time in one line, and up to `limit` threads with the CPU time of their own samples, those of
+/// virtual threads not counted for their carriers, and the time that they waited for a processor in the whole session.
 pub fn threads(profile: &ProcessProfile, limit: usize) -> String {
     let summary = Summary::new(profile);
     let own = profile.by_thread();
     let own_ns = |id: u32| own.get(&id).map_or(0, |cell| cell.cpu_ns);
     // A virtual thread with unknown carrier has its own account and is also among the virtual threads.
+    // The delay of a thread that has lived for less than a second was not read.
+    let unknown = if summary.waiting.run_delay_ns.is_some() { "" } else { "not reported" };
+    let waited = |row: &ThreadRow| row.run_delay_ns.map_or_else(|| unknown.to_owned(), duration);
     let platform = summary
         .threads
         .iter()
         .filter(|row| row.kind != "virtual")
-        .map(|row| (own_ns(row.id), row.kind, i64::from(row.tid), row.name.clone()));
+        .map(|row| (own_ns(row.id), row.kind, i64::from(row.tid), row.name.clone(), waited(row)));
     let virtual_threads = summary.virtual_threads.iter().map(|row| {
         let thread = format!("{} on {}", row.name, row.carriers.join(", "));
-        (total(row.ids.iter().map(|&id| own_ns(id))), "virtual", row.java_id, thread)
+        // The kernel knows carriers only.
+        (total(row.ids.iter().map(|&id| own_ns(id))), "virtual", row.java_id, thread, String::new())
     });
     let mut rows: Vec<_> = platform.chain(virtual_threads).filter(|&(cpu_ns, ..)| cpu_ns > 0).collect();
     rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| (a.2, &a.3).cmp(&(b.2, &b.3))));
     let whole = profile.total().cpu_ns;
     let mut text = format!("{}\n\n", summary.sentence());
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{:>8} {:>11}  {:<9} {:>8}  thread", "share", "CPU time", "kind", "id");
-    for (cpu_ns, kind, id, thread) in rows.into_iter().take(limit) {
+    let _ = writeln!(
+        text,
+        "{:>8} {:>11} {:>12}  {:<9} {:>8}  thread",
+        "share", "CPU time", "waited", "kind", "id"
+    );
+    for (cpu_ns, kind, id, thread, waited) in rows.into_iter().take(limit) {
         let part = percent(share(cpu_ns, whole));
-        let _ = writeln!(text, "{part:>8} {:>11}  {kind:<9} {id:>8}  {thread}", duration(cpu_ns));
+        let _ =
+            writeln!(text, "{part:>8} {:>11} {waited:>12}  {kind:<9} {id:>8}  {thread}", duration(cpu_ns));
     }
     text
 }
@@ -198,6 +208,7 @@ fn collecting(summary: &Summary) -> Vec<String> {
     if timers.with_timer > 0 || timers.turns > 0 || timers.without_slot > 0 {
         lines.push(format!("timers    {coverage}"));
     }
+    lines.push(format!("waiting   {}", summary.waiting.sentence()));
     lines
 }
 

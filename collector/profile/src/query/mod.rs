@@ -17,3 +17,4 @@ pub mod threads;
 pub mod timeline;
 pub mod tree;
 pub mod view;
+pub mod waiting;

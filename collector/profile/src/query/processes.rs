@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::error::QueryError;
 use super::selection::Selection;
-use crate::account::{CpuTime, Distribution, Timers, by_name};
+use crate::account::{CpuTime, Distribution, Timers, Waiting, by_name};
 use crate::sampling::Sampling;
 use crate::session::Session;
 use crate::source::{Extent, Source};
@@ -70,6 +70,7 @@ pub struct Account {
     pub pool_bytes: u64,
     pub pool_exhausted: u64,
     pub timers: Timers,
+    pub waiting: Waiting,
     /// Warnings, as sentences without capital and full stop.
     pub warnings: Vec<String>,
 }
@@ -221,6 +222,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
         pool_bytes: queue.pool_bytes,
         pool_exhausted: queue.pool_exhausted,
         timers: Timers::new(&statistics),
+        waiting: Waiting::new(&statistics),
         warnings: warnings(source, session, &cpu, state),
         lost_ns: cpu.lost,
     }

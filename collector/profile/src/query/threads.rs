@@ -39,6 +39,9 @@ pub struct ThreadRow {
     pub handed_on_ns: u64,
     /// CPU time covered by timer expirations, as counted by the signal handlers.
     pub expired_ns: u64,
+    /// Time in which the thread was ready to run and had no processor, no part of `kernel_ns`; `None` if it is not
+    /// reported or was not read.
+    pub run_delay_ns: Option<u64>,
     /// Samples received.
     pub samples: u64,
     /// Part of `lost_ns` whose samples were sent but never received.
@@ -155,6 +158,7 @@ fn row(profile: &ProcessProfile, id: u32, received: Cell) -> ThreadRow {
         carried_ns: account.carried_ns,
         handed_on_ns: account.handed_on_ns,
         expired_ns: account.expired_ns,
+        run_delay_ns: account.run_delay_ns,
         samples: received.samples,
         not_received_ns,
         id,

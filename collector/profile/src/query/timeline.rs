@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::error::QueryError;
 use super::matches::Matches;
 use super::selection::{Selection, Span};
+use super::waiting::{Buckets, WaitingTimes, waiting};
 use crate::quantity::total;
 use crate::session::Session;
 use crate::source::{Extent, Gap, Scope, Source, Threads, with_dictionary};
@@ -61,6 +62,7 @@ pub struct Timeline {
     pub bucket_ns: u64,
     pub rows: Vec<Row>,
     pub rows_left_out: usize,
+    pub waiting: WaitingTimes,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -183,10 +185,13 @@ pub fn timeline(
             }
         }
     }
+    let bucket_ns = bucket_ns * factor;
+    let all = Buckets { from_ns: span.from_ns, width_ns: bucket_ns, count: buckets };
     Ok(Timeline {
+        waiting: waiting(source, selection, &span, all)?,
         from_ns: span.from_ns,
         to_ns: span.to_ns,
-        bucket_ns: bucket_ns * factor,
+        bucket_ns,
         rows,
         rows_left_out,
         gaps: span.gaps,

@@ -108,6 +108,14 @@ impl Recording {
         }
     }
 
+    /// Removes the samples for which `keep` returns false, by the thread's kernel id (0 if it was never introduced) and by
+    /// time in nanoseconds since the epoch. The account still covers the whole session.
+    pub fn retain(&mut self, keep: impl Fn(u32, u64) -> bool) {
+        let session = &self.session;
+        let tid_of = |thread| session.thread(thread).map_or(0, |thread| thread.tid);
+        self.samples.retain(|sample| keep(tid_of(sample.thread), sample.time_ns));
+    }
+
     /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session

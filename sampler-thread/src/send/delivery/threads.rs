@@ -283,5 +283,8 @@ fn add(sum: &mut ThreadAccount, account: &ThreadAccount) {
     ] {
         *sum = sum.saturating_add(more);
     }
+    if let Some(more) = account.run_delay_ns {
+        sum.run_delay_ns = Some(sum.run_delay_ns.unwrap_or(0).saturating_add(more));
+    }
     add_lost(&mut sum.lost, &account.lost);
 }

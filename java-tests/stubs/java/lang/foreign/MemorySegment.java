@@ -1,0 +1,6 @@
+package java.lang.foreign;
+
+/** See {@link Arena}. */
+public interface MemorySegment {
+    String getString(long offset);
+}

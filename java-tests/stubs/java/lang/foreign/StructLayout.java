@@ -1,0 +1,4 @@
+package java.lang.foreign;
+
+/** See {@link Arena}. */
+public interface StructLayout extends MemoryLayout {}
