@@ -143,11 +143,8 @@ impl LiveMemory {
                     iov_base: core::ptr::without_provenance_mut(address as usize),
                     iov_len: length,
                 };
-                // Asked each time: a process that is restored from a checkpoint may have another id, and the old one may be
-                // that of a foreign process. SAFETY: getpid has no preconditions.
-                let process = unsafe { libc::getpid() };
-                // SAFETY: `local` describes the exclusively borrowed `into`; the kernel checks `remote`.
-                unsafe { libc::process_vm_readv(process, &local, 1, &remote, 1, 0) }
+                // SAFETY: `local` describes the exclusively borrowed `into`.
+                unsafe { read_own_process(&local, &[remote]) }
             }
             Access::ProcSelfMem => {
                 let offset = libc::off_t::try_from(address).map_err(|_| Unreadable(address))?;
@@ -170,11 +167,22 @@ impl LiveMemory {
             iov_base: core::ptr::without_provenance_mut(address as usize),
             iov_len: size_of::<u64>(),
         });
-        let ranges = libc::c_ulong::try_from(N).ok()?;
-        // SAFETY: `local` describes all of `words`; the kernel checks what `remote` describes.
-        let read = unsafe { libc::process_vm_readv(self.process, &local, 1, remote.as_ptr(), ranges, 0) };
+        // SAFETY: `local` describes all of `words`.
+        let read = unsafe { read_own_process(&local, &remote) };
         (usize::try_from(read) == Ok(size_of_val(&words))).then_some(words)
     }
+}
+
+/// Copies memory of the own process to `local`, one range after the other; returns the number of bytes, or -1.
+///
+/// # Safety
+/// `local` must describe memory that may be written; the kernel checks what `remote` describes.
+unsafe fn read_own_process(local: &libc::iovec, remote: &[libc::iovec]) -> libc::ssize_t {
+    // Asked each time: a process that is restored from a checkpoint may have another id, and the old one may be that of a
+    // foreign process. SAFETY: getpid has no preconditions.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: `local` may be written by the caller's promise, and `remote` is a slice.
+    unsafe { libc::process_vm_readv(process, local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) }
 }
 
 /// Loads the byte at `address`.
