@@ -16,6 +16,7 @@ mod jump_target;
 mod native;
 mod position;
 mod recover;
+mod routine;
 mod signal;
 mod stub;
 mod upcall;

@@ -68,7 +68,7 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The target of the call before the return address `pc`.
-    fn call_target(&self, pc: u64, blob: &CodeBlob) -> Option<CallTarget> {
+    pub(super) fn call_target(&self, pc: u64, blob: &CodeBlob) -> Option<CallTarget> {
         let mut bytes = [0; CALL_BYTES as usize];
         call_before(self.code_behind(pc, blob, &mut bytes)?, pc)
     }

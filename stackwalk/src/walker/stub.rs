@@ -43,7 +43,8 @@ impl<M: Memory> Walk<'_, M> {
         }
         // The next instruction may be the return; the rules below would look where the frame was.
         let exit = stub_exit(around.after);
-        let left = exit.and_then(|rule| self.unwind(cursor, 0, rule)).filter(|next| self.is_caller(next));
+        let accepted = |next: &Cursor| self.is_caller(next) && self.may_have_called(next.pc, blob);
+        let left = exit.and_then(|rule| self.unwind(cursor, 0, rule)).filter(accepted);
         if let Some(next) = left.filter(|_| !dispatch) {
             return Some(Cursor { doing, ..next });
         }
@@ -65,8 +66,10 @@ impl<M: Memory> Walk<'_, M> {
         let rules = if dispatch { [Unwind::Return; 3] } else { stub_states(around, blob.frame_bytes) };
         let by_rule =
             rules.iter().filter(|rule| blob.frame_bytes >= 16 || !rule.needs_size()).find_map(|&rule| {
-                self.unwind(cursor, blob.frame_bytes, rule).filter(|next| self.is_caller(next))
+                self.unwind(cursor, blob.frame_bytes, rule)
+                    .filter(|next| self.is_caller(next) && self.may_have_called(next.pc, blob))
             });
+        let by_rule = by_rule.or_else(|| self.caller_above_routine(cursor, blob));
         let found = by_rule.or_else(|| self.caller_of_adapter(cursor, blob));
         found.map(|next| Cursor { doing, ..self.before_arguments(next, around, blob) })
     }

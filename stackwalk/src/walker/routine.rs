@@ -1,0 +1,74 @@
+//! The caller of an interrupted routine of `StubRoutines`.
+//!
+//! Problem: a routine may use the frame pointer for data, and reserve or align stack space in which return addresses of older
+//! calls remain (`sha512_AVX2`, `sha256_AVX2` in `cpu/x86/macroAssembler_x86_sha.cpp`, JDK 11 to 25).
+//! Approach: compiled code and interpreter call routines directly, so the call must lead into the blob of routines; where no
+//! place that the code suggests has such a return address, it is searched for on the stack within a bound.
+//! Invariant: two possible callers are none.
+
+use super::walk::{Cursor, Doing, Walk};
+use crate::arch::{CallTarget, RETURN_ADDRESS_BYTES};
+use crate::hotspot::code_blob::{BlobKind, CodeBlob};
+use crate::memory::Memory;
+
+/// Words of the stack that are searched: `sha256_AVX2` keeps 75 with what it saves, aligned to 32 bytes.
+const SEARCHED_WORDS: u64 = 128;
+
+/// Longest routine that is entered at its start and keeps words that hide the return address, in bytes: `sha512_AVX2` has
+/// some 6,000.
+const LONGEST_ROUTINE: u64 = 16 << 10;
+
+impl<M: Memory> Walk<'_, M> {
+    /// Returns whether code whose call returns to `pc` can have led to the interrupted code of `blob`: routines are called
+    /// directly, or entered by a jump from a VM stub or a native method's wrapper that has an exception to forward
+    /// (`generate_forward_exception` in `cpu/x86/stubGenerator_x86_64.cpp`, JDK 11 to 25).
+    pub(super) fn may_have_called(&self, pc: u64, blob: &CodeBlob) -> bool {
+        if blob.kind != BlobKind::StubRoutines || self.calls_into(pc, blob) {
+            return true;
+        }
+        let Some(CallTarget::Known(target)) = self.target_of_call(pc) else { return false };
+        let forwards =
+            |kind| matches!(kind, BlobKind::RuntimeStub | BlobKind::Exception | BlobKind::NativeWrapper);
+        !self.hotspot.is_code(target) || self.blob_at(target).is_ok_and(|blob| forwards(blob.kind))
+    }
+
+    /// The caller whose return address lies above words that a routine keeps.
+    ///
+    /// Older calls of other routines may have left theirs there, so the entry nearest before the interrupted instruction
+    /// decides.
+    pub(super) fn caller_above_routine(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
+        if blob.kind != BlobKind::StubRoutines || blob.frame_bytes != 0 {
+            return None;
+        }
+        let mut nearest: Option<(u64, Option<Cursor>)> = None;
+        for word in 0..SEARCHED_WORDS {
+            let slot = cursor.sp.checked_add(word * 8)?;
+            let Some(pc) = self.stack.word(slot) else { break };
+            let Some(CallTarget::Known(entry)) = self.target_of_call(pc) else { continue };
+            let Some(distance) = cursor.pc.checked_sub(entry).filter(|&distance| distance <= LONGEST_ROUTINE)
+            else {
+                continue;
+            };
+            if entry < blob.code_begin || nearest.is_some_and(|(known, _)| known < distance) {
+                continue;
+            }
+            let sp = slot.checked_add(RETURN_ADDRESS_BYTES)?;
+            // The frame pointer is the register's, or saved next to the return address.
+            let saved = slot.checked_sub(8).and_then(|below| self.stack.word(below));
+            let found = [Some(cursor.fp), saved].into_iter().flatten().find_map(|fp| {
+                let caller = Cursor { pc, sp, fp, doing: Doing::CallingVm };
+                self.is_caller(&caller).then_some(caller)
+            });
+            let is_second = nearest.is_some_and(|(known, _)| known == distance);
+            nearest = Some((distance, found.filter(|_| !is_second)));
+        }
+        nearest.and_then(|(_, caller)| caller)
+    }
+
+    fn target_of_call(&self, pc: u64) -> Option<CallTarget> {
+        if !self.hotspot.is_code(pc) {
+            return None;
+        }
+        self.call_target(pc, &self.blob_at(pc).ok()?)
+    }
+}
