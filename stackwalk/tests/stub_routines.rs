@@ -131,7 +131,7 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
             for (text, count) in worst.into_iter().take(shown) {
                 println!("  {count:5} {text}");
             }
-            if *steps < 500 || *wrong > 0 {
+            if *steps < 50 || *wrong > 0 {
                 problems.push(format!("JDK {jdk} {}", flags.join(" ")));
             }
         }
