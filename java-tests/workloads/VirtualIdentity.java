@@ -62,7 +62,7 @@ public final class VirtualIdentity {
         return burn(SHORT_NANOS);
     }
 
-    /** Mostly in native code, where the agent must not read the heap, which holds the name. */
+    /** Mostly in native code, where a collection may move the thread's objects at any time. */
     private long pack() {
         long burnt = burn(span);
         Thread.yield();

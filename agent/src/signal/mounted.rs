@@ -3,7 +3,7 @@
 //! Problem: a virtual thread is an object in the heap, and its carrier also runs native code and code of the VM.
 //! Approach: the id is read from the `JavaThread`, where the VM stores it. The name and the frozen frames are read from
 //! the heap, under the conditions of [`super::heap`].
-//! A name costs four cache misses, or five system calls, so it is copied with the first sample of a virtual thread on a
+//! A name costs four cache misses, or eight checked reads, so it is copied with the first sample of a virtual thread on a
 //! carrier and with every sixteenth after it, in case the first was lost.
 //! Invariant: no load here can fault, see [`name`]; at most [`MAX_NAME_BYTES`] are copied.
 //! Sources: `jfr/support/jfrThreadLocal.hpp`, `java.lang.{Thread,String}`, `oops/arrayOop.hpp`, JDK 21 and 25.
