@@ -92,7 +92,7 @@ fn check_answers(answers: &Answers, truth: &Truth, folder: &Path) {
     answers.check_has("resume", "java.lang.IllegalStateException: a profile cannot be resumed");
     let read =
         |name: &str| std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    for name in ["at-stop.jfr", "flight.jfr"] {
+    for name in ["at-stop.jfr", "flight.jfr", "at-exit.jfr"] {
         assert!(read(name).starts_with(b"FLR\0"), "{name}");
     }
     let page = String::from_utf8(read("page.html")).expect("UTF-8");

@@ -4,6 +4,7 @@
 //! Invariant: callbacks lock [`STATE`] before any other lock, and never call into the VM while they hold it for writing.
 //! Sources: JVMTI 1.2, events VMInit, ThreadStart, ThreadEnd, VMDeath.
 
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ enum State {
 
 static STATE: RwLock<State> = RwLock::new(State::Idle);
 static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
+static ON_END: OnceLock<fn()> = OnceLock::new();
 
 /// Which profile, if any, owns this process.
 enum Claim {
@@ -190,10 +192,17 @@ fn take_session() -> Option<Box<Session>> {
     }
 }
 
+/// Sets the function that runs whenever a profile has ended and its recording is complete; only the first call counts.
+pub fn set_on_end(ended: fn()) {
+    // A second call sets the same function.
+    let _ = ON_END.set(ended);
+}
+
 /// Ends a running session in a VM that ends; a second call does nothing.
 pub fn stop(reason: &'static str) {
     if let Some(session) = take_session() {
         session.stop(reason);
+        ON_END.get().inspect(|ended| ended());
     }
 }
 
@@ -210,6 +219,7 @@ fn end(reason: &'static str) -> bool {
     let jvmti = session.jvmti;
     let unfinished = session.stop(reason);
     remove_handler();
+    ON_END.get().inspect(|ended| ended());
     *CLAIM.lock() = unfinished.map_or(Claim::Free, Claim::Ending);
     // Without effect, and refused, on a thread that the VM does not know; events of an ended profile change nothing.
     for event in EVENTS.into_iter().chain(pauses::EVENTS).chain([routines::EVENT]) {

@@ -12,17 +12,22 @@ use super::{storage, thread_filter};
 use crate::control::{self, Phase};
 use crate::jvmti::callbacks;
 use crate::jvmti::vm::Vm;
+use crate::log;
 use crate::options::{self, OptionError, Options};
 use crate::start::{self, Refusal};
 
 /// What the last start left for its end.
-static KEPT: Mutex<Kept> = Mutex::new(Kept { _storage: None, at_stop: None });
+static KEPT: Mutex<Kept> = Mutex::new(Kept { _storage: None, at_stop: None, is_asked: false, failure: None });
 
 struct Kept {
     /// The recording, if it has no name; it lasts as long as this is open.
     _storage: Option<File>,
     /// File and format of the result that the end of the profile writes.
     at_stop: Option<(PathBuf, Output)>,
+    /// True while the program waits for the end, and is told of a failure.
+    is_asked: bool,
+    /// Why that result could not be written.
+    failure: Option<Failure>,
 }
 
 /// Why a request is refused, in one line for the user.
@@ -90,7 +95,8 @@ pub fn start(vm: Vm, request: Request) -> Result<(), Failure> {
         Refusal::Failed(reason) => Failure::State(reason),
     })?;
     thread_filter::begin(request.filters);
-    *kept = Kept { _storage: made, at_stop: request.at_stop };
+    callbacks::set_on_end(ended);
+    *kept = Kept { _storage: made, at_stop: request.at_stop, is_asked: false, failure: None };
     Ok(())
 }
 
@@ -99,13 +105,25 @@ pub fn start(vm: Vm, request: Request) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure::State`] if no profile runs, [`Failure::File`] if the result cannot be written; the profile has ended then.
 pub fn stop(vm: Vm) -> Result<(), Failure> {
+    KEPT.lock().is_asked = true;
+    let has_stopped = callbacks::stop_attached(vm);
     let mut kept = KEPT.lock();
-    if !callbacks::stop_attached(vm) {
-        return Err(Failure::State("no profile runs in this JVM, so there is nothing to stop".to_owned()));
+    kept.is_asked = false;
+    match kept.failure.take() {
+        Some(failure) => Err(failure),
+        None if has_stopped => Ok(()),
+        None => Err(Failure::State("no profile runs in this JVM, so there is nothing to stop".to_owned())),
     }
-    match kept.at_stop.take() {
-        Some((path, output)) => dump_to(&path, output),
-        None => Ok(()),
+}
+
+/// Writes the result that the start of the profile asked for, however the profile has ended.
+fn ended() {
+    let Some((path, output)) = KEPT.lock().at_stop.take() else { return };
+    let Err(failure) = dump_to(&path, output) else { return };
+    let mut kept = KEPT.lock();
+    match kept.is_asked {
+        true => kept.failure = Some(failure),
+        false => log::print(&failure.to_string()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Counters since the start.
 
-use proto::v1::{Lost, Statistics};
+use proto::v1::{Lost, Statistics, Waiting};
 
 use super::*;
 
@@ -41,4 +41,24 @@ fn counters_do_not_fall_with_retention_and_count_nothing_twice() {
     let more = lost(&mut agent, 10);
     append(&store, &agent, &[more]).expect("stored");
     assert_eq!(store.tally().lost["queue_full"], 2);
+}
+
+#[test]
+fn waiting_is_counted_where_it_is_reported() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(directory.path(), Retention::default()).expect("new store");
+    let (mut agent, mut silent) = (Agent::new(1), Agent::new(2));
+    silent.hello.command = "silent.jar".into();
+    let waited = |agent: &mut Agent, run_delay_ns| {
+        let waiting = Waiting { run_delay_ns, ..Waiting::default() };
+        agent.message(Body::Statistics(Statistics { waiting: Some(waiting), ..Statistics::default() }))
+    };
+    let messages = [agent.hello(), waited(&mut agent, Some(500)), waited(&mut agent, Some(700))];
+    append(&store, &agent, &messages).expect("stored");
+    append(&store, &agent, &messages).expect("known");
+    let messages = [silent.hello(), waited(&mut silent, None)];
+    append(&store, &silent, &messages).expect("stored");
+    let tally = store.tally();
+    assert_eq!(tally.run_delay_ns, BTreeMap::from([("shop.jar".to_owned(), 700)]));
+    assert!(tally.throttled_ns.is_empty() && tally.throttled_periods.is_empty(), "{tally:?}");
 }
