@@ -143,7 +143,7 @@ fn rules(answers: &Answers) {
         "place 1 0",
         "from_frames 0 2",
         "null 0 0",
-        "capabilities 0 -5",
+        "capabilities 1 -5",
         "element 1 1",
         "thread_state 4194305 0",
     ];
@@ -204,6 +204,39 @@ fn whole_traces(answers: &Answers) {
 fn callbacks(answers: &Answers) {
     let expected = ["all 1 2 1", "type 3 -3", "two 1 2", "refused -11", "java 1 0", "same 1", "here 1"];
     answers.check("callbacks", &expected);
+}
+
+on_every_jdk! { concurrent;
+    /// Queues: what waits while a function of the client runs, codes, changed elements, a new size, ends.
+    fn queues(jdk) {
+        let client = api_client("stackqueue", &["iterator"]);
+        let run = Workload::new("StackQueues").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let answers = Answers::parse(&run.stdout);
+        answers.check("threads before", &["0"]);
+        answers.check("capabilities", &["1"]);
+        answers.check("registered", &["true"]);
+        answers.check("threads after", &["1"]);
+        let frames = ["java work", "java main", "end 0"];
+        for context in ["false", "true"] {
+            let expected = [&["element 7 1"], &frames[..], &frames[..]].concat();
+            answers.check(&format!("frames {context}"), &expected);
+        }
+        answers.check("until full", &["1 1 1 -6 "]);
+        answers.check("size when full", &["size 4 of 4, attempts 5, old 4"]);
+        answers.check("elements", &["11 12 13 -1 13 12 11 -1 "]);
+        answers.check("changed", &["113"]);
+        answers.check("size before the drain", &["size 4 of 4, attempts 5, old 4"]);
+        answers.check("in order", &["element 7 10"]);
+        answers.check("in order again", &["element 7 11", "element 7 12", "element 7 113"]);
+        answers.check("other thread", &["-7"]);
+        answers.check("size after the drain", &["size 0 of 8, attempts 0, old 0"]);
+        let refusals = "no queue -5, unknown thread 0, bad environment 0, no handler 0, size 0, iterators 0";
+        answers.check("refusals", &[refusals]);
+        answers.check("deregister", &["deregistered 1 0, hooks 1"]);
+        answers.check("closed", &["-7"]);
+        answers.check("of an ended thread", &["element 7 40"]);
+    }
 }
 
 on_every_jdk! { concurrent;

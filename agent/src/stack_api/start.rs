@@ -9,6 +9,7 @@
 //! Sources: JVMTI 1.2 (NativeMethodBind, ThreadStart), dlopen(3) (RTLD_NOLOAD), dl_iterate_phdr(3).
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use jni::sys::{jmethodID, jobject};
@@ -20,6 +21,7 @@ use stackwalk::{HotSpot, LiveMemory};
 
 use super::api::{self, Api};
 use super::memos::{KnownId, Memo, Memos};
+use super::queue_drain;
 use super::threads::Threads;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
@@ -75,6 +77,8 @@ pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
         VMInit: Some(vm_init),
         ThreadStart: Some(thread_start),
         NativeMethodBind: Some(native_method_bind),
+        ThreadEnd: Some(thread_end),
+        VMDeath: Some(vm_death),
         ..jvmtiEventCallbacks::default()
     };
     jvmti.set_callbacks(&callbacks)?;
@@ -130,7 +134,23 @@ fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
             tracing::info!("libraries that are loaded later may be missing: {error}");
         }
     }
+    // Only the first call gets here.
+    let _ = JVMTI.set(jvmti);
+    queue_drain::set_on_first_queue(follow_thread_ends);
     Ok(())
+}
+
+/// The environment whose events are enabled when the first queue is registered.
+static JVMTI: OnceLock<Jvmti> = OnceLock::new();
+
+/// Enables the events that queues need.
+fn follow_thread_ends() {
+    let Some(jvmti) = JVMTI.get() else { return };
+    for event in [jvmtiEvent::JVMTI_EVENT_THREAD_END, jvmtiEvent::JVMTI_EVENT_VM_DEATH] {
+        if let Err(error) = jvmti.enable(event) {
+            tracing::info!("queues of threads that have ended remain: {error}");
+        }
+    }
 }
 
 fn memos() -> &'static [Memo] {
@@ -234,6 +254,18 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject) {
     guard::callback(follow_libraries);
+}
+
+unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, _thread: jobject) {
+    guard::callback(|| {
+        if let Some(api) = api::api() {
+            queue_drain::thread_ends(api.threads.of_environment(env as u64));
+        }
+    });
+}
+
+unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
+    guard::callback(queue_drain::drain_now);
 }
 
 unsafe extern "C" fn native_method_bind<Env>(

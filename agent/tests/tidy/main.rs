@@ -98,6 +98,7 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/stack_api/info.rs",
     "agent/src/stack_api/iterator.rs",
     "agent/src/stack_api/memos.rs",
+    "agent/src/stack_api/queues.rs",
     "agent/src/stack_api/subject.rs",
     "agent/src/stack_api/threads.rs",
     "agent/src/stack_api/trace.rs",

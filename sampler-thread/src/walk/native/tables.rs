@@ -57,8 +57,8 @@ impl Tables {
         (encodings == ENCODINGS && (1..=max).contains(&count)).then_some(Self { header: start, count })
     }
 
-    /// Returns the address of the FDE of the last function that begins at `pc` or before it.
-    fn fde_address<M: Memory + ?Sized>(&self, memory: &M, pc: u64) -> Option<u64> {
+    /// Returns the address of the FDE of the last function that begins at `pc` or before it; entries are read to `buffer`.
+    fn fde_address<M: Memory + ?Sized>(&self, memory: &M, pc: u64, buffer: &mut [u8]) -> Option<u64> {
         let at = |index: u64| self.header.wrapping_add(12).wrapping_add(index.wrapping_mul(ENTRY_BYTES));
         let absolute = |offset: u32| self.header.wrapping_add_signed(i64::from(offset.cast_signed()));
         let (mut low, mut high) = (0, self.count);
@@ -69,8 +69,7 @@ impl Tables {
                 false => high = middle,
             }
         }
-        let mut bytes = [0; (BLOCK * ENTRY_BYTES) as usize];
-        let block = bytes.get_mut(..usize::try_from((high - low) * ENTRY_BYTES).ok()?)?;
+        let block = buffer.get_mut(..usize::try_from((high - low) * ENTRY_BYTES).ok()?)?;
         memory.read(at(low), block).ok()?;
         let entries = block.as_chunks::<4>().0.as_chunks::<2>().0;
         let begins = |entry: &[[u8; 4]; 2]| absolute(u32::from_le_bytes(entry[0])) <= pc;
@@ -88,7 +87,7 @@ impl Section {
         tables: &Tables,
         pc: u64,
     ) -> Option<(FrameDescriptionEntry<Slice<'_>>, EhFrame<Slice<'_>>, BaseAddresses)> {
-        let address = tables.fde_address(memory, pc)?;
+        let address = tables.fde_address(memory, pc, &mut self.bytes)?;
         // The CIE comes first; the second word of the FDE is its distance from there.
         let back = memory.read_u32(address.checked_add(4)?).ok()?;
         let common = address.checked_add(4)?.checked_sub(u64::from(back))?;
