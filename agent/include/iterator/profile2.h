@@ -1,10 +1,12 @@
 /*
  * The iterator stack-walk API (ASGST, second generation) on stock HotSpot JVMs, served by libtickwalk.so.
  *
- * Load the library before the client:
+ * Load the library before the client, or preload it:
  *   java -agentpath:/path/libtickwalk.so=mode=api -agentpath:/path/libclient.so ...
+ *   LD_PRELOAD=/path/libtickwalk.so java -agentpath:/path/libclient.so ...
  * The functions are then found by the dynamic linker and by dlsym(RTLD_DEFAULT, ...). They answer once the VM is
- * initialised (VMInit); before that they return ASGST_NO_THREAD and empty information.
+ * initialised (VMInit), preloaded ones when the VM starts its signal dispatcher a little earlier; before that they return
+ * ASGST_NO_THREAD and empty information.
  *
  * Names, layouts and return codes are those of the proposal, see design/stack-walk-api.md for what is served.
  * "Signal safe" functions may be called in a signal handler: they allocate nothing, take no lock, keep errno and make
@@ -219,11 +221,22 @@ ASGST_Class ASGST_JClassToClass(jclass klass);
 /* Not served: null. */
 jclass ASGST_ClassToJClass(ASGST_Class klass);
 
-/* ---- Unloading: not served ---- */
+/*
+ * ---- Unloading ----
+ *
+ * Where this differs from the proposal, which calls handlers before the VM frees a class:
+ * - They are called after a collection has freed it, by the thread "tickwalk-queues" as functions of queues are, within some
+ *   50 ms. klass and methods are the addresses that the class had: names cannot be read any more, and the VM may have given the
+ *   addresses to another class.
+ * - Each class with at least one method that JVMTI reports as loaded or prepared is reported once. Redefinition is not
+ *   reported: `redefined` is always false.
+ * - The first registration makes the jmethodIDs of all classes that are loaded, and from then on those of each new class.
+ * - JDK 11 to 25; later jmethodIDs are no addresses, and handlers are never called.
+ */
 
-/* Without effect: `fun` is never called. */
+/* Registers a function. For threads that are attached to the VM, in native code; not signal safe. */
 void ASGST_RegisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argument);
-/* Returns false. */
+/* Returns true if it was registered with this argument. It is not called after this has returned. Not signal safe. */
 bool ASGST_DeregisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argument);
 
 /*

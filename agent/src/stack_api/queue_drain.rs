@@ -82,6 +82,26 @@ static DRAIN: Mutex<Option<Thread>> = Mutex::new(None);
 static ROUNDS: Mutex<(u64, u64)> = Mutex::new((0, 0));
 static ROUND_ENDED: Condvar = Condvar::new();
 
+/// Called by the thread in each round.
+static ALSO: OnceLock<fn()> = OnceLock::new();
+
+/// Starts the thread, which calls `work` in each round as it calls the functions of queues; only the first call counts.
+///
+/// # Errors
+/// If there is no memory, or no thread.
+pub fn also(api: &'static Api, work: fn()) -> io::Result<()> {
+    // A second one is the same function.
+    let _ = ALSO.set(work);
+    open(api).map(drop)
+}
+
+/// Waits until no function of a client is running, unless the caller is one.
+pub fn await_functions() {
+    if !queues().is_some_and(Queues::is_draining) {
+        drop(HANDLING.lock());
+    }
+}
+
 // ---------------------------------------------------------------- registration
 
 /// Called when the first queue was registered.
@@ -183,9 +203,7 @@ pub extern "C" fn ASGST_DeregisterQueue(_environment: *const c_void, queue: *con
             registered.queue.is_closed.store(true, Ordering::SeqCst);
             !std::mem::replace(&mut registered.is_deregistered, true)
         });
-        if !queues().is_some_and(Queues::is_draining) {
-            drop(HANDLING.lock());
-        }
+        await_functions();
         was_registered.unwrap_or(false)
     })
 }
@@ -278,6 +296,10 @@ fn run(api: &'static Api, queues: &'static Queues) {
 
 /// Drains all queues; returns the number of elements.
 fn round(api: &'static Api, queues: &'static Queues, is_last: bool) -> usize {
+    if let Some(work) = ALSO.get() {
+        let _handling = HANDLING.lock();
+        work();
+    }
     let all: Vec<&'static Queue> = REGISTERED.lock().iter().map(|registered| registered.queue).collect();
     let drained = all.into_iter().map(|queue| drain(api, queues, queue, is_last)).sum();
     REGISTERED.lock().retain_mut(|registered| !tidy(queues, registered));

@@ -18,16 +18,6 @@ pub extern "C" fn ASGST_ClassToJClass(_class: *mut c_void) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// Without effect.
-#[unsafe(no_mangle)]
-pub extern "C" fn ASGST_RegisterClassUnloadHandler(_handler: *mut c_void, _argument: *mut c_void) {}
-
-/// Returns false.
-#[unsafe(no_mangle)]
-pub extern "C" fn ASGST_DeregisterClassUnloadHandler(_handler: *mut c_void, _argument: *mut c_void) -> bool {
-    false
-}
-
 /// Returns null.
 #[unsafe(no_mangle)]
 pub extern "C" fn ASGST_RegisterFrameMark(

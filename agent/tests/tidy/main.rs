@@ -52,6 +52,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/jvmti/",
     "agent/src/signal/",
     "agent/src/stack_api/",
+    "agent/examples/rust_profiler.rs",
     "java-tests/agct/src/",
 ];
 
