@@ -6,7 +6,7 @@
 //! stack; `agent/src/stack_api/walk.rs` is such a walk.
 
 #[path = "../tests/support/fixture.rs"]
-#[allow(dead_code, missing_docs, reason = "made for tests")]
+#[allow(missing_docs, reason = "made for tests")]
 mod fixture;
 
 use fixture::Fixture;
@@ -17,7 +17,8 @@ fn main() {
     let file = fixture::all().pop().expect("a recorded JVM");
     let memory = Fixture::load(&file);
     // Layouts, from the VM's own tables; then what the VM has made while it started.
-    let mut hotspot = HotSpot::read_tables(|name| memory.symbols.get(name).copied(), &memory).expect("HotSpot");
+    let mut hotspot =
+        HotSpot::read_tables(|name| memory.symbols.get(name).copied(), &memory).expect("HotSpot");
     hotspot.start(&memory).expect("a VM that has started");
     println!("JDK {}", hotspot.jdk_major());
     // Decoded code, for all walks of one thread.

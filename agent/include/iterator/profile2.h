@@ -247,7 +247,7 @@ bool ASGST_DeregisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argu
  * - The functions are called by one native thread, "tickwalk-queues", for all queues one after the other. It is not attached to
  *   the VM and has all signals blocked. They may allocate and lock, and must use neither JNI nor JVMTI.
  * - They are called within some 10 ms if the processors are free, 50 ms after a second without elements; before the VM ends (VMDeath, for
- *   clients that are loaded after the library) everything that waits is handled.
+ *   clients that are loaded after the library) everything that waits is handled, for at most 2 s.
  * - The stack is that of the moment of ASGST_Enqueue, native frames included. The iterator begins at the enqueued frame; pc,
  *   sp and fp of all frames are set and are addresses of that moment. Stacks above 1 MiB end in a code below -32.
  * - If the VM may have unloaded classes or freed code after the capture, the iterator has no frames and its state is -46.
@@ -277,7 +277,8 @@ void ASGST_SetOnQueueProcessingEnd(ASGST_Queue *queue, int options, bool offer_i
 
 /* Captures the calling thread's stack and returns 1. Returns ASGST_ENQUEUE_NO_QUEUE for null; ASGST_ENQUEUE_FULL_QUEUE; what
    ASGST_RunWithIterator would return if there is no frame with bytecodes; ASGST_ENQUEUE_OTHER_ERROR if the queue is closed
-   or of another thread, or no memory for stacks is free. Signal safe. */
+   or of another thread, if a call for the queue was interrupted by the signal, or if no memory for stacks is free.
+   Signal safe. */
 int ASGST_Enqueue(ASGST_Queue *queue, void *ucontext, void *argument);
 
 /* Returns 1 and the frame that a queue would hold, `arg` null; or what ASGST_RunWithIterator would return. Signal safe. */

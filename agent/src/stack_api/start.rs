@@ -104,7 +104,7 @@ fn event_callbacks() -> jvmtiEventCallbacks {
 /// # Errors
 /// Why the VM is not supported.
 pub fn open_preloaded(vm: Vm, jni: Jni) -> Result<(), String> {
-    let Some(mut prepared) = PREPARED.try_lock() else { return Ok(()) };
+    let Some(prepared) = PREPARED.try_lock() else { return Ok(()) };
     if prepared.is_some() || api::api().is_some() {
         return Ok(());
     }
@@ -129,7 +129,6 @@ pub fn open_preloaded(vm: Vm, jni: Jni) -> Result<(), String> {
     publish(hotspot, memory, thread, jni.address())?;
     *PRELOADED_IN.lock() = Some(vm);
     queue_drain::set_on_first_queue(follow_thread_ends);
-    drop(prepared.take());
     Ok(())
 }
 
