@@ -268,11 +268,16 @@ on_every_jdk! { concurrent;
             let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
             let callers = lines(&[&c, &own, "java StackSignals.main"]);
             // Functions of the C library that raise a signal come first; those of the launcher last.
-            for part in [outer, inner] {
-                assert!(part.windows(3).any(|frames| frames == callers), "{part:?}");
-                assert_eq!(part.last().map(String::as_str), Some("kind 1 0"));
+            let whole = |part: &[String]| part.windows(3).any(|frames| frames == callers);
+            assert!(whole(outer), "{outer:?}");
+            assert!([outer, inner].iter().all(|part| part.last().is_some_and(|line| line == "kind 1 0")));
+            if how == "alternate" {
+                // The inner signal came on the alternate stack, whose bounds are unknown: the walk begins at Java.
+                assert_eq!(inner[1..3], callers[1..]);
+                continue;
             }
             let walk = lines(&["other ASGST_RunWithIterator", "other on_outer"]);
+            assert!(whole(inner), "{inner:?}");
             assert!(inner.windows(2).any(|frames| frames == walk), "the walk that was interrupted: {inner:?}");
         }
         let compared = answers.section("compared")[0].split(' ').collect::<Vec<_>>();
