@@ -383,10 +383,12 @@ on_every_jdk! {
         assert!(failed(&ends, &["0"]) * 200 <= iterator["ok"], "{report}");
         assert!(theirs["ok"] <= ours["ok"], "{report}");
         let compared = numbers(&report, "compared");
-        let differ = compared["different"] + compared["longer"] + compared["shorter"] + compared["theirs_cut"];
         assert!(compared["both"] > 100 && compared["identical"] > 0, "{report}");
-        // AsyncGetCallTrace is wrong more often than not where the two differ: design/walker-verification.md.
-        assert!(differ * 20 <= compared["both"], "{report}");
+        // Measured: 0 to 3 of 900 differ, and in 3 to 7 % all of theirs are older frames of ours: AsyncGetCallTrace has lost the
+        // newest while a frame is deoptimised (design/walker-verification.md).
+        let (differ, lost) = (compared["different"] + compared["shorter"], compared["longer"] + compared["theirs_cut"]);
+        assert!(differ * 100 <= compared["both"], "{report}");
+        assert!(lost * 10 <= compared["both"], "{report}");
     }
 }
 
