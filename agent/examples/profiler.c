@@ -1,12 +1,13 @@
 /*
  * A CPU-time profiler in C over the iterator stack-walk API: a timer, a handler, and at the end of the JVM counts of walks
- * by code, a list of methods, and collapsed stacks for any flame graph tool.
+ * by code, a list of methods, and a flame graph. `rust_profiler.rs` is the same in Rust.
  *
  *   cc -O2 -shared -fPIC -I agent/include/iterator -I $JAVA_HOME/include -I $JAVA_HOME/include/linux \
  *      -o libprofiler.so agent/examples/profiler.c
- *   java -agentpath:libtickwalk.so=mode=api -agentpath:libprofiler.so=interval=1000,file=stacks.txt -jar app.jar
+ *   java -agentpath:libtickwalk.so=mode=api -agentpath:libprofiler.so=interval=1000,file=flames.html -jar app.jar
  *
- * Options: interval= in microseconds of CPU time (default 10000), file= for the collapsed stacks (default: none).
+ * Options: interval= in microseconds of CPU time (default 10000), file= (default: none): a flame graph if the name ends with
+ * .html, else collapsed stacks for other tools.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -150,6 +151,31 @@ static void write_stacks(FILE *out, unsigned count) {
   }
 }
 
+/* A box for each run of equal frames at `depth`, oldest frame first, and the boxes above it. */
+static void write_boxes(FILE *out, unsigned begin, unsigned end, unsigned depth, unsigned total) {
+  for (unsigned i = begin, next; i < end; i = next) {
+    next = i + 1;
+    if (traces[i].count <= depth) continue;
+    ASGST_Method method = frames[traces[i].first + traces[i].count - 1 - depth];
+    while (next < end && traces[next].count > depth && frames[traces[next].first + traces[next].count - 1 - depth] == method) next++;
+    double left = 100.0 * i / total, width = 100.0 * (next - i) / total;
+    const char *name = entry_of(method)->name;
+    fprintf(out, "<p title=\"");
+    for (const char *c = name; *c; c++) *c == '<' ? fputs("&lt;", out) : fputc(*c, out);
+    fprintf(out, " %.2f %%\" style=\"left:%.4f%%;width:%.4f%%;top:%upx;background:hsl(%u,90%%,70%%)\">", width, left, width, depth * 16,
+            20 + (unsigned)((size_t)method % 40));
+    for (const char *c = name; *c; c++) *c == '<' ? fputs("&lt;", out) : fputc(*c, out);
+    fputc('\n', out);
+    write_boxes(out, i, next, depth + 1, total);
+  }
+}
+
+static void write_flames(FILE *out, unsigned count) {
+  qsort(traces, count, sizeof *traces, by_frames);
+  fprintf(out, "<style>p{position:absolute;margin:0;height:15px;overflow:hidden;font:11px sans-serif}</style>\n");
+  write_boxes(out, 0, count, 0, count);
+}
+
 static int by_self(const void *a, const void *b) {
   const Entry *x = a, *y = b;
   return x->self > y->self ? -1 : x->self < y->self;
@@ -186,7 +212,9 @@ static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
   }
   FILE *out = path[0] ? fopen(path, "w") : NULL;
   if (path[0] && !out) fprintf(stderr, "profiler: cannot write %s: %s\n", path, strerror(errno));
-  if (out) write_stacks(out, count);
+  size_t length = strlen(path);
+  int is_page = length > 5 && strcmp(path + length - 5, ".html") == 0;
+  if (out) (is_page ? write_flames : write_stacks)(out, count);
   if (out) fclose(out);
   qsort(entries, entry_count, sizeof *entries, by_self);
   printf("%8s %8s  method\n", "self", "total");

@@ -18,6 +18,14 @@ pub fn agent() -> PathBuf {
     find("libtickwalk.so")
 }
 
+/// Returns the path of a library that is an example of the agent.
+///
+/// # Panics
+/// If it has not been built.
+pub fn example(file: &str) -> PathBuf {
+    find(&format!("examples/{file}"))
+}
+
 /// Finds a build output: tests run in `TARGET/PROFILE/deps`, `cargo build` writes one folder above.
 fn find(name: &str) -> PathBuf {
     let folder = match std::env::var_os("TICKWALK_BIN_DIR") {

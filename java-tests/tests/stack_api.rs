@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use java_tests::binaries::{agent, example};
 use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk};
 
 /// Walks with wrong registers on each JDK, beside the grid of 10,000.
 const FUZZED_WALKS: u64 = 1_000_000;
 
-/// Bytes of the stack that a walk may use; 6,432 were measured (design/stack-walk-api.md).
-const MAX_STACK: i64 = 8192;
+/// Bytes of the stack that a walk may use; 3,960 were measured, 5,256 in a build with assertions, whose decoder of unwind
+/// tables is optimised less (design/stack-walk-api.md).
+const MAX_STACK: i64 = if cfg!(debug_assertions) { 5632 } else { 4096 };
 
 /// What `StackApi` printed, by section.
 struct Answers(BTreeMap<String, Vec<String>>);
@@ -143,7 +145,7 @@ fn rules(answers: &Answers) {
         "place 1 0",
         "from_frames 0 2",
         "null 0 0",
-        "capabilities 0 -5",
+        "capabilities 1 -5",
         "element 1 1",
         "thread_state 4194305 0",
     ];
@@ -207,6 +209,124 @@ fn callbacks(answers: &Answers) {
 }
 
 on_every_jdk! { concurrent;
+    /// Queues: what waits while a function of the client runs, codes, changed elements, a new size, ends.
+    fn queues(jdk) {
+        let client = api_client("stackqueue", &["iterator"]);
+        let run = Workload::new("StackQueues").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let answers = Answers::parse(&run.stdout);
+        answers.check("threads before", &["0"]);
+        answers.check("capabilities", &["1"]);
+        answers.check("registered", &["true"]);
+        answers.check("threads after", &["1"]);
+        let frames = ["java work", "java main", "end 0"];
+        for context in ["false", "true"] {
+            let expected = [&["element 7 1"], &frames[..], &frames[..]].concat();
+            answers.check(&format!("frames {context}"), &expected);
+        }
+        answers.check("until full", &["1 1 1 -6 "]);
+        answers.check("size when full", &["size 4 of 4, attempts 5, old 4"]);
+        answers.check("elements", &["11 12 13 -1 13 12 11 -1 "]);
+        answers.check("changed", &["113"]);
+        answers.check("size before the drain", &["size 4 of 4, attempts 5, old 4"]);
+        answers.check("in order", &["element 7 10"]);
+        answers.check("in order again", &["element 7 11", "element 7 12", "element 7 113"]);
+        answers.check("other thread", &["-7"]);
+        answers.check("size after the drain", &["size 0 of 8, attempts 0, old 0"]);
+        let refusals = "no queue -5, unknown thread 0, bad environment 0, no handler 0, size 0, iterators 0";
+        answers.check("refusals", &[refusals]);
+        answers.check("deregister", &["deregistered 1 0, hooks 1"]);
+        answers.check("closed", &["-7"]);
+        answers.check("of an ended thread", &["element 7 40"]);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// Unload handlers: each class once, with its methods, loaded before the registration or after it.
+    fn unload_handlers(jdk) {
+        let client = api_client("stackunload", &["iterator"]);
+        let run = Workload::new("StackUnloading").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        Answers::parse(&run.stdout).check("result", &["expected 25 found 25 wrong 0 deregistered 1 0"]);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// Walks in a handler that interrupts a walk, on alternate stacks and in virtual threads, and beside GetStackTrace.
+    fn signals(jdk) {
+        let client = api_client("stacksignals", &["iterator"]);
+        let run = Workload::new("StackSignals").argument(client.display()).run_with_agent(jdk, "mode=api,strict");
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let answers = Answers::parse(&run.stdout);
+        for how in ["nested", "alternate"] {
+            let own = format!("native StackSignals.{how}");
+            let java = [&own, "java StackSignals.main", "kind 1 0"];
+            answers.check(&format!("{how} 0"), &[&java[..], &["inner"], &java[..]].concat());
+            let section = answers.section(&format!("{how} 1"));
+            let (outer, inner) = section.split_at(section.iter().position(|line| line == "inner").expect("both"));
+            let c = format!("other Java_StackSignals_{how}");
+            let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+            let callers = lines(&[&c, &own, "java StackSignals.main"]);
+            // Functions of the C library that raise a signal come first; those of the launcher last.
+            let whole = |part: &[String]| part.windows(3).any(|frames| frames == callers);
+            assert!(whole(outer), "{outer:?}");
+            assert!([outer, inner].iter().all(|part| part.last().is_some_and(|line| line == "kind 1 0")));
+            if how == "alternate" {
+                // The inner signal came on the alternate stack, whose bounds are unknown: the walk begins at Java.
+                assert_eq!(inner[1..3], callers[1..]);
+                continue;
+            }
+            let walk = lines(&["other ASGST_RunWithIterator", "other on_outer"]);
+            assert!(whole(inner), "{inner:?}");
+            assert!(inner.windows(2).any(|frames| frames == walk), "the walk that was interrupted: {inner:?}");
+        }
+        let compared = answers.section("compared")[0].split(' ').collect::<Vec<_>>();
+        assert!(compared[1].parse::<u64>().expect("a number") > 1000 && compared[3] == "0", "{compared:?}");
+        // On the alternate stack in Java code; a hundred samples were awaited.
+        answers.check("timer", &["failed 0 cut 0"]);
+        let thread = answers.section("virtual");
+        if thread == ["none"] {
+            return;
+        }
+        assert_eq!(thread[0], "native StackSignals.walk");
+        assert!(thread.contains(&"java java/lang/VirtualThread.run".to_owned()), "{thread:?}");
+        assert!(!thread.iter().any(|line| line.contains("ForkJoin")), "no frames of the carrier: {thread:?}");
+        assert_eq!(thread.last().map(String::as_str), Some("kind 1 0"));
+        // Older frames are in the heap: the walk says so (continuation_barrier).
+        let deep = answers.section("virtual deep");
+        assert_eq!(deep[..2], ["native StackSignals.walk", "java StackSignals.deepVirtual"]);
+        assert_eq!(deep.last().map(String::as_str), Some("kind 1 -35"));
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// The functions answer when the library is preloaded and not loaded as an agent, queues included.
+    fn preloaded(jdk) {
+        let preload = format!("LD_PRELOAD={}", agent().display());
+        let clients = [
+            api_client("stackapi", &["iterator", "calltrace"]),
+            api_client("stackapi435", &["jep435"]),
+            api_client("stackapi3", &["callback", "calltrace"]),
+        ];
+        let mut workload = Workload::new("StackApi").launcher(&["env", &preload]);
+        for client in &clients {
+            workload = workload.argument(client.display());
+        }
+        let jvm_agent = format!("-agentpath:{}", clients[0].display());
+        let run = workload.argument(1000).jvm_option(&jvm_agent).run_unprofiled(jdk);
+        assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+        let answers = Answers::parse(&run.stdout);
+        walks(&answers);
+        rules(&answers);
+        whole_traces(&answers);
+        let client = api_client("stackqueue", &["iterator"]);
+        let workload = Workload::new("StackQueues").launcher(&["env", &preload]);
+        let run = workload.argument(client.display()).run_unprofiled(jdk);
+        Answers::parse(&run.stdout).check("of an ended thread", &["element 7 40"]);
+    }
+}
+
+on_every_jdk! { concurrent;
     /// The API alone handles no signal, makes no timer and starts no thread.
     fn owns_nothing(jdk) {
         let workload = Workload::new("StackApi");
@@ -263,10 +383,12 @@ on_every_jdk! {
         assert!(failed(&ends, &["0"]) * 200 <= iterator["ok"], "{report}");
         assert!(theirs["ok"] <= ours["ok"], "{report}");
         let compared = numbers(&report, "compared");
-        let differ = compared["different"] + compared["longer"] + compared["shorter"] + compared["theirs_cut"];
         assert!(compared["both"] > 100 && compared["identical"] > 0, "{report}");
-        // AsyncGetCallTrace is wrong more often than not where the two differ: design/walker-verification.md.
-        assert!(differ * 20 <= compared["both"], "{report}");
+        // Measured: 0 to 3 of 900 differ, and in 3 to 7 % all of theirs are older frames of ours: AsyncGetCallTrace has lost the
+        // newest while a frame is deoptimised (design/walker-verification.md).
+        let (differ, lost) = (compared["different"] + compared["shorter"], compared["longer"] + compared["theirs_cut"]);
+        assert!(differ * 100 <= compared["both"], "{report}");
+        assert!(lost * 10 <= compared["both"], "{report}");
     }
 }
 
@@ -312,5 +434,33 @@ on_every_jdk! {
         let main = stacks.share_where(|stack| stack.has("Exceptions.main") && stack.has("Exceptions.throwAndCatch"));
         assert!(main > 0.8, "{main} of the samples are below the method that burns: {text}");
         assert!(run.stdout.contains("Exceptions.throwAndCatch"), "the list of methods: {}", run.stdout);
+    }
+}
+
+on_every_jdk! { concurrent;
+    /// The example profilers in Rust and C write flame graphs, and the one in Rust fails as rarely.
+    fn flame_graphs(jdk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = |library: &std::path::Path, options: &str| {
+            let agent = format!("-agentpath:{}={options}", library.display());
+            let run = Workload::new("Exceptions").argument(2).jvm_option(&agent).run_with_agent(jdk, "mode=api,strict");
+            assert_eq!(run.exit_code(), 0, "{}\n{}", run.stdout, run.stderr);
+            run.stdout
+        };
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let report = run(&example("librust_profiler.so"), &file("rust.html"));
+        let number = |name: &str| -> u64 {
+            let line = report.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+            line.trim().parse().expect(name)
+        };
+        let (total, without) = (number("Total walks:"), number("Without Java frames:"));
+        assert!(total - without > 100 && number("Failed walks:") * 1000 <= total, "{report}");
+        assert!(report.contains("Exceptions.throwAndCatch"), "the list of methods: {report}");
+        run(&api_example("profiler", &["iterator"]), &format!("interval=1000,file={}", file("c.html")));
+        for name in ["rust.html", "c.html"] {
+            let page = std::fs::read_to_string(file(name)).expect("a flame graph");
+            let main = page.find("Exceptions.main").expect("the root");
+            assert!(page[main..].contains("Exceptions.throwAndCatch"), "a frame above it");
+        }
     }
 }

@@ -42,6 +42,8 @@ pub enum Fault {
     Filled,
     /// The generation that invalidates handles of a slab's former content.
     Generation,
+    /// The fences between a side's own word and the other's in `ElementRing`.
+    Pin,
 }
 
 /// Returns whether a loom model runs under `with_fault` with this fault; false outside of loom.

@@ -91,6 +91,9 @@
 //! | `ReadySet` flag | store in `mark` | swap in `take` | requests pushed before `mark` |
 //! | `FreeList::word` | exchange in `push` | load and exchange in `pop` | `next`; the last reader's end of reading |
 //! | `SlabHeader::control` | `publish` | `view`, `release` | the slab's bytes |
+//! | `ElementRing::tail`, `claimed` | `push`; `claim` | `claim`, `peek`; `pin` | the element; which are taken |
+//! | `ElementRing::head` | `release` | `push` | the free place |
+//! | `ElementRing::pinned` | `unpin`; fence in `pin` | `claim`, after its fence | what was stored to pinned elements |
 //!
 //! Locked instructions are the exchange in `acquire`, before the copy, and the instructions that only the drain or a loss executes;
 //! [`Slab::publish`], [`ThreadQueue::push`] and [`ReadySet::mark`] consist of loads and stores.
@@ -116,6 +119,7 @@ compile_error!("the queue needs a target with 64-bit atomics");
 extern crate std;
 
 mod capacity;
+mod element_ring;
 mod fault;
 mod free_list;
 mod histogram;
@@ -132,6 +136,7 @@ mod sync;
 mod thread_queue;
 
 pub use capacity::Capacity;
+pub use element_ring::{Element, ElementRing, KEPT_WORDS, SHOWN_WORDS};
 #[cfg(loom)]
 pub use fault::{Fault, with_fault};
 pub use histogram::{Histogram, HistogramSnapshot};

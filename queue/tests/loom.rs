@@ -16,8 +16,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU8;
 use loom::thread;
 use queue::{
-    Capacity, Fault, ReadySet, Request, RingEnds, RingStorage, SlabClass, SnapshotHandle, SnapshotPool,
-    ThreadQueue, with_fault,
+    Capacity, Element, ElementRing, Fault, ReadySet, Request, RingEnds, RingStorage, SlabClass,
+    SnapshotHandle, SnapshotPool, ThreadQueue, with_fault,
 };
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -530,4 +530,24 @@ fn a_stale_handle_is_refused_while_the_slab_is_used_again() {
         assert_eq!(shared.pool.stats().in_use(), 0);
     }
     check(model, &[Fault::Generation]);
+}
+
+/// The producer changes the newest element while the consumer takes what it can: the consumer takes the changed element, or
+/// the producer is refused, or the element stays.
+#[test]
+fn a_pinned_element_is_not_taken() {
+    fn model() {
+        let elements: Box<[Element]> = (0..2).map(|_| Element::default()).collect();
+        let ring = Arc::new(ElementRing::new(elements));
+        assert!(ring.push([1; 4], [1; 3]));
+        let consumer = Arc::clone(&ring);
+        let consumer = thread::spawn(move || {
+            consumer.claim(false);
+            consumer.first().is_some()
+        });
+        let is_pinned = ring.pin(-1).is_some();
+        let is_taken = consumer.join().unwrap();
+        assert!(!(is_pinned && is_taken), "both use the element");
+    }
+    check(model, &[Fault::Pin]);
 }

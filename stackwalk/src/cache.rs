@@ -17,6 +17,7 @@ mod ring;
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::cell::RefCell;
 
 use crate::hotspot::debug_bytes::{Copied, Windows};
 use crate::hotspot::interpreter::{Bytecodes, PackedBytecodes};
@@ -103,7 +104,12 @@ pub struct ScopeCache {
     pub(crate) windows: Windows,
     /// Buffer for the scopes of one pc, for the same reason.
     pub(crate) scopes: Option<Box<[u64; MAX_INLINE_DEPTH]>>,
+    /// Buffer for the code around a pc, for the same reason. Borrowed by one search at a time.
+    pub(crate) code: RefCell<Box<[u8; CODE_BUFFER]>>,
 }
+
+/// Bytes of code that a search reads at once, as many as the longest needs.
+pub(crate) const CODE_BUFFER: usize = 2048;
 
 const _: () = {
     assert!(PC_CELLS < 1 << 20 && COPY_CELLS < 1 << 20 && CODES < 1 << CODE_BITS, "positions fit");
@@ -150,6 +156,7 @@ impl ScopeCache {
             stats: CacheStats::default(),
             windows: Windows::EMPTY,
             scopes: Some(Box::new([0; MAX_INLINE_DEPTH])),
+            code: RefCell::new(Box::new([0; CODE_BUFFER])),
         }
     }
 

@@ -4,7 +4,8 @@
 //! [`Frame`]s, newest first, and ends with a [`Stop`] reason. The VM's own structures are described by the tables in libjvm
 //! ([`HotSpot`]), read through [`Memory`] and cached in a [`ScopeCache`].
 //!
-//! The same code walks a snapshot on a sampler thread, another process and a recorded fixture.
+//! The same code walks a snapshot on a sampler thread, the live stack in a signal handler, another process and a recorded
+//! fixture.
 //! `no_std` with `alloc`. A walk allocates nothing, takes no lock, cannot fault and does not panic on garbage.
 //!
 //! # The user's duties
@@ -17,7 +18,10 @@
 //! Unwind tables of native code, which a [`NativeCode`] provides; stacks of unmounted virtual threads; CPUs without a folder in
 //! `arch`.
 //!
-//! # Example
+//! # Examples
+//! `examples/recorded_stack.rs` prints the stacks of a JVM that was recorded: `cargo run -p stackwalk --example
+//! recorded_stack`.
+//!
 //! Memory that holds no VM gives an error with the reason.
 //! ```
 //! use stackwalk::{HotSpot, LayoutError, StackCopy};

@@ -1,10 +1,12 @@
 /*
  * The iterator stack-walk API (ASGST, second generation) on stock HotSpot JVMs, served by libtickwalk.so.
  *
- * Load the library before the client:
+ * Load the library before the client, or preload it:
  *   java -agentpath:/path/libtickwalk.so=mode=api -agentpath:/path/libclient.so ...
+ *   LD_PRELOAD=/path/libtickwalk.so java -agentpath:/path/libclient.so ...
  * The functions are then found by the dynamic linker and by dlsym(RTLD_DEFAULT, ...). They answer once the VM is
- * initialised (VMInit); before that they return ASGST_NO_THREAD and empty information.
+ * initialised (VMInit), preloaded ones when the VM starts its signal dispatcher a little earlier; before that they return
+ * ASGST_NO_THREAD and empty information.
  *
  * Names, layouts and return codes are those of the proposal, see design/stack-walk-api.md for what is served.
  * "Signal safe" functions may be called in a signal handler: they allocate nothing, take no lock, keep errno and make
@@ -127,6 +129,7 @@ typedef struct {
   jint line_number;
 } ASGST_MethodLineNumberEntry;
 
+/* An element of a queue: the first frame with bytecodes, and the argument of ASGST_Enqueue. */
 typedef struct {
   void *pc;
   void *fp;
@@ -135,9 +138,9 @@ typedef struct {
 } ASGST_QueueElement;
 
 typedef struct {
-  jint size;
-  jint capacity;
-  jint attempts;
+  jint size;     /* elements that wait */
+  jint capacity; /* elements that the queue holds */
+  jint attempts; /* calls of ASGST_Enqueue after the last drain, refused ones included */
 } ASGST_QueueSizeInfo;
 
 typedef void (*ASGST_IteratorHandler)(ASGST_Iterator *iterator, void *argument);
@@ -149,7 +152,8 @@ typedef void (*ASGST_FrameMarkHandler)(ASGST_FrameMark *mark, ASGST_Iterator *it
 
 /* ---- Walking: signal safe ---- */
 
-/* Bits of enum ASGST_Capabilities. 0: neither queues nor frame marks are served. */
+/* Bits of enum ASGST_Capabilities: ASGST_REGISTER_QUEUE; 0 before the API is ready and in VMs that are not supported.
+   Frame marks are not served. */
 int ASGST_Capabilities(void);
 
 /*
@@ -217,36 +221,80 @@ ASGST_Class ASGST_JClassToClass(jclass klass);
 /* Not served: null. */
 jclass ASGST_ClassToJClass(ASGST_Class klass);
 
-/* ---- Unloading: not served ---- */
+/*
+ * ---- Unloading ----
+ *
+ * Where this differs from the proposal, which calls handlers before the VM frees a class:
+ * - They are called after a collection has freed it, by the thread "tickwalk-queues" as functions of queues are, within some
+ *   50 ms. klass and methods are the addresses that the class had: names cannot be read any more, and the VM may have given the
+ *   addresses to another class.
+ * - Each class with at least one method that JVMTI reports as loaded or prepared is reported once. Redefinition is not
+ *   reported: `redefined` is always false.
+ * - The first registration makes the jmethodIDs of all classes that are loaded, and from then on those of each new class.
+ * - JDK 11 to 25; later jmethodIDs are no addresses, and handlers are never called.
+ */
 
-/* Without effect: `fun` is never called. */
+/* Registers a function. For threads that are attached to the VM, in native code; not signal safe. */
 void ASGST_RegisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argument);
-/* Returns false. */
+/* Returns true if it was registered with this argument. It is not called after this has returned. Not signal safe. */
 bool ASGST_DeregisterClassUnloadHandler(ASGST_ClassUnloadHandler fun, void *argument);
 
-/* ---- Queues: not served, see ASGST_Capabilities ---- */
+/*
+ * ---- Queues ----
+ *
+ * ASGST_Enqueue copies the thread's stack in the signal handler; a thread of the library calls the queue's functions later.
+ * Where this differs from the proposal, in which the queue's own thread calls them at its next safepoint:
+ * - The functions are called by one native thread, "tickwalk-queues", for all queues one after the other. It is not attached to
+ *   the VM and has all signals blocked. They may allocate and lock, and must use neither JNI nor JVMTI.
+ * - They are called within some 10 ms if the processors are free, 50 ms after a second without elements; before the VM ends (VMDeath, for
+ *   clients that are loaded after the library) everything that waits is handled, for at most 2 s.
+ * - The stack is that of the moment of ASGST_Enqueue, native frames included. The iterator begins at the enqueued frame; pc,
+ *   sp and fp of all frames are set and are addresses of that moment. Stacks above 1 MiB end in a code below -32.
+ * - If the VM may have unloaded classes or freed code after the capture, the iterator has no frames and its state is -46.
+ *   Without the VM's counters (-XX:-UsePerfData) this is not noticed.
+ * - An element that ASGST_GetQueueElement has returned stays in the queue, with all that are younger, until the next
+ *   ASGST_Enqueue for the queue, or for 200 ms. It may be read and changed that long.
+ * The first queue starts the thread and reserves 34 MiB of addresses for stacks, of which pages take memory when used.
+ */
 
-/* Returns null. */
+/* Registers a queue of `size` elements for the thread with this environment, null: the calling thread. Returns null if the
+   VM does not list the thread, size is not positive, `fun` is null, or there is no memory. Not signal safe. The queue ends
+   with its thread; what waits then is handled. */
 ASGST_Queue *ASGST_RegisterQueue(JNIEnv *env, int size, int options, ASGST_Handler fun, void *argument);
-/* Returns false. */
+
+/* Ends a queue; elements that wait are dropped. Returns true if it was registered. No function of the queue is called after
+   this has returned. Not signal safe. */
 bool ASGST_DeregisterQueue(JNIEnv *env, ASGST_Queue *queue);
-/* Without effect. */
+
+/* `before` is called once before the elements of a drain, null removes it. Its iterator is always null: there is no frame
+   of a safepoint. Not signal safe. */
 void ASGST_SetOnQueueProcessingStart(ASGST_Queue *queue, int options, bool offer_iterator,
                                      ASGST_OnQueueSafepointHandler before, void *argument);
-/* Without effect. */
+
+/* `end` is called once after the elements of a drain; as ASGST_SetOnQueueProcessingStart. */
 void ASGST_SetOnQueueProcessingEnd(ASGST_Queue *queue, int options, bool offer_iterator,
                                    ASGST_OnQueueSafepointHandler end, void *argument);
-/* Returns ASGST_ENQUEUE_NO_QUEUE. */
+
+/* Captures the calling thread's stack and returns 1. Returns ASGST_ENQUEUE_NO_QUEUE for null; ASGST_ENQUEUE_FULL_QUEUE; what
+   ASGST_RunWithIterator would return if there is no frame with bytecodes; ASGST_ENQUEUE_OTHER_ERROR if the queue is closed
+   or of another thread, if a call for the queue was interrupted by the signal, or if no memory for stacks is free.
+   Signal safe. */
 int ASGST_Enqueue(ASGST_Queue *queue, void *ucontext, void *argument);
-/* Served: returns 1 and the frame that a queue would hold, `arg` null; or what ASGST_RunWithIterator would return. */
+
+/* Returns 1 and the frame that a queue would hold, `arg` null; or what ASGST_RunWithIterator would return. Signal safe. */
 int ASGST_GetEnqueuableElement(void *ucontext, ASGST_QueueElement *element);
-/* Returns null. */
+
+/* Element n, 0 the oldest, -1 the youngest; null if there is none, or the thread that drains has taken it. For the
+   queue's thread, and for functions of the queue, to which the element that is handled is the oldest. Signal safe. */
 ASGST_QueueElement *ASGST_GetQueueElement(ASGST_Queue *queue, int n);
-/* Returns zeros. */
+
+/* Signal safe; for the queue's thread and for functions of the queue. */
 ASGST_QueueSizeInfo ASGST_GetQueueSizeInfo(ASGST_Queue *queue);
-/* Returns 0. */
+
+/* The number of elements that wait. Signal safe. */
 int ASGST_QueueSize(ASGST_Queue *queue);
-/* Without effect. */
+
+/* Takes effect at the end of the next drain. Signal safe. */
 void ASGST_ResizeQueue(ASGST_Queue *queue, int size);
 
 /* ---- Frame marks: not served, see ASGST_Capabilities ---- */

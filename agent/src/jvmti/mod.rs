@@ -43,6 +43,7 @@ macro_rules! jvmti_call {
 pub mod c_api;
 pub mod callbacks;
 pub mod chunks;
+pub mod classes;
 pub mod flags;
 pub mod guard;
 pub mod java_api;

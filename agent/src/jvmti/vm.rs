@@ -25,6 +25,9 @@ pub struct Vm {
     pointer: *mut JavaVM,
 }
 
+// SAFETY: the invocation functions may be called by any thread (JNI specification, "The Invocation API").
+unsafe impl Send for Vm {}
+
 impl Vm {
     /// Wraps the pointer an entry point received.
     ///

@@ -58,7 +58,8 @@ pub struct Name {
 }
 
 impl MountedThread {
-    const NONE: Self =
+    /// No virtual thread.
+    pub const NONE: Self =
         Self { thread_id: 0, name: None, frozen: FrozenFrames::NONE, heap: None, stored_id: 0 };
 
     /// Bytes that [`copy`](Self::copy) writes.

@@ -24,10 +24,10 @@ const JAVA_INLINED: u8 = 2;
 const JAVA_NATIVE: u8 = 3;
 const NON_JAVA: u8 = 4;
 
-const INCLUDE_NON_JAVA_FRAMES: i32 = 1;
+pub(super) const INCLUDE_NON_JAVA_FRAMES: i32 = 1;
 const END_ON_FIRST_JAVA_FRAME: i32 = 2;
 
-const JAVA_TRACE: i32 = 1;
+pub(super) const JAVA_TRACE: i32 = 1;
 const NON_JAVA_TRACE: i32 = 2;
 
 const NO_FRAME: i32 = 0;
@@ -63,6 +63,10 @@ const _: () = assert!(size_of::<ApiFrame>() == 48 && core::mem::offset_of!(ApiFr
 impl ApiFrame {
     const RESET: Self = Self { kind: 0, comp_level: -1, bci: -1, method: 0, pc: 0, sp: 0, fp: 0 };
 
+    fn has_bytecodes(&self) -> bool {
+        matches!(self.kind, JAVA | JAVA_INLINED)
+    }
+
     fn at(place: Place) -> Self {
         Self { pc: place.pc.0, sp: place.sp, fp: place.fp, ..Self::RESET }
     }
@@ -93,6 +97,10 @@ impl ApiFrame {
 pub struct ApiIterator {
     walk: LiveWalk,
     options: i32,
+    /// True if frames above the first with bytecodes are left out.
+    skips_native: bool,
+    /// Stop in the place of all frames.
+    refused: Option<Stop>,
     /// The next frame, if it was looked at already.
     peeked: Option<ApiFrame>,
     /// The code after the last frame.
@@ -101,10 +109,36 @@ pub struct ApiIterator {
 
 /// # Signal Safe Methods
 impl ApiIterator {
+    /// An iterator at the first frame of `walk`.
+    fn new(walk: LiveWalk, options: i32) -> Self {
+        let mut iterator =
+            Self { walk, options, skips_native: false, refused: None, peeked: None, end: None };
+        iterator.begin();
+        iterator
+    }
+
+    /// An iterator at the first frame with bytecodes of a walk over a copy.
+    pub(super) fn from_first_bytecodes(walk: LiveWalk, options: i32) -> Self {
+        let mut iterator = Self { walk, options, skips_native: true, refused: None, peeked: None, end: None };
+        iterator.begin();
+        iterator
+    }
+
+    /// An iterator that has no frames because of `stop`.
+    pub(super) fn without_frames(walk: LiveWalk, stop: Stop) -> Self {
+        let refused = Some(stop);
+        let mut iterator = Self { walk, options: 0, skips_native: false, refused, peeked: None, end: None };
+        iterator.begin();
+        iterator
+    }
+
     fn begin(&mut self) {
         self.walk.begin();
         self.peeked = None;
-        self.end = None;
+        self.end = self.refused.map(code_of);
+        while self.skips_native && self.peek().is_ok_and(|frame| !frame.has_bytecodes()) {
+            self.peeked = None;
+        }
     }
 
     /// Looks at the next frame; the error is the code that takes its place.
@@ -133,8 +167,7 @@ impl ApiIterator {
             Err(code) => return (code, ApiFrame::RESET),
         };
         self.peeked = None;
-        let has_bytecodes = matches!(frame.kind, JAVA | JAVA_INLINED);
-        if has_bytecodes && self.options & END_ON_FIRST_JAVA_FRAME != 0 {
+        if frame.has_bytecodes() && self.options & END_ON_FIRST_JAVA_FRAME != 0 {
             self.end = Some(NO_FRAME);
             let ApiFrame { pc, sp, fp, .. } = frame;
             return (NO_FRAME, ApiFrame { kind: JAVA, pc, sp, fp, ..ApiFrame::RESET });
@@ -164,15 +197,19 @@ unsafe fn run(start: Start<'_>, entry: u64, options: i32, body: impl FnOnce(&mut
     let _errno = KeptErrno::new();
     // SAFETY: by the caller's promise.
     let subject = unsafe { Subject::of(api, start, entry) };
-    let kind = match kind_of(api, &subject, options) {
+    run_on(api, &subject, options, body)
+}
+
+/// As [`run`], on a stack that was found.
+fn run_on(api: &'static Api, subject: &Subject, options: i32, body: impl FnOnce(&mut ApiIterator)) -> i32 {
+    let kind = match kind_of(api, subject, options) {
         Ok(kind) => kind,
         Err(code) => return code,
     };
     let has_stack = !subject.stack.is_empty();
     let wanted = options & INCLUDE_NON_JAVA_FRAMES != 0;
-    let Some(walk) = LiveWalk::new(api, &subject, wanted) else { return BUSY };
-    let mut iterator = ApiIterator { walk, options, peeked: None, end: None };
-    iterator.begin();
+    let Some(walk) = LiveWalk::new(api, subject, wanted) else { return BUSY };
+    let mut iterator = ApiIterator::new(walk, options);
     match iterator.peek() {
         Ok(_) => {}
         Err(_) if !has_stack => return UNKNOWN_STACK,
@@ -198,11 +235,12 @@ fn kind_of(api: &Api, subject: &Subject, options: i32) -> Result<i32, i32> {
 }
 
 /// The address of a value in the frame of an exported function.
-fn address_of<T>(value: &T) -> u64 {
+pub(super) fn address_of<T>(value: &T) -> u64 {
     core::ptr::from_ref(value) as u64
 }
 
-fn start_of(ucontext: *const c_void, caller: &Caller) -> Start<'_> {
+/// The start of a walk: the context, or without one the last Java frame.
+pub(super) fn start_of(ucontext: *const c_void, caller: &Caller) -> Start<'_> {
     if ucontext.is_null() { Start::Last(caller) } else { Start::Interrupted(ucontext) }
 }
 
@@ -333,6 +371,32 @@ pub struct QueueElement {
     argument: u64,
 }
 
+impl QueueElement {
+    /// Its words, in their order.
+    pub(super) fn words(&self, argument: u64) -> [u64; 4] {
+        [self.pc, self.fp, self.sp, argument]
+    }
+}
+
+/// Finds the first frame with bytecodes; the error is the code without one.
+pub(super) fn enqueuable(api: &'static Api, subject: &Subject) -> Result<QueueElement, i32> {
+    let mut found = None;
+    let kind = run_on(api, subject, 0, |iterator| {
+        found = loop {
+            match iterator.next() {
+                (1, frame) if frame.has_bytecodes() => break Some(frame),
+                (1, _) => {}
+                _ => break None,
+            }
+        };
+    });
+    match found {
+        _ if kind != JAVA_TRACE => Err(kind),
+        None => Err(NO_FRAME),
+        Some(ApiFrame { pc, fp, sp, .. }) => Ok(QueueElement { pc, fp, sp, argument: 0 }),
+    }
+}
+
 with_caller! {
     /// Returns 1 and the first frame with bytecodes, or a code. Signal safe.
     ///
@@ -347,27 +411,18 @@ unsafe extern "C" fn get_enqueuable_element(
     element: *mut QueueElement,
     caller: &Caller,
 ) -> i32 {
-    let mut found = None;
-    let body = |iterator: &mut ApiIterator| {
-        found = loop {
-            match iterator.next() {
-                (1, frame) if matches!(frame.kind, JAVA | JAVA_INLINED) => break Some(frame),
-                (1, _) => {}
-                _ => break None,
-            }
-        };
-    };
+    let Some(api) = api() else { return NO_THREAD };
+    let _errno = KeptErrno::new();
     // SAFETY: by the caller's promise; the walk ends before this returns.
-    let kind = unsafe { run(start_of(ucontext, caller), address_of(caller), 0, body) };
-    match found {
-        _ if kind != JAVA_TRACE => kind,
-        None => NO_FRAME,
-        Some(ApiFrame { pc, fp, sp, .. }) => {
+    let subject = unsafe { Subject::of(api, start_of(ucontext, caller), address_of(caller)) };
+    match enqueuable(api, &subject) {
+        Err(code) => code,
+        Ok(found) => {
             if !element.is_null() {
                 // SAFETY: by the caller's promise.
-                unsafe { element.write(QueueElement { pc, fp, sp, argument: 0 }) };
+                unsafe { element.write(found) };
             }
-            kind
+            JAVA_TRACE
         }
     }
 }

@@ -9,6 +9,7 @@
 //! Sources: JVMTI 1.2 (NativeMethodBind, ThreadStart), dlopen(3) (RTLD_NOLOAD), dl_iterate_phdr(3).
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use jni::sys::{jmethodID, jobject};
@@ -16,10 +17,11 @@ use jvmti_sys::{jvmtiCapabilities, jvmtiEnv, jvmtiEvent, jvmtiEventCallbacks};
 use parking_lot::Mutex;
 use sampler_thread::walk::native::in_handler::LibraryTables;
 use sampler_thread::walk::native::maps;
-use stackwalk::{HotSpot, LiveMemory};
+use stackwalk::{HotSpot, LiveMemory, Memory as _};
 
 use super::api::{self, Api};
 use super::memos::{KnownId, Memo, Memos};
+use super::queue_drain;
 use super::threads::Threads;
 use crate::jvmti::jni_calls::Jni;
 use crate::jvmti::vm::Vm;
@@ -62,22 +64,14 @@ pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
     let memory = vm_memory::of_library(&library);
     let hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
         .map_err(|error| unsupported(error.to_string()))?;
-    if flags::switch_on(&hotspot, memory) {
-        tracing::info!("DebugNonSafepoints keeps the value of the command line");
-    }
+    keep_positions(&hotspot, memory);
     make_symbols_global();
     let capabilities =
         jvmtiCapabilities { _bindgen_bitfield_1_: NATIVE_METHOD_BIND_EVENTS, ..jvmtiCapabilities::default() };
     if let Err(error) = jvmti.add_capabilities(&capabilities) {
         tracing::info!("libraries are listed when threads start only: {error}");
     }
-    let callbacks = jvmtiEventCallbacks {
-        VMInit: Some(vm_init),
-        ThreadStart: Some(thread_start),
-        NativeMethodBind: Some(native_method_bind),
-        ..jvmtiEventCallbacks::default()
-    };
-    jvmti.set_callbacks(&callbacks)?;
+    jvmti.set_callbacks(&event_callbacks())?;
     *prepared = Some(Prepared { jvmti, hotspot, memory });
     drop(prepared);
     if is_attached {
@@ -85,6 +79,57 @@ pub fn open(vm: Vm, is_attached: bool) -> Result<(), StartError> {
         return start(vm.jni()?, thread);
     }
     Ok(jvmti.enable(jvmtiEvent::JVMTI_EVENT_VM_INIT)?)
+}
+
+fn keep_positions(hotspot: &HotSpot, memory: &LiveMemory) {
+    if flags::switch_on(hotspot, memory) {
+        tracing::info!("DebugNonSafepoints keeps the value of the command line");
+    }
+}
+
+fn event_callbacks() -> jvmtiEventCallbacks {
+    jvmtiEventCallbacks {
+        VMInit: Some(vm_init),
+        ThreadStart: Some(thread_start),
+        NativeMethodBind: Some(native_method_bind),
+        ThreadEnd: Some(thread_end),
+        VMDeath: Some(vm_death),
+        ..jvmtiEventCallbacks::default()
+    }
+}
+
+/// Prepares the API in a process that preloads the library, on a thread of the VM in any state; does nothing while the VM is
+/// not ready. No function of the VM is called.
+///
+/// # Errors
+/// Why the VM is not supported.
+pub fn open_preloaded(vm: Vm, jni: Jni) -> Result<(), String> {
+    let Some(prepared) = PREPARED.try_lock() else { return Ok(()) };
+    if prepared.is_some() || api::api().is_some() {
+        return Ok(());
+    }
+    let library = vm.library().ok_or("the VM's library was not found")?;
+    let memory = vm_memory::of_library(&library);
+    let mut hotspot = HotSpot::read_tables(|name| library.symbol(name), memory)
+        .map_err(|error| format!("unsupported VM: {error}"))?;
+    let offsets = hotspot.thread_offsets();
+    let own = u32::try_from(nix::unistd::gettid().as_raw()).unwrap_or(0);
+    let mut threads = hotspot.java_threads(memory);
+    let thread = threads.find(|&thread| hotspot.thread_id(memory, thread) == Some(own));
+    // The main thread is listed before the VM has made everything, and gets its object afterwards.
+    let has_object = |thread: &u64| {
+        let object = offsets.thread_object.map(|offset| memory.read_u64(thread.wrapping_add(offset.into())));
+        object.is_none_or(|object| object.is_ok_and(|object| object != 0))
+    };
+    let Some(thread) = thread.filter(has_object) else { return Ok(()) };
+    if hotspot.start(memory).is_err() {
+        return Ok(());
+    }
+    keep_positions(&hotspot, memory);
+    publish(hotspot, memory, thread, jni.address())?;
+    *PRELOADED_IN.lock() = Some(vm);
+    queue_drain::set_on_first_queue(follow_thread_ends);
+    Ok(())
 }
 
 /// Makes the exported functions visible to libraries that are loaded later, and to `dlsym(RTLD_DEFAULT, ...)`.
@@ -109,28 +154,66 @@ fn start(jni: Jni, thread: Option<ThreadRef>) -> Result<(), StartError> {
     let Some(Prepared { jvmti, mut hotspot, memory }) = PREPARED.lock().take() else { return Ok(()) };
     let unsupported = |reason: &str| StartError::unsupported(&jvmti, reason.to_owned());
     hotspot.start(memory).map_err(|error| StartError::unsupported(&jvmti, error.to_string()))?;
-    vm_memory::add_code_heaps(memory, &hotspot);
-    let offsets = hotspot.thread_offsets();
     let address = thread.and_then(|thread| jni.java_thread(thread));
     let address = address.ok_or_else(|| unsupported("the calling thread has no JavaThread"))?;
-    let sp = std::ptr::from_ref(&address) as u64;
-    if let Some(field) = thread_layout::wrong_field(memory, address, sp, &offsets) {
-        return Err(StartError::unsupported(&jvmti, format!("unknown layout of JavaThread: {field}")));
-    }
-    let block = own_stack::find();
-    let threads = Threads::find(memory, address, jni.address(), block, first_stack_end());
-    let threads = threads.ok_or_else(|| unsupported("the VM's key of the current thread was not found"))?;
-    let tables = Box::into_raw(Box::new(LibraryTables::read(memory, 1)));
-    LOADED.store(loaded_libraries(), Ordering::Relaxed);
-    let libraries = AtomicPtr::new(tables);
-    let api = Api { hotspot, memory, offsets, threads, memos: Memos(memos()), libraries };
-    api::publish(Box::leak(Box::new(api)));
+    publish(hotspot, memory, address, jni.address()).map_err(|reason| unsupported(&reason))?;
     for event in [jvmtiEvent::JVMTI_EVENT_THREAD_START, jvmtiEvent::JVMTI_EVENT_NATIVE_METHOD_BIND] {
         if let Err(error) = jvmti.enable(event) {
             tracing::info!("libraries that are loaded later may be missing: {error}");
         }
     }
+    // Only the first call gets here.
+    let _ = JVMTI.set(jvmti);
+    queue_drain::set_on_first_queue(follow_thread_ends);
     Ok(())
+}
+
+/// Publishes the API in a VM that has started; the calling thread is the Java thread at `thread`, with the JNI environment at
+/// `environment`.
+fn publish(
+    hotspot: HotSpot,
+    memory: &'static LiveMemory,
+    thread: u64,
+    environment: u64,
+) -> Result<(), String> {
+    vm_memory::add_code_heaps(memory, &hotspot);
+    let offsets = hotspot.thread_offsets();
+    let sp = std::ptr::from_ref(&thread) as u64;
+    if let Some(field) = thread_layout::wrong_field(memory, thread, sp, &offsets) {
+        return Err(format!("unknown layout of JavaThread: {field}"));
+    }
+    let block = own_stack::find();
+    let threads = Threads::find(memory, thread, environment, block, first_stack_end());
+    let threads = threads.ok_or("the VM's key of the current thread was not found")?;
+    let tables = Box::into_raw(Box::new(LibraryTables::read(memory, 1)));
+    LOADED.store(loaded_libraries(), Ordering::Relaxed);
+    let libraries = AtomicPtr::new(tables);
+    let api = Api { hotspot, memory, offsets, threads, memos: Memos(memos()), libraries };
+    api::publish(Box::leak(Box::new(api)));
+    Ok(())
+}
+
+/// The environment whose events are enabled when the first queue is registered.
+static JVMTI: OnceLock<Jvmti> = OnceLock::new();
+/// The VM of a process that preloads the library.
+static PRELOADED_IN: Mutex<Option<Vm>> = Mutex::new(None);
+
+/// Makes an environment for events in a process that preloads the library; for calls by clients, which are in native code.
+fn late_jvmti() -> Option<Jvmti> {
+    let vm = (*PRELOADED_IN.lock())?;
+    let jvmti = vm.separate_jvmti().ok()?;
+    jvmti.set_callbacks(&event_callbacks()).ok()?;
+    Some(jvmti)
+}
+
+/// Enables the events that queues need.
+fn follow_thread_ends() {
+    let Some(jvmti) = JVMTI.get().copied().or_else(late_jvmti) else { return };
+    for event in [jvmtiEvent::JVMTI_EVENT_THREAD_END, jvmtiEvent::JVMTI_EVENT_VM_DEATH] {
+        if let Err(error) = jvmti.enable(event) {
+            tracing::info!("queues of threads that have ended remain: {error}");
+        }
+    }
 }
 
 fn memos() -> &'static [Memo] {
@@ -170,7 +253,7 @@ struct Retired {
 unsafe impl Send for Retired {}
 
 /// Makes the list of libraries again if the dynamic linker has loaded or unloaded something.
-fn follow_libraries() {
+pub(super) fn follow_libraries() {
     let Some(api) = api::api() else { return };
     let loaded = loaded_libraries();
     if LOADED.load(Ordering::Relaxed) == loaded {
@@ -234,6 +317,18 @@ unsafe extern "C" fn vm_init<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, thread: 
 
 unsafe extern "C" fn thread_start<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env, _thread: jobject) {
     guard::callback(follow_libraries);
+}
+
+unsafe extern "C" fn thread_end<Env>(_jvmti: *mut jvmtiEnv, env: *mut Env, _thread: jobject) {
+    guard::callback(|| {
+        if let Some(api) = api::api() {
+            queue_drain::thread_ends(api.threads.of_environment(env as u64));
+        }
+    });
+}
+
+unsafe extern "C" fn vm_death<Env>(_jvmti: *mut jvmtiEnv, _env: *mut Env) {
+    guard::callback(queue_drain::drain_now);
 }
 
 unsafe extern "C" fn native_method_bind<Env>(

@@ -71,6 +71,11 @@ impl Threads {
 
 /// # Signal Safe Methods
 impl Threads {
+    /// Returns the address of the `JavaThread` whose JNI environment is at `environment`; the caller must check that it exists.
+    pub fn of_environment(&self, environment: u64) -> u64 {
+        environment.wrapping_sub(self.environment.0)
+    }
+
     /// Returns the `JavaThread` of the running thread; 0 if the VM does not know it or runs no Java on it.
     pub fn current(&self, memory: &LiveMemory) -> u64 {
         // SAFETY: a key of this process.

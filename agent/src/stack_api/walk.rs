@@ -33,7 +33,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 const IDS_OF_SET: usize = 4;
 
 /// Last release whose jmethodIDs are addresses.
-const LAST_WITH_ADDRESSES: u32 = 25;
+pub(super) const LAST_WITH_ADDRESSES: u32 = 25;
 
 /// A walk in progress.
 pub struct LiveWalk {

@@ -52,6 +52,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "agent/src/jvmti/",
     "agent/src/signal/",
     "agent/src/stack_api/",
+    "agent/examples/rust_profiler.rs",
     "java-tests/agct/src/",
 ];
 
@@ -98,6 +99,7 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/stack_api/info.rs",
     "agent/src/stack_api/iterator.rs",
     "agent/src/stack_api/memos.rs",
+    "agent/src/stack_api/queues.rs",
     "agent/src/stack_api/subject.rs",
     "agent/src/stack_api/threads.rs",
     "agent/src/stack_api/trace.rs",

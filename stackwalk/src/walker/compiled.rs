@@ -1,9 +1,12 @@
 //! Compiled code at a pc: from the cache, or decoded from the nmethod and remembered.
 
+use alloc::boxed::Box;
+use core::cell::RefCell;
+
 use super::jump_target::is_jump_target;
 use super::walk::{Cursor, Doing, Emit, Scopes, Step, Walk};
 use crate::arch::{BODY_AHEAD, CODE_AFTER, CODE_BEFORE, state_at_call};
-use crate::cache::{Code, CompiledKind, CompiledPc};
+use crate::cache::{CODE_BUFFER, Code, CompiledKind, CompiledPc};
 use crate::frame::{CompileLevel, Frame, Method};
 use crate::hotspot::HotSpot;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -131,14 +134,16 @@ impl<M: Memory> Walk<'_, M> {
             let debug = debug.ok_or(Stop::UnknownCode(cursor.pc))?;
             if debug.is_in_blob || !self.copy_debug_info(blob, (number, identity), &debug) {
                 let mut bytes = Windowed::new(self.memory, &mut self.cache.windows, &debug);
-                return scopes_at((hotspot, self.memory), &mut bytes, cursor, blob, scopes);
+                let code = &self.cache.code;
+                return scopes_at((hotspot, self.memory, code), &mut bytes, cursor, blob, scopes);
             }
         }
         self.cache.touch_copy(number);
         let unknown = Stop::UnknownCode(cursor.pc);
         let mut bytes = self.cache.copy(number).ok_or(unknown)?;
         // Bytes that the copy lacks are bytes that the nmethod does not have.
-        scopes_at((hotspot, self.memory), &mut bytes, cursor, blob, scopes).map_err(|stop| match stop {
+        let vm = (hotspot, self.memory, &self.cache.code);
+        scopes_at(vm, &mut bytes, cursor, blob, scopes).map_err(|stop| match stop {
             Stop::Unreadable(_) => unknown,
             stop => stop,
         })
@@ -233,9 +238,9 @@ impl<M: Memory> Walk<'_, M> {
     }
 }
 
-/// Decodes the packed scopes at the pc of a cursor in the code of `blob`; returns their number.
+/// Decodes the packed scopes at the pc of a cursor in the code of `blob`, with `code` as a buffer; returns their number.
 fn scopes_at<M: Memory>(
-    (hotspot, memory): (&HotSpot, &M),
+    (hotspot, memory, code): (&HotSpot, &M, &RefCell<Box<[u8; CODE_BUFFER]>>),
     bytes: &mut impl DebugBytes,
     cursor: Cursor,
     blob: &CodeBlob,
@@ -252,8 +257,11 @@ fn scopes_at<M: Memory>(
             return Ok(1);
         }
         // The instruction that was running is the one before the pc.
-        if find(PcMatch::Exact)?.is_some() && !is_jump_target(memory, blob, cursor.pc) {
-            matched = PcMatch::ExactOrNext;
+        if find(PcMatch::Exact)?.is_some() {
+            let mut code = code.try_borrow_mut().map_err(|_| unknown)?;
+            if !is_jump_target(memory, blob, cursor.pc, &mut code[..]) {
+                matched = PcMatch::ExactOrNext;
+            }
         }
     }
     let Some(offset) = find(matched)? else {

@@ -123,6 +123,13 @@ impl<M: Memory> Walk<'_, M> {
         Some(code)
     }
 
+    /// The result of `look` at the code from `start` up to `end`, if it can be read and fits the buffer of the cache: code
+    /// of this length is too long for a signal stack. `look` must not call this.
+    pub(super) fn look_at_code<R>(&self, start: u64, end: u64, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let mut bytes = self.cache.code.try_borrow_mut().ok()?;
+        Some(look(self.code_between(start, end, &mut bytes[..])?))
+    }
+
     /// The caller by `rule` if it is one; otherwise with words pushed below the complete frame.
     pub(super) fn verified(&self, cursor: Cursor, blob: &CodeBlob, rule: Unwind) -> Option<Cursor> {
         let found = self.unwind(cursor, blob.frame_bytes, rule).filter(|caller| self.is_caller(caller));
@@ -181,9 +188,8 @@ impl<M: Memory> Walk<'_, M> {
     fn caller_above_length(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let start = blob.code_begin.max(cursor.pc.saturating_sub(STRING_CODE_REACH));
         let end = blob.code_end.min(cursor.pc.saturating_add(STRING_CODE_REACH));
-        let mut bytes = [0; 2 * STRING_CODE_REACH as usize];
-        let code = self.code_between(start, end, &mut bytes)?;
-        if !keeps_length(code, usize::try_from(cursor.pc.checked_sub(start)?).ok()?) {
+        let at = usize::try_from(cursor.pc.checked_sub(start)?).ok()?;
+        if !self.look_at_code(start, end, |code| keeps_length(code, at))? {
             return None;
         }
         self.unwind(cursor, blob.frame_bytes, Unwind::Below(1)).filter(|caller| self.is_caller(caller))

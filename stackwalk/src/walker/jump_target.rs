@@ -13,18 +13,27 @@ use crate::memory::{Memory, Unreadable};
 const FAR_REACH: u64 = 64 << 10;
 /// Bytes before the code that are searched: two tables of a `switch` with 200 cases.
 const TABLE_REACH: u64 = 4096;
-const BLOCK: usize = 1024;
 
-/// True if the instruction at `pc` may be reached otherwise than from the one before it.
-pub(super) fn is_jump_target<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, pc: u64) -> bool {
-    search(memory, blob, pc).unwrap_or(true)
+/// True if the instruction at `pc` may be reached otherwise than from the one before it; `buffer` is for code, which is read
+/// in blocks of its size.
+pub(super) fn is_jump_target<M: Memory + ?Sized>(
+    memory: &M,
+    blob: &CodeBlob,
+    pc: u64,
+    buffer: &mut [u8],
+) -> bool {
+    search(memory, blob, pc, buffer).unwrap_or(true)
 }
 
-fn search<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, pc: u64) -> Result<bool, Unreadable> {
+fn search<M: Memory + ?Sized>(
+    memory: &M,
+    blob: &CodeBlob,
+    pc: u64,
+    buffer: &mut [u8],
+) -> Result<bool, Unreadable> {
     let (code, _) = code_around(blob, pc, (NEAR_JUMP_BEFORE, NEAR_JUMP_AFTER));
-    let mut bytes = [0; BLOCK];
     let refused = Unreadable(pc);
-    let near = bytes.get_mut(..usize::try_from(code.1 - code.0).map_err(|_| refused)?).ok_or(refused)?;
+    let near = buffer.get_mut(..usize::try_from(code.1 - code.0).map_err(|_| refused)?).ok_or(refused)?;
     memory.read(code.0, near)?;
     if is_near_jump_target(near, usize::try_from(pc - code.0).map_err(|_| refused)?) {
         return Ok(true);
@@ -35,12 +44,12 @@ fn search<M: Memory + ?Sized>(memory: &M, blob: &CodeBlob, pc: u64) -> Result<bo
     }
     let overlap = FAR_JUMP_BYTES - 1;
     let jumps = |block: &[u8], start: u64| has_far_jump(block, start, pc);
-    if any_block(memory, code, overlap, jumps)? {
+    if any_block(memory, code, buffer, overlap, jumps)? {
         return Ok(true);
     }
     let table = (blob.address.max(blob.code_begin.saturating_sub(TABLE_REACH)) & !7, blob.code_begin & !7);
     let lists = |block: &[u8], _| block.as_chunks().0.iter().any(|word| u64::from_ne_bytes(*word) == pc);
-    any_block(memory, table, 0, lists)
+    any_block(memory, table, buffer, 0, lists)
 }
 
 /// Returns the code (start, end) of `blob` within these distances of `pc`, and whether it is all of it.
@@ -55,22 +64,23 @@ fn code_around(blob: &CodeBlob, pc: u64, (before, after): (u64, u64)) -> ((u64, 
 fn any_block<M: Memory + ?Sized>(
     memory: &M,
     (start, end): (u64, u64),
+    buffer: &mut [u8],
     overlap: usize,
     found: impl Fn(&[u8], u64) -> bool,
 ) -> Result<bool, Unreadable> {
-    let mut bytes = [0; BLOCK];
+    let size = buffer.len();
     let mut at = start;
     while at < end {
-        let length = usize::try_from(end - at).unwrap_or(BLOCK).min(BLOCK);
-        let block = bytes.get_mut(..length).ok_or(Unreadable(at))?;
+        let length = usize::try_from(end - at).unwrap_or(size).min(size);
+        let block = buffer.get_mut(..length).ok_or(Unreadable(at))?;
         memory.read(at, block)?;
         if found(block, at) {
             return Ok(true);
         }
-        if length < BLOCK {
+        if length < size {
             break;
         }
-        at = at.saturating_add((BLOCK - overlap) as u64);
+        at = at.saturating_add(size.saturating_sub(overlap) as u64);
     }
     Ok(false)
 }

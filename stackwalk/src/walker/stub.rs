@@ -93,12 +93,12 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind != BlobKind::StubRoutines || pc.abs_diff(returns) > CALL_STUB_REACH {
             return None;
         }
-        let mut bytes = [0; 2 * CALL_STUB_REACH as usize];
         let start = blob.code_begin.max(returns.saturating_sub(CALL_STUB_REACH));
         let end = blob.code_end.min(returns.saturating_add(CALL_STUB_REACH));
-        let code = self.code_between(start, end, &mut bytes)?;
         let index = |at: u64| at.checked_sub(start).and_then(|at| usize::try_from(at).ok());
-        entry_frame(code, index(returns)?, index(pc)?, self.hotspot.layout.frame.entry_wrapper)
+        let (returns, pc) = (index(returns)?, index(pc)?);
+        let wrapper = self.hotspot.layout.frame.entry_wrapper;
+        self.look_at_code(start, end, |code| entry_frame(code, returns, pc, wrapper))?
     }
 
     /// The VM is about to call Java, or Java has returned to it.
@@ -164,9 +164,8 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }
-        let mut bytes = [0; ADAPTER_SAVE_REACH as usize];
-        let code = self.code_behind(cursor.pc, blob, &mut bytes)?;
-        if !keeps_entry_sp(code) {
+        let start = blob.code_begin.max(cursor.pc.saturating_sub(ADAPTER_SAVE_REACH));
+        if !self.look_at_code(start, cursor.pc, keeps_entry_sp)? {
             return None;
         }
         let caller = self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return)?;

@@ -12,7 +12,7 @@ use stackwalk::{Memory, NativeCode, NativeRegisters, NativeStop, StackCopy, ends
 use super::image::Image;
 use super::rules::Rules;
 use super::tables::Tables;
-use super::unwind::{NoRule, Rule, Source, Unwinder};
+use super::unwind::{FEW_RULES, NoRule, Rule, Source, Unwinder};
 use super::{MAPS, maps};
 
 /// All libraries at one moment, in the order of their addresses.
@@ -59,7 +59,7 @@ impl LibraryTables {
 /// Buffers and rules of one walk at a time; allocates nothing after it was made.
 #[derive(Debug, Default)]
 pub struct Rows {
-    unwinder: Unwinder,
+    unwinder: Unwinder<FEW_RULES>,
     rules: Rules,
     /// Version of the list that the rules are from.
     version: u64,

@@ -57,8 +57,8 @@ impl Tables {
         (encodings == ENCODINGS && (1..=max).contains(&count)).then_some(Self { header: start, count })
     }
 
-    /// Returns the address of the FDE of the last function that begins at `pc` or before it.
-    fn fde_address<M: Memory + ?Sized>(&self, memory: &M, pc: u64) -> Option<u64> {
+    /// Returns the address of the FDE of the last function that begins at `pc` or before it; entries are read to `buffer`.
+    fn fde_address<M: Memory + ?Sized>(&self, memory: &M, pc: u64, buffer: &mut [u8]) -> Option<u64> {
         let at = |index: u64| self.header.wrapping_add(12).wrapping_add(index.wrapping_mul(ENTRY_BYTES));
         let absolute = |offset: u32| self.header.wrapping_add_signed(i64::from(offset.cast_signed()));
         let (mut low, mut high) = (0, self.count);
@@ -69,8 +69,7 @@ impl Tables {
                 false => high = middle,
             }
         }
-        let mut bytes = [0; (BLOCK * ENTRY_BYTES) as usize];
-        let block = bytes.get_mut(..usize::try_from((high - low) * ENTRY_BYTES).ok()?)?;
+        let block = buffer.get_mut(..usize::try_from((high - low) * ENTRY_BYTES).ok()?)?;
         memory.read(at(low), block).ok()?;
         let entries = block.as_chunks::<4>().0.as_chunks::<2>().0;
         let begins = |entry: &[[u8; 4]; 2]| absolute(u32::from_le_bytes(entry[0])) <= pc;
@@ -80,7 +79,8 @@ impl Tables {
 }
 
 impl Section {
-    /// Reads the FDE of the function at `pc`.
+    /// Reads the FDE of the function at `pc`. Inlined, because the result is large for the stack of a signal handler.
+    #[inline(always)]
     #[allow(clippy::type_complexity, reason = "the decoder's own types")]
     pub fn function<M: Memory + ?Sized>(
         &mut self,
@@ -88,14 +88,7 @@ impl Section {
         tables: &Tables,
         pc: u64,
     ) -> Option<(FrameDescriptionEntry<Slice<'_>>, EhFrame<Slice<'_>>, BaseAddresses)> {
-        let address = tables.fde_address(memory, pc)?;
-        // The CIE comes first; the second word of the FDE is its distance from there.
-        let back = memory.read_u32(address.checked_add(4)?).ok()?;
-        let common = address.checked_add(4)?.checked_sub(u64::from(back))?;
-        let begin = self.copy(memory, common, 0)?;
-        let end = self.copy(memory, address, begin)?;
-        let distance = u32::try_from(begin.checked_add(4)?).ok()?;
-        self.bytes.get_mut(begin..)?.get_mut(4..8)?.copy_from_slice(&distance.to_le_bytes());
+        let (address, begin, end) = self.load(memory, tables, pc)?;
         let mut section = EhFrame::new(self.bytes.get(..end)?, LittleEndian);
         section.set_address_size(8);
         // Pointers in the FDE are relative to its original address.
@@ -106,6 +99,25 @@ impl Section {
             })
             .ok()?;
         found.contains(pc).then_some((found, section, bases))
+    }
+
+    /// Copies CIE and FDE of the function at `pc`; returns the address of the FDE, and its begin and end in the buffer.
+    #[inline(never)]
+    fn load<M: Memory + ?Sized>(
+        &mut self,
+        memory: &M,
+        tables: &Tables,
+        pc: u64,
+    ) -> Option<(u64, usize, usize)> {
+        let address = tables.fde_address(memory, pc, &mut self.bytes)?;
+        // The CIE comes first; the second word of the FDE is its distance from there.
+        let back = memory.read_u32(address.checked_add(4)?).ok()?;
+        let common = address.checked_add(4)?.checked_sub(u64::from(back))?;
+        let begin = self.copy(memory, common, 0)?;
+        let end = self.copy(memory, address, begin)?;
+        let distance = u32::try_from(begin.checked_add(4)?).ok()?;
+        self.bytes.get_mut(begin..)?.get_mut(4..8)?.copy_from_slice(&distance.to_le_bytes());
+        Some((address, begin, end))
     }
 
     /// Copies the entry at `address` to offset `begin`; returns the end offset.

@@ -16,22 +16,25 @@ use stackwalk::{Memory, NativeRegisters, NativeStop, PreservedRegisters, StackCo
 use super::debug_frames::DebugFrames;
 use super::tables::{Section, Slice, Tables};
 
-/// Most registers with a rule in one row: x86-64 has 17 that rows name. Rows are copied on the stack while they are decoded,
-/// and a signal handler's is small.
-const MAX_RULES: usize = 20;
+/// Most registers with a rule in one row: x86-64 has 17 that rows name.
+const ALL_RULES: usize = 20;
+/// The same for walks in signal handlers: rows are copied on the stack while they are decoded. Compiled code has rules for the
+/// callee-saved registers and the return address only, seven; rows with all registers are those of signal trampolines,
+/// which are recognised by their code.
+pub const FEW_RULES: usize = 8;
 /// Most rows that are remembered within another.
 const MAX_ROWS: usize = 4;
 
-/// Memory for rows of this size.
+/// Memory for rows with at most so many rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SmallRows;
+struct RowsOf<const RULES: usize>;
 
-impl UnwindContextStorage<usize> for SmallRows {
-    type Rules = [(Register, RegisterRule<usize>); MAX_RULES];
-    type Stack = Box<[Row; MAX_ROWS]>;
+impl<const RULES: usize> UnwindContextStorage<usize> for RowsOf<RULES> {
+    type Rules = [(Register, RegisterRule<usize>); RULES];
+    type Stack = Box<[Row<RULES>; MAX_ROWS]>;
 }
 
-type Row = UnwindTableRow<usize, SmallRows>;
+type Row<const RULES: usize> = UnwindTableRow<usize, RowsOf<RULES>>;
 
 /// DWARF numbers of callee-saved registers, in the order of `Rule::Offsets::saved`; the last is the return address.
 const CALLEE_SAVED: [u16; 7] = [3, 6, 12, 13, 14, 15, 16];
@@ -98,20 +101,20 @@ impl<M: ?Sized> Clone for Source<'_, M> {
 
 impl<M: ?Sized> Copy for Source<'_, M> {}
 
-/// Buffers for reading rows.
+/// Buffers for reading rows; one with more rules is not found.
 #[derive(Debug)]
-pub struct Unwinder {
-    context: UnwindContext<usize, SmallRows>,
+pub struct Unwinder<const RULES: usize = ALL_RULES> {
+    context: UnwindContext<usize, RowsOf<RULES>>,
     section: Section,
 }
 
-impl Default for Unwinder {
+impl<const RULES: usize> Default for Unwinder<RULES> {
     fn default() -> Self {
         Self { context: UnwindContext::new_in(), section: Section::default() }
     }
 }
 
-impl Unwinder {
+impl<const RULES: usize> Unwinder<RULES> {
     /// Returns the rule for `pc`, an address inside the running or calling instruction.
     ///
     /// # Errors
@@ -197,26 +200,35 @@ impl Unwinder {
         &'s mut self,
         source: Source<'s, M>,
         pc: u64,
-    ) -> Option<(&'s Row, &'s [u8], bool)> {
-        let Self { context, section } = self;
-        let (memory, tables) = match source {
-            Source::Memory(memory, tables) => (memory, tables),
-            Source::Files(frames, bias) => {
-                let pc = pc.wrapping_sub(bias);
-                let (function, section, bases) = frames.function(pc)?;
+    ) -> Option<(&'s Row<RULES>, &'s [u8], bool)> {
+        match source {
+            Source::Memory(memory, tables) => {
+                let Self { context, section } = self;
+                let (function, section, bases) = section.function(memory, tables, pc)?;
                 let is_signal = function.is_signal_trampoline();
                 let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
-                return Some((row, section.reader().slice(), is_signal));
+                Some((row, section.reader().slice(), is_signal))
             }
-        };
-        let (function, section, bases) = section.function(memory, tables, pc)?;
+            Source::Files(frames, bias) => self.row_of_file(frames, pc.wrapping_sub(bias)),
+        }
+    }
+
+    /// As [`Self::row`], for an address as linked. A function of its own, so that a walk in a signal handler has no room on its
+    /// stack for what it does not use.
+    #[inline(never)]
+    fn row_of_file<'s>(
+        &'s mut self,
+        frames: &'s DebugFrames,
+        pc: u64,
+    ) -> Option<(&'s Row<RULES>, &'s [u8], bool)> {
+        let (function, section, bases) = frames.function(pc)?;
         let is_signal = function.is_signal_trampoline();
-        let row = function.unwind_info_for_address(&section, &bases, context, pc).ok()?;
+        let row = function.unwind_info_for_address(&section, &bases, &mut self.context, pc).ok()?;
         Some((row, section.reader().slice(), is_signal))
     }
 }
 
-fn reduce(row: &Row) -> Result<Rule, NoRule> {
+fn reduce<const RULES: usize>(row: &Row<RULES>) -> Result<Rule, NoRule> {
     let mut saved = [Saved::Same; CALLEE_SAVED.len()];
     for (place, &number) in saved.iter_mut().zip(&CALLEE_SAVED) {
         *place = match row.register(Register(number)) {

@@ -1,0 +1,336 @@
+//! The iterator generation: queues of captured stacks, the part that signal handlers use (`agent/include/iterator/profile2.h`).
+//!
+//! Problem: the proposal handles queued elements in their own thread at its next safepoint, and no stock VM calls anybody
+//! there.
+//! Approach: [`enqueue`] finds the first frame with bytecodes and copies the stack into a slab, as the handler of the
+//! profiler does; a thread walks the copies and calls the client's functions ([`super::queue_drain`]).
+//! Invariant: a [`Queue`] lives as long as the process; its ring is freed only after the queue was closed and no function
+//! was using it, because each that uses it holds the queue ([`Held`]).
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use queue::SnapshotPool;
+use sampler_thread::validity::code_freeing::CodeFreeing;
+use sampler_thread::validity::unloading::Detector;
+use stackwalk::LiveMemory;
+
+use super::api::api;
+use super::elements::Ring;
+use super::entry::with_caller;
+use super::errno::KeptErrno;
+use super::iterator::{ApiIterator, QueueElement, address_of, enqueuable, start_of};
+use super::subject::{Caller, Subject};
+use crate::signal::mounted::MountedThread;
+use crate::signal::snapshot::{HEAD_BYTES, Snapshot, padded};
+use crate::signal::ucontext::thread_pointer;
+
+const ENQUEUED: i32 = 1;
+const NO_QUEUE: i32 = -5;
+const FULL_QUEUE: i32 = -6;
+const OTHER_ERROR: i32 = -7;
+
+/// Bit of `ASGST_Capabilities`.
+const REGISTER_QUEUE: i32 = 1;
+
+/// `ASGST_Handler`.
+pub type Handler = unsafe extern "C" fn(*mut ApiIterator, *mut c_void, *mut c_void);
+
+/// Most elements of a queue: 56 bytes each.
+pub const MAX_ELEMENTS: u32 = 1 << 20;
+
+/// `ASGST_Queue`.
+pub struct Queue {
+    /// The `JavaThread` that enqueues.
+    pub owner: u64,
+    /// `ASGST_Options`.
+    pub options: i32,
+    /// Called with each element.
+    pub handler: Handler,
+    /// Its second argument.
+    pub argument: AtomicPtr<c_void>,
+    /// Null after it was freed.
+    pub ring: AtomicPtr<Ring>,
+    /// A ring of another size, which the owner takes when the present one is empty; null if there is none.
+    pub offered: AtomicPtr<Ring>,
+    /// Elements that the ring is to hold.
+    pub wanted: AtomicU32,
+    /// Calls of `ASGST_Enqueue` after the last drain.
+    pub attempts: AtomicU32,
+    /// True after the thread has ended or the queue was deregistered.
+    pub is_closed: AtomicBool,
+    /// True while a function of the owner uses the ring.
+    is_held: AtomicBool,
+}
+
+impl Queue {
+    /// A queue with a ring of so many elements.
+    pub fn new(
+        owner: u64,
+        (ring, elements): (*mut Ring, u32),
+        options: i32,
+        handler: Handler,
+        argument: *mut c_void,
+    ) -> Self {
+        Self {
+            owner,
+            options,
+            handler,
+            argument: AtomicPtr::new(argument),
+            ring: AtomicPtr::new(ring),
+            offered: AtomicPtr::new(core::ptr::null_mut()),
+            wanted: AtomicU32::new(elements),
+            attempts: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+        }
+    }
+
+    /// Holds the queue; `None` if it is held, or closed.
+    pub fn hold(&self) -> Option<Held<'_>> {
+        // Acquire: pairs with the release of who held it before. SeqCst, as the flag below: a queue that is closed and then
+        // seen free is used by nobody.
+        let taken = self.is_held.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
+        let held = taken.is_ok().then_some(Held(self))?;
+        (!self.is_closed.load(Ordering::SeqCst)).then_some(held)
+    }
+
+    /// Returns whether no function of the owner uses the ring.
+    pub fn is_free(&self) -> bool {
+        !self.is_held.load(Ordering::SeqCst)
+    }
+
+    /// The ring; for who holds the queue, and for the drain.
+    pub fn present(&self) -> Option<&Ring> {
+        // SAFETY: it is freed only by the drain, after the queue was closed and seen free.
+        unsafe { self.ring.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+/// The use of a queue by its owner; ends when it is dropped.
+pub struct Held<'q>(&'q Queue);
+
+/// # Signal Safe Methods
+impl<'q> Held<'q> {
+    /// The ring; one that was offered, if the present one is empty.
+    fn ring(&self) -> Option<&'q Ring> {
+        let queue = self.0;
+        let present = queue.present()?;
+        let offered = queue.offered.load(Ordering::Acquire);
+        if offered.is_null() || !present.is_empty() {
+            return Some(present);
+        }
+        // Release: the drain that sees the new ring has seen the end of the old one, in which nothing is left.
+        queue.ring.store(offered, Ordering::Release);
+        queue.offered.store(core::ptr::null_mut(), Ordering::Release);
+        queue.present()
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.is_held.store(false, Ordering::SeqCst);
+    }
+}
+
+/// What all queues share, made for the first one.
+pub struct Queues {
+    /// Memory for copies of stacks.
+    pub pool: SnapshotPool<'static>,
+    /// Counts unloaded classes.
+    pub detector: Detector,
+    /// Changes before code is freed.
+    pub freeing: CodeFreeing,
+    /// The thread pointer of the thread that drains; 0 while none does.
+    pub drain: AtomicU64,
+}
+
+/// Release by [`publish`], Acquire by [`queues`].
+static QUEUES: AtomicPtr<Queues> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Publishes the memory of queues; it lives as long as the process.
+pub fn publish(queues: &'static Queues) {
+    QUEUES.store(core::ptr::from_ref(queues).cast_mut(), Ordering::Release);
+}
+
+/// Returns what was published. Signal safe.
+pub fn queues() -> Option<&'static Queues> {
+    // SAFETY: null, or what `publish` stored, which lives for ever and is never borrowed mutably.
+    unsafe { QUEUES.load(Ordering::Acquire).as_ref() }
+}
+
+/// # Signal Safe Methods
+impl Queues {
+    /// Numbers that stay the same while the VM unloads no class and frees no code; zeros without counters.
+    pub fn marks(&self, memory: &LiveMemory) -> [u64; 2] {
+        let classes = match self.detector {
+            Detector::Counters(counters) => counters
+                .iter()
+                .try_fold(0_u64, |sum, counter| Some(sum.wrapping_add(counter.read(memory).ok()?))),
+            Detector::Pauses | Detector::Nothing => None,
+        };
+        [classes.unwrap_or(0), self.freeing.mark(memory).unwrap_or(0)]
+    }
+
+    /// Returns whether the calling thread drains.
+    pub fn is_draining(&self) -> bool {
+        self.drain.load(Ordering::Relaxed) == thread_pointer()
+    }
+}
+
+/// Returns `ASGST_REGISTER_QUEUE` once the API is ready: frame marks are not served. Signal safe.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the proposal's name")]
+pub extern "C" fn ASGST_Capabilities() -> i32 {
+    if api().is_some() { REGISTER_QUEUE } else { 0 }
+}
+
+with_caller! {
+    /// Captures the calling thread's stack; returns 1, or a code. Signal safe.
+    ///
+    /// # Safety
+    /// `queue` is null or was returned by `ASGST_RegisterQueue`; `ucontext` is null or a context of the calling thread.
+    fn ASGST_Enqueue(queue: *const Queue, ucontext: *const c_void, argument: *mut c_void) -> i32
+        = enqueue, "rcx"
+}
+
+unsafe extern "C" fn enqueue(
+    queue: *const Queue,
+    ucontext: *const c_void,
+    argument: *mut c_void,
+    caller: &Caller,
+) -> i32 {
+    // SAFETY: by the caller's promise; queues are never freed.
+    let Some(queue) = (unsafe { queue.as_ref() }) else { return NO_QUEUE };
+    let (Some(api), Some(queues)) = (api(), queues()) else { return NO_QUEUE };
+    let _errno = KeptErrno::new();
+    // Relaxed: a statistic.
+    queue.attempts.fetch_add(1, Ordering::Relaxed);
+    if api.threads.current(api.memory) != queue.owner {
+        return OTHER_ERROR;
+    }
+    let Some(held) = queue.hold() else { return OTHER_ERROR };
+    let Some(ring) = held.ring() else { return OTHER_ERROR };
+    ring.unpin();
+    if ring.is_full() {
+        return FULL_QUEUE;
+    }
+    // SAFETY: by the caller's promise; the stack is used only until this returns.
+    let subject = unsafe { Subject::of(api, start_of(ucontext, caller), address_of(caller)) };
+    let element = match enqueuable(api, &subject) {
+        Ok(element) => element,
+        Err(code) => return code,
+    };
+    // Read before the copy: what is freed later changes them.
+    let [classes, code] = queues.marks(api.memory);
+    // SAFETY: the stack was found in this call.
+    let Some(snapshot) = (unsafe { copied(&queues.pool, &subject) }) else { return OTHER_ERROR };
+    if ring.push(element.words(argument as u64), [snapshot, classes, code]) { ENQUEUED } else { FULL_QUEUE }
+}
+
+/// Copies a stack; returns handle and length in one word, `None` if no slab is free.
+///
+/// # Safety
+/// The subject was found by the exported function that is running.
+unsafe fn copied(pool: &'static SnapshotPool<'static>, subject: &Subject) -> Option<u64> {
+    let bytes = HEAD_BYTES.saturating_add(padded(subject.stack.len()));
+    let mut slab = pool.acquire(bytes)?;
+    let room = slab.capacity().saturating_sub(HEAD_BYTES) & !15;
+    let snapshot = Snapshot {
+        capture: subject.capture,
+        previous_cycles: 0,
+        stack_bytes: subject.stack.len().min(room),
+        mounted: MountedThread::NONE,
+    };
+    // SAFETY: the slab has room for the head and the padded bytes, and slabs are aligned to 64; the stack is mapped.
+    let length = unsafe { snapshot.write(slab.as_mut_ptr()) };
+    // SAFETY: so many bytes were written.
+    let handle = unsafe { slab.publish(length) };
+    Some(u64::from(handle.bits()) << 32 | length as u64)
+}
+
+/// Returns an element that waits, 0 the oldest, -1 the newest, or null. Signal safe.
+///
+/// # Safety
+/// `queue` is null or was returned by `ASGST_RegisterQueue`; called by its thread, or by a function that drains it.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the proposal's name")]
+pub unsafe extern "C" fn ASGST_GetQueueElement(queue: *const Queue, n: i32) -> *mut QueueElement {
+    let none = core::ptr::null_mut();
+    // SAFETY: by the caller's promise; queues are never freed.
+    let Some(queue) = (unsafe { queue.as_ref() }) else { return none };
+    let Some(queues) = queues() else { return none };
+    let element = if queues.is_draining() {
+        queue.present().and_then(|ring| ring.peek(n.into()))
+    } else {
+        let Some(held) = queue.hold() else { return none };
+        held.ring().and_then(|ring| ring.pin(n.into()))
+    };
+    element.map_or(none, |element| element.shown().as_ptr().cast_mut().cast())
+}
+
+/// `ASGST_QueueSizeInfo`.
+#[repr(C)]
+#[derive(Default)]
+pub struct QueueSizeInfo {
+    size: i32,
+    capacity: i32,
+    attempts: i32,
+}
+
+/// Returns the number of elements that wait, how many the queue holds, and the calls of `ASGST_Enqueue` after the last drain.
+/// Signal safe.
+///
+/// # Safety
+/// As [`ASGST_GetQueueElement`].
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the proposal's name")]
+pub unsafe extern "C" fn ASGST_GetQueueSizeInfo(queue: *const Queue) -> QueueSizeInfo {
+    // SAFETY: by the caller's promise; queues are never freed.
+    let Some(queue) = (unsafe { queue.as_ref() }) else { return QueueSizeInfo::default() };
+    let held = queue.hold();
+    let is_draining = queues().is_some_and(Queues::is_draining);
+    let ring = if is_draining { queue.present() } else { held.as_ref().and_then(Held::ring) };
+    let Some(ring) = ring else { return QueueSizeInfo::default() };
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    QueueSizeInfo {
+        size: number(ring.len()),
+        capacity: number(ring.capacity()),
+        attempts: i32::try_from(queue.attempts.load(Ordering::Relaxed)).unwrap_or(i32::MAX),
+    }
+}
+
+/// Returns the number of elements that wait. Signal safe.
+///
+/// # Safety
+/// As [`ASGST_GetQueueElement`].
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the proposal's name")]
+pub unsafe extern "C" fn ASGST_QueueSize(queue: *const Queue) -> i32 {
+    // SAFETY: by the caller's promise.
+    unsafe { ASGST_GetQueueSizeInfo(queue) }.size
+}
+
+/// Makes the queue hold so many elements, at the end of the next drain. Signal safe.
+///
+/// # Safety
+/// As [`ASGST_GetQueueElement`].
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "the proposal's name")]
+pub unsafe extern "C" fn ASGST_ResizeQueue(queue: *const Queue, size: i32) {
+    // SAFETY: by the caller's promise; queues are never freed.
+    let Some(queue) = (unsafe { queue.as_ref() }) else { return };
+    if let Ok(size) = u32::try_from(size)
+        && size > 0
+    {
+        queue.wanted.store(size.min(MAX_ELEMENTS), Ordering::Relaxed);
+    }
+}
