@@ -14,7 +14,7 @@ use collector::store::Retention;
 use serde::Deserialize;
 
 use crate::forward_options::{Forward, ForwardArguments};
-use crate::option_values::{Size, Time, from_text};
+use crate::option_values::{Age, Size, from_text};
 
 /// Options of the command line and the environment, or of the configuration file; `None` if not given.
 #[derive(Debug, Default, Args, Deserialize)]
@@ -45,7 +45,7 @@ pub struct CollectorArguments {
     /// Delete data older than this, such as 90d
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP")]
     #[serde(deserialize_with = "from_text")]
-    keep: Option<Time>,
+    keep: Option<Age>,
     /// Delete the oldest data above this size, such as 20G
     #[arg(long, value_name = "SIZE", env = "TICKWALK_KEEP_BYTES")]
     #[serde(deserialize_with = "from_text")]
@@ -53,15 +53,15 @@ pub struct CollectorArguments {
     /// Keep single samples for this time, then sums per minute
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_SAMPLES")]
     #[serde(deserialize_with = "from_text")]
-    keep_samples: Option<Time>,
+    keep_samples: Option<Age>,
     /// Keep sums per minute for this time, then sums per hour
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_MINUTES")]
     #[serde(deserialize_with = "from_text")]
-    keep_minutes: Option<Time>,
+    keep_minutes: Option<Age>,
     /// Keep sums per hour for this time, then sums per day
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_HOURS")]
     #[serde(deserialize_with = "from_text")]
-    keep_hours: Option<Time>,
+    keep_hours: Option<Age>,
     /// File with the shared secret of the agents in its first line
     #[arg(long, value_name = "FILE", env = "TICKWALK_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -173,7 +173,7 @@ impl CollectorArguments {
             ("--keep-hours", self.keep_hours.or(file.keep_hours).is_some()),
         ];
         let default = Retention::default();
-        let time = |option: Option<Time>, file, default| option.or(file).map_or(default, |time| time.0);
+        let time = |option: Option<Age>, file, default| option.or(file).map_or(default, |time| time.0);
         let retention = Retention {
             age: time(self.keep, file.keep, default.age),
             bytes: self.keep_bytes.or(file.keep_bytes).map_or(default.bytes, |size| size.0),
@@ -254,7 +254,7 @@ mod tests {
         let path = directory.path().join("collector.toml");
         std::fs::write(&path, "store = \"/a\"\nkeep = \"7d\"\nkeep_bytes = \"1G\"\n").expect("write");
         let arguments = CollectorArguments {
-            keep: Some(Time(Duration::from_secs(60))),
+            keep: Some(Age(Duration::from_secs(60))),
             config: Some(path),
             ..CollectorArguments::default()
         };

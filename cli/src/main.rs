@@ -10,6 +10,7 @@ mod collector_options;
 mod commands;
 mod doctor;
 mod experiment;
+mod file_format;
 mod forward_options;
 mod jvm;
 mod launch;
@@ -18,6 +19,7 @@ mod option_values;
 mod output;
 mod signals;
 mod source;
+mod table_output;
 
 use std::process::ExitCode;
 

@@ -19,6 +19,7 @@ Examples:
   tickwalk record -- java -jar app.jar
   tickwalk record --interval 1ms -o app.tickwalk -- java -cp classes com.example.Main
   tickwalk record --interval 1ms --budget 1% -- java -jar app.jar
+  tickwalk record -o app.jfr -- java -jar app.jar         (and app.tickwalk)
   tickwalk record --summary app.json -- ./gradlew run     (other programs get JAVA_TOOL_OPTIONS)
 
 A program that is not java gets the agent in JAVA_TOOL_OPTIONS, which all JVMs read that it starts. The report shows the one
@@ -43,7 +44,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
-    output::check_writable(&arguments.results.output)?;
+    arguments.results.check()?;
     // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals =
         Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD])?;

@@ -11,6 +11,7 @@ use crate::dictionary::Dictionary;
 use crate::session::Session;
 use crate::source::{Gap, Source};
 use crate::thread::{kind_text, virtual_id, virtual_ids};
+use crate::units::duration_ns;
 
 /// Maximum length of a parameter's value in bytes.
 const VALUE_BYTES: usize = 1024;
@@ -296,15 +297,7 @@ fn moment(parameter: &'static str, text: &str) -> Result<Moment, QueryError> {
         return Ok(Moment::Before(0));
     }
     if let Some(back) = text.strip_prefix('-') {
-        let unit_s = match back.bytes().last() {
-            Some(b's') => 1,
-            Some(b'm') => 60,
-            Some(b'h') => 3600,
-            Some(b'd') => 86_400,
-            _ => return Err(bad),
-        };
-        let number: u64 = back[..back.len() - 1].parse().map_err(|_| bad.clone())?;
-        return number.checked_mul(unit_s * NS_PER_S).map(Moment::Before).ok_or(bad);
+        return duration_ns(back).map(Moment::Before).ok_or(bad);
     }
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
