@@ -2,6 +2,7 @@
 //!
 //! Order of precedence: option, environment variable `TICKWALK_*`, file, default.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -142,6 +143,18 @@ pub enum Keep {
         /// Permits other machines to ask without a token.
         http_insecure: bool,
     },
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Keep::Recordings(directory) => write!(f, "recordings in {}", directory.display()),
+            Keep::Store { directory, retention, .. } => {
+                let days = retention.age.as_secs() / 86_400;
+                write!(f, "store {}, for {days} days", directory.display())
+            }
+        }
+    }
 }
 
 /// Returns the conditions for clients of the HTTP server.

@@ -187,7 +187,17 @@ fn doctor_reports_every_subject() {
     let findings: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let subjects: Vec<&str> =
         findings.as_array().expect("list").iter().filter_map(|finding| finding["subject"].as_str()).collect();
-    for subject in ["timer tick", "timers", "seccomp", "memory access", "JDK", "agent"] {
+    for subject in [
+        "timer tick",
+        "timers",
+        "time stamps",
+        "seccomp",
+        "memory access",
+        "limits",
+        "own /tmp",
+        "JDK",
+        "agent",
+    ] {
         assert!(subjects.contains(&subject), "{subjects:?}");
     }
 }

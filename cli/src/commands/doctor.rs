@@ -17,7 +17,7 @@ Examples:
 
 The exit code is 1 if a finding prevents profiling.")]
 pub struct Arguments {
-    /// JDK or java launcher for a trial run with the agent [default: JAVA_HOME]
+    /// JDK or java launcher for a trial run with the agent [default: JAVA_HOME, or java in PATH]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
     #[command(flatten)]
