@@ -115,7 +115,9 @@ impl CollectorOptions {
 }
 
 fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read the token file {}; name a file that this user may read", path.display())
+    })?;
     let token = text.lines().next().unwrap_or_default().trim();
     anyhow::ensure!(
         !token.is_empty(),
@@ -251,7 +253,8 @@ impl CollectorArguments {
 }
 
 fn read(path: &Path) -> anyhow::Result<CollectorArguments> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}; correct --config", path.display()))?;
     toml::from_str(&text).with_context(|| format!("the configuration file {} is not valid", path.display()))
 }
 

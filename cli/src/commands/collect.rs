@@ -44,7 +44,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Keep::Store { directory, retention, .. } => {
             let store = Store::open(directory, *retention)
-                .with_context(|| format!("cannot open the store {}", directory.display()))?;
+                .with_context(|| {
+                    format!(
+                        "cannot open the store {}; --store needs a directory that exists or can be made, and can be written",
+                        directory.display()
+                    )
+                })?;
             let store = Arc::new(store);
             (Destination::Store(Arc::clone(&store)), Some(store))
         }

@@ -15,6 +15,7 @@ use profile::summary::Summary;
 use profile::ui::standalone;
 
 use super::busiest::{Recorded, busiest_first};
+use crate::agent_flags::AgentFlags;
 use crate::file_format::{FileFormat, export_file, format_by_name};
 use crate::launch::Interval;
 use crate::option_values::rows;
@@ -39,12 +40,15 @@ pub struct Sampling {
     /// Further option for the agent; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub agent_option: Vec<String>,
+    #[command(flatten)]
+    named: AgentFlags,
 }
 
 impl Sampling {
     /// Returns the agent's options besides the interval. The agent uses the last one of repeated options.
     pub fn more(&self) -> Vec<String> {
-        let mut more = self.agent_option.clone();
+        let mut more = self.named.options();
+        more.extend(self.agent_option.iter().cloned());
         more.extend(self.rate.iter().map(|rate| format!("rate={rate}")));
         more.extend(self.budget.iter().map(|budget| format!("budget={budget}")));
         more
