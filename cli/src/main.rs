@@ -22,6 +22,7 @@ mod launch;
 mod live;
 mod option_values;
 mod output;
+mod remote;
 mod signals;
 mod source;
 mod table_output;

@@ -202,6 +202,47 @@ fn doctor_reports_every_subject() {
     }
 }
 
+#[test]
+fn a_profile_over_ssh_shows_what_it_runs_and_leaves_nothing() {
+    let agent = env!("CARGO_BIN_EXE_tickwalk");
+    let arguments = ["record", "--agent", agent, "--ssh", "web1", "-p", "999999999", "-d", "1s"];
+    let shown = stdout(&tickwalk(arguments.into_iter().chain(["--dry-run", "--service", "it's"])));
+    assert!(shown.starts_with("tar ") && shown.contains("ssh -- web1 "), "{shown}");
+    assert!(shown.contains("--duration=1000ms") && shown.contains("service=it"), "{shown}");
+    check_error(&["record", "--ssh", "web1", "--", "java"], 2, "--pid");
+
+    // The stand-in for ssh runs the script here, in a directory of its own.
+    let machine = script("ssh", "shift 2; exec sh -c \"$1\"");
+    let there = machine.path().join("there");
+    fs::create_dir(&there).expect("a directory");
+    let path = std::env::var("PATH").expect("a path");
+    let output = command()
+        .args(arguments)
+        .env("PATH", format!("{}:{path}", machine.path().display()))
+        .env("TMPDIR", &there)
+        .current_dir(machine.path())
+        .output()
+        .expect("the binary runs");
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("there is no process 999999999") && told.contains("nothing was recorded on web1"),
+        "{told}"
+    );
+    assert_eq!(fs::read_dir(&there).expect("a directory").count(), 0, "something was left");
+    assert!(!machine.path().join("recording.tickwalk").exists());
+}
+
+#[test]
+fn completions_and_man_pages_are_made() {
+    let completions = stdout(&tickwalk(["completions", "bash"]));
+    assert!(completions.contains("--fail-above"));
+    let directory = tempfile::tempdir().expect("temporary directory");
+    assert!(tickwalk([OsStr::new("man"), directory.path().as_os_str()]).status.success());
+    let page = fs::read_to_string(directory.path().join("tickwalk-record.1")).expect("a page");
+    assert!(page.contains("JAVA_TOOL_OPTIONS"));
+}
+
 /// A directory with a script named `name`, to be run by `record`.
 fn script(name: &str, body: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("temporary directory");

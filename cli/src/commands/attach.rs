@@ -41,6 +41,13 @@ pub struct Arguments {
     pid: Option<i32>,
 }
 
+impl Arguments {
+    /// Returns the arguments for a profile of JVM `pid`.
+    pub fn of(sampling: Sampling, results: Results, duration: Option<Time>, pid: i32) -> Self {
+        Arguments { sampling, results, duration, stop: false, pid: Some(pid) }
+    }
+}
+
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { sampling, results, duration: time, stop, pid } = arguments;
     let Some(pid) = pid else {

@@ -117,16 +117,12 @@ impl Results {
             .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
     }
 
-    /// Prints the hot methods of the busiest session, writes its page and summary, and lists the others.
+    /// Prints the hot methods of the recording at `path`, and writes its page and the other files.
     ///
     /// # Errors
     /// If a file cannot be read or written.
-    pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
-        let sessions = busiest_first(sessions, &self.recording());
-        let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
-            return Ok(());
-        };
-        let recording = read_recording(&session.path)?;
+    pub fn report_one(&self, path: &Path) -> anyhow::Result<()> {
+        let recording = read_recording(path)?;
         let all = Selection::default();
         let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
         output::tell(format_args!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?));
@@ -135,7 +131,7 @@ impl Results {
         output::write_file(&page, |out| {
             standalone::write(&recording, &all, now_ns(), out).map_err(io::Error::other)
         })?;
-        output::tell(format_args!("recording    {}", session.path.display()));
+        output::tell(format_args!("recording    {}", path.display()));
         output::tell(format_args!("flame graph  {}", page.display()));
         if let FileFormat::Export(format) = FileFormat::of(self.format, &self.output)
             && self.output != page
@@ -147,6 +143,19 @@ impl Results {
             write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
             output::tell(format_args!("summary      {}", path.display()));
         }
+        Ok(())
+    }
+
+    /// Prints the hot methods of the busiest session, writes its page and summary, and lists the others.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
+        let sessions = busiest_first(sessions, &self.recording());
+        let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
+            return Ok(());
+        };
+        self.report_one(&session.path)?;
         if !others.is_empty() {
             let command = &session.hello.command;
             output::tell(format_args!(

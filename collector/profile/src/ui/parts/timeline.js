@@ -243,7 +243,7 @@ class Timeline {
 }
 
 /** Whether the address names no end of the time that is shown. */
-const isUnbounded = () => !state.to && (!state.from || state.tab === "compare");
+const isUnbounded = () => state.tab === "compare" || (!state.to && !state.from);
 
 /** The data without empty columns at both ends: processors in use are counted from the first sample to the last. */
 function withoutEmptyEnds(data) {

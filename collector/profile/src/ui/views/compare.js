@@ -31,7 +31,10 @@ function describe(from) {
   if (from.frame) parts.push(`with ${from.frame}`);
   if (from.kind) parts.push(`${KINDS.find(({ id }) => id === from.kind)?.name || from.kind} code`);
   const moment = (text) => (/^[\d.]+$/.test(text) ? clock(Number(text) * 1e9) : text === "now" ? "now" : `${text.replace("-", "")} ago`);
-  parts.push(from.from ? `${moment(from.from)} to ${from.to ? moment(from.to) : "now"}` : "all time");
+  const [begin, end] = [from.from ? moment(from.from) : "", from.to ? moment(from.to) : "now"];
+  // A date is not repeated.
+  const isOneDay = begin.length > 10 && begin.slice(0, 11) === end.slice(0, 11);
+  parts.push(begin ? `${begin} to ${isOneDay ? end.slice(11) : end}` : "all time");
   return parts.join(" · ");
 }
 
@@ -65,7 +68,7 @@ async function compareView(isCurrent, surroundings) {
 
 /** Puts the flame graph of both sides into `target`. */
 function putDifference(target, model) {
-  const viewOf = () => (state.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights));
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights, true));
   const matched = element("output", "matched");
   const bar = element("div", "bar",
     directionToggle(viewOf, "From the running method to its callers (r): compares methods wherever they were called from"),
