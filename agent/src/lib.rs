@@ -69,8 +69,12 @@ pub unsafe extern "system" fn Agent_OnLoad(
     let (vm, options) = unsafe { arguments(vm, options) };
     guard::entry_point(JNI_OK, || match options::is_for_api(&options) {
         true => load_api(vm, &options, false),
-        false => load(vm, &options, false),
+        false => load(vm, &with_environment(&options), false),
     })
+}
+
+fn with_environment(options: &str) -> String {
+    options::environment::before(options, |name| std::env::var(name).ok())
 }
 
 /// Options of an attach that ends the profile.
@@ -103,7 +107,11 @@ pub unsafe extern "system" fn Agent_OnAttach(
         if options::is_for_api(&options) {
             return load_api(vm, &options, true);
         }
-        let options = control::with_defaults(&options);
+        // An agent that waits has read the environment when it was loaded.
+        let options = match control::with_defaults(&options) {
+            unchanged if unchanged == options => with_environment(&options),
+            merged => merged,
+        };
         let outcome = load(vm, &options, true);
         if options::waits_for_start(&options) {
             return outcome;

@@ -1,4 +1,4 @@
-//! Log lines of the agent on standard error.
+//! Log lines of the agent, on standard error or in the file of `logfile=`.
 //!
 //! Problem: standard error belongs to the host program, so the agent must write only errors, or the level of `log=`, and
 //! each event must be one line that names its origin.
@@ -6,7 +6,9 @@
 //! Invariant: never called from the signal handler (`design/signal-safety.md`).
 
 use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::path::Path;
 
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
@@ -14,6 +16,9 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber, span};
 
 struct StandardError;
+
+/// The file of `logfile=`.
+static FILE: Mutex<Option<File>> = Mutex::new(None);
 
 static LEVEL: Mutex<LevelFilter> = Mutex::new(LevelFilter::WARN);
 
@@ -26,10 +31,25 @@ pub fn install(level: LevelFilter) {
     }
 }
 
+/// Appends log lines to the file at `path`, or writes them to standard error. If the file cannot be opened, one
+/// line says so there.
+pub fn write_to(path: Option<&Path>) {
+    let opened = path.map(|path| OpenOptions::new().append(true).create(true).open(path));
+    let refusal = opened.as_ref().and_then(|opened| opened.as_ref().err().map(ToString::to_string));
+    *FILE.lock() = opened.and_then(Result::ok);
+    if let (Some(path), Some(error)) = (path, refusal) {
+        print(&format!("cannot write logfile={}: {error}; messages go to standard error", path.display()));
+    }
+}
+
 /// Writes one line at every log level.
 pub fn print(text: &str) {
     // One write call, so that lines of several processes do not mix. A closed standard error is ignored.
-    let _ = std::io::stderr().write_all(format!("tickwalk: {text}\n").as_bytes());
+    let line = format!("tickwalk: {text}\n");
+    let _ = match &mut *FILE.lock() {
+        Some(file) => file.write_all(line.as_bytes()),
+        None => std::io::stderr().write_all(line.as_bytes()),
+    };
 }
 
 #[derive(Default)]

@@ -16,7 +16,11 @@ use tracing::level_filters::LevelFilter;
 use crate::debug_options::{self, DebugError, DebugOptions};
 use crate::redaction::Redaction;
 
+use table::OPTIONS;
+
+pub mod environment;
 pub mod file_name;
+pub mod table;
 
 /// Shortest accepted sampling interval.
 ///
@@ -59,6 +63,11 @@ pub const MIN_ABANDON: Duration = Duration::from_secs(1);
 pub const DEFAULT_PAUSE_BUDGET: Duration = Duration::from_micros(200);
 /// Largest accepted `gcdrain`.
 pub const MAX_PAUSE_BUDGET: Duration = Duration::from_millis(100);
+
+/// Largest accepted name of a service, and label, in bytes.
+const MOST_NAME_BYTES: usize = 256;
+/// Most labels of a process.
+const MOST_LABELS: usize = 32;
 
 /// Address of a collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,8 +123,14 @@ pub struct Options {
     pub max_stack: usize,
     /// Most frames of a stack.
     pub depth: u32,
-    /// Log level on standard error.
+    /// Name of the program; chosen from its environment if `None`.
+    pub service: Option<String>,
+    /// Labels of the process, as `key=value`.
+    pub labels: Vec<String>,
+    /// Log level.
     pub log: LevelFilter,
+    /// File for log lines in place of standard error.
+    pub log_file: Option<PathBuf>,
     /// True if the JVM must not start when profiling cannot start.
     pub strict: bool,
     /// Longest wait of a garbage collection pause until pending samples are named; zero for no wait.
@@ -146,7 +161,10 @@ impl Default for Options {
             redaction: Redaction::default(),
             max_stack: DEFAULT_MAX_STACK,
             depth: DEFAULT_DEPTH,
+            service: None,
+            labels: Vec::new(),
             log: LevelFilter::WARN,
+            log_file: None,
             strict: false,
             pause_budget: DEFAULT_PAUSE_BUDGET,
             abandon: None,
@@ -206,38 +224,6 @@ pub enum OptionError {
     },
 }
 
-/// All options with the accepted form of their values.
-const FORMS: [(&str, &str); 22] = [
-    ("mode", "'cputime' or 'api'"),
-    ("interval", "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)"),
-    ("rate", "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s"),
-    ("budget", "a share of the program's CPU time between 0.1% and 50%, as in 1%"),
-    ("signal", "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)"),
-    ("collector", "unix:PATH, HOST:PORT or tls:HOST:PORT"),
-    ("ca", "a path"),
-    ("token", "a text"),
-    ("tokenfile", "a path"),
-    ("insecure", "given without a value"),
-    ("window", "a size between 16k and 256m, as in 4m"),
-    ("exitwait", "a time up to 60s, as in 80ms (units ns, us, ms, s)"),
-    ("abandon", "'never' or a time of at least 1s, as in 10s (units ns, us, ms, s)"),
-    (
-        "file",
-        "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
-    ),
-    (
-        "redact",
-        "names of arguments separated by colons, in which * stands for any text, as in *pin*:acme.license",
-    ),
-    ("maxstack", "a size between 4k and 8m, as in 512k"),
-    ("depth", "a number of frames between 16 and 65536, as in 16384"),
-    ("log", "one of none, error, warn, info, debug"),
-    ("gcdrain", "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)"),
-    ("start", "'no' to wait for a start, or 'yes'"),
-    ("debug", debug_options::FORM),
-    ("strict", "given without a value"),
-];
-
 /// Options that name a destination.
 pub const DESTINATIONS: [&str; 2] = ["file=", "collector="];
 
@@ -255,10 +241,10 @@ const CPU_EVENTS: [&str; 3] = ["cpu", "ctimer", "itimer"];
 /// Returns what to write in place of an unknown option.
 fn hint(name: &str) -> String {
     const SIMILAR: f64 = 0.75;
-    let rated = FORMS.map(|(option, _)| (strsim::jaro_winkler(name, option), option));
+    let rated = OPTIONS.map(|option| (strsim::jaro_winkler(name, option.name), option.name));
     match rated.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((similarity, option)) if similarity >= SIMILAR => format!("did you mean {option}?"),
-        _ => format!("the options are {}", FORMS.map(|(option, _)| option).join(", ")),
+        _ => format!("the options are {}", OPTIONS.map(|option| option.name).join(", ")),
     }
 }
 
@@ -336,9 +322,10 @@ impl Options {
             }
             (name, _) => name,
         };
-        let known = FORMS.into_iter().find(|(option, _)| *option == name);
-        let (option, expected) = known.ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
-        let is_flag = matches!(option, "insecure" | "strict");
+        let known = OPTIONS.iter().find(|option| option.name == name);
+        let known = known.ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
+        let (option, is_flag) = (known.name, known.value.is_empty());
+        let expected = if option == "debug" { debug_options::FORM } else { known.form };
         let text = value.unwrap_or_default();
         if text.is_empty() && !is_flag {
             return Err(OptionError::NoValue(option));
@@ -378,6 +365,16 @@ impl Options {
             "window" => self.window = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes))?,
             "exitwait" => self.end_silence = parse_time(value).filter(|time| *time <= MAX_END_SILENCE)?,
             "file" => self.file = Some(file_name::path(value)?),
+            "service" if value.len() <= MOST_NAME_BYTES => self.service = Some(value.to_owned()),
+            "label" => {
+                let (key, text) = value.split_once('=')?;
+                let fits = self.labels.len() < MOST_LABELS && value.len() <= MOST_NAME_BYTES;
+                if key.is_empty() || text.is_empty() || !fits {
+                    return None;
+                }
+                self.labels.push(value.to_owned());
+            }
+            "logfile" => self.log_file = Some(file_name::path(value)?),
             "redact" => self.redaction = Redaction::parse(value)?,
             "maxstack" => {
                 let bytes = usize::try_from(parse_size(value)?).ok();

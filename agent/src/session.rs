@@ -42,7 +42,7 @@ use crate::signal::ucontext;
 use crate::start_error::StartError;
 use crate::threads::{JavaThreads, Registry, SampledProcess};
 use crate::{
-    destinations, handler_memory, scheduling, session_facts, signal, thread_layout, time_source, timer,
+    destinations, handler_memory, log, scheduling, session_facts, signal, thread_layout, time_source, timer,
 };
 
 /// Longest wait for the last samples to be delivered when the JVM ends.
@@ -77,6 +77,7 @@ impl PreparedSession {
     /// # Errors
     /// [`StartError`]; an empty recording file may remain.
     pub fn new(options: Options, vm: Vm, is_attached: bool) -> Result<Self, StartError> {
+        log::write_to(options.log_file.as_deref());
         let jvmti = vm.jvmti()?;
         let unsupported = |reason| StartError::unsupported(&jvmti, reason);
         let library = vm.library().ok_or_else(|| unsupported("its library was not found".to_owned()))?;

@@ -33,5 +33,40 @@ pub fn of_this_process(options: &Options, jvmti: &Jvmti, hotspot: &HotSpot) -> S
         monotonic_ns: clock::monotonic_nanos(),
         token: String::new(),
         secret: Vec::new(),
+        service: options.service.clone().unwrap_or_else(|| {
+            service_of(|name| std::env::var(name).ok(), &property("spring.application.name"))
+        }),
+        labels: options.labels.clone(),
+    }
+}
+
+/// Returns the name that the environment or a property gives the program; empty if none does.
+///
+/// Source of the variables: OpenTelemetry specification, "SDK environment variables".
+fn service_of(variable: impl Fn(&str) -> Option<String>, application: &str) -> String {
+    let of_resource = || {
+        let attributes = variable("OTEL_RESOURCE_ATTRIBUTES")?;
+        let named = attributes.split(',').find_map(|pair| pair.trim().strip_prefix("service.name="))?;
+        Some(named.to_owned())
+    };
+    let is_given = |name: &String| !name.is_empty();
+    let named = variable("OTEL_SERVICE_NAME").filter(is_given).or_else(|| of_resource().filter(is_given));
+    named.unwrap_or_else(|| application.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_program() {
+        let resource =
+            |name: &str| (name == "OTEL_RESOURCE_ATTRIBUTES").then(|| "a=b, service.name=shop".into());
+        assert_eq!(service_of(resource, "spring"), "shop");
+        let both =
+            |name: &str| Some(if name == "OTEL_SERVICE_NAME" { "cart" } else { "service.name=shop" }.into());
+        assert_eq!(service_of(both, "spring"), "cart");
+        assert_eq!(service_of(|_| None, "spring"), "spring");
+        assert_eq!(service_of(|_| Some(String::new()), ""), "");
     }
 }

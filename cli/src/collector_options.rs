@@ -2,6 +2,7 @@
 //!
 //! Order of precedence: option, environment variable `TICKWALK_*`, file, default.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use collector::store::Retention;
 use serde::Deserialize;
 
 use crate::forward_options::{Forward, ForwardArguments};
-use crate::option_values::{Size, Time, from_text};
+use crate::option_values::{Age, Size, from_text};
 
 /// Options of the command line and the environment, or of the configuration file; `None` if not given.
 #[derive(Debug, Default, Args, Deserialize)]
@@ -45,7 +46,7 @@ pub struct CollectorArguments {
     /// Delete data older than this, such as 90d
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP")]
     #[serde(deserialize_with = "from_text")]
-    keep: Option<Time>,
+    keep: Option<Age>,
     /// Delete the oldest data above this size, such as 20G
     #[arg(long, value_name = "SIZE", env = "TICKWALK_KEEP_BYTES")]
     #[serde(deserialize_with = "from_text")]
@@ -53,15 +54,15 @@ pub struct CollectorArguments {
     /// Keep single samples for this time, then sums per minute
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_SAMPLES")]
     #[serde(deserialize_with = "from_text")]
-    keep_samples: Option<Time>,
+    keep_samples: Option<Age>,
     /// Keep sums per minute for this time, then sums per hour
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_MINUTES")]
     #[serde(deserialize_with = "from_text")]
-    keep_minutes: Option<Time>,
+    keep_minutes: Option<Age>,
     /// Keep sums per hour for this time, then sums per day
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_HOURS")]
     #[serde(deserialize_with = "from_text")]
-    keep_hours: Option<Time>,
+    keep_hours: Option<Age>,
     /// File with the shared secret of the agents in its first line
     #[arg(long, value_name = "FILE", env = "TICKWALK_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -114,7 +115,9 @@ impl CollectorOptions {
 }
 
 fn read_token(path: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read the token file {}; name a file that this user may read", path.display())
+    })?;
     let token = text.lines().next().unwrap_or_default().trim();
     anyhow::ensure!(
         !token.is_empty(),
@@ -142,6 +145,18 @@ pub enum Keep {
         /// Permits other machines to ask without a token.
         http_insecure: bool,
     },
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Keep::Recordings(directory) => write!(f, "recordings in {}", directory.display()),
+            Keep::Store { directory, retention, .. } => {
+                let days = retention.age.as_secs() / 86_400;
+                write!(f, "store {}, for {days} days", directory.display())
+            }
+        }
+    }
 }
 
 /// Returns the conditions for clients of the HTTP server.
@@ -173,7 +188,7 @@ impl CollectorArguments {
             ("--keep-hours", self.keep_hours.or(file.keep_hours).is_some()),
         ];
         let default = Retention::default();
-        let time = |option: Option<Time>, file, default| option.or(file).map_or(default, |time| time.0);
+        let time = |option: Option<Age>, file, default| option.or(file).map_or(default, |time| time.0);
         let retention = Retention {
             age: time(self.keep, file.keep, default.age),
             bytes: self.keep_bytes.or(file.keep_bytes).map_or(default.bytes, |size| size.0),
@@ -238,7 +253,8 @@ impl CollectorArguments {
 }
 
 fn read(path: &Path) -> anyhow::Result<CollectorArguments> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}; correct --config", path.display()))?;
     toml::from_str(&text).with_context(|| format!("the configuration file {} is not valid", path.display()))
 }
 
@@ -254,7 +270,7 @@ mod tests {
         let path = directory.path().join("collector.toml");
         std::fs::write(&path, "store = \"/a\"\nkeep = \"7d\"\nkeep_bytes = \"1G\"\n").expect("write");
         let arguments = CollectorArguments {
-            keep: Some(Time(Duration::from_secs(60))),
+            keep: Some(Age(Duration::from_secs(60))),
             config: Some(path),
             ..CollectorArguments::default()
         };

@@ -13,8 +13,8 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use profile::units::duration_ns;
 
-use crate::option_values::with_unit;
 use crate::signals::Signals;
 
 /// Environment variable with options for every JVM.
@@ -37,8 +37,7 @@ impl FromStr for Interval {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str =
             "write a time from 10us to 60s with its unit (ns, us, ms or s), for example 10ms";
-        let ns = with_unit(text, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]);
-        match ns {
+        match duration_ns(text) {
             Some(10_000..=60_000_000_000) => Ok(Interval(text.to_owned())),
             _ => Err(EXPECTED),
         }

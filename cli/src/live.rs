@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use collector::ingest::StopHandle;
+use profile::class_name::with_short_package;
 use profile::process::ProcessProfile;
 use profile::quantity::{count, percent, share};
 use profile::query::selection::Selection;
@@ -30,6 +31,8 @@ const SHARED_PERIOD: Duration = Duration::from_secs(10);
 const SHARE: u32 = 20;
 /// Largest recording that is read while it grows: some ten million samples.
 const MAX_BYTES: u64 = 128 << 20;
+/// Characters of a method's name above which its packages are shortened.
+const NAME_COLUMNS: usize = 40;
 /// Columns of a terminal that does not tell its size.
 const COLUMNS: usize = 80;
 
@@ -143,6 +146,7 @@ impl Look {
             line.push_str(&format!(", {} explained", percent(self.explained)));
         }
         if let Some((name, share)) = &self.hottest {
+            let name = with_short_package(name, 2, NAME_COLUMNS);
             line.push_str(&format!(", hottest {:.0} % {name}", share * 100.0));
         }
         line

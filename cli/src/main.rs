@@ -5,19 +5,27 @@
 //! 2 for wrong usage; `record` returns the exit code of the program.
 #![forbid(unsafe_code)]
 
+mod agent_flags;
 mod agent_library;
+/// The options of the agent, of which some are flags here.
+#[path = "../../agent/src/options/table.rs"]
+#[allow(dead_code, reason = "ranges and forms are for the agent's messages and the table in README.md")]
+mod agent_options;
 mod collector_options;
 mod commands;
 mod doctor;
 mod experiment;
+mod file_format;
 mod forward_options;
 mod jvm;
 mod launch;
 mod live;
 mod option_values;
 mod output;
+mod remote;
 mod signals;
 mod source;
+mod table_output;
 
 use std::process::ExitCode;
 

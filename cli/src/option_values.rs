@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
+use profile::units::{duration_ns, duration_or_seconds_ns, size_bytes};
 use serde::de::{Deserialize, Deserializer, Error};
 
 /// Deserializes a value that a configuration file holds as a string, in the syntax of the command line.
@@ -13,8 +14,7 @@ pub fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// A duration of one second or more, such as `90d`. A number alone is refused: seven days and seven seconds of samples are
-/// too different to guess.
+/// A duration such as `100ms`, `30s` or `90d`; a number alone is a number of seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub Duration);
 
@@ -22,12 +22,24 @@ impl FromStr for Time {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "write a time above zero, such as 100ms, 30s, 5m, 1h or 90d";
+        let ns = duration_or_seconds_ns(text).filter(|&ns| ns > 0);
+        ns.map(|ns| Time(Duration::from_nanos(ns))).ok_or(EXPECTED)
+    }
+}
+
+/// How long data is kept: a [`Time`] of at least one second, with its unit, because seven days and seven seconds of samples
+/// are too different to guess.
+#[derive(Clone, Copy, Debug)]
+pub struct Age(pub Duration);
+
+impl FromStr for Age {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "write a time of at least 1s with its unit (s, m, h or d), for example 90d";
-        let seconds = with_unit(text, &[("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)]);
-        seconds
-            .filter(|&seconds| seconds > 0)
-            .map(|seconds| Time(Duration::from_secs(seconds)))
-            .ok_or(EXPECTED)
+        let ns = duration_ns(text).filter(|&ns| ns >= 1_000_000_000);
+        ns.map(|ns| Age(Duration::from_nanos(ns))).ok_or(EXPECTED)
     }
 }
 
@@ -39,19 +51,15 @@ impl FromStr for Size {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const EXPECTED: &str = "write a size of at least 16M (units M, G, T), for example 20G";
-        let units = [("", 1), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-        let bytes = with_unit(&text.to_ascii_uppercase(), &units);
-        bytes.filter(|&bytes| bytes >= 16 << 20).map(Size).ok_or(EXPECTED)
+        const EXPECTED: &str = "write a size of at least 16M (units k, M, G, T), for example 20G";
+        size_bytes(text).filter(|&bytes| bytes >= 16 << 20).map(Size).ok_or(EXPECTED)
     }
 }
 
-/// Reads a whole number and its unit, whose factor is in `units`, and returns their product.
-pub fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
+/// Reads a number of rows; the most is that of the HTTP API.
+pub fn rows(text: &str) -> Result<usize, &'static str> {
+    const EXPECTED: &str = "write a number of rows from 1 to 10000";
+    text.parse().ok().filter(|rows| (1..=10_000).contains(rows)).ok_or(EXPECTED)
 }
 
 #[cfg(test)]
@@ -60,9 +68,12 @@ mod tests {
 
     #[test]
     fn times_and_sizes() {
-        let seconds = |text: &str| text.parse::<Time>().ok().map(|Time(time)| time.as_secs());
+        let seconds = |text: &str| text.parse::<Age>().ok().map(|Age(time)| time.as_secs());
         assert_eq!(["10s", "2m", "1h", "90d"].map(seconds), [10, 120, 3600, 7_776_000].map(Some));
         assert_eq!(["7", "0s", "100ms", "-1s", "s", ""].map(seconds), [None; 6]);
+        let millis = |text: &str| text.parse::<Time>().ok().map(|Time(time)| time.as_millis());
+        assert_eq!(["10", "100ms", "1h"].map(millis), [10_000, 100, 3_600_000].map(Some));
+        assert_eq!(["0", "0s", "-1s", "s", ""].map(millis), [None; 5]);
         let bytes = |text: &str| text.parse::<Size>().ok().map(|Size(bytes)| bytes);
         assert_eq!(["16M", "16m", "16777216"].map(bytes), [Some(16 << 20); 3]);
         assert_eq!(["20g", "1T"].map(bytes), [Some(20 << 30), Some(1 << 40)]);

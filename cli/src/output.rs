@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -17,7 +17,14 @@ pub fn start_log(level: Level) {
         .with_default_directive(level.into())
         .with_env_var("TICKWALK_LOG")
         .from_env_lossy();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    // Colours are for terminals: in files and in the journal their codes would remain.
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .with_ansi(colours)
+        .init();
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.

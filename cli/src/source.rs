@@ -213,7 +213,7 @@ pub struct SelectionArguments {
     /// Process: its id in `view processes`, its pid, or its service; can be repeated
     #[arg(long, value_name = "NAME")]
     process: Vec<String>,
-    /// Label of the process: host=, service=, jvm=, command= or pid=; can be repeated
+    /// Label of the process: host=, service=, jvm=, command=, pid=, or one that it was given; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     label: Vec<String>,
     /// Thread: part of its name, or its kernel id; can be repeated

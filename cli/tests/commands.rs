@@ -67,6 +67,10 @@ fn wrong_usage_is_exit_code_2() {
     check_error(&["frobnicate"], 2, "frobnicate");
     check_error(&["record"], 2, "COMMAND");
     check_error(&["record", "--interval", "10", "--", "java"], 2, "10ms");
+    check_error(&["attach", "--duration", "0s", "1"], 2, "above zero");
+    check_error(&["top", "--limit", "0", "x"], 2, "1 to 10000");
+    check_error(&["top", "--json", "--format", "text", "x"], 2, "cannot be used with");
+    check_error(&["dump", "--format", "jfr", "1"], 2, "--output");
     check_error(&["top"], 2, "RECORDING");
     check_error(&["export", "--unit", "hours", "x"], 2, "samples");
     check_error(&["collect", "--listen", "localhost"], 2, "port");
@@ -97,8 +101,14 @@ fn errors_at_run_time_are_exit_code_1_and_one_line() {
     check_error(&["diff", "/etc/hostname", "--thread", "main"], 1, "both sides are the same");
     check_error(&["diff", "a", "b", "--fail-above", "x%"], 2, "expected a percentage between 0% and 1000%");
     check_error(&["diff", "a", "b", "--markdown"], 2, "--fail-above");
-    let command = ["-o", "/nonexistent/x", "--", "java"];
-    check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");
+    for option in ["-o", "--summary", "--flamegraph"] {
+        let command = [option, "/nonexistent/x", "--", "java"];
+        check_error(&[&agent[..], &command[..]].concat(), 1, "create the directory /nonexistent first");
+    }
+    let command = ["-o", "x.jfr", "--summary", "x.jfr", "--", "java"];
+    check_error(&[&agent[..], &command[..]].concat(), 1, "x.jfr is named for two files");
+    check_error(&["flamegraph", "-o", "x.jfr", "/etc/hostname"], 1, "the name of another format (jfr)");
+    check_error(&["diff", "a", "b", "--format", "markdown"], 1, "add --fail-above");
 }
 
 #[test]
@@ -128,6 +138,26 @@ fn top_shows_tables_or_the_account() {
     let text = stdout(&tickwalk([OsStr::new("top"), OsStr::new("--json"), recorded.recording.as_os_str()]));
     let account: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(account["cpu_ns"]["sampled"], 160_000_000);
+    let hottest = &account["tables"]["self"][0];
+    assert_eq!((&hottest["name"], &hottest["self_samples"]), (&"java.util.HashMap.get".into(), &5.into()));
+
+    let file = recorded.directory.path().join("threads.json");
+    let arguments = ["top", "--by", "thread", "--format", "json", "-o"].map(OsStr::new).into_iter();
+    let output = tickwalk(arguments.chain([file.as_os_str(), recorded.recording.as_os_str()]));
+    assert!(output.stdout.is_empty() && output.status.success(), "{}", stderr(&output));
+    let account: serde_json::Value = serde_json::from_slice(&fs::read(file).expect("written")).expect("JSON");
+    assert!(account["tables"]["threads"][0]["samples"].is_u64(), "{account}");
+}
+
+#[test]
+fn parts_of_a_recording_are_counted_from_its_last_sample() {
+    let recorded = Recorded::new();
+    let recording = recorded.recording.to_str().expect("text");
+    let text = stdout(&tickwalk(["top", "--from", "-1s", recording]));
+    assert!(text.contains(" CPU time selected of 10 samples, 160 ms CPU time"), "{text}");
+    check_error(&["top", "--from", "2000000000", recording], 1, "no process is selected; widen the time");
+    check_error(&["top", "--thread", "nobody", recording], 1, "the selection has no samples");
+    check_error(&["top", "--by", "thread", "--thread", "nobody", recording], 1, "no samples");
 }
 
 #[test]
@@ -157,9 +187,60 @@ fn doctor_reports_every_subject() {
     let findings: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let subjects: Vec<&str> =
         findings.as_array().expect("list").iter().filter_map(|finding| finding["subject"].as_str()).collect();
-    for subject in ["timer tick", "timers", "seccomp", "memory access", "JDK", "agent"] {
+    for subject in [
+        "timer tick",
+        "timers",
+        "time stamps",
+        "seccomp",
+        "memory access",
+        "limits",
+        "own /tmp",
+        "JDK",
+        "agent",
+    ] {
         assert!(subjects.contains(&subject), "{subjects:?}");
     }
+}
+
+#[test]
+fn a_profile_over_ssh_shows_what_it_runs_and_leaves_nothing() {
+    let agent = env!("CARGO_BIN_EXE_tickwalk");
+    let arguments = ["record", "--agent", agent, "--ssh", "web1", "-p", "999999999", "-d", "1s"];
+    let shown = stdout(&tickwalk(arguments.into_iter().chain(["--dry-run", "--service", "it's"])));
+    assert!(shown.starts_with("tar ") && shown.contains("ssh -- web1 "), "{shown}");
+    assert!(shown.contains("--duration=1000ms") && shown.contains("service=it"), "{shown}");
+    check_error(&["record", "--ssh", "web1", "--", "java"], 2, "--pid");
+
+    // The stand-in for ssh runs the script here, in a directory of its own.
+    let machine = script("ssh", "shift 2; exec sh -c \"$1\"");
+    let there = machine.path().join("there");
+    fs::create_dir(&there).expect("a directory");
+    let path = std::env::var("PATH").expect("a path");
+    let output = command()
+        .args(arguments)
+        .env("PATH", format!("{}:{path}", machine.path().display()))
+        .env("TMPDIR", &there)
+        .current_dir(machine.path())
+        .output()
+        .expect("the binary runs");
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("there is no process 999999999") && told.contains("nothing was recorded on web1"),
+        "{told}"
+    );
+    assert_eq!(fs::read_dir(&there).expect("a directory").count(), 0, "something was left");
+    assert!(!machine.path().join("recording.tickwalk").exists());
+}
+
+#[test]
+fn completions_and_man_pages_are_made() {
+    let completions = stdout(&tickwalk(["completions", "bash"]));
+    assert!(completions.contains("--fail-above"));
+    let directory = tempfile::tempdir().expect("temporary directory");
+    assert!(tickwalk([OsStr::new("man"), directory.path().as_os_str()]).status.success());
+    let page = fs::read_to_string(directory.path().join("tickwalk-record.1")).expect("a page");
+    assert!(page.contains("JAVA_TOOL_OPTIONS"));
 }
 
 /// A directory with a script named `name`, to be run by `record`.
@@ -215,12 +296,13 @@ fn a_session_is_reported_and_its_files_written() {
     // The stand-in for a JVM only tells where the collector listens and waits; this test plays the agent.
     let directory = script("java", r#"echo "$1"; read line"#);
     fs::write(directory.path().join("recording.tickwalk"), "an older one").expect("write");
-    let mut child = record(directory.path(), "java", &["--summary", "out.json", "--top", "3"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let mut child =
+        record(directory.path(), "java", &["--summary", "out.json", "--top", "3", "-o", "recording.jfr"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("pipe")).read_line(&mut line).expect("read");
     let (_, socket) = line.trim().split_once("collector=unix:").expect("address");
@@ -233,6 +315,7 @@ fn a_session_is_reported_and_its_files_written() {
     let kept = fs::read_to_string(directory.path().join("recording.tickwalk.1")).expect("kept");
     assert_eq!(kept, "an older one");
     assert!(directory.path().join("recording.html").exists());
+    assert!(fs::read(directory.path().join("recording.jfr")).expect("JFR").starts_with(b"FLR\0"));
     let summary = fs::read_to_string(directory.path().join("out.json")).expect("summary");
     let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
     assert_eq!(summary["complete"], true);

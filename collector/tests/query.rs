@@ -95,11 +95,13 @@ fn methods(profile: &ProcessProfile, order: Order) -> Vec<MethodCost> {
         let names: Vec<String> =
             path.iter().map(|&frame| profile.dictionary().frame_text(frame).into_owned()).collect();
         for name in names.iter().collect::<BTreeSet<_>>() {
-            let empty = MethodCost { name: name.clone(), self_ns: 0, self_samples: 0, total_ns: 0 };
+            let empty =
+                MethodCost { name: name.clone(), self_ns: 0, self_samples: 0, total_ns: 0, total_samples: 0 };
             let (cost, least_depth) = costs.entry(name.clone()).or_insert((empty, usize::MAX));
             let outermost = names.iter().rposition(|other| other == name).expect("one of them");
             *least_depth = names.len().saturating_sub(outermost).min(*least_depth);
             cost.total_ns += cell.cpu_ns;
+            cost.total_samples += cell.samples;
             if *name == names[0] {
                 cost.self_ns += cell.cpu_ns;
                 cost.self_samples += cell.samples;

@@ -86,6 +86,12 @@ pub struct Hello {
     /// random, per session, of those who may continue it; recordings and stores have its SHA-256 instead
     #[prost(bytes = "vec", tag = "16")]
     pub secret: ::prost::alloc::vec::Vec<u8>,
+    /// name of the program; empty = from the command
+    #[prost(string, tag = "18")]
+    pub service: ::prost::alloc::string::String,
+    /// key=value
+    #[prost(string, repeated, tag = "19")]
+    pub labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dictionary {

@@ -11,7 +11,7 @@ fn check_error(text: &str, expected: &str) {
 }
 
 fn form(name: &str) -> &'static str {
-    FORMS.iter().find(|(option, _)| *option == name).expect(name).1
+    OPTIONS.iter().find(|option| option.name == name).expect(name).form
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn mistakes_are_named() {
     check_error(
         "verbose",
         "unknown option 'verbose'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, exitwait, abandon, file, redact, maxstack, depth, log, gcdrain, start, debug, \
-         strict",
+         tokenfile, insecure, window, exitwait, abandon, file, service, label, gcdrain, redact, maxstack, depth, log, \
+         logfile, start, strict, debug",
     );
     check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));
     check_error(
@@ -221,4 +221,17 @@ fn a_collector_can_be_given_up() {
     assert_eq!(Options::parse("abandon=10s,file=x").expect("valid").abandon, Some(Duration::from_secs(10)));
     assert_eq!(Options::parse("abandon=10s,abandon=never,file=x").expect("valid").abandon, None);
     check_error("abandon=1ms,file=x", &format!("option 'abandon': '1ms' is not {}", form("abandon")));
+}
+
+#[test]
+fn service_labels_and_the_log_file() {
+    let options = Options::parse("service=shop,label=zone=eu-1,label=tier=web,logfile=/tmp/%p.log,file=x");
+    let options = options.expect("valid");
+    assert_eq!(options.service.as_deref(), Some("shop"));
+    assert_eq!(options.labels, ["zone=eu-1", "tier=web"]);
+    assert_eq!(options.log_file, Some(format!("/tmp/{}.log", std::process::id()).into()));
+    for bad in ["label=zone", "label==x", "label=zone="] {
+        let value = bad.split_once('=').expect("a value").1;
+        check_error(&format!("{bad},file=x"), &format!("option 'label': '{value}' is not {}", form("label")));
+    }
 }

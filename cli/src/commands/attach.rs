@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
+use profile::quantity::duration;
 
 use super::attachment::{Attachment, WaitEnd};
 use super::list;
@@ -40,21 +41,32 @@ pub struct Arguments {
     pid: Option<i32>,
 }
 
+impl Arguments {
+    /// Returns the arguments for a profile of JVM `pid`.
+    pub fn of(sampling: Sampling, results: Results, duration: Option<Time>, pid: i32) -> Self {
+        Arguments { sampling, results, duration, stop: false, pid: Some(pid) }
+    }
+}
+
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let Arguments { sampling, results, duration, stop, pid } = arguments;
+    let Arguments { sampling, results, duration: time, stop, pid } = arguments;
     let Some(pid) = pid else {
         return list::run(&list::Arguments::default());
     };
     if stop {
         return end_profile(pid);
     }
-    let attachment = Attachment::begin(pid, &sampling, results.output.clone())?;
-    match duration {
-        Some(Time(time)) => eprintln!("tickwalk: profiling JVM {pid} for {} s", time.as_secs()),
+    results.check()?;
+    let attachment = Attachment::begin(pid, &sampling, results.recording())?;
+    match time {
+        Some(Time(time)) => eprintln!(
+            "tickwalk: profiling JVM {pid} for {}",
+            duration(time.as_nanos().try_into().unwrap_or(u64::MAX))
+        ),
         None => eprintln!("tickwalk: profiling JVM {pid} until it ends; Ctrl-C ends the profile only"),
     }
     let live = Live::start(attachment.server().stop_handle(), Terminal::Alone);
-    let end = attachment.wait(duration.map(|Time(time)| Instant::now() + time))?;
+    let end = attachment.wait(time.map(|Time(time)| Instant::now() + time))?;
     drop(live);
     if end == WaitEnd::Profile {
         output::tell(format_args!("tickwalk: the profile of JVM {pid} was ended by another command"));

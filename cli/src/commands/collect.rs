@@ -44,7 +44,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Keep::Store { directory, retention, .. } => {
             let store = Store::open(directory, *retention)
-                .with_context(|| format!("cannot open the store {}", directory.display()))?;
+                .with_context(|| {
+                    format!(
+                        "cannot open the store {}; --store needs a directory that exists or can be made, and can be written",
+                        directory.display()
+                    )
+                })?;
             let store = Arc::new(store);
             (Destination::Store(Arc::clone(&store)), Some(store))
         }
@@ -79,7 +84,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     // One line with the options in effect, including ports chosen by the system.
     let http_address = http.as_ref().map(|http| tracing::field::display(http.address()));
-    tracing::info!(address = %server.address(), http = http_address, ?options, "collector is ready");
+    let keep = options.keep.to_string();
+    tracing::info!(address = %server.address(), http = http_address, keep, "collector is ready");
     let received = signals.next()?;
     tracing::info!(signal = received.signal.as_str(), "stopping");
     // Agents are stopped first: what has arrived is stored and acknowledged while the HTTP server still answers.

@@ -10,17 +10,21 @@ use anyhow::{Context, bail};
 use clap::Args;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
+use profile::recording::keep_existing;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Serialize;
 
 use super::profiling::Sampling;
 use crate::agent_library;
+use crate::file_format::{FileFormat, export_file, format_by_name};
 use crate::jvm::agent::{self, Status};
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::launch::plain;
+use crate::option_values::rows;
 use crate::output;
 use crate::source::{now_ns, read_recording};
+use crate::table_output::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -64,15 +68,28 @@ pub struct Dump {
 /// Options of verbs that print the recording of a JVM.
 #[derive(Debug, Args)]
 struct Shown {
-    /// Copy the recording to this file
+    /// Copy the recording to this file; a recording of the same name is kept as FILE.1
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Format of that file, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
+    #[arg(long, value_name = "FORMAT", requires = "output", value_parser = format_by_name)]
+    format: Option<FileFormat>,
     /// Methods shown in each table
-    #[arg(long, value_name = "N", default_value_t = 15)]
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = rows)]
     top: usize,
+    /// Print the account and the tables as JSON
+    #[arg(long)]
+    json: bool,
     /// Process id of the JVM
     #[arg(value_name = "PID")]
     pid: i32,
+}
+
+impl Shown {
+    /// Checks that the copy can be written, before the profile is touched.
+    fn check(&self) -> anyhow::Result<()> {
+        self.output.as_deref().map_or(Ok(()), output::check_writable)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -80,9 +97,8 @@ struct Shown {
 The state is running, waiting (for tickwalk start; the agent was loaded with start=no), idle (a profile has ended), starting,
 ending (the last samples are being delivered), off (after an internal error), or not loaded. The exit code is 0 in each.")]
 pub struct ShowStatus {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    table: TableOutput,
     /// Process id of the JVM
     #[arg(value_name = "PID")]
     pid: i32,
@@ -146,6 +162,7 @@ fn recording_of(jvm: &Jvm, output: Option<&Path>) -> anyhow::Result<String> {
 
 pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
     let pid = arguments.shown.pid;
+    arguments.shown.check()?;
     let jvm = Jvm::find(pid)?;
     if !agent::is_profiled(jvm.process()) {
         return Err(AttachError::NotProfiled(pid).into());
@@ -161,6 +178,7 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
 
 pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
     let pid = arguments.shown.pid;
+    arguments.shown.check()?;
     let jvm = Jvm::find(pid)?;
     if !agent::is_profiled(jvm.process()) {
         return Err(AttachError::NotProfiled(pid).into());
@@ -181,19 +199,22 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown) -> anyhow::Result<ExitCode> {
     let mut to = fs::File::create(&copy).context("cannot write a temporary file")?;
     io::copy(&mut from, &mut to).context("cannot copy the recording")?;
     let recording = read_recording(&copy)?;
-    let all = Selection::default();
-    output::print(|out| {
-        writeln!(
-            out,
-            "{}",
-            table::report(&recording, &all, Report::of_methods(shown.top), now_ns())
-                .map_err(io::Error::other)?
-        )
-    })?;
+    let (all, report) = (Selection::default(), Report::of_methods(shown.top));
+    let text = match shown.json {
+        true => serde_json::to_string_pretty(&table::report_json(&recording, &all, report, now_ns())?)?,
+        false => table::report(&recording, &all, report, now_ns())?,
+    };
+    output::print(|out| writeln!(out, "{text}"))?;
     output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().0));
     if let Some(path) = &shown.output {
-        output::check_writable(path)?;
-        fs::copy(&copy, path).with_context(|| format!("cannot write {}", path.display()))?;
+        let format = FileFormat::of(shown.format, path);
+        match format {
+            FileFormat::Recording => {
+                keep_existing(path).with_context(|| format!("cannot rename {}", path.display()))?;
+                fs::copy(&copy, path).with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            FileFormat::Export(format) => export_file(&recording, format, path)?,
+        }
         output::tell(format_args!("copy         {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
@@ -221,30 +242,27 @@ struct Described<'a> {
 }
 
 pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
+    arguments.table.check()?;
     let pid = arguments.pid;
     let jvm = Jvm::find(pid)?;
     let status = Status::of(&jvm)?;
     let state = status.as_ref().map_or("not loaded", Status::state);
-    if arguments.json {
+    if arguments.table.is_json() {
         let described = Described {
             pid,
             state,
             library: status.as_ref().map(|status| &*status.library),
             facts: status.as_ref().map(Status::facts),
         };
-        output::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, &described)?;
-            out.write_all(b"\n")
-        })?;
+        arguments.table.write(&serde_json::to_vec(&described)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::print(|out| {
-        let running = status.as_ref().and_then(|status| status.fact("running_ns")?.parse::<u64>().ok());
-        match running {
-            Some(ns) => writeln!(out, "JVM {pid}      {state} for {:.1} s", ns as f64 / 1e9)?,
-            None => writeln!(out, "JVM {pid}      {state}")?,
-        }
-        let Some(status) = &status else { return Ok(()) };
+    let running = status.as_ref().and_then(|status| status.fact("running_ns")?.parse::<u64>().ok());
+    let mut text = match running {
+        Some(ns) => format!("JVM {pid}      {state} for {:.1} s\n", ns as f64 / 1e9),
+        None => format!("JVM {pid}      {state}\n"),
+    };
+    if let Some(status) = &status {
         for (name, label) in [
             ("file", "recording"),
             ("options", "options"),
@@ -252,10 +270,11 @@ pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
             ("version", "version"),
         ] {
             if let Some(value) = status.fact(name) {
-                writeln!(out, "{label:<12} {value}")?;
+                text.push_str(&format!("{label:<12} {value}\n"));
             }
         }
-        writeln!(out, "{:<12} {}", "library", status.library)
-    })?;
+        text.push_str(&format!("{:<12} {}\n", "library", status.library));
+    }
+    arguments.table.write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,16 @@
 //! `tickwalk diff`: the methods that changed between two sources, or between two selections of one source.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use profile::query::difference::{Methods, method_differences};
 use profile::query::regression::Verdict;
 use profile::query::view::differences;
 
+use crate::option_values::rows;
 use crate::output;
 use crate::source::{Pairs, SelectionArguments, Source, pair};
 
@@ -53,20 +55,63 @@ pub struct Arguments {
     /// Another run of the second side, for --fail-above; can be repeated
     #[arg(long, value_name = "SOURCE", requires = "fail_above")]
     also_after: Vec<Source>,
-    /// Print JSON instead of a table
-    #[arg(long)]
+    /// File to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Format of the answer; Markdown needs --fail-above
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DiffFormat::Text)]
+    format: DiffFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Print a Markdown table, with --fail-above
-    #[arg(long, requires = "fail_above", conflicts_with = "json")]
+    /// The same as --format markdown
+    #[arg(long, requires = "fail_above", conflicts_with_all = ["format", "json"])]
     markdown: bool,
     /// Maximum number of methods
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = rows)]
     limit: usize,
     #[command(flatten)]
     selection: SelectionArguments,
 }
 
+/// Format of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum DiffFormat {
+    /// Columns for readers
+    #[default]
+    Text,
+    /// JSON for programs
+    Json,
+    /// A Markdown table for reports
+    Markdown,
+}
+
+impl Arguments {
+    fn chosen_format(&self) -> DiffFormat {
+        match (self.json, self.markdown) {
+            (true, _) => DiffFormat::Json,
+            (_, true) => DiffFormat::Markdown,
+            _ => self.format,
+        }
+    }
+}
+
+/// Writes the answer to a file, or to standard output.
+fn write(path: Option<&Path>, answer: &[u8]) -> anyhow::Result<()> {
+    match path {
+        Some(path) => output::write_file(path, |out| out.write_all(answer)),
+        None => output::print(|out| out.write_all(answer)),
+    }
+}
+
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let format = arguments.chosen_format();
+    let path = arguments.output.clone();
+    let path = path.as_deref();
+    path.map_or(Ok(()), output::check_writable)?;
+    if format == DiffFormat::Markdown && arguments.fail_above.is_none() {
+        bail!("--format markdown is a report of --fail-above; add --fail-above PERCENT, or use text or json");
+    }
     let both = arguments.selection.pairs();
     let first = arguments.selection.with_headers(arguments.before);
     let second = arguments.after.map(|after| arguments.selection.with_headers(after));
@@ -87,7 +132,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let before = side(&first, arguments.also_before, &of_before)?;
         let after = side(second.as_ref().unwrap_or(&first), arguments.also_after, &of_after)?;
         let verdict = Verdict::of(&before, &after, limit.0);
-        return judge(&verdict, arguments.limit, arguments.markdown, arguments.json);
+        return judge(&verdict, arguments.limit, format, path);
     }
     let text = match &second {
         None => {
@@ -97,33 +142,38 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             };
             let mut pairs = [both, prefixed("before", &of_before), prefixed("after", &of_after)].concat();
             pairs.push(("limit".into(), arguments.limit.to_string()));
-            first.ask(if arguments.json { "diff/methods" } else { "diff/text" }, &pairs)?
+            first.ask(if format == DiffFormat::Json { "diff/methods" } else { "diff/text" }, &pairs)?
         }
         Some(after) => {
             let before = methods(&first, [&both[..], &of_before].concat())?;
             let after = methods(after, [&both[..], &of_after].concat())?;
             let rows = method_differences(&before, &after);
-            match arguments.json {
+            match format == DiffFormat::Json {
                 true => (serde_json::to_string_pretty(&rows[..rows.len().min(arguments.limit)])? + "\n")
                     .into_bytes(),
                 false => differences(&rows, arguments.limit).into_bytes(),
             }
         }
     };
-    output::print(|out| out.write_all(&text))?;
+    write(path, &text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a verdict; returns the exit code.
-fn judge(verdict: &Verdict, limit: usize, markdown: bool, json: bool) -> anyhow::Result<ExitCode> {
+fn judge(
+    verdict: &Verdict,
+    limit: usize,
+    format: DiffFormat,
+    path: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
     if verdict.samples.contains(&0) {
         bail!("one side has no samples, so nothing can be compared");
     }
-    let text = match json {
-        true => serde_json::to_string_pretty(verdict)? + "\n",
-        false => verdict.table(limit, markdown) + "\n" + &verdict.sentence() + "\n",
+    let text = match format {
+        DiffFormat::Json => serde_json::to_string_pretty(verdict)? + "\n",
+        _ => verdict.table(limit, format == DiffFormat::Markdown) + "\n" + &verdict.sentence() + "\n",
     };
-    output::print(|out| out.write_all(text.as_bytes()))?;
+    write(path, text.as_bytes())?;
     Ok(if verdict.grown().next().is_some() { ExitCode::from(GROWN) } else { ExitCode::SUCCESS })
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::doctor::{Status, examine};
-use crate::output;
+use crate::table_output::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -17,22 +17,21 @@ Examples:
 
 The exit code is 1 if a finding prevents profiling.")]
 pub struct Arguments {
-    /// Print the findings as JSON
-    #[arg(long)]
-    json: bool,
-    /// JDK or java launcher for a trial run with the agent [default: JAVA_HOME]
+    /// JDK or java launcher for a trial run with the agent [default: JAVA_HOME, or java in PATH]
     #[arg(long, value_name = "PATH")]
     java: Option<PathBuf>,
+    #[command(flatten)]
+    table: TableOutput,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    arguments.table.check()?;
     let findings = examine(arguments.java.as_deref());
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&findings)? + "\n"
-    } else {
-        findings.iter().map(ToString::to_string).collect()
+    let text = match arguments.table.is_json() {
+        true => serde_json::to_string(&findings)?,
+        false => findings.iter().map(ToString::to_string).collect(),
     };
-    output::print(|out| out.write_all(text.as_bytes()))?;
+    arguments.table.write(text.as_bytes())?;
     let failed = findings.iter().any(|finding| finding.status == Status::Fail);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -1,15 +1,15 @@
 //! `tickwalk export`: profiles in the formats of other tools.
 
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use profile::export::format::{Format, UnknownFormat};
-use profile::export::parquet::Table;
 use profile::export::{Options, collapsed};
 
+use crate::file_format::files;
 use crate::output;
 use crate::source::{SelectionArguments, Source};
 
@@ -89,19 +89,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         table: None,
     };
     let pairs = arguments.selection.pairs();
-    let write =
-        |path: &Path, options| output::write_file(path, |out| source.export(format, options, &pairs, out));
     match file {
-        Some(path) if format == Format::Parquet => {
-            let name = path.to_string_lossy();
-            let base = name.strip_suffix(".parquet").unwrap_or(&name);
-            for (table, name) in [(Table::Samples, "samples"), (Table::Stacks, "stacks")] {
-                let path = PathBuf::from(format!("{base}.{name}.parquet"));
-                write(&path, Options { table: Some(table), ..options })?;
-                eprintln!("{name:<7}  {}", path.display());
+        Some(path) => {
+            let files = files(format, path, options);
+            files.iter().try_for_each(|(path, _)| output::check_writable(path))?;
+            for (path, options) in &files {
+                output::write_file(path, |out| source.export(format, *options, &pairs, out))?;
+            }
+            if files.len() > 1 {
+                files.iter().for_each(|(path, _)| eprintln!("table        {}", path.display()));
             }
         }
-        Some(path) => write(path, options)?,
         None if format.is_binary() && (format == Format::Parquet || io::stdout().is_terminal()) => {
             bail!("the format is binary; name a file to write, for example -o app{}", format.suffix());
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use profile::export::Options;
 use profile::export::format::Format;
@@ -17,7 +18,7 @@ Examples:
   tickwalk flamegraph -o /tmp/app.html --from -15m http://127.0.0.1:4172")]
 pub struct Arguments {
     /// File to write [default: the recording's name with .html; flamegraph.html for a store or a collector]
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL")]
@@ -30,6 +31,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments { output, source, selection } = arguments;
     let source = selection.with_headers(source);
     let page = output.unwrap_or_else(|| source.page_path());
+    if let Some(other) = Format::of_file(&page).ok().filter(|format| *format != Format::Flamegraph) {
+        bail!(
+            "{} is the name of another format ({}); write -o NAME.html, or use 'tickwalk export'",
+            page.display(),
+            other.name()
+        );
+    }
+    output::check_writable(&page)?;
     let pairs = selection.pairs();
     output::write_file(&page, |out| source.export(Format::Flamegraph, Options::default(), &pairs, out))?;
     eprintln!("flame graph  {}", page.display());

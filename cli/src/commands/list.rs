@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::jvm::list::{self, Row};
-use crate::output;
+use crate::table_output::TableOutput;
 
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
@@ -16,28 +16,27 @@ superuser), attach disabled (-XX:+DisableAttachMechanism), no SIGQUIT handler (s
 needs glibc). CONTAINER is the beginning of a container's id, the unit of a JVM that systemd separates, or a namespace.
 No JVM is disturbed by a list.")]
 pub struct Arguments {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    table: TableOutput,
 }
 
 /// Characters of a program that are shown, from its beginning, which names it.
 const SHOWN_CHARACTERS: usize = 100;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.table.check()?;
     let rows = list::jvms().context("cannot read /proc")?;
-    if arguments.json {
-        output::print(|out| {
-            serde_json::to_writer_pretty(&mut *out, &rows)?;
-            out.write_all(b"\n")
-        })?;
+    if arguments.table.is_json() {
+        arguments.table.write(&serde_json::to_vec(&rows)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if rows.is_empty() {
         eprintln!("tickwalk: no JVM runs here; inside of a container only its own processes are seen");
         return Ok(ExitCode::FAILURE);
     }
-    output::print(|out| table(&rows, out))?;
+    let mut text = Vec::new();
+    table(&rows, &mut text)?;
+    arguments.table.write(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

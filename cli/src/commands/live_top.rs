@@ -86,10 +86,14 @@ fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Optio
     let recording = read_recording(&session.path).ok()?;
     let text = match view.naming {
         Some(naming) => {
-            let report = Report { orders: view.orders, naming, limit: view.limit, verbose: false };
+            let (_, width) = size();
+            let (orders, limit) = (view.orders, view.limit);
+            let report = Report { orders, naming, limit, verbose: false, width };
             table::report(&recording, selection, report, now_ns()).ok()?
         }
-        None => table::threads(&ProcessProfile::of(&recording, selection, now_ns()).ok()?, view.limit),
+        None => {
+            table::threads(&ProcessProfile::of(&recording, selection, now_ns()).ok()?, view.limit).ok()?
+        }
     };
     // A profile that goes on is not complete.
     let lines = text.lines().filter(|line| !OF_PARTS.iter().any(|warning| line.starts_with(warning)));
@@ -97,6 +101,13 @@ fn content(server: &StopHandle, view: &View<'_>, selection: &Selection) -> Optio
         lines.map(|line| format!("{}\n", line.replace(", recording incomplete", ""))).collect();
     let command: String = session.hello.command.chars().filter(|letter| !letter.is_control()).collect();
     Some(format!("JVM {}: {command} (Ctrl-C ends)\n{text}", view.pid))
+}
+
+/// Returns rows and columns of the terminal.
+fn size() -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let size = size.filter(|size| size.ws_row > 0 && size.ws_col > 0);
+    size.map_or(USUAL_SIZE, |size| (size.ws_row.into(), size.ws_col.into()))
 }
 
 /// The second screen of the terminal, until it is dropped.
@@ -110,10 +121,7 @@ impl Screen {
 
     /// Draws as much of `text` as fits; returns these lines.
     fn draw(&self, text: &str) -> anyhow::Result<Vec<String>> {
-        let size = rustix::termios::tcgetwinsize(io::stdout())
-            .ok()
-            .filter(|size| size.ws_row > 0 && size.ws_col > 0);
-        let (rows, columns) = size.map_or(USUAL_SIZE, |size| (size.ws_row.into(), size.ws_col.into()));
+        let (rows, columns) = size();
         let lines = text.lines().take(rows.saturating_sub(1));
         let lines: Vec<String> = lines.map(|line| line.chars().take(columns).collect()).collect();
         write(format_args!(

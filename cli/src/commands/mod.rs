@@ -12,6 +12,7 @@ mod export;
 mod flamegraph;
 mod list;
 mod live_top;
+mod manual;
 mod profiling;
 mod query;
 mod record;
@@ -75,6 +76,11 @@ enum Verb {
     Export(export::Arguments),
     /// Check whether this machine and its JDKs can be profiled
     Doctor(doctor::Arguments),
+    /// Print the completions of a shell
+    Completions(manual::Completions),
+    /// Write the man pages of all verbs into a directory
+    #[command(hide = true)]
+    Man(manual::Man),
     /// Measure the profiler itself: losses by queue size, and the error of CPU times
     Experiment(experiment::Arguments),
 }
@@ -107,6 +113,8 @@ impl Cli {
             Verb::Flamegraph(arguments) => flamegraph::run(arguments),
             Verb::Export(arguments) => export::run(arguments),
             Verb::Doctor(arguments) => doctor::run(arguments),
+            Verb::Completions(arguments) => manual::completions(&arguments),
+            Verb::Man(arguments) => manual::man(&arguments),
             Verb::Experiment(arguments) => experiment::run(arguments),
         }
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use collector::address::Address;
 use collector::ingest::{Destination, Limits, Server, SessionReport};
@@ -15,7 +15,10 @@ use profile::summary::Summary;
 use profile::ui::standalone;
 
 use super::busiest::{Recorded, busiest_first};
+use crate::agent_flags::AgentFlags;
+use crate::file_format::{FileFormat, export_file, format_by_name};
 use crate::launch::Interval;
+use crate::option_values::rows;
 use crate::output;
 use crate::source::{now_ns, read_recording};
 
@@ -37,12 +40,15 @@ pub struct Sampling {
     /// Further option for the agent; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub agent_option: Vec<String>,
+    #[command(flatten)]
+    named: AgentFlags,
 }
 
 impl Sampling {
     /// Returns the agent's options besides the interval. The agent uses the last one of repeated options.
     pub fn more(&self) -> Vec<String> {
-        let mut more = self.agent_option.clone();
+        let mut more = self.named.options();
+        more.extend(self.agent_option.iter().cloned());
         more.extend(self.rate.iter().map(|rate| format!("rate={rate}")));
         more.extend(self.budget.iter().map(|budget| format!("budget={budget}")));
         more
@@ -52,9 +58,12 @@ impl Sampling {
 /// Options of the results.
 #[derive(Debug, Args)]
 pub struct Results {
-    /// Recording to write
+    /// File to write: a recording, or by its suffix another format, with the recording beside it
     #[arg(short, long, value_name = "FILE", default_value = "recording.tickwalk")]
-    pub output: PathBuf,
+    output: PathBuf,
+    /// Format of that file, as for 'tickwalk export' [default: by the suffix of FILE, else a recording]
+    #[arg(long, value_name = "FORMAT", value_parser = format_by_name)]
+    format: Option<FileFormat>,
     /// Also write the account of CPU time as JSON
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
@@ -62,7 +71,7 @@ pub struct Results {
     #[arg(long, value_name = "FILE")]
     pub flamegraph: Option<PathBuf>,
     /// Methods shown in each table
-    #[arg(long, value_name = "N", default_value_t = 15)]
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = rows)]
     pub top: usize,
     /// Also print how the samples were collected: rate, requests, queues, pauses
     #[arg(long)]
@@ -70,14 +79,71 @@ pub struct Results {
 }
 
 impl Results {
+    /// Returns the path of the recording.
+    pub fn recording(&self) -> PathBuf {
+        FileFormat::of(self.format, &self.output).recording_path(&self.output)
+    }
+
+    /// Returns the path of the page, unless `--output` is the page.
+    fn page(&self) -> PathBuf {
+        self.flamegraph.clone().unwrap_or_else(|| self.recording().with_extension("html"))
+    }
+
+    /// Checks that every file can be written; callers check before they start a program.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or two have the same name.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let (recording, page) = (self.recording(), self.page());
+        let output = Some(&self.output).filter(|output| **output != recording && **output != page);
+        let all = [Some(&recording), Some(&page), self.summary.as_ref(), output];
+        let all: Vec<&PathBuf> = all.into_iter().flatten().collect();
+        for (place, path) in all.iter().enumerate() {
+            if all[..place].contains(path) {
+                bail!("{} is named for two files; choose another name for one of them", path.display());
+            }
+            output::check_writable(path)?;
+        }
+        Ok(())
+    }
+
     /// Starts a server that agents reach at `socket`, and that writes the recording.
     ///
     /// # Errors
     /// If listening fails.
     pub fn receive(&self, socket: &Path) -> anyhow::Result<Server> {
-        let destination = Destination::File(self.output.clone());
+        let destination = Destination::File(self.recording());
         Server::start(&Address::Unix(socket.to_owned()), destination, Limits::default())
             .with_context(|| format!("cannot listen on {}; set TMPDIR to a short path", socket.display()))
+    }
+
+    /// Prints the hot methods of the recording at `path`, and writes its page and the other files.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn report_one(&self, path: &Path) -> anyhow::Result<()> {
+        let recording = read_recording(path)?;
+        let all = Selection::default();
+        let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
+        output::tell(format_args!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?));
+
+        let page = self.page();
+        output::write_file(&page, |out| {
+            standalone::write(&recording, &all, now_ns(), out).map_err(io::Error::other)
+        })?;
+        output::tell(format_args!("recording    {}", path.display()));
+        output::tell(format_args!("flame graph  {}", page.display()));
+        if let FileFormat::Export(format) = FileFormat::of(self.format, &self.output)
+            && self.output != page
+        {
+            export_file(&recording, format, &self.output)?;
+            output::tell(format_args!("{:<12} {}", format.name(), self.output.display()));
+        }
+        if let Some(path) = &self.summary {
+            write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
+            output::tell(format_args!("summary      {}", path.display()));
+        }
+        Ok(())
     }
 
     /// Prints the hot methods of the busiest session, writes its page and summary, and lists the others.
@@ -85,25 +151,11 @@ impl Results {
     /// # Errors
     /// If a file cannot be read or written.
     pub fn report(&self, sessions: Vec<SessionReport>) -> anyhow::Result<()> {
-        let sessions = busiest_first(sessions, &self.output);
+        let sessions = busiest_first(sessions, &self.recording());
         let Some((Recorded { report: session, cpu_ns }, others)) = sessions.split_first() else {
             return Ok(());
         };
-        let recording = read_recording(&session.path)?;
-        let all = Selection::default();
-        let report = Report { verbose: self.verbose, ..Report::of_methods(self.top) };
-        output::tell(format_args!("\ntickwalk: {}", table::report(&recording, &all, report, now_ns())?));
-
-        let page = self.flamegraph.clone().unwrap_or_else(|| self.output.with_extension("html"));
-        output::write_file(&page, |out| {
-            standalone::write(&recording, &all, now_ns(), out).map_err(io::Error::other)
-        })?;
-        output::tell(format_args!("recording    {}", session.path.display()));
-        output::tell(format_args!("flame graph  {}", page.display()));
-        if let Some(path) = &self.summary {
-            write_summary(path, &Summary::new(&ProcessProfile::whole(&recording)?))?;
-            output::tell(format_args!("summary      {}", path.display()));
-        }
+        self.report_one(&session.path)?;
         if !others.is_empty() {
             let command = &session.hello.command;
             output::tell(format_args!(

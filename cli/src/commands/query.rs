@@ -1,5 +1,6 @@
 //! `tickwalk query`: prints the answer to a question of the HTTP API as JSON.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -25,17 +26,24 @@ pub struct Arguments {
     /// Further parameter of the question; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     with: Vec<String>,
+    /// File to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     selection: SelectionArguments,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    arguments.output.as_deref().map_or(Ok(()), output::check_writable)?;
     let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     for parameter in &arguments.with {
         pairs.push(pair("--with", parameter)?);
     }
     let answer = source.ask(&arguments.question, &pairs)?;
-    output::print(|out| out.write_all(&answer))?;
+    match &arguments.output {
+        Some(path) => output::write_file(path, |out| out.write_all(&answer))?,
+        None => output::print(|out| out.write_all(&answer))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,14 +3,19 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use nix::sys::signal::Signal;
+use profile::recording::keep_existing;
 
+use super::attach;
 use super::profiling::{Results, Sampling};
 use crate::agent_library;
 use crate::launch::{AgentOptions, Launch};
 use crate::live::{Live, Terminal};
+use crate::option_values::Time;
 use crate::output;
+use crate::remote::Remote;
 use crate::signals::Signals;
 
 #[derive(Debug, Args)]
@@ -19,6 +24,8 @@ Examples:
   tickwalk record -- java -jar app.jar
   tickwalk record --interval 1ms -o app.tickwalk -- java -cp classes com.example.Main
   tickwalk record --interval 1ms --budget 1% -- java -jar app.jar
+  tickwalk record -o app.jfr -- java -jar app.jar         (and app.tickwalk)
+  tickwalk record --ssh web1 -p 4321 -d 30s               a JVM of another machine; nothing stays there
   tickwalk record --summary app.json -- ./gradlew run     (other programs get JAVA_TOOL_OPTIONS)
 
 A program that is not java gets the agent in JAVA_TOOL_OPTIONS, which all JVMs read that it starts. The report shows the one
@@ -36,14 +43,55 @@ pub struct Arguments {
     /// Profile the JVMs that the program starts as well
     #[arg(long)]
     follow: bool,
+    /// Profile a running JVM instead, as 'tickwalk attach' does; with --ssh one of that machine
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "follow"])]
+    pid: Option<i32>,
+    /// Duration of the profile of a running JVM, such as 30s
+    #[arg(short, long, value_name = "TIME", requires = "pid")]
+    duration: Option<Time>,
+    /// Machine of the JVM, as ssh(1) accepts it. This program and the agent are copied there for that time
+    #[arg(long, value_name = "HOST", requires_all = ["pid", "duration"])]
+    ssh: Option<String>,
+    /// Print what --ssh would run, and exit
+    #[arg(long, requires = "ssh")]
+    dry_run: bool,
     /// Program to run, with its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "pid", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+/// Profiles a JVM of another machine.
+fn record_remote(arguments: &Arguments, host: &str, pid: i32) -> anyhow::Result<ExitCode> {
     let library = agent_library::find(arguments.sampling.agent.as_deref())?;
-    output::check_writable(&arguments.results.output)?;
+    let time = arguments.duration.map_or(0, |Time(time)| time.as_millis());
+    let mut options = vec![format!("--duration={time}ms")];
+    options.extend(arguments.sampling.interval.iter().map(|interval| format!("--interval={interval}")));
+    options.extend(arguments.sampling.more().iter().map(|option| format!("--agent-option={option}")));
+    let remote = Remote { host, pid, options, library: &library };
+    if arguments.dry_run {
+        let commands = remote.described()?;
+        output::print(|out| writeln!(out, "{commands}"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    arguments.results.check()?;
+    let path = arguments.results.recording();
+    keep_existing(&path).with_context(|| format!("cannot rename {}", path.display()))?;
+    remote.run(&path)?;
+    arguments.results.report_one(&path)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    match (&arguments.ssh, arguments.pid) {
+        (Some(host), Some(pid)) => return record_remote(&arguments, host, pid),
+        (_, Some(pid)) => {
+            let Arguments { sampling, results, duration, .. } = arguments;
+            return attach::run(attach::Arguments::of(sampling, results, duration, pid));
+        }
+        _ => {}
+    }
+    let library = agent_library::find(arguments.sampling.agent.as_deref())?;
+    arguments.results.check()?;
     // Threads inherit the mask, so the signals are blocked before the first one starts.
     let signals =
         Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD])?;
@@ -51,7 +99,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let socket = directory.path().join("collector");
     let server = arguments.results.receive(&socket)?;
 
-    let Arguments { sampling, results, follow, command } = arguments;
+    let Arguments { sampling, results, follow, command, .. } = arguments;
     let options =
         AgentOptions { library, socket, interval: sampling.interval.clone(), more: &sampling.more() };
     let launch = Launch::new(&command, &options, follow)?;

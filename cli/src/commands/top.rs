@@ -8,24 +8,25 @@ use profile::query::tree::{Naming, Order};
 
 use super::live_top::{self, View};
 
-use crate::output;
+use crate::option_values::rows;
 use crate::source::{SelectionArguments, Source};
+use crate::table_output::TableOutput;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   tickwalk top recording.tickwalk
-  tickwalk top --by line --self --limit 50 recording.tickwalk
+  tickwalk top --lines --self --limit 50 recording.tickwalk
   tickwalk top --by thread --process shop.jar --from -15m http://127.0.0.1:4172
   tickwalk top --json recording.tickwalk
   tickwalk top -p 4321                             a running JVM, until Ctrl-C")]
 pub struct Arguments {
-    /// Print the account of CPU time of one process as JSON instead of tables
-    #[arg(long)]
-    json: bool,
     /// Unit of the rows
     #[arg(long, value_enum, default_value_t = By::Method)]
     by: By,
+    /// The same as --by line
+    #[arg(long, conflicts_with = "by")]
+    lines: bool,
     /// Show only the table by CPU time in a row's own code
     #[arg(long = "self")]
     own: bool,
@@ -33,17 +34,19 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "own")]
     total: bool,
     /// Rows shown in each table
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = rows)]
     limit: usize,
     /// Also print how the samples were collected: rate, requests, queues, pauses
     #[arg(long)]
     verbose: bool,
     /// Profile the running JVM with this process id, and show the last ten seconds again and again
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["json", "verbose", "source"])]
+    #[arg(short, long, value_name = "PID", conflicts_with_all = ["json", "format", "output", "verbose", "source"])]
     pid: Option<i32>,
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     #[arg(value_name = "RECORDING|DIR|URL", required_unless_present = "pid")]
     source: Option<Source>,
+    #[command(flatten)]
+    table: TableOutput,
     #[command(flatten)]
     selection: SelectionArguments,
 }
@@ -76,41 +79,44 @@ impl By {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let mut pairs = arguments.selection.pairs();
-    if arguments.by == By::Thread && (arguments.own || arguments.total) {
+    let by = if arguments.lines { By::Line } else { arguments.by };
+    if by == By::Thread && (arguments.own || arguments.total) {
         bail!("threads have no callees; leave out --self and --total");
     }
     if let Some(pid) = arguments.pid {
         let orders = if arguments.total { &[Order::TotalTime] } else { &[Order::SelfTime] };
-        let naming = arguments.by.naming();
+        let naming = by.naming();
         return live_top::run(View { pid, naming, orders, limit: arguments.limit, pairs });
     }
+    let table = &arguments.table;
+    table.check()?;
     let source = arguments.source.context("a recording, directory or URL is missing")?;
     let source = arguments.selection.with_headers(source);
-    let question = match arguments.by {
-        _ if arguments.json => "summary",
-        By::Thread => "top/threads",
-        _ => "top",
-    };
     let order = match (arguments.own, arguments.total) {
         (true, _) => Some("self"),
         (_, true) => Some("total"),
         _ => None,
     };
-    pairs.extend(order.map(|order| ("order".to_owned(), order.to_owned())));
-    if question == "top"
-        && let Some(rows) = arguments.by.to_possible_value()
-    {
-        pairs.push(("rows".to_owned(), rows.get_name().to_owned()));
+    let mut add = |name: &str, value: String| pairs.push((name.to_owned(), value));
+    add("limit", arguments.limit.to_string());
+    if table.is_json() {
+        add("json", "true".to_owned());
     }
-    pairs.push(("limit".to_owned(), arguments.limit.to_string()));
-    if arguments.verbose && question == "top" {
-        pairs.push(("verbose".to_owned(), "true".to_owned()));
+    let question = if by == By::Thread { "top/threads" } else { "top" };
+    if question == "top" {
+        if let Some(order) = order {
+            add("order", order.to_owned());
+        }
+        if let Some(rows) = by.to_possible_value() {
+            add("rows", rows.get_name().to_owned());
+        }
+        if let Some(columns) = table.columns() {
+            add("width", columns.to_string());
+        }
+        if arguments.verbose {
+            add("verbose", "true".to_owned());
+        }
     }
-    let mut answer = source.ask(question, &pairs)?;
-    if arguments.json {
-        let summary: serde_json::Value = serde_json::from_slice(&answer)?;
-        answer = (serde_json::to_string_pretty(&summary)? + "\n").into_bytes();
-    }
-    output::print(|out| out.write_all(&answer))?;
+    table.write(&source.ask(question, &pairs)?)?;
     Ok(ExitCode::SUCCESS)
 }

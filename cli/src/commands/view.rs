@@ -4,8 +4,18 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::output;
+use crate::option_values::rows;
 use crate::source::{SelectionArguments, Source};
+use crate::table_output::TableOutput;
+
+/// Views with the questions of the HTTP API whose answers are their JSON, and the order of methods.
+const QUESTIONS: [(&str, &str, Option<&str>); 5] = [
+    ("hot-methods", "methods", Some("total")),
+    ("cpu-time-hot-methods", "methods", Some("self")),
+    ("cpu-time-statistics", "statistics", None),
+    ("threads", "threads", None),
+    ("processes", "processes", None),
+];
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -20,17 +30,28 @@ pub struct Arguments {
     /// Recording, directory of a store, or http://HOST:PORT of a collector
     source: Source,
     /// Maximum number of rows
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = rows)]
     limit: usize,
+    #[command(flatten)]
+    table: TableOutput,
     #[command(flatten)]
     selection: SelectionArguments,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let table = &arguments.table;
+    table.check()?;
     let source = arguments.selection.with_headers(arguments.source);
     let mut pairs = arguments.selection.pairs();
     pairs.push(("limit".into(), arguments.limit.to_string()));
-    let text = source.ask(&format!("view/{}", arguments.name), &pairs)?;
-    output::print(|out| out.write_all(&text))?;
+    let of_json = QUESTIONS.iter().find(|(view, ..)| table.is_json() && *view == arguments.name);
+    let answer = match of_json {
+        Some((_, question, order)) => {
+            pairs.extend(order.map(|order| ("order".to_owned(), order.to_owned())));
+            source.ask(question, &pairs)?
+        }
+        None => source.ask(&format!("view/{}", arguments.name), &pairs)?,
+    };
+    table.write(&answer)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,14 +24,17 @@ pub(super) fn examine() -> Vec<Finding> {
     homes.iter().map(|home| examine_jdk(home)).collect()
 }
 
+/// Returns the launcher `java` that `PATH` finds.
+pub(super) fn in_path() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join("java")).find(|java| java.is_file())
+}
+
 /// Home directories of the JDKs, without duplicates: symbolic links are resolved.
 fn homes() -> BTreeSet<PathBuf> {
     let named = env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    let on_path = env::var_os("PATH").and_then(|path| {
-        env::split_paths(&path).map(|directory| directory.join("java")).find(|java| java.is_file())
-    });
     // .../bin/java, with links resolved, lies two levels below the home directory.
-    let by_path = on_path
+    let by_path = in_path()
         .and_then(|java| fs::canonicalize(java).ok())
         .and_then(|java| Some(java.parent()?.parent()?.to_owned()));
     let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|entry| entry.path());

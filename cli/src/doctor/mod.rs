@@ -4,6 +4,8 @@
 
 mod jdk;
 mod kernel;
+mod limits;
+mod running;
 mod trial;
 
 use std::path::{Path, PathBuf};
@@ -67,15 +69,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs all checks. The trial run uses the JVM of `java`, else that of `JAVA_HOME`; it is left out without either.
+/// Runs all checks. The trial run uses the JVM of `java`, else that of `JAVA_HOME`, else the one in `PATH`; it is left out
+/// without any.
 pub fn examine(java: Option<&Path>) -> Vec<Finding> {
     let mut findings = kernel::examine();
+    findings.extend(limits::examine());
     findings.extend(jdk::examine());
+    findings.extend(running::examine());
     let home = env::var_os("JAVA_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     match agent_library::find(None) {
         Ok(agent) => {
             findings.push(Finding::ok("agent", agent.display().to_string()));
-            if let Some(java) = java.map(Path::to_owned).or(home) {
+            if let Some(java) = java.map(Path::to_owned).or(home).or_else(jdk::in_path) {
                 findings.extend(trial::examine(&trial::launcher(&java), &agent));
             }
         }

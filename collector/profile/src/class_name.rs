@@ -29,6 +29,27 @@ pub fn class_text(internal: &str) -> Cow<'_, str> {
     if name.contains('/') { Cow::Owned(name.replace('/', ".")) } else { Cow::Borrowed(name) }
 }
 
+/// Returns a name such as `org.example.shop.Cart.sum` with packages cut to their first letter, from the left, until it has
+/// at most `width` characters: `o.e.shop.Cart.sum`. The last `kept` parts stay whole, and so do names without packages.
+pub fn with_short_package(name: &str, kept: usize, width: usize) -> Cow<'_, str> {
+    let is_java = |letter: char| letter.is_alphanumeric() || "._$<>:/".contains(letter);
+    let mut excess = name.chars().count().saturating_sub(width);
+    if excess == 0 || name.contains("::") || name.contains(".so") || !name.chars().all(is_java) {
+        return Cow::Borrowed(name);
+    }
+    let parts: Vec<&str> = name.split('.').collect();
+    let packages = parts.len().saturating_sub(kept);
+    let short = parts.iter().enumerate().map(|(place, part)| {
+        let first = part.chars().next().map_or(0, char::len_utf8);
+        if place >= packages || excess == 0 {
+            return *part;
+        }
+        excess = excess.saturating_sub(part.chars().count() - usize::from(first > 0));
+        &part[..first]
+    });
+    Cow::Owned(short.collect::<Vec<_>>().join("."))
+}
+
 fn is_all(text: &str, holds: impl Fn(char) -> bool) -> bool {
     !text.is_empty() && text.chars().all(holds)
 }
@@ -36,6 +57,20 @@ fn is_all(text: &str, holds: impl Fn(char) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_are_shortened_and_classes_never() {
+        let name = "org.example.shop.Cart.sum";
+        for (width, text) in
+            [(30, name), (24, "o.example.shop.Cart.sum"), (20, "o.e.shop.Cart.sum"), (1, "o.e.s.Cart.sum")]
+        {
+            assert_eq!(with_short_package(name, 2, width), text);
+        }
+        assert_eq!(with_short_package("org.example.shop.Cart", 1, 1), "o.e.s.Cart");
+        for whole in ["Cart.sum", "JavaCalls::call_helper", "libc.so.6", "void f<a.b.c.d>(int)", ""] {
+            assert_eq!(with_short_package(whole, 2, 1), whole);
+        }
+    }
 
     #[test]
     fn classes() {

@@ -43,8 +43,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns a short name of the program: its main class or jar without path and arguments.
+    /// Returns a short name of the program: the one it was given, else its main class or jar without path and arguments.
     pub fn service(&self) -> &str {
+        if !self.hello.service.is_empty() {
+            return &self.hello.service;
+        }
         let first = self.hello.command.split_whitespace().next().unwrap_or("");
         let name = first.rsplit('/').next().unwrap_or(first);
         if name.is_empty() { "java" } else { name }

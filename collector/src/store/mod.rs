@@ -288,8 +288,19 @@ impl Source for Store {
         gaps
     }
 
+    /// A store that is open for reading ends with the last message of an agent.
     fn end_ns(&self) -> Option<u64> {
-        None
+        if self.requests.is_some() {
+            return None;
+        }
+        let ends = self.views().into_iter().filter(|view| view.gap().is_none()).map(|view| {
+            let mut last_ns = 0;
+            let read = view.sessions(Extent::Account, &|_| true, &mut |_, session| {
+                last_ns = session.last_ns.max(last_ns)
+            });
+            read.map_or(0, |()| last_ns.saturating_add(1).min(view.range_ns().end))
+        });
+        ends.max().filter(|&end_ns| end_ns > 1)
     }
 
     fn cut(&self) -> Option<FramingError> {

@@ -1,6 +1,7 @@
 //! The page as one file: every view, opened from the disk, without a server.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use profile::query::selection::Selection;
 use profile::recording::Recording;
@@ -15,9 +16,11 @@ use crate::recorded::recorded;
 fn page_of(name: &str) -> (Recording, PathBuf) {
     let mut bytes = Vec::new();
     recorded(name).iter().for_each(|message| encode_frame(message, &mut bytes).expect("short message"));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (recording, page) =
-        (folder.join(name).with_extension("tickwalk"), folder.join(name).with_extension("html"));
+    // Tests run at the same time, so each has files of its own.
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{number}"));
+    let (recording, page) = (file.with_extension("tickwalk"), file.with_extension("html"));
     std::fs::write(&recording, bytes).expect("written");
     let store = Recording::read(&recording).expect("a recording");
     let mut text = Vec::new();

@@ -37,6 +37,10 @@ pub struct Parameters {
     pub naming: Naming,
     /// True if the text of `top` says how the samples were collected.
     pub verbose: bool,
+    /// True if `top` and `view` answer with JSON.
+    pub json: bool,
+    /// Columns of the terminal for the text of `top`; 0 for any.
+    pub width: usize,
     limit: Option<usize>,
     max_nodes: Option<usize>,
     method: Option<String>,
@@ -107,6 +111,10 @@ impl Parameters {
             }
             "rows" => self.naming = choice("rows", value, "method, line, class or package", &Naming::ALL)?,
             "verbose" => self.verbose = choice("verbose", value, "true or false", &YES_NO)?,
+            "json" => self.json = choice("json", value, "true or false", &YES_NO)?,
+            "width" => {
+                self.width = number("width", "a number from 1 to 1000", 1000)?.unwrap_or_default();
+            }
             "threads" => self.export.threads = choice("threads", value, "true or false", &YES_NO)?,
             "lines" => self.export.lines = choice("lines", value, "true or false", &YES_NO)?,
             "execution_samples" => {

@@ -108,11 +108,18 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             let mut report = table::Report::of_methods(parameters.limit());
             (report.naming, report.verbose) = (parameters.naming, parameters.verbose);
             report.orders = one.as_ref().map_or(report.orders, |one| one);
-            text("top", table::report(source, selection, report, now_ns)?)
+            report.width = parameters.width;
+            match parameters.json {
+                true => json("top", &table::report_json(source, selection, report, now_ns)?),
+                false => text("top", table::report(source, selection, report, now_ns)?),
+            }
         }
         ("top", Some("threads")) => {
             let profile = ProcessProfile::of(source, selection, now_ns)?;
-            text("top", table::threads(&profile, parameters.limit()))
+            match parameters.json {
+                true => json("top", &table::threads_json(&profile, parameters.limit())?),
+                false => text("top", table::threads(&profile, parameters.limit())?),
+            }
         }
         ("export", None) => {
             let format = parameters.format()?;

@@ -271,6 +271,7 @@ mod tests {
             self_ns: count * 10_000_000,
             self_samples: count,
             total_ns: count * 10_000_000,
+            total_samples: count,
         };
         Methods { total_ns: samples * 10_000_000, methods: counts.iter().enumerate().map(cost).collect() }
     }

@@ -11,6 +11,7 @@ use crate::dictionary::Dictionary;
 use crate::session::Session;
 use crate::source::{Gap, Source};
 use crate::thread::{kind_text, virtual_id, virtual_ids};
+use crate::units::duration_ns;
 
 /// Maximum length of a parameter's value in bytes.
 const VALUE_BYTES: usize = 1024;
@@ -103,8 +104,13 @@ impl Selection {
                 return Ok(true);
             }
             "label" => {
-                let is_known = value.split_once('=').is_some_and(|(key, _)| LABELS.contains(&key));
-                require(is_known, parameter, "host=, service=, jvm=, command= or pid=")?;
+                let has_key =
+                    value.split_once('=').is_some_and(|(key, text)| !key.is_empty() && !text.is_empty());
+                require(
+                    has_key,
+                    parameter,
+                    "KEY=VALUE; host, service, jvm, command and pid are known of each process",
+                )?;
                 &mut self.labels
             }
             "process" => &mut self.processes,
@@ -194,7 +200,8 @@ impl Selection {
             ("service", text) => session.service() == text,
             ("jvm", text) => session.hello.jvm_version == text,
             ("pid", text) => session.hello.pid.to_string() == text,
-            (_, text) => session.hello.command.contains(text),
+            ("command", text) => session.hello.command.contains(text),
+            _ => session.hello.labels.contains(label),
         };
         (self.processes.is_empty() || self.processes.iter().any(is_named))
             && self.labels.iter().all(has_label)
@@ -270,7 +277,6 @@ impl Selection {
 }
 
 const PARAMETERS: [&str; 8] = ["from", "to", "process", "label", "thread", "thread_kind", "kind", "frame"];
-const LABELS: [&str; 5] = ["host", "service", "jvm", "command", "pid"];
 const THREAD_KINDS: [&str; 6] = ["java", "virtual", "compiler", "gc", "vm", "native"];
 
 /// Kinds of frames by the names used in parameters and answers.
@@ -296,15 +302,7 @@ fn moment(parameter: &'static str, text: &str) -> Result<Moment, QueryError> {
         return Ok(Moment::Before(0));
     }
     if let Some(back) = text.strip_prefix('-') {
-        let unit_s = match back.bytes().last() {
-            Some(b's') => 1,
-            Some(b'm') => 60,
-            Some(b'h') => 3600,
-            Some(b'd') => 86_400,
-            _ => return Err(bad),
-        };
-        let number: u64 = back[..back.len() - 1].parse().map_err(|_| bad.clone())?;
-        return number.checked_mul(unit_s * NS_PER_S).map(Moment::Before).ok_or(bad);
+        return duration_ns(back).map(Moment::Before).ok_or(bad);
     }
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -345,7 +343,7 @@ mod tests {
         assert_eq!(selection.set("colour", "red"), Ok(false));
         assert_eq!(selection.set("kind", "c2"), Ok(true));
         assert!(selection.set("kind", "c3").is_err());
-        assert!(selection.set("label", "colour=red").is_err());
+        assert!(selection.set("label", "colour").is_err() && selection.set("label", "colour=").is_err());
         assert!(selection.set("frame", "").is_err());
         assert!(selection.set("frame", &"x".repeat(1025)).is_err());
         for _ in 0..VALUES {

@@ -56,6 +56,19 @@ pub struct RecordingWriter {
     last_sequence: u64,
 }
 
+/// Keeps an existing file at `path` under the name `path.1`, in place of an older one. A pipe or a device stays what it is.
+///
+/// # Errors
+/// If the existing file cannot be renamed.
+pub fn keep_existing(path: &Path) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|existing| existing.is_file()) {
+        let mut kept = path.as_os_str().to_owned();
+        kept.push(".1");
+        fs::rename(path, kept)?;
+    }
+    Ok(())
+}
+
 impl RecordingWriter {
     /// Starts a recording at `path`, replacing an existing file.
     ///
@@ -75,12 +88,7 @@ impl RecordingWriter {
     /// # Errors
     /// If the existing file cannot be renamed, or as [`create`](Self::create).
     pub fn create_beside_existing(path: &Path) -> io::Result<Self> {
-        // A pipe or a device stays what it is.
-        if fs::metadata(path).is_ok_and(|existing| existing.is_file()) {
-            let mut kept = path.as_os_str().to_owned();
-            kept.push(".1");
-            fs::rename(path, kept)?;
-        }
+        keep_existing(path)?;
         Self::create(path)
     }
 

@@ -14,7 +14,7 @@ use crate::dictionary::{Dictionary, SessionRows};
 use crate::session::Session;
 use crate::source::{Extent, Part, ReadError, Sample, Scope, Source, Threads};
 
-pub use file::{RecordingError, RecordingReader, RecordingWriter};
+pub use file::{RecordingError, RecordingReader, RecordingWriter, keep_existing};
 
 const NS_PER_S: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * NS_PER_S;

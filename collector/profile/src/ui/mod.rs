@@ -5,6 +5,8 @@
 
 pub mod standalone;
 
+use crate::roots::ROOTS;
+
 /// The style sheet.
 pub const STYLE: &str = concat!(include_str!("style/frame.css"), include_str!("style/views.css"));
 
@@ -32,7 +34,12 @@ const PAGE: &str = concat!(
 
 /// The script of the served page.
 pub fn script() -> String {
-    ["\"use strict\";\n", CALL_TREE, FROM_HTTP, PAGE].concat()
+    ["\"use strict\";\n", &roots_script(), CALL_TREE, FROM_HTTP, PAGE].concat()
+}
+
+/// Returns the definition of the functions that the flame graph folds.
+fn roots_script() -> String {
+    format!("const ROOTS = new Set({ROOTS:?});\n")
 }
 
 /// The document of the served page.

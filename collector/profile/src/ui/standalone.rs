@@ -31,6 +31,7 @@ pub fn write(
         "<script id=\"data\" type=\"application/json\">",
         &escape_json(&json),
         "</script>\n<script>\n\"use strict\";\n",
+        &super::roots_script(),
         super::CALL_TREE,
         super::FROM_PAGE,
         super::PAGE,

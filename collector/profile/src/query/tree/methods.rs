@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Tree;
+use super::{Tree, sum_up};
 use crate::cell::Cell;
 
 /// Order of methods.
@@ -13,6 +13,16 @@ pub enum Order {
     SelfTime,
     /// CPU time in the method and its callees.
     TotalTime,
+}
+
+impl Order {
+    /// Returns the name of this order.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SelfTime => "self",
+            Self::TotalTime => "total",
+        }
+    }
 }
 
 /// CPU time of one method, function or marker.
@@ -26,6 +36,9 @@ pub struct MethodCost {
     pub self_samples: u64,
     /// CPU time of samples with the method anywhere on the stack; recursion counts a sample once.
     pub total_ns: u64,
+    /// Number of these samples.
+    #[serde(skip)]
+    pub total_samples: u64,
 }
 
 impl Tree {
@@ -72,6 +85,9 @@ impl Tree {
     pub fn top_methods(&self, order: Order, limit: usize) -> (Vec<MethodCost>, usize) {
         let outermost = self.outermost();
         let mut costs = vec![(Cell::default(), 0u64); self.names.len()];
+        let mut samples: Vec<u64> = self.own.iter().map(|cell| cell.samples).collect();
+        sum_up(&mut samples, |_| true, |node| self.parents[node]);
+        let mut total_samples = vec![0u64; self.names.len()];
         let mut depths = vec![0u32; self.len()];
         let mut least_depths = vec![u32::MAX; self.names.len()];
         for node in 1..self.len() {
@@ -83,6 +99,7 @@ impl Tree {
             cost.0.add(self.own[node]);
             if outermost[node] {
                 cost.1 = cost.1.saturating_add(self.totals[node]);
+                total_samples[name] = total_samples[name].saturating_add(samples[node]);
             }
         }
         // The marker of an incomplete stack is not a method.
@@ -109,7 +126,8 @@ impl Tree {
         let row = |name: u32| {
             let (own, total_ns) = costs[name as usize];
             let (self_ns, self_samples) = (own.cpu_ns, own.samples);
-            MethodCost { name: self.text(name).to_owned(), self_ns, self_samples, total_ns }
+            let total_samples = total_samples[name as usize];
+            MethodCost { name: self.text(name).to_owned(), self_ns, self_samples, total_ns, total_samples }
         };
         (ranked.into_iter().map(row).collect(), left_out)
     }

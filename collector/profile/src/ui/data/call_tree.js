@@ -136,10 +136,17 @@ function add(target, item, kind, total, self) {
   }
 }
 
-/** The view from the thread entry to the running methods. */
+/** Whether a name, with or without parameters, is a function below the first method of every thread. */
+const isRootName = (name) => ROOTS.has(name.split("(")[0]);
+
+/**
+ * The view from the thread entry to the running methods. With `folds`, functions below the first method of a thread are left
+ * out, and what they call stands in their place.
+ */
 class CalleeView {
-  constructor(model, weights) {
+  constructor(model, weights, folds = false) {
     this.model = model;
+    this.folds = folds;
     this.root = box(null, "all", -1, MARKER, weights);
     add(this.root, 0, MARKER, weights.total(0), weights.self(0));
   }
@@ -148,12 +155,23 @@ class CalleeView {
     if (parent.children) return parent.children;
     const { model } = this;
     const weights = parent.weights;
+    // The box of a folded root has its own time only.
+    if (this.folds && parent.name >= 0 && parent.total === parent.self) return (parent.children = []);
     const byName = new Map();
-    for (const item of parent.items) {
+    // Below the root, or a thread or reason at the root, stand the roots of threads.
+    const folds = this.folds && (parent === this.root || (parent.parent === this.root && parent.kind === MARKER));
+    const items = [...parent.items];
+    while (items.length > 0) {
+      const item = items.pop();
       for (let node = model.firstChild[item]; node >= 0; node = model.nextChild[node]) {
         const total = weights.total(node);
         if (total === 0) continue;
-        add(named(byName, parent, model, node), node, model.kind[node], total, weights.self(node));
+        if (folds && isRootName(model.names[model.name[node]])) {
+          items.push(node);
+          // Its own time has no other box.
+          if (weights.self(node) === 0) continue;
+          add(named(byName, parent, model, node), node, model.kind[node], weights.self(node), weights.self(node));
+        } else add(named(byName, parent, model, node), node, model.kind[node], total, weights.self(node));
       }
     }
     return (parent.children = heaviestFirst(byName));

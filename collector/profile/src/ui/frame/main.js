@@ -1,6 +1,8 @@
 // Loads views, follows keys and buttons, and starts the page.
 
 const REFRESH_MS = 10_000;
+/** Formats of downloads: name, title, suffix. */
+const DOWNLOADS = [["pprof", "pprof", "pb.gz"], ["jfr", "JFR", "jfr"], ["collapsed", "Collapsed stacks", "collapsed"], ["speedscope", "speedscope", "speedscope.json"], ["firefox", "Firefox Profiler", "firefox.json"], ["otlp", "OTLP profiles", "otlp"], ["flamegraph", "This page as a file", "html"]];
 const VIEWS = { flame: flameView, methods: methodsView, threads: threadsView, method: callersView, compare: compareView, statistics: statisticsView };
 
 /** The flame graph that keys move in, or null; `graphs` has every one of the view. */
@@ -73,9 +75,43 @@ function setTheme(dark) {
   timeline.draw();
 }
 
+/** The address with fixed times in place of times relative to now, which move. */
+function lastingLink() {
+  const { from_ns: from, to_ns: to } = timeline.data || {};
+  if (!state.from || !(to > from)) return location.href;
+  return new URL(addressOf({ ...state, from: seconds(from), to: seconds(to) }), location.href).href;
+}
+
+/** Downloads the selection in a format of `tickwalk export`. */
+function download(format) {
+  const link = element("a");
+  link.href = `/api/v1/export?${new URLSearchParams([...selection(), ["format", format]])}`;
+  link.download = `tickwalk.${DOWNLOADS.find(([name]) => name === format)[2]}`;
+  link.click();
+}
+
+/** Shows the range that was typed: `-90s`, `10:05 to 10:07:30` of the last day shown, or dates with times. */
+function showTypedRange(text) {
+  const [from, to] = text.split(/\s+to\s+|\s*\.\.\s*/).map(momentOf);
+  const isGood = text !== "" && from !== null && to !== null && (from || to);
+  $("typed").classList.toggle("wrong", text !== "" && !isGood);
+  if (isGood) go({ from, to: to ?? null });
+  else if (text !== "") toast("Write -90s, 10:05 to 10:07, or 2026-01-31 10:05 to 2026-01-31 10:07");
+}
+
+/** A typed time as the address has it; null if it is none, undefined if it is left out. */
+function momentOf(text) {
+  if (text === undefined) return undefined;
+  if (/^-\d+(\.\d+)?(s|m|h|d)$/.test(text) || text === "now") return text;
+  const day = clock(timeline.data?.to_ns || Date.now() * 1e6).slice(0, 10);
+  const match = /^(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}:\d\d(?::\d\d)?)$/.exec(text);
+  const time = match ? new Date(`${match[1] || day}T${match[2].padStart(match[2].length > 5 ? 8 : 5, "0")}`) : NaN;
+  return Number.isFinite(Number(time)) ? seconds(Number(time) * 1e6) : null;
+}
+
 async function copyLink() {
   try {
-    await navigator.clipboard.writeText(location.href);
+    await navigator.clipboard.writeText(lastingLink());
     toast("Link copied");
   } catch {
     toast("Copy the link from the address bar");
@@ -130,6 +166,7 @@ function onKey(event) {
     i: () => $("icicle")?.click(),
     r: () => $("reverse")?.click(),
     s: () => $("split")?.click(),
+    o: () => $("roots")?.click(),
   };
   const isArrow = event.key.startsWith("Arrow");
   const pressed = event.target.closest?.("[data-press]");
@@ -155,6 +192,11 @@ function listen() {
   $("frame").addEventListener("input", afterTyping((frame) => go({ frame: frame || null }, true)));
   $("thread-kind").addEventListener("change", (event) => go({ thread_kind: event.target.value || null }));
   $("filter").addEventListener("input", showProcesses);
+  $("typed").addEventListener("change", (event) => showTypedRange(event.target.value.trim()));
+  $("download").addEventListener("change", (event) => {
+    download(event.target.value);
+    event.target.value = "";
+  });
   const onClick = {
     "rows-process": () => go({ rows: "process" }),
     "rows-thread": () => go({ rows: "thread" }),
@@ -178,7 +220,10 @@ function listen() {
 
 timeline = new Timeline($("timeline"), $("timeline-scroll"));
 $("thread-kind").append(...THREAD_KINDS.map(([value, title]) => new Option(title, value)));
+$("download").append(...DOWNLOADS.map(([value, title]) => new Option(title, value)));
 document.body.classList.toggle("embedded", source.isEmbedded);
+// A page over a collector follows it until its reader decides otherwise.
+$("live").checked = !source.isEmbedded;
 listen();
 readAddress();
 load();

@@ -106,7 +106,8 @@ function showAccount(account) {
 async function showSurroundings(isCurrent) {
   const [known, times] = await Promise.all([
     ask("processes", []),
-    ask("timeline", [...selection(), ["by", state.rows], ["limit", "60"]]),
+    // A comparison shows the whole time, with both sides marked.
+    ask("timeline", [...selection().filter(([name]) => state.tab !== "compare" || (name !== "from" && name !== "to")), ["by", state.rows], ["limit", "60"]]),
   ]);
   if (!isCurrent()) return;
   processes = known.processes;

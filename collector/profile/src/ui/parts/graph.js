@@ -200,16 +200,16 @@ class Graph {
     return width;
   }
 
-  /** The longest form of a name that fits: with package, without package, the method alone, or its beginning. */
+  /** The longest form of a name that fits: with package, with short packages, without, or its beginning. */
   fitted(label, width) {
     if (width < 16) return "";
     if (this.widthOf(label) <= width) return label;
-    const short = splitName(label)[1];
+    const [place, short] = splitName(label);
+    const initials = place.replace(/([^.])[^.]*\./g, "$1.") + short;
+    if (this.widthOf(initials) <= width) return initials;
     if (this.widthOf(short) <= width) return short;
-    const method = short.slice(short.lastIndexOf(".") + 1);
-    if (method && this.widthOf(method) <= width) return method;
-    const letters = Math.floor((width - 8) / (this.widthOf(method) / Math.max(method.length, 1)));
-    return letters >= 2 ? `${method.slice(0, letters)}…` : "";
+    const letters = Math.floor((width - 8) / (this.widthOf(short) / Math.max(short.length, 1)));
+    return letters >= 2 ? `${short.slice(0, letters)}…` : "";
   }
 
   // ---- Drawing ----

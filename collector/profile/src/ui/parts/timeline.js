@@ -2,7 +2,9 @@
 
 const TIMELINE_ROW = 17;
 const TIMELINE_AXIS = 18;
-const TIMELINE_NAMES = 210;
+/** Pixels for names, on wide and on narrow screens. */
+const NAMES_WIDE = 210;
+const NAMES_NARROW = 104;
 
 class Timeline {
   constructor(canvas, scroll) {
@@ -18,16 +20,21 @@ class Timeline {
   }
 
   show(data) {
-    this.data = data;
+    this.data = data = isUnbounded() ? withoutEmptyEnds(data) : data;
     const whole = total(data.rows.map((row) => total(row.cpu_ns)));
     const width = data.to_ns - data.from_ns;
     const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
     const sameDay = from.slice(0, 10) === to.slice(0, 10);
     $("range").textContent = width > 0
-      ? `${from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}${data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : ""}`
+      ? `${sameDay && from.slice(0, 10) === clock(Date.now() * 1e6).slice(0, 10) ? from.slice(11) : from} to ${sameDay ? to.slice(11) : to} · ${duration(whole)} CPU time · ${processors(whole / width)} · ${duration(data.bucket_ns)} per column${data.rows_left_out ? ` · ${data.rows_left_out} rows not shown` : ""}${data.gaps ? ` · samples missing: ${data.gaps.map((gap) => `${gap.path} is damaged (${clock(gap.from_ns)} to ${clock(gap.to_ns)})`).join(", ")}` : ""}`
       : "No samples in this range";
     $("range").title = $("range").textContent;
     this.draw();
+  }
+
+  /** Pixels for the names of rows. */
+  get names() {
+    return this.scroll.clientWidth < 600 ? NAMES_NARROW : NAMES_WIDE;
   }
 
   columns() {
@@ -36,7 +43,7 @@ class Timeline {
 
   /** The width of a column in pixels. */
   step() {
-    return (this.canvas.clientWidth - TIMELINE_NAMES - 16) / this.columns();
+    return (this.canvas.clientWidth - this.names - 16) / this.columns();
   }
 
   /** First and last position of the range that the mouse or keys choose, or null. */
@@ -45,13 +52,15 @@ class Timeline {
     if (!this.chosenColumns) return null;
     const most = this.columns() - 1;
     const [a, b] = this.chosenColumns.map((column) => Math.min(column, most));
-    return [TIMELINE_NAMES + Math.min(a, b) * this.step(), TIMELINE_NAMES + (Math.max(a, b) + 1) * this.step()];
+    return [this.names + Math.min(a, b) * this.step(), this.names + (Math.max(a, b) + 1) * this.step()];
   }
 
   showRange() {
     const [from, to] = this.chosenRange();
     this.drag = this.chosenColumns = null;
-    go({ from: seconds(this.timeAt(from)), to: seconds(this.timeAt(to)) });
+    const prefix = this.isBaseline ? "before." : "";
+    this.isBaseline = false;
+    go({ [`${prefix}from`]: seconds(this.timeAt(from)), [`${prefix}to`]: seconds(this.timeAt(to)) });
   }
 
   /** Arrows choose a column, with Shift several columns; Enter shows the range. */
@@ -102,42 +111,64 @@ class Timeline {
       paper.fillStyle = text;
       paper.save();
       paper.beginPath();
-      paper.rect(16, y, TIMELINE_NAMES - 24, TIMELINE_ROW);
+      paper.rect(16, y, this.names - 24, TIMELINE_ROW);
       paper.clip();
       paper.fillText(this.title(row), 16, y + TIMELINE_ROW / 2);
       paper.restore();
       paper.fillStyle = line;
       paper.globalAlpha = 0.35;
-      paper.fillRect(TIMELINE_NAMES, y + 1, width - TIMELINE_NAMES - 16, TIMELINE_ROW - 2);
+      paper.fillRect(this.names, y + 1, width - this.names - 16, TIMELINE_ROW - 2);
       paper.globalAlpha = 1;
       row.cpu_ns.forEach((ns, column) => {
         if (ns === 0) return;
         paper.fillStyle = cellColour(Math.sqrt(ns / most));
-        paper.fillRect(TIMELINE_NAMES + column * step, y + 1, Math.max(step - (step > 4 ? 1 : 0), 0.6), TIMELINE_ROW - 2);
+        paper.fillRect(this.names + column * step, y + 1, Math.max(step - (step > 4 ? 1 : 0), 0.6), TIMELINE_ROW - 2);
       });
     });
     this.drawAxis(dim, width);
-    const range = this.chosenRange();
-    if (range) {
-      const [a, b] = range;
-      paper.fillStyle = accent;
-      paper.globalAlpha = 0.22;
+    const brush = ([a, b], colour, alpha) => {
+      paper.fillStyle = colour;
+      paper.globalAlpha = alpha;
       paper.fillRect(a, TIMELINE_AXIS, b - a, height - TIMELINE_AXIS);
       paper.globalAlpha = 1;
+    };
+    if (state.tab === "compare") {
+      const sides = [["before.", dim], ["", accent]];
+      for (const [prefix, colour] of sides) {
+        const side = this.sideRange(prefix);
+        if (side) brush(side, colour, 0.28);
+      }
     }
+    const range = this.chosenRange();
+    if (range) brush(range, accent, 0.22);
+  }
+
+  /** Pixels of the range of one side of a comparison; null if it is the whole time. */
+  sideRange(prefix) {
+    const { from_ns: first, to_ns: last } = this.data;
+    const timeOf = (text, otherwise) => {
+      if (!text) return otherwise;
+      if (!text.startsWith("-")) return text === "now" ? last : Number(text) * 1e9;
+      const unit = { s: 1e9, m: 60e9, h: 3600e9, d: 86400e9 }[text.slice(-1)];
+      return last - Number(text.slice(1, -1)) * unit;
+    };
+    const [from, to] = [state[`${prefix}from`], state[`${prefix}to`]];
+    if (!from && !to) return null;
+    const pixel = (ns) => this.names + Math.min(Math.max((ns - first) / (last - first || 1), 0), 1) * (this.canvas.clientWidth - this.names - 16);
+    return [pixel(timeOf(from, first)), pixel(timeOf(to, last))];
   }
 
   drawAxis(colour, width) {
     const { data, paper } = this;
     const span = data.to_ns - data.from_ns;
     if (span <= 0) return;
-    const available = width - TIMELINE_NAMES - 16;
+    const available = width - this.names - 16;
     const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800];
     const every = (steps.find((s) => (s * 1e9 / span) * available >= 80) || 2592000) * 1e9;
     paper.fillStyle = colour;
     const zone = new Date().getTimezoneOffset() * 60e9;
     for (let ns = Math.ceil((data.from_ns - zone) / every) * every + zone; ns < data.to_ns; ns += every) {
-      const x = TIMELINE_NAMES + ((ns - data.from_ns) / span) * available;
+      const x = this.names + ((ns - data.from_ns) / span) * available;
       paper.fillRect(x, TIMELINE_AXIS - 4, 1, 4);
       const text = every >= 86400e9 ? clock(ns).slice(5, 10) : clock(ns, every < 60e9).slice(11);
       if (x + 3 + paper.measureText(text).width <= width) paper.fillText(text, x + 3, TIMELINE_AXIS / 2 - 1);
@@ -146,7 +177,7 @@ class Timeline {
 
   timeAt(x) {
     const { data } = this;
-    const share = (x - TIMELINE_NAMES) / (this.canvas.clientWidth - TIMELINE_NAMES - 16);
+    const share = (x - this.names) / (this.canvas.clientWidth - this.names - 16);
     return data.from_ns + Math.min(Math.max(share, 0), 1) * (data.to_ns - data.from_ns);
   }
 
@@ -161,12 +192,12 @@ class Timeline {
 
   tip(event) {
     const row = this.rowAt(event.offsetY);
-    if (!row || event.offsetX < TIMELINE_NAMES) {
+    if (!row || event.offsetX < this.names) {
       this.canvas.style.cursor = row ? "pointer" : "crosshair";
       return hideTip();
     }
     this.canvas.style.cursor = "crosshair";
-    const column = Math.floor((event.offsetX - TIMELINE_NAMES) / this.step());
+    const column = Math.floor((event.offsetX - this.names) / this.step());
     const ns = row.cpu_ns[column] || 0;
     showTip(
       event,
@@ -178,7 +209,10 @@ class Timeline {
   listen() {
     const { canvas } = this;
     canvas.addEventListener("mousedown", (event) => {
-      if (event.offsetX >= TIMELINE_NAMES && event.offsetY >= 0) this.drag = [event.offsetX, event.offsetX];
+      if (event.offsetX < this.names || event.offsetY < 0) return;
+      this.drag = [event.offsetX, event.offsetX];
+      // In a comparison, Shift chooses the side before.
+      this.isBaseline = state.tab === "compare" && event.shiftKey;
     });
     canvas.addEventListener("mousemove", (event) => {
       if (!this.data) return;
@@ -190,7 +224,7 @@ class Timeline {
     canvas.addEventListener("mouseleave", hideTip);
     canvas.addEventListener("click", (event) => {
       const row = this.rowAt(event.offsetY);
-      if (row && event.offsetX < TIMELINE_NAMES) this.choose(row);
+      if (row && event.offsetX < this.names) this.choose(row);
     });
     addEventListener("mouseup", () => {
       if (!this.drag) return;
@@ -206,6 +240,21 @@ class Timeline {
     });
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.scroll);
   }
+}
+
+/** Whether the address names no end of the time that is shown. */
+const isUnbounded = () => state.tab === "compare" || (!state.to && !state.from);
+
+/** The data without empty columns at both ends: processors in use are counted from the first sample to the last. */
+function withoutEmptyEnds(data) {
+  const columns = data.rows.flatMap((row) => [row.cpu_ns.findIndex((ns) => ns > 0), row.cpu_ns.findLastIndex((ns) => ns > 0)]);
+  const used = columns.filter((column) => column >= 0);
+  if (used.length === 0) return data;
+  const first = state.from && state.tab !== "compare" ? 0 : Math.min(...used);
+  const end = Math.max(...used) + 1;
+  const rows = data.rows.map((row) => ({ ...row, cpu_ns: row.cpu_ns.slice(first, end) }));
+  const time = (column) => data.from_ns + column * data.bucket_ns;
+  return { ...data, rows, from_ns: time(first), to_ns: Math.min(data.to_ns, time(end)) };
 }
 
 /** The colour of a cell by its share of the busiest cell. */

@@ -6,6 +6,7 @@ function callTreeOfDifference({ tree, spans }) {
   const whole = [spans.before_total_ns || 1, spans.after_total_ns || 1];
   const shares = [tree.before_ns, tree.after_ns].map((side, which) => side.map((ns) => ns / whole[which]));
   model.shares = shares;
+  model.wholeNs = whole;
   model.ownShares = shares.map((side) => {
     const own = Float64Array.from(side);
     for (let node = 1; node < model.count; node++) own[model.parent[node]] -= side[node];
@@ -30,7 +31,10 @@ function describe(from) {
   if (from.frame) parts.push(`with ${from.frame}`);
   if (from.kind) parts.push(`${KINDS.find(({ id }) => id === from.kind)?.name || from.kind} code`);
   const moment = (text) => (/^[\d.]+$/.test(text) ? clock(Number(text) * 1e9) : text === "now" ? "now" : `${text.replace("-", "")} ago`);
-  parts.push(from.from ? `${moment(from.from)} to ${from.to ? moment(from.to) : "now"}` : "all time");
+  const [begin, end] = [from.from ? moment(from.from) : "", from.to ? moment(from.to) : "now"];
+  // A date is not repeated.
+  const isOneDay = begin.length > 10 && begin.slice(0, 11) === end.slice(0, 11);
+  parts.push(begin ? `${begin} to ${isOneDay ? end.slice(11) : end}` : "all time");
   return parts.join(" · ");
 }
 
@@ -58,13 +62,13 @@ async function compareView(isCurrent, surroundings) {
     return;
   }
   const upper = element("section");
-  $("content").append(element("div", "halves", upper, element("section", "", element("div", "pane", differenceTable(rows)))));
+  $("content").append(element("div", "halves", upper, element("section", "", element("div", "pane", differenceTable(rows, [before, after])))));
   graph = putDifference(upper, callTreeOfDifference(answer));
 }
 
 /** Puts the flame graph of both sides into `target`. */
 function putDifference(target, model) {
-  const viewOf = () => (state.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights));
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights, true));
   const matched = element("output", "matched");
   const bar = element("div", "bar",
     directionToggle(viewOf, "From the running method to its callers (r): compares methods wherever they were called from"),
@@ -74,13 +78,15 @@ function putDifference(target, model) {
   const sharesOf = (box) => [0, 1].map((side) => total(box.items.map((item) => shareOf(item, side))));
   const made = putGraph(target, bar, (box) => {
     const [before, now] = sharesOf(box);
-    return [element("div", "kinds", `before ${percent(before)} · now ${percent(now)} · `, changeText(now - before))];
+    const error = chanceOf([before, now], model.wholeNs);
+    return [element("div", "kinds", `before ${percent(before)} · now ${percent(now)} · `, changeText(now - before, error))];
   }, (zoom) => graph === made && keepZoom(zoom));
   made.colour = (box) => {
     // A box is drawn often; its colour is computed once.
     if (box.change === undefined) {
       const [before, now] = sharesOf(box);
-      box.change = [(now - before) / Math.max(now + before, 1e-9), Math.abs(now - before)];
+      const isChance = Math.abs(now - before) <= chanceOf([before, now], model.wholeNs);
+      box.change = isChance ? [0, 0] : [(now - before) / Math.max(now + before, 1e-9), Math.abs(now - before)];
     }
     return differenceColour(...box.change);
   };
@@ -90,18 +96,30 @@ function putDifference(target, model) {
   return made;
 }
 
-function changeText(change) {
+/** A change of a share; grey if it is within `error`. */
+function changeText(change, error = 0) {
   const text = `${change >= 0 ? "+" : "−"}${(Math.abs(change) * 100).toFixed(1)} points`;
-  return element("span", `change ${change > 0.0005 ? "more" : change < -0.0005 ? "less" : ""}`, text);
+  const isChance = Math.abs(change) <= Math.max(error, 0.0005);
+  const made = element("span", `change ${isChance ? "chance" : change > 0 ? "more" : "less"}`, text);
+  if (isChance && error > 0) made.title = "Within the error of sampling";
+  return made;
 }
 
-function differenceTable(answer) {
+/** Returns what chance may change of a share, given before and now: two standard errors of the number of samples. */
+function chanceOf([before, now], [beforeNs, nowNs]) {
+  // Nanoseconds of a sample, on average.
+  const each = total(processes.map((process) => process.sampled_ns)) / (total(processes.map((process) => process.samples)) || 1) || 1e7;
+  const variance = (share, ns) => (share * (1 - share)) / Math.max(ns / each, 1);
+  return 2 * Math.sqrt(variance(before, beforeNs) + variance(now, nowNs));
+}
+
+function differenceTable(answer, wholeNs) {
   return table([
-    ["Change", "number", (row) => changeText(row.change), (row) => Math.abs(row.change), "Change of the share of CPU time, in percentage points"],
+    ["Change", "number", (row) => changeText(row.change, chanceOf([row.before_share, row.after_share], wholeNs)), (row) => Math.abs(row.change), "Change of the share of CPU time, in percentage points"],
     ["Before", "number", (row) => percent(row.before_share), (row) => row.before_share, "Share of the CPU time before"],
     ["Now", "number", (row) => percent(row.after_share), (row) => row.after_share, "Share of the CPU time now"],
-    ["Time before", "number", (row) => duration(row.before_ns), null],
-    ["Time now", "number", (row) => duration(row.after_ns), null],
+    ["Time before", "number wide", (row) => duration(row.before_ns), null],
+    ["Time now", "number wide", (row) => duration(row.after_ns), null],
     ["Method, by self time", "method", (row) => methodCell(row.name), null],
   ], answer.methods, (row) => go({ tab: "method", method: row.name, sort: null }), "Nothing changed.");
 }

@@ -178,7 +178,7 @@ async function flameView(isCurrent, surroundings) {
   if (answer.total_ns === 0) return putContent("flame", nothing("No samples in this selection."));
   putContent("flame");
   const model = callTreeOf(answer);
-  const viewOf = () => (state.callers ? new CallerView(model, model.weights, split.length > 0) : new CalleeView(model, model.weights));
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights, split.length > 0) : new CalleeView(model, model.weights, !state.roots));
   const matched = element("output", "matched");
   const box = searchBox("Search a method, or /regex/", (text) => { applySearch(graph, model, text, matched); graph.redraw(); });
   const bar = element("div", "bar",
@@ -187,6 +187,10 @@ async function flameView(isCurrent, surroundings) {
       graph.orient(isIcicle);
     }),
     directionToggle(viewOf, "From the running method to its callers (r)"),
+    toggle("roots", [["Folded", "Without the functions below the first method of a thread (o)"], ["Roots", "From the first function of the thread (o)"]], state.roots, (isWhole) => {
+      keepInAddress({ roots: isWhole ? "1" : null, zoom: null });
+      graph.show(viewOf());
+    }),
     source.isEmbedded ? toggle("split", [["Merged", "All threads together (s)"], ["By thread", "Each thread apart (s)"]], state.split, (isSplit) => go({ split: isSplit ? "1" : null })) : "",
     box, matched);
   const main = element("div", "main");

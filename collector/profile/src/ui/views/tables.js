@@ -19,10 +19,10 @@ async function methodsView(isCurrent, surroundings) {
   const whole = answer.total_ns || 1;
   const columns = [
     ["Self", "number", (row) => percent(row.self_ns / whole), (row) => row.self_ns, "Share of CPU time in the method itself"],
-    ["Self time", "number", (row) => duration(row.self_ns), null],
+    ["Self time", "number wide", (row) => duration(row.self_ns), null],
     ["Total", "number", (row) => percent(row.total_ns / whole), (row) => row.total_ns, "Share of CPU time in the method and in everything it called"],
-    ["Total time", "number", (row) => duration(row.total_ns), null],
-    ["Samples", "number", (row) => number(row.self_samples), (row) => row.self_samples, "Samples in the method itself"],
+    ["Total time", "number wide", (row) => duration(row.total_ns), null],
+    ["Samples", "number wide", (row) => number(row.self_samples), (row) => row.self_samples, "Samples in the method itself"],
     ["Method: click for its callers and callees", "method", (row) => methodCell(row.name), null],
   ];
   const tableOf = (text) => {

@@ -1,0 +1,68 @@
+//! Options from the environment: `TICKWALK_INTERVAL=1ms` stands for `interval=1ms`.
+//!
+//! Options that are written out come later and count. If they name a destination, those of the environment are left out.
+
+use super::table::OPTIONS;
+
+/// Prefix of the variables.
+const VARIABLES: &str = "TICKWALK_";
+
+/// Options that name a destination.
+const DESTINATIONS: [&str; 2] = ["file", "collector"];
+
+/// Variables of the command `tickwalk` with the name of an option: its log filter has another syntax.
+const OF_THE_COMMAND: [&str; 1] = ["log"];
+
+/// Returns `text` after the options that `variable` finds in the environment.
+pub fn before(text: &str, variable: impl Fn(&str) -> Option<String>) -> String {
+    let is_destination = |part: &str| {
+        let name = part.split('=').next().unwrap_or_default().trim();
+        DESTINATIONS.contains(&name)
+    };
+    let names_destination = text.split(',').any(is_destination);
+    let mut parts = Vec::new();
+    for option in OPTIONS {
+        let value = variable(&format!("{VARIABLES}{}", option.name.to_uppercase()));
+        let Some(value) = value.filter(|value| !value.is_empty()) else { continue };
+        let is_left_out = names_destination && DESTINATIONS.contains(&option.name)
+            || OF_THE_COMMAND.contains(&option.name) && value.contains(['=', ':']);
+        match value.as_str() {
+            _ if is_left_out => {}
+            "true" | "1" if option.value.is_empty() => parts.push(option.name.to_owned()),
+            "false" | "0" if option.value.is_empty() => {}
+            value => parts.push(format!("{}={value}", option.name)),
+        }
+    }
+    parts.push(text.to_owned());
+    parts.join(",").trim_end_matches(',').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{OptionError, Options};
+    use super::*;
+
+    fn with(variables: &[(&str, &str)], text: &str) -> String {
+        before(text, |name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn variables_stand_for_options_and_written_ones_count() {
+        let variables = [("TICKWALK_INTERVAL", "1ms"), ("TICKWALK_STRICT", "1"), ("TICKWALK_FILE", "/tmp/a")];
+        let text = with(&variables, "interval=5ms");
+        let options = Options::parse(&text).expect("valid");
+        assert_eq!(options.interval, Duration::from_millis(5));
+        assert!(options.strict && options.file.as_deref() == Some("/tmp/a".as_ref()));
+        let options = Options::parse(&with(&variables, "collector=unix:/s")).expect("valid");
+        assert_eq!(options.file, None, "the destination that is written out is the only one");
+        assert_eq!(with(&[], "interval=5ms"), "interval=5ms");
+        assert_eq!(with(&[("TICKWALK_INSECURE", "false")], ""), "");
+        assert_eq!(with(&[("TICKWALK_LOG", "collector=debug")], ""), "", "the command's filter");
+        let bad = Options::parse(&with(&[("TICKWALK_DEPTH", "1")], ""));
+        assert!(matches!(bad, Err(OptionError::BadValue { option: "depth", .. })));
+    }
+}

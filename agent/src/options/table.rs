@@ -1,0 +1,181 @@
+//! The options of the agent: names, accepted values, defaults and meanings, once for all who show or accept them.
+//!
+//! The parser takes the forms of its messages from here, `README.md` its table (a test compares them), and the command
+//! `tickwalk` its flags: `cli` compiles this file as well.
+
+/// An option.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentOption {
+    /// Name.
+    pub name: &'static str,
+    /// Placeholder of the value; empty if the option has none.
+    pub value: &'static str,
+    /// Value without the option.
+    pub default: &'static str,
+    /// Accepted values, for the table.
+    pub range: &'static str,
+    /// Accepted form, for messages: "... is not FORM".
+    pub form: &'static str,
+    /// Meaning.
+    pub meaning: &'static str,
+}
+
+const fn option(
+    [name, value]: [&'static str; 2],
+    default: &'static str,
+    range: &'static str,
+    form: &'static str,
+    meaning: &'static str,
+) -> AgentOption {
+    AgentOption { name, value, default, range, form, meaning }
+}
+
+/// All options, in the order of the table.
+pub const OPTIONS: [AgentOption; 25] = [
+    option(
+        ["mode", "MODE"],
+        "`cputime`",
+        "`cputime`, `api`",
+        "'cputime' or 'api'",
+        "`cputime`: sample CPU time; `api`: offer the stack-walk API and nothing else, with `log` and `strict` only",
+    ),
+    option(
+        ["interval", "T"],
+        "`10ms`",
+        "10us to 60s; units ns, us, ms, s",
+        "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)",
+        "CPU time between two samples of a thread",
+    ),
+    option(
+        ["rate", "N/s"],
+        "",
+        "",
+        "samples per second of the whole machine, as in 500/s, that make an interval of 10us to 60s",
+        "samples per second of the whole machine; sets the interval to processors / N and follows their number",
+    ),
+    option(
+        ["budget", "P%"],
+        "none",
+        "0.1% to 50%",
+        "a share of the program's CPU time between 0.1% and 50%, as in 1%",
+        "most CPU time of the profiler, as a share of the program's; the interval grows to keep it, up to 1s",
+    ),
+    option(
+        ["signal", "N"],
+        "first free real-time signal",
+        "`PROF` or a real-time signal",
+        "a signal that the JVM does not use (27 = SIGPROF, or a real-time signal)",
+        "signal of the timers",
+    ),
+    option(
+        ["collector", "ADDR"],
+        "",
+        "`unix:PATH`, `HOST:PORT` or `tls:HOST:PORT`",
+        "unix:PATH, HOST:PORT or tls:HOST:PORT",
+        "stream to a collector (`tickwalk collect`)",
+    ),
+    option(["ca", "PATH"], "the system's", "PEM", "a path", "certificates trusted for `tls:`"),
+    option(["token", "TEXT"], "", "", "a text", "shared secret"),
+    option(["tokenfile", "PATH"], "", "", "a path", "file with the shared secret in its first line"),
+    option(["insecure", ""], "off", "", "given without a value", "allow unencrypted TCP beyond this machine"),
+    option(
+        ["window", "SIZE"],
+        "`4m`",
+        "16k to 256m",
+        "a size between 16k and 256m, as in 4m",
+        "bytes kept while the collector is away; beyond, samples are merged",
+    ),
+    option(
+        ["exitwait", "TIME"],
+        "`80ms`",
+        "0ms to 60s",
+        "a time up to 60s, as in 80ms (units ns, us, ms, s)",
+        "how long the JVM's exit waits for a collector that acknowledges nothing",
+    ),
+    option(
+        ["abandon", "TIME"],
+        "`never`; `10s` from `record` and `attach`",
+        "`never`, or from 1s on",
+        "'never' or a time of at least 1s, as in 10s (units ns, us, ms, s)",
+        "time without a connection to the collector after which it is given up; the profile ends if it has no other destination",
+    ),
+    option(
+        ["file", "PATH"],
+        "`%p.tickwalk` without `collector=`",
+        "`%p` process id, `%t` seconds since the epoch, `%h` host, `%{NAME}` environment",
+        "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
+        "write a recording",
+    ),
+    option(
+        ["service", "NAME"],
+        "`OTEL_SERVICE_NAME`, `service.name` of `OTEL_RESOURCE_ATTRIBUTES`, `spring.application.name`, else the main class or jar",
+        "",
+        "a name of 1 to 256 bytes",
+        "name of the program in stores, exports and on the page",
+    ),
+    option(
+        ["label", "KEY=VALUE"],
+        "none",
+        "up to 32, one option each",
+        "KEY=VALUE, as in zone=eu-1, up to 32 times",
+        "label of the process, to select by (`--label KEY=VALUE`)",
+    ),
+    option(
+        ["gcdrain", "TIME"],
+        "`200us`",
+        "`off` to 100ms",
+        "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)",
+        "how long a garbage collection pause may wait for samples to be named",
+    ),
+    option(
+        ["redact", "NAMES"],
+        "none",
+        "names separated by `:`; `*` stands for any text",
+        "names of arguments separated by colons, in which * stands for any text, as in *pin*:acme.license",
+        "arguments of the program whose values are hidden (`***`), beside those whose names contain `password`, `secret`, `token` and the like, and credentials in URLs",
+    ),
+    option(
+        ["maxstack", "SIZE"],
+        "`512k`",
+        "4k to 8m",
+        "a size between 4k and 8m, as in 512k",
+        "most stack bytes copied per sample",
+    ),
+    option(
+        ["depth", "N"],
+        "`16384`",
+        "16 to 65536",
+        "a number of frames between 16 and 65536, as in 16384",
+        "most frames of a stack",
+    ),
+    option(
+        ["log", "LEVEL"],
+        "`warn`",
+        "none, error, warn, info, debug",
+        "one of none, error, warn, info, debug",
+        "log level",
+    ),
+    option(
+        ["logfile", "PATH"],
+        "standard error",
+        "as `file`",
+        "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
+        "file to which log lines are appended",
+    ),
+    option(
+        ["start", "no"],
+        "`yes`",
+        "`yes`, `no`",
+        "'no' to wait for a start, or 'yes'",
+        "load, and wait for `tickwalk start` or `attach`",
+    ),
+    option(
+        ["strict", ""],
+        "off",
+        "",
+        "given without a value",
+        "refuse to start the JVM when profiling cannot start",
+    ),
+    // The form depends on the build: `crate::debug_options`.
+    option(["debug", "HOOK"], "", "", "", "for experiments and tests only (`design/queue-sizes.md`)"),
+];

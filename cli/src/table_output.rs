@@ -1,0 +1,74 @@
+//! Options of the verbs that print a table: its format, and the file that gets it.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::output;
+
+/// Columns of names that are not shortened any further on a narrow terminal.
+const LEAST_COLUMNS: u16 = 60;
+
+/// Format and file of a table.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TableOutput {
+    /// File to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Format of the answer
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = TableFormat::Text)]
+    format: TableFormat,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// Format of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TableFormat {
+    /// Columns for readers
+    #[default]
+    Text,
+    /// JSON for programs
+    Json,
+}
+
+impl TableOutput {
+    /// Returns whether JSON is asked for.
+    pub fn is_json(&self) -> bool {
+        self.json || self.format == TableFormat::Json
+    }
+
+    /// Returns the columns of the terminal, if the table is printed to one.
+    pub fn columns(&self) -> Option<u16> {
+        let is_shown = self.output.is_none() && !self.is_json() && io::stdout().is_terminal();
+        let size = is_shown.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
+        size.filter(|size| size.ws_col > 0).map(|size| size.ws_col.clamp(LEAST_COLUMNS, 1000))
+    }
+
+    /// Checks that the file can be written; callers check before they compute.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.output.as_deref().map_or(Ok(()), output::check_writable)
+    }
+
+    /// Writes the answer to its place. JSON is laid out for readers.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, answer: &[u8]) -> anyhow::Result<()> {
+        let mut laid_out = None;
+        if self.is_json() {
+            let value: serde_json::Value = serde_json::from_slice(answer)?;
+            laid_out = Some(serde_json::to_string_pretty(&value)? + "\n");
+        }
+        let answer = laid_out.as_ref().map_or(answer, |text| text.as_bytes());
+        match &self.output {
+            Some(path) => output::write_file(path, |out| out.write_all(answer)),
+            None => output::print(|out| out.write_all(answer)),
+        }
+    }
+}
