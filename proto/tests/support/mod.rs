@@ -50,6 +50,8 @@ fn hello() -> Hello {
         monotonic_ns: 55_000_000_000,
         token: "secret".into(),
         secret: vec![7; 16],
+        service: "shop".into(),
+        labels: vec!["zone=a".into()],
     }
 }
 
