@@ -5,7 +5,7 @@
 //! pointer for data, realign the stack or push registers without a frame.
 //!
 //! ```sh
-//! TICKWALK_JDKS=FOLDER cargo test -p stackwalk --test stub_routines -- --ignored --nocapture
+//! TICKWALK_STUB_ROUTINES=1 TICKWALK_JDKS=FOLDER cargo test -p stackwalk --test stub_routines -- --nocapture
 //! ```
 //!
 //! TICKWALK_STEPS is the number of instructions in each run.
@@ -106,8 +106,11 @@ fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut Counts) {
 }
 
 #[test]
-#[ignore = "takes some minutes; a command of its own"]
 fn walks_inside_routines_find_the_caller_or_are_cut() {
+    if std::env::var_os("TICKWALK_STUB_ROUTINES").is_none() {
+        eprintln!("SKIPPED: takes some minutes; set TICKWALK_STUB_ROUTINES=1");
+        return;
+    }
     let classes = compile("Stubs.java");
     let mut problems = Vec::new();
     for Jdk { name: jdk, home, .. } in jdks() {
