@@ -12,14 +12,15 @@ const KINDS: [(&str, usize); 4] = [
 /// Least share of whole stacks: a thread in native code runs beside pauses, whose share of the time depends on the machine.
 const MIN_WHOLE: f64 = 0.6;
 
-/// Returns whether all frames are those of one kind of thread; a whole stack has all of them.
+/// Returns whether all frames are those of one kind of thread; a whole stack has all of them, unless the names of some could
+/// not be proven.
 fn is_possible(stack: &Stack) -> bool {
     let counts = KINDS.map(|(method, depth)| (stack.count(method), depth));
     let mut present = counts.into_iter().filter(|&(count, _)| count != 0);
     let kind = present.next();
     let is_of_one_kind = present.next().is_none() && kind.is_none_or(|(count, depth)| count <= depth);
     let has_all = kind.is_some_and(|(count, depth)| count == depth) && stack.has("CollectedStacks.run");
-    is_of_one_kind && (stack.stop.is_some() || has_all)
+    is_of_one_kind && (stack.stop.is_some() || stack.has("[unloaded]") || has_all)
 }
 
 fn judge(jdk: &Jdk, options: &[&str]) {
