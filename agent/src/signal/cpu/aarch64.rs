@@ -45,6 +45,16 @@ pub fn thread_pointer() -> u64 {
     pointer
 }
 
+/// Where the search for a field of that description begins, which has at most `bytes` bytes: it ends at the thread pointer.
+///
+/// Source: AArch64 TLS (variant I); glibc `sysdeps/aarch64/nptl/tls.h` (`TLS_PRE_TCB_SIZE`).
+pub fn thread_description(bytes: u64) -> u64 {
+    thread_pointer().wrapping_sub(bytes)
+}
+
+/// True if the description ends at the thread pointer.
+pub const OFFSET_IS_BELOW_POINTER: bool = true;
+
 /// Reads the counter of the generic timer.
 pub fn cycles() -> u64 {
     let ticks: u64;

@@ -57,6 +57,14 @@ pub fn thread_pointer() -> u64 {
     pointer
 }
 
+/// Where the search for a field of that description begins: it follows the thread pointer.
+pub fn thread_description(_bytes: u64) -> u64 {
+    thread_pointer()
+}
+
+/// True if the description ends at the thread pointer.
+pub const OFFSET_IS_BELOW_POINTER: bool = false;
+
 /// Reads the time stamp counter.
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.

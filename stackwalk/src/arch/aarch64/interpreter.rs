@@ -3,13 +3,13 @@
 //! ```text
 //! entry:         ...   stp x29, x30, [sp, #80]   add x29, sp, #80   ...        the return address is in x30 up to there
 //! exit:          mov x20, x9   mov sp, x29   ldp x29, x30, [sp], #16   and sp, x20, #-16   ret
-//! return entry:  ldr x20, [x29, #-16]   str xzr, [x29, #-16]   ldr x22, [x29, #-72]   ...
+//! return entry:  ldr x20, [x29, #-16]   str xzr, [x29, #-16]   ldp x22, x24, [x29, #-72]   ...
 //! ```
 //!
 //! Sources: `generate_fixed_frame` and `generate_return_entry_for` in
 //! `cpu/aarch64/templateInterpreterGenerator_aarch64.cpp`, `remove_activation` in `interp_masm_aarch64.cpp`, JDK 11 to 25.
 
-use super::instruction::{Flow, POP_RECORD, RET, flow, instructions};
+use super::instruction::{POP_RECORD, RET, instructions};
 use crate::arch::rules::Unwind;
 
 /// Longest code with which the interpreter restores a caller's frame, in bytes.
@@ -46,16 +46,15 @@ pub(crate) fn enters_method(ahead: &[u8]) -> bool {
 
 /// Returns whether `after` restores a caller's frame after its call; the frame is whole there.
 pub(crate) fn is_interpreter_return_entry(after: &[u8]) -> bool {
-    // A few instructions lead to the load of the bytecode pointer, or the code has jumped to others.
+    // A few instructions lead to the load of the bytecode pointer, which the assembler joins with that of the locals.
+    let loads_bcp = |instruction: u32| matches!(instruction, 0xf85b_83b6 | 0xa97b_e3b6);
     let is_restoring = |instruction: u32| match instruction {
-        // ldr x20 or x8, [x29, #-16 or #-40]; str xzr, [x29, #-16]; lea of a distance; mov sp, x8.
-        i if i & 0xfff0_0fe0 == 0xf850_03a0 || i & 0xfff0_0fe0 == 0xf810_03a0 => true,
-        i if i & 0xffe0_fc00 == 0x8b20_6c00 || i & 0xffe0_fc1f == 0x8b00_0c14 => true,
-        i => i == 0x9100_011f || flow(i) == Flow::Next && i & 0xff00_0000 == 0x8b00_0000,
+        // ldr of a slot of the frame; str xzr, [x29, #-16]; mov sp, x8.
+        i if i & 0xfff0_0fe0 == 0xf850_03a0 || i & 0xfff0_0fff == 0xf810_03bf => true,
+        // add xN, x29, xM, uxtx #3: a slot that is a distance.
+        i => i == 0x9100_011f || i & 0xffe0_ffe0 == 0x8b20_6fa0,
     };
-    let bcp = 0xf85b_83b6;
-    let mut code = instructions(after);
-    code.find(|&instruction| instruction == bcp || !is_restoring(instruction)) == Some(bcp)
+    instructions(after).find(|&i| loads_bcp(i) || !is_restoring(i)).is_some_and(loads_bcp)
 }
 
 #[cfg(test)]
@@ -86,9 +85,12 @@ mod tests {
 
     #[test]
     fn return_entries() {
-        // ldr x20, [x29, #-16]; str xzr, [x29, #-16]; ldr x22, [x29, #-72]; ldr x24, [x29, #-64]
-        let code = bytes(&[0xf85f_03b4, 0xf81f_03bf, 0xf85b_83b6, 0xf85c_03b8]);
+        // From Temurin 21.0.8: ldur x20, [x29, #-16]; stur xzr, [x29, #-16]; ldp x22, x24, [x29, #-72]; add x24, x29, x24, lsl #3
+        let code = bytes(&[0xf85f_03b4, 0xf81f_03bf, 0xa97b_e3b6, 0x8b38_6fb8]);
         let found: Vec<_> = (0..4).map(|at| is_interpreter_return_entry(&code[4 * at..])).collect();
         assert_eq!(found, [true, true, true, false]);
+        // From Temurin 25.0.2: ldur x8, [x29, #-16]; add x20, x29, x8, lsl #3; stur xzr, [x29, #-16]; ldp x22, x24, [x29, #-72]
+        let code = bytes(&[0xf85f_03a8, 0x8b28_6fb4, 0xf81f_03bf, 0xa97b_e3b6]);
+        assert!((0..4).all(|at| is_interpreter_return_entry(&code[4 * at..])));
     }
 }
