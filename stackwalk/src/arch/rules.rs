@@ -60,6 +60,7 @@ pub(crate) enum CallTarget {
 
 /// How much of its frame a SafepointBlob has built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "a CPU has some of these")]
 pub(crate) enum PollFrame {
     /// Nothing has been pushed.
     Untouched,
@@ -73,6 +74,7 @@ pub(crate) enum PollFrame {
 
 /// Where a stub that has looked up an exception handler keeps the handler's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "a CPU has some of these")]
 pub(crate) enum HandlerPlace {
     /// In the slot of the return address, above the saved fp.
     AboveFp,
