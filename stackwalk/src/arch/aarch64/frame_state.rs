@@ -83,7 +83,8 @@ fn is_exit_tail(before: &[u8], next: u32, native: bool) -> bool {
         if instruction == POP_RECORD || is_release && code.clone().next().is_some_and(loads_record) {
             return is_exit(next, native) || is_jump(next);
         }
-        if !is_exit(instruction, native) {
+        // Behind a return begins other code.
+        if instruction == RET || !is_exit(instruction, native) {
             return false;
         }
     }
