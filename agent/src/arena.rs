@@ -255,8 +255,12 @@ impl Shared {
     }
 }
 
-/// Size of a huge page on x86-64.
+/// Size of a huge page with pages of 4 KB; where pages are larger, the advice for one is refused.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// A multiple of the size of a page: aarch64 has kernels with pages of 4, 16 and 64 KB. The kernel rounds the length of an
+/// advice up to whole pages, so smaller parts must not be given back.
+pub const PAGE: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
 
 /// Mappings of the present profile and free ones of earlier profiles, as addresses and sizes.
 struct Mappings {
@@ -334,7 +338,6 @@ pub fn map_forever_hot(bytes: usize) -> io::Result<&'static mut [MaybeUninit<u8>
 
 /// Gives the whole pages inside `bytes` back to the kernel; they stay mapped, and their content is lost.
 pub fn release_pages(bytes: &mut [MaybeUninit<u8>]) {
-    const PAGE: usize = 4096;
     let skip = bytes.as_ptr().align_offset(PAGE);
     let Some(pages) = bytes.get_mut(skip..) else { return };
     let length = pages.len() / PAGE * PAGE;

@@ -12,13 +12,12 @@ use std::mem::MaybeUninit;
 
 use queue::{Capacity, RingEnds};
 
-use crate::arena::{self, MAX_THREADS};
+use crate::arena::{self, MAX_THREADS, PAGE};
 
 /// First rings in the huge page.
 const NEAR: usize = 128;
 /// Addresses reserved for grown rings: 2,600 of the largest, or a thousand times as many of the smallest.
 const GROWN_BYTES: usize = 256 << 20;
-const PAGE: usize = 4096;
 
 /// Memory of all rings.
 #[derive(Default)]

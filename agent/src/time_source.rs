@@ -4,7 +4,7 @@
 //! counter is the cheapest source, but on some machines the counters of two processors differ.
 //! Approach: ask for the kernel's own clock source. A kernel that uses the counter has checked that it runs alike on all
 //! processors; where it uses something else, time stamps are those of the monotonic clock.
-//! Sources: Linux `arch/x86/kernel/tsc.c` (`unsynchronized_tsc`), `arch/x86/kernel/tsc_sync.c`; sysfs
+//! Sources: Linux `drivers/clocksource/arm_arch_timer.c`, `arch/x86/kernel/tsc.c` (`unsynchronized_tsc`), `arch/x86/kernel/tsc_sync.c`; sysfs
 //! `devices/system/clocksource`.
 
 /// The kernel's clock source.
@@ -21,10 +21,18 @@ pub fn is_counter_unreliable() -> bool {
 
 /// Returns whether a clock source is the counter itself.
 fn is_counter(name: &str) -> bool {
-    matches!(name, "tsc" | "hyperv_clocksource_tsc_page")
+    let counters: &[&str] = match cfg!(target_arch = "aarch64") {
+        true => &["arch_sys_counter"],
+        false => &["tsc", "hyperv_clocksource_tsc_page"],
+    };
+    counters.contains(&name)
 }
 
+/// On aarch64 the architecture promises it.
 fn has_invariant_counter(cpu_info: &str) -> bool {
+    if cfg!(target_arch = "aarch64") {
+        return true;
+    }
     let flags = cpu_info.lines().find_map(|line| line.strip_prefix("flags"));
     let has = |flag| flags.is_some_and(|flags| flags.split_whitespace().any(|found| found == flag));
     has("constant_tsc") && has("nonstop_tsc")
@@ -34,6 +42,14 @@ fn has_invariant_counter(cpu_info: &str) -> bool {
 mod tests {
     use super::*;
 
+    #[cfg(target_arch = "aarch64")]
+    #[test]
+    fn the_kernel_decides() {
+        assert!(is_counter("arch_sys_counter") && !is_counter("tsc"));
+        assert!(has_invariant_counter(""));
+    }
+
+    #[cfg(target_arch = "x86_64")]
     #[test]
     fn the_kernel_decides() {
         assert!(is_counter("tsc"));

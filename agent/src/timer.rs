@@ -48,6 +48,13 @@ pub struct Timer {
     id: libc::c_int,
 }
 
+/// Stands for the number of a timer whose signals have another one.
+pub const UNKNOWN_NUMBER: i32 = i32::MIN;
+
+/// The numbers that qemu's user mode gives to timers begin with this; their signals have the kernel's numbers.
+/// Source: qemu `linux-user/user-internals.h` (`TIMER_MAGIC`).
+const EMULATED: libc::c_int = 0x0caf_0000;
+
 impl Timer {
     /// Creates a timer for `tid` that sends `signal` to that thread with this value.
     ///
@@ -75,9 +82,9 @@ impl Timer {
         Ok(Self { id })
     }
 
-    /// Returns the kernel's number of the timer plus one; numbers are used again after 2^31 timers.
+    /// Returns the kernel's number of the timer plus one, or [`UNKNOWN_NUMBER`]; numbers are used again after 2^31 timers.
     pub fn number(&self) -> i32 {
-        self.id.wrapping_add(1)
+        if self.id & !0xffff == EMULATED { UNKNOWN_NUMBER } else { self.id.wrapping_add(1) }
     }
 
     /// Starts the timer: first expiration after `first` of the thread's CPU time, then every `interval`.

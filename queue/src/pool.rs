@@ -37,7 +37,7 @@ use core::mem::MaybeUninit;
 /// Prefetches the cache line at `address` for writing. Another processor was the last to change the lines that a handler
 /// changes; a read followed by a write would wait for each of them twice.
 ///
-/// A hint: it accesses nothing and never faults; without effect on processors other than x86-64.
+/// A hint: it accesses nothing and never faults; without effect on other processors than x86-64 and aarch64.
 /// Written as an instruction because `_mm_prefetch` becomes a prefetch for reading on the x86-64 baseline, whose
 /// processors without the instruction execute it as a no-op (Intel SDM volume 2, PREFETCHW).
 #[inline(always)]
@@ -51,7 +51,16 @@ fn prefetch_for_writing<T>(address: *const T) {
             options(nostack, preserves_flags, readonly)
         )
     };
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "prfm pstl1keep, [{address}]",
+            address = in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        )
+    };
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
     let _ = address;
 }
 

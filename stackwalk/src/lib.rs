@@ -54,7 +54,10 @@ mod stop;
 mod walker;
 mod words;
 
-pub use arch::{FRAME_RECORD_BYTES, PreservedRegisters, Registers};
+pub use arch::{
+    DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER, FRAME_RECORD_BYTES, PreservedRegisters,
+    RETURNS_BY_REGISTER, Registers, return_address,
+};
 pub use cache::{CacheStats, ScopeCache};
 pub use capture::{CAPTURE_BYTES, Capture};
 pub use frame::{Bci, Blob, CompileLevel, Frame, Method, Missing, Pc, Place};

@@ -10,8 +10,8 @@
 //! The choice of tables, caches and libraries is described in `design/native-unwinding.md`.
 
 use crate::arch::{
-    FrameRegisters, PreservedRegisters, SIGNAL_RETURN_BYTES, is_in_signal_return, is_signal_return,
-    saved_registers,
+    DWARF_SAVED, DWARF_STACK_POINTER, FrameRegisters, PreservedRegisters, RETURNS_BY_REGISTER,
+    SIGNAL_RETURN_BYTES, dwarf_caller, dwarf_values, is_in_signal_return, is_signal_return, saved_registers,
 };
 use crate::capture::Capture;
 use crate::memory::{Memory, StackCopy};
@@ -46,6 +46,34 @@ impl NativeRegisters {
         let (FrameRegisters { pc, sp, fp }, registers) =
             saved_registers(context, |address| stack.word(address))?;
         Some(Self { pc, sp, fp, preserved: registers.preserved(), interrupted: true })
+    }
+}
+
+/// Registers by their DWARF numbers.
+impl NativeRegisters {
+    /// The value of a register; `None` if it is not known.
+    #[must_use]
+    pub fn dwarf_value(&self, number: u16) -> Option<u64> {
+        let Self { pc, sp, fp, preserved, interrupted } = self;
+        if number == DWARF_STACK_POINTER {
+            return Some(*sp);
+        }
+        let index = DWARF_SAVED.iter().position(|&saved| saved == number)?;
+        // A register has the return address only until the function calls another one.
+        let is_return_address = index + 1 == DWARF_SAVED.len();
+        if RETURNS_BY_REGISTER && is_return_address && !interrupted {
+            return None;
+        }
+        let values = dwarf_values(FrameRegisters { pc: *pc, sp: *sp, fp: *fp }, preserved);
+        values.get(index).copied().filter(|&value| value != 0)
+    }
+
+    /// The registers of a caller with this sp, from the values of the registers that it finds restored, in the order of
+    /// [`DWARF_SAVED`].
+    #[must_use]
+    pub fn restored(sp: u64, values: [u64; DWARF_SAVED.len()]) -> Self {
+        let (FrameRegisters { pc, sp, fp }, preserved) = dwarf_caller(sp, values);
+        Self { pc, sp, fp, preserved, interrupted: false }
     }
 }
 

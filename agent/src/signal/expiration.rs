@@ -23,6 +23,7 @@ use queue::{LostCause, RequestFlags};
 use super::grid::{Claim, KEY_MASK, Key};
 use super::ucontext;
 use crate::arena::{Shared, ThreadSlot};
+use crate::timer::UNKNOWN_NUMBER;
 
 /// One delivered signal of one of our timers.
 pub struct Expiration {
@@ -88,7 +89,8 @@ impl Expiration {
         let period_ns = shared.period_ns(self.key.period());
         let mean_ns = shared.distance_ns.load(Ordering::Relaxed);
         let drawn = slot.draw.look(u64::from(self.overrun).saturating_add(1), period_ns, mean_ns);
-        let claim = match self.timer == slot.timer.load(Ordering::Relaxed) {
+        let timer = slot.timer.load(Ordering::Relaxed);
+        let claim = match self.timer == timer || timer == UNKNOWN_NUMBER {
             true => slot.grid.claim(self.key, drawn.periods, drawn.take),
             false => Claim::Overtaken,
         };

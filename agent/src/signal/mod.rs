@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 
 use crate::arena::Shared;
 
+mod cpu;
 pub mod draw;
 pub mod expiration;
 pub mod frozen;

@@ -20,12 +20,13 @@
 
 use core::mem::MaybeUninit;
 
-use super::ucontext::{load, thread_pointer};
+use super::cpu::{OFFSET_IS_BELOW_POINTER, thread_description};
+use super::ucontext::load;
 
 /// Bytes of a description that are searched for the block; glibc's has 2,304, and the block at 1,700.
 const DESCRIPTION_BYTES: u64 = 4096;
 
-/// Offset, from the thread pointer, of start and size of the thread's block.
+/// Offset, from [`thread_description`], of start and size of the thread's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOffset(u32);
 
@@ -41,19 +42,21 @@ pub fn bounds(low: u64, high: u64, sp: u64, block: Option<BlockOffset>) -> (u64,
 
 #[cold]
 fn own(sp: u64, BlockOffset(offset): BlockOffset) -> Option<(u64, u64)> {
-    let description = thread_pointer();
+    let description = thread_description(DESCRIPTION_BYTES);
     // SAFETY: the C library of this process has the field there in the description of each thread, this one's included.
     let start: u64 = unsafe { load(description, offset) };
     // SAFETY: as above, the size follows the start.
     let size: u64 = unsafe { load(description, offset.checked_add(8)?) };
     let end = start.checked_add(size)?;
-    let is_inside = start != 0 && start <= sp && sp < description && description < end;
-    is_inside.then_some((start, description & !7))
+    // The description begins here, or between here and the field.
+    let top = if OFFSET_IS_BELOW_POINTER { description.checked_add(offset.into())? } else { description };
+    let is_inside = start != 0 && start <= sp && sp < top && top < end;
+    is_inside.then_some((start, top & !7))
 }
 
 /// Finds the offset on the calling thread, which the C library made; `None` if its description is of another form.
 pub fn find() -> Option<BlockOffset> {
-    let description = thread_pointer();
+    let description = thread_description(DESCRIPTION_BYTES);
     let (low, high) = library_bounds()?;
     if !(low..high).contains(&description) {
         return None;
@@ -61,14 +64,16 @@ pub fn find() -> Option<BlockOffset> {
     let last = high.saturating_sub(description).min(DESCRIPTION_BYTES).checked_sub(16)?;
     let offsets = (0..=u32::try_from(last).ok()?).step_by(8);
     let mut found = offsets.filter(|&offset| {
-        // SAFETY: between the thread pointer and the end of the thread's own stack.
+        // SAFETY: between the thread's description and the end of the thread's own stack.
         let start: u64 = unsafe { load(description, offset) };
         // SAFETY: as above.
         let size: u64 = unsafe { load(description, offset.saturating_add(8)) };
         // The block may begin with a guard.
         start != 0 && start <= low && start.checked_add(size) == Some(high)
     });
-    found.next().map(BlockOffset)
+    // Frames of the running functions may lie between here and the description, with such values of their own.
+    let offset = if OFFSET_IS_BELOW_POINTER { found.last() } else { found.next() };
+    offset.map(BlockOffset)
 }
 
 /// Returns the bounds of the calling thread's stack from the C library.

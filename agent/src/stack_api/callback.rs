@@ -13,9 +13,10 @@ use core::ffi::c_void;
 use stackwalk::{Frame, Place, Stop};
 
 use super::api::api;
+use super::entry::Caller;
 use super::entry::with_caller;
 use super::errno::KeptErrno;
-use super::subject::{Caller, Start, Subject};
+use super::subject::{Start, Subject};
 use super::walk::LiveWalk;
 
 /// `ASGST_Frame` of this generation.
@@ -139,7 +140,7 @@ with_caller! {
     /// # Safety
     /// `ucontext` is null or a context of the calling thread.
     fn ASGST_GetFrame(result: *mut Registers, ucontext: *const c_void, focus_on_java: bool) -> *mut Registers
-        = get_frame, "rcx"
+        = get_frame, 3
 }
 
 /// The result is returned in memory whose address is the first argument (System V ABI for AMD64, section 3.2.3).

@@ -13,9 +13,10 @@ use core::ffi::c_void;
 use stackwalk::{Frame, Place, Stop};
 
 use super::api::{Api, api};
+use super::entry::Caller;
 use super::entry::with_caller;
 use super::errno::KeptErrno;
-use super::subject::{Caller, Start, Subject};
+use super::subject::{Start, Subject};
 use super::walk::LiveWalk;
 
 /// Types of frames.
@@ -250,7 +251,7 @@ with_caller! {
     /// # Safety
     /// `ucontext` is null or a context of the calling thread; `fun` returns and does not unwind.
     fn ASGST_RunWithIterator(ucontext: *const c_void, options: i32, fun: Handler, argument: *mut c_void) -> i32
-        = run_with_iterator, "r8"
+        = run_with_iterator, 4
 }
 
 unsafe extern "C" fn run_with_iterator(
@@ -403,7 +404,7 @@ with_caller! {
     /// # Safety
     /// `ucontext` is null or a context of the calling thread; `element` is null or writable.
     fn ASGST_GetEnqueuableElement(ucontext: *const c_void, element: *mut QueueElement) -> i32
-        = get_enqueuable_element, "rdx"
+        = get_enqueuable_element, 2
 }
 
 unsafe extern "C" fn get_enqueuable_element(

@@ -25,10 +25,11 @@ use stackwalk::LiveMemory;
 
 use super::api::api;
 use super::elements::Ring;
+use super::entry::Caller;
 use super::entry::with_caller;
 use super::errno::KeptErrno;
 use super::iterator::{ApiIterator, QueueElement, address_of, enqueuable, start_of};
-use super::subject::{Caller, Subject};
+use super::subject::Subject;
 use crate::signal::mounted::MountedThread;
 use crate::signal::snapshot::{HEAD_BYTES, Snapshot, padded};
 use crate::signal::ucontext::thread_pointer;
@@ -199,7 +200,7 @@ with_caller! {
     /// # Safety
     /// `queue` is null or was returned by `ASGST_RegisterQueue`; `ucontext` is null or a context of the calling thread.
     fn ASGST_Enqueue(queue: *const Queue, ucontext: *const c_void, argument: *mut c_void) -> i32
-        = enqueue, "rcx"
+        = enqueue, 3
 }
 
 unsafe extern "C" fn enqueue(

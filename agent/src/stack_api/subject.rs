@@ -17,23 +17,11 @@
 
 use core::ffi::c_void;
 
-use stackwalk::{Capture, Memory, Registers};
+use stackwalk::{Capture, Memory};
 
 use super::api::Api;
+use super::entry::Caller;
 use crate::signal::ucontext;
-
-/// Registers that the entry of an exported function keeps: those of its caller after the call has returned.
-#[repr(C)]
-pub struct Caller {
-    sp: u64,
-    pc: u64,
-    fp: u64,
-    rbx: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-}
 
 /// Where a walk begins.
 #[derive(Clone, Copy)]
@@ -77,20 +65,7 @@ impl Subject {
         let mut capture = match start {
             // SAFETY: by the caller's promise.
             Start::Interrupted(context) => unsafe { ucontext::registers(context) },
-            Start::Last(caller) => Capture {
-                pc: caller.pc,
-                sp: caller.sp,
-                fp: caller.fp,
-                registers: Registers {
-                    rbx: caller.rbx,
-                    r12: caller.r12,
-                    r13: caller.r13,
-                    r14: caller.r14,
-                    r15: caller.r15,
-                    ..Registers::default()
-                },
-                ..Capture::default()
-            },
+            Start::Last(caller) => caller.capture(),
             Start::Frame { pc, sp, fp } => Capture { pc, sp, fp, ..Capture::default() },
         };
         let thread = api.threads.current(api.memory);

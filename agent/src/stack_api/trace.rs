@@ -14,9 +14,10 @@ use core::ffi::c_void;
 use stackwalk::{Frame, Stop};
 
 use super::api::{Api, api};
+use super::entry::Caller;
 use super::entry::with_caller;
 use super::errno::KeptErrno;
-use super::subject::{Caller, Start, Subject};
+use super::subject::{Start, Subject};
 use super::walk::LiveWalk;
 
 /// Codes in the place of the number of frames, with the numbers of HotSpot's `forte.cpp`.
@@ -102,7 +103,7 @@ with_caller! {
     /// # Safety
     /// `trace` is null or valid, its frames are writable for `depth`; `ucontext` is null or a context of the calling
     /// thread.
-    fn TickwalkAsyncGetCallTrace(trace: *mut CallTrace, depth: i32, ucontext: *const c_void) = call_trace, "rcx"
+    fn TickwalkAsyncGetCallTrace(trace: *mut CallTrace, depth: i32, ucontext: *const c_void) = call_trace, 3
 }
 
 unsafe extern "C" fn call_trace(trace: *mut CallTrace, depth: i32, ucontext: *const c_void, caller: &Caller) {
@@ -207,7 +208,7 @@ with_caller! {
     /// # Safety
     /// As [`TickwalkAsyncGetCallTrace`].
     fn AsyncGetStackTrace(trace: *mut StackTrace, depth: i32, ucontext: *const c_void, options: u32)
-        = stack_trace, "r8"
+        = stack_trace, 4
 }
 
 unsafe extern "C" fn stack_trace(

@@ -13,6 +13,7 @@ mod architecture;
 mod circles;
 mod history;
 mod source;
+mod twins;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -29,13 +30,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("profile", &["proto"]),
     ("queue", &[]),
     ("stackwalk", &[]),
+    ("stackwalk-aarch64", &[]),
     ("proto", &[]),
     ("java-tests", &[]),
     ("agct", &["agent", "sampler-thread", "queue", "stackwalk"]),
 ];
 
 /// Crates inside the folder of another one.
-const NESTED: &[&str] = &["profile", "agct"];
+const NESTED: &[&str] = &["profile", "agct", "stackwalk-aarch64"];
 
 /// Files, and folders ending in a slash, that may contain `unsafe`; changed only by a decision in `design/`.
 const UNSAFE_ALLOWED: &[&str] = &[
@@ -62,10 +64,10 @@ const UNSAFE_FORBIDDEN: &[&str] =
 
 /// The only folder of the walker that knows a CPU.
 const CPU_SEAM: &str = "stackwalk/src/arch/";
-/// Registers of x86-64.
+/// Registers of x86-64 and aarch64.
 const CPU_REGISTERS: &[&str] = &[
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
+    "r14", "r15", "x12", "x13", "x19", "x20", "x22", "x28", "x29", "x30", "lr",
 ];
 
 const HANDLER: &str = "agent/src/signal/handler.rs";
@@ -87,6 +89,9 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/draw.rs",
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
+    "agent/src/signal/cpu/aarch64.rs",
+    "agent/src/signal/cpu/mod.rs",
+    "agent/src/signal/cpu/x86_64.rs",
     "agent/src/signal/frozen.rs",
     "agent/src/signal/heap.rs",
     "agent/src/signal/mounted.rs",

@@ -13,8 +13,7 @@ use std::time::Instant;
 
 use queue::Histogram;
 use stackwalk::{
-    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, Registers, ScopeCache, Stop,
-    Symbol, Walker,
+    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, ScopeCache, Stop, Symbol, Walker,
 };
 
 use crate::walk::snapshot::Snapshot;
@@ -279,12 +278,10 @@ impl<M: Memory> Description<'_, M> {
     fn text(&self, stop: Stop, frames: &[Frame]) -> String {
         let Capture { thread_state, pc, sp, fp, anchor_sp, anchor_pc, anchor_fp, .. } = self.capture;
         let Capture { registers, stack_high, deoptimized_sp, deoptimized_pc, .. } = self.capture;
-        let Registers { rax, rbx, r13, .. } = registers;
         let (before, after) = self.code(*pc);
         let mut text = format!(
             "{stop:x?} state {thread_state} pc {pc:x} in {} sp {sp:x} fp {fp:x} anchor sp {anchor_sp:x} pc \
-             {anchor_pc:x} fp {anchor_fp:x} deoptimized sp {deoptimized_sp:x} pc {deoptimized_pc:x} rax {rax:x} \
-             rbx {rbx:x} r13 {r13:x} base {stack_high:x}\n  code {before:02x?} | {after:02x?}\n  frames",
+             {anchor_pc:x} fp {anchor_fp:x} deoptimized sp {deoptimized_sp:x} pc {deoptimized_pc:x} {registers:x?} base {stack_high:x}\n  code {before:02x?} | {after:02x?}\n  frames",
             self.blob_name(*pc)
         );
         for frame in frames.iter().take(6).chain(frames.iter().skip(6).rev().take(2).rev()) {

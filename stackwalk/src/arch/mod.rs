@@ -1,6 +1,7 @@
 //! The seam to the CPU: registers, instructions and frame shapes; the rest of the crate knows none of these.
 //!
-//! Each supported CPU is one folder. This file selects it; `rules` holds the types that the folders and the walker share.
+//! Each supported CPU is one folder. This file selects it: the CPU of the target, or aarch64 in the package `stackwalk-aarch64`,
+//! which replays stacks of that CPU on any machine; `rules` holds the types that the folders and the walker share.
 //! A folder for another CPU offers the names below; where its code has no such case, a function returns `None`, 0 or
 //! `false`, and a constant is small but not 0. All functions are pure: code bytes, registers or stack words in, a verdict
 //! out. They allocate nothing and panic on no input.
@@ -14,6 +15,10 @@
 //! | `INTERPRETER_SENDER_SP`, `_METHOD`, `_LOCALS`, `_BCP` | fixed slots of an interpreter frame, in words from fp |
 //! | `INTERPRETER_FIXED_BYTES` | bytes from fp to the lowest of them |
 //! | `MAX_PUSHED_WORDS` | most words that code keeps below its complete frame or above the return address |
+//! | [`RETURNS_BY_REGISTER`], [`return_address`]`(word, stack)` | where a call leaves the return address, and the address without a signature |
+//! | `ENTRY_WRAPPER` | slot of the `JavaCallWrapper` where the tables lack it |
+//! | `ANCHOR_SLACK` | most bytes between a Java frame's sp and that of its anchor |
+//! | `DWARF_SAVED`, `DWARF_STACK_POINTER`, `DWARF_ROW_RULES`, `dwarf_values`, `dwarf_caller` | registers by their numbers in unwind tables |
 //! | `caller_by(rule, frame, size, registers, word)` | the caller by an [`Unwind`] rule |
 //! | `return_address_of_call(sp)` | where a call out of a frame with this sp keeps its return address |
 //! | `CODE_BEFORE`, `CODE_AFTER` | bytes of [`Around`] |
@@ -23,6 +28,9 @@
 //! | `state_at_call(around, ahead)` | frame state at the return address of a call of VM code |
 //! | `stub_states(around, size)`, `stub_exit(after)` | the same of stubs: rules to try in order, and a certain one |
 //! | `call_before(before, at)` | the target of the call that precedes a return address; `before` has `CALL_BYTES` |
+//! | `trampoline_target(code)` | where code leads that stands between a call and its target; it has `TRAMPOLINE_BYTES` |
+//! | `CALLING_STUB_RULES` | rules for a stub that calls C code |
+//! | `words_below(before)` | words that code without fixed frame has pushed |
 //! | `DIRECT_CALL_BYTES` | length of a call between functions of one library |
 //! | `ASSEMBLER_ROUTINE_BYTES` | longest routine of libjvm without unwind table |
 //! | `static_call_stub_offset(around)` | distance from the start of a static call stub |
@@ -33,7 +41,8 @@
 //! | `entry_frame(code, returns, pc, wrapper)` | frame state in the call stub |
 //! | `has_saved_sender_sp(before)`, `keeps_entry_sp(before)` | progress of an adapter |
 //! | `entry_barrier_callers(sp, fp, word)` | frames that the stub of the nmethod entry barrier may have |
-//! | `is_interpreter_return(after)`, `is_interpreter_return_entry(after)` | the interpreter leaves a method, or restores its caller |
+//! | `patching_adapter(sp, preserved)` | the way to the caller of an adapter that calls the VM |
+//! | `enters_method(ahead)`, `interpreter_exit(after)`, `is_interpreter_return_entry(after)` | the interpreter enters a method, leaves it, or restores its caller |
 //! | `poll_frame`, `poll_exit`, `is_loop_poll_blob` | frame state in a SafepointBlob |
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
 //! | `deopt_place`, `deopt_handler_pushed_bytes` | progress of a deoptimisation |
@@ -44,16 +53,28 @@
 //! | `registers_at_handler_entry(frame, registers, word)` | the same where the handler has not begun |
 //! | `return_barrier(code)`, `BARRIER_START` | the return barrier in the code of the continuation stubs |
 
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+mod aarch64;
 mod rules;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
 mod x86_64;
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+pub(crate) use aarch64::*;
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+pub use aarch64::{
+    DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER, FRAME_RECORD_BYTES, PreservedRegisters,
+    RETURNS_BY_REGISTER, Registers, return_address,
+};
 pub(crate) use rules::{
     Around, CallTarget, DeoptPlace, FrameRegisters, HandlerPlace, PollFrame, Unwind, UpcallFrame,
 };
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
 pub(crate) use x86_64::*;
-#[cfg(target_arch = "x86_64")]
-pub use x86_64::{FRAME_RECORD_BYTES, PreservedRegisters, Registers};
+#[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
+pub use x86_64::{
+    DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER, FRAME_RECORD_BYTES, PreservedRegisters,
+    RETURNS_BY_REGISTER, Registers, return_address,
+};
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!("stackwalk supports x86-64 only; another CPU needs a folder in src/arch");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("stackwalk supports x86-64 and aarch64; another CPU needs a folder in src/arch");

@@ -21,17 +21,21 @@ pub(crate) struct FrameRegisters {
 
 /// State of a frame, and with it the rule that leads to its caller; `size` is the complete frame's size.
 ///
-/// The equations are those of x86-64, whose calls push the return address.
+/// The equations of x86-64, whose calls push the return address, stand first; where a call leaves it in the link register
+/// lr, the equation behind the semicolon applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unwind {
     /// The frame is complete: (pc, sp, fp) = ([sp + size - 8], sp + size, [sp + size - 16]).
     Whole,
     /// The frame is complete and this many words were pushed below it.
     Below(u64),
-    /// The frame is allocated but fp is not saved yet: (pc, sp, fp) = ([sp + size - 8], sp + size, fp).
+    /// The frame is allocated but fp is not saved yet, or restored already: (pc, sp, fp) = ([sp + size - 8], sp + size, fp);
+    /// (lr, sp + size, fp).
     WholeFpLive,
-    /// Nothing but the return address is there: (pc, sp, fp) = ([sp], sp + 8, fp).
+    /// Nothing but the return address is there: (pc, sp, fp) = ([sp], sp + 8, fp); (lr, sp, fp).
     Return,
+    /// Code that does not return by it has left the return address on top: (pc, sp, fp) = ([sp], sp + 8, fp).
+    OnTop,
     /// The frame record is on top: (pc, sp, fp) = ([sp + 8], sp + 16, [sp]).
     Pushed,
     /// fp is the frame pointer: (pc, sp, fp) = ([fp + 8], fp + 16, [fp]).
@@ -56,6 +60,7 @@ pub(crate) enum CallTarget {
 
 /// How much of its frame a SafepointBlob has built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "a CPU has some of these")]
 pub(crate) enum PollFrame {
     /// Nothing has been pushed.
     Untouched,
@@ -69,6 +74,7 @@ pub(crate) enum PollFrame {
 
 /// Where a stub that has looked up an exception handler keeps the handler's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "a CPU has some of these")]
 pub(crate) enum HandlerPlace {
     /// In the slot of the return address, above the saved fp.
     AboveFp,

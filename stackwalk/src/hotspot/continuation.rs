@@ -292,7 +292,7 @@ mod tests {
         const BARRIER: u64 = 0x7000;
         assert!(is_entered(0x1010, 0x10, 0x1000, BARRIER), "something was called below it");
         assert!(!is_entered(0x0ff0, BARRIER, 0x1000, BARRIER), "popped");
-        let at_sp = (BARRIER - 2..BARRIER + 10).filter(|&pc| is_entered(0x1000, pc, 0x1000, BARRIER));
-        assert!(at_sp.eq(BARRIER..=BARRIER + 7));
+        let at_sp = (BARRIER - 2..BARRIER + 20).filter(|&pc| is_entered(0x1000, pc, 0x1000, BARRIER));
+        assert!(at_sp.eq(BARRIER..=BARRIER + BARRIER_START));
     }
 }

@@ -10,6 +10,7 @@ use super::colour_layout::{AddressColourLayout, ShiftedColourLayout};
 use super::layout_error::LayoutError;
 use super::rows::{BlobKindValues, FieldTable, Tables};
 use super::vm_structs::{FieldRow, VmSymbols};
+use crate::arch::{ENTRY_WRAPPER, INTERPRETER_SENDER_SP};
 use crate::memory::{Memory, Unreadable, at, field};
 
 /// An instance field whose width differs between JDKs.
@@ -234,11 +235,12 @@ layouts! { |tables|
         upcall_anchor: find_offset(upcall_anchor),
         /// Words from fp to the `JavaCallWrapper*` of an entry frame.
         entry_wrapper: made(i64, {
-            i64::from(constant(tables.constants.entry_wrapper, "frame::entry_frame_call_wrapper_offset")?)
+            let known = tables.constants.entry_wrapper.or(ENTRY_WRAPPER);
+            i64::from(constant(known, "frame::entry_frame_call_wrapper_offset")?)
         }),
         /// Words from fp to the caller's sp in an interpreter frame.
         interpreter_sender_sp: made(i64, {
-            i64::from(constant(tables.constants.sender_sp, "frame::interpreter_frame_sender_sp_offset")?)
+            tables.constants.sender_sp.map_or(INTERPRETER_SENDER_SP, i64::from)
         }),
     }
 

@@ -1,7 +1,9 @@
 //! Frames that called something: the pc is a return address and the frame is complete.
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
-use crate::arch::{FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind};
+use crate::arch::{
+    FRAME_RECORD_BYTES, INTERPRETER_BCP, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES, Unwind, return_address,
+};
 use crate::frame::{Blob, Frame, Method};
 use crate::hotspot::anchor::Anchor;
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
@@ -195,7 +197,7 @@ impl<M: Memory> Walk<'_, M> {
         if self.thawing.in_heap() {
             return self.caller_of_frozen_interpreter(cursor);
         }
-        let pc = self.slot(cursor.fp, 1)?;
+        let pc = return_address(self.slot(cursor.fp, 1)?, cursor.fp);
         let fp = self.slot(cursor.fp, 0)?;
         let from_compiled = pc != self.started.call_stub_return && !self.in_interpreter(pc);
         let sp = if from_compiled {

@@ -21,7 +21,7 @@
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     CODE_AFTER, CODE_BEFORE, DEOPT_HANDLER_BYTES, DeoptPlace, FRAME_RECORD_BYTES, RETURN_ADDRESS_BYTES,
-    Unwind, deopt_handler_pushed_bytes, deopt_place, return_address_of_call,
+    Unwind, deopt_handler_pushed_bytes, deopt_place, return_address, return_address_of_call,
 };
 use crate::cache::CompiledPc;
 use crate::frame::{Blob, Frame};
@@ -50,8 +50,10 @@ impl<M: Memory> Walk<'_, M> {
         let blob = self.blob_at(pc).ok().filter(|blob| blob.kind == BlobKind::Deoptimization)?;
         let sp = fp.checked_add(FRAME_RECORD_BYTES)?.checked_sub(blob.frame_bytes)?;
         // The stub aligns sp for the call, and moves arguments between the anchor's pc and it.
-        let called_from = self.stack.word(return_address_of_call(sp)?)?;
-        let calls = called_from >= pc && called_from < blob.code_end;
+        let calls = match return_address_of_call(sp) {
+            Some(at) => (pc..blob.code_end).contains(&self.stack.word(at)?),
+            None => true,
+        };
         (calls && self.on_stack(sp, self.capture.stack_low)).then_some(Cursor {
             pc,
             sp,
@@ -95,7 +97,7 @@ impl<M: Memory> Walk<'_, M> {
         let frame = self.replaced()?.cursor;
         let by_fp = cursor.fp.checked_add(FRAME_RECORD_BYTES)? == frame.sp && cursor.fp >= cursor.sp;
         let by_size = cursor.sp.checked_add(blob.frame_bytes)? == frame.sp;
-        let returns = self.word(frame.sp.checked_sub(RETURN_ADDRESS_BYTES)?).ok()?;
+        let returns = return_address(self.word(frame.sp.checked_sub(RETURN_ADDRESS_BYTES)?).ok()?, frame.sp);
         let (here, there) = (self.blob_at(returns).ok()?, self.blob_at(frame.pc).ok()?);
         ((by_fp || by_size) && here.address == there.address).then_some(frame)
     }
@@ -153,7 +155,8 @@ impl<M: Memory> Walk<'_, M> {
                 return Some(Step { emit, next: Ok(next) });
             }
             let older = self.slot(at.fp, 0).ok()?;
-            if older <= at.fp || !self.in_interpreter(self.slot(at.fp, 1).ok()?) {
+            let returns = return_address(self.slot(at.fp, 1).ok()?, at.fp);
+            if older <= at.fp || !self.in_interpreter(returns) {
                 return None;
             }
             at.fp = older;

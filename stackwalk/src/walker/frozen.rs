@@ -16,7 +16,8 @@
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
     CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES, INTERPRETER_LOCALS, INTERPRETER_METHOD,
-    INTERPRETER_SENDER_SP, RETURN_ADDRESS_BYTES, THAW_REACH, is_before_reservation, thawed_frame,
+    INTERPRETER_SENDER_SP, RETURN_ADDRESS_BYTES, THAW_REACH, is_before_reservation, return_address,
+    thawed_frame,
 };
 use crate::frame::{Frame, Method, Missing};
 use crate::frozen::Frozen;
@@ -153,7 +154,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// pc and fp of the frame at `sp`, from the frame record below it.
     pub(super) fn frame_record(&self, sp: u64) -> Result<(u64, u64), Stop> {
-        let pc = self.word(sp.wrapping_sub(RETURN_ADDRESS_BYTES))?;
+        let pc = return_address(self.word(sp.wrapping_sub(RETURN_ADDRESS_BYTES))?, self.capture.stack_high);
         Ok((pc, self.saved_fp(pc, sp.wrapping_sub(FRAME_RECORD_BYTES))?))
     }
 
@@ -173,7 +174,7 @@ impl<M: Memory> Walk<'_, M> {
             // The oldest frame of the chunk: the words above it are no frame record.
             return Ok(Cursor { pc: 0, sp: self.high, fp: 0, doing });
         }
-        let pc = self.slot(cursor.fp, 1)?;
+        let pc = return_address(self.slot(cursor.fp, 1)?, self.capture.stack_high);
         let sp = if self.in_interpreter(pc) {
             cursor.fp.wrapping_add(FRAME_RECORD_BYTES)
         } else {
@@ -190,7 +191,8 @@ fn interpreted(stack: &StackCopy<'_>, fp: u64) -> Option<u64> {
 
 /// The pc of the newest frame of a chunk.
 fn newest_pc(chunk: &StackCopy<'_>) -> Option<u64> {
-    chunk.word(chunk.base().saturating_add(FRAME_RECORD_BYTES - RETURN_ADDRESS_BYTES))
+    let word = chunk.word(chunk.base().saturating_add(FRAME_RECORD_BYTES - RETURN_ADDRESS_BYTES))?;
+    Some(return_address(word, u64::MAX))
 }
 
 /// The method of the newest frame of a chunk, an interpreter frame whose saved fp is a distance.

@@ -5,10 +5,10 @@
 
 use super::walk::{Code, Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    Around, BODY_AHEAD, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_FIXED_BYTES,
-    INTERPRETER_METHOD, MAX_PUSHED_WORDS, OSR_PROLOGUE_BYTES, RETURN_ENTRY_BYTES, STRING_CODE_REACH, Unwind,
-    caller_by, is_interpreter_return, is_interpreter_return_entry, keeps_length, prologue, searches_string,
-    state_in_body,
+    Around, BODY_AHEAD, CODE_AFTER, CODE_BEFORE, INTERPRETER_BCP, INTERPRETER_EXIT_BYTES,
+    INTERPRETER_FIXED_BYTES, INTERPRETER_METHOD, MAX_PUSHED_WORDS, METHOD_ENTRY_BYTES, OSR_PROLOGUE_BYTES,
+    RETURN_ENTRY_BYTES, RETURNS_BY_REGISTER, STRING_CODE_REACH, Unwind, caller_by, enters_method,
+    interpreter_exit, is_interpreter_return_entry, keeps_length, prologue, searches_string, state_in_body,
 };
 use crate::cache::CompiledKind;
 use crate::frame::{Frame, Method};
@@ -213,7 +213,10 @@ impl<M: Memory> Walk<'_, M> {
         let mut code = [0; RETURN_ENTRY_BYTES];
         let restores_caller =
             self.memory.read(cursor.pc, &mut code).is_ok() && is_interpreter_return_entry(&code);
-        if !restores_caller && let Some(step) = self.entering_interpreter(cursor) {
+        if !restores_caller
+            && self.may_enter_method(cursor.pc)
+            && let Some(step) = self.entering_interpreter(cursor)
+        {
             return Ok(step);
         }
         let bad = Stop::BadFrame(cursor.pc);
@@ -231,6 +234,12 @@ impl<M: Memory> Walk<'_, M> {
         Ok(Step { emit, next })
     }
 
+    /// Returns whether the interpreter code at `pc` may be entering a method.
+    fn may_enter_method(&self, pc: u64) -> bool {
+        let mut ahead = [0; METHOD_ENTRY_BYTES];
+        (ahead.is_empty() || self.memory.read(pc, &mut ahead).is_ok()) && enters_method(&ahead)
+    }
+
     /// A method is being entered: registers hold the method and, until bytecodes run, its caller's sp.
     fn entering_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
         let method = Method(self.capture.registers.entered_method());
@@ -241,7 +250,7 @@ impl<M: Memory> Walk<'_, M> {
             Some(8..INTERPRETER_FIXED_BYTES) => {
                 self.slot(cursor.fp, self.hotspot.layout.frame.interpreter_sender_sp).ok()?
             }
-            _ => self.capture.registers.sender_sp(),
+            _ => self.capture.registers.sender_sp(self.hotspot.jdk_major()),
         };
         let next = if building {
             // fp is set already: the fixed part is being pushed.
@@ -274,13 +283,13 @@ impl<M: Memory> Walk<'_, M> {
     /// A method has been left: its frame is gone, the return address is in a register or about to be popped, and another
     /// register holds the caller's sp.
     fn leaving_interpreter(&mut self, cursor: Cursor) -> Option<Step> {
-        let mut code = [0; 2];
+        let mut code = [0; INTERPRETER_EXIT_BYTES];
         self.memory.read(cursor.pc, &mut code).ok()?;
         let (pc, sp) = self.capture.registers.interpreter_return();
         let popped = Cursor { pc, sp: sp.max(cursor.sp), fp: cursor.fp, doing: Doing::CallingJava };
-        let next = if is_interpreter_return(&code) {
-            self.unwind(cursor, 0, Unwind::Return)?
-        } else if self.on_stack(sp, cursor.sp) && self.hotspot.is_code(popped.pc) {
+        let next = if let Some(rule) = interpreter_exit(&code) {
+            self.unwind(cursor, 0, rule)?
+        } else if !RETURNS_BY_REGISTER && self.on_stack(sp, cursor.sp) && self.hotspot.is_code(popped.pc) {
             popped
         } else {
             return None;

@@ -9,9 +9,9 @@
 
 use super::walk::{Cursor, Doing, Step, Walk};
 use crate::arch::{
-    CODE_AFTER, CODE_BEFORE, EXCEPTION_TAIL, FRAME_RECORD_BYTES, HandlerPlace, POLL_BLOB_START, PollFrame,
-    RETURN_ADDRESS_BYTES, Unwind, epilogue, handler_place, has_popped_throwing_pc, is_loop_poll_blob,
-    poll_exit, poll_frame,
+    CODE_AFTER, CODE_BEFORE, EXCEPTION_TAIL, FRAME_RECORD_BYTES, HandlerPlace, POLL_BLOB_START,
+    POLL_EXIT_BYTES, PollFrame, RETURN_ADDRESS_BYTES, Unwind, epilogue, handler_place,
+    has_popped_throwing_pc, is_loop_poll_blob, poll_exit, poll_frame,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
@@ -32,7 +32,7 @@ impl<M: Memory> Walk<'_, M> {
     /// The method whose poll entered a SafepointBlob.
     fn polled(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let start = self.blob_start(blob)?;
-        let mut next = [0; 2];
+        let mut next = [0; POLL_EXIT_BYTES];
         self.memory.read(cursor.pc, &mut next).ok()?;
         let state = match poll_exit(&next) {
             Some(state) => state,
@@ -82,8 +82,13 @@ impl<M: Memory> Walk<'_, M> {
             return None;
         }
         let returning = Cursor { pc, sp: slot, fp, doing: Doing::Returning };
-        let caller = self.unwind(returning, 0, Unwind::Return)?;
+        let caller = self.unwind(returning, 0, self.returning_rule(&returning))?;
         self.is_caller(&caller).then_some(returning)
+    }
+
+    /// The rule for a method whose frame is gone: a stub has saved its return address, or runs its first instruction.
+    fn returning_rule(&self, cursor: &Cursor) -> Unwind {
+        if cursor.sp == self.capture.sp { Unwind::Return } else { Unwind::OnTop }
     }
 
     /// A method that polls at its return: its frame is gone.
@@ -93,7 +98,8 @@ impl<M: Memory> Walk<'_, M> {
             Some(entry) => entry,
             None => self.decode(cursor, &blob)?,
         };
-        let next = self.unwind(cursor, 0, Unwind::Return).ok_or(Stop::BadFrame(cursor.pc));
+        let rule = self.returning_rule(&cursor);
+        let next = self.unwind(cursor, 0, rule).ok_or(Stop::BadFrame(cursor.pc));
         Ok(Step { emit: self.compiled_frames(cursor, &entry), next })
     }
 
@@ -103,7 +109,7 @@ impl<M: Memory> Walk<'_, M> {
         let around = self.around(cursor.pc, blob.code_begin, blob, &mut bytes).ok()?;
         let method = match handler_place(around.before, around.after)? {
             HandlerPlace::AboveFp => self.unwind(cursor, 0, Unwind::FramePointer)?,
-            HandlerPlace::Top => self.unwind(cursor, 0, Unwind::Return)?,
+            HandlerPlace::Top => self.unwind(cursor, 0, Unwind::OnTop)?,
             HandlerPlace::Register => Cursor { pc: self.capture.registers.exception_handler(), ..cursor },
         };
         self.left_by_jump(Cursor { doing: Doing::Polling, ..method })

@@ -94,6 +94,8 @@ impl<'a, M: Memory> Walker<'a, M> {
             high: capture.stack_high,
             has_followed_jump: false,
             caller_may_keep_sp: false,
+            left_by_register: 0,
+            may_return_by_register: false,
             thawing: Thawing::new(frozen),
             capture: *capture,
             native: self.native.as_mut().map(|native| &mut **native as &mut dyn NativeCode),

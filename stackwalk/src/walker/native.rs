@@ -8,7 +8,8 @@
 
 use super::walk::{Code, Cursor, Doing, Emit, NativeOrigin, Step, Walk};
 use crate::arch::{
-    ASSEMBLER_ROUTINE_BYTES, CallTarget, DIRECT_CALL_BYTES, RETURN_ADDRESS_BYTES, Unwind, call_before,
+    ANCHOR_SLACK, ASSEMBLER_ROUTINE_BYTES, CallTarget, DIRECT_CALL_BYTES, RETURNS_BY_REGISTER, Unwind,
+    call_before, patching_adapter,
 };
 use crate::frame::{Blob, Frame, Missing};
 use crate::hotspot::anchor::Anchor;
@@ -16,12 +17,6 @@ use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::native::{NativeRegisters, NativeStop};
 use crate::stop::Stop;
-
-/// Bytes between the sp of the Java frame that native code returns to and the sp in its anchor.
-///
-/// Wrappers and stubs set the anchor with sp as it is at the call, the interpreter after two words and its
-/// arguments (`MacroAssembler::call_VM_base`); more means that frames of a stub called by the VM lie in between.
-const ANCHOR_SLACK: u64 = 256;
 
 impl<M: Memory> Walk<'_, M> {
     /// Returns whether a run of native frames can begin at the interrupted instruction.
@@ -95,8 +90,8 @@ impl<M: Memory> Walk<'_, M> {
     /// before it, where no table applies either.
     /// Source: `os_cpu/linux_x86/linux_x86_64.S` (JDK 11, 17), `copy_linux_x86_64.S` and others (21, 25).
     fn caller_of_assembler(&mut self) -> Option<NativeRegisters> {
-        let NativeRegisters { pc, sp, .. } = self.registers;
-        let returns = self.stack.word(sp)?;
+        let NativeRegisters { pc, sp, fp, .. } = self.registers;
+        let Cursor { pc: returns, sp, .. } = self.unwind(Cursor::calling(pc, sp, fp), 0, Unwind::Return)?;
         let mut code = [0; DIRECT_CALL_BYTES as usize];
         self.memory.read(returns.checked_sub(DIRECT_CALL_BYTES)?, &mut code).ok()?;
         let Some(CallTarget::Known(target)) = call_before(&code, returns) else { return None };
@@ -107,7 +102,7 @@ impl<M: Memory> Walk<'_, M> {
         let described = self.native.as_deref_mut()?.caller(&routine, &self.stack);
         matches!(described, Err(NativeStop::NoRule(_))).then_some(NativeRegisters {
             pc: returns,
-            sp: sp.checked_add(RETURN_ADDRESS_BYTES)?,
+            sp,
             interrupted: false,
             ..self.registers
         })
@@ -147,11 +142,11 @@ impl<M: Memory> Walk<'_, M> {
     /// A register that the VM's functions preserve keeps the sp of the adapter's entry.
     /// Source: `patch_callers_callsite` in `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
     fn caller_of_patching_adapter(&self, adapter: &NativeRegisters) -> Option<Cursor> {
-        let entry_sp = adapter.preserved.adapter_entry_sp();
+        let (entry_sp, rule) = patching_adapter(adapter.sp, &adapter.preserved);
         if !self.on_stack(entry_sp, adapter.sp) || !self.calls_native(adapter.pc) {
             return None;
         }
-        let caller = self.unwind(Cursor::calling(adapter.pc, entry_sp, adapter.fp), 0, Unwind::Return)?;
+        let caller = self.unwind(Cursor::calling(adapter.pc, entry_sp, adapter.fp), 0, rule)?;
         self.is_caller(&caller).then_some(caller)
     }
 
@@ -210,7 +205,8 @@ impl<M: Memory> Walk<'_, M> {
     /// Returns whether no caller of the frame at `cursor` can have this sp.
     fn is_implausible_sp(&self, cursor: Cursor, sp: u64) -> bool {
         let past_anchor = matches!(self.origin, NativeOrigin::Anchor(anchor) if sp > anchor.sp);
-        past_anchor || sp <= cursor.sp || sp > self.high
+        let is_above = sp > cursor.sp || sp == cursor.sp && RETURNS_BY_REGISTER && self.registers.interrupted;
+        past_anchor || !is_above || sp > self.high
     }
 
     /// The next frame when the tables end at `cursor`.

@@ -5,8 +5,9 @@
 
 use super::walk::{Code, Cursor, Doing, Walk};
 use crate::arch::{
-    CALL_BYTES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD, RETURN_ADDRESS_BYTES,
-    RETURN_ENTRY_BYTES, Unwind, call_before, is_interpreter_return_entry, static_call_stub_offset,
+    CALL_BYTES, CALLING_STUB_RULES, CODE_AFTER, CODE_BEFORE, CallTarget, INTERPRETER_METHOD,
+    RETURN_ENTRY_BYTES, TRAMPOLINE_BYTES, Unwind, call_before, is_interpreter_return_entry,
+    static_call_stub_offset, trampoline_target,
 };
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::limits::MAX_NATIVE_HOPS;
@@ -70,7 +71,14 @@ impl<M: Memory> Walk<'_, M> {
     /// The target of the call before the return address `pc`.
     pub(super) fn call_target(&self, pc: u64, blob: &CodeBlob) -> Option<CallTarget> {
         let mut bytes = [0; CALL_BYTES as usize];
-        call_before(self.code_behind(pc, blob, &mut bytes)?, pc)
+        let target = call_before(self.code_behind(pc, blob, &mut bytes)?, pc)?;
+        let CallTarget::Known(direct) = target else { return Some(target) };
+        let is_own = direct >= blob.code_begin && direct < blob.code_end;
+        let mut code = [0; TRAMPOLINE_BYTES];
+        if code.is_empty() || !is_own || self.memory.read(direct, &mut code).is_err() {
+            return Some(target);
+        }
+        Some(trampoline_target(&code).map_or(target, CallTarget::Known))
     }
 
     /// Returns whether the call before `pc` leads to an instruction of `callee`.
@@ -146,16 +154,11 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The caller of a stub without fixed frame that is itself calling C code.
-    ///
-    /// Stubs that forward exceptions keep nothing but the return address and a word of alignment; the others
-    /// keep fp as frame pointer and saved registers on top. The order matters: fp of a forwarding stub is
-    /// already that of the frame it returns to.
     pub(super) fn caller_of_calling_stub(&self, cursor: Cursor) -> Option<Cursor> {
-        let padded = Cursor { sp: cursor.sp.checked_add(RETURN_ADDRESS_BYTES)?, ..cursor };
-        let candidates = [(cursor, Unwind::Return), (padded, Unwind::Return), (cursor, Unwind::FramePointer)];
-        let next = candidates
-            .iter()
-            .find_map(|&(at, rule)| self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller)))?;
+        let next = CALLING_STUB_RULES.iter().find_map(|&(above, rule)| {
+            let at = Cursor { sp: cursor.sp.checked_add(above)?, ..cursor };
+            self.unwind(at, 0, rule).filter(|caller| self.is_caller(caller))
+        })?;
         Some(Cursor { doing: Doing::CallingVm, ..next })
     }
 }

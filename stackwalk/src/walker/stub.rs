@@ -5,14 +5,18 @@
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    ADAPTER_SAVE_REACH, Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, MAX_PUSHED_WORDS,
-    RESERVATION_REACH, Unwind, entry_barrier_callers, entry_frame, has_saved_sender_sp, keeps_entry_sp,
-    reserved_words, stub_exit, stub_states,
+    ADAPTER_SAVE_REACH, Around, CALL_STUB_REACH, CODE_AFTER, CODE_BEFORE, FRAME_RECORD_BYTES,
+    MAX_PUSHED_WORDS, RESERVATION_REACH, RETURNS_BY_REGISTER, Unwind, entry_barrier_callers, entry_frame,
+    has_saved_sender_sp, keeps_entry_sp, patching_adapter, reserved_words, stub_exit, stub_states,
+    words_below,
 };
 use crate::frame::{Blob, Frame};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 use crate::stop::Stop;
+
+/// Most bytes of the frame of a stub without fixed frame that keeps fp as frame pointer: all registers with their vectors.
+const MAX_STUB_FRAME: u64 = 1 << 12;
 
 impl<M: Memory> Walk<'_, M> {
     /// VM code other than nmethods and interpreter.
@@ -51,13 +55,14 @@ impl<M: Memory> Walk<'_, M> {
         let proven = self
             .caller_of_entry_barrier(cursor, blob)
             .or_else(|| self.caller_of_runtime_stub(cursor, blob))
-            .or_else(|| self.caller_of_saving_adapter(cursor, blob));
+            .or_else(|| self.caller_of_saving_adapter(cursor, blob))
+            .or_else(|| self.caller_by_register(cursor, around, blob));
         if proven.is_some() {
             return proven;
         }
         // Once the return address is popped, the word on top may be a stale one.
         if has_saved_sender_sp(around.before)
-            && self.capture.registers.sender_sp() == cursor.sp
+            && self.capture.registers.sender_sp(self.hotspot.jdk_major()) == cursor.sp
             && let Some(next) = self.caller_of_adapter(cursor, blob)
         {
             return Some(Cursor { doing, ..next });
@@ -79,7 +84,7 @@ impl<M: Memory> Walk<'_, M> {
     /// Once sp is moved, the return address is on top again and a register holds the caller's sp; until then that register
     /// holds any value.
     fn before_arguments(&self, next: Cursor, around: Around<'_>, blob: &CodeBlob) -> Cursor {
-        let raised = Cursor { sp: self.capture.registers.sender_sp(), ..next };
+        let raised = Cursor { sp: self.capture.registers.sender_sp(self.hotspot.jdk_major()), ..next };
         if blob.kind != BlobKind::Adapter || raised.sp <= next.sp || !self.on_stack(raised.sp, next.sp) {
             return next;
         }
@@ -120,7 +125,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         let callers = entry_barrier_callers(cursor.sp, cursor.fp, |address| self.stack.word(address));
         callers.into_iter().flatten().find_map(|(sp, fp)| {
-            let caller = self.unwind(Cursor { sp, fp, ..cursor }, 0, Unwind::Return)?;
+            let caller = self.unwind(Cursor { sp, fp, ..cursor }, 0, Unwind::OnTop)?;
             (self.is_caller(&caller) && self.calls_into(caller.pc, blob))
                 .then_some(Cursor { doing: Doing::CallingVm, ..caller })
         })
@@ -149,10 +154,39 @@ impl<M: Memory> Walk<'_, M> {
             let first = self.code_behind(cursor.pc, blob, &mut bytes).map_or(0, reserved_words);
             (first..=MAX_PUSHED_WORDS).find_map(|words| {
                 let sp = cursor.sp.checked_add(words * 8)?;
-                self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return).filter(called)
+                self.unwind(Cursor { sp, ..cursor }, 0, Unwind::OnTop).filter(called)
             })
         })?;
         Some(Cursor { doing: Doing::CallingVm, ..found })
+    }
+
+    /// The caller of code without fixed frame whose return address is in a register.
+    ///
+    /// A frame record with that address is this code's own. Otherwise the code may have pushed registers; where it jumps
+    /// around, a search finds how many, proven by the caller of the caller.
+    fn caller_by_register(&mut self, cursor: Cursor, around: Around<'_>, blob: &CodeBlob) -> Option<Cursor> {
+        let has_size = blob.frame_bytes > FRAME_RECORD_BYTES;
+        if !RETURNS_BY_REGISTER || has_size || cursor.sp != self.capture.sp {
+            return None;
+        }
+        let by_register = self.unwind(cursor, 0, Unwind::Return).filter(|caller| self.is_caller(caller))?;
+        let doing = match blob.kind {
+            BlobKind::Adapter | BlobKind::Leaf => Doing::CallingJava,
+            _ => Doing::CallingVm,
+        };
+        for rule in [Unwind::FramePointer, Unwind::Pushed] {
+            let recorded = self.unwind(cursor, 0, rule).filter(|caller| caller.pc == by_register.pc);
+            if let Some(caller) = recorded.filter(|caller| caller.sp - cursor.sp <= MAX_STUB_FRAME) {
+                return Some(Cursor { doing, ..caller });
+            }
+        }
+        let above = |words: u64| {
+            let caller = Cursor { sp: cursor.sp.checked_add(8 * words)?, doing, ..by_register };
+            let is_java = self.blob_at(caller.pc).is_ok_and(|code| code.kind == BlobKind::Nmethod);
+            (!is_java || self.left_by_jump(caller).is_some()).then_some(caller)
+        };
+        let pushed = words_below(around.before);
+        above(pushed).or_else(|| (0..=MAX_PUSHED_WORDS).step_by(2).find_map(above))
     }
 
     /// The caller of an adapter that saves or restores all registers around a call of the VM.
@@ -160,7 +194,7 @@ impl<M: Memory> Walk<'_, M> {
     /// Below the return address lie registers, among them stale return addresses; a register keeps the sp of the entry.
     /// Source: `patch_callers_callsite` in `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
     fn caller_of_saving_adapter(&self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
-        let sp = self.capture.registers.preserved().adapter_entry_sp();
+        let (sp, rule) = patching_adapter(cursor.sp, &self.capture.registers.preserved());
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }
@@ -168,7 +202,7 @@ impl<M: Memory> Walk<'_, M> {
         if !self.look_at_code(start, cursor.pc, keeps_entry_sp)? {
             return None;
         }
-        let caller = self.unwind(Cursor { sp, ..cursor }, 0, Unwind::Return)?;
+        let caller = self.unwind(Cursor { sp, ..cursor }, 0, rule)?;
         self.is_caller(&caller).then_some(caller)
     }
 
@@ -177,7 +211,7 @@ impl<M: Memory> Walk<'_, M> {
     /// Right after the pop, sp is the caller's.
     fn caller_of_adapter(&mut self, cursor: Cursor, blob: &CodeBlob) -> Option<Cursor> {
         let registers = &self.capture.registers;
-        let (pc, sp) = (registers.popped_return_address(), registers.sender_sp());
+        let (pc, sp) = (registers.popped_return_address(), registers.sender_sp(self.hotspot.jdk_major()));
         if blob.kind != BlobKind::Adapter || !self.on_stack(sp, cursor.sp) {
             return None;
         }

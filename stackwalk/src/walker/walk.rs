@@ -1,6 +1,6 @@
 //! State of one walk, and the steps it takes.
 
-use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES};
+use crate::arch::{FrameRegisters, RETURN_ADDRESS_BYTES, RETURNS_BY_REGISTER};
 use crate::cache::ScopeCache;
 use crate::capture::Capture;
 use crate::frame::{CompileLevel, Frame, Pc, Place};
@@ -149,6 +149,10 @@ pub(super) struct Walk<'w, M> {
     pub(super) has_followed_jump: bool,
     /// True if the last frame was popped before its last instruction, so that its caller may have the same sp.
     pub(super) caller_may_keep_sp: bool,
+    /// Steps of this walk whose caller might have the same sp for that reason.
+    pub(super) left_by_register: u8,
+    /// True if the last frame may have its return address in a register and nothing on the stack.
+    pub(super) may_return_by_register: bool,
     pub(super) thawing: Thawing<'w>,
     pub(super) capture: Capture,
     pub(super) native: Option<&'w mut dyn NativeCode>,
@@ -238,8 +242,9 @@ impl<M: Memory> Walk<'_, M> {
         // A poll is left by a jump, and so is the interpreter: code that was left by a jump may have the same sp, once.
         let may_keep_sp = core::mem::take(&mut self.caller_may_keep_sp)
             || matches!(next.doing, Doing::Polling | Doing::Returning);
-        let keeps_sp = may_keep_sp && !self.has_followed_jump;
-        self.has_followed_jump |= keeps_sp;
+        let has_left_register = core::mem::take(&mut self.may_return_by_register);
+        let keeps_sp = may_keep_sp && !self.has_followed_jump || has_left_register;
+        self.has_followed_jump |= keeps_sp && !has_left_register;
         if next.sp < self.low || (next.sp == self.low && !keeps_sp) {
             return Err(Stop::NotProgressing(self.low));
         }
@@ -249,6 +254,10 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn step(&mut self, cursor: Cursor) -> Result<Step, Stop> {
         self.low = cursor.sp;
         self.code = None;
+        // Only the newest frames can: the interrupted code, and the method that it has polled for.
+        self.may_return_by_register =
+            RETURNS_BY_REGISTER && cursor.sp == self.capture.sp && self.left_by_register < 2;
+        self.left_by_register += u8::from(self.may_return_by_register);
         match cursor.doing {
             Doing::Interrupted => self.step_interrupted(cursor),
             Doing::Native => self.step_native(cursor),

@@ -19,7 +19,7 @@ use object::read::elf::{FileHeader, SectionHeader};
 use object::{ReadCache, elf};
 
 use super::symbols::{Header, debug_files, debug_link, file_build_id};
-use super::tables::Slice;
+use super::tables::{Slice, VENDOR};
 
 /// Largest section read, in bytes; that of a library with 100,000 functions has some 5 MB.
 const MAX_BYTES: u64 = 64 << 20;
@@ -67,6 +67,7 @@ impl DebugFrames {
 
 fn section(bytes: &[u8]) -> DebugFrame<Slice<'_>> {
     let mut section = DebugFrame::new(bytes, LittleEndian);
+    section.set_vendor(VENDOR);
     section.set_address_size(8);
     section
 }

@@ -76,7 +76,7 @@ mod tests {
         let rule = |pc: u64| Rule::Offsets {
             register: 7,
             offset: (pc / 16) as i32,
-            saved: [super::super::unwind::Saved::Same; 7],
+            saved: [super::super::unwind::Saved::Same; stackwalk::DWARF_SAVED.len()],
         };
         for pc in (0..10 * RULES as u64).map(|number| 16 * number) {
             rules.put(pc, rule(pc));

@@ -15,6 +15,10 @@ use stackwalk::Memory;
 
 pub(super) type Slice<'t> = EndianSlice<'t, LittleEndian>;
 
+/// The meaning of instructions that processors define for themselves: one of them says that a return address is signed.
+pub(super) const VENDOR: gimli::Vendor =
+    if cfg!(target_arch = "aarch64") { gimli::Vendor::AArch64 } else { gimli::Vendor::Default };
+
 /// Bytes for FDE and CIE of one function; those of libjvm's largest functions have 3 KB.
 const SECTION_BYTES: usize = 16 << 10;
 
@@ -91,6 +95,7 @@ impl Section {
         let (address, begin, end) = self.load(memory, tables, pc)?;
         let mut section = EhFrame::new(self.bytes.get(..end)?, LittleEndian);
         section.set_address_size(8);
+        section.set_vendor(VENDOR);
         // Pointers in the FDE are relative to its original address.
         let bases = BaseAddresses::default().set_eh_frame(address.wrapping_sub(begin as u64));
         let found = section

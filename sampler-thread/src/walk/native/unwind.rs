@@ -1,27 +1,31 @@
 //! From the registers of a native frame to those of its caller, by the rows of `.eh_frame` or `.debug_frame`.
 //!
 //! Problem: finding and running the rows for a pc takes a microsecond, and a profile meets the same pcs all the time.
-//! Approach: a row is reduced to a [`Rule`] of 36 bytes and cached by pc; the few rows with expressions (PLT entries,
+//! Approach: a row is reduced to a small [`Rule`] and cached by pc; the few rows with expressions (PLT entries,
 //! signal trampolines) are run each time.
 //! Invariants: nothing is allocated; a missing row, or one that needs a register that was not recovered, is an error; the
 //! caller's sp (the CFA) is above the frame's own; what a signal has interrupted is marked as interrupted.
-//! Sources: DWARF 5, chapter 6.4; System V ABI for AMD64, figure 3.36 (register numbers).
+//! Where a call leaves the return address in a register, the newest frame may find it there.
+//! Source: DWARF 5, chapter 6.4.
 
 use gimli::{
     CfaRule, Expression, LittleEndian, Operation, Register, RegisterRule, Section as _, UnwindContext,
     UnwindContextStorage, UnwindExpression, UnwindTableRow,
 };
-use stackwalk::{Memory, NativeRegisters, NativeStop, PreservedRegisters, StackCopy};
+use stackwalk::{
+    DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER, Memory, NativeRegisters, NativeStop,
+    RETURNS_BY_REGISTER, StackCopy,
+};
 
 use super::debug_frames::DebugFrames;
 use super::tables::{Section, Slice, Tables};
 
-/// Most registers with a rule in one row: x86-64 has 17 that rows name.
-const ALL_RULES: usize = 20;
+/// Most registers with a rule in one row.
+const ALL_RULES: usize = DWARF_ROW_RULES;
 /// The same for walks in signal handlers: rows are copied on the stack while they are decoded. Compiled code has rules for the
-/// callee-saved registers and the return address only, seven; rows with all registers are those of signal trampolines,
-/// which are recognised by their code.
-pub const FEW_RULES: usize = 8;
+/// callee-saved registers and the return address only; rows with all registers are those of signal trampolines, which are
+/// recognised by their code.
+pub const FEW_RULES: usize = DWARF_SAVED.len() + 1;
 /// Most rows that are remembered within another.
 const MAX_ROWS: usize = 4;
 
@@ -36,12 +40,8 @@ impl<const RULES: usize> UnwindContextStorage<usize> for RowsOf<RULES> {
 
 type Row<const RULES: usize> = UnwindTableRow<usize, RowsOf<RULES>>;
 
-/// DWARF numbers of callee-saved registers, in the order of `Rule::Offsets::saved`; the last is the return address.
-const CALLEE_SAVED: [u16; 7] = [3, 6, 12, 13, 14, 15, 16];
-/// DWARF number of the stack pointer.
-const RSP: u16 = 7;
-/// Position of the return address in [`CALLEE_SAVED`].
-const RETURN: usize = 6;
+/// Position of the return address in [`DWARF_SAVED`].
+const RETURN: usize = DWARF_SAVED.len() - 1;
 
 /// Deepest stack of an expression; those of linkers and C libraries need three.
 const MAX_EXPRESSION: usize = 16;
@@ -59,8 +59,8 @@ pub enum Rule {
         register: u8,
         /// Bytes.
         offset: i32,
-        /// By [`CALLEE_SAVED`].
-        saved: [Saved; 7],
+        /// By [`DWARF_SAVED`].
+        saved: [Saved; DWARF_SAVED.len()],
     },
 }
 
@@ -169,25 +169,25 @@ impl<const RULES: usize> Unwinder<RULES> {
         };
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
-                value_of(registers, register.0).ok_or(no_rule)?.wrapping_add_signed(*offset)
+                registers.dwarf_value(register.0).ok_or(no_rule)?.wrapping_add_signed(*offset)
             }
             CfaRule::Expression(expression) => evaluate(expression, None)?,
         };
-        let mut values = [0; CALLEE_SAVED.len()];
-        for (value, &number) in values.iter_mut().zip(&CALLEE_SAVED) {
+        let mut values = [0; DWARF_SAVED.len()];
+        for (value, &number) in values.iter_mut().zip(&DWARF_SAVED) {
             *value = match row.register(Register(number)) {
                 Some(RegisterRule::Offset(offset)) => word(stack, cfa.wrapping_add_signed(offset))?,
                 Some(RegisterRule::Expression(expression)) => word(stack, evaluate(&expression, Some(cfa))?)?,
                 Some(RegisterRule::ValExpression(expression)) => evaluate(&expression, Some(cfa))?,
-                Some(RegisterRule::Undefined) if number == CALLEE_SAVED[RETURN] => {
+                Some(RegisterRule::Undefined) if number == DWARF_SAVED[RETURN] => {
                     return Err(NativeStop::Root);
                 }
-                None | Some(RegisterRule::SameValue) => value_of(registers, number).unwrap_or(0),
+                None | Some(RegisterRule::SameValue) => registers.dwarf_value(number).unwrap_or(0),
                 _ => 0,
             };
         }
         // A trampoline restores sp from the interrupted context, all others from the CFA.
-        let sp = match row.register(Register(RSP)) {
+        let sp = match row.register(Register(DWARF_STACK_POINTER)) {
             Some(RegisterRule::Expression(expression)) => word(stack, evaluate(&expression, Some(cfa))?)?,
             _ => cfa,
         };
@@ -229,8 +229,8 @@ impl<const RULES: usize> Unwinder<RULES> {
 }
 
 fn reduce<const RULES: usize>(row: &Row<RULES>) -> Result<Rule, NoRule> {
-    let mut saved = [Saved::Same; CALLEE_SAVED.len()];
-    for (place, &number) in saved.iter_mut().zip(&CALLEE_SAVED) {
+    let mut saved = [Saved::Same; DWARF_SAVED.len()];
+    for (place, &number) in saved.iter_mut().zip(&DWARF_SAVED) {
         *place = match row.register(Register(number)) {
             None | Some(RegisterRule::SameValue) => Saved::Same,
             Some(RegisterRule::Undefined) => Saved::Undefined,
@@ -245,7 +245,8 @@ fn reduce<const RULES: usize>(row: &Row<RULES>) -> Result<Rule, NoRule> {
     }
     match saved[RETURN] {
         Saved::Undefined => return Ok(Rule::Root),
-        Saved::Same => return Err(NoRule::Missing),
+        Saved::Same if !RETURNS_BY_REGISTER => return Err(NoRule::Missing),
+        Saved::Same => {}
         Saved::At(_) => {}
     }
     match row.cfa() {
@@ -276,18 +277,21 @@ impl Rule {
             }
             Self::Offsets { register, offset, saved } => (register, offset, saved),
         };
-        let base = value_of(registers, u16::from(*register)).ok_or(NativeStop::NoRule(pc))?;
+        let base = registers.dwarf_value(u16::from(*register)).ok_or(NativeStop::NoRule(pc))?;
         let cfa = base.wrapping_add_signed(i64::from(*offset));
-        let mut values = [0; CALLEE_SAVED.len()];
-        for ((value, &number), place) in values.iter_mut().zip(&CALLEE_SAVED).zip(saved) {
+        let mut values = [0; DWARF_SAVED.len()];
+        for ((value, &number), place) in values.iter_mut().zip(&DWARF_SAVED).zip(saved) {
             *value = match place {
-                Saved::Same => value_of(registers, number).unwrap_or(0),
+                Saved::Same if number == DWARF_SAVED[RETURN] => {
+                    registers.dwarf_value(number).ok_or(NativeStop::NoRule(pc))?
+                }
+                Saved::Same => registers.dwarf_value(number).unwrap_or(0),
                 Saved::At(words) => {
                     let address = cfa.wrapping_add_signed(i64::from(*words) * 8);
                     match word(stack, address) {
                         Ok(word) => word,
                         // In epilogues, rows refer to registers that are already popped, below sp.
-                        Err(_) if address < registers.sp => value_of(registers, number).unwrap_or(0),
+                        Err(_) if address < registers.sp => registers.dwarf_value(number).unwrap_or(0),
                         Err(stop) => return Err(stop),
                     }
                 }
@@ -298,27 +302,21 @@ impl Rule {
     }
 }
 
-/// Returns the caller's registers from the values of [`CALLEE_SAVED`].
-fn finish(callee: &NativeRegisters, sp: u64, values: [u64; 7]) -> Result<NativeRegisters, NativeStop> {
-    let [rbx, fp, r12, r13, r14, r15, pc] = values;
-    if pc == 0 {
+/// Returns the caller's registers from the values of [`DWARF_SAVED`].
+fn finish(
+    callee: &NativeRegisters,
+    sp: u64,
+    values: [u64; DWARF_SAVED.len()],
+) -> Result<NativeRegisters, NativeStop> {
+    let caller = NativeRegisters::restored(sp, values);
+    if caller.pc == 0 {
         return Err(NativeStop::Root);
     }
-    if sp <= callee.sp || !sp.is_multiple_of(8) {
+    let may_keep_sp = RETURNS_BY_REGISTER && callee.interrupted;
+    if sp < callee.sp || sp == callee.sp && !may_keep_sp || !sp.is_multiple_of(8) {
         return Err(NativeStop::NoRule(callee.pc));
     }
-    let preserved = PreservedRegisters { rbx, r12, r13, r14, r15 };
-    Ok(NativeRegisters { pc, sp, fp, preserved, interrupted: false })
-}
-
-/// Returns the value of a register by its DWARF number.
-fn value_of(registers: &NativeRegisters, number: u16) -> Option<u64> {
-    let NativeRegisters { pc, sp, fp, preserved, .. } = *registers;
-    let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
-    let value = [(3, rbx), (6, fp), (RSP, sp), (12, r12), (13, r13), (14, r14), (15, r15), (16, pc)]
-        .into_iter()
-        .find_map(|(known, value)| (known == number).then_some(value))?;
-    (value != 0).then_some(value)
+    Ok(caller)
 }
 
 fn word(stack: &StackCopy<'_>, address: u64) -> Result<u64, NativeStop> {
@@ -346,7 +344,8 @@ fn run_expression(
             Err(_) => return Ok(None),
         };
         let done = match operation {
-            Operation::RegisterOffset { register, offset, .. } => value_of(registers, register.0)
+            Operation::RegisterOffset { register, offset, .. } => registers
+                .dwarf_value(register.0)
                 .and_then(|value| values.push(value.wrapping_add_signed(offset))),
             Operation::UnsignedConstant { value } => values.push(value),
             Operation::SignedConstant { value } => values.push(value.cast_unsigned()),
@@ -400,4 +399,4 @@ impl Values {
     }
 }
 
-const _: () = assert!(size_of::<Rule>() <= 36);
+const _: () = assert!(size_of::<Rule>() <= 8 + 4 * DWARF_SAVED.len());

@@ -10,6 +10,7 @@
 //! Sources: `generate_call_stub` in `cpu/x86/stubGenerator_x86_64.cpp`, `gen_c2i_adapter` in
 //! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
 
+use super::registers::PreservedRegisters;
 use crate::arch::rules::Unwind;
 
 /// Bytes of the call stub before and after the return address of its call that [`entry_frame`] looks at.
@@ -74,6 +75,12 @@ pub(crate) fn keeps_entry_sp(before: &[u8]) -> bool {
     const BEGIN: [u8; 11] = [0x4c, 0x8b, 0xec, 0x48, 0x8b, 0x04, 0x24, 0x48, 0x83, 0xe4, 0xf0];
     let begin = last_of(before, &BEGIN);
     begin.is_some() && last_of(before, &[0x49, 0x8b, 0xe5]) < begin
+}
+
+/// The sp and the rule that lead to the caller of an adapter that calls the VM and has these registers: one keeps the sp of its
+/// entry, where the return address lies.
+pub(crate) fn patching_adapter(_sp: u64, preserved: &PreservedRegisters) -> (u64, Unwind) {
+    (preserved.adapter_entry_sp(), Unwind::OnTop)
 }
 
 /// Frames that the stub of the nmethod entry barrier may have, as (sp, fp) of the code below the marker word: before

@@ -20,6 +20,9 @@ pub const FRAME_RECORD_BYTES: u64 = 16;
 /// Bytes of a return address that a call has pushed.
 pub(crate) const RETURN_ADDRESS_BYTES: u64 = 8;
 
+/// True if a call leaves the return address in a register, so that a caller may have the same sp.
+pub const RETURNS_BY_REGISTER: bool = false;
+
 /// Words from fp to the caller's sp, before an adapter has moved it.
 pub(crate) const INTERPRETER_SENDER_SP: i64 = -1;
 /// Words from fp to the `Method*` of an interpreter frame; the same from JDK 11 to 25, in no table.
@@ -31,9 +34,38 @@ pub(crate) const INTERPRETER_BCP: i64 = -8;
 /// Bytes from fp to the lowest fixed slot: a complete interpreter frame reaches at least there.
 pub(crate) const INTERPRETER_FIXED_BYTES: u64 = 72;
 
+/// Words from fp to the `JavaCallWrapper*` in the frame of the call stub, where the tables lack it: they have it.
+pub(crate) const ENTRY_WRAPPER: Option<i32> = None;
+
 /// Words above sp that may hold temporaries pushed by compiled code: string search intrinsics push registers
 /// and copy up to 64 bytes to an aligned buffer (`string_indexof` in `macroAssembler_x86.cpp`); 18 words seen.
 pub(crate) const MAX_PUSHED_WORDS: u64 = 32;
+
+/// Bytes between the sp of the Java frame that native code returns to and the sp in its anchor.
+///
+/// Wrappers and stubs set the anchor with sp as it is at the call, the interpreter after two words and its
+/// arguments (`MacroAssembler::call_VM_base`); more means that frames of a stub called by the VM lie in between.
+pub(crate) const ANCHOR_SLACK: u64 = 256;
+
+/// The return address that is saved in `word`, which this CPU does not sign.
+#[must_use]
+pub const fn return_address(word: u64, _stack: u64) -> u64 {
+    word
+}
+
+/// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes that
+/// lie on top.
+///
+/// Stubs that forward exceptions keep nothing but the return address and a word of alignment; the others
+/// keep fp as frame pointer and saved registers on top. The order matters: fp of a forwarding stub is
+/// already that of the frame it returns to.
+pub(crate) const CALLING_STUB_RULES: [(u64, Unwind); 3] =
+    [(0, Unwind::OnTop), (RETURN_ADDRESS_BYTES, Unwind::OnTop), (0, Unwind::FramePointer)];
+
+/// Words that code without fixed frame has pushed, by the code before the pc; the walker looks for them.
+pub(crate) fn words_below(_before: &[u8]) -> u64 {
+    0
+}
 
 /// The caller of `frame` by `rule`, unchecked; `size` is the complete frame's, `word` reads the stack.
 ///
@@ -50,7 +82,7 @@ pub(crate) fn caller_by(
         Unwind::Whole => (sp.checked_add(size)?, true),
         Unwind::Below(words) => (sp.checked_add(words.checked_mul(8)?)?.checked_add(size)?, true),
         Unwind::WholeFpLive => (sp.checked_add(size)?, false),
-        Unwind::Return => (sp.checked_add(RETURN_ADDRESS_BYTES)?, false),
+        Unwind::Return | Unwind::OnTop => (sp.checked_add(RETURN_ADDRESS_BYTES)?, false),
         Unwind::Pushed => (sp.checked_add(FRAME_RECORD_BYTES)?, true),
         Unwind::FramePointer => (fp.checked_add(FRAME_RECORD_BYTES)?, true),
     };

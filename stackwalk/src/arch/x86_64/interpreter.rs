@@ -3,13 +3,25 @@
 //! Sources: `generate_return_entry_for` in `cpu/x86/templateInterpreterGenerator_x86.cpp`, `remove_activation` in
 //! `interp_masm_x86.cpp`, JDK 11 to 25.
 
+use crate::arch::rules::Unwind;
+
 /// Longest code with which the interpreter restores a caller's frame, in bytes.
 pub(crate) const RETURN_ENTRY_BYTES: usize = 24;
 
-/// Returns whether `after` begins with `pop r13`, with which the interpreter pops the return address of a method whose
-/// frame it has just removed.
-pub(crate) fn is_interpreter_return(after: &[u8]) -> bool {
-    matches!(after, [0x41, 0x5d, ..])
+/// Bytes from the pc on that [`interpreter_exit`] looks at.
+pub(crate) const INTERPRETER_EXIT_BYTES: usize = 2;
+/// Bytes from the pc on that [`enters_method`] looks at.
+pub(crate) const METHOD_ENTRY_BYTES: usize = 0;
+
+/// The rule for the return address if `after` begins with `pop r13`, with which the interpreter pops the return address of a
+/// method whose frame it has just removed.
+pub(crate) fn interpreter_exit(after: &[u8]) -> Option<Unwind> {
+    matches!(after, [0x41, 0x5d, ..]).then_some(Unwind::Return)
+}
+
+/// Returns whether the interpreter may be entering a method: the code does not tell.
+pub(crate) fn enters_method(_ahead: &[u8]) -> bool {
+    true
 }
 
 /// Returns whether `after` restores a caller's frame after its call: `mov rsp, [rbp - 16]`, or from JDK 21 on

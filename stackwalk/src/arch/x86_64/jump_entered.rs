@@ -16,6 +16,9 @@ use crate::arch::rules::{HandlerPlace, PollFrame};
 /// Bytes at the start of a SafepointBlob that [`poll_frame`] looks at.
 pub(crate) const POLL_BLOB_START: usize = 8;
 
+/// Bytes from the pc on that [`poll_exit`] looks at.
+pub(crate) const POLL_EXIT_BYTES: usize = 2;
+
 /// Returns whether the SafepointBlob that begins with `start` is that of loop polls: it pushes a slot for the return
 /// address.
 pub(crate) fn is_loop_poll_blob(start: &[u8]) -> bool {

@@ -2,6 +2,7 @@
 
 mod calls;
 mod deopt;
+mod dwarf;
 mod entry;
 mod frame;
 mod frame_state;
@@ -21,18 +22,25 @@ mod subtype_check;
 mod thaw;
 mod upcall;
 
-pub(crate) use calls::{ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, call_before};
+pub(crate) use calls::{
+    ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,
+};
 pub(crate) use deopt::{DEOPT_HANDLER_BYTES, deopt_handler_pushed_bytes, deopt_place};
+pub use dwarf::{DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER};
+pub(crate) use dwarf::{dwarf_caller, dwarf_values};
 pub(crate) use entry::{
     ADAPTER_SAVE_REACH, CALL_STUB_REACH, entry_barrier_callers, entry_frame, has_saved_sender_sp,
-    keeps_entry_sp,
+    keeps_entry_sp, patching_adapter,
 };
 pub use frame::*;
 pub(crate) use frame_state::{
     BODY_AHEAD, CODE_AFTER, CODE_BEFORE, OSR_PROLOGUE_BYTES, epilogue, prologue, state_at_call,
     state_in_body, stub_exit, stub_states,
 };
-pub(crate) use interpreter::{RETURN_ENTRY_BYTES, is_interpreter_return, is_interpreter_return_entry};
+pub(crate) use interpreter::{
+    INTERPRETER_EXIT_BYTES, METHOD_ENTRY_BYTES, RETURN_ENTRY_BYTES, enters_method, interpreter_exit,
+    is_interpreter_return_entry,
+};
 pub(crate) use jump_entered::*;
 pub(crate) use jump_target::{
     FAR_JUMP_BYTES, NEAR_JUMP_AFTER, NEAR_JUMP_BEFORE, has_far_jump, is_near_jump_target,

@@ -57,7 +57,7 @@ impl Registers {
     }
 
     /// The caller's sp while an adapter moves arguments or the interpreter enters a method.
-    pub(crate) fn sender_sp(&self) -> u64 {
+    pub(crate) fn sender_sp(&self, _jdk_major: u32) -> u64 {
         self.r13
     }
 

@@ -1,0 +1,111 @@
+//! x86-64: registers of a signal's context, thread pointer, time stamp counter, prefetch and copy.
+//!
+//! Sources: Linux `arch/x86/include/uapi/asm/sigcontext.h`; System V ABI for AMD64; Intel SDM volume 2.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use stackwalk::{Capture, Registers};
+
+/// Copies the interrupted registers.
+///
+/// # Safety
+/// `context` is the third argument of a handler installed with SA_SIGINFO.
+pub unsafe fn registers(context: *const libc::c_void) -> Capture {
+    // SAFETY: the caller passes the kernel's ucontext, which lives on the stack below the handler's frame.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let general = &context.uc_mcontext.gregs;
+    let register = |number: i32| general.get(number as usize).copied().unwrap_or(0).cast_unsigned();
+    Capture {
+        pc: register(libc::REG_RIP),
+        sp: register(libc::REG_RSP),
+        fp: register(libc::REG_RBP),
+        registers: Registers {
+            rax: register(libc::REG_RAX),
+            rbx: register(libc::REG_RBX),
+            rcx: register(libc::REG_RCX),
+            rdx: register(libc::REG_RDX),
+            rsi: register(libc::REG_RSI),
+            rdi: register(libc::REG_RDI),
+            r8: register(libc::REG_R8),
+            r9: register(libc::REG_R9),
+            r10: register(libc::REG_R10),
+            r11: register(libc::REG_R11),
+            r12: register(libc::REG_R12),
+            r13: register(libc::REG_R13),
+            r14: register(libc::REG_R14),
+            r15: register(libc::REG_R15),
+        },
+        ..Capture::default()
+    }
+}
+
+/// Returns the address of the C library's description of the running thread, which lies at the high end of its stack.
+pub fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: the ABI puts the thread pointer's own address at its start, for every thread that has one.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly, pure)
+        )
+    };
+    pointer
+}
+
+/// Where the search for a field of that description begins: it follows the thread pointer.
+pub fn thread_description(_bytes: u64) -> u64 {
+    thread_pointer()
+}
+
+/// True if the description ends at the thread pointer.
+pub const OFFSET_IS_BELOW_POINTER: bool = false;
+
+/// Reads the time stamp counter.
+pub fn cycles() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Prefetches the cache line at `line`; never faults.
+#[inline(always)]
+pub fn prefetch_line(line: *const libc::c_void) {
+    // SAFETY: a prefetch of any address is harmless.
+    unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast()) };
+}
+
+/// Copies `bytes` stack bytes past the caches: another processor reads them, and loading the old content of the slab
+/// first, as ordinary stores do, would only make the profiled thread wait.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `bytes` bytes, they do not overlap, and `to` is aligned to 16.
+#[inline(always)]
+pub unsafe fn copy_stack(from: *const u8, to: *mut u8, bytes: usize) {
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let words = bytes.checked_div(size_of::<__m128i>()).unwrap_or(0);
+    for word in 0..words {
+        // SAFETY: inside `bytes`, by the bound of the loop.
+        let source = unsafe { from.cast::<__m128i>().add(word) };
+        // SAFETY: as above.
+        let target = unsafe { to.cast::<__m128i>().add(word) };
+        // SAFETY: readable by the caller's promise, at any alignment.
+        let value = unsafe { _mm_loadu_si128(source) };
+        // SAFETY: writable and aligned by the caller's promise.
+        unsafe { _mm_stream_si128(target, value) };
+    }
+    let done = words.wrapping_mul(size_of::<__m128i>());
+    // SAFETY: the rest of `bytes`.
+    unsafe {
+        core::ptr::copy_nonoverlapping(
+            from.wrapping_add(done),
+            to.wrapping_add(done),
+            bytes.wrapping_sub(done),
+        )
+    };
+    // SAFETY: every x86-64 processor has the instruction; it makes the streamed bytes visible before the request.
+    unsafe { _mm_sfence() };
+}
