@@ -90,7 +90,6 @@ const HANDLER_SIBLINGS: &[&str] = &[
     "agent/src/signal/grid.rs",
     "agent/src/signal/ucontext.rs",
     "agent/src/signal/cpu/aarch64.rs",
-    "agent/src/signal/cpu/mod.rs",
     "agent/src/signal/cpu/x86_64.rs",
     "agent/src/signal/frozen.rs",
     "agent/src/signal/heap.rs",
