@@ -23,9 +23,9 @@ use super::tables::{Section, Slice, Tables};
 /// Most registers with a rule in one row.
 const ALL_RULES: usize = DWARF_ROW_RULES;
 /// The same for walks in signal handlers: rows are copied on the stack while they are decoded. Compiled code has rules for the
-/// callee-saved registers and the return address only; rows with all registers are those of signal trampolines, which are
-/// recognised by their code.
-pub const FEW_RULES: usize = DWARF_SAVED.len() + 1;
+/// callee-saved registers and the return address only, on aarch64 for vector registers as well; rows with all registers are
+/// those of signal trampolines, which are recognised by their code.
+pub const FEW_RULES: usize = if RETURNS_BY_REGISTER { DWARF_ROW_RULES } else { DWARF_SAVED.len() + 1 };
 /// Most rows that are remembered within another.
 const MAX_ROWS: usize = 4;
 
