@@ -22,7 +22,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Options whose values are secrets.
 const SECRETS: [&str; 1] = ["token="];
 
-/// What the agent was last asked to do.
+/// The last request to the agent.
 static KNOWN: Mutex<Known> = Mutex::new(Known { waiting: None, profile: None });
 
 struct Known {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// What runs on the other machine.
+/// The script that runs on the other machine.
 #[derive(Debug)]
 pub struct Remote<'a> {
     /// Host, as ssh(1) accepts it.
@@ -80,7 +80,7 @@ impl Remote<'_> {
         let ssh = ssh.context("cannot start ssh; install an ssh client")?;
         let packed = tar.wait().context("cannot wait for tar")?;
         if !ssh.success() {
-            // What was written is no recording.
+            // A file in another format is no recording.
             let _ = std::fs::remove_file(output);
             bail!(
                 "nothing was recorded on {} ({ssh}); its messages are above, and --dry-run shows what runs there",

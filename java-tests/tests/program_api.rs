@@ -7,7 +7,7 @@ use java_tests::{Stacks, Truth, Workload, binaries, java_example, on_every_jdk, 
 
 const INTERVAL_NS: u64 = 1_000_000;
 
-/// What a program printed, by section.
+/// The output of a program, by section.
 struct Answers(BTreeMap<String, String>);
 
 impl Answers {

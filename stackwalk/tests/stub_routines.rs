@@ -35,7 +35,7 @@ struct Counts {
     wrong: u32,
     /// Routines by entry.
     entries: BTreeMap<u64, u32>,
-    /// What is not whole, and how often.
+    /// Reasons of stacks that are not whole, with their numbers.
     described: BTreeMap<String, u32>,
 }
 

@@ -8,7 +8,7 @@ use super::output::{Format, Output, format_of};
 use super::profile::Failure;
 use crate::options::{Options, file_name};
 
-/// What a command does.
+/// The effect of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Start a profile.
@@ -32,7 +32,7 @@ pub enum Action {
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// What is to be done.
+    /// The effect.
     pub action: Action,
     /// Options of the agent, checked.
     pub options: String,

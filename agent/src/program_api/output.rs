@@ -16,7 +16,7 @@ use profile::ui::standalone;
 const STACKS: usize = 100;
 const METHODS: usize = 200;
 
-/// What is written.
+/// The content of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Stacks and methods as text.

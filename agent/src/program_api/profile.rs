@@ -16,7 +16,7 @@ use crate::log;
 use crate::options::{self, OptionError, Options};
 use crate::start::{self, Refusal};
 
-/// What the last start left for its end.
+/// Settings of a start that count at its end.
 static KEPT: Mutex<Kept> = Mutex::new(Kept { _storage: None, at_stop: None, is_asked: false, failure: None });
 
 struct Kept {
@@ -144,7 +144,7 @@ pub fn dump_to(path: &Path, output: Output) -> Result<(), Failure> {
         .and_then(|()| file.flush())
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
-        // What cannot be removed stays; the error is about the file.
+        // A file that cannot be removed stays; the error is about the output.
         let _ = fs::remove_file(&temporary);
         in_file(error)
     })

@@ -36,7 +36,7 @@ pub struct Heap {
     before: State,
 }
 
-/// What tells that objects may have been moved; differs after each such moment.
+/// Counts that change when objects may have been moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     /// [`Shared::pauses`].

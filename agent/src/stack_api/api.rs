@@ -1,4 +1,4 @@
-//! What all exported functions share, published once.
+//! State of all exported functions, published once.
 //!
 //! Invariant: a published [`Api`] lives as long as the process.
 

@@ -142,7 +142,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// What all queues share, made for the first one.
+/// State of all queues, made for the first one.
 pub struct Queues {
     /// Memory for copies of stacks.
     pub pool: SnapshotPool<'static>,

@@ -32,7 +32,7 @@ mod code {
     pub(super) const THREAD_NOT_JAVA: i32 = -10;
 }
 
-/// What a walk found of the frames that a user wants.
+/// The result of a walk for the frames that a user wants.
 struct Found {
     frames: i32,
     stop: Stop,

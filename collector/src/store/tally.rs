@@ -67,7 +67,7 @@ impl Tally {
             (&mut self.throttled_periods, waiting.throttled_periods, known.throttled_periods),
             (&mut self.throttled_ns, waiting.throttled_ns, known.throttled_ns),
         ] {
-            // What is not reported has no metric.
+            // A figure that is not reported has no metric.
             if let Some(present) = present {
                 add(sums, session.service(), present.saturating_sub(known.unwrap_or(0)));
             }

@@ -32,7 +32,7 @@ fn parse_schedstat(text: &str) -> Option<u64> {
     text.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// What the bandwidth limit of a cgroup has done.
+/// Effects of the bandwidth limit of a cgroup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Throttled {
     periods: u64,

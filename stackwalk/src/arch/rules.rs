@@ -97,7 +97,7 @@ pub(crate) enum DeoptPlace {
     Complete,
 }
 
-/// What the code of an upcall stub tells about its frame.
+/// The frame of an upcall stub, as its code shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UpcallFrame {
     /// Bytes from sp to fp.

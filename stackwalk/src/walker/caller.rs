@@ -171,7 +171,7 @@ impl<M: Memory> Walk<'_, M> {
 
     /// Bytecodes of a method, remembered or read, if `fits` accepts them.
     ///
-    /// What is remembered counts only if `fits` proves it by a bytecode pointer; a native method has none.
+    /// A remembered entry counts only if `fits` proves it by a bytecode pointer; a native method has none.
     pub(super) fn bytecodes(
         &mut self,
         method: Method,

@@ -47,7 +47,7 @@ impl Report<'_> {
     }
 }
 
-/// What a report shows.
+/// The parts of a report.
 struct Hot {
     /// The account of the only process. Several processes have no common account.
     profile: Option<ProcessProfile>,

@@ -11,7 +11,7 @@ use crate::cell::Cell;
 use crate::process::ProcessProfile;
 use crate::quantity::share;
 
-/// What is written.
+/// The content of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// True for the account of CPU time.
