@@ -97,7 +97,9 @@ function showAccount(account) {
       : fact("verdict doubt", "CPU time not accounted for", ""),
     fact(lost > 0 ? "bad" : "", duration(lost), "lost"),
     fact("", percent(cut / walks), "of stacks incomplete"),
-    fact("", duration(account.interval_ns), "interval"),
+    account.samples > 0
+      ? fact("", duration(account.sampled_ns / account.samples), "a sample")
+      : fact("", duration(account.interval_ns), "interval"),
   );
   $("account-bar").replaceWith(Object.assign(accountBar(accountParts(account)), { id: "account-bar" }));
 }
