@@ -16,7 +16,7 @@ pub(crate) const ASSEMBLER_ROUTINE_BYTES: u64 = 1024;
 /// record for it, and the call.
 pub(crate) const CALL_BYTES: u64 = 40;
 
-/// What the call that ends `before` (the bytes up to a return address `at`) calls; `None` if it is no call.
+/// The target of the call that ends `before`, the bytes up to a return address `at`; `None` if it is no call.
 pub(crate) fn call_before(before: &[u8], at: u64) -> Option<CallTarget> {
     let mut code = backwards(before);
     let call = code.next()?;

@@ -1,4 +1,4 @@
-//! What compiled code and stubs without fixed frame keep on the stack below it: arguments and registers around calls.
+//! Words below the fixed frame of compiled code and stubs: arguments and registers that they keep around calls.
 //!
 //! ```text
 //! call of C code:    adr x9, next   mov x8, ...   stp xzr, x9, [sp, #-16]!   blr x8   next: add sp, sp, #16

@@ -26,7 +26,7 @@ pub(crate) const ASSEMBLER_ROUTINE_BYTES: u64 = 1024;
 /// Length of the longest call instruction recognised, including the load of its target.
 pub(crate) const CALL_BYTES: u64 = 13;
 
-/// What the call that ends `before` (the bytes up to a return address `at`) calls; `None` if it is no call.
+/// The target of the call that ends `before`, the bytes up to a return address `at`; `None` if it is no call.
 pub(crate) fn call_before(before: &[u8], at: u64) -> Option<CallTarget> {
     if let [.., 0xe8, a, b, c, d] = before {
         let distance = i32::from_le_bytes([*a, *b, *c, *d]);
