@@ -339,7 +339,7 @@ typedef void (*GetCallTrace)(TICKWALK_CallTrace *, jint, void *);
 
 static GetCallTrace theirs;
 static JavaVM *java_vm;
-static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different;
+static atomic_long total, both, identical, same_below_top, longer, shorter, different;
 /* Bytes of stack of walks that begin in native code or stubs, and in a Java frame. */
 static atomic_long deepest_stack, deepest_in_java;
 static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_codes[CODES];
@@ -398,15 +398,25 @@ static int same(const TICKWALK_CallFrame *x, const TICKWALK_CallFrame *y) {
   return x->method_id == y->method_id && x->lineno == y->lineno;
 }
 
-/* Whether all of theirs below the newest physical frame are frames of ours in the same order, and ours has more behind. */
-static int is_cut(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
-  int longest = ours->num_frames - agct->num_frames;
-  for (int shift = -16; shift < longest && shift <= 16; shift++) {
-    int at = agct->num_frames - 1;
-    while (at >= 0 && at + shift >= 0 && same(&ours->frames[at + shift], &agct->frames[at])) at--;
-    if (at + shift < first_physical && at < agct->num_frames - 1) return 1;
-  }
-  return 0;
+/* The first traces that differ below the interrupted frame, for the report. */
+enum { KEPT_CASES = 256, KEPT_FRAMES = 64 };
+typedef struct {
+  int frames;
+  TICKWALK_CallFrame newest[KEPT_FRAMES];
+} KeptTrace;
+static KeptTrace kept_cases[KEPT_CASES][2];
+static atomic_long kept;
+
+static void keep(KeptTrace *into, const TICKWALK_CallTrace *trace) {
+  into->frames = trace->num_frames < KEPT_FRAMES ? trace->num_frames : KEPT_FRAMES;
+  memcpy(into->newest, trace->frames, (size_t)into->frames * sizeof *into->newest);
+}
+
+static void keep_case(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct) {
+  long index = atomic_fetch_add(&kept, 1);
+  if (index >= KEPT_CASES) return;
+  keep(&kept_cases[index][0], ours);
+  keep(&kept_cases[index][1], agct);
 }
 
 static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
@@ -416,12 +426,14 @@ static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *ag
     a--;
     b--;
   }
-  if (a == 0 && b == 0) bump(&identical, 1);
-  else if (a <= first_physical && b <= 16 && b > 0 && a > 0) bump(&same_below_top, 1);
-  else if (b == 0) bump(&longer, 1);
-  else if (a == 0) bump(&shorter, 1);
-  else if (is_cut(ours, agct, first_physical)) bump(&theirs_cut, 1);
-  else bump(&different, 1);
+  if (a == 0 && b == 0) {
+    bump(&identical, 1);
+  } else if (a <= first_physical && b <= 16 && b > 0 && a > 0) {
+    bump(&same_below_top, 1);
+  } else {
+    bump(b == 0 ? &longer : a == 0 ? &shorter : &different, 1);
+    keep_case(ours, agct);
+  }
 }
 
 static void on_tick(int signal, siginfo_t *info, void *context) {
@@ -541,7 +553,27 @@ static void print_times(FILE *out, const char *name, long start, long end) {
   fprintf(out, "\n");
 }
 
-static void report(FILE *out) {
+/* The newest frames, each as "CLASS.METHOD:BCI", ended by a space. */
+static void print_trace(FILE *out, jvmtiEnv *jvmti, JNIEnv *env, const char *whose, const KeptTrace *trace) {
+  fprintf(out, "%s ", whose);
+  for (int i = 0; i < trace->frames; i++) {
+    const TICKWALK_CallFrame *frame = &trace->newest[i];
+    char *name = NULL, *class_name = NULL;
+    jclass class = NULL;
+    if (frame->method_id) {
+      (*jvmti)->GetMethodName(jvmti, frame->method_id, &name, NULL, NULL);
+      (*jvmti)->GetMethodDeclaringClass(jvmti, frame->method_id, &class);
+      if (class) (*jvmti)->GetClassSignature(jvmti, class, &class_name, NULL);
+      if (class) (*env)->DeleteLocalRef(env, class);
+    }
+    fprintf(out, "%s%s:%d ", class_name ? class_name : "?", name ? name : "?", frame->lineno);
+    if (name) (*jvmti)->Deallocate(jvmti, (unsigned char *)name);
+    if (class_name) (*jvmti)->Deallocate(jvmti, (unsigned char *)class_name);
+  }
+  fprintf(out, "\n");
+}
+
+static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   struct itimerval never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_PROF, &never, NULL);
   fprintf(out, "== timer\n");
@@ -550,8 +582,12 @@ static void report(FILE *out) {
   print_codes(out, "ends", end_codes);
   print_codes(out, "calltrace", our_codes);
   print_codes(out, "agct", their_codes);
-  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld theirs_cut=%ld different=%ld\n", both,
-          identical, same_below_top, longer, shorter, theirs_cut, different);
+  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld different=%ld\n", both,
+          identical, same_below_top, longer, shorter, different);
+  for (long i = 0; i < kept && i < KEPT_CASES; i++) {
+    print_trace(out, jvmti, env, "ours", &kept_cases[i][0]);
+    print_trace(out, jvmti, env, "theirs", &kept_cases[i][1]);
+  }
   long n = timed < TIMES ? timed : TIMES;
   /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
   print_times(out, "cycles_first_half", 0, n / 2);
@@ -599,9 +635,7 @@ static void JNICALL on_vm_init(jvmtiEnv *jvmti, JNIEnv *env, jthread thread) {
 }
 
 static void JNICALL on_vm_death(jvmtiEnv *jvmti, JNIEnv *env) {
-  (void)jvmti;
-  (void)env;
-  if (agent_micros > 0) report(stderr);
+  if (agent_micros > 0) report(stderr, jvmti, env);
 }
 
 JNIEXPORT jint JNICALL Agent_OnLoad(JavaVM *vm, char *options, void *reserved) {

@@ -1,9 +1,12 @@
 //! The stack-walk API (`mode=api`), called by C clients that are compiled here with its headers and nothing else.
 
+mod storm;
+
 use std::collections::BTreeMap;
 
 use java_tests::binaries::{agent, example};
 use java_tests::{Jdk, Stacks, Workload, api_client, api_example, native_library, on_every_jdk};
+use storm::Verdicts;
 
 /// Walks with wrong registers on each JDK, beside the grid of 10,000.
 const FUZZED_WALKS: u64 = 1_000_000;
@@ -367,7 +370,7 @@ fn run_timer_by(launcher: &[&str], jdk: &Jdk, class: &'static str, seconds: u32,
 
 on_every_jdk! {
     /// Walks at every tick of a program that deoptimises all the time: none fails, and where AsyncGetCallTrace has a trace,
-    /// ours is the same below the interrupted frame.
+    /// ours is the same below the interrupted frame, or theirs has lost frames.
     fn beside_async_get_call_trace(jdk) {
         let report = run_timer(jdk, "DeoptStorm", 6, "1000");
         let (ours, theirs) = (numbers(&report, "calltrace"), numbers(&report, "agct"));
@@ -384,11 +387,12 @@ on_every_jdk! {
         assert!(theirs["ok"] <= ours["ok"], "{report}");
         let compared = numbers(&report, "compared");
         assert!(compared["both"] > 100 && compared["identical"] > 0, "{report}");
-        // Measured: 0 to 3 of 900 differ, and in 3 to 7 % all of theirs are older frames of ours: AsyncGetCallTrace has lost the
-        // newest while a frame is deoptimised (design/walker-verification.md).
-        let (differ, lost) = (compared["different"] + compared["shorter"], compared["longer"] + compared["theirs_cut"]);
-        assert!(differ * 100 <= compared["both"], "{report}");
-        assert!(lost * 10 <= compared["both"], "{report}");
+        // Measured: 13 to 47 of 900 to 1,300 differ; in the program's own code 0 or 1 is undecided, elsewhere 0 to 7 are.
+        let verdicts = Verdicts::of(&report);
+        let differing = compared["longer"] + compared["shorter"] + compared["different"];
+        assert_eq!(verdicts.they_lost + verdicts.undecided + verdicts.elsewhere, differing, "all are printed: {report}");
+        assert!(verdicts.undecided * 200 <= compared["both"], "{verdicts:?} {report}");
+        assert!(verdicts.elsewhere * 50 <= compared["both"], "{verdicts:?} {report}");
     }
 }
 
