@@ -339,7 +339,7 @@ typedef void (*GetCallTrace)(TICKWALK_CallTrace *, jint, void *);
 
 static GetCallTrace theirs;
 static JavaVM *java_vm;
-static atomic_long total, both, identical, same_below_top, longer, shorter, different;
+static atomic_long total, both, identical, same_below_top, longer, shorter, theirs_cut, different;
 /* Bytes of stack of walks that begin in native code or stubs, and in a Java frame. */
 static atomic_long deepest_stack, deepest_in_java;
 static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_codes[CODES];
@@ -398,6 +398,17 @@ static int same(const TICKWALK_CallFrame *x, const TICKWALK_CallFrame *y) {
   return x->method_id == y->method_id && x->lineno == y->lineno;
 }
 
+/* Whether all of theirs below the newest physical frame are frames of ours in the same order, and ours has more behind. */
+static int is_cut(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *agct, int first_physical) {
+  int longest = ours->num_frames - agct->num_frames;
+  for (int shift = -16; shift < longest && shift <= 16; shift++) {
+    int at = agct->num_frames - 1;
+    while (at >= 0 && at + shift >= 0 && same(&ours->frames[at + shift], &agct->frames[at])) at--;
+    if (at + shift < first_physical && at < agct->num_frames - 1) return 1;
+  }
+  return 0;
+}
+
 /* The first traces that differ below the interrupted frame, for the report. */
 enum { KEPT_CASES = 256, KEPT_FRAMES = 64 };
 typedef struct {
@@ -431,7 +442,7 @@ static void compare(const TICKWALK_CallTrace *ours, const TICKWALK_CallTrace *ag
   } else if (a <= first_physical && b <= 16 && b > 0 && a > 0) {
     bump(&same_below_top, 1);
   } else {
-    bump(b == 0 ? &longer : a == 0 ? &shorter : &different, 1);
+    bump(b == 0 ? &longer : a == 0 ? &shorter : is_cut(ours, agct, first_physical) ? &theirs_cut : &different, 1);
     keep_case(ours, agct);
   }
 }
@@ -582,8 +593,8 @@ static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   print_codes(out, "ends", end_codes);
   print_codes(out, "calltrace", our_codes);
   print_codes(out, "agct", their_codes);
-  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld different=%ld\n", both,
-          identical, same_below_top, longer, shorter, different);
+  fprintf(out, "compared both=%ld identical=%ld same_below_top=%ld longer=%ld shorter=%ld theirs_cut=%ld different=%ld\n", both,
+          identical, same_below_top, longer, shorter, theirs_cut, different);
   for (long i = 0; i < kept && i < KEPT_CASES; i++) {
     print_trace(out, jvmti, env, "ours", &kept_cases[i][0]);
     print_trace(out, jvmti, env, "theirs", &kept_cases[i][1]);
