@@ -346,7 +346,7 @@ static atomic_long their_codes[CODES], our_codes[CODES], walk_codes[CODES], end_
 static atomic_long fuzzing;
 
 /* Cycles and frames of the samples for which both have a trace. */
-enum { TIMES = 1 << 16 };
+enum { TIMES = 1 << 16, DEEP = 100 };
 static atomic_long timed;
 static struct {
   unsigned iterator, agct, trace, frames;
@@ -545,18 +545,20 @@ static int by_size(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* Median and mean of the samples from `start` to `end`. */
-static void print_times(FILE *out, const char *name, long start, long end) {
+/* Median and mean of the samples from `start` to `end` with at least so many frames. */
+static void print_times(FILE *out, const char *name, long start, long end, unsigned frames) {
   static unsigned sorted[TIMES];
   static const char *const columns[] = {"iterator", "agct", "calltrace", "frames"};
-  long n = end - start;
+  long n = 0;
+  for (long i = start; i < end; i++) n += times[i].frames >= frames;
   if (n <= 0) return;
   fprintf(out, "%s samples=%ld", name, n);
   for (int column = 0; column < 4; column++) {
     double sum = 0;
-    for (long i = 0; i < n; i++) {
-      const unsigned *row = &times[start + i].iterator;
-      sum += sorted[i] = row[column];
+    long filled = 0;
+    for (long i = start; i < end; i++) {
+      const unsigned *row = &times[i].iterator;
+      if (times[i].frames >= frames) sum += sorted[filled++] = row[column];
     }
     qsort(sorted, (size_t)n, sizeof *sorted, by_size);
     fprintf(out, " %s=%u %s_mean=%ld", columns[column], sorted[n / 2], columns[column], (long)(sum / (double)n));
@@ -601,8 +603,9 @@ static void report(FILE *out, jvmtiEnv *jvmti, JNIEnv *env) {
   }
   long n = timed < TIMES ? timed : TIMES;
   /* The first half warms up: the JIT compiles, and each walk meets code for the first time. */
-  print_times(out, "cycles_first_half", 0, n / 2);
-  print_times(out, "cycles", n / 2, n);
+  print_times(out, "cycles_first_half", 0, n / 2, 0);
+  print_times(out, "cycles", n / 2, n, 0);
+  print_times(out, "cycles_deep", n / 2, n, DEEP);
   fprintf(out, "stack bytes=%ld in_java=%ld\n", deepest_stack, deepest_in_java);
   if (tripwire_calls) fprintf(out, "allocator calls=%ld\n", tripwire_calls());
   fflush(out);
