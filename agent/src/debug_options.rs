@@ -5,6 +5,8 @@
 //! else is a developers' hook and exists with the cargo feature `hooks` only.
 //! Invariant: without `debug=` nothing here has an effect.
 
+#[cfg(feature = "hooks")]
+use std::num::NonZeroU32;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -20,10 +22,10 @@ pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms or pause-drai
 #[cfg(feature = "hooks")]
 pub const FORM: &str = "queue:16..2048, queue:64/fixed, drain:25ms, pause-drain:1s, stall:500ms, slabs:1, retune:50ms, \
                         stops, frozen, walk-times, compare-walks, shift:N, broken-layout, panic:callback, panic:sampler, \
-                        stop-delay:300ms or clock-stamps";
+                        stop-delay:300ms, signals:2000 or clock-stamps";
 
 /// Names of the developers' hooks.
-const HOOKS: [&str; 12] = [
+const HOOKS: [&str; 13] = [
     "stall",
     "slabs",
     "retune",
@@ -35,6 +37,7 @@ const HOOKS: [&str; 12] = [
     "broken-layout",
     "panic",
     "stop-delay",
+    "signals",
     "clock-stamps",
 ];
 
@@ -66,6 +69,8 @@ pub struct Hooks {
     pub uses_clock: bool,
     /// Time between the end of events and the end of the timers.
     pub stop_delay: Option<Duration>,
+    /// Signals a second that carriers of virtual threads get beside those of their timers ([`crate::hooks::signals`]).
+    pub signals: Option<NonZeroU32>,
 }
 
 /// Why a value was refused.
@@ -154,6 +159,8 @@ impl DebugOptions {
             #[cfg(feature = "hooks")]
             "stop-delay" => self.hooks.stop_delay = Some(time()?),
             #[cfg(feature = "hooks")]
+            "signals" => self.hooks.signals = Some(value.parse().ok().filter(|rate| *rate <= MAX_SIGNALS)?),
+            #[cfg(feature = "hooks")]
             "broken-layout" if value.is_empty() => self.hooks.broken_layout = true,
             _ => return None,
         }
@@ -164,6 +171,9 @@ impl DebugOptions {
 /// Most slabs of a size; their indices have ten bits to spare.
 #[cfg(feature = "hooks")]
 const MAX_SLABS: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+/// Most signals a second; a sleep of the thread that sends them takes some 60 us longer than asked.
+#[cfg(feature = "hooks")]
+const MAX_SIGNALS: NonZeroU32 = NonZeroU32::new(20_000).expect("not zero");
 const MIN_TIME: Duration = Duration::from_millis(1);
 const MAX_TIME: Duration = Duration::from_secs(60);
 
@@ -216,7 +226,18 @@ mod tests {
         );
         assert_eq!(hooks("shift:7").map(|hooks| hooks.sampler.probe.shifted_walks), Ok(7));
         assert_eq!(hooks("broken-layout").map(|hooks| hooks.broken_layout), Ok(true));
-        for text in ["slabs:0", "slabs:1025", "retune:", "shift:", "shift:x", "shift", "stops:1"] {
+        assert_eq!(hooks("signals:2000").map(|hooks| hooks.signals), Ok(NonZeroU32::new(2000)));
+        for text in [
+            "signals:0",
+            "signals:20001",
+            "slabs:0",
+            "slabs:1025",
+            "retune:",
+            "shift:",
+            "shift:x",
+            "shift",
+            "stops:1",
+        ] {
             assert_eq!(set(text), Err(DebugError::Malformed), "{text}");
         }
     }

@@ -6,6 +6,8 @@
 //! observer after its own work.
 //! Invariant: without the feature this module does not exist, and nothing calls it.
 
+pub mod signals;
+
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 

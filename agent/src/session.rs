@@ -276,6 +276,11 @@ impl Session {
         routines::open(&jvmti, generated);
         let java_threads = JavaThreads::new(Arc::clone(&registry), jvmti, memory, offsets, jni, thread);
         #[cfg(feature = "hooks")]
+        if let Some(rate) = options.debug.hooks.signals {
+            let carriers = crate::hooks::signals::Carriers { shared, memory, hotspot: Arc::clone(&hotspot) };
+            carriers.signal(rate, Arc::clone(&registry)).map_err(StartError::Thread)?;
+        }
+        #[cfg(feature = "hooks")]
         if let Some(observer) = crate::hooks::observer() {
             let env_offset = java_threads.env_offset().unwrap_or(0);
             (observer.on_start)(&crate::hooks::ObservedVm { jvmti, env_offset, hotspot, memory });
