@@ -2,25 +2,48 @@
 //!
 //! The code that calls a routine is walked right before; at every instruction of the routine the walk must give the same
 //! methods, or be marked as cut. `-XX:UseAVX` and `-XX:-UseSHA` choose among routines of different shapes: some use the frame
-//! pointer for data, realign the stack or push registers without a frame.
+//! pointer for data, realign the stack or push registers without a frame. An agent (`workloads/no_sha_ni.c`) hides the CPU's
+//! SHA instructions, without which the VM generates another routine for SHA-256.
+//! The VM prints the routines that it generates, so counts are given by group.
 //!
 //! ```sh
 //! TICKWALK_STUB_ROUTINES=1 TICKWALK_JDKS=FOLDER cargo test -p stackwalk --test stub_routines -- --nocapture
 //! ```
 //!
-//! TICKWALK_STEPS is the number of instructions in each run.
+//! TICKWALK_STEPS is the number of instructions in each run; TICKWALK_FLAGS selects runs by their text: `-UseSHA,NO_SHA_NI`.
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use stackwalk::{Frame, HotSpot, Memory, Pc, ScopeCache};
 use support::walks::{Named, walk};
 use support::{Jdk, Jvm, RemoteMemory, compile, jdks, pause, step_through};
 
-const FLAGS: [&[&str]; 5] =
-    [&["-XX:UseAVX=0"], &["-XX:UseAVX=1"], &["-XX:UseAVX=2"], &["-XX:UseAVX=3"], &["-XX:-UseSHA"]];
+/// Sets of flags; one stands for the agent, and one exists from JDK 23 on.
+const FLAGS: [&str; 7] =
+    ["-XX:UseAVX=0", "-XX:UseAVX=1", "-XX:UseAVX=2", "-XX:UseAVX=3", "-XX:-UseSHA", NO_SHA_NI, SEARCHES];
+const NO_SHA_NI: &str = "NO_SHA_NI";
+/// `String.indexOf` as a routine (`generate_string_indexof` in `cpu/x86/c2_stubGenerator_x86_64_string.cpp`).
+const SEARCHES: &str = "-XX:+EnableX86ECoreOpts";
+
+/// Groups of routines, by a part of their names. The first that fits counts.
+const GROUPS: [(&str, &[&str]); 11] = [
+    ("SHA-256 without SHA-NI", &["sha256 without"]),
+    ("digests", &["sha", "md5"]),
+    ("ciphers", &["AES", "aes", "counterMode", "galois", "ghash", "chacha"]),
+    ("checksums", &["CRC", "Adler"]),
+    ("copies and fills", &["copy", "fill", "setmemory"]),
+    ("searches and text", &["ndexOf", "base64", "Encode", "Decode", "Mismatch", "count_positives"]),
+    ("conversions", &["f2", "d2"]),
+    ("mathematics", &["libm", "dsin", "dcos", "dtan", "dexp", "dlog", "dpow", "dcbrt", "fmod"]),
+    ("big integers", &["ToLen", "mulAdd", "montgomery", "bigInteger"]),
+    ("entries of compiled code", &["method_entry_barrier"]),
+    ("others", &[""]),
+];
 
 fn steps_per_run() -> u32 {
     std::env::var("TICKWALK_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(40_000)
@@ -33,8 +56,10 @@ struct Counts {
     whole: u32,
     cut: u32,
     wrong: u32,
-    /// Routines by entry.
-    entries: BTreeMap<u64, u32>,
+    /// Routines with a step.
+    routines: BTreeSet<String>,
+    /// Steps, cut and wrong walks by group.
+    groups: BTreeMap<&'static str, [u32; 3]>,
     /// Reasons of stacks that are not whole, with their numbers.
     described: BTreeMap<String, u32>,
 }
@@ -52,7 +77,46 @@ fn is_routine(hotspot: &HotSpot, memory: &RemoteMemory, pc: u64) -> bool {
     name[..length].starts_with(b"StubRoutines")
 }
 
+/// The range and the name of each routine, from what the VM prints: `StubRoutines::NAME [0xBEGIN, 0xEND] (...)`.
+fn routines(printed: &[String]) -> Vec<(std::ops::Range<u64>, String)> {
+    let routine = |line: &String| {
+        let (name, range) = line.split_once(" [0x")?;
+        let (begin, end) = range.split_once(", 0x")?;
+        let end = end.split(['[', ']']).next()?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let name = name.rsplit("::").next()?;
+        Some((number(begin)?..number(end)?, name.to_owned()))
+    };
+    printed.iter().filter_map(routine).collect()
+}
+
+fn group(name: &str) -> &'static str {
+    let fits = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    GROUPS.iter().find(|(_, parts)| fits(parts)).expect("the last fits").0
+}
+
+/// Compiles the agent that hides the SHA instructions.
+fn no_sha_ni() -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads/no_sha_ni.c");
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libno_sha_ni.so");
+    let done = Command::new("cc").args(["-O1", "-fPIC", "-shared", "-o"]).arg(&library).arg(source).status();
+    assert!(done.expect("a C compiler").success(), "the agent compiles");
+    library
+}
+
 fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut Counts) {
+    let routines = routines(&jvm.printed);
+    // The agent's routine has the same name as that of a CPU with SHA instructions, but is longer.
+    let name_at = |pc: u64| {
+        let found = routines.iter().rev().find(|(range, _)| range.contains(&pc));
+        match found {
+            Some((range, name)) if name.starts_with("sha256") && range.end - range.start > 2048 => {
+                format!("sha256 without SHA-NI{}", &name[6..])
+            }
+            Some((_, name)) => name.clone(),
+            None => format!("unknown {pc:#x}"),
+        }
+    };
     let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
     let mut cache = Box::new(ScopeCache::new());
     for thread in hotspot.java_threads(&memory) {
@@ -78,8 +142,11 @@ fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut Counts) {
             }
             let Some(caller) = &caller else { return ControlFlow::Continue(()) };
             let entry = *entry.get_or_insert(pc);
+            let name = name_at(pc);
             counts.steps += 1;
-            *counts.entries.entry(entry).or_default() += 1;
+            let in_group = counts.groups.entry(group(&name)).or_default();
+            in_group[0] += 1;
+            counts.routines.insert(name.clone());
             let kind = match stop.is_complete() {
                 true if found == *caller => {
                     counts.whole += 1;
@@ -89,11 +156,12 @@ fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut Counts) {
                 _ => "wrong",
             };
             *(if kind == "cut" { &mut counts.cut } else { &mut counts.wrong }) += 1;
+            in_group[if kind == "cut" { 1 } else { 2 }] += 1;
             let mut code = [0; 32];
             let _ = memory.read(pc - 12, &mut code);
             let instead = if kind == "cut" { String::new() } else { format!(" {found:?} for {caller:?}") };
             let text = format!(
-                "{kind} {} at +{:#x} of its routine {:02x?} | {:02x?}{instead}",
+                "{kind} {} in {name} at +{:#x} of its entry {:02x?} | {:02x?}{instead}",
                 stop.name(),
                 pc.wrapping_sub(entry),
                 &code[..12],
@@ -113,30 +181,45 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
     }
     let classes = compile("Stubs.java");
     let mut problems = Vec::new();
-    for Jdk { name: jdk, home, .. } in jdks() {
-        for flags in FLAGS {
+    let selected = std::env::var("TICKWALK_FLAGS").unwrap_or_default();
+    let is_selected = |flags: &str| selected.split(',').any(|part| flags.contains(part));
+    for Jdk { name: jdk, home, major } in jdks() {
+        let mut groups: BTreeMap<&str, [u32; 3]> = BTreeMap::new();
+        for flags in
+            FLAGS.into_iter().filter(|flags| is_selected(flags) && (major >= 23 || *flags != SEARCHES))
+        {
             let mut counts = Counts::default();
-            let options = [flags, &["-Xbatch"]].concat();
+            let agent = format!("-agentpath:{}", no_sha_ni().display());
+            let option = if flags == NO_SHA_NI { &agent } else { flags };
+            let options = [option, "-Xbatch", "-XX:+UnlockDiagnosticVMOptions", "-XX:+PrintStubCode"];
             let jvm = Jvm::start(&home, &options, &classes, "Stubs");
             // The thread enters its loop.
             pause(500);
             step_one(&jvm, "busy-stubs", &mut counts);
             drop(jvm);
-            let Counts { steps, whole, cut, wrong, entries, described } = &counts;
+            let Counts { steps, whole, cut, wrong, routines, described, .. } = &counts;
             println!(
-                "JDK {jdk} {}: {steps} instructions from {} entries: {whole} whole, {cut} cut, {wrong} wrong",
-                flags.join(" "),
-                entries.len()
+                "JDK {jdk} {flags}: {steps} instructions of {} routines: {whole} whole, {cut} cut, {wrong} wrong",
+                routines.len()
             );
+            println!("  {}", routines.iter().map(String::as_str).collect::<Vec<_>>().join(" "));
             let mut worst: Vec<_> = described.iter().collect();
             worst.sort_by_key(|(text, count)| (!text.starts_with("wrong"), std::cmp::Reverse(**count)));
             let shown = std::env::var("TICKWALK_SHOW").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
             for (text, count) in worst.into_iter().take(shown) {
                 println!("  {count:5} {text}");
             }
-            if *steps < 50 || *wrong > 0 {
-                problems.push(format!("JDK {jdk} {}", flags.join(" ")));
+            for (group, counted) in &counts.groups {
+                let sum = groups.entry(group).or_default();
+                (0..sum.len()).for_each(|index| sum[index] += counted[index]);
             }
+            let has_routine = flags != NO_SHA_NI || counts.groups.contains_key(GROUPS[0].0);
+            if *steps < 50 || *wrong > 0 || !has_routine {
+                problems.push(format!("JDK {jdk} {flags}"));
+            }
+        }
+        for (group, [steps, cut, wrong]) in groups {
+            println!("| {jdk} | {group} | {steps} | {cut} | {wrong} |");
         }
     }
     assert!(problems.is_empty(), "{problems:?}");

@@ -1,13 +1,18 @@
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.zip.Adler32;
 import java.util.zip.CRC32;
 import java.util.zip.CRC32C;
+import javax.crypto.Cipher;
+import javax.crypto.spec.SecretKeySpec;
 
 /**
- * Calls routines that the VM generates: digests and checksums, copies, searches, conversions and arithmetic.
+ * Calls routines that the VM generates: digests, checksums and ciphers, copies, searches, conversions and arithmetic.
  */
 public final class Stubs {
     private static volatile long sink;
@@ -17,22 +22,60 @@ public final class Stubs {
         return digest.digest()[0];
     }
 
-    private static void digests(long rounds) throws Exception {
-        byte[] block = new byte[128];
-        MessageDigest[] digests = {
-            MessageDigest.getInstance("SHA-512"), MessageDigest.getInstance("SHA-256"),
-            MessageDigest.getInstance("SHA-1"), MessageDigest.getInstance("MD5")};
-        CRC32 crc = new CRC32();
-        CRC32C castagnoli = new CRC32C();
-        for (long i = 0; i < rounds; i++) {
-            for (MessageDigest digest : digests) {
-                sink += digest(digest, block);
-            }
-            crc.update(block);
-            castagnoli.update(block);
-            sink += crc.getValue() + castagnoli.getValue();
-            block[0]++;
+    // Made once: looking a provider up takes more instructions than all routines together.
+    private static final byte[] block = new byte[64];
+    private static final MessageDigest[] digests = {
+        of("SHA-512"), of("SHA-256"), of("SHA-1"), of("MD5"), of("SHA3-256")};
+    private static final Cipher[] ciphers = {of("AES/ECB/NoPadding", 1), of("AES/CBC/NoPadding", 1), of("AES/CTR/NoPadding", 1)};
+    private static final Adler32 adler = new Adler32();
+    private static final CRC32 crc = new CRC32();
+    private static final CRC32C castagnoli = new CRC32C();
+    private static final byte[] bytes = new byte[200];
+    private static final long[] longs = new long[70];
+    private static final Object[] objects = new String[30];
+    private static final String text = "a".repeat(90) + "zz5" + "b".repeat(20);
+    private static final BigInteger a = BigInteger.ONE.shiftLeft(700).subtract(BigInteger.TEN);
+    private static final BigInteger b = BigInteger.ONE.shiftLeft(650).add(BigInteger.TEN);
+    private static final BigInteger odd = BigInteger.ONE.shiftLeft(640).add(BigInteger.ONE);
+    private static int round;
+
+    private static MessageDigest of(String name) {
+        try {
+            return MessageDigest.getInstance(name);
+        } catch (NoSuchAlgorithmException e) {
+            throw new AssertionError(e);
         }
+    }
+
+    private static Cipher of(String name, int mode) {
+        try {
+            Cipher cipher = Cipher.getInstance(name);
+            cipher.init(mode, new SecretKeySpec(new byte[16], "AES"));
+            return cipher;
+        } catch (GeneralSecurityException e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    private static void encrypt() {
+        for (Cipher cipher : ciphers) {
+            try {
+                sink += cipher.update(block, 0, block.length, bytes, 0);
+            } catch (GeneralSecurityException e) {
+                throw new AssertionError(e);
+            }
+        }
+    }
+
+    private static void digests() {
+        for (MessageDigest digest : digests) {
+            sink += digest(digest, block);
+        }
+        crc.update(block);
+        castagnoli.update(block);
+        adler.update(block);
+        sink += adler.getValue() + crc.getValue() + castagnoli.getValue();
+        block[0]++;
     }
 
     private static long copies(byte[] bytes, long[] longs, Object[] objects, int i) {
@@ -46,7 +89,8 @@ public final class Stubs {
     private static long text(String text, byte[] bytes, int i) {
         String part = "zz" + (i & 7);
         return text.indexOf(part) + Base64.getEncoder().encode(bytes).length
-            + new String(bytes, StandardCharsets.ISO_8859_1).hashCode();
+            + new String(bytes, StandardCharsets.ISO_8859_1).hashCode()
+            + Arrays.mismatch(bytes, 8, 190, bytes, 7, 189);
     }
 
     private static long conversions(float single, double wide) {
@@ -62,39 +106,32 @@ public final class Stubs {
         return a.multiply(b).bitLength() + a.multiply(a).bitLength() + a.modPow(BigInteger.TEN, odd).bitLength();
     }
 
-    private static void mix(long rounds) {
-        byte[] bytes = new byte[200];
-        long[] longs = new long[70];
-        Object[] objects = new String[30];
-        String text = "a".repeat(90) + "zz5" + "b".repeat(20);
-        BigInteger a = BigInteger.ONE.shiftLeft(700).subtract(BigInteger.TEN);
-        BigInteger b = BigInteger.ONE.shiftLeft(650).add(BigInteger.TEN);
-        BigInteger odd = BigInteger.ONE.shiftLeft(640).add(BigInteger.ONE);
-        for (int i = 0; i < rounds; i++) {
-            sink += copies(bytes, longs, objects, i);
-            sink += text(text, bytes, i);
-            sink += conversions(i % 2 == 0 ? Float.NaN : 1e20f, i % 2 == 0 ? 1e300 : Double.NaN);
-            sink += mathematics(i + 0.5);
+    private static void mix() {
+        int i = round++ & 0xfffff;
+        sink += copies(bytes, longs, objects, i);
+        sink += text(text, bytes, i);
+        sink += conversions(i % 2 == 0 ? Float.NaN : 1e20f, i % 2 == 0 ? 1e300 : Double.NaN);
+        sink += mathematics(i + 0.5);
+        // One multiplication of 700 bits is as long as everything else.
+        if (i % 2 == 0) {
             sink += arithmetic(a, b, odd);
         }
     }
 
     private static void loop() {
-        try {
-            while (true) {
-                digests(1);
-                mix(1);
-            }
-        } catch (Exception e) {
-            throw new AssertionError(e);
+        while (true) {
+            mix();
+            digests();
+            encrypt();
         }
     }
 
     public static void main(String[] arguments) throws Exception {
         // Until all is compiled: with -Xbatch each call that is hot enough waits for its compilation.
-        for (int i = 0; i < 30; i++) {
-            digests(500);
-            mix(500);
+        for (int i = 0; i < 15_000; i++) {
+            mix();
+            digests();
+            encrypt();
         }
         Thread thread = new Thread(Stubs::loop, "busy-stubs");
         thread.setDaemon(true);
