@@ -122,6 +122,24 @@ fn a_method_that_is_being_entered_runs_no_inlined_one() {
     }
 }
 
+/// As the code of Debian's builds of JDK 26 and 28: the entry lies behind the call of the stub and jumps back to it.
+#[test]
+fn a_deoptimisation_handler_stands_for_the_call_that_it_replaces() {
+    let mut process = process(LAYOUTS[1]);
+    for place in (0..NMETHODS).flat_map(|index| (0..PCS).map(move |pc| (index, pc))) {
+        let entry = process.code(place.0) + 3000;
+        process.set_deopt_handler(place.0, entry);
+        process.write_code(entry - 5, &[0xe8, 1, 2, 3, 4, 0xeb, 0xf9]);
+        for pc in [entry, entry - 5] {
+            let (capture, mut stack) = process.interrupted(pc, &[place, CALLER]);
+            // The frame keeps the return address that the entry has replaced.
+            stack[..8].copy_from_slice(&process.pc(place).to_ne_bytes());
+            let expected = [process.chain(place).clone(), process.chain(CALLER).clone()].concat();
+            assert_eq!(walk(&process, &mut ScopeCache::new(), &(capture, stack)), expected, "{place:?}");
+        }
+    }
+}
+
 #[test]
 fn the_same_pc_is_another_place_as_a_return_address() {
     for_each_place(|process, place| {

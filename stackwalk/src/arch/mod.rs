@@ -45,7 +45,7 @@
 //! | `enters_method(ahead)`, `interpreter_exit(after)`, `is_interpreter_return_entry(after)` | the interpreter enters a method, leaves it, or restores its caller |
 //! | `poll_frame`, `poll_exit`, `is_loop_poll_blob` | frame state in a SafepointBlob |
 //! | `handler_place`, `has_popped_throwing_pc` | progress of the stubs that look up an exception handler |
-//! | `deopt_place`, `deopt_handler_pushed_bytes` | progress of a deoptimisation |
+//! | `deopt_place`, `deopt_handler_pushed_bytes`, `is_deopt_call` | progress of a deoptimisation |
 //! | `is_before_reservation`, `thawed_frame` | progress of thawing frames of a virtual thread |
 //! | `upcall_frame(code)`, `upcall_state(offset, after)` | the frame of an upcall stub; `code` has `UPCALL_START` bytes |
 //! | `is_signal_return(after)`, `is_in_signal_return(before, after)` | code that ends a signal handler; `after` has `SIGNAL_RETURN_BYTES` |

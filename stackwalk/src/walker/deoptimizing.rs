@@ -16,12 +16,13 @@
 //! Invariant: the record is used only if the frame it describes ended exactly where the new frames end.
 //! Sources: `runtime/deoptimization.cpp`, `runtime/vframeArray.hpp`, `generate_deopt_blob` and
 //! `generate_uncommon_trap_blob` in `cpu/x86/sharedRuntime_x86_64.cpp` and `runtime_x86_64.cpp`,
-//! `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, JDK 11 to 25.
+//! `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, JDK 11 to 28.
 
 use super::walk::{Cursor, Doing, Emit, Step, Walk};
 use crate::arch::{
-    CODE_AFTER, CODE_BEFORE, DEOPT_HANDLER_BYTES, DeoptPlace, FRAME_RECORD_BYTES, RETURN_ADDRESS_BYTES,
-    Unwind, deopt_handler_pushed_bytes, deopt_place, return_address, return_address_of_call,
+    CODE_AFTER, CODE_BEFORE, DEOPT_CALL_BYTES, DEOPT_CALL_REACH, DEOPT_HANDLER_BYTES, DeoptPlace,
+    FRAME_RECORD_BYTES, RETURN_ADDRESS_BYTES, Unwind, deopt_handler_pushed_bytes, deopt_place, is_deopt_call,
+    return_address, return_address_of_call,
 };
 use crate::cache::CompiledPc;
 use crate::frame::{Blob, Frame};
@@ -181,19 +182,29 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// A compiled method's deoptimisation handler: its frame is complete, and the return address that led here is kept
-    /// in it.
+    /// in it. From JDK 26 on the handler's entry is behind the call that it jumps back to.
     pub(super) fn interrupted_handler(
         &mut self,
         cursor: Cursor,
         blob: &CodeBlob,
     ) -> Result<Option<Step>, Stop> {
         let handler = self.hotspot.layout.nmethod.deopt_handler(self.memory, blob)?;
-        if cursor.pc < handler || cursor.pc >= handler.saturating_add(DEOPT_HANDLER_BYTES) {
+        let start = handler.saturating_sub(DEOPT_CALL_BYTES);
+        if cursor.pc < start || cursor.pc >= handler.saturating_add(DEOPT_HANDLER_BYTES) {
             return Ok(None);
         }
-        let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
-        let around = self.around(cursor.pc, handler, blob, &mut bytes)?;
-        let pushed = deopt_handler_pushed_bytes(around.before).ok_or(Stop::Deoptimizing)?;
+        let pushed = if cursor.pc < handler {
+            let mut bytes = [0; DEOPT_CALL_REACH];
+            self.memory.read(start, &mut bytes)?;
+            if cursor.pc > start || !is_deopt_call(&bytes) {
+                return Ok(None);
+            }
+            0
+        } else {
+            let mut bytes = [0; (CODE_BEFORE + CODE_AFTER) as usize];
+            let around = self.around(cursor.pc, handler, blob, &mut bytes)?;
+            deopt_handler_pushed_bytes(around.before).ok_or(Stop::Deoptimizing)?
+        };
         let sp = cursor.sp.wrapping_add(pushed);
         let frame = Cursor { pc: handler, sp, fp: cursor.fp, doing: Doing::Polling };
         if !self.is_whole(frame) {

@@ -374,6 +374,13 @@ impl Process {
         }
     }
 
+    /// Puts the entry of an nmethod's deoptimisation handler at an address; for layouts that keep its distance from the blob.
+    pub fn set_deopt_handler(&mut self, index: usize, entry: u64) {
+        let blob = HEAP + index as u64 * BLOB + self.header;
+        let offset = (entry - blob) as u32;
+        self.put(blob + self.at("nmethod::_deopt_handler_offset"), &offset.to_ne_bytes());
+    }
+
     /// Number of pcs of an nmethod.
     pub fn pcs(&self, index: usize) -> u64 {
         self.chains[index].len() as u64

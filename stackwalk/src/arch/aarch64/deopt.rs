@@ -36,6 +36,20 @@ pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
 /// Bytes of a deoptimisation handler: its own address and a jump by up to three instructions.
 pub(crate) const DEOPT_HANDLER_BYTES: u64 = 16;
 
+/// Bytes from the start of a handler of JDK 26 and later to its entry: a near call of the stub, whose return address is the
+/// entry.
+pub(crate) const DEOPT_CALL_BYTES: u64 = 4;
+/// Bytes of the whole handler: the call and the jump back.
+pub(crate) const DEOPT_CALL_REACH: usize = 8;
+
+/// Returns whether this is the code of such a handler from its start on: `bl stub`, `b start`.
+///
+/// By the code of x86-64; no build of this CPU was examined.
+pub(crate) fn is_deopt_call(code: &[u8; DEOPT_CALL_REACH]) -> bool {
+    let calls = first(code).is_some_and(|first| first & 0xfc00_0000 == 0x9400_0000);
+    calls && last(code) == Some(0x17ff_ffff)
+}
+
 /// Bytes that a deoptimisation handler has pushed once it has executed `before`: none; `None` for other code.
 pub(crate) fn deopt_handler_pushed_bytes(before: &[u8]) -> Option<u64> {
     let begins = before.is_empty() || first(before).is_some_and(|first| first & 0x9f00_001f == 0x1000_001e);
@@ -72,5 +86,13 @@ mod tests {
         assert_eq!(deopt_handler_pushed_bytes(&[]), Some(0));
         assert_eq!(deopt_handler_pushed_bytes(&0x1000_001e_u32.to_le_bytes()), Some(0));
         assert_eq!(deopt_handler_pushed_bytes(&0xd503_201f_u32.to_le_bytes()), None);
+        let code = |second: u32| {
+            let mut bytes = [0; DEOPT_CALL_REACH];
+            bytes[..4].copy_from_slice(&0x9400_0010_u32.to_le_bytes());
+            bytes[4..].copy_from_slice(&second.to_le_bytes());
+            bytes
+        };
+        assert!(is_deopt_call(&code(0x17ff_ffff)));
+        assert!(!is_deopt_call(&code(0x1400_0001)));
     }
 }

@@ -24,7 +24,10 @@ pub(crate) use absent::{
 pub(crate) use calls::{
     ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,
 };
-pub(crate) use deopt::{DEOPT_HANDLER_BYTES, deopt_handler_pushed_bytes, deopt_place};
+pub(crate) use deopt::{
+    DEOPT_CALL_BYTES, DEOPT_CALL_REACH, DEOPT_HANDLER_BYTES, deopt_handler_pushed_bytes, deopt_place,
+    is_deopt_call,
+};
 pub use dwarf::{DWARF_ROW_RULES, DWARF_SAVED, DWARF_STACK_POINTER};
 pub(crate) use dwarf::{dwarf_caller, dwarf_values};
 pub(crate) use entry::{

@@ -1,7 +1,8 @@
 //! Entries and exits of the code that replaces a compiled frame by interpreter frames.
 //!
 //! ```text
-//! handler in the nmethod:   call next   next: sub [rsp], n   jmp stub        the frame is untouched
+//! handler, up to JDK 25:    entry: call next   next: sub [rsp], n   jmp stub   the frame is untouched
+//! handler, from 26 on:      start: call stub   entry: jmp start
 //! stub, by a handler:       push rbp   mov rbp, rsp   save registers ...     fp is the frame pointer from here
 //! stub, with an exception:  mov [r15 + a], rdx   mov [r15 + b], rax   push 0   push rbp   ...
 //! stub, end:                ...   leave   ret
@@ -9,7 +10,7 @@
 //! ```
 //!
 //! Sources: `emit_deopt_handler` in `cpu/x86/x86_64.ad` and `c1_LIRAssembler_x86.cpp`, `generate_deopt_blob` in
-//! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25.
+//! `cpu/x86/sharedRuntime_x86_64.cpp`, JDK 11 to 25; the code of Debian's builds of 26.0.2 and 28-ea.
 
 use crate::arch::rules::{Around, DeoptPlace};
 
@@ -37,6 +38,17 @@ pub(crate) fn deopt_place(around: Around<'_>) -> DeoptPlace {
 
 /// Bytes of a deoptimisation handler: a push or call of its own address and a jump.
 pub(crate) const DEOPT_HANDLER_BYTES: u64 = 32;
+
+/// Bytes from the start of a handler of JDK 26 and later to its entry: a call of the stub, which takes the entry for the
+/// return address.
+pub(crate) const DEOPT_CALL_BYTES: u64 = 5;
+/// Bytes of the whole handler: the call and the jump back.
+pub(crate) const DEOPT_CALL_REACH: usize = 7;
+
+/// Returns whether this is the code of such a handler from its start on.
+pub(crate) fn is_deopt_call(code: &[u8; DEOPT_CALL_REACH]) -> bool {
+    matches!(code, [0xe8, _, _, _, _, 0xeb, 0xf9])
+}
 
 /// Bytes that a deoptimisation handler has pushed once it has executed `before`; `None` for other code.
 pub(crate) fn deopt_handler_pushed_bytes(before: &[u8]) -> Option<u64> {
@@ -85,5 +97,13 @@ mod tests {
         assert_eq!(deopt_handler_pushed_bytes(&code[..5]), Some(8));
         assert_eq!(deopt_handler_pushed_bytes(&code[..10]), Some(8));
         assert_eq!(deopt_handler_pushed_bytes(&code), None);
+    }
+
+    #[test]
+    fn handlers_of_26_call_the_stub_in_front_of_their_entry() {
+        // From Debian's 26.0.2: call; jmp -7.
+        assert!(is_deopt_call(&[0xe8, 1, 2, 3, 4, 0xeb, 0xf9]));
+        assert!(!is_deopt_call(&[0xe8, 0, 0, 0, 0, 0x48, 0x83]), "of 25");
+        assert_eq!(deopt_handler_pushed_bytes(&[]), Some(0), "at the entry");
     }
 }
