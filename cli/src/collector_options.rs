@@ -40,6 +40,9 @@ pub struct CollectorArguments {
     /// Serve HTTP to other machines without a token
     #[arg(long, env = "TICKWALK_HTTP_INSECURE")]
     http_insecure: bool,
+    /// Folder, .jar or .zip with source files, shown beside the CPU time of lines; can be repeated
+    #[arg(long, value_name = "PATH", env = "TICKWALK_SOURCE_PATH", value_delimiter = ':')]
+    source_path: Vec<PathBuf>,
     /// Most connections of agents at a time, 1 to 4096; more are refused [default: 256]
     #[arg(long, value_name = "N", env = "TICKWALK_MAX_CONNECTIONS", value_parser = value_parser!(u16).range(1..=4096))]
     max_connections: Option<u16>,
@@ -144,6 +147,8 @@ pub enum Keep {
         http_token_file: Option<PathBuf>,
         /// Permits other machines to ask without a token.
         http_insecure: bool,
+        /// Folders and archives with source files.
+        source_path: Vec<PathBuf>,
     },
 }
 
@@ -181,6 +186,7 @@ impl CollectorArguments {
             ("--http", self.http.or(file.http).is_some()),
             ("--http-token-file", self.http_token_file.is_some() || file.http_token_file.is_some()),
             ("--http-insecure", self.http_insecure || file.http_insecure),
+            ("--source-path", !self.source_path.is_empty() || !file.source_path.is_empty()),
             ("--keep", self.keep.or(file.keep).is_some()),
             ("--keep-bytes", self.keep_bytes.or(file.keep_bytes).is_some()),
             ("--keep-samples", self.keep_samples.or(file.keep_samples).is_some()),
@@ -215,8 +221,11 @@ impl CollectorArguments {
                 anyhow::bail!("{option} has no effect without --store; add --store or leave it out");
             }
         }
+        let source_path = if self.source_path.is_empty() { file.source_path } else { self.source_path };
         let keep = match store {
-            Some(directory) => Keep::Store { directory, retention, http, http_token_file, http_insecure },
+            Some(directory) => {
+                Keep::Store { directory, retention, http, http_token_file, http_insecure, source_path }
+            }
             None => Keep::Recordings(self.dir.or(file.dir).unwrap_or_else(|| ".".into())),
         };
         let forward = self.forward.resolve(file.forward, matches!(keep, Keep::Store { .. }))?;

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use collector::http::Served;
+use collector::source_path::{SourcePath, WithSources};
 use collector::store::Store;
 use profile::export::{self, Options, format::Format};
 use profile::query::error::QueryError;
@@ -64,6 +65,27 @@ impl Source {
         match self {
             Source::Path(path) => Ok(question::answer(&*open(path)?, question, pairs, now_ns())?.bytes),
             Source::Url(url, headers) => fetch(url, headers, question, pairs),
+        }
+    }
+
+    /// As [`ask`](Self::ask), with source texts for a recording or store; a collector has its own.
+    pub fn ask_with(
+        &self,
+        texts: SourcePath,
+        question: &str,
+        pairs: &[(String, String)],
+    ) -> anyhow::Result<Vec<u8>> {
+        if matches!(self, Source::Url(..)) && !texts.is_empty() {
+            bail!(
+                "--source-path has no effect on a collector; give it to 'tickwalk collect', or leave it out"
+            );
+        }
+        match self {
+            Source::Path(_) if !texts.is_empty() => {
+                let source = WithSources { samples: self.open_to_serve()?.0, texts };
+                Ok(question::answer(&source, question, pairs, now_ns())?.bytes)
+            }
+            _ => self.ask(question, pairs),
         }
     }
 

@@ -473,6 +473,54 @@ fn export_of_a_part() {
     assert_eq!(total, 40_000_000, "{text}");
 }
 
+/// Lines stand beside the text of their file; a recording cannot name a file outside of the folders that were given.
+#[test]
+fn a_method_is_annotated_with_its_source() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (folder, secret) = (directory.path().join("src"), directory.path().join("secret.txt"));
+    fs::create_dir_all(folder.join("shop")).expect("folders");
+    fs::write(
+        folder.join("shop/Cart.java"),
+        "package shop;\nclass Cart {\n  int total() {\n    return 1;\n  }\n}\n",
+    )
+    .expect("a file");
+    fs::write(&secret, "secret\n").expect("a file");
+    let mut stream = support::Stream::new();
+    stream.thread(1, "main", proto::v1::ThreadKind::Java);
+    for (method, file, line, times) in
+        [("shop/Cart.total", "Cart.java", 4, 3), ("shop/Outside.read", "../../secret.txt", 1, 1)]
+    {
+        let frame = stream.frame(proto::v1::FrameKind::C2, method);
+        stream.line(line);
+        stream.source_file(file);
+        let stack = stream.stack(&[frame], "end_of_stack");
+        (0..times).for_each(|_| stream.sample(1, stack, support::INTERVAL_NS));
+    }
+    stream.goodbye();
+    let recording = directory.path().join("shop.tickwalk");
+    fs::write(&recording, stream.bytes()).expect("write");
+    let (recording, folder) = (recording.to_str().expect("text"), folder.to_str().expect("text"));
+    let annotate = |more: &[&str]| stdout(&tickwalk([&["annotate", recording], more].concat()));
+    let text = annotate(&["--source-path", folder]);
+    assert!(text.starts_with("shop.Cart.total  (shop/Cart.java)"), "{text}");
+    let hot = text.lines().find(|line| line.contains("return 1;")).unwrap_or_else(|| panic!("{text}"));
+    assert!(hot.contains("75.0 %") && hot.contains(" 4 "), "{hot}");
+    assert!(annotate(&[]).contains("75.0 %"), "lines are shown without text");
+    let outside = annotate(&["Outside.read", "--source-path", folder]);
+    assert!(outside.contains("25.0 %") && !outside.contains("secret\n"), "{outside}");
+    check_error(&["annotate", recording, "no.Such"], 1, "no sample is in a method");
+    check_error(
+        &["annotate", recording, "--source-path", "/nonexistent"],
+        1,
+        "name a folder, a .jar or a .zip",
+    );
+    check_error(
+        &["annotate", "http://127.0.0.1:1", "--source-path", folder],
+        1,
+        "has no effect on a collector",
+    );
+}
+
 #[test]
 fn options_without_effect_are_errors() {
     let directory = tempfile::tempdir().expect("temporary directory");

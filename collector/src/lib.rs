@@ -28,4 +28,5 @@ pub mod address;
 pub mod forward;
 pub mod http;
 pub mod ingest;
+pub mod source_path;
 pub mod store;

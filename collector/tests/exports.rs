@@ -9,7 +9,7 @@ mod otlp_rules;
 mod recorded;
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
@@ -24,7 +24,9 @@ use profile::process::ProcessProfile;
 use profile::query::error::QueryError;
 use profile::query::selection::Selection;
 use profile::recording::Recording;
+use profile::source::{Part, Source};
 use prost::Message;
+use proto::framing::FramingError;
 use proto::v1::agent_message::Body;
 use proto::v1::{Dictionary, Entries, FrameKind, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value as Json;
@@ -148,6 +150,10 @@ struct Row {
 }
 #[derive(Clone, PartialEq, Message)]
 struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    text: i64,
     #[prost(int64, tag = "3")]
     number: i64,
 }
@@ -188,31 +194,32 @@ fn pprof_file(profile: &ProcessProfile) -> PprofFile {
     read_pprof(&bytes)
 }
 
-#[test]
-fn pprof() {
-    let read = |bytes: &[u8]| {
-        let file = read_pprof(bytes);
-        assert_eq!(file.strings[0], "");
-        assert!(file.strings[file.comments[0] as usize].contains("of CPU time explained"));
-        let mut sums = Sums::default();
-        for row in &file.samples {
-            let function = file.locations[row.locations[0] as usize - 1].lines[0].function;
-            let name = file.functions[function as usize - 1].name;
-            let tid = row.labels.iter().map(|label| label.number).sum::<i64>() as u64;
-            sums.add(tid, &file.strings[name as usize], row.values[1] as u64);
-        }
-        sums
-    };
-    check(|profile, out| pprof::write(profile, out).expect("memory"), read);
+fn pprof_sums(bytes: &[u8]) -> Sums {
+    let file = read_pprof(bytes);
+    assert_eq!(file.strings[0], "");
+    assert!(file.strings[file.comments[0] as usize].contains("of CPU time explained"));
+    let mut sums = Sums::default();
+    for row in &file.samples {
+        let function = file.locations[row.locations[0] as usize - 1].lines[0].function;
+        let name = file.functions[function as usize - 1].name;
+        let tid = row.labels.iter().find(|label| file.strings[label.key as usize] == "tid");
+        let tid = tid.expect("a thread id").number as u64;
+        sums.add(tid, &file.strings[name as usize], row.values[1] as u64);
+    }
+    sums
 }
 
 #[test]
-fn otlp() {
-    let read = |bytes: &[u8]| {
-        let request = ExportProfilesServiceRequest::decode(bytes).expect("protobuf");
-        let tables = request.dictionary.expect("a dictionary");
-        let profile = &request.resource_profiles[0].scope_profiles[0].profiles[0];
-        let mut sums = Sums::default();
+fn pprof() {
+    check(|profile, out| pprof::write(profile, out).expect("memory"), pprof_sums);
+}
+
+fn otlp_sums(bytes: &[u8]) -> Sums {
+    let request = ExportProfilesServiceRequest::decode(bytes).expect("protobuf");
+    let tables = request.dictionary.expect("a dictionary");
+    let mut sums = Sums::default();
+    for resource in &request.resource_profiles {
+        let profile = &resource.scope_profiles[0].profiles[0];
         for sample in &profile.samples {
             let location = tables.stack_table[sample.stack_index as usize].location_indices[0];
             let function = tables.location_table[location as usize].lines[0].function_index;
@@ -231,9 +238,13 @@ fn otlp() {
             let cpu_ns = sample.values[0] * profile.period;
             sums.add(tid.expect("a thread id"), &tables.string_table[name as usize], cpu_ns as u64);
         }
-        sums
-    };
-    check(|profile, out| otlp::write(profile, out).expect("memory"), read);
+    }
+    sums
+}
+
+#[test]
+fn otlp() {
+    check(|profile, out| otlp::write(profile, out).expect("memory"), otlp_sums);
 }
 
 /// Receivers take another sample type for another series.
@@ -359,24 +370,28 @@ fn account_of(request: &ExportProfilesServiceRequest) -> BTreeMap<String, i64> {
     numbers.collect()
 }
 
+fn speedscope_sums(bytes: &[u8]) -> Sums {
+    let file: Json = serde_json::from_slice(bytes).expect("JSON");
+    let list = |value: &Json| value.as_array().expect("a list").clone();
+    let mut sums = Sums::default();
+    for thread in list(&file["profiles"]) {
+        let name = thread["name"].as_str().expect("text");
+        let tid = name.rsplit_once("(tid ").map_or("0", |(_, tid)| tid.trim_end_matches(')'));
+        for (stack, weight) in list(&thread["samples"]).iter().zip(list(&thread["weights"])) {
+            let leaf = list(stack).pop().and_then(|leaf| leaf.as_u64()).expect("a frame");
+            let leaf = file["shared"]["frames"][leaf as usize]["name"].as_str().expect("text");
+            sums.add(tid.parse().expect("a number"), leaf, weight.as_u64().expect("a number"));
+        }
+    }
+    sums
+}
+
 #[test]
 fn speedscope() {
-    let read = |bytes: &[u8]| {
-        let file: Json = serde_json::from_slice(bytes).expect("JSON");
-        let list = |value: &Json| value.as_array().expect("a list").clone();
-        let mut sums = Sums::default();
-        for thread in list(&file["profiles"]) {
-            let name = thread["name"].as_str().expect("text");
-            let tid = name.rsplit_once("(tid ").map_or("0", |(_, tid)| tid.trim_end_matches(')'));
-            for (stack, weight) in list(&thread["samples"]).iter().zip(list(&thread["weights"])) {
-                let leaf = list(stack).pop().and_then(|leaf| leaf.as_u64()).expect("a frame");
-                let leaf = file["shared"]["frames"][leaf as usize]["name"].as_str().expect("text");
-                sums.add(tid.parse().expect("a number"), leaf, weight.as_u64().expect("a number"));
-            }
-        }
-        sums
-    };
-    check(|profile, out| speedscope::write(profile, Options::default(), out).expect("memory"), read);
+    check(
+        |profile, out| speedscope::write(profile, Options::default(), out).expect("memory"),
+        speedscope_sums,
+    );
 }
 
 /// Two lines of one method are one frame, or two if lines are asked for.
@@ -405,40 +420,61 @@ fn lines_of_a_method_are_frames_on_request() {
     }
 }
 
+fn firefox_sums(bytes: &[u8]) -> Sums {
+    let file: Json = serde_json::from_slice(bytes).expect("JSON");
+    let number = |value: &Json| value.as_u64().expect("a number") as usize;
+    let mut sums = Sums::default();
+    for thread in file["threads"].as_array().expect("a list") {
+        let tid = match &thread["tid"] {
+            Json::String(tid) => tid.parse().expect("a number"),
+            tid => tid.as_u64().expect("a number"),
+        };
+        let samples = &thread["samples"];
+        for row in 0..number(&samples["length"]) {
+            // The row before a thread's first sample has neither a stack nor a weight.
+            if samples["stack"][row].is_null() {
+                assert_eq!(
+                    (number(&samples["weight"][row]), number(&samples["threadCPUDelta"][row])),
+                    (0, 0)
+                );
+                continue;
+            }
+            let frame = number(&thread["stackTable"]["frame"][number(&samples["stack"][row])]);
+            let function = number(&thread["frameTable"]["func"][frame]);
+            let name = number(&thread["funcTable"]["name"][function]);
+            let strings = [&thread["stringArray"], &file["shared"]["stringArray"]];
+            let leaf = strings.iter().find_map(|strings| strings[name].as_str()).expect("a name");
+            let cpu_ns = number(&samples["threadCPUDelta"][row]) as u64 * 1000;
+            assert_eq!(number(&samples["weight"][row]) as u64 * INTERVAL_NS, cpu_ns);
+            sums.add(tid, leaf, cpu_ns);
+        }
+    }
+    sums
+}
+
 #[test]
 fn firefox() {
-    let read = |bytes: &[u8]| {
-        let file: Json = serde_json::from_slice(bytes).expect("JSON");
-        let number = |value: &Json| value.as_u64().expect("a number") as usize;
-        let mut sums = Sums::default();
-        for thread in file["threads"].as_array().expect("a list") {
-            let tid = match &thread["tid"] {
-                Json::String(tid) => tid.parse().expect("a number"),
-                tid => tid.as_u64().expect("a number"),
-            };
-            let samples = &thread["samples"];
-            for row in 0..number(&samples["length"]) {
-                // The row before a thread's first sample has neither a stack nor a weight.
-                if samples["stack"][row].is_null() {
-                    assert_eq!(
-                        (number(&samples["weight"][row]), number(&samples["threadCPUDelta"][row])),
-                        (0, 0)
-                    );
-                    continue;
-                }
-                let frame = number(&thread["stackTable"]["frame"][number(&samples["stack"][row])]);
-                let function = number(&thread["frameTable"]["func"][frame]);
-                let name = number(&thread["funcTable"]["name"][function]);
-                let strings = [&thread["stringArray"], &file["shared"]["stringArray"]];
-                let leaf = strings.iter().find_map(|strings| strings[name].as_str()).expect("a name");
-                let cpu_ns = number(&samples["threadCPUDelta"][row]) as u64 * 1000;
-                assert_eq!(number(&samples["weight"][row]) as u64 * INTERVAL_NS, cpu_ns);
-                sums.add(tid, leaf, cpu_ns);
-            }
-        }
-        sums
-    };
-    check(|profile, out| firefox::write(profile, out).expect("memory"), read);
+    check(|profile, out| firefox::write(profile, out).expect("memory"), firefox_sums);
+}
+
+fn parquet_sums(samples_file: Vec<u8>, stacks_file: Vec<u8>) -> Sums {
+    let mut leaves = BTreeMap::new();
+    for row in table_rows(stacks_file) {
+        let frames = row.get_list(2).expect("a list");
+        assert_eq!(frames.len(), row.get_list(3).expect("a list").len());
+        let ::parquet::record::Field::Str(leaf) = &frames.elements()[0] else {
+            panic!("{frames:?}");
+        };
+        let known = leaves.insert(row.get_long(0).expect("an id"), leaf.clone());
+        assert_eq!(known, None, "a stack has one row");
+    }
+    let mut sums = Sums::default();
+    for row in table_rows(samples_file) {
+        let leaf = &leaves[&row.get_long(6).expect("a stack")];
+        let tid = row.get_long(4).expect("a thread") as u64;
+        sums.add(tid, leaf, row.get_long(7).expect("CPU time") as u64);
+    }
+    sums
 }
 
 #[test]
@@ -448,23 +484,91 @@ fn parquet() {
         let (mut samples_file, mut stacks_file) = (Vec::new(), Vec::new());
         parquet::write(&profile, Table::Samples, &mut samples_file).expect("memory");
         parquet::write(&profile, Table::Stacks, &mut stacks_file).expect("memory");
-        let mut leaves = BTreeMap::new();
-        for row in table_rows(stacks_file) {
-            let frames = row.get_list(2).expect("a list");
-            assert_eq!(frames.len(), row.get_list(3).expect("a list").len());
-            let ::parquet::record::Field::Str(leaf) = &frames.elements()[0] else {
-                panic!("{frames:?}");
-            };
-            leaves.insert(row.get_long(0).expect("an id"), leaf.clone());
-        }
-        let mut sums = Sums::default();
-        for row in table_rows(samples_file) {
-            let leaf = &leaves[&row.get_long(6).expect("a stack")];
-            let tid = row.get_long(4).expect("a thread") as u64;
-            sums.add(tid, leaf, row.get_long(7).expect("CPU time") as u64);
-        }
-        assert_eq!(sums, Sums::of(&profile));
+        assert_eq!(parquet_sums(samples_file, stacks_file), Sums::of(&profile));
     }
+}
+
+/// Recordings as one source.
+struct Several(Vec<Recording>);
+
+impl Source for Several {
+    fn parts(&self) -> Vec<Box<dyn Part + '_>> {
+        self.0.iter().flat_map(Source::parts).collect()
+    }
+
+    fn end_ns(&self) -> Option<u64> {
+        self.0.iter().filter_map(Source::end_ns).max()
+    }
+
+    fn cut(&self) -> Option<FramingError> {
+        None
+    }
+}
+
+/// Several processes are one file in every format, with the sums of all; the file tells whose a sample is.
+#[test]
+fn a_selection_of_several_processes_is_one_file() {
+    let (mut one, mut other, mut third) = (small(), realistic::shop(true), small());
+    for (stream, id) in [(&mut one, 1), (&mut other, 2), (&mut third, 3)] {
+        stream.rename(id);
+        stream.set_pid(id as u32);
+    }
+    let mut expected = Sums::default();
+    let mut events = 0;
+    for stream in [&mut one, &mut other, &mut third] {
+        let profile = stream.profile();
+        events += profile.total().samples;
+        let sums = Sums::of(&profile);
+        sums.threads.into_iter().for_each(|(tid, ns)| *expected.threads.entry(tid).or_default() += ns);
+        sums.leaves.into_iter().for_each(|(leaf, ns)| *expected.leaves.entry(leaf).or_default() += ns);
+    }
+    let several = Several(vec![one.recording(), other.recording(), third.recording()]);
+    let export = |format, options| {
+        let mut bytes = Vec::new();
+        export::write(&several, &Selection::default(), format, options, 0, &mut bytes).expect("memory");
+        bytes
+    };
+    let plain = |format| export(format, Options::default());
+    let profile = plain(Format::Pprof);
+    assert_eq!(pprof_sums(&profile), expected);
+    let file = read_pprof(&profile);
+    let label = |row: &Row, key: &str| {
+        let label = row.labels.iter().find(|label| file.strings[label.key as usize] == key).expect("a label");
+        (file.strings[label.text as usize].clone(), label.number)
+    };
+    let processes: BTreeSet<_> =
+        file.samples.iter().map(|row| (label(row, "service").0, label(row, "pid").1)).collect();
+    let service = "com.example.shop.Application";
+    assert_eq!(processes, (1..=3).map(|pid| (service.to_owned(), pid)).collect());
+    let otlp = plain(Format::Otlp);
+    assert_eq!(otlp_sums(&otlp), expected);
+    let request = ExportProfilesServiceRequest::decode(&*otlp).expect("protobuf");
+    assert_eq!(request.resource_profiles.len(), 3);
+    check_otlp(&request);
+    assert_eq!(speedscope_sums(&plain(Format::Speedscope)), expected);
+    assert_eq!(firefox_sums(&plain(Format::Firefox)), expected);
+    let table = |table| export(Format::Parquet, Options { table: Some(table), ..Options::default() });
+    assert_eq!(parquet_sums(table(Table::Samples), table(Table::Stacks)), expected);
+    let jfr = plain(Format::Jfr);
+    assert_eq!((chunks(&jfr).len(), most_frequent(&jfr)), (3, events));
+    let unit = collapsed::Unit::Nanoseconds;
+    let stacks =
+        String::from_utf8(export(Format::Collapsed, Options { unit, ..Options::default() })).expect("text");
+    let sum: u64 = stacks
+        .lines()
+        .map(|line| line.rsplit_once(' ').and_then(|(_, ns)| ns.parse::<u64>().ok()).expect("a number"))
+        .sum();
+    assert_eq!(sum, expected.threads.values().sum::<u64>());
+    let roots: BTreeSet<&str> = stacks.lines().filter_map(|line| line.split(';').next()).collect();
+    let expected: Vec<String> = (1..=3).map(|pid| format!("{service} ({pid})")).collect();
+    assert_eq!(roots.into_iter().collect::<Vec<_>>(), expected);
+    // A process without samples in the selection is left out.
+    let pairs = [("frame".to_owned(), "Work.descend".to_owned())];
+    let selection = Selection::of(&pairs).expect("a selection");
+    let mut bytes = Vec::new();
+    export::write(&several, &selection, Format::Otlp, Options::default(), 0, &mut bytes).expect("memory");
+    let request = ExportProfilesServiceRequest::decode(&*bytes).expect("protobuf");
+    assert_eq!(request.resource_profiles.len(), 2);
 }
 
 fn table_rows(bytes: Vec<u8>) -> Vec<::parquet::record::Row> {

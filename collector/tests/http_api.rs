@@ -13,8 +13,8 @@ use proto::framing::encode_frame;
 use proto::v1::agent_message::Body;
 use proto::v1::{Counter, Lost, SampleBatch, Statistics, ThreadAccount, ThreadKind};
 use serde_json::Value;
-use support::Stream;
 use support::realistic::shop;
+use support::{Stream, small};
 use tempfile::TempDir;
 
 const DOCUMENT: &str = include_str!("../API.md");
@@ -248,6 +248,7 @@ fn answers_have_the_fields_described() {
     for (question, address) in [
         ("processes", "processes".to_owned()),
         ("methods", "methods?order=total&limit=5".to_owned()),
+        ("lines", format!("lines?method={METHOD}")),
         ("threads", "threads?limit=5".to_owned()),
         ("timeline", "timeline?by=thread&bucket=2000&limit=5".to_owned()),
         ("diff`", "diff?before.thread=exec-1".to_owned()),
@@ -263,6 +264,8 @@ fn answers_have_the_fields_described() {
             .filter(|name| name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_'))
             // Values of the example, not names.
             .filter(|name| *name != "live")
+            // A server without sources has none.
+            .filter(|name| *name != "text")
             .collect();
         assert!(names.len() >= 5, "{question}: {names:?}");
         for name in names {
@@ -277,5 +280,90 @@ fn answers_have_the_fields_described() {
             assert_eq!(column(name), column("parents"), "{question}: {name}");
         }
     }
+    served.server.stop();
+}
+
+/// A method by line, beside the text of its file where the server has it; a request never names a path.
+#[test]
+fn lines_of_a_method_come_with_their_text() {
+    let served = Served::new();
+    let answer = served.ask(&format!("lines?method={METHOD}"));
+    let method = &answer["method"];
+    assert_eq!(
+        (method["method"].as_str(), method["class"].as_str()),
+        (Some(METHOD), METHOD.rsplit_once('.').map(|name| name.0))
+    );
+    let lines = method["lines"].as_array().expect("lines");
+    let own: u64 = lines.iter().filter_map(|line| line["self_ns"].as_u64()).sum();
+    let rows = served.ask("methods?limit=1000");
+    let known = rows["methods"].as_array().expect("rows").iter().find(|row| row["name"] == METHOD);
+    assert_eq!(Some(own), known.and_then(|row| row["self_ns"].as_u64()), "{answer}");
+    assert_eq!((&method["text"], &answer["total_ns"]), (&Value::Null, &rows["total_ns"]));
+    // The end of a name is enough; without a name it is the hottest method.
+    let (_, end) = METHOD.rsplit_once("search.").expect("a package");
+    assert_eq!(served.ask(&format!("lines?method={end}"))["method"], *method);
+    assert_eq!(served.ask("lines")["method"]["method"], rows["methods"][0]["name"]);
+    let (status, body) = served.get("/api/v1/lines/text?method=no.Such");
+    assert!(status == 400 && body.contains("no.Such"), "{status} {body}");
+    served.server.stop();
+}
+
+/// The rows of a timeline stand for values of a label, and have the CPU time of all processes with it.
+#[test]
+fn timelines_group_by_label() {
+    let mut other = small();
+    other.rename(77);
+    let served = Served::of([shop(true), other]);
+    let sum =
+        |row: &Value| row["cpu_ns"].as_array().expect("cells").iter().filter_map(Value::as_u64).sum::<u64>();
+    let by_service = served.ask("timeline?by=label:service");
+    for row in by_service["rows"].as_array().expect("rows") {
+        let service = row["group"].as_str().expect("a service");
+        let alone = served.ask(&format!("timeline?label=service={service}"));
+        assert_eq!(sum(row), sum(&alone["rows"][0]), "{service}");
+    }
+    assert_eq!(by_service["rows"].as_array().map(Vec::len), Some(2));
+    let unlabelled = served.ask("timeline?by=label:team");
+    assert_eq!(
+        (unlabelled["rows"].as_array().map(Vec::len), unlabelled["rows"][0]["group"].as_str()),
+        (Some(1), Some(""))
+    );
+    assert_eq!(served.get("/api/v1/timeline?by=label:").0, 400);
+    served.server.stop();
+}
+
+/// Go's address of a profile: wrong parameters are told at once, and what arrives during the wait is in the answer.
+#[test]
+fn a_profile_of_the_next_seconds_has_what_arrives() {
+    let served = Served::new();
+    for (query, reason) in [
+        ("seconds=0", "seconds"),
+        ("seconds=301", "seconds"),
+        ("colour=red", "colour"),
+        ("from=-1h", "seconds"),
+    ] {
+        let (status, body) = served.get(&format!("/debug/pprof/profile?{query}"));
+        assert!(status == 400 && body.contains(reason), "{query}: {status} {body}");
+    }
+    let (status, body) = served.get("/debug/pprof/profile?seconds=1");
+    assert!(
+        status == 400 && body.contains("no process"),
+        "old samples are not the next ones: {status} {body}"
+    );
+    // A recording has no future: its last seconds are the answer.
+    let recording = Arc::new(shop(true).recording());
+    let address = "127.0.0.1:0".parse().expect("address");
+    let server = HttpServer::start(address, recording, Probe::default()).expect("server starts");
+    let mut stream = TcpStream::connect(server.address()).expect("server listens");
+    stream
+        .write_all(b"GET /debug/pprof/profile?seconds=300 HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        .expect("server reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("bytes");
+    let head = String::from_utf8_lossy(&answer[..answer.len().min(600)]).into_owned();
+    assert!(head.starts_with("HTTP/1.0 200") && head.contains("profile.pb.gz"), "{head}");
+    let body = answer.windows(4).position(|window| window == b"\r\n\r\n").map(|end| &answer[end + 4..]);
+    assert_eq!(body.map(|body| &body[..2]), Some(&[0x1f, 0x8b][..]), "gzip");
+    server.stop();
     served.server.stop();
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use collector::forward::{Accounts, Forwarder};
 use collector::http::{HttpServer, Probe};
 use collector::ingest::{Destination, Limits, Server};
+use collector::source_path::{SourcePath, WithSources};
 use collector::store::Store;
 use nix::sys::signal::Signal;
 
@@ -66,7 +67,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let server = Server::start_for(options.access()?, &listen, destination, limits)
         .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
     let http = match (&options.keep, &store) {
-        (Keep::Store { http, http_token_file, http_insecure, .. }, Some(store)) => {
+        (Keep::Store { http, http_token_file, http_insecure, source_path, .. }, Some(store)) => {
+            let texts = SourcePath::open(source_path)?;
+            let source = Arc::new(WithSources { samples: store.clone(), texts });
             let agents = server.stop_handle();
             let access = http_access(http_token_file.as_deref(), *http_insecure)?;
             let forwarded = forwarder.as_ref().map_or_else(Accounts::default, Forwarder::accounts);
@@ -75,7 +78,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 agents: Arc::new(move || agents.health()),
                 forwarded,
             };
-            let http = HttpServer::start_for(access, *http, store.clone(), probe).with_context(|| {
+            let http = HttpServer::start_for(access, *http, source, probe).with_context(|| {
                 format!("cannot listen on {http} for HTTP; choose another address with --http")
             })?;
             Some(http)

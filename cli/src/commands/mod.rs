@@ -1,5 +1,6 @@
 //! The verbs of the command line, one module each.
 
+mod annotate;
 mod attach;
 mod attachment;
 mod busiest;
@@ -62,6 +63,8 @@ enum Verb {
     Collect(collect::Arguments),
     /// Show the methods or threads that used most CPU time
     Top(top::Arguments),
+    /// Show the CPU time of a method's lines, beside its source text
+    Annotate(annotate::Arguments),
     /// Show a named view of a recording, a store or a running collector
     View(view::Arguments),
     /// Show which methods changed between two sources or two selections
@@ -106,6 +109,7 @@ impl Cli {
             Verb::Status(arguments) => control::status(&arguments),
             Verb::Collect(arguments) => collect::run(arguments),
             Verb::Top(arguments) => top::run(arguments),
+            Verb::Annotate(arguments) => annotate::run(arguments),
             Verb::View(arguments) => view::run(arguments),
             Verb::Diff(arguments) => diff::run(arguments),
             Verb::Query(arguments) => query::run(arguments),

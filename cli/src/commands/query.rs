@@ -10,7 +10,7 @@ use crate::source::{SelectionArguments, Source, pair};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Questions: processes, statistics, summary, flamegraph, methods, callers, callees, threads, timeline, diff, diff/methods
+Questions: processes, statistics, summary, flamegraph, methods, callers, callees, lines, threads, timeline, diff, diff/methods
 Parameters: limit, order, method, by, bucket, max_nodes; before. or after. in front of a parameter of the selection
 restricts one side of a difference.
 

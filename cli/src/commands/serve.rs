@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
 use collector::http::{HttpServer, Probe};
+use collector::source_path::{SourcePath, WithSources};
 use nix::sys::signal::Signal;
 
 use crate::collector_options::http_access;
@@ -30,10 +32,14 @@ pub struct Arguments {
     /// Serve other machines without a token
     #[arg(long, env = "TICKWALK_HTTP_INSECURE")]
     http_insecure: bool,
+    /// Folder, .jar or .zip with source files, shown beside the CPU time of lines; can be repeated
+    #[arg(long, value_name = "PATH", env = "TICKWALK_SOURCE_PATH", value_delimiter = ':')]
+    source_path: Vec<PathBuf>,
 }
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (source, store) = arguments.source.open_to_serve()?;
+    let (samples, store) = arguments.source.open_to_serve()?;
+    let source = Arc::new(WithSources { samples, texts: SourcePath::open(&arguments.source_path)? });
     // Threads inherit the mask, so the signals are blocked before the server starts its threads.
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
     let access = http_access(arguments.http_token_file.as_deref(), arguments.http_insecure)?;

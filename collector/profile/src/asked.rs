@@ -73,6 +73,10 @@ impl Source for Asked<'_> {
         self.source.cut()
     }
 
+    fn source_text(&self, file: &str) -> Option<String> {
+        self.source.source_text(file)
+    }
+
     fn gaps(&self) -> Vec<Gap> {
         self.source.gaps()
     }

@@ -18,6 +18,9 @@ use crate::session::Session;
 use crate::source::{Extent, Part, Sample, Scope, Source};
 use crate::stop::{UNKNOWN, is_failure};
 
+/// Maximum number of processes of an export: their sessions and threads are in memory together, their samples are not.
+pub const MOST_PROCESSES: usize = 1_000;
+
 /// One process within a selection.
 #[derive(Clone, Debug)]
 pub struct ProcessProfile {
@@ -37,11 +40,46 @@ impl ProcessProfile {
     /// If the selection has no process or more than one, or if the source cannot be read.
     pub fn of(source: &dyn Source, selection: &Selection, now_ns: u64) -> Result<ProcessProfile, QueryError> {
         let span = selection.span(source, now_ns);
-        let sessions = sessions_of(source, selection, &span)?;
+        let sessions = sessions_of(source, selection, &span, 2)?;
         if sessions.len() != 1 {
             return Err(QueryError::OneProcess(sessions.len()));
         }
         let (id, session) = sessions.into_iter().next().ok_or(QueryError::OneProcess(0))?;
+        Self::read(source, selection, &span, id, session)
+    }
+
+    /// Reads the processes of `selection` in `source` one after the other, as they are taken. Processes without samples in
+    /// the selection are left out, unless it is everything of one process.
+    ///
+    /// # Errors
+    /// If the selection has no process or more than [`MOST_PROCESSES`], or if the source cannot be read.
+    pub fn each<'s>(
+        source: &'s dyn Source,
+        selection: &'s Selection,
+        now_ns: u64,
+    ) -> Result<impl Iterator<Item = Result<ProcessProfile, QueryError>> + 's, QueryError> {
+        let span = selection.span(source, now_ns);
+        let sessions = sessions_of(source, selection, &span, MOST_PROCESSES + 1)?;
+        match sessions.len() {
+            0 => return Err(QueryError::OneProcess(0)),
+            1..=MOST_PROCESSES => {}
+            _ => return Err(QueryError::ManyProcesses),
+        }
+        let is_single = sessions.len() == 1 && !selection.narrows_sessions();
+        let profiles =
+            sessions.into_iter().map(move |(id, session)| Self::read(source, selection, &span, id, session));
+        Ok(profiles.filter(move |profile| {
+            is_single || profile.as_ref().map_or(true, |profile| !profile.samples.is_empty())
+        }))
+    }
+
+    fn read(
+        source: &dyn Source,
+        selection: &Selection,
+        span: &Span,
+        id: u64,
+        session: Session,
+    ) -> Result<ProcessProfile, QueryError> {
         let mut profile = ProcessProfile {
             session,
             dictionary: Dictionary::unlimited(),
@@ -51,7 +89,7 @@ impl ProcessProfile {
             cut: source.cut(),
         };
         for part in source.parts().iter().filter(|part| part.overlaps(&span.range_ns())) {
-            profile.add_part(&**part, id, selection, &span)?;
+            profile.add_part(&**part, id, selection, span)?;
         }
         profile.by_thread = match profile.is_part {
             true => session_by_thread(source, id)?,
@@ -233,6 +271,11 @@ impl ProcessProfile {
         last.saturating_sub(self.start_ns())
     }
 
+    /// Returns the service with the process id, which names the process among others.
+    pub fn title(&self) -> String {
+        format!("{} ({})", self.session.service(), self.hello().pid)
+    }
+
     /// Returns the thread with this number.
     pub fn thread(&self, id: u32) -> Option<&Thread> {
         self.session.thread(id)
@@ -264,18 +307,19 @@ impl ProcessProfile {
     }
 }
 
-/// Returns up to two of the selected sessions with their threads. A session with several parts is taken from the last
+/// Returns up to `limit` of the selected sessions with their threads. A session with several parts is taken from the last
 /// part.
 fn sessions_of(
     source: &dyn Source,
     selection: &Selection,
     span: &Span,
+    limit: usize,
 ) -> Result<BTreeMap<u64, Session>, QueryError> {
     let mut found: BTreeMap<u64, Session> = BTreeMap::new();
     for part in source.parts().iter().rev() {
         let mut more = Vec::new();
         part.sessions(Extent::Threads, &|id| !found.contains_key(&id), &mut |id, session| {
-            if found.len() + more.len() < 2
+            if found.len() + more.len() < limit
                 && selection.is_during(session, span)
                 && selection.matches_session(id, session)
             {

@@ -2,6 +2,8 @@
 //!
 //! Times are nanoseconds since the epoch.
 
+use std::borrow::Cow;
+
 use proto::rows::Row;
 use proto::statistics::carry_over;
 use proto::v1::{Hello, Statistics, Thread, ThreadAccount};
@@ -51,6 +53,21 @@ impl Session {
         let first = self.hello.command.split_whitespace().next().unwrap_or("");
         let name = first.rsplit('/').next().unwrap_or(first);
         if name.is_empty() { "java" } else { name }
+    }
+
+    /// Returns the value of a label: `service`, `host`, `jvm`, `pid`, `command`, or one that the process was given.
+    pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
+        Some(match key {
+            "service" => self.service().into(),
+            "host" => self.hello.host.as_str().into(),
+            "jvm" => self.hello.jvm_version.as_str().into(),
+            "pid" => self.hello.pid.to_string().into(),
+            "command" => self.hello.command.as_str().into(),
+            _ => {
+                let mut labels = self.hello.labels.iter().filter_map(|label| label.split_once('='));
+                labels.find(|(own, _)| *own == key).map(|(_, value)| value)?.into()
+            }
+        })
     }
 
     /// Returns whether message number `sequence` is new, and counts the messages that are missing before it.

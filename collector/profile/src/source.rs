@@ -141,6 +141,12 @@ pub trait Source {
     /// Returns why reading stopped before the last byte; `None` if every byte was read.
     fn cut(&self) -> Option<FramingError>;
 
+    /// Returns the text of the source file with this path below the root of a source tree, such as
+    /// `java/util/HashMap.java`; `None` if it is not available.
+    fn source_text(&self, _file: &str) -> Option<String> {
+        None
+    }
+
     /// Returns the times whose samples cannot be read; a failed question may add one.
     fn gaps(&self) -> Vec<Gap> {
         Vec::new()

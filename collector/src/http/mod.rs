@@ -13,6 +13,7 @@ mod assets;
 mod connections;
 mod failure;
 mod metrics;
+mod pprof;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -165,6 +166,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics_text))
+        .route("/debug/pprof/profile", get(pprof::profile))
         .route("/api/v1/{*question}", get(answer))
         .fallback(|| async { Failure::NotFound })
         .method_not_allowed_fallback(|| async { Failure::Method })
@@ -233,6 +235,16 @@ async fn answer(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let Query(pairs) = pairs.map_err(|_| Failure::BadQuery)?;
+    reply(shared, question, pairs, &headers).await
+}
+
+/// Answers a question of the API.
+async fn reply(
+    shared: Arc<Shared>,
+    question: String,
+    pairs: Vec<(String, String)>,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
     let accepts_gzip = headers
         .get(header::ACCEPT_ENCODING)
         .and_then(|accepted| accepted.to_str().ok())

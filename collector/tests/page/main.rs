@@ -11,6 +11,7 @@ mod recorded;
 
 mod browser;
 mod large;
+mod narrowing;
 mod pages;
 mod served;
 mod standalone;

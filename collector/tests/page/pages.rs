@@ -14,7 +14,7 @@ const LOSSY: u32 = 21;
 const SECOND: u64 = 1_000_000_000;
 
 /// H2, and the planted regression before and after it: accounts that close.
-fn clean() -> Served {
+pub fn clean() -> Served {
     Served::new(|store, now_ns| {
         keep(store, recorded("planted-17"), now_ns - 900 * SECOND).expect("kept");
         keep(store, recorded("steady-25"), now_ns - 800 * SECOND).expect("kept");
@@ -31,7 +31,7 @@ fn doubtful() -> Served {
     })
 }
 
-fn open<'b>(browser: &'b crate::browser::Browser, served: &Served, hash: &str) -> Page<'b> {
+pub fn open<'b>(browser: &'b crate::browser::Browser, served: &Served, hash: &str) -> Page<'b> {
     let page = browser.page(1400, 900);
     page.prefer("light");
     page.open(&format!("{}/{hash}", served.origin));
@@ -40,28 +40,28 @@ fn open<'b>(browser: &'b crate::browser::Browser, served: &Served, hash: &str) -
 }
 
 /// Waits until the page shows what was asked for last.
-fn settle(page: &Page) {
+pub fn settle(page: &Page) {
     page.until("document.getElementById('content').dataset.page && !document.querySelector('#content.busy')");
 }
 
-fn go(page: &Page, hash: &str) {
+pub fn go(page: &Page, hash: &str) {
     page.value(&format!("location.hash = {hash:?}; undefined"));
     page.until(&format!("stateHash === {hash:?}"));
     settle(page);
 }
 
 /// The id of the process whose service contains `service` and that ran on a JDK.
-fn process(page: &Page, service: &str, jdk: u32) -> String {
+pub fn process(page: &Page, service: &str, jdk: u32) -> String {
     page.text(&format!(
         "processes.find((p) => p.service.includes({service:?}) && p.jdk_major === {jdk}).process"
     ))
 }
 
-fn content(page: &Page) -> String {
+pub fn content(page: &Page) -> String {
     page.text("document.getElementById('content').innerText")
 }
 
-fn assert_quiet(page: &Page, served: &Served) {
+pub fn assert_quiet(page: &Page, served: &Served) {
     assert_eq!(page.complaints(&served.origin), Vec::<String>::new());
 }
 

@@ -1,10 +1,12 @@
 //! A store with recordings of real JVMs, served as `tickwalk collect` does.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use collector::http::{HttpServer, Probe};
+use collector::http::{HttpServer, Probe, Served as Source};
+use collector::source_path::{SourcePath, WithSources};
 use collector::store::{Retention, Store};
 use tempfile::TempDir;
 
@@ -26,9 +28,23 @@ impl Served {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that was set");
         fill(&store, u64::try_from(now.as_nanos()).expect("this century"));
         let store = Arc::new(store);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = HttpServer::start(address, store.clone(), Probe::default()).expect("a free port");
-        let origin = format!("http://{}", server.address());
-        Served { origin, store, _server: server, _directory: directory }
+        let server = serve(store.clone());
+        Served { origin: origin(&server), store, _server: server, _directory: directory }
     }
+
+    /// Serves the same with the source files below `folder`.
+    pub fn with_sources(self, folder: &Path) -> Served {
+        let texts = SourcePath::open(&[folder.to_owned()]).expect("a folder");
+        let server = serve(Arc::new(WithSources { samples: self.store.clone(), texts }));
+        Served { origin: origin(&server), _server: server, ..self }
+    }
+}
+
+fn serve(source: Source) -> HttpServer {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    HttpServer::start(address, source, Probe::default()).expect("a free port")
+}
+
+fn origin(server: &HttpServer) -> String {
+    format!("http://{}", server.address())
 }

@@ -126,7 +126,9 @@ fn a_file_follows_hands_and_keys() {
     page.key("s");
     page.until("!state.split");
     settle(&page);
-    page.value("(() => { const kind = $('thread-kind'); kind.value = 'gc'; kind.dispatchEvent(new Event('change')); })()");
+    page.key("/");
+    page.write("threads:gc");
+    page.key("Enter");
     page.until("state.thread_kind === 'gc'");
     settle(&page);
     assert!(page.number("graph.view.root.total") < total);
@@ -135,7 +137,7 @@ fn a_file_follows_hands_and_keys() {
     page.until("state.kind === 'inlined'");
     settle(&page);
     assert!(page.number("graph.view.root.total") < total);
-    page.click_on("$('kind')");
+    page.click_on("$('chip-kind')");
     page.until("!state.kind");
     settle(&page);
     page.key("h");

@@ -70,6 +70,12 @@ impl Stream {
         self.messages[0].body = Some(Body::Hello(self.hello.clone()));
     }
 
+    /// Gives its process another id.
+    pub fn set_pid(&mut self, pid: u32) {
+        self.hello.pid = pid;
+        self.messages[0].body = Some(Body::Hello(self.hello.clone()));
+    }
+
     /// Appends a message after what is pending.
     pub fn send(&mut self, body: Body) {
         self.flush();
@@ -127,6 +133,13 @@ impl Stream {
     /// Gives the latest frame a line.
     pub fn line(&mut self, line: u32) {
         *self.entries().frame_line.last_mut().expect("a new frame") = line;
+    }
+
+    /// Gives the latest method a source file.
+    #[allow(dead_code, reason = "each test binary uses its part")]
+    pub fn source_file(&mut self, name: &str) {
+        let name = self.string(name);
+        *self.entries().method_source.last_mut().expect("a new method") = name;
     }
 
     /// A frame of a function of `library`: its path, a space, and its build id.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::Options;
 use super::frames::Frames;
+use super::{Options, Profiles};
 use crate::cell::Cell;
 use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
 
 /// Unit of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,11 +25,31 @@ pub enum Unit {
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
+    push(profile, options, false, &mut out)?;
+    out.flush()
+}
+
+/// Writes the stacks of several processes, each sorted by text and begun with the service and the process id.
+///
+/// # Errors
+/// If a process cannot be read or writing fails.
+pub fn write_each(profiles: Profiles<'_>, options: Options, mut out: impl Write) -> Result<(), QueryError> {
+    for profile in profiles {
+        push(&profile?, options, true, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn push(profile: &ProcessProfile, options: Options, is_named: bool, out: &mut impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
+    let title = profile.title();
     // Stacks with equal text (same methods, other lines) share a line.
     let mut lines: BTreeMap<String, Cell> = BTreeMap::new();
     for (thread, stack, cell) in profile.cells() {
         let mut line = String::new();
+        if is_named {
+            push_frame(&mut line, &title);
+        }
         if options.threads {
             push_frame(&mut line, profile.thread_name(thread));
         }
@@ -54,7 +75,7 @@ pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) ->
             writeln!(out, "{line} {weight}")?;
         }
     }
-    out.flush()
+    Ok(())
 }
 
 /// Appends a frame and replaces the separators of the format in it.

@@ -17,8 +17,10 @@ use fxprof_processed_profile::{
 use proto::v1::FrameKind;
 use rustc_hash::FxHashMap;
 
+use super::Profiles;
 use super::frames::{Frames, kind_text};
 use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
 use crate::source::Sample;
 
 /// Writes `profile` to `out`.
@@ -26,15 +28,48 @@ use crate::source::Sample;
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
-    let mut writer = Writer::new(profile);
-    profile.samples().iter().for_each(|sample| writer.add(sample));
-    serde_json::to_writer(&mut out, &writer.file)?;
+    let mut file = file_of(profile.session().service(), &[profile]);
+    Writer::new(profile, &mut file, profile.hello().wall_clock_ns).add_all();
+    serde_json::to_writer(&mut out, &file)?;
     out.flush()
 }
 
+/// Writes several processes to `out`.
+///
+/// # Errors
+/// If a process cannot be read or writing fails.
+pub fn write_each(profiles: Profiles<'_>, mut out: impl Write) -> Result<(), QueryError> {
+    let profiles: Vec<ProcessProfile> = profiles.collect::<Result<_, _>>()?;
+    let all: Vec<&ProcessProfile> = profiles.iter().collect();
+    let mut file = file_of("several processes", &all);
+    let start_ns = start_ns(&all);
+    all.iter().for_each(|profile| Writer::new(profile, &mut file, start_ns).add_all());
+    serde_json::to_writer(&mut out, &file).map_err(io::Error::from)?;
+    Ok(out.flush()?)
+}
+
+/// Returns the time to which the times of the file refer.
+fn start_ns(profiles: &[&ProcessProfile]) -> u64 {
+    profiles.iter().map(|profile| profile.hello().wall_clock_ns).min().unwrap_or(0)
+}
+
+fn file_of(product: &str, profiles: &[&ProcessProfile]) -> FirefoxProfile {
+    let start = Duration::from_nanos(start_ns(profiles));
+    let interval_ns = profiles.first().map_or(1, |profile| profile.hello().interval_ns);
+    let interval = SamplingInterval::from_nanos(interval_ns.max(1));
+    let mut file =
+        FirefoxProfile::new(product, ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
+    file.set_os_name("Linux");
+    // The file has all names, so the viewer need not load symbols.
+    file.set_symbolicated(true);
+    file
+}
+
+/// Adds one process to a file.
 struct Writer<'p> {
     profile: &'p ProcessProfile,
-    file: FirefoxProfile,
+    file: &'p mut FirefoxProfile,
+    start_ns: u64,
     process: ProcessHandle,
     frames: Frames<'p>,
     categories: FxHashMap<FrameKind, CategoryHandle>,
@@ -46,20 +81,14 @@ struct Writer<'p> {
 }
 
 impl<'p> Writer<'p> {
-    fn new(profile: &'p ProcessProfile) -> Self {
+    fn new(profile: &'p ProcessProfile, file: &'p mut FirefoxProfile, start_ns: u64) -> Self {
         let hello = profile.hello();
-        let start = Duration::from_nanos(hello.wall_clock_ns);
-        let interval = SamplingInterval::from_nanos(hello.interval_ns.max(1));
-        let product = profile.session().service();
-        let mut file =
-            FirefoxProfile::new(product, ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
-        file.set_os_name("Linux");
-        // The file has all names, so the viewer need not load symbols.
-        file.set_symbolicated(true);
-        let process = file.add_process(product, hello.pid, Timestamp::from_nanos_since_reference(0));
+        let begin = Timestamp::from_nanos_since_reference(hello.wall_clock_ns.saturating_sub(start_ns));
+        let process = file.add_process(profile.session().service(), hello.pid, begin);
         Writer {
             profile,
             file,
+            start_ns,
             process,
             frames: Frames::new(profile),
             categories: FxHashMap::default(),
@@ -69,9 +98,12 @@ impl<'p> Writer<'p> {
         }
     }
 
+    fn add_all(mut self) {
+        self.profile.samples().iter().for_each(|sample| self.add(sample));
+    }
+
     fn add(&mut self, sample: &Sample) {
-        let hello = self.profile.hello();
-        let since_start = sample.time_ns.saturating_sub(hello.wall_clock_ns);
+        let since_start = sample.time_ns.saturating_sub(self.start_ns);
         let time = Timestamp::from_nanos_since_reference(since_start);
         let thread = self.thread(sample, since_start);
         let stack = self.stack(sample, thread);
@@ -122,7 +154,7 @@ impl<'p> Writer<'p> {
 
     fn frame(&mut self, frame: u32) -> FrameInfo {
         let kind = self.frames.all()[frame as usize].kind;
-        let file = &mut self.file;
+        let file = &mut *self.file;
         let category = *self
             .categories
             .entry(kind)

@@ -43,7 +43,8 @@ pub struct FrameParts {
 }
 
 impl FrameParts {
-    fn of(dictionary: &Dictionary, frame: u32) -> FrameParts {
+    /// Returns the parts of a frame.
+    pub fn of(dictionary: &Dictionary, frame: u32) -> FrameParts {
         let row = dictionary.frame(frame);
         let kind = FrameKind::try_from(i32::from(row.kind)).unwrap_or(FrameKind::Unspecified);
         let text = dictionary.frame_text(frame).into_owned();

@@ -1,6 +1,7 @@
 //! Profiles in the formats of other tools, one module for each, and as text tables.
 //!
-//! Each format is written from a [`ProcessProfile`](crate::process::ProcessProfile); [`format`] lists them by name.
+//! Each format is written from a [`ProcessProfile`](crate::process::ProcessProfile), or from those of several processes;
+//! [`format`] lists them by name.
 
 pub mod collapsed;
 mod comments;
@@ -24,6 +25,9 @@ use crate::query::selection::Selection;
 use crate::source::Source;
 use crate::ui::standalone;
 use format::Format;
+
+/// Processes of a selection, read one after the other.
+pub type Profiles<'s> = Box<dyn Iterator<Item = Result<ProcessProfile, QueryError>> + 's>;
 
 /// Options of some formats.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,8 +70,7 @@ impl Options {
 /// Writes the samples of `selection` in `source` to `out`.
 ///
 /// # Errors
-/// If the selection has no samples, or not exactly one process in a format other than the page; if the source cannot be
-/// read or writing fails.
+/// If the selection has no samples or too many processes, if the source cannot be read or writing fails.
 pub fn write(
     source: &dyn Source,
     selection: &Selection,
@@ -79,7 +82,12 @@ pub fn write(
     if format == Format::Flamegraph {
         return standalone::write(source, selection, now_ns, out);
     }
-    let profile = ProcessProfile::of(source, selection, now_ns)?;
+    let profile = match ProcessProfile::of(source, selection, now_ns) {
+        Err(QueryError::OneProcess(2..)) => {
+            return write_each(source, selection, format, options, now_ns, out);
+        }
+        profile => profile?,
+    };
     if profile.is_part() && profile.samples().is_empty() {
         return Err(QueryError::NoSamples);
     }
@@ -94,4 +102,32 @@ pub fn write(
         Format::Parquet => parquet::write(&profile, options.table.ok_or(QueryError::Missing("table"))?, out)?,
     }
     Ok(())
+}
+
+/// Writes the samples of several processes to `out`.
+fn write_each(
+    source: &dyn Source,
+    selection: &Selection,
+    format: Format,
+    options: Options,
+    now_ns: u64,
+    out: &mut (dyn Write + Send),
+) -> Result<(), QueryError> {
+    let mut profiles = ProcessProfile::each(source, selection, now_ns)?.peekable();
+    if profiles.peek().is_none() {
+        return Err(QueryError::NoSamples);
+    }
+    let profiles: Profiles<'_> = Box::new(profiles);
+    match format {
+        Format::Flamegraph => Ok(()),
+        Format::Collapsed => collapsed::write_each(profiles, options, out),
+        Format::Pprof => pprof::write_each(profiles, out),
+        Format::Jfr => jfr::write_each(profiles, options, out),
+        Format::Speedscope => speedscope::write_each(profiles, options, out),
+        Format::Firefox => firefox::write_each(profiles, out),
+        Format::Otlp => otlp::write_each(profiles, out),
+        Format::Parquet => {
+            parquet::write_each(profiles, options.table.ok_or(QueryError::Missing("table"))?, out)
+        }
+    }
 }

@@ -22,10 +22,12 @@ use prost::Message;
 use proto::v1::{FrameKind, ThreadKind};
 use rustc_hash::FxHashMap;
 
+use super::Profiles;
 use super::frames::{FrameParts, Frames};
 use super::strings::StringTable;
 use crate::cell::Cell;
 use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
 use crate::summary::Summary;
 
 /// Writes `profile` to `out` as one request, unframed.
@@ -38,55 +40,34 @@ pub fn write(profile: &ProcessProfile, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
+/// Writes several processes to `out` as one request with a resource for each.
+///
+/// # Errors
+/// If a process cannot be read or writing fails.
+pub fn write_each(profiles: Profiles<'_>, mut out: impl Write) -> Result<(), QueryError> {
+    let profiles: Vec<ProcessProfile> = profiles.collect::<Result<_, _>>()?;
+    let mut request = ExportProfilesServiceRequest::default();
+    if let Some(first) = profiles.first() {
+        let mut tables = Tables::new(first);
+        for profile in &profiles {
+            tables.turn_to(profile);
+            request
+                .resource_profiles
+                .push(tables.resource_profiles(profile.start_ns(), profile.duration_ns()));
+        }
+        request.dictionary = Some(tables.into_dictionary());
+    }
+    out.write_all(&request.encode_to_vec())?;
+    Ok(out.flush()?)
+}
+
 /// Returns the request with the samples of `profile`, taken within `duration_ns` from `start_ns`, ns since the epoch.
 ///
 /// The profile's id is derived from the session and the start, so receivers can recognise a repeated request.
 pub fn request(profile: &ProcessProfile, start_ns: u64, duration_ns: u64) -> ExportProfilesServiceRequest {
-    let hello = profile.hello();
-    let cells = profile.cells();
     let mut tables = Tables::new(profile);
-    let period_ns = period_ns(&cells, hello.interval_ns);
-    // Stacks that differ in what the format does not have, such as the kinds of frames, are one.
-    let mut sums: BTreeMap<(u32, i32), u64> = BTreeMap::new();
-    for &(thread, stack, cell) in &cells {
-        let sum = sums.entry((thread, tables.stack(stack))).or_default();
-        *sum = sum.saturating_add(cell.cpu_ns);
-    }
-    let count = |cpu_ns: u64| i64::try_from(cpu_ns / period_ns).unwrap_or(i64::MAX);
-    let samples = sums.into_iter().map(|((thread, stack_index), cpu_ns)| OtlpSample {
-        stack_index,
-        attribute_indices: tables.thread(thread),
-        values: vec![count(cpu_ns)],
-        ..Default::default()
-    });
-    let samples = samples.collect();
-    let attribute_indices = tables.account(&cells);
-    let otlp = OtlpProfile {
-        sample_type: Some(tables.value_type("samples", "count")),
-        samples,
-        time_unix_nano: start_ns,
-        duration_nano: duration_ns,
-        period_type: Some(tables.value_type("cpu", "nanoseconds")),
-        period: i64::try_from(period_ns).unwrap_or(i64::MAX),
-        profile_id: [hello.session_id.to_be_bytes(), start_ns.to_be_bytes()].concat(),
-        attribute_indices,
-        ..Default::default()
-    };
-    let scope = InstrumentationScope {
-        name: "tickwalk".to_owned(),
-        version: hello.agent_version.clone(),
-        ..Default::default()
-    };
     ExportProfilesServiceRequest {
-        resource_profiles: vec![ResourceProfiles {
-            resource: Some(resource(profile)),
-            scope_profiles: vec![ScopeProfiles {
-                scope: Some(scope),
-                profiles: vec![otlp],
-                schema_url: String::new(),
-            }],
-            schema_url: String::new(),
-        }],
+        resource_profiles: vec![tables.resource_profiles(start_ns, duration_ns)],
         dictionary: Some(tables.into_dictionary()),
     }
 }
@@ -129,7 +110,8 @@ struct Tables<'p> {
     frames: Frames<'p>,
     strings: StringTable,
     attributes: Vec<KeyValueAndUnit>,
-    by_text: FxHashMap<(&'static str, String), i32>,
+    /// By key and written value.
+    by_value: FxHashMap<(&'static str, String), i32>,
     by_thread: FxHashMap<u32, Vec<i32>>,
     functions: Vec<Function>,
     by_function: FxHashMap<Function, i32>,
@@ -150,7 +132,7 @@ impl<'p> Tables<'p> {
             frames: Frames::new(profile),
             strings: StringTable::with_empty(),
             attributes: vec![KeyValueAndUnit::default()],
-            by_text: FxHashMap::default(),
+            by_value: FxHashMap::default(),
             by_thread: FxHashMap::default(),
             functions: vec![Function::default()],
             by_function: FxHashMap::default(),
@@ -161,6 +143,61 @@ impl<'p> Tables<'p> {
             by_frame: FxHashMap::default(),
             stacks: vec![Stack::default()],
             by_stack: FxHashMap::from_iter([(Stack::default(), 0)]),
+        }
+    }
+
+    /// Goes on with another process; the tables of the dictionary serve all.
+    fn turn_to(&mut self, profile: &'p ProcessProfile) {
+        self.profile = profile;
+        self.frames = Frames::new(profile);
+        self.by_thread.clear();
+        self.by_frame.clear();
+    }
+
+    /// Returns the samples of the process, taken within `duration_ns` from `start_ns`.
+    fn resource_profiles(&mut self, start_ns: u64, duration_ns: u64) -> ResourceProfiles {
+        let hello = self.profile.hello();
+        let cells = self.profile.cells();
+        let period_ns = period_ns(&cells, hello.interval_ns);
+        // Stacks that differ in what the format does not have, such as the kinds of frames, are one.
+        let mut sums: BTreeMap<(u32, i32), u64> = BTreeMap::new();
+        for &(thread, stack, cell) in &cells {
+            let sum = sums.entry((thread, self.stack(stack))).or_default();
+            *sum = sum.saturating_add(cell.cpu_ns);
+        }
+        let count = |cpu_ns: u64| i64::try_from(cpu_ns / period_ns).unwrap_or(i64::MAX);
+        let samples = sums.into_iter().map(|((thread, stack_index), cpu_ns)| OtlpSample {
+            stack_index,
+            attribute_indices: self.thread(thread),
+            values: vec![count(cpu_ns)],
+            ..Default::default()
+        });
+        let samples = samples.collect();
+        let attribute_indices = self.account(&cells);
+        let otlp = OtlpProfile {
+            sample_type: Some(self.value_type("samples", "count")),
+            samples,
+            time_unix_nano: start_ns,
+            duration_nano: duration_ns,
+            period_type: Some(self.value_type("cpu", "nanoseconds")),
+            period: i64::try_from(period_ns).unwrap_or(i64::MAX),
+            profile_id: [hello.session_id.to_be_bytes(), start_ns.to_be_bytes()].concat(),
+            attribute_indices,
+            ..Default::default()
+        };
+        let scope = InstrumentationScope {
+            name: "tickwalk".to_owned(),
+            version: hello.agent_version.clone(),
+            ..Default::default()
+        };
+        ResourceProfiles {
+            resource: Some(resource(self.profile)),
+            scope_profiles: vec![ScopeProfiles {
+                scope: Some(scope),
+                profiles: vec![otlp],
+                schema_url: String::new(),
+            }],
+            schema_url: String::new(),
         }
     }
 
@@ -251,24 +288,26 @@ impl<'p> Tables<'p> {
         indices
     }
 
-    /// Returns the attribute with this text, which is in the table once.
+    /// Returns the attribute with this text.
     fn text(&mut self, key: &'static str, text: String) -> i32 {
-        if let Some(&index) = self.by_text.get(&(key, text.clone())) {
-            return index;
-        }
-        let index = self.attribute(key, Value::StringValue(text.clone()));
-        self.by_text.insert((key, text), index);
-        index
+        self.attribute(key, Value::StringValue(text))
     }
 
-    fn attribute(&mut self, key: &str, value: Value) -> i32 {
+    /// Returns the attribute with this value, which is in the table once.
+    fn attribute(&mut self, key: &'static str, value: Value) -> i32 {
+        let known = (key, format!("{value:?}"));
+        if let Some(&index) = self.by_value.get(&known) {
+            return index;
+        }
         let key_strindex = self.string(key);
         self.attributes.push(KeyValueAndUnit {
             key_strindex,
             value: Some(AnyValue { value: Some(value) }),
             unit_strindex: 0,
         });
-        (self.attributes.len() - 1) as i32
+        let index = (self.attributes.len() - 1) as i32;
+        self.by_value.insert(known, index);
+        index
     }
 
     fn string(&mut self, text: &str) -> i32 {

@@ -15,15 +15,18 @@ use std::sync::Arc;
 use parquet::basic::{Compression, GzipLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Profiles;
 use super::comments::comments;
 use super::frames::{FrameParts, Frames, kind_text};
 use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
 use crate::source::Sample;
 
 /// Rows of a group of samples: about 4 MB in memory.
@@ -70,15 +73,61 @@ const STACKS: &str = "message stacks {
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, table: Table, out: impl Write + Send) -> io::Result<()> {
-    let mut stacks = Stacks::new(profile);
-    match table {
-        Table::Samples => write_samples(profile, &mut stacks, out).map_err(io::Error::other),
-        Table::Stacks => {
-            for sample in profile.samples() {
-                stacks.id(sample.stack);
+    let mut file = Tables::create(table, out).map_err(io::Error::other)?;
+    file.add(profile).and_then(|()| file.finish()).map_err(io::Error::other)
+}
+
+/// Writes a table of several processes to `out`.
+///
+/// # Errors
+/// If a process cannot be read or writing fails.
+pub fn write_each(profiles: Profiles<'_>, table: Table, out: impl Write + Send) -> Result<(), QueryError> {
+    let mut file = Tables::create(table, out).map_err(io::Error::other)?;
+    for profile in profiles {
+        file.add(&profile?).map_err(io::Error::other)?;
+    }
+    Ok(file.finish().map_err(io::Error::other)?)
+}
+
+/// The file of one table.
+struct Tables<W: Write + Send> {
+    table: Table,
+    file: SerializedFileWriter<W>,
+    /// Ids of the rows of `stacks` that are written.
+    known: FxHashSet<i64>,
+    accounts: Vec<String>,
+}
+
+impl<W: Write + Send> Tables<W> {
+    fn create(table: Table, out: W) -> Result<Self, ParquetError> {
+        let schema = match table {
+            Table::Samples => SAMPLES,
+            Table::Stacks => STACKS,
+        };
+        Ok(Tables { table, file: create(out, schema)?, known: FxHashSet::default(), accounts: Vec::new() })
+    }
+
+    fn add(&mut self, profile: &ProcessProfile) -> Result<(), ParquetError> {
+        let mut stacks = Stacks::new(profile, std::mem::take(&mut self.known));
+        match self.table {
+            Table::Samples => write_samples(profile, &mut stacks, &mut self.file)?,
+            Table::Stacks => {
+                for sample in profile.samples() {
+                    stacks.id(sample.stack);
+                }
+                write_stacks(profile, &mut stacks, &mut self.file)?;
             }
-            write_stacks(profile, stacks, out).map_err(io::Error::other)
         }
+        self.known = stacks.known;
+        self.accounts.extend(comments(profile));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), ParquetError> {
+        let account = KeyValue::new("tickwalk.account".to_owned(), self.accounts.join("\n"));
+        self.file.append_key_value_metadata(account);
+        self.file.close()?;
+        Ok(())
     }
 }
 
@@ -100,18 +149,18 @@ struct Stacks<'p> {
     hashes: Vec<u64>,
     by_number: FxHashMap<u32, i64>,
     known: FxHashSet<i64>,
-    /// Id and number in the session of each row of the table, in order of first use.
+    /// Id and number in the session of each new row of the table, in order of first use.
     rows: Vec<(i64, u32)>,
 }
 
 impl<'p> Stacks<'p> {
-    fn new(profile: &'p ProcessProfile) -> Self {
+    fn new(profile: &'p ProcessProfile, known: FxHashSet<i64>) -> Self {
         Stacks {
             profile,
             frames: Frames::new(profile),
             hashes: Vec::new(),
             by_number: FxHashMap::default(),
-            known: FxHashSet::default(),
+            known,
             rows: Vec::new(),
         }
     }
@@ -154,12 +203,11 @@ fn hash_of(frame: &FrameParts) -> u64 {
 fn write_samples(
     profile: &ProcessProfile,
     stacks: &mut Stacks<'_>,
-    out: impl Write + Send,
+    file: &mut SerializedFileWriter<impl Write + Send>,
 ) -> Result<(), ParquetError> {
     let hello = profile.hello();
     let (service, host) = (text(profile.session().service()), text(&hello.host));
     let mut threads: FxHashMap<u32, (ByteArray, i64)> = FxHashMap::default();
-    let mut file = create(out, SAMPLES, profile)?;
     for rows in profile.samples().chunks(SAMPLES_A_GROUP) {
         let stack_ids: Vec<i64> = rows.iter().map(|row| stacks.id(row.stack)).collect();
         for row in rows {
@@ -189,17 +237,15 @@ fn write_samples(
         )?;
         group.close()?;
     }
-    file.close()?;
     Ok(())
 }
 
 fn write_stacks(
     profile: &ProcessProfile,
-    stacks: Stacks<'_>,
-    out: impl Write + Send,
+    stacks: &mut Stacks<'_>,
+    file: &mut SerializedFileWriter<impl Write + Send>,
 ) -> Result<(), ParquetError> {
-    let Stacks { mut frames, rows, .. } = stacks;
-    let mut file = create(out, STACKS, profile)?;
+    let Stacks { frames, rows, .. } = stacks;
     for rows in rows.chunks(STACKS_A_GROUP) {
         let lists: Vec<Vec<u32>> = rows.iter().map(|&(_, stack)| frames.stack(stack)).collect();
         let parts = frames.all();
@@ -225,7 +271,6 @@ fn write_stacks(
         column::<ByteArrayType>(&mut group, &part(&|frame| text(&kind_text(frame.kind))), Some(&lists))?;
         group.close()?;
     }
-    file.close()?;
     Ok(())
 }
 
@@ -244,18 +289,11 @@ impl ListLevels {
     }
 }
 
-fn create<W: Write + Send>(
-    out: W,
-    schema: &str,
-    profile: &ProcessProfile,
-) -> Result<SerializedFileWriter<W>, ParquetError> {
+fn create<W: Write + Send>(out: W, schema: &str) -> Result<SerializedFileWriter<W>, ParquetError> {
     let compression = Compression::GZIP(GzipLevel::default());
-    let account =
-        parquet::file::metadata::KeyValue::new("tickwalk.account".to_owned(), comments(profile).join("\n"));
     let properties = WriterProperties::builder()
         .set_compression(compression)
         .set_created_by(concat!("tickwalk version ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_key_value_metadata(Some(vec![account]))
         .build();
     SerializedFileWriter::new(out, Arc::new(parse_message_type(schema)?), Arc::new(properties))
 }

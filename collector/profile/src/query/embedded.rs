@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::error::QueryError;
+use super::lines::{Lines, MethodLines};
 use super::matches::Matches;
 use super::processes::{Account, accounts};
 use super::selection::{Selection, Span};
@@ -16,6 +17,9 @@ use super::tree::Tree;
 use crate::cell::Cell;
 use crate::source::{Part, Scope, Source, with_dictionary};
 use crate::warnings::PART;
+
+/// Lines of a method in the data.
+const LINES: usize = 8;
 
 /// The data of a page, as JSON.
 #[derive(Debug, Serialize)]
@@ -36,6 +40,8 @@ pub struct Embedded {
     kinds: Vec<u8>,
     unit_ns: u64,
     samples: Samples,
+    /// Lines of the hottest methods, for tooltips; of all samples in the page, whatever it selects.
+    methods: Vec<MethodLines>,
 }
 
 /// Samples in columns, ordered by node, thread and bucket.
@@ -104,6 +110,7 @@ impl Embedded {
             kinds: tree.kinds,
             unit_ns,
             samples,
+            methods: Lines::of(source, selection, now_ns)?.hottest(source, LINES)?,
         })
     }
 

@@ -3,13 +3,14 @@
 use std::io;
 
 use crate::export::format::UnknownFormat;
+use crate::process::MOST_PROCESSES;
 use crate::source::ReadError;
 
 /// Maximum number of values of a repeated parameter.
 pub const VALUES: usize = 64;
 
 /// Names of all questions.
-pub const QUESTIONS: [&str; 13] = [
+pub const QUESTIONS: [&str; 14] = [
     "processes",
     "statistics",
     "summary",
@@ -17,6 +18,7 @@ pub const QUESTIONS: [&str; 13] = [
     "methods",
     "callers",
     "callees",
+    "lines",
     "threads",
     "timeline",
     "diff",
@@ -59,6 +61,11 @@ pub enum QueryError {
     /// The answer could not be written.
     #[error("the answer cannot be written: {0}")]
     Encoding(String),
+    /// No sample of the selection is in a method with this name, or with a name that ends with it.
+    #[error(
+        "no sample is in a method {0:?}; `top` shows the names, and the end of one, such as HashMap.get, is enough"
+    )]
+    NoMethod(String),
     /// No view has this name.
     #[error("unknown view {0:?}; the views are {views}", views = VIEWS.join(", "))]
     UnknownView(String),
@@ -71,6 +78,11 @@ pub enum QueryError {
     /// The answer requires exactly one process; this many are selected, or more.
     #[error("{}", one_process(*.0))]
     OneProcess(usize),
+    /// An export has too many processes.
+    #[error(
+        "more than {MOST_PROCESSES} processes are selected; choose some with process=SERVICE, or a shorter time"
+    )]
+    ManyProcesses,
     /// The source cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -1,12 +1,13 @@
 //! Queries over a source of samples.
 //!
-//! A [`selection`] chooses samples; [`tree`], [`difference`], [`regression`], [`timeline`] and [`processes`] compute answers, [`view`] as
+//! A [`selection`] chooses samples; [`tree`], [`difference`], [`regression`], [`lines`], [`timeline`] and [`processes`] compute answers, [`view`] as
 //! text. [`embedded`] computes the data of a self-contained page. Command line, HTTP API and page use [`question`].
 
 pub mod difference;
 pub mod drains;
 pub mod embedded;
 pub mod error;
+pub mod lines;
 pub mod matches;
 pub mod parameters;
 pub mod processes;

@@ -101,8 +101,18 @@ impl Parameters {
                 )?);
             }
             "by" => {
-                let kinds = [("all", By::All), ("process", By::Process), ("thread", By::Thread)];
-                self.by = choice("by", value, "all, process or thread", &kinds)?;
+                self.by = match value {
+                    "all" => By::All,
+                    "process" => By::Process,
+                    "thread" => By::Thread,
+                    _ => match value.strip_prefix("label:").filter(|key| !key.is_empty()) {
+                        Some(key) => By::Label(key.to_owned()),
+                        None => {
+                            let expected = "all, process, thread, or label:KEY, such as label:service";
+                            return Err(QueryError::BadValue { parameter: "by", expected });
+                        }
+                    },
+                };
             }
             "format" => self.format = Some(Format::of_name(value)?),
             "unit" => {

@@ -27,6 +27,8 @@ pub struct Process {
     pub jvm: String,
     pub jdk_major: u32,
     pub agent_version: String,
+    /// Labels that the process was given, as `KEY=VALUE`.
+    pub labels: Vec<String>,
     pub interval_ns: u64,
     pub first_ns: u64,
     pub last_ns: u64,
@@ -189,6 +191,7 @@ fn account(source: &dyn Source, id: u64, session: &Session, now_ns: u64) -> Acco
             jvm: shown(&hello.jvm_version),
             jdk_major: hello.jdk_major,
             agent_version: shown(&hello.agent_version),
+            labels: hello.labels.iter().map(|label| shown(label)).collect(),
             interval_ns: hello.interval_ns,
             first_ns: session.first_ns,
             last_ns: session.last_ns,

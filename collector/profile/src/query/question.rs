@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::difference::{Difference, Methods, method_differences};
 use super::error::QueryError;
+use super::lines::Lines;
 use super::parameters::Parameters;
 use super::processes::{accounts, processes};
 use super::timeline::{threads, timeline};
@@ -85,6 +86,20 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
                 }),
             )
         }
+        ("lines", None) => {
+            let lines = Lines::of(source, selection, now_ns)?;
+            let method = lines.method(source, parameters.method().ok())?;
+            let (span, total_ns) = (lines.span(), lines.total_ns());
+            json("lines", &json!({ "span": span, "total_ns": total_ns, "method": method }))
+        }
+        ("lines", Some("text")) => {
+            let lines = Lines::of(source, selection, now_ns)?;
+            let method = lines.method(source, parameters.method().ok())?;
+            match method.lines.is_empty() {
+                true => Err(QueryError::NoMethod(method.method)),
+                false => text("lines", lines.text(&method)),
+            }
+        }
         ("threads", None) => {
             let (mut rows, span) = threads(source, selection, now_ns)?;
             let total_ns = total(rows.iter().map(|row| row.cpu_ns));
@@ -96,7 +111,7 @@ fn ask(source: &dyn Source, path: &str, parameters: &Parameters, now_ns: u64) ->
             )
         }
         ("timeline", None) => {
-            let (by, bucket_ns) = (parameters.by, parameters.bucket_ns);
+            let (by, bucket_ns) = (&parameters.by, parameters.bucket_ns);
             json("timeline", &timeline(source, selection, by, bucket_ns, parameters.limit(), now_ns)?)
         }
         ("summary", None) => {

@@ -196,11 +196,10 @@ impl Selection {
                 || text == session.service()
         };
         let has_label = |label: &String| match label.split_once('=').unwrap_or_default() {
-            ("host", text) => session.hello.host == text,
-            ("service", text) => session.service() == text,
-            ("jvm", text) => session.hello.jvm_version == text,
-            ("pid", text) => session.hello.pid.to_string() == text,
             ("command", text) => session.hello.command.contains(text),
+            (key @ ("host" | "service" | "jvm" | "pid"), text) => {
+                session.label(key).is_some_and(|own| own == text)
+            }
             _ => session.hello.labels.contains(label),
         };
         (self.processes.is_empty() || self.processes.iter().any(is_named))

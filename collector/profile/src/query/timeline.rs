@@ -27,7 +27,7 @@ pub const MOST_BUCKETS: u64 = 10_000;
 pub const MOST_ROWS: usize = 10_000;
 
 /// Meaning of the rows of a timeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// One row for all.
     #[default]
@@ -36,6 +36,8 @@ pub enum By {
     Process,
     /// A row for each thread.
     Thread,
+    /// A row for each value of a label, such as `service` or one that processes were given.
+    Label(String),
 }
 
 /// One row of a timeline.
@@ -43,6 +45,8 @@ pub enum By {
 #[non_exhaustive]
 #[allow(missing_docs, reason = "described in collector/API.md")]
 pub struct Row {
+    /// Value of the label, if rows stand for values of a label.
+    pub group: String,
     pub process: String,
     pub thread: String,
     pub kind: &'static str,
@@ -98,7 +102,7 @@ pub(super) type Key = (u64, u32);
 pub fn timeline(
     source: &dyn Source,
     selection: &Selection,
-    by: By,
+    by: &By,
     bucket_ns: u64,
     limit: usize,
     now_ns: u64,
@@ -113,10 +117,15 @@ pub fn timeline(
             expected: "a width that makes 10000 buckets or fewer",
         });
     }
+    let groups = match by {
+        By::Label(label) => Groups::of(source, label)?,
+        _ => Groups::default(),
+    };
     let key = |session, thread| match by {
         By::All => (0, 0),
         By::Process => (session, 0),
         By::Thread => (session, thread),
+        By::Label(_) => (groups.of_session.get(&session).copied().unwrap_or_default(), 0),
     };
     let mut cells: FxHashMap<Key, BTreeMap<u64, u64>> = FxHashMap::default();
     let mut widest_ns = bucket_ns;
@@ -144,7 +153,7 @@ pub fn timeline(
                 }
             })?;
         } else {
-            let threads = if by == By::Thread || selection.filters_threads() {
+            let threads = if *by == By::Thread || selection.filters_threads() {
                 Threads::Apart
             } else {
                 Threads::Together
@@ -161,13 +170,13 @@ pub fn timeline(
         cells.iter().map(|(&key, cells)| (key, total(cells.values().copied()))).collect();
     let (threads, row_of) = match by {
         By::Thread => thread_rows(source, &range_ns, &totals)?,
-        By::All | By::Process => {
+        By::All | By::Process | By::Label(_) => {
             let mut keys: Vec<Key> = totals.keys().copied().collect();
             keys.sort_unstable_by_key(|key| (Reverse(totals[key]), *key));
             let row_of = keys.iter().copied().zip(0..).collect();
             let of_all = |_: Key| ThreadTime::default();
             let of_process = |(id, _): Key| ThreadTime::of_process(id);
-            let row = if by == By::All { of_all } else { of_process };
+            let row = if *by == By::Process { of_process } else { of_all };
             (keys.into_iter().map(row).collect(), row_of)
         }
     };
@@ -177,6 +186,11 @@ pub fn timeline(
     let rows_left_out = threads.len().saturating_sub(limit);
     let mut rows: Vec<Row> =
         threads.into_iter().take(limit).map(|thread| Row::empty(thread, buckets)).collect();
+    for (&(group, _), &row) in row_of.iter().filter(|_| matches!(by, By::Label(_))) {
+        if let Some(row) = rows.get_mut(row) {
+            row.group.clone_from(&groups.texts[group as usize]);
+        }
+    }
     for (key, cells) in cells {
         let Some(row) = rows.get_mut(row_of[&key]) else { continue };
         for (bucket, cpu_ns) in cells {
@@ -315,10 +329,40 @@ fn add_run(times: &mut FxHashMap<Key, u64>, matches: &Matches, run: Option<(Key,
     }
 }
 
+/// Sessions by the value of a label. The first group has no value.
+struct Groups {
+    texts: Vec<String>,
+    of_session: FxHashMap<u64, u64>,
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        Groups { texts: vec![String::new()], of_session: FxHashMap::default() }
+    }
+}
+
+impl Groups {
+    fn of(source: &dyn Source, label: &str) -> Result<Groups, QueryError> {
+        let mut groups = Groups::default();
+        for part in source.parts() {
+            part.sessions(Extent::Account, &|_| true, &mut |id, session| {
+                let Some(text) = session.label(label) else { return };
+                let known = groups.texts.iter().position(|known| *known == text);
+                let group = known.unwrap_or_else(|| {
+                    groups.texts.push(text.into_owned());
+                    groups.texts.len() - 1
+                });
+                groups.of_session.insert(id, group as u64);
+            })?;
+        }
+        Ok(groups)
+    }
+}
+
 impl Row {
     fn empty(thread: ThreadTime, buckets: usize) -> Row {
         let ThreadTime { process, thread, kind, java_id, .. } = thread;
-        Row { process, thread, kind, java_id, cpu_ns: vec![0; buckets] }
+        Row { group: String::new(), process, thread, kind, java_id, cpu_ns: vec![0; buckets] }
     }
 }
 

@@ -20,10 +20,11 @@ use proto::v1::Lost;
 use self::encode::Bytes;
 use self::metadata::{Id, metadata};
 use self::pools::Pools;
-use super::Options;
 use super::comments::comments;
 use super::frames::Frames;
+use super::{Options, Profiles};
 use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
 use crate::source::Sample;
 
 /// Bytes of events after which a chunk is written; the JVM's own limit is 12 MB.
@@ -40,12 +41,28 @@ const CHECKPOINT_EVENT: u64 = 1;
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) -> io::Result<()> {
+    write_chunks(profile, options, &mut out)?;
+    out.flush()
+}
+
+/// Writes several processes: chunks of one after chunks of the other.
+///
+/// # Errors
+/// If a process cannot be read or writing fails.
+pub fn write_each(profiles: Profiles<'_>, options: Options, mut out: impl Write) -> Result<(), QueryError> {
+    for profile in profiles {
+        write_chunks(&profile?, options, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn write_chunks(profile: &ProcessProfile, options: Options, out: &mut impl Write) -> io::Result<()> {
     let mut frames = Frames::new(profile);
     let mut chunk = Chunk::new(profile, options);
     for sample in profile.samples() {
         chunk.sample(&mut frames, sample, options);
         if chunk.events.len() >= CHUNK_BYTES {
-            chunk.write(&mut out)?;
+            chunk.write(out)?;
             chunk = Chunk::new(profile, options);
         }
     }
@@ -53,8 +70,7 @@ pub fn write(profile: &ProcessProfile, options: Options, mut out: impl Write) ->
     if !profile.is_part() {
         chunk.losses();
     }
-    chunk.write(&mut out)?;
-    out.flush()
+    chunk.write(out)
 }
 
 /// One chunk. Ticks are nanoseconds of the recorded machine's monotonic clock.

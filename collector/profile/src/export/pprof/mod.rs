@@ -13,25 +13,38 @@ mod message;
 use std::io::{self, Write};
 
 use flate2::{Compression, write::GzEncoder};
-use prost::Message;
+use prost::Message as _;
 use proto::v1::ThreadKind;
 use rustc_hash::FxHashMap;
 
 use self::message::{Function, Label, Line, Location, Mapping, Profile as ProfileMessage, ValueType};
+use super::Profiles;
 use super::comments::comments;
 use super::frames::{FrameParts, Frames};
 use super::strings::StringTable;
 use crate::process::ProcessProfile;
+use crate::query::error::QueryError;
 
 /// Writes `profile` to `out`.
 ///
 /// # Errors
 /// If writing fails.
 pub fn write(profile: &ProcessProfile, out: impl Write) -> io::Result<()> {
-    let bytes = message(profile).encode_to_vec();
-    let mut gzip = GzEncoder::new(out, Compression::default());
-    gzip.write_all(&bytes)?;
-    gzip.finish()?.flush()
+    let mut message = Message::new(false);
+    message.add(profile);
+    message.write(out)
+}
+
+/// Writes several processes as one profile. Labels `service`, `host` and `pid` distinguish their samples.
+///
+/// # Errors
+/// If a process cannot be read or writing fails.
+pub fn write_each(profiles: Profiles<'_>, out: impl Write) -> Result<(), QueryError> {
+    let mut message = Message::new(true);
+    for profile in profiles {
+        message.add(&profile?);
+    }
+    Ok(message.write(out)?)
 }
 
 /// Tables of the message under construction.
@@ -84,66 +97,95 @@ impl Tables {
     }
 }
 
-fn message(profile: &ProcessProfile) -> ProfileMessage {
-    let cells = profile.cells();
-    let mut tables = Tables { strings: StringTable::with_empty(), ..Tables::default() };
-    let mut frames = Frames::new(profile);
-    let sample_type = vec![tables.value_type("samples", "count"), tables.value_type("cpu", "nanoseconds")];
-    let (thread_key, tid_key) = (tables.string("thread"), tables.string("tid"));
-    let mut rows = Vec::with_capacity(cells.len());
-    for (thread, stack, cell) in cells {
-        let known = profile.thread(thread);
-        let name = tables.string(profile.thread_name(thread));
-        let tid = known.map_or(0, |thread| i64::from(thread.tid));
-        let mut label =
-            vec![Label { key: thread_key, str: name, num: 0 }, Label { key: tid_key, str: 0, num: tid }];
-        if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
-            let carrier = profile.thread_name(thread.carrier);
-            let (key, str) = (tables.string("carrier"), tables.string(carrier));
-            label.push(Label { key, str, num: 0 });
-            let key = tables.string("virtual_thread_id");
-            label.push(Label { key, str: 0, num: thread.java_id });
-        }
-        rows.push(message::Sample {
-            location_id: frames.stack(stack).into_iter().map(location_id).collect(),
-            value: vec![cell.samples as i64, cell.cpu_ns as i64],
-            label,
-        });
+/// The message under construction.
+struct Message {
+    tables: Tables,
+    profile: ProfileMessage,
+    /// First and last time of all processes, in nanoseconds since the epoch.
+    span_ns: Option<(u64, u64)>,
+    is_named: bool,
+}
+
+impl Message {
+    /// Returns an empty message; with `is_named`, samples have labels with their process.
+    fn new(is_named: bool) -> Self {
+        let mut tables = Tables { strings: StringTable::with_empty(), ..Tables::default() };
+        let sample_type =
+            vec![tables.value_type("samples", "count"), tables.value_type("cpu", "nanoseconds")];
+        let period_type = Some(tables.value_type("cpu", "nanoseconds"));
+        let default_sample_type = tables.string("cpu");
+        let profile =
+            ProfileMessage { sample_type, period_type, default_sample_type, ..ProfileMessage::default() };
+        Message { tables, profile, span_ns: None, is_named }
     }
-    let program = tables.mapping(profile.session().service(), "");
-    let location = (0u32..)
-        .zip(frames.all())
-        .map(|(number, frame)| {
+
+    fn add(&mut self, profile: &ProcessProfile) {
+        let tables = &mut self.tables;
+        let mut frames = Frames::new(profile);
+        let (thread_key, tid_key) = (tables.string("thread"), tables.string("tid"));
+        let mut process = Vec::new();
+        if self.is_named {
+            let hello = profile.hello();
+            for (key, text) in [("service", profile.session().service()), ("host", &hello.host)] {
+                let (key, str) = (tables.string(key), tables.string(text));
+                process.push(Label { key, str, num: 0 });
+            }
+            process.push(Label { key: tables.string("pid"), str: 0, num: i64::from(hello.pid) });
+        }
+        // Ids of pprof begin at 1.
+        let first_id = self.profile.location.len() as u64 + 1;
+        for (thread, stack, cell) in profile.cells() {
+            let known = profile.thread(thread);
+            let name = tables.string(profile.thread_name(thread));
+            let tid = known.map_or(0, |thread| i64::from(thread.tid));
+            let mut label =
+                vec![Label { key: thread_key, str: name, num: 0 }, Label { key: tid_key, str: 0, num: tid }];
+            if let Some(thread) = known.filter(|thread| thread.kind() == ThreadKind::Virtual) {
+                let carrier = profile.thread_name(thread.carrier);
+                let (key, str) = (tables.string("carrier"), tables.string(carrier));
+                label.push(Label { key, str, num: 0 });
+                let key = tables.string("virtual_thread_id");
+                label.push(Label { key, str: 0, num: thread.java_id });
+            }
+            label.extend(&process);
+            self.profile.sample.push(message::Sample {
+                location_id: frames
+                    .stack(stack)
+                    .into_iter()
+                    .map(|frame| first_id + u64::from(frame))
+                    .collect(),
+                value: vec![cell.samples as i64, cell.cpu_ns as i64],
+                label,
+            });
+        }
+        let program = tables.mapping(profile.session().service(), "");
+        for (id, frame) in (first_id..).zip(frames.all()) {
             let function_id = tables.function(frame);
             let mapping_id = match frame.library.as_str() {
                 "" => program,
                 library => tables.mapping(library, &frame.build_id),
             };
-            Location {
-                id: location_id(number),
-                mapping_id,
-                line: vec![Line { function_id, line: i64::from(frame.line) }],
-            }
-        })
-        .collect();
-    let comment = comments(profile).iter().map(|comment| tables.string(comment)).collect();
-    ProfileMessage {
-        sample_type,
-        sample: rows,
-        mapping: std::mem::take(&mut tables.mappings),
-        location,
-        function: std::mem::take(&mut tables.functions),
-        time_nanos: profile.start_ns() as i64,
-        duration_nanos: profile.duration_ns() as i64,
-        period_type: Some(tables.value_type("cpu", "nanoseconds")),
-        period: profile.hello().interval_ns as i64,
-        comment,
-        default_sample_type: tables.string("cpu"),
-        string_table: tables.strings.into_texts(),
+            let line = vec![Line { function_id, line: i64::from(frame.line) }];
+            self.profile.location.push(Location { id, mapping_id, line });
+        }
+        self.profile.comment.extend(comments(profile).iter().map(|comment| tables.string(comment)));
+        if self.profile.period == 0 {
+            self.profile.period = profile.hello().interval_ns as i64;
+        }
+        let (first, last) = (profile.start_ns(), profile.start_ns().saturating_add(profile.duration_ns()));
+        let (from, to) = self.span_ns.unwrap_or((first, last));
+        self.span_ns = Some((from.min(first), to.max(last)));
     }
-}
 
-/// Ids of pprof begin at 1.
-fn location_id(frame: u32) -> u64 {
-    u64::from(frame) + 1
+    fn write(mut self, out: impl Write) -> io::Result<()> {
+        let (from_ns, to_ns) = self.span_ns.unwrap_or_default();
+        self.profile.time_nanos = from_ns as i64;
+        self.profile.duration_nanos = (to_ns - from_ns) as i64;
+        self.profile.mapping = self.tables.mappings;
+        self.profile.function = self.tables.functions;
+        self.profile.string_table = self.tables.strings.into_texts();
+        let mut gzip = GzEncoder::new(out, Compression::default());
+        gzip.write_all(&self.profile.encode_to_vec())?;
+        gzip.finish()?.flush()
+    }
 }

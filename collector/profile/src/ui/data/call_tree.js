@@ -141,12 +141,16 @@ const isRootName = (name) => ROOTS.has(name.split("(")[0]);
 
 /**
  * The view from the thread entry to the running methods. With `folds`, functions below the first method of a thread are left
- * out, and what they call stands in their place.
+ * out, and what they call stands in their place. With `endsAtRoots`, as in a tree of callers, they are left out where they
+ * end a path.
  */
 class CalleeView {
-  constructor(model, weights, folds = false) {
+  constructor(model, weights, folds = false, endsAtRoots = false) {
     this.model = model;
     this.folds = folds;
+    this.endsAtRoots = endsAtRoots;
+    /** Boxes stand in the order of their names, so that they keep their places when new samples arrive. */
+    this.isByName = true;
     this.root = box(null, "all", -1, MARKER, weights);
     add(this.root, 0, MARKER, weights.total(0), weights.self(0));
   }
@@ -166,6 +170,7 @@ class CalleeView {
       for (let node = model.firstChild[item]; node >= 0; node = model.nextChild[node]) {
         const total = weights.total(node);
         if (total === 0) continue;
+        if (this.endsAtRoots && isRootName(model.names[model.name[node]])) continue;
         if (folds && isRootName(model.names[model.name[node]])) {
           items.push(node);
           // Its own time has no other box.
@@ -184,14 +189,15 @@ class CalleeView {
 }
 
 /**
- * The view from the running methods to their callers. The CPU time of an item is that of the node `own` itself. If the
- * tree has a node for each thread below its root, `byThread` keeps these boxes below the root.
+ * The view from the running methods to their callers, the heaviest first. The CPU time of an item is that of the node `own` itself. If the
+ * tree has a node for each thread below its root, `byThread` keeps these boxes below the root. With `folds`, callers end before the functions below the first method of a thread.
  */
 class CallerView {
-  constructor(model, weights, byThread = false) {
+  constructor(model, weights, byThread = false, folds = false) {
     this.model = model;
-    /** Callers end at this node's children. */
-    this.isEnd = byThread ? (node) => node === 0 || model.parent[node] === 0 : (node) => node === 0;
+    const isEnd = byThread ? (node) => node === 0 || model.parent[node] === 0 : (node) => node === 0;
+    /** Callers end before this node. A running method is shown even if it is a root. */
+    this.isEnd = (node, isLeaf) => isEnd(node) || (folds && !isLeaf && isRootName(model.names[model.name[node]]));
     this.root = box(null, "all", -1, MARKER, weights);
     const threads = new Map();
     const thread = new Int32Array(model.count);
@@ -212,7 +218,7 @@ class CallerView {
     const byName = new Map();
     for (const { node, own, leaf, ns } of parent.items) {
       const next = leaf ? node : model.parent[node];
-      if (this.isEnd(next)) continue;
+      if (this.isEnd(next, leaf)) continue;
       add(named(byName, parent, model, next), { node: next, own, leaf: false, ns }, model.kind[next], ns, leaf ? ns : 0);
     }
     return (parent.children = heaviestFirst(byName));

@@ -84,6 +84,7 @@ class EmbeddedSource {
       flamegraph: () => this.flamegraph(parameters),
       callers: () => this.callers(parameters),
       callees: () => this.callees(parameters),
+      lines: () => this.lines(parameters),
       methods: () => this.methods(parameters),
       threads: () => this.threads(parameters),
       timeline: () => this.timeline(parameters),
@@ -119,8 +120,11 @@ class EmbeddedSource {
   /** For each process and each thread whether it is selected. */
   selectedThreads(selection) {
     const [processes, threads, kinds] = ["process", "thread", "thread_kind"].map((name) => selection.getAll(name));
-    const accounts = this.data.statistics.filter((account) => processes.length === 0
-      || processes.some((text) => text === account.process || text === account.service || text === String(account.pid)));
+    const labels = selection.getAll("label").map((label) => [label.split("=")[0], label.slice(label.indexOf("=") + 1)]);
+    const hasLabel = (account, [key, value]) => (key === "command" ? account.command.includes(value) : labelOf(account, key) === value);
+    const accounts = this.data.statistics.filter((account) => (processes.length === 0
+      || processes.some((text) => text === account.process || text === account.service || text === String(account.pid)))
+      && labels.every((label) => hasLabel(account, label)));
     const ids = new Set(accounts.map((account) => account.process));
     return this.data.threads.map((thread) => ids.has(thread.process)
       && (threads.length === 0 || threads.some((text) => thread.thread.includes(text) || (thread.tid !== 0 && text === String(thread.tid))))
@@ -286,16 +290,27 @@ class EmbeddedSource {
     const { from_ns, bucket_ns, threads, samples } = this.data;
     const [first, end] = this.range(selection);
     const byThread = selection.get("by") === "thread";
+    const label = /^label:(.+)$/.exec(selection.get("by"))?.[1];
+    const groups = new Map(label ? this.data.statistics.map((account) => [account.process, labelOf(account, label)]) : []);
     const rows = new Map();
     this.visit(selection, (position) => {
       const thread = threads[samples.threads[position]];
-      const key = byThread ? thread : thread.process;
+      const group = (label && groups.get(thread.process)) || "";
+      const key = label ? group : byThread ? thread : thread.process;
       let row = rows.get(key);
-      if (!row) rows.set(key, (row = { process: thread.process, thread: byThread ? thread.thread : "", kind: thread.kind, cpu_ns: new Array(end - first).fill(0) }));
+      if (!row) rows.set(key, (row = { group, process: label ? "" : thread.process, thread: byThread ? thread.thread : "", kind: thread.kind, cpu_ns: new Array(end - first).fill(0) }));
       row.cpu_ns[samples.buckets[position] - first] += this.ns[position];
     });
     const ordered = [...rows.values()].sort((a, b) => total(b.cpu_ns) - total(a.cpu_ns));
     return { from_ns: from_ns + first * bucket_ns, to_ns: from_ns + end * bucket_ns, bucket_ns, ...this.limited("rows", ordered, selection) };
+  }
+
+  /** The heaviest lines of a method, of all samples in the page. */
+  lines(parameters) {
+    const method = new URLSearchParams(parameters).get("method");
+    const known = this.data.methods.find((row) => row.method === method);
+    this.wholeNs ??= total(this.ns);
+    return { total_ns: this.wholeNs, method: known || { method, lines: [] } };
   }
 
   difference(parameters) {

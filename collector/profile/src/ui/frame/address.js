@@ -2,9 +2,9 @@
 
 const VIEW_TITLES = [["flame", "Flame graph"], ["methods", "Methods"], ["threads", "Threads"], ["method", "Sandwich"], ["compare", "Compare"], ["statistics", "Statistics"]];
 /** Parameters that select samples. The others say how the samples are shown. */
-const SELECTION = ["process", "thread", "thread_kind", "frame", "kind", "from", "to"];
+const SELECTION = ["process", "label", "thread", "thread_kind", "frame", "kind", "from", "to"];
 /** A change of one of these makes a zoom meaningless. */
-const RESETS_ZOOM = ["process", "thread", "thread_kind", "frame", "kind", "tab", "split"];
+const RESETS_ZOOM = ["process", "label", "thread", "thread_kind", "frame", "kind", "tab", "split"];
 
 /** The parameters of the address. */
 let state = {};
@@ -15,7 +15,8 @@ function readAddress() {
   stateHash = location.hash;
   state = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   state.tab = VIEW_TITLES.some(([tab]) => tab === state.tab) ? state.tab : "flame";
-  state.rows = state.rows === "thread" || state.rows === "process" ? state.rows : source.isEmbedded ? "thread" : "process";
+  const isKnown = state.rows === "thread" || state.rows === "process" || state.rows?.startsWith("label:");
+  if (!isKnown) state.rows = source.isEmbedded ? "thread" : "process";
 }
 
 function addressOf(parameters) {

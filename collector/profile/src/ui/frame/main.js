@@ -10,16 +10,19 @@ let graph = null;
 let graphs = [];
 /** Number of the latest load. The answers of earlier loads are not shown. */
 let latestLoad = 0;
+/** Times that the view covers, by prefix of the parameters of a side. */
+let shownSpans = {};
 
-/** Loads the view that the address describes. A quiet load keeps the focus and shows no progress. */
+/** Loads the view that the address describes. A quiet load shows no progress. */
 async function load(isQuiet = false) {
   const number = ++latestLoad;
   const isCurrent = () => number === latestLoad;
   source.cancel();
   showTools();
-  hideTip();
-  if (!isQuiet) $("content").classList.add("busy");
-  const restoreFocus = searchFocus();
+  if (!isQuiet) {
+    hideTip();
+    $("content").classList.add("busy");
+  }
   // Both questions are asked at the same time.
   const surroundings = showSurroundings(isCurrent);
   try {
@@ -30,7 +33,6 @@ async function load(isQuiet = false) {
   }
   if (!isCurrent()) return;
   $("content").classList.remove("busy");
-  if (isQuiet) restoreFocus?.();
   if (performance.getEntriesByName("shown").length === 0) performance.mark("shown");
 }
 
@@ -38,20 +40,9 @@ async function load(isQuiet = false) {
 function putContent(name, ...content) {
   graph = null;
   graphs = [];
+  onSearch = null;
   $("content").dataset.page = name;
   $("content").replaceChildren(...content);
-}
-
-/** Returns a function that puts the cursor back into the search box of a replaced view; null if it is elsewhere. */
-function searchFocus() {
-  const before = document.activeElement;
-  if (!before?.matches("#content input[type=search]")) return null;
-  const { selectionStart, selectionEnd } = before;
-  return () => {
-    const after = document.querySelector("#content input[type=search]");
-    after?.focus();
-    after?.setSelectionRange(selectionStart, selectionEnd);
-  };
 }
 
 function showError(error) {
@@ -75,11 +66,18 @@ function setTheme(dark) {
   timeline.draw();
 }
 
-/** The address with fixed times in place of times relative to now, which move. */
+/** The address with fixed times in place of times relative to now, and of those that are left out: both move. */
 function lastingLink() {
-  const { from_ns: from, to_ns: to } = timeline.data || {};
-  if (!state.from || !(to > from)) return location.href;
-  return new URL(addressOf({ ...state, from: seconds(from), to: seconds(to) }), location.href).href;
+  // A page with its data inside ends where it ends.
+  if (source.isEmbedded) return location.href;
+  const times = Object.entries(shownSpans).flatMap(([prefix, span]) => {
+    if (!(span?.to_ns > span?.from_ns)) return [];
+    // Long ranges consist of whole minutes. The present one still grows, so it is left out.
+    const isLong = span.to_ns - span.from_ns >= 600e9;
+    const to = isLong ? Math.min(span.to_ns, Math.floor(Date.now() / 60e3) * 60e9) : Math.min(span.to_ns, Date.now() * 1e6);
+    return [[`${prefix}from`, seconds(span.from_ns)], [`${prefix}to`, seconds(to)]];
+  });
+  return new URL(addressOf({ ...state, ...Object.fromEntries(times) }), location.href).href;
 }
 
 /** Downloads the selection in a format of `tickwalk export`. */
@@ -130,11 +128,8 @@ function takeBaseline() {
 
 /** Clears the search, else resets the zoom, else the range. */
 function undoStep() {
-  const search = document.querySelector("#content input[type=search]");
-  if (search?.value) {
-    search.value = "";
-    search.dispatchEvent(new Event("input"));
-  } else if (graph?.view && graph.zoom !== graph.view.root) graph.zoomTo(graph.view.root);
+  if ($("search").value) searchFor("");
+  else if (graph?.view && graph.zoom !== graph.view.root) graph.zoomTo(graph.view.root);
   else go({ from: null, to: null });
 }
 
@@ -156,7 +151,7 @@ function onKey(event) {
   if (isField && event.target.type !== "checkbox") return;
   const tab = VIEW_TITLES[Number(event.key) - 1];
   const actions = {
-    "/": () => (document.querySelector("#content input[type=search]") || $("frame")).focus(),
+    "/": () => $("search").focus(),
     "?": () => $("keys").showModal(),
     b: takeBaseline,
     h: () => $("timeline").focus(),
@@ -182,15 +177,8 @@ function onKey(event) {
 }
 
 function listen() {
-  let timer = 0;
-  const afterTyping = (action) => (event) => {
-    clearTimeout(timer);
-    timer = setTimeout(() => action(event.target.value.trim()), 300);
-  };
-  $("thread").addEventListener("input", afterTyping((thread) => go({ thread: thread || null }, true)));
-  $("thread").addEventListener("focus", suggestThreads);
-  $("frame").addEventListener("input", afterTyping((frame) => go({ frame: frame || null }, true)));
-  $("thread-kind").addEventListener("change", (event) => go({ thread_kind: event.target.value || null }));
+  listenToSearch();
+  $("rows").addEventListener("change", (event) => go({ rows: event.target.value }));
   $("filter").addEventListener("input", showProcesses);
   $("typed").addEventListener("change", (event) => showTypedRange(event.target.value.trim()));
   $("download").addEventListener("change", (event) => {
@@ -198,9 +186,6 @@ function listen() {
     event.target.value = "";
   });
   const onClick = {
-    "rows-process": () => go({ rows: "process" }),
-    "rows-thread": () => go({ rows: "thread" }),
-    kind: () => go({ kind: null }),
     theme: () => setTheme(!isDark()),
     help: () => $("keys").showModal(),
     link: copyLink,
@@ -219,7 +204,6 @@ function listen() {
 }
 
 timeline = new Timeline($("timeline"), $("timeline-scroll"));
-$("thread-kind").append(...THREAD_KINDS.map(([value, title]) => new Option(title, value)));
 $("download").append(...DOWNLOADS.map(([value, title]) => new Option(title, value)));
 document.body.classList.toggle("embedded", source.isEmbedded);
 // A page over a collector follows it until its reader decides otherwise.

@@ -22,8 +22,11 @@ function showProcesses() {
   const filter = $("filter").value.trim().toLowerCase();
   const text = (process) => `${process.service} ${process.host} ${process.pid} ${process.command} ${process.jvm}`.toLowerCase();
   const rows = processes.filter((process) => text(process).includes(filter));
+  const groups = groupsOf(rows);
   const all = { process: "", service: "All processes", state: "", explained: null };
-  $("processes").replaceChildren(...[all, ...rows].map((process) => {
+  const lines = [all, ...groups.flatMap(([group, members]) => [...(group ? [group] : []), ...members])];
+  $("processes").replaceChildren(...lines.map((process) => {
+    if (process.label) return groupLine(process);
     const dot = element("span", `dot ${process.state}`);
     dot.title = process.state;
     const explained = element("em", isDoubtful(process) ? "doubt" : "", isAccounted(process) ? percent(process.explained) : "");
@@ -34,9 +37,10 @@ function showProcesses() {
     const line = element("li", "", dot, element("b", "", nameOf(process)), explained, element("small", "", under));
     line.title = process.command || "";
     line.setAttribute("aria-current", String((state.process || "") === process.process));
-    onPress(line, () => go({ process: process.process || null, thread: null }));
+    onPress(line, () => go({ process: process.process || null, label: null, thread: null }));
     return line;
   }));
+  $("processes").classList.toggle("grouped", groups.some(([group]) => group));
   if (rows.length === 0 && filter) $("processes").append(element("li", "none", "No process matches the filter."));
   // A page with its data inside has no use for a list of one.
   document.body.classList.toggle("single", source.isEmbedded && processes.length <= 1);
@@ -47,22 +51,56 @@ function showProcesses() {
   $("machine").textContent = shown ? [`JDK ${shown.jvm}`, `pid ${shown.pid}`, shown.host, started].filter(Boolean).join(" · ") : "";
 }
 
+/** Keys of labels that processes can be grouped by. */
+function labelKeys() {
+  const own = processes.flatMap((process) => (process.labels || []).map((label) => label.split("=")[0]));
+  return [...new Set(["service", "host", ...own])];
+}
+
+/** The value of a label of a process; empty if it has none. */
+function labelOf(process, key) {
+  if (["service", "host", "jvm", "command", "pid"].includes(key)) return String(process[key]);
+  return process.labels?.find((label) => label.startsWith(`${key}=`))?.slice(key.length + 1) ?? "";
+}
+
+/** Processes by the label that the rows of the timeline stand for, as [group or null, processes]. */
+function groupsOf(rows) {
+  const key = /^label:(.+)$/.exec(state.rows)?.[1];
+  if (!key) return [[null, rows]];
+  const values = [...new Set(rows.map((process) => labelOf(process, key)))].sort();
+  return values.map((value) => {
+    const members = rows.filter((process) => labelOf(process, key) === value);
+    return [{ label: `${key}=${value}`, value, members }, members];
+  });
+}
+
+function groupLine({ label, value, members }) {
+  const count = `${members.length} process${members.length === 1 ? "" : "es"} · ${duration(total(members.map((process) => process.sampled_ns)))}`;
+  const line = element("li", "group", element("b", "", value || `no ${label.slice(0, -1)}`), element("small", "", count));
+  line.setAttribute("aria-current", String(state.label === label));
+  if (value) onPress(line, () => go({ label: state.label === label ? null : label, process: null, thread: null }));
+  return line;
+}
+
+/** Offers what the rows of the timeline can stand for. */
+function showRows() {
+  const labels = source.isEmbedded && processes.length < 2 ? [] : labelKeys().map((key) => [`label:${key}`, `By ${key}`]);
+  const entries = [["process", "By process"], ["thread", "By thread"], ...labels];
+  if (!entries.some(([value]) => value === state.rows)) entries.push([state.rows, `By ${state.rows.slice("label:".length)}`]);
+  $("rows").replaceChildren(...entries.map(([value, title]) => new Option(title, value, false, value === state.rows)));
+}
+
 function showTools() {
   segments($("tabs"), VIEW_TITLES, state.tab, (tab) => go({ tab }));
   const presets = [...PRESETS.filter((_, index) => PRESET_SECONDS[index] < source.spanS), ["", "All"]];
   segments($("presets"), presets, state.from && state.to ? null : state.from || "", (from) => go({ from: from || null, to: null }));
-  press([[$("rows-process"), state.rows === "process"], [$("rows-thread"), state.rows === "thread"]]);
-  for (const name of ["thread", "frame"]) if (document.activeElement !== $(name)) $(name).value = state[name] || "";
-  $("thread-kind").value = state.thread_kind || "";
-  $("kind").hidden = !state.kind;
-  const kind = KINDS.find(({ id }) => id === state.kind);
-  $("kind").textContent = kind ? `${kind.name} ✕` : "";
-}
-
-/** Offers the threads of the selection for the field of the thread. */
-async function suggestThreads() {
-  const answer = await ask("threads", [...selection().filter(([name]) => name !== "thread"), ["limit", "200"]]).catch(() => ({ threads: [] }));
-  $("thread-names").replaceChildren(...answer.threads.map((row) => new Option(`${duration(row.cpu_ns)} · ${row.kind}`, row.thread)));
+  $("side").hidden = state.tab !== "compare";
+  segments($("side"), [["before.", "Drag: before"], ["", "Drag: now"]], timeline.side, (side) => {
+    timeline.side = side;
+    showTools();
+  });
+  showRows();
+  showSearch();
 }
 
 /** Shows what a reader must know before trusting the numbers: of the shown process, or of all doubtful ones. */
@@ -98,7 +136,7 @@ function showAccount(account) {
     fact(lost > 0 ? "bad" : "", duration(lost), "lost"),
     fact("", percent(cut / walks), "of stacks incomplete"),
     account.samples > 0
-      ? fact("", duration(account.sampled_ns / account.samples), "a sample")
+      ? fact("", duration(account.sampled_ns / account.samples), "of CPU time per sample")
       : fact("", duration(account.interval_ns), "interval"),
   );
   $("account-bar").replaceWith(Object.assign(accountBar(accountParts(account)), { id: "account-bar" }));
@@ -112,8 +150,12 @@ async function showSurroundings(isCurrent) {
     ask("timeline", [...selection().filter(([name]) => state.tab !== "compare" || (name !== "from" && name !== "to")), ["by", state.rows], ["limit", "60"]]),
   ]);
   if (!isCurrent()) return;
-  processes = known.processes;
+  // The order stays when a process sends: by name, then by age.
+  processes = known.processes.sort((a, b) => nameOf(a).localeCompare(nameOf(b)) || a.first_ns - b.first_ns);
+  if (state.tab !== "compare") shownSpans = { "": { from_ns: times.from_ns, to_ns: times.to_ns } };
   showProcesses();
+  showRows();
+  showSearchChips();
   timeline.show(times);
   const shown = shownProcess();
   const account = shown && (await ask("statistics", [["process", shown.process]])).processes[0];

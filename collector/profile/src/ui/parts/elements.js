@@ -55,13 +55,6 @@ function swatched(title, colour, className = "swatch") {
   return element("span", "", swatch, title);
 }
 
-function searchBox(placeholder, onInput) {
-  const input = element("input");
-  Object.assign(input, { type: "search", placeholder, spellcheck: false, autocomplete: "off", value: state.search || "" });
-  input.addEventListener("input", () => onInput(input.value.trim()));
-  return element("label", "search", input, element("kbd", "", "/"));
-}
-
 /** The content of a view that has nothing to show. */
 function nothing(text) {
   const isSelected = selection().length > 0;
@@ -75,6 +68,13 @@ function showTip(event, ...content) {
   const tip = $("tip");
   tip.hidden = false;
   tip.replaceChildren(...content);
+  placeTip(event);
+}
+
+/** Places the tooltip beside the mouse, inside the window. */
+function placeTip(event) {
+  const tip = $("tip");
+  placeTip.last = event;
   const { width, height } = tip.getBoundingClientRect();
   const isLow = event.clientY + 20 + height > window.innerHeight;
   tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, window.innerWidth - width - 10))}px`;

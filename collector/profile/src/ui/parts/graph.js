@@ -93,7 +93,7 @@ class Graph {
   /** Moves the cursor to an adjacent box and shows its tooltip. */
   move(key) {
     const at = this.cursor || this.zoom;
-    const siblings = at.parent ? this.view.children(at.parent) : [at];
+    const siblings = (this.rows[at.depth] || []).map((entry) => entry.node).filter((node) => node.parent === at.parent);
     const index = siblings.indexOf(at);
     const deeper = this.icicle ? "ArrowDown" : "ArrowUp";
     const to = key === "ArrowLeft" ? siblings[index - 1]
@@ -127,9 +127,8 @@ class Graph {
       const perNs = node.total > 0 ? width / node.total : 0;
       let left = x;
       let rest = null;
-      for (const child of this.view.children(node)) {
+      for (const child of this.ordered(node, perNs > 0 ? narrowest / perNs : Infinity)) {
         const share = child.total * perNs;
-        // The heaviest come first, so all boxes after a narrow one are narrow.
         if (share >= narrowest) {
           visible.push({ node: child, x: left, width: share });
           left += share;
@@ -145,6 +144,16 @@ class Graph {
     for (let depth = 0; depth < strips.length; depth++) if (strips[depth]) rows[depth] ||= [];
     this.rows = rows;
     this.strips = strips;
+  }
+
+  /** The boxes below a box from left to right; those with less CPU time than `least` come last. */
+  ordered(node, least) {
+    const children = this.view.children(node);
+    if (!this.view.isByName) return children;
+    // The heaviest come first, so all boxes after a narrow one are narrow.
+    const narrow = children.findIndex((child) => child.total < least);
+    const wide = narrow < 0 ? children.length : narrow;
+    return [...children.slice(0, wide).sort((a, b) => (a.label < b.label ? -1 : 1)), ...children.slice(wide)];
   }
 
   /** The position of a box, if it is laid out. */
@@ -209,7 +218,10 @@ class Graph {
     if (this.widthOf(initials) <= width) return initials;
     if (this.widthOf(short) <= width) return short;
     const letters = Math.floor((width - 8) / (this.widthOf(short) / Math.max(short.length, 1)));
-    return letters >= 2 ? `${short.slice(0, letters)}…` : "";
+    // Letters differ in width, so the estimate can be too long.
+    let cut = letters;
+    while (cut >= 2 && this.paper.measureText(`${short.slice(0, cut)}…`).width > width) cut--;
+    return cut >= 2 ? `${short.slice(0, cut)}…` : "";
   }
 
   // ---- Drawing ----

@@ -16,11 +16,17 @@ class Timeline {
     this.drag = null;
     /** First and last column chosen with keys, or null. */
     this.chosenColumns = null;
+    /** Prefix of the parameters of the side of a comparison that a drag chooses. */
+    this.side = "";
+    /** Places of rows in the order in which they were first shown, so that rows stay where they are; and what they are of. */
+    this.places = new Map();
+    this.placesOf = "";
     this.listen();
   }
 
   show(data) {
     this.data = data = isUnbounded() ? withoutEmptyEnds(data) : data;
+    this.keepPlaces(data.rows);
     const whole = total(data.rows.map((row) => total(row.cpu_ns)));
     const width = data.to_ns - data.from_ns;
     const [from, to] = [clock(data.from_ns), clock(data.to_ns)];
@@ -30,6 +36,15 @@ class Timeline {
       : "No samples in this range";
     $("range").title = $("range").textContent;
     this.draw();
+  }
+
+  /** Orders rows as before; new ones come last, the busiest of them first. */
+  keepPlaces(rows) {
+    const of = JSON.stringify([state.rows, ...selection()]);
+    if (this.placesOf !== of) Object.assign(this, { placesOf: of, places: new Map() });
+    const keyOf = (row) => [row.group, row.process, row.thread, row.java_id].join("\n");
+    for (const row of rows) if (!this.places.has(keyOf(row))) this.places.set(keyOf(row), this.places.size);
+    rows.sort((a, b) => this.places.get(keyOf(a)) - this.places.get(keyOf(b)));
   }
 
   /** Pixels for the names of rows. */
@@ -58,8 +73,8 @@ class Timeline {
   showRange() {
     const [from, to] = this.chosenRange();
     this.drag = this.chosenColumns = null;
-    const prefix = this.isBaseline ? "before." : "";
-    this.isBaseline = false;
+    const prefix = state.tab === "compare" ? (this.isShifted ? "before." : this.side) : "";
+    this.isShifted = false;
     go({ [`${prefix}from`]: seconds(this.timeAt(from)), [`${prefix}to`]: seconds(this.timeAt(to)) });
   }
 
@@ -82,6 +97,7 @@ class Timeline {
   }
 
   title(row) {
+    if (state.rows.startsWith("label:")) return row.group || `(no ${state.rows.slice("label:".length)})`;
     const process = processes.find((known) => known.process === row.process);
     const name = process ? process.service || process.command : row.process;
     if (state.rows === "process") return process ? `${name} (${process.pid})` : name;
@@ -133,14 +149,28 @@ class Timeline {
       paper.globalAlpha = 1;
     };
     if (state.tab === "compare") {
-      const sides = [["before.", dim], ["", accent]];
-      for (const [prefix, colour] of sides) {
+      for (const [prefix, colour, name] of [["before.", dim, "before"], ["", accent, "now"]]) {
         const side = this.sideRange(prefix);
-        if (side) brush(side, colour, 0.28);
+        if (!side) continue;
+        brush(side, colour, 0.3);
+        paper.fillStyle = colour;
+        for (const x of side) paper.fillRect(x - 1, TIMELINE_AXIS, 2, height - TIMELINE_AXIS);
+        this.tag(name, side, colour);
       }
     }
     const range = this.chosenRange();
     if (range) brush(range, accent, 0.22);
+  }
+
+  /** Writes the name of a brush over its left end. */
+  tag(name, [left], colour) {
+    const { paper } = this;
+    const width = paper.measureText(name).width + 8;
+    const x = Math.min(left, this.canvas.clientWidth - 16 - width);
+    paper.fillStyle = colour;
+    paper.fillRect(x, 0, width, TIMELINE_AXIS);
+    paper.fillStyle = isDark() ? "#12151b" : "#ffffff";
+    paper.fillText(name, x + 4, TIMELINE_AXIS / 2);
   }
 
   /** Pixels of the range of one side of a comparison; null if it is the whole time. */
@@ -186,6 +216,10 @@ class Timeline {
   }
 
   choose(row) {
+    if (state.rows.startsWith("label:")) {
+      const label = `${state.rows.slice("label:".length)}=${row.group}`;
+      return row.group ? go({ label: state.label === label ? null : label, process: null }) : undefined;
+    }
     if (state.rows === "process") return go({ process: state.process === row.process ? null : row.process });
     go({ process: row.process, thread: state.thread === row.thread ? null : row.thread });
   }
@@ -208,25 +242,25 @@ class Timeline {
 
   listen() {
     const { canvas } = this;
-    canvas.addEventListener("mousedown", (event) => {
+    canvas.addEventListener("pointerdown", (event) => {
       if (event.offsetX < this.names || event.offsetY < 0) return;
       this.drag = [event.offsetX, event.offsetX];
       // In a comparison, Shift chooses the side before.
-      this.isBaseline = state.tab === "compare" && event.shiftKey;
+      this.isShifted = event.shiftKey;
     });
-    canvas.addEventListener("mousemove", (event) => {
+    canvas.addEventListener("pointermove", (event) => {
       if (!this.data) return;
       if (!this.drag) return this.tip(event);
       this.drag[1] = event.offsetX;
       hideTip();
       this.draw();
     });
-    canvas.addEventListener("mouseleave", hideTip);
+    canvas.addEventListener("pointerleave", hideTip);
     canvas.addEventListener("click", (event) => {
       const row = this.rowAt(event.offsetY);
       if (row && event.offsetX < this.names) this.choose(row);
     });
-    addEventListener("mouseup", () => {
+    addEventListener("pointerup", () => {
       if (!this.drag) return;
       const [a, b] = this.drag;
       if (Math.abs(a - b) >= 4) return this.showRange();

@@ -26,15 +26,18 @@ function baselineOf() {
 function describe(from) {
   const process = processes.find((known) => known.process === from.process);
   const parts = [process ? `${nameOf(process)} (${process.pid})` : "all processes"];
+  if (from.label) parts.push(from.label);
   if (from.thread) parts.push(`thread ${from.thread}`);
   if (from.thread_kind) parts.push(THREAD_KINDS.find(([kind]) => kind === from.thread_kind)?.[1] || from.thread_kind);
   if (from.frame) parts.push(`with ${from.frame}`);
   if (from.kind) parts.push(`${KINDS.find(({ id }) => id === from.kind)?.name || from.kind} code`);
   const moment = (text) => (/^[\d.]+$/.test(text) ? clock(Number(text) * 1e9) : text === "now" ? "now" : `${text.replace("-", "")} ago`);
   const [begin, end] = [from.from ? moment(from.from) : "", from.to ? moment(from.to) : "now"];
-  // A date is not repeated.
+  // A date is not repeated, and left out if the timeline has no other.
+  const days = [timeline.data?.from_ns, timeline.data?.to_ns].map((ns) => clock(ns || 0).slice(0, 11));
   const isOneDay = begin.length > 10 && begin.slice(0, 11) === end.slice(0, 11);
-  parts.push(begin ? `${begin} to ${isOneDay ? end.slice(11) : end}` : "all time");
+  const isThatDay = days.every((day) => begin.startsWith(day));
+  parts.push(begin ? `${isThatDay ? begin.slice(11) : begin} to ${isOneDay ? end.slice(11) : end}` : "all time");
   return parts.join(" · ");
 }
 
@@ -46,12 +49,13 @@ async function compareView(isCurrent, surroundings) {
     await surroundings;
     if (!isCurrent()) return;
     const what = source.isEmbedded ? "a range or a thread" : "a process or a range";
-    return putContent("compare", element("div", "empty", element("p", "", `Choose ${what}, make it the baseline, then choose what to compare with it.`), take));
+    return putContent("compare", element("div", "empty", element("p", "", `Choose ${what}, make it the baseline, then choose what to compare with it. Or drag over the timeline above: first the time before, then the time now.`), take));
   }
   const swap = button("plain", "Swap", () => go(Object.fromEntries(SELECTION.flatMap((name) => [[name, baseline[name] || null], [`before.${name}`, state[name] || null]]))));
   const sides = [...Object.entries(baseline).map(([name, value]) => [`before.${name}`, value]), ...selection().map(([name, value]) => [`after.${name}`, value])];
   const [answer, rows] = await Promise.all([ask("diff", [...sides, ["max_nodes", MAX_NODES]]), ask("diff/methods", [...sides, ["limit", ROWS_SHOWN]]), surroundings]);
   if (!isCurrent()) return;
+  shownSpans = { "before.": answer.spans.before, "": answer.spans.after };
   const { before_total_ns: before, after_total_ns: after } = answer.spans;
   const side = (title, what, ns) => element("div", "side", element("b", "", title), element("span", "", `${duration(ns)} CPU time`), ` · ${what}`);
   const scale = element("span", "scale", "less", element("i"), "more than before");
@@ -68,11 +72,10 @@ async function compareView(isCurrent, surroundings) {
 
 /** Puts the flame graph of both sides into `target`. */
 function putDifference(target, model) {
-  const viewOf = () => (state.callers ? new CallerView(model, model.weights) : new CalleeView(model, model.weights, true));
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights, false, true) : new CalleeView(model, model.weights, true));
   const matched = element("output", "matched");
   const bar = element("div", "bar",
     directionToggle(viewOf, "From the running method to its callers (r): compares methods wherever they were called from"),
-    searchBox("Search a method, or /regex/", (text) => { applySearch(graph, model, text, matched); graph.redraw(); }),
     matched);
   const shareOf = (item, side) => (typeof item === "number" ? model.shares[side][item] : model.ownShares[side][item.own]);
   const sharesOf = (box) => [0, 1].map((side) => total(box.items.map((item) => shareOf(item, side))));
@@ -91,7 +94,7 @@ function putDifference(target, model) {
     return differenceColour(...box.change);
   };
   made.view = viewOf();
-  applySearch(made, model, state.search || "", matched);
+  searchIn((text) => { applySearch(made, model, text, matched); made.redraw(); });
   showZoomed(made, made.view);
   return made;
 }

@@ -69,6 +69,9 @@ function applySearch(on, model, text, output) {
   } else if (text) {
     const ns = model.matched(model.weights, on.matches);
     output.append("matched ", element("b", "", percent(ns / (on.view.root.total || 1))), ` · ${duration(ns)}`);
+    // A restriction to frames respects case.
+    const isSame = model.names.every((name, index) => !on.matches[index] || name.includes(text));
+    if (ns > 0 && isSame && state.frame !== text) output.append(button("quiet", "Only these", () => go({ frame: text, search: null })));
   }
   keepInAddress({ search: text || null });
 }
@@ -178,9 +181,8 @@ async function flameView(isCurrent, surroundings) {
   if (answer.total_ns === 0) return putContent("flame", nothing("No samples in this selection."));
   putContent("flame");
   const model = callTreeOf(answer);
-  const viewOf = () => (state.callers ? new CallerView(model, model.weights, split.length > 0) : new CalleeView(model, model.weights, !state.roots));
+  const viewOf = () => (state.callers ? new CallerView(model, model.weights, split.length > 0, !state.roots) : new CalleeView(model, model.weights, !state.roots));
   const matched = element("output", "matched");
-  const box = searchBox("Search a method, or /regex/", (text) => { applySearch(graph, model, text, matched); graph.redraw(); });
   const bar = element("div", "bar",
     toggle("icicle", [["Flame", "Root at the bottom (i)"], ["Icicle", "Root at the top (i)"]], state.icicle, (isIcicle) => {
       keepInAddress({ icicle: isIcicle ? "1" : null });
@@ -192,20 +194,16 @@ async function flameView(isCurrent, surroundings) {
       graph.show(viewOf());
     }),
     source.isEmbedded ? toggle("split", [["Merged", "All threads together (s)"], ["By thread", "Each thread apart (s)"]], state.split, (isSplit) => go({ split: isSplit ? "1" : null })) : "",
-    box, matched);
+    matched);
   const main = element("div", "main");
-  const side = hotMethods(model, (name) => {
-    const input = box.querySelector("input");
-    input.value = input.value === name ? "" : name;
-    input.dispatchEvent(new Event("input"));
-  });
-  const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made)], (zoom) => graph === made && keepZoom(zoom));
+  const side = hotMethods(model, (name) => searchFor($("search").value === name ? "" : name));
+  const made = putGraph(main, bar, (at) => [timesOf(at, made.view.root), kindsOf(at, made), detailsOf(at)], (zoom) => graph === made && keepZoom(zoom));
   made.icicle = Boolean(state.icicle);
   // The elements around the graph decide its size, so they come first.
   main.append(legend(model, made, answer.nodes_left_out));
   $("content").append(element("div", "with-aside", main, side));
   made.view = viewOf();
-  applySearch(made, model, state.search || "", matched);
+  searchIn((text) => { applySearch(made, model, text, matched); made.redraw(); });
   showZoomed(made, made.view);
   graph = made;
 }

@@ -2,14 +2,29 @@
 
 const ROWS_SHOWN = "500";
 
-/** A view with a search box above a table; `tableOf(text)` makes the table of the rows that contain a text. */
-function tableView(name, placeholder, summary, tableOf, footnote) {
-  const box = searchBox(placeholder, (text) => {
+/** A view with a table; `tableOf(isFound)` makes the table of the rows whose names a search finds. */
+function tableView(name, summary, tableOf, footnote) {
+  const place = element("table");
+  putContent(name, element("div", "bar", element("span", "range", summary)), element("div", "pane", place, footnote ? element("p", "range", footnote) : ""));
+  let shown = place;
+  searchIn((text) => {
+    const made = tableOf(finder(text), text);
+    shown.replaceWith(made);
+    shown = made;
     keepInAddress({ search: text || null });
-    $("content").querySelector("table").replaceWith(tableOf(text));
   });
-  const bar = element("div", "bar", box, element("span", "range", summary));
-  putContent(name, bar, element("div", "pane", tableOf(state.search || ""), footnote ? element("p", "range", footnote) : ""));
+}
+
+/** Returns a function that tells whether a name contains a text or matches `/a regular expression/`; all do if it is not valid. */
+function finder(text) {
+  const lower = text.toLowerCase();
+  if (!/^\/.+\/$/.test(text)) return (name) => name.toLowerCase().includes(lower);
+  try {
+    const pattern = new RegExp(text.slice(1, -1), "i");
+    return (name) => pattern.test(name);
+  } catch {
+    return () => true;
+  }
 }
 
 async function methodsView(isCurrent, surroundings) {
@@ -25,13 +40,13 @@ async function methodsView(isCurrent, surroundings) {
     ["Samples", "number wide", (row) => number(row.self_samples), (row) => row.self_samples, "Samples in the method itself"],
     ["Method: click for its callers and callees", "method", (row) => methodCell(row.name), null],
   ];
-  const tableOf = (text) => {
-    const rows = answer.methods.filter((row) => row.name.toLowerCase().includes(text.toLowerCase()));
+  const tableOf = (isFound, text) => {
+    const rows = answer.methods.filter((row) => isFound(row.name));
     const empty = text ? `No method contains “${text}”.` : "No samples in this selection.";
     return table(columns, rows, (row) => go({ tab: "method", method: row.name, sort: null }), empty);
   };
   const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} methods with less CPU time are not shown.` : "";
-  tableView("methods", "Search a method", `${number(answer.samples)} samples · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
+  tableView("methods", `${number(answer.samples)} samples · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
 }
 
 /** The carriers of a virtual thread; empty for other threads. */
@@ -56,12 +71,12 @@ async function threadsView(isCurrent, surroundings) {
     ["Kind", "kind", (row) => row.kind, null],
     ["Thread: click to show it alone", "method", (row) => [row.thread || "(no name)", element("small", "", `${idOf(row)} · ${processOf(row)}`)], null],
   ];
-  const tableOf = (text) => {
-    const rows = answer.threads.filter((row) => row.thread.toLowerCase().includes(text.toLowerCase()));
+  const tableOf = (isFound, text) => {
+    const rows = answer.threads.filter((row) => isFound(row.thread));
     const empty = text ? `No thread contains “${text}”.` : "No samples in this selection.";
     return table(columns, rows, (row) => go({ process: row.process, thread: row.thread, tab: "flame", sort: null, search: null }), empty);
   };
   const footnote = answer.rows_left_out > 0 ? `${number(answer.rows_left_out)} threads with less CPU time are not shown.` : "";
   const count = answer.threads.length + answer.rows_left_out;
-  tableView("threads", "Search a thread", `${number(count)} threads · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
+  tableView("threads", `${number(count)} threads · ${duration(answer.total_ns)} CPU time`, tableOf, footnote);
 }
