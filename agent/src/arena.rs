@@ -97,6 +97,8 @@ pub struct Shared {
     pub offsets: ThreadOffsets,
     /// Offsets for frozen frames of virtual threads; `None` where they cannot be followed.
     pub frozen: Option<&'static FrozenOffsets>,
+    /// Descriptor of `/proc/self/mem` for checked reads where `process_vm_readv` is not available, else negative.
+    pub memory_file: c_int,
     /// Garbage collection pauses: odd while one may be in progress, greater after each begin and end. Odd before the VM
     /// reports pauses. Written by the VM's thread at a safepoint, before and after objects are moved.
     pub pauses: AtomicU64,

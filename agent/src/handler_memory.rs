@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use queue::{ReadySet, SlabClass, SnapshotPool};
 use sampler_thread::period::aim::Aim;
-use stackwalk::{FrozenOffsets, ThreadOffsets};
+use stackwalk::{FrozenOffsets, LiveMemory, ThreadOffsets};
 
 use crate::arena::{self, Shared};
 use crate::options::Options;
@@ -25,6 +25,7 @@ pub fn publish(
     aim: Aim,
     offsets: ThreadOffsets,
     frozen: Option<&'static FrozenOffsets>,
+    memory: &'static LiveMemory,
     signal: i32,
     uses_clock: bool,
 ) -> Result<(&'static Shared, RingMemory), StartError> {
@@ -53,6 +54,7 @@ pub fn publish(
         max_stack: options.max_stack as u64,
         offsets,
         frozen,
+        memory_file: memory.proc_self_mem().unwrap_or(-1),
         pauses: AtomicU64::new(1),
         block: block_offset(),
         uses_clock,

@@ -199,7 +199,8 @@ impl Session {
         };
         let frozen = frozen_offsets(jni, &hotspot, memory);
         let aim = Aim::new(options.interval_ns(), 0);
-        let (shared, rings) = handler_memory::publish(&options, aim, offsets, frozen, signal, uses_clock)?;
+        let (shared, rings) =
+            handler_memory::publish(&options, aim, offsets, frozen, memory, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
         let registry = Arc::new(Registry::new(shared, rings, signal, aim));
         let process_cpu_before_ns = if is_attached {

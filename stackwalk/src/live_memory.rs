@@ -82,6 +82,12 @@ impl LiveMemory {
         self.access
     }
 
+    /// The descriptor of `/proc/self/mem`, if memory is read through it; open as long as the reader lives.
+    #[must_use]
+    pub fn proc_self_mem(&self) -> Option<libc::c_int> {
+        (self.access == Access::ProcSelfMem).then_some(self.proc_self_mem)
+    }
+
     /// Declares the addresses from `start` up to `end` to be loadable for as long as the process lives.
     ///
     /// A range with a start that is already registered replaces that range's end, so growing ranges can be

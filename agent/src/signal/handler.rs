@@ -49,14 +49,15 @@ pub unsafe extern "C" fn on_tick(signal: c_int, info: *mut siginfo_t, context: *
                 slot.busy.store(true, Ordering::Relaxed);
                 if let Some(claimed) = expiration.claim(shared) {
                     ucontext::prefetch(on_tick as *const c_void, CODE_LINES);
+                    let ticks = shared.time_stamp(start);
                     // SAFETY: the slot belongs to the interrupted thread, the context is the kernel's.
-                    unsafe { tick(shared, &expiration, &claimed, shared.time_stamp(start), context) };
+                    unsafe { tick(shared, &expiration, &claimed, ticks, context) };
                     let cycles = ucontext::cycles().wrapping_sub(start);
                     slot.last_cycles.store(cycles, Ordering::Relaxed);
                     #[cfg(feature = "hooks")]
                     // SAFETY: the running thread's slot, and the kernel's context.
                     unsafe {
-                        crate::hooks::captured(&expiration, (start, cycles), context)
+                        crate::hooks::captured(&expiration, (ticks, cycles), context)
                     };
                 }
                 // Release: a thread that reads the flag as clear sees the request.

@@ -4,7 +4,8 @@
 //! take one object for another.
 //! Approach: every pause waits for a thread in Java code, so none begins before its handler returns: such a thread reads
 //! by plain loads, after the test that compiled code makes of each reference. In any other state a pause may run beside
-//! the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting.
+//! the handler: such a thread reads by `process_vm_readv`, which reports a bad address instead of faulting, or through
+//! `/proc/self/mem` where that call is not available.
 //! Either way the pauses and colours before the first and after the last read are compared, and if they differ, nothing
 //! that was read is used.
 //! Invariant: `design/signal-safety.md`, "Reading the heap"; the system call is made in no other case.
@@ -253,6 +254,12 @@ impl Heap {
     /// `to` is writable for `bytes` bytes.
     #[cold]
     unsafe fn read_checked(&self, address: u64, to: *mut u8, bytes: usize) -> bool {
+        let file = self.shared.memory_file;
+        if file >= 0 {
+            // SAFETY: by the caller's promise; the kernel checks the address, which is an offset of this file.
+            let read = unsafe { libc::pread(file, to.cast(), bytes, address.cast_signed()) };
+            return usize::try_from(read) == Ok(bytes);
+        }
         // SAFETY: no preconditions. Asked each time: a process that was restored from an image may have another id.
         let process = unsafe { libc::getpid() };
         let local = libc::iovec { iov_base: to.cast(), iov_len: bytes };

@@ -17,7 +17,7 @@ use tickwalk::arena;
 use tickwalk::hooks::HandlerRun;
 use tickwalk::signal::ucontext::cycles;
 
-use crate::{differences, print};
+use crate::{differences, print, record};
 
 /// Most frames of a trace.
 const DEPTH: usize = 2048;
@@ -146,7 +146,9 @@ pub fn walked(slot: u32, ticks: u64, snapshot: &Snapshot<'_>, frames: &[Frame], 
     // SAFETY: as above; `length` frames were written.
     let theirs = unsafe { std::slice::from_raw_parts(start.cast::<CallFrame>(), length) };
     let theirs: Vec<_> = theirs.iter().map(|frame| (frame.method as u64, frame.bci)).collect();
-    differences::compare(count, &theirs, snapshot, frames, stop);
+    if differences::compare(count, &theirs, snapshot, frames, stop) {
+        record::sample(snapshot);
+    }
 }
 
 /// Prints one line with the cycles of both.

@@ -16,7 +16,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sampler_thread::walk::snapshot::Snapshot;
-use stackwalk::{Blob, Capture, Frame, HotSpot, LiveMemory, Memory, Method, Pc, StackCopy, Stop, Symbol};
+use stackwalk::{
+    Blob, Capture, Frame, HotSpot, LiveMemory, Memory, Method, Pc, RETURNS_BY_REGISTER, StackCopy, Stop,
+    Symbol,
+};
 use tickwalk::jvmti::Jvmti;
 
 use crate::class_files::ClassFiles;
@@ -85,9 +88,9 @@ pub fn resolved(memory: &LiveMemory, trace: impl Iterator<Item = (u64, i32)>) ->
     trace.map(place).collect()
 }
 
-/// Compares one sample; `count` is the number of frames, or the reason of a failure.
-pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) {
-    let Some((hotspot, memory)) = VM.get() else { return };
+/// Compares one sample; `count` is the number of frames, or the reason of a failure. Returns whether the methods are the same.
+pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop) -> bool {
+    let Some((hotspot, memory)) = VM.get() else { return false };
     let theirs = resolved(memory, trace.iter().copied());
     let ours = places(frames);
     let shape = if count <= 0 {
@@ -116,11 +119,12 @@ pub fn compare(count: i32, trace: &[(u64, i32)], snapshot: &Snapshot, frames: &[
             counts.control.push(case(trace, snapshot, frames, stop, text()));
         }
     }
-    let (count, examples) = counts.shapes.entry(shape).or_default();
-    *count += 1;
+    let (number, examples) = counts.shapes.entry(shape).or_default();
+    *number += 1;
     if examples.len() < EXAMPLES {
         examples.push(text());
     }
+    same && count > 0
 }
 
 /// Makes the case of a sample for the judge.
@@ -169,7 +173,8 @@ fn case(theirs: &[(u64, i32)], snapshot: &Snapshot, frames: &[Frame], stop: Stop
 }
 
 /// Returns whether a return address to a frame is on the stack and not yet popped: in the word below the frame, in the
-/// fixed place of an interpreted callee (which may have moved away for its locals), or in rax while an adapter holds it.
+/// fixed place of an interpreted callee (which may have moved away for its locals), or in a register: while an adapter holds
+/// it there, or where calls leave it there.
 /// Several interpreter frames, chained by saved fp, may replace a compiled callee that is being deoptimised.
 /// In a frame that is to be deoptimised the VM replaces the address by that of a handler in the same CodeBlob.
 fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, stack: &StackCopy) -> bool {
@@ -178,8 +183,12 @@ fn returns_to(place: stackwalk::Place, newer: Option<Frame>, capture: &Capture, 
         word == place.pc.0 || blob(Pc(word)).is_some_and(|handler| blob(place.pc) == Some(handler))
     };
     let on_stack = |at: u64| at >= capture.sp && stack.word(at).is_some_and(means);
+    let is_register_live = |callee: Frame| {
+        matches!(callee, Frame::Interpreted { bci: None, .. })
+            || RETURNS_BY_REGISTER && callee.place().pc.0 == capture.pc
+    };
     let by_callee = match newer {
-        Some(Frame::Interpreted { bci: None, .. }) if capture.registers.rax == place.pc.0 => true,
+        Some(frame) if is_register_live(frame) && means(capture.registers.popped_return_address()) => true,
         Some(Frame::Interpreted { .. } | Frame::NativeMethod { .. } | Frame::Compiled { .. }) => {
             let first = newer.map(|frame| frame.place().fp);
             let mut saved_fps = std::iter::successors(first, |fp| stack.word(*fp)).take(MAX_SAVED_FPS);

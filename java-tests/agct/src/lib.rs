@@ -4,6 +4,7 @@
 //! Approach: this library links the agent with its developers' hooks and registers an observer when it is loaded.
 //! [`call_trace`] calls AsyncGetCallTrace after each capture, [`differences`] compares the two walks of a sample, [`quiet`]
 //! compares our walk with GetStackTrace where a class is prepared, and [`judge`] decides which of two lists is right.
+//! [`record`] keeps samples on which both agree as fixtures.
 //! At the end of the profile a few lines report costs and differences; `java-tests/differential` reads them.
 //! Sources: HotSpot `prims/forte.cpp` (JDK 11 to 25): CLASS_LOAD events must be on and jmethodIDs made beforehand.
 #![deny(unsafe_code)]
@@ -21,6 +22,8 @@ mod judge;
 mod jvmti_events;
 #[allow(unsafe_code, reason = "the fields of the calling thread's JavaThread")]
 mod quiet;
+#[allow(unsafe_code, reason = "looks up symbols of libjvm")]
+mod record;
 
 use std::sync::Arc;
 
@@ -49,6 +52,7 @@ fn started(vm: &ObservedVm) {
     quiet::start(Arc::clone(&vm.hotspot), vm.memory);
     jvmti_events::start(&vm.jvmti, vm.env_offset);
     call_trace::start(vm.env_offset);
+    record::start(vm.memory);
 }
 
 /// Reports costs, differences and verdicts; called on a thread of the VM.
@@ -56,6 +60,7 @@ fn report(jvmti: &Jvmti) {
     call_trace::report();
     differences::report(jvmti);
     quiet::report();
+    record::store();
 }
 
 /// Writes one line to standard error, in the agent's form.

@@ -9,11 +9,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
+use std::mem::offset_of;
 use std::time::Instant;
 
 use queue::Histogram;
 use stackwalk::{
-    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, ScopeCache, Stop, Symbol, Walker,
+    Blob, Capture, Frame, HotSpot, Limits, Memory, Method, NativeCode, Pc, Registers, ScopeCache, Stop,
+    Symbol, Walker,
 };
 
 use crate::walk::snapshot::Snapshot;
@@ -239,9 +241,10 @@ impl Probing {
             0..=3 => &mut capture.pc,
             4..=6 => &mut capture.sp,
             7..=9 => &mut capture.fp,
-            10 => &mut capture.registers.r13,
-            11 => &mut capture.registers.rbx,
-            12 => &mut capture.registers.rax,
+            10..=12 => {
+                let value = [on_stack, choice, capture.sp.wrapping_add(near * 8)];
+                return self.shift_register(capture, value[(choice >> 8) as usize % 3]);
+            }
             13 => &mut capture.anchor_sp,
             14 => &mut capture.anchor_pc,
             _ => &mut capture.anchor_fp,
@@ -255,6 +258,20 @@ impl Probing {
         if choice >> 60 == 0 {
             capture.thread_state ^= choice & 0xf;
         }
+    }
+
+    /// Replaces one of the general registers, whose number differs by CPU.
+    fn shift_register(&mut self, capture: &mut Capture, value: u64) {
+        let mut bytes = capture.to_bytes();
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        let first = offset_of!(Capture, registers) / 8;
+        if let Some(registers) = words.get_mut(first..first + size_of::<Registers>() / 8) {
+            let at = usize::try_from(self.random()).unwrap_or(0) % registers.len().max(1);
+            if let Some(register) = registers.get_mut(at) {
+                *register = value.to_ne_bytes();
+            }
+        }
+        *capture = Capture::from_bytes(&bytes).unwrap_or(*capture);
     }
 
     /// The next number of a xorshift generator: the same in every run, so that a failure can be repeated.

@@ -29,6 +29,7 @@
 //! | `stub_states(around, size)`, `stub_exit(after)` | the same of stubs: rules to try in order, and a certain one |
 //! | `call_before(before, at)` | the target of the call that precedes a return address; `before` has `CALL_BYTES` |
 //! | `trampoline_target(code)` | where code leads that stands between a call and its target; it has `TRAMPOLINE_BYTES` |
+//! | `METHODS_JUMP_TO_ROUTINES` | true if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines` |
 //! | `CALLING_STUB_RULES` | rules for a stub that calls C code |
 //! | `words_below(before)` | words that code without fixed frame has pushed |
 //! | `DIRECT_CALL_BYTES` | length of a call between functions of one library |

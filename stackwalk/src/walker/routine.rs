@@ -4,10 +4,11 @@
 //! calls remain (`sha512_AVX2`, `sha256_AVX2` in `cpu/x86/macroAssembler_x86_sha.cpp`, JDK 11 to 25).
 //! Approach: compiled code and interpreter call routines directly, so the call must lead into the blob of routines; where no
 //! place that the code suggests has such a return address, it is searched for on the stack within a bound.
+//! Where the interpreter's entry of an intrinsic method jumps to a routine, the call may also lead to that method.
 //! Invariant: two possible callers are none.
 
 use super::walk::{Cursor, Doing, Walk};
-use crate::arch::{CallTarget, RETURN_ADDRESS_BYTES};
+use crate::arch::{CallTarget, METHODS_JUMP_TO_ROUTINES, RETURN_ADDRESS_BYTES};
 use crate::hotspot::code_blob::{BlobKind, CodeBlob};
 use crate::memory::Memory;
 
@@ -26,10 +27,24 @@ impl<M: Memory> Walk<'_, M> {
         if blob.kind != BlobKind::StubRoutines || self.calls_into(pc, blob) {
             return true;
         }
+        // The return entry of a caller in the interpreter is proven by `is_caller`.
+        if METHODS_JUMP_TO_ROUTINES && self.in_interpreter(pc) {
+            return true;
+        }
         let Some(CallTarget::Known(target)) = self.target_of_call(pc) else { return false };
         let forwards =
             |kind| matches!(kind, BlobKind::RuntimeStub | BlobKind::Exception | BlobKind::NativeWrapper);
-        !self.hotspot.is_code(target) || self.blob_at(target).is_ok_and(|blob| forwards(blob.kind))
+        !self.hotspot.is_code(target)
+            || self.blob_at(target).is_ok_and(|blob| forwards(blob.kind))
+            || METHODS_JUMP_TO_ROUTINES && self.enters_interpreter(pc, target)
+    }
+
+    /// Returns whether a call of compiled code, which returns to `pc`, leads to the interpreter: by an adapter, or by a static
+    /// call stub in the caller's own code.
+    fn enters_interpreter(&self, pc: u64, target: u64) -> bool {
+        let Ok(called) = self.blob_at(target) else { return false };
+        called.kind == BlobKind::Adapter
+            || self.blob_at(pc).is_ok_and(|caller| caller.address == called.address)
     }
 
     /// The caller whose return address lies above words that a routine keeps.

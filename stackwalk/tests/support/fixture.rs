@@ -84,13 +84,46 @@ impl Memory for Fixture {
     }
 }
 
-/// Returns the fixture folders, one for each JDK.
+/// The CPU of the walker under test: that of the machine, or aarch64 in the package `stackwalk-aarch64`.
+pub const CPU: &str =
+    if cfg!(any(target_arch = "aarch64", stackwalk_aarch64)) { "aarch64" } else { "x86_64" };
+
+/// Returns the folder of all fixtures, which the packages `stackwalk` and `stackwalk-aarch64` share.
+pub fn root() -> PathBuf {
+    let places = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|place| place.join("tests/fixtures"));
+    places.into_iter().find(|place| place.is_dir()).expect("fixtures are in the tree")
+}
+
+/// Returns the fixture folders of this CPU, one for each JDK.
 pub fn folders() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let entries = std::fs::read_dir(folder).expect("fixtures are in the tree");
+    let entries = std::fs::read_dir(root()).expect("fixtures are in the tree");
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    found.retain(|folder| folder.to_string_lossy().ends_with(CPU));
     found.sort();
     found
+}
+
+/// The registers that C functions preserve, as words; only recordings of x86-64 have returns from native code.
+#[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
+fn preserved_words(registers: &PreservedRegisters) -> Vec<u64> {
+    let PreservedRegisters { rbx, r12, r13, r14, r15 } = *registers;
+    vec![rbx, r12, r13, r14, r15]
+}
+
+#[cfg(all(target_arch = "x86_64", not(stackwalk_aarch64)))]
+fn preserved_registers(words: &[u64]) -> Option<PreservedRegisters> {
+    let &[rbx, r12, r13, r14, r15] = words else { return None };
+    Some(PreservedRegisters { rbx, r12, r13, r14, r15 })
+}
+
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+fn preserved_words(_registers: &PreservedRegisters) -> Vec<u64> {
+    Vec::new()
+}
+
+#[cfg(any(target_arch = "aarch64", stackwalk_aarch64))]
+fn preserved_registers(_words: &[u64]) -> Option<PreservedRegisters> {
+    None
 }
 
 /// Returns the recorded stacks of each JDK.
@@ -180,8 +213,7 @@ impl Fixture {
                 }
                 let words = thread.native.map_or(Vec::new(), |Returning(registers)| {
                     let NativeRegisters { pc, sp, fp, preserved, .. } = registers;
-                    let PreservedRegisters { rbx, r12, r13, r14, r15 } = preserved;
-                    vec![pc, sp, fp, rbx, r12, r13, r14, r15]
+                    [&[pc, sp, fp][..], &preserved_words(&preserved)].concat()
                 });
                 number(&mut output, words.len() as u64);
                 words.iter().for_each(|word| number(&mut output, *word));
@@ -231,8 +263,8 @@ impl<'a> Input<'a> {
 
     fn native(&mut self) -> Option<Returning> {
         let words: Vec<u64> = (0..self.number()).map(|_| self.number()).collect();
-        let [pc, sp, fp, rbx, r12, r13, r14, r15] = words.try_into().ok()?;
-        let preserved = PreservedRegisters { rbx, r12, r13, r14, r15 };
+        let (&[pc, sp, fp], preserved) = words.split_first_chunk()?;
+        let preserved = preserved_registers(preserved)?;
         Some(Returning(NativeRegisters { pc, sp, fp, preserved, interrupted: false }))
     }
 }

@@ -1,10 +1,9 @@
-//! Cases that code for this CPU does not have: string code and stubs that keep words below a frame without pushing them;
-//! and upcall stubs, whose frames are not known for this CPU, so a stack ends there.
+//! Cases that code for this CPU does not have: string code and stubs that keep words below a frame without pushing them.
 //!
 //! Sources: `string_indexof`, `string_compare` and `generate_slow_subtype_check` in `cpu/aarch64`, JDK 11 to 25: all work in
 //! registers.
 
-use crate::arch::rules::{Around, Unwind, UpcallFrame};
+use crate::arch::rules::Around;
 
 /// Bytes on each side of the pc that [`keeps_length`] looks at.
 pub(crate) const STRING_CODE_REACH: u64 = 4;
@@ -24,17 +23,4 @@ pub(crate) fn keeps_length(_code: &[u8], _pc: usize) -> bool {
 /// Words from sp on that the code of `before` has reserved and not released.
 pub(crate) fn reserved_words(_before: &[u8]) -> u64 {
     0
-}
-
-/// Bytes of an upcall stub that [`upcall_frame`] looks at.
-pub(crate) const UPCALL_START: usize = 4;
-
-/// The frame of an upcall stub: not known.
-pub(crate) fn upcall_frame(_code: &[u8]) -> Option<UpcallFrame> {
-    None
-}
-
-/// State of an upcall stub's frame: not known, so the step is refused by [`upcall_frame`].
-pub(crate) fn upcall_state(_offset: u64, _after: &[u8]) -> Unwind {
-    Unwind::FramePointer
 }

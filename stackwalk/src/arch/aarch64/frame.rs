@@ -95,6 +95,12 @@ pub(crate) fn return_address_of_call(_sp: u64) -> Option<u64> {
     None
 }
 
+/// True if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines`, which then returns to the
+/// method's caller.
+///
+/// Source: `generate_CRC32_update_entry` and others in `cpu/aarch64/templateInterpreterGenerator_aarch64.cpp`, JDK 11 to 25.
+pub(crate) const METHODS_JUMP_TO_ROUTINES: bool = true;
+
 /// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes that
 /// lie on top.
 pub(crate) const CALLING_STUB_RULES: [(u64, Unwind); 1] = [(0, Unwind::FramePointer)];

@@ -16,10 +16,10 @@ mod registers;
 mod signal_frame;
 mod static_call_stub;
 mod thaw;
+mod upcall;
 
 pub(crate) use absent::{
-    RESERVATION_REACH, STRING_CODE_REACH, UPCALL_START, keeps_length, reserved_words, searches_string,
-    upcall_frame, upcall_state,
+    RESERVATION_REACH, STRING_CODE_REACH, keeps_length, reserved_words, searches_string,
 };
 pub(crate) use calls::{
     ASSEMBLER_ROUTINE_BYTES, CALL_BYTES, DIRECT_CALL_BYTES, TRAMPOLINE_BYTES, call_before, trampoline_target,
@@ -54,3 +54,4 @@ pub(crate) use signal_frame::{
 };
 pub(crate) use static_call_stub::static_call_stub_offset;
 pub(crate) use thaw::{BARRIER_START, THAW_REACH, is_before_reservation, return_barrier, thawed_frame};
+pub(crate) use upcall::{UPCALL_START, upcall_frame, upcall_state};

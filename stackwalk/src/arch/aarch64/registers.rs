@@ -98,7 +98,8 @@ impl Registers {
     }
 
     /// The return address while an adapter moves arguments or the interpreter enters a method.
-    pub(crate) fn popped_return_address(&self) -> u64 {
+    #[must_use]
+    pub fn popped_return_address(&self) -> u64 {
         self.lr
     }
 

@@ -53,6 +53,11 @@ pub const fn return_address(word: u64, _stack: u64) -> u64 {
     word
 }
 
+/// True if the interpreter's entry of an intrinsic method jumps to a routine of `StubRoutines`: it calls the routine.
+///
+/// Source: `generate_CRC32_update_entry` and others in `cpu/x86/templateInterpreterGenerator_x86*.cpp`, JDK 11 to 25.
+pub(crate) const METHODS_JUMP_TO_ROUTINES: bool = false;
+
 /// The rules that may lead from a stub without fixed frame, which is calling C code, to its caller, each with the bytes that
 /// lie on top.
 ///
