@@ -40,29 +40,29 @@ pub struct CollectorArguments {
     /// Serve HTTP to other machines without a token
     #[arg(long, env = "TICKWALK_HTTP_INSECURE")]
     http_insecure: bool,
-    /// Folder, .jar or .zip with source files, shown beside the CPU time of lines; can be repeated
+    /// Folder, .jar or .zip with source files, shown beside the CPU time of lines; can be repeated (in the variable, separated by colons)
     #[arg(long, value_name = "PATH", env = "TICKWALK_SOURCE_PATH", value_delimiter = ':')]
     source_path: Vec<PathBuf>,
     /// Most connections of agents at a time, 1 to 4096; more are refused [default: 256]
     #[arg(long, value_name = "N", env = "TICKWALK_MAX_CONNECTIONS", value_parser = value_parser!(u16).range(1..=4096))]
     max_connections: Option<u16>,
-    /// Delete data older than this, such as 90d
+    /// Delete data older than this, such as 30d [default: 90d]
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP")]
     #[serde(deserialize_with = "from_text")]
     keep: Option<Age>,
-    /// Delete the oldest data above this size, such as 20G
+    /// Delete the oldest data above this size, such as 5G [default: 20G]
     #[arg(long, value_name = "SIZE", env = "TICKWALK_KEEP_BYTES")]
     #[serde(deserialize_with = "from_text")]
     keep_bytes: Option<Size>,
-    /// Keep single samples for this time, then sums per minute
+    /// Keep single samples for this time, then sums per minute [default: 2d]
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_SAMPLES")]
     #[serde(deserialize_with = "from_text")]
     keep_samples: Option<Age>,
-    /// Keep sums per minute for this time, then sums per hour
+    /// Keep sums per minute for this time, then sums per hour [default: 14d]
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_MINUTES")]
     #[serde(deserialize_with = "from_text")]
     keep_minutes: Option<Age>,
-    /// Keep sums per hour for this time, then sums per day
+    /// Keep sums per hour for this time, then sums per day [default: 60d]
     #[arg(long, value_name = "TIME", env = "TICKWALK_KEEP_HOURS")]
     #[serde(deserialize_with = "from_text")]
     keep_hours: Option<Age>,

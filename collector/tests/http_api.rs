@@ -313,16 +313,17 @@ fn lines_of_a_method_come_with_their_text() {
 fn timelines_group_by_label() {
     let mut other = small();
     other.rename(77);
+    other.set_pid(77);
     let served = Served::of([shop(true), other]);
     let sum =
         |row: &Value| row["cpu_ns"].as_array().expect("cells").iter().filter_map(Value::as_u64).sum::<u64>();
-    let by_service = served.ask("timeline?by=label:service");
-    for row in by_service["rows"].as_array().expect("rows") {
-        let service = row["group"].as_str().expect("a service");
-        let alone = served.ask(&format!("timeline?label=service={service}"));
-        assert_eq!(sum(row), sum(&alone["rows"][0]), "{service}");
+    let by_pid = served.ask("timeline?by=label:pid");
+    for row in by_pid["rows"].as_array().expect("rows") {
+        let pid = row["group"].as_str().expect("a process id");
+        let alone = served.ask(&format!("timeline?label=pid={pid}"));
+        assert_eq!(sum(row), sum(&alone["rows"][0]), "{pid}");
     }
-    assert_eq!(by_service["rows"].as_array().map(Vec::len), Some(2));
+    assert_eq!(by_pid["rows"].as_array().map(Vec::len), Some(2));
     let unlabelled = served.ask("timeline?by=label:team");
     assert_eq!(
         (unlabelled["rows"].as_array().map(Vec::len), unlabelled["rows"][0]["group"].as_str()),

@@ -22,7 +22,8 @@ pub struct Arguments {
     /// Name of the method, or its end, such as HashMap.get [default: the method with most CPU time of its own]
     #[arg(value_name = "METHOD")]
     method: Option<String>,
-    /// Folder, .jar or .zip with source files; can be repeated. Without one, lines are shown without text
+    /// Folder, .jar or .zip with source files; can be repeated (in the variable, separated by colons). Without
+    /// one, lines are shown without text
     #[arg(long, value_name = "PATH", env = "TICKWALK_SOURCE_PATH", value_delimiter = ':')]
     source_path: Vec<PathBuf>,
     #[command(flatten)]

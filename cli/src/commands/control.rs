@@ -11,6 +11,7 @@ use clap::Args;
 use profile::export::table::{self, Report};
 use profile::query::selection::Selection;
 use profile::recording::keep_existing;
+use profile::warnings::UNENDED;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::Serialize;
 
@@ -171,7 +172,7 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
     agent::stop(&jvm)?;
     eprintln!("tickwalk: the profile of JVM {pid} has ended");
     match status.as_ref().and_then(Status::file) {
-        Some(file) => show(&jvm, file, &arguments.shown),
+        Some(file) => show(&jvm, file, &arguments.shown, false),
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -185,13 +186,14 @@ pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
     }
     let status = Status::of(&jvm)?;
     match status.as_ref().and_then(Status::file) {
-        Some(file) => show(&jvm, file, &arguments.shown),
+        Some(file) => show(&jvm, file, &arguments.shown, true),
         None => bail!("the profile of JVM {pid} is not written to a file; its collector has the samples"),
     }
 }
 
-/// Prints the recording at `file`, a path for the JVM, and copies it if that is asked for.
-fn show(jvm: &Jvm, file: &Path, shown: &Shown) -> anyhow::Result<ExitCode> {
+/// Prints the recording at `file`, a path for the JVM, and copies it if that is asked for. A profile that goes on has no
+/// end, which is no reason for a warning.
+fn show(jvm: &Jvm, file: &Path, shown: &Shown, goes_on: bool) -> anyhow::Result<ExitCode> {
     // The copy that is read does not grow, and a link of the JVM's user leads to what that user may read.
     let directory = output::temporary_directory()?;
     let copy = directory.path().join("recording");
@@ -203,6 +205,12 @@ fn show(jvm: &Jvm, file: &Path, shown: &Shown) -> anyhow::Result<ExitCode> {
     let text = match shown.json {
         true => serde_json::to_string_pretty(&table::report_json(&recording, &all, report, now_ns())?)?,
         false => table::report(&recording, &all, report, now_ns())?,
+    };
+    let text = match goes_on && !shown.json {
+        true => {
+            text.replace(", recording incomplete", ", so far").replace(&format!("warning: {UNENDED}\n"), "")
+        }
+        false => text,
     };
     output::print(|out| writeln!(out, "{text}"))?;
     output::tell(format_args!("recording    {} (as JVM {} sees it)", file.display(), jvm.process().0));

@@ -17,7 +17,8 @@ restricts one side of a difference.
 Examples:
   tickwalk query methods recording.tickwalk --with limit=5
   tickwalk query callers store/ --with method=java.util.HashMap.get --from -1h
-  tickwalk query timeline http://127.0.0.1:4172 --with by=thread")]
+  tickwalk query lines recording.tickwalk --with method=HashMap.get
+  tickwalk query timeline http://127.0.0.1:4172 --with by=label:service")]
 pub struct Arguments {
     /// The question: the path below /api/v1/
     question: String,

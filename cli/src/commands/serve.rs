@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Serve other machines without a token
     #[arg(long, env = "TICKWALK_HTTP_INSECURE")]
     http_insecure: bool,
-    /// Folder, .jar or .zip with source files, shown beside the CPU time of lines; can be repeated
+    /// Folder, .jar or .zip with source files, shown beside the CPU time of lines; can be repeated (in the variable, separated by colons)
     #[arg(long, value_name = "PATH", env = "TICKWALK_SOURCE_PATH", value_delimiter = ':')]
     source_path: Vec<PathBuf>,
 }

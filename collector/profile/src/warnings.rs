@@ -16,6 +16,9 @@ const TRUSTED: f64 = 0.95;
 /// Warning of a profile with a part of the session's samples.
 pub const PART: &str = "a part of the session is shown; the account is of the whole session";
 
+/// Warning of a session without an end. It is none for a profile that goes on.
+pub const UNENDED: &str = "the session did not end properly; its last samples may be missing";
+
 /// The facts that the warnings of a session depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'s> {
@@ -39,7 +42,7 @@ impl Evidence<'_> {
         let mut warnings = Vec::new();
         let (statistics, missing_messages) = (&self.session.statistics, self.session.missing_messages);
         if !self.is_complete {
-            warnings.push("the session did not end properly; its last samples may be missing".to_owned());
+            warnings.push(UNENDED.to_owned());
         }
         if let Some(why) = self.session.goodbye.as_deref().and_then(early_end) {
             warnings.push(format!("the profile ended before the program: {why}"));

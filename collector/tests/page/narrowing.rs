@@ -80,7 +80,7 @@ fn processes_group_and_links_keep_their_time() {
     assert!(page.text("state.label").starts_with("service="));
     assert!(page.number("graph.view.root.total") < all);
     // A copied link has fixed times, whether the address has relative ones, or no end.
-    for hash in ["#from=-20m", "#", "#tab=compare&before.from=-20m&before.to=-10m&from=-10m"] {
+    for hash in ["#from=-20m", "#tab=flame", "#tab=compare&before.from=-20m&before.to=-10m&from=-10m"] {
         go(&page, hash);
         let link = page.text("lastingLink()");
         let times = page.value(&format!(
@@ -122,8 +122,7 @@ fn brushes_choose_both_sides_of_a_comparison() {
     let said = page.text("document.querySelector('#content .side').innerText");
     assert!(said.matches(&page.text("clock(timeline.data.to_ns).slice(0, 10)")).count() <= 1, "{said}");
     page.resize(420, 900);
-    settle(&page);
-    assert!(page.number("document.documentElement.scrollWidth") <= 420.0);
+    page.until("document.documentElement.scrollWidth <= 420");
     // The lines of both sides are as wide as the screen.
     assert!(page.number("document.querySelector('#content .sides').clientWidth") > 300.0);
     page.picture("brushes-narrow");

@@ -50,10 +50,10 @@ pub fn go(page: &Page, hash: &str) {
     settle(page);
 }
 
-/// The id of the process whose service contains `service` and that ran on a JDK.
+/// The id of the latest process whose service contains `service` and that ran on a JDK.
 pub fn process(page: &Page, service: &str, jdk: u32) -> String {
     page.text(&format!(
-        "processes.find((p) => p.service.includes({service:?}) && p.jdk_major === {jdk}).process"
+        "processes.filter((p) => p.service.includes({service:?}) && p.jdk_major === {jdk}).sort((a, b) => b.last_ns - a.last_ns)[0].process"
     ))
 }
 

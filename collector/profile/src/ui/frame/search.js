@@ -85,7 +85,8 @@ async function suggest() {
   const kinds = THREAD_KINDS.filter(([id]) => id).map(([id, title]) => new Option(title, `threads:${id}`));
   const code = KINDS.filter(({ id }) => id !== "unspecified").map(({ id, name }) => new Option(`${name} code`, `code:${id}`));
   const labels = processes.length < 2 ? [] : [...new Set(labelKeys().flatMap((key) => processes.map((process) => `label:${key}=${labelOf(process, key)}`)))];
-  const answer = await ask("threads", [...selection().filter(([name]) => name !== "thread"), ["limit", "200"]]).catch(() => ({ threads: [] }));
-  const threads = answer.threads.map((row) => new Option(`${duration(row.cpu_ns)} · ${row.kind}`, `thread:${row.thread}`));
+  const answer = await ask("threads", [...selection().filter(([name]) => name !== "thread"), ["limit", "200"]]).catch(() => ({}));
+  // An answer that was cancelled has none.
+  const threads = (answer.threads || []).map((row) => new Option(`${duration(row.cpu_ns)} · ${row.kind}`, `thread:${row.thread}`));
   $("suggestions").replaceChildren(...kinds, ...code, ...labels.map((label) => new Option("", label)), ...threads);
 }
