@@ -157,7 +157,9 @@ fn self_test(test: &SelfTest) -> Finding {
     let found = format!("{}: {}", test.capability, test.detail);
     match test.outcome {
         Outcome::Passed => Finding::ok("self-test", format!("{found}, equal to the VM's answer")),
-        Outcome::NotTried => Finding::ok("self-test", format!("{found} (not tried)")),
+        Outcome::NotTried => {
+            Finding::ok("self-test", format!("{}: not tried ({})", test.capability, test.detail))
+        }
         _ => Finding::fail(
             "self-test",
             found,

@@ -142,7 +142,7 @@ impl Windows {
         match (self.walks, &self.failed) {
             (_, Some(_)) => failed(self.capability, self.detail()),
             (walks, None) if walks < FIRST_WINDOW => {
-                not_tried(self.capability, format!("{} so far", self.detail()))
+                not_tried(self.capability, format!("{walks} walks, and a result needs {FIRST_WINDOW}"))
             }
             _ => passed(self.capability, self.detail()),
         }
