@@ -140,6 +140,10 @@ fn status(known: &Known, phase: Phase) -> String {
             let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             line("file", &file.to_string_lossy());
         }
+        if let Some(result) = &profile.options.result {
+            let result = std::path::absolute(result).unwrap_or_else(|_| result.clone());
+            line("result", &result.to_string_lossy());
+        }
     }
     lines
 }

@@ -165,12 +165,12 @@ fn load(vm: Vm, text: &str, is_attached: bool) -> jint {
             log::print(&claimed.to_string());
             if claimed == ClaimError::Running { JNI_EEXIST } else { JNI_ERR }
         }
-        Refusal::Failed(reason) => {
+        refusal => {
             let consequence = match strict && !is_attached {
                 true => "strict: the JVM does not start",
                 false => "the program runs unprofiled",
             };
-            log::print(&format!("{reason}; {consequence}"));
+            log::print(&format!("{refusal}; {consequence}"));
             JNI_ERR
         }
     };

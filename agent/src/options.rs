@@ -3,12 +3,14 @@
 //! Problem: users mistype options, and a profiler must not stop their program for it.
 //! Approach: parse everything into [`Options`] before anything is started; each mistake is one [`OptionError`]
 //! whose text names the option, the value and the accepted form.
-//! The spellings of async-profiler that mean the same are accepted: [`ALWAYS_SO`], `event` and `jstackdepth`.
+//! The spellings of async-profiler that mean the same are accepted: `start` and `threads` without a value, `event`,
+//! `jstackdepth` and `timeout`.
 //! Invariant: all values of an `Options` are in their ranges.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sampler_thread::name::shown::Shown;
 use sampler_thread::period::interval;
 use sampler_thread::send::delivery::{DEFAULT_END_SILENCE, DEFAULT_WINDOW};
 use tracing::level_filters::LevelFilter;
@@ -17,17 +19,20 @@ use crate::debug_options::{self, DebugError, DebugOptions};
 use crate::redaction::Redaction;
 
 use table::OPTIONS;
+use thread_choice::ThreadChoice;
+use values::{
+    is_interval, parse_budget, parse_collector, parse_depth, parse_level, parse_rate, parse_seconds,
+    parse_signal, parse_size, parse_switch, parse_time, read_token,
+};
+
+pub use values::Collector;
 
 pub mod environment;
 pub mod file_name;
 pub mod table;
+pub mod thread_choice;
+mod values;
 
-/// Shortest accepted sampling interval.
-///
-/// CPU timers expire at the scheduler's tick (1 to 10 ms), so a shorter interval only increases the overrun count.
-pub const MIN_INTERVAL: Duration = Duration::from_micros(10);
-/// Longest accepted sampling interval.
-pub const MAX_INTERVAL: Duration = Duration::from_secs(60);
 /// Default of `interval`: 100 samples per second of CPU time.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(10);
 /// Default of `maxstack`, the most stack bytes copied per sample.
@@ -40,13 +45,8 @@ pub const MAX_STACK_RANGE: std::ops::RangeInclusive<usize> = 4096..=8 * 1024 * 1
 /// Default of `depth`, the most frames of a stack: the deepest recursions that a thread stack of 1 MiB holds have 10,000 to
 /// 20,000 frames.
 pub const DEFAULT_DEPTH: u32 = 16_384;
-/// Smallest and largest accepted `depth`.
-pub const DEPTH_RANGE: std::ops::RangeInclusive<u32> = 16..=65_536;
-
-/// Smallest and largest accepted `budget` in millionths.
-///
-/// Waking and listing threads alone takes about a thousandth of a busy processor.
-pub const BUDGET_RANGE: std::ops::RangeInclusive<u64> = 1_000..=500_000;
+/// Smallest accepted `duration` and `loop`: a recording has statistics once a second.
+pub const MIN_DURATION: Duration = Duration::from_secs(1);
 
 /// Smallest and largest accepted `window` in bytes: the size of one message, and a size that no server lacks.
 pub const WINDOW_RANGE: std::ops::RangeInclusive<u64> = (16 << 10)..=(256 << 20);
@@ -68,17 +68,6 @@ pub const MAX_PAUSE_BUDGET: Duration = Duration::from_millis(100);
 const MOST_NAME_BYTES: usize = 256;
 /// Most labels of a process.
 const MOST_LABELS: usize = 32;
-
-/// Address of a collector.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Collector {
-    /// A Unix domain socket.
-    Unix(PathBuf),
-    /// `host:port`, unencrypted.
-    Tcp(String),
-    /// `host:port`, TLS.
-    Tls(String),
-}
 
 /// Purpose of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,12 +106,22 @@ pub struct Options {
     pub end_silence: Duration,
     /// Recording file to write, its pattern already replaced.
     pub file: Option<PathBuf>,
+    /// File of another format to write at the end, its pattern already replaced.
+    pub result: Option<PathBuf>,
+    /// Time after which the profile ends by itself.
+    pub duration: Option<Duration>,
+    /// Time after which the profile ends and the next one begins.
+    pub repeats_after: Option<Duration>,
+    /// Which threads are sampled.
+    pub threads: ThreadChoice,
     /// Which arguments of the program are secrets.
     pub redaction: Redaction,
     /// Most stack bytes copied per sample.
     pub max_stack: usize,
     /// Most frames of a stack.
     pub depth: u32,
+    /// Which frames of a stack are shown.
+    pub shown: Shown,
     /// Name of the program; chosen from its environment if `None`.
     pub service: Option<String>,
     /// Labels of the process, as `key=value`.
@@ -158,9 +157,14 @@ impl Default for Options {
             window: DEFAULT_WINDOW,
             end_silence: DEFAULT_END_SILENCE,
             file: None,
+            result: None,
+            duration: None,
+            repeats_after: None,
+            threads: ThreadChoice::default(),
             redaction: Redaction::default(),
             max_stack: DEFAULT_MAX_STACK,
             depth: DEFAULT_DEPTH,
+            shown: Shown::default(),
             service: None,
             labels: Vec::new(),
             log: LevelFilter::WARN,
@@ -202,10 +206,18 @@ pub enum OptionError {
     NoHooks(String),
     /// The file's name is that of another format.
     #[error(
-        "option 'file': the agent writes recordings, and {0} is another format; write file=NAME.tickwalk, then \
-         tickwalk export -o {0} NAME.tickwalk"
+        "option 'file': the agent does not write the format of {0}; write file=NAME.tickwalk, then tickwalk export -o {0} \
+         NAME.tickwalk"
     )]
     OtherFormat(String),
+    /// Every period would write the same file.
+    #[error(
+        "option 'loop': each period would overwrite the file of the one before; write %t, the time, into file="
+    )]
+    SameFile,
+    /// A stream to a collector has no files.
+    #[error("option 'loop' has no effect without file=; the collector's samples are divided by time already")]
+    NothingToDivide,
     /// The event is none that is sampled.
     #[error(
         "option 'event': '{0}' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time"
@@ -230,12 +242,9 @@ pub const DESTINATIONS: [&str; 2] = ["file=", "collector="];
 /// Options that apply to `mode=api`.
 const API_OPTIONS: [&str; 3] = ["mode", "log", "strict"];
 
-/// Words of async-profiler's options that name what is always so. `start` is another one, unless it has a value.
-///
-/// Source of these, of `event` and of `jstackdepth`: async-profiler 4, `docs/ProfilerOptions.md`.
-const ALWAYS_SO: [&str; 1] = ["threads"];
-
 /// Events of async-profiler that are CPU time.
+///
+/// Source of these, and of `threads`, `start`, `jstackdepth` and `timeout`: async-profiler 4, `docs/ProfilerOptions.md`.
 const CPU_EVENTS: [&str; 3] = ["cpu", "ctimer", "itimer"];
 
 /// Returns what to write in place of an unknown option.
@@ -294,28 +303,29 @@ impl Options {
             let other = names.find(|name| !name.is_empty() && !API_OPTIONS.contains(name));
             return other.map_or(Ok(options), |name| Err(OptionError::NotForApi(name.to_owned())));
         }
-        if options.file.is_none() && options.collector.is_none() {
+        if options.repeats_after.is_some() {
+            let pattern = text.rsplit(',').find_map(|part| part.trim().strip_prefix("file="));
+            match pattern {
+                Some(pattern) if !pattern.contains(file_name::TIME) => return Err(OptionError::SameFile),
+                None if options.collector.is_some() => return Err(OptionError::NothingToDivide),
+                Some(_) => {}
+                None => options.file = file_name::path(file_name::DEFAULT_PATTERN_OF_PERIODS),
+            }
+        } else if options.file.is_none() && options.result.is_none() && options.collector.is_none() {
             options.file = file_name::path(file_name::DEFAULT_PATTERN);
         }
         Ok(options)
     }
 
     fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
-        if let Some(option) = ALWAYS_SO.into_iter().find(|word| *word == name) {
-            return match value {
-                None => Ok(()),
-                Some(value) => Err(OptionError::BadValue {
-                    option,
-                    value: value.to_owned(),
-                    expected: "given without a value",
-                }),
-            };
-        }
         let name = match (name, value) {
+            // Threads are always apart; with a value this is an option of ours.
+            ("threads", None) => return Ok(()),
             ("event", None | Some("")) => return Err(OptionError::NoValue("event")),
             ("event", Some(event)) if CPU_EVENTS.contains(&event) => return Ok(()),
             ("event", Some(event)) => return Err(OptionError::Event(event.to_owned())),
             ("jstackdepth", _) => "depth",
+            ("timeout", _) => "duration",
             ("start", None) => {
                 self.starts = true;
                 return Ok(());
@@ -335,7 +345,10 @@ impl Options {
             "file" if file_name::is_other_format(text) => {
                 return Err(OptionError::OtherFormat(text.to_owned()));
             }
-            "tokenfile" => self.token = read_token(text)?,
+            "tokenfile" => {
+                self.token = read_token(text)
+                    .map_err(|error| OptionError::TokenFile { path: text.to_owned(), error })?;
+            }
             "debug" => self.debug.set(text, parse_time).map_err(|error| match error {
                 DebugError::Malformed => bad(),
                 DebugError::NoHooks => OptionError::NoHooks(text.to_owned()),
@@ -364,7 +377,17 @@ impl Options {
             "insecure" => self.insecure = true,
             "window" => self.window = parse_size(value).filter(|bytes| WINDOW_RANGE.contains(bytes))?,
             "exitwait" => self.end_silence = parse_time(value).filter(|time| *time <= MAX_END_SILENCE)?,
-            "file" => self.file = Some(file_name::path(value)?),
+            "file" => {
+                let path = file_name::path(value)?;
+                let is_result = file_name::is_result(value);
+                (self.file, self.result) = if is_result { (None, Some(path)) } else { (Some(path), None) };
+            }
+            "duration" => self.duration = Some(parse_seconds(value).filter(|time| *time >= MIN_DURATION)?),
+            "loop" => self.repeats_after = Some(parse_seconds(value).filter(|time| *time >= MIN_DURATION)?),
+            "threads" => self.threads.sample(value)?,
+            "skipthreads" => self.threads.skip(value)?,
+            "native" => self.shown.native = parse_switch(value)?,
+            "vm" => self.shown.vm = parse_switch(value)?,
             "service" if value.len() <= MOST_NAME_BYTES => self.service = Some(value.to_owned()),
             "label" => {
                 let (key, text) = value.split_once('=')?;
@@ -380,114 +403,17 @@ impl Options {
                 let bytes = usize::try_from(parse_size(value)?).ok();
                 self.max_stack = bytes.filter(|bytes| MAX_STACK_RANGE.contains(bytes))?;
             }
-            "depth" => self.depth = value.parse().ok().filter(|depth| DEPTH_RANGE.contains(depth))?,
+            "depth" => (self.depth, self.shown.most) = parse_depth(value)?,
             "log" => self.log = parse_level(value)?,
             "gcdrain" if value == "off" => self.pause_budget = Duration::ZERO,
             "gcdrain" => self.pause_budget = parse_time(value).filter(|time| *time <= MAX_PAUSE_BUDGET)?,
             "strict" => self.strict = true,
             "abandon" if value == "never" => self.abandon = None,
             "abandon" => self.abandon = Some(parse_time(value).filter(|time| *time >= MIN_ABANDON)?),
-            "start" if value == "yes" => self.starts = true,
-            "start" if value == "no" => self.starts = false,
+            "start" => self.starts = parse_switch(value)?,
             _ => return None,
         }
         Some(())
-    }
-}
-
-fn is_interval(time: &Duration) -> bool {
-    (MIN_INTERVAL..=MAX_INTERVAL).contains(time)
-}
-
-/// Splits `10ms` into its number and its unit.
-fn split_number(value: &str) -> Option<(u64, &str)> {
-    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = value.split_at_checked(digits)?;
-    Some((number.parse().ok()?, unit))
-}
-
-fn parse_time(value: &str) -> Option<Duration> {
-    let (number, unit) = split_number(value)?;
-    let nanos_per_unit = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    number.checked_mul(nanos_per_unit).map(Duration::from_nanos)
-}
-
-/// Reads a size with its unit, in bytes.
-fn parse_size(value: &str) -> Option<u64> {
-    let (number, unit) = split_number(value)?;
-    let factor = match unit {
-        "" => 1,
-        "k" | "K" => 1024,
-        "m" | "M" => 1024 * 1024,
-        _ => return None,
-    };
-    number.checked_mul(factor)
-}
-
-/// Reads a rate as in `500/s`; returns it and the interval at which all processors, when busy, yield that many samples
-/// per second together.
-fn parse_rate(value: &str, processors: u64) -> Option<(u64, Duration)> {
-    let (rate, unit) = split_number(value)?;
-    let nanos = interval::period_of_rate(rate, processors).filter(|_| unit == "/s")?;
-    Some((rate, Some(Duration::from_nanos(nanos)).filter(is_interval)?))
-}
-
-/// Reads a share as in `1%`, with up to four decimals, in millionths.
-fn parse_budget(value: &str) -> Option<u64> {
-    let number = value.strip_suffix('%')?;
-    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(whole) || !is_number(decimals) || decimals.len() > 4 {
-        return None;
-    }
-    let parts = format!("{whole}{decimals:0<4}").parse().ok();
-    parts.filter(|parts| BUDGET_RANGE.contains(parts))
-}
-
-/// Reads the first line of a file.
-fn read_token(path: &str) -> Result<String, OptionError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| OptionError::TokenFile { path: path.to_owned(), error: error.to_string() })?;
-    let token = text.lines().next().unwrap_or_default().trim();
-    if token.is_empty() {
-        return Err(OptionError::TokenFile { path: path.to_owned(), error: "it is empty".to_owned() });
-    }
-    Ok(token.to_owned())
-}
-
-fn parse_signal(value: &str) -> Option<i32> {
-    let number = match value {
-        "PROF" | "SIGPROF" => libc::SIGPROF,
-        other => other.parse().ok()?,
-    };
-    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
-    let is_unused = number == libc::SIGPROF || number == libc::SIGVTALRM || real_time.contains(&number);
-    is_unused.then_some(number)
-}
-
-fn parse_collector(value: &str) -> Option<Collector> {
-    if let Some(path) = value.strip_prefix("unix:") {
-        return (!path.is_empty()).then(|| Collector::Unix(path.into()));
-    }
-    let (scheme, address): (fn(String) -> Collector, _) = match value.strip_prefix("tls:") {
-        Some(address) => (Collector::Tls, address),
-        None => (Collector::Tcp, value.strip_prefix("tcp:").unwrap_or(value)),
-    };
-    let (host, port) = address.rsplit_once(':')?;
-    (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| scheme(address.to_owned()))
-}
-
-fn parse_level(value: &str) -> Option<LevelFilter> {
-    match value {
-        "none" => Some(LevelFilter::OFF),
-        "error" | "warn" | "info" | "debug" => value.parse().ok(),
-        _ => None,
     }
 }
 

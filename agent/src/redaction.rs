@@ -130,7 +130,7 @@ fn without_credentials(argument: &str) -> String {
 }
 
 /// Returns whether `text` has the form of `pattern`, in which `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((start, rest)) => {

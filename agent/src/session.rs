@@ -202,7 +202,7 @@ impl Session {
         let (shared, rings) =
             handler_memory::publish(&options, aim, offsets, frozen, memory, signal, uses_clock)?;
         signal::install(signal).map_err(StartError::Signal)?;
-        let registry = Arc::new(Registry::new(shared, rings, signal, aim));
+        let registry = Arc::new(Registry::new(shared, rings, (signal, options.threads.clone()), aim));
         let process_cpu_before_ns = if is_attached {
             registry.exclude_time_until_now();
             process_cpu_nanos()
@@ -246,6 +246,8 @@ impl Session {
             unloading: Arc::clone(&unloading),
             examine: Box::new(move || self_test::examine(evidence.as_ref(), &examined, memory)),
             max_frames: options.depth,
+            shown: options.shown,
+            duration: options.duration,
             process_cpu_before_ns,
             queue_sizes: options.debug.queues,
             pace: options.debug.pace,

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use queue::SlabClass;
 use sampler_thread::period::aim::Aim;
 use tickwalk::arena::Shared;
+use tickwalk::options::thread_choice::ThreadChoice;
 use tickwalk::rings::RingMemory;
 use tickwalk::signal;
 use tickwalk::threads::{JavaThread, Registry};
@@ -30,7 +31,7 @@ fn a_thread_that_has_ended_is_not_registered_by_another() {
     let signal = signal::choose(None).expect("a free signal");
     let shared = shared(signal);
     let aim = Aim { interval_ns: HOUR_NS, tick_ns: HOUR_NS, period_ns: HOUR_NS };
-    let registry = Registry::new(shared, RingMemory::default(), signal, aim);
+    let registry = Registry::new(shared, RingMemory::default(), (signal, ThreadChoice::default()), aim);
     let tid = nix::unistd::gettid().as_raw();
     let thread = JavaThread { address: ADDRESS, stack_low: 0, stack_high: 0, name: "java".to_owned() };
 

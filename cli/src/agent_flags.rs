@@ -5,8 +5,21 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use crate::agent_options::{AgentOption, OPTIONS};
 
 /// Options with flags from here. The others have flags of their own, or belong to a destination that the command chooses.
-const NAMES: [&str; 9] =
-    ["service", "label", "signal", "gcdrain", "redact", "maxstack", "depth", "log", "logfile"];
+const NAMES: [&str; 13] = [
+    "threads",
+    "skipthreads",
+    "native",
+    "vm",
+    "service",
+    "label",
+    "signal",
+    "gcdrain",
+    "redact",
+    "maxstack",
+    "depth",
+    "log",
+    "logfile",
+];
 
 const HEADING: &str = "Options of the agent";
 

@@ -57,6 +57,8 @@ pub enum End {
     NoDestination,
     /// The program has replaced the handler of the timers' signal.
     HandlerReplaced,
+    /// The time that the options give it is over.
+    Duration,
     /// An internal error.
     Panic,
 }
@@ -68,6 +70,7 @@ impl End {
             Self::Asked(reason) => reason,
             Self::NoDestination => "no_destination",
             Self::HandlerReplaced => "handler_replaced",
+            Self::Duration => "duration",
             Self::Panic => "internal_error",
         }
     }

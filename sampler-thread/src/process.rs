@@ -8,6 +8,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue::{Capacity, RingEnds, SizeRange, SnapshotPool, ThreadQueue};
 
@@ -15,6 +16,7 @@ use crate::drain::pace::PaceTuning;
 #[cfg(feature = "hooks")]
 use crate::hooks::{Hooks, OnWalk};
 use crate::name::routines::Routines;
+use crate::name::shown::Shown;
 use crate::period::aim::Aim;
 use crate::period::interval::Tuning;
 use crate::validity::self_test::{Capabilities, SelfTest};
@@ -60,11 +62,13 @@ pub enum Gap {
     SignalBlocked,
     /// The program has replaced the handler of the timers' signal.
     HandlerReplaced,
+    /// The options leave the thread out.
+    NotChosen,
 }
 
 impl Gap {
     /// Every cause, by index.
-    pub const ALL: [Self; 3] = [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced];
+    pub const ALL: [Self; 4] = [Self::NoTimer, Self::SignalBlocked, Self::HandlerReplaced, Self::NotChosen];
 
     /// Name on the wire.
     pub fn name(self) -> &'static str {
@@ -72,6 +76,7 @@ impl Gap {
             Self::NoTimer => "no_timer",
             Self::SignalBlocked => "signal_blocked",
             Self::HandlerReplaced => "handler_replaced",
+            Self::NotChosen => "not_chosen",
         }
     }
 }
@@ -248,6 +253,10 @@ pub struct Settings {
     pub examine: Examine,
     /// Most frames of a stack.
     pub max_frames: u32,
+    /// Which of them are shown.
+    pub shown: Shown,
+    /// Time after which the profile ends by itself.
+    pub duration: Option<Duration>,
     /// CPU time of the process before the profile, which is no part of it: 0 if the profile begins with the JVM.
     pub process_cpu_before_ns: u64,
     /// Sizes that request queues may take.

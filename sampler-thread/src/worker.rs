@@ -95,6 +95,8 @@ pub(crate) struct Worker<P: Process, M: Memory> {
     sent_lost: Vec<v1::Lost>,
     /// True after a panic: the requests that wait are lost.
     has_failed: bool,
+    /// When the profile ends by itself.
+    deadline: Option<Instant>,
     #[cfg(feature = "hooks")]
     hooks: ActiveHooks,
 }
@@ -119,7 +121,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             intake,
             vm,
             walker: StackWalker::new(Arc::clone(&settings.unloading), enabled.walks, settings.max_frames),
-            namer: StackNamer::new(enabled, settings.routines),
+            namer: StackNamer::new(enabled, settings.routines, settings.shown),
             unloading: settings.unloading,
             self_tests,
             compiled_walks: CompiledWalks::default(),
@@ -143,6 +145,7 @@ impl<P: Process, M: Memory> Worker<P, M> {
             next_rotation: Instant::now() + DISCOVER_PERIOD,
             sent_lost: Vec::new(),
             has_failed: false,
+            deadline: settings.duration.map(|duration| Instant::now() + duration),
             #[cfg(feature = "hooks")]
             hooks: ActiveHooks::new(settings.hooks, settings.on_walk),
         };
@@ -166,6 +169,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 self.process.stop(Some(Gap::HandlerReplaced));
                 self.drain_rest();
             }
+            End::Duration => {
+                self.process.stop(None);
+                self.drain_rest();
+            }
             End::Panic => {
                 self.process.stop(None);
                 self.has_failed = true;
@@ -180,8 +187,10 @@ impl<P: Process, M: Memory> Worker<P, M> {
         let mut next_flush = Instant::now() + FLUSH_PERIOD;
         let mut next_statistics = Instant::now() + STATISTICS_PERIOD;
         loop {
-            let period = self.pace.period(Instant::now());
-            let end = inbox.wait(period);
+            let now = Instant::now();
+            let period = self.pace.period(now);
+            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
+            let end = inbox.wait(left.map_or(period, |left| left.min(period)));
             let wanted_flush = inbox.wanted_flush();
             #[cfg(feature = "hooks")]
             if Instant::now() >= next_statistics {
@@ -202,6 +211,9 @@ impl<P: Process, M: Memory> Worker<P, M> {
                 return End::NoDestination;
             }
             let now = Instant::now();
+            if self.deadline.is_some_and(|deadline| now >= deadline) {
+                return End::Duration;
+            }
             #[cfg(feature = "hooks")]
             if let Some(aim) = self.hooks.retune(now, Aim::new(self.tuner.shortest_ns(), self.tick.ns))
                 && !is_paused

@@ -16,6 +16,7 @@ use std::time::Duration;
 use fixture::{Fixture, Thread};
 use proto::v1::Dictionary;
 use sampler_thread::name::dictionaries::append;
+use sampler_thread::name::shown::Shown;
 use sampler_thread::name::stacks::{NamedStack, StackNamer};
 use sampler_thread::validity::code_freeing::CodeFreeing;
 use sampler_thread::validity::self_test::Capabilities;
@@ -126,7 +127,7 @@ impl Scene {
             process,
             vm,
             walker,
-            namer: StackNamer::new(Capabilities::ALL, Arc::default()),
+            namer: StackNamer::new(Capabilities::ALL, Arc::default(), Shown::default()),
             sent: Dictionary::default(),
             thread,
             bcp,

@@ -16,7 +16,8 @@ use super::guard;
 use super::vm::Vm;
 use crate::control;
 use crate::program_api::output::{Output, format_of};
-use crate::program_api::profile::{self, Failure, Request};
+use crate::program_api::profile::{self, Request};
+use crate::program_api::results::{self, Failure};
 
 const OK: c_int = 0;
 const ERROR_REQUEST: c_int = 1;
@@ -79,7 +80,7 @@ pub unsafe extern "C" fn tickwalk_dump(path: *const c_char, text: *mut c_char, s
     let body = || {
         let path = path.filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| Error(ERROR_REQUEST, "the path is missing".to_owned()))?;
-        profile::dump_to(Path::new(&path), Output::of(format_of(&path)))?;
+        results::dump_to(Path::new(&path), Output::of(format_of(&path)))?;
         Ok(String::new())
     };
     // SAFETY: by the caller's promise.

@@ -38,6 +38,8 @@ enum State {
 static STATE: RwLock<State> = RwLock::new(State::Idle);
 static CLAIM: Mutex<Claim> = Mutex::new(Claim::Free);
 static ON_END: OnceLock<fn()> = OnceLock::new();
+/// Begins the next profile when the time of the present one is over, if profiles repeat.
+static REPEAT: Mutex<Option<fn()>> = Mutex::new(None);
 
 /// Which profile, if any, owns this process.
 enum Claim {
@@ -198,8 +200,14 @@ pub fn set_on_end(ended: fn()) {
     let _ = ON_END.set(ended);
 }
 
+/// Sets the function that begins the next profile when the time of the one that begins now is over.
+pub fn set_repeating(next: Option<fn()>) {
+    *REPEAT.lock() = next;
+}
+
 /// Ends a running session in a VM that ends; a second call does nothing.
 pub fn stop(reason: &'static str) {
+    set_repeating(None);
     if let Some(session) = take_session() {
         session.stop(reason);
         ON_END.get().inspect(|ended| ended());
@@ -211,7 +219,9 @@ pub fn stop_attached(vm: Vm) -> bool {
     if let Ok(jni) = vm.jni() {
         refresh_names(jni);
     }
-    end("stopped")
+    // Between two profiles, ending their sequence ends a profile.
+    let has_next = REPEAT.lock().take().is_some();
+    end("stopped") || has_next
 }
 
 fn end(reason: &'static str) -> bool {
@@ -252,6 +262,12 @@ fn abandon() {
 fn sampler_ended(how: End) {
     match how {
         End::Asked(_) => return,
+        End::Duration => {
+            end(how.reason());
+            let next = REPEAT.lock().take();
+            next.inspect(|next| next());
+            return;
+        }
         End::NoDestination => {
             log::print("profiling stops because no destination is left; the program goes on");
         }

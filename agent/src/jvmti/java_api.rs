@@ -21,7 +21,8 @@ use super::vm::Vm;
 use super::{Jvmti, ThreadRef, callbacks, guard};
 use crate::log;
 use crate::program_api::execute::execute;
-use crate::program_api::profile::{self, Failure};
+use crate::program_api::profile;
+use crate::program_api::results::{self, Failure};
 use crate::program_api::thread_filter;
 
 const ILLEGAL_ARGUMENT: &CStr = c"java/lang/IllegalArgumentException";
@@ -232,7 +233,7 @@ pub unsafe extern "system" fn Java_one_profiler_AsyncProfiler_getSamples(
     _env: *mut JNIEnv,
     _this: jobject,
 ) -> jlong {
-    guard::entry_point(0, || jlong::try_from(profile::samples()).unwrap_or(jlong::MAX))
+    guard::entry_point(0, || jlong::try_from(results::samples()).unwrap_or(jlong::MAX))
 }
 
 /// `void filterThread0(Thread thread, boolean enable)`; null stands for the calling thread.

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use jni::sys::{JNI_EDETACHED, JNIInvokeInterface__1_2, JavaVM, jint};
+use jni::sys::{JNI_EDETACHED, JNIInvokeInterface__1_4, JavaVM, jint};
 use parking_lot::Mutex;
 
 use super::jni_calls::Jni;
@@ -37,13 +37,13 @@ impl Vm {
         Self { pointer }
     }
 
-    fn functions(&self) -> &JNIInvokeInterface__1_2 {
+    fn functions(&self) -> &JNIInvokeInterface__1_4 {
         // SAFETY: by the promise of `new`.
         let table = unsafe { *self.pointer };
         // SAFETY: the table lives as long as the VM.
         let table = unsafe { &*table };
-        // SAFETY: every VM has the invocation functions of JNI 1.2.
-        unsafe { &table.v1_2 }
+        // SAFETY: every supported VM has the invocation functions of JNI 1.4.
+        unsafe { &table.v1_4 }
     }
 
     fn environment(&self, version: jint) -> Result<*mut c_void, JvmtiError> {
@@ -95,8 +95,33 @@ impl Vm {
         Ok(unsafe { Jni::new(env.cast()) })
     }
 
+    /// Makes the calling thread known to the VM, as a daemon, until the result is dropped.
+    ///
+    /// # Errors
+    /// When the VM refuses, because it ends.
+    pub fn attach(&self) -> Result<Attached, JvmtiError> {
+        const FUNCTION: &str = "AttachCurrentThreadAsDaemon";
+        let mut env: *mut c_void = std::ptr::null_mut();
+        // SAFETY: `env` is writable, and without arguments the VM chooses name and group.
+        let code = unsafe {
+            (self.functions().AttachCurrentThreadAsDaemon)(self.pointer, &raw mut env, std::ptr::null_mut())
+        };
+        if code == 0 { Ok(Attached(*self)) } else { Err(JvmtiError { function: FUNCTION, code }) }
+    }
+
     /// Returns the library that contains the VM's functions.
     pub fn library(&self) -> Option<Library> {
         Library::containing(self.functions().GetEnv as *const c_void as u64)
+    }
+}
+
+/// The calling thread is known to the VM.
+#[derive(Debug)]
+pub struct Attached(Vm);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // SAFETY: the thread was attached by us, and runs no Java code. A refusal leaves it attached until it ends.
+        unsafe { (self.0.functions().DetachCurrentThread)(self.0.pointer) };
     }
 }

@@ -9,22 +9,24 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Name of the recording where the options name no destination.
 pub const DEFAULT_PATTERN: &str = "%p.tickwalk";
 
-/// Suffixes of formats that `tickwalk export` and `tickwalk flamegraph` write, and the agent does not.
-const OTHER_FORMATS: [&str; 11] = [
-    ".html",
-    ".svg",
-    ".jfr",
-    ".collapsed",
-    ".folded",
-    ".txt",
-    ".json",
-    ".pb.gz",
-    ".pprof",
-    ".otlp",
-    ".parquet",
-];
+/// As [`DEFAULT_PATTERN`], where each period has a file.
+pub const DEFAULT_PATTERN_OF_PERIODS: &str = "%p-%t.tickwalk";
 
-/// Returns whether the name is that of another format than a recording.
+/// Part of a pattern that stands for the time.
+pub const TIME: &str = "%t";
+
+/// Suffixes of formats that the agent writes at the end of a profile.
+const RESULTS: [&str; 8] = [".html", ".jfr", ".collapsed", ".folded", ".txt", ".pb.gz", ".pprof", ".otlp"];
+
+/// Suffixes of formats that only the command `tickwalk` writes.
+const OTHER_FORMATS: [&str; 3] = [".svg", ".json", ".parquet"];
+
+/// Returns whether the name is that of a format that is made from a recording at the end of a profile.
+pub fn is_result(name: &str) -> bool {
+    RESULTS.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Returns whether the name is that of a format that the agent does not write.
 pub fn is_other_format(name: &str) -> bool {
     OTHER_FORMATS.iter().any(|suffix| name.ends_with(suffix))
 }
@@ -94,7 +96,9 @@ mod tests {
 
     #[test]
     fn recordings_have_any_other_suffix() {
-        assert!(["a.html", "a.jfr", "a.pb.gz"].into_iter().all(is_other_format));
-        assert!(!["a.tickwalk", "a", "html"].into_iter().any(is_other_format));
+        assert!(["a.html", "a.jfr", "a.pb.gz"].into_iter().all(is_result));
+        assert!(["a.svg", "a.parquet"].into_iter().all(is_other_format));
+        let other = |name: &str| is_result(name) || is_other_format(name);
+        assert!(!["a.tickwalk", "a", "html"].into_iter().any(other));
     }
 }

@@ -31,7 +31,7 @@ const fn option(
 }
 
 /// All options, in the order of the table.
-pub const OPTIONS: [AgentOption; 25] = [
+pub const OPTIONS: [AgentOption; 31] = [
     option(
         ["mode", "MODE"],
         "`cputime`",
@@ -42,8 +42,8 @@ pub const OPTIONS: [AgentOption; 25] = [
     option(
         ["interval", "T"],
         "`10ms`",
-        "10us to 60s; units ns, us, ms, s",
-        "a time between 10us and 60s, as in 10ms (units ns, us, ms, s)",
+        "10us to 60s; units ns to d",
+        "a time between 10us and 60s, as in 10ms (units ns, us, ms, s, m, h, d)",
         "CPU time between two samples of a thread",
     ),
     option(
@@ -89,14 +89,14 @@ pub const OPTIONS: [AgentOption; 25] = [
         ["exitwait", "TIME"],
         "`80ms`",
         "0ms to 60s",
-        "a time up to 60s, as in 80ms (units ns, us, ms, s)",
+        "a time up to 60s, as in 80ms (units ns, us, ms, s, m, h, d)",
         "how long the JVM's exit waits for a collector that acknowledges nothing",
     ),
     option(
         ["abandon", "TIME"],
         "`never`; `10s` from `record` and `attach`",
         "`never`, or from 1s on",
-        "'never' or a time of at least 1s, as in 10s (units ns, us, ms, s)",
+        "'never' or a time of at least 1s, as in 10s (units ns, us, ms, s, m, h, d)",
         "time without a connection to the collector after which it is given up; the profile ends if it has no other destination",
     ),
     option(
@@ -104,7 +104,49 @@ pub const OPTIONS: [AgentOption; 25] = [
         "`%p.tickwalk` without `collector=`",
         "`%p` process id, `%t` seconds since the epoch, `%h` host, `%{NAME}` environment",
         "a path, in which %p, %t, %h and %{NAME} stand for process id, time, host and a variable that is set",
-        "write a recording",
+        "write a recording; with the suffix `.html`, `.jfr`, `.collapsed`, `.txt`, `.pb.gz` or `.otlp` that format, when the profile ends",
+    ),
+    option(
+        ["duration", "TIME"],
+        "until the end",
+        "from 1s on; a number alone is in seconds",
+        "a time of at least 1s, as in 30s (units s, m, h, d)",
+        "end the profile by itself",
+    ),
+    option(
+        ["loop", "TIME"],
+        "off",
+        "as `duration`; `file` needs `%t`",
+        "a time of at least 1s, as in 1h (units s, m, h, d)",
+        "end the profile and begin the next one, with a file of its own",
+    ),
+    option(
+        ["threads", "NAMES"],
+        "all",
+        "names separated by `:`; `*` stands for any text, `kind=KIND` for `java`, `compiler`, `gc`, `vm` or `native` threads",
+        "names of threads separated by colons, in which * stands for any text, or kind=java, compiler, gc, vm or native",
+        "sample these threads only; the CPU time of others is shown as lost, by the cause `not_chosen`",
+    ),
+    option(
+        ["skipthreads", "NAMES"],
+        "none",
+        "as `threads`",
+        "names of threads separated by colons, in which * stands for any text, or kind=java, compiler, gc, vm or native",
+        "do not sample these threads",
+    ),
+    option(
+        ["native", "no"],
+        "`yes`",
+        "`yes`, `no`",
+        "'no' to leave out frames of native libraries, or 'yes'",
+        "frames of native libraries in stacks",
+    ),
+    option(
+        ["vm", "no"],
+        "`yes`",
+        "`yes`, `no`",
+        "'no' to leave out frames of the VM, or 'yes'",
+        "frames of the VM in stacks, of code included that it has generated beside methods",
     ),
     option(
         ["service", "NAME"],
@@ -124,7 +166,7 @@ pub const OPTIONS: [AgentOption; 25] = [
         ["gcdrain", "TIME"],
         "`200us`",
         "`off` to 100ms",
-        "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s)",
+        "'off' or a time up to 100ms, as in 200us (units ns, us, ms, s, m, h, d)",
         "how long a garbage collection pause may wait for samples to be named",
     ),
     option(
@@ -144,9 +186,9 @@ pub const OPTIONS: [AgentOption; 25] = [
     option(
         ["depth", "N"],
         "`16384`",
-        "16 to 65536",
-        "a number of frames between 16 and 65536, as in 16384",
-        "most frames of a stack",
+        "16 to 65536, or `N/M`",
+        "a number of frames between 16 and 65536, as in 16384, or two up to 65536 for Java and native frames, as in 500/40",
+        "most frames of a stack; `N/M`: most Java frames and most others, the newest of each",
     ),
     option(
         ["log", "LEVEL"],

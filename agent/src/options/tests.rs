@@ -2,6 +2,7 @@
 
 #[cfg(feature = "hooks")]
 use sampler_thread::hooks::probe::Probe;
+use sampler_thread::name::shown::MostFrames;
 
 use super::*;
 
@@ -109,14 +110,14 @@ fn mistakes_are_named() {
     check_error(
         "verbose",
         "unknown option 'verbose'; the options are mode, interval, rate, budget, signal, collector, ca, token, \
-         tokenfile, insecure, window, exitwait, abandon, file, service, label, gcdrain, redact, maxstack, depth, log, \
-         logfile, start, strict, debug",
+         tokenfile, insecure, window, exitwait, abandon, file, duration, loop, threads, skipthreads, native, vm, service, \
+         label, gcdrain, redact, maxstack, depth, log, logfile, start, strict, debug",
     );
     check_error("file=%{NO_SUCH}/x", &format!("option 'file': '%{{NO_SUCH}}/x' is not {}", form("file")));
     check_error(
-        "file=x.html",
-        "option 'file': the agent writes recordings, and x.html is another format; write file=NAME.tickwalk, then \
-         tickwalk export -o x.html NAME.tickwalk",
+        "file=x.parquet",
+        "option 'file': the agent does not write the format of x.parquet; write file=NAME.tickwalk, then tickwalk export -o \
+         x.parquet NAME.tickwalk",
     );
     check_error(
         "debug=queue:3g,file=x",
@@ -132,10 +133,7 @@ fn mistakes_are_named() {
         "collector=tls:h",
         "option 'collector': 'tls:h' is not unix:PATH, HOST:PORT or tls:HOST:PORT",
     );
-    check_error(
-        "file=x,exitwait=61s",
-        "option 'exitwait': '61s' is not a time up to 60s, as in 80ms (units ns, us, ms, s)",
-    );
+    check_error("file=x,exitwait=61s", &format!("option 'exitwait': '61s' is not {}", form("exitwait")));
     check_error("file=x,window=1", "option 'window': '1' is not a size between 16k and 256m, as in 4m");
     check_error(
         "file=x,tokenfile=/dev/null",
@@ -200,7 +198,10 @@ fn spellings_of_async_profiler() {
         "start,event=alloc,file=x",
         "option 'event': 'alloc' is not sampled; write event=cpu, or leave it out: Tickwalk samples CPU time",
     );
-    check_error("threads=8,file=x", "option 'threads': '8' is not given without a value");
+    let options =
+        Options::parse("start,event=cpu,timeout=30,loop=10s,jstackdepth=100,file=%t.html").expect("valid");
+    let periods = (options.duration, options.repeats_after);
+    assert_eq!(periods, (Some(Duration::from_secs(30)), Some(Duration::from_secs(10))));
     check_error("event,file=x", "option 'event' needs a value, as in event=...");
     check_error("jstackdepth=1,file=x", &format!("option 'depth': '1' is not {}", form("depth")));
 }
@@ -233,5 +234,60 @@ fn service_labels_and_the_log_file() {
     for bad in ["label=zone", "label==x", "label=zone="] {
         let value = bad.split_once('=').expect("a value").1;
         check_error(&format!("{bad},file=x"), &format!("option 'label': '{value}' is not {}", form("label")));
+    }
+}
+
+#[test]
+fn durations_are_those_of_the_command() {
+    let duration =
+        |text: &str| Options::parse(&format!("file=x,duration={text}")).map(|options| options.duration);
+    for (text, seconds) in [("30", 30), ("30s", 30), ("1.5m", 90), ("2h", 7_200), ("1d", 86_400)] {
+        assert_eq!(duration(text), Ok(Some(Duration::from_secs(seconds))), "{text}");
+    }
+    let interval = Options::parse("file=x,interval=1.5ms").expect("valid").interval;
+    assert_eq!(interval, Duration::from_micros(1500));
+    assert_eq!(Options::parse("file=x,window=1.5m").expect("valid").window, 3 << 19);
+    for text in ["0", "10ms", "-1s", "1w"] {
+        check_error(
+            &format!("file=x,duration={text}"),
+            &format!("option 'duration': '{text}' is not {}", form("duration")),
+        );
+    }
+}
+
+#[test]
+fn periods_have_files_of_their_own() {
+    let options = Options::parse("loop=1h").expect("valid");
+    let name = options.file.expect("a file").display().to_string();
+    assert!(name.starts_with(&format!("{}-", std::process::id())) && name.ends_with(".tickwalk"), "{name}");
+    assert!(Options::parse("loop=1h,file=/tmp/%t.jfr").expect("valid").result.is_some());
+    check_error("loop=1h,file=x.tickwalk", &OptionError::SameFile.to_string());
+    check_error("loop=1h,collector=h:1", &OptionError::NothingToDivide.to_string());
+}
+
+#[test]
+fn other_formats_are_results() {
+    let options = Options::parse("file=/tmp/%p.html").expect("valid");
+    assert_eq!(options.result, Some(format!("/tmp/{}.html", std::process::id()).into()));
+    assert_eq!(options.file, None);
+    let options = Options::parse("file=x.html,file=x.tickwalk").expect("valid");
+    assert!(options.result.is_none() && options.file.is_some(), "the later one counts");
+}
+
+#[test]
+fn shown_frames() {
+    let options = Options::parse("native=no,vm=no,depth=500/40,file=x").expect("valid");
+    let most = MostFrames { java: 500, native: 40 };
+    assert_eq!(
+        (options.shown, options.depth),
+        (Shown { native: false, vm: false, most: Some(most) }, 65_536)
+    );
+    let options = Options::parse("depth=500/40,depth=100,file=x").expect("valid");
+    assert_eq!((options.shown, options.depth), (Shown::default(), 100));
+    for text in ["0/1", "1/", "/1", "1/2/3", "65537/1"] {
+        check_error(
+            &format!("depth={text},file=x"),
+            &format!("option 'depth': '{text}' is not {}", form("depth")),
+        );
     }
 }

@@ -5,7 +5,7 @@
 //! Source: async-profiler 4, `docs/ProfilerOptions.md`, `docs/IntegratingAsyncProfiler.md`.
 
 use super::output::{Format, Output, format_of};
-use super::profile::Failure;
+use super::results::Failure;
 use crate::options::{Options, file_name};
 
 /// The effect of a command.
@@ -71,7 +71,7 @@ const WITHOUT_EFFECT: [&str; 21] = [
 ];
 
 /// Words that would change which samples a result has, each with what to do instead.
-const REFUSED: [(&str, &str); 14] = [
+const REFUSED: [(&str, &str); 12] = [
     ("include", "write a recording and select: tickwalk export --frame"),
     ("exclude", "write a recording and select: tickwalk export --frame"),
     ("alluser", "leave it out: samples have no frames of the kernel, and time there is part of the caller's"),
@@ -82,8 +82,6 @@ const REFUSED: [(&str, &str); 14] = [
     ("lock", "leave it out: Tickwalk samples CPU time only"),
     ("wall", "leave it out: Tickwalk samples CPU time only"),
     ("jfrsync", "leave it out and write file=NAME.jfr"),
-    ("timeout", "end the profile with stop"),
-    ("loop", "end the profile with stop"),
     ("begin", "leave it out: samples have no trigger"),
     ("end", "leave it out: samples have no trigger"),
 ];
@@ -98,6 +96,7 @@ impl Command {
         let mut output = Output::of(Format::Text);
         let mut format = None;
         let mut file = None;
+        let mut pattern = "";
         let mut filters = false;
         let mut options: Vec<String> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -135,7 +134,7 @@ impl Command {
                             .to_owned(),
                     ));
                 }
-                ("file", Some(pattern)) => file = Some(path_of(pattern)?),
+                ("file", Some(given)) => (pattern, file) = (given, Some(path_of(given)?)),
                 // A number without a unit is in nanoseconds; 0 stands for the default.
                 ("interval", Some("0")) => {}
                 ("interval", Some(value)) if value.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -144,6 +143,10 @@ impl Command {
                 (name, _) if WITHOUT_EFFECT.contains(&name) => {}
                 _ => options.push(part.to_owned()),
             }
+        }
+        // Each period has a file of its own, so the agent keeps the pattern.
+        if file.is_some() && options.iter().any(|option| option.starts_with("loop=")) {
+            (options, file) = ([options, vec![format!("file={pattern}")]].concat(), None);
         }
         let options = options.join(",");
         Options::parse(&options)?;
@@ -223,6 +226,10 @@ mod tests {
         assert_eq!(check("flat=10", Action::Dump, Some(Format::Text)).output.expect("one").flat, Some(10));
         assert_eq!(check("start,event=ctimer,interval=0", Action::Start, None).options, "event=ctimer");
         check("start,file=a.tickwalk,budget=1%", Action::Start, Some(Format::Recording));
+        let timed = check("start,event=cpu,timeout=30s,file=a.html", Action::Start, Some(Format::Page));
+        assert_eq!(timed.options, "event=cpu,timeout=30s");
+        let periods = check("start,event=cpu,loop=1h,file=a-%t.jfr", Action::Start, None);
+        assert_eq!(periods.options, "event=cpu,loop=1h,file=a-%t.jfr");
     }
 
     #[test]
@@ -231,6 +238,7 @@ mod tests {
         check_error("start,event=cpu,alloc=512k", "Tickwalk samples CPU time only");
         check_error("collapsed,include=*Foo*", "tickwalk export --frame");
         check_error("start,intervall=1ms", "did you mean interval?");
+        check_error("start,loop=1h,file=a.jfr", "write %t, the time, into file=");
         check_error("interval=1ms", "no command");
         check_error("flat=x", "not a number of rows");
         check_error("start,filter=1-5", "takes no list");

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::command::{Action, Command};
 use super::output::Format;
-use super::profile::{self, Failure, Request};
+use super::profile::{self, Request};
+use super::results::{self, Failure};
 use crate::control;
 use crate::jvmti::vm::Vm;
 use crate::options::Options;
@@ -23,7 +24,7 @@ pub fn execute(vm: Vm, text: &str) -> Result<Vec<u8>, Failure> {
         Action::List => "cpu\n".to_owned(),
         Action::Check => DONE.to_owned(),
         Action::Status => status(),
-        Action::Resume if profile::has_results() => {
+        Action::Resume if results::has_results() => {
             return Err(Failure::State(
                 "a profile cannot be resumed; write its result, then start another one".to_owned(),
             ));
@@ -63,10 +64,10 @@ fn dumped(command: Command) -> Result<Vec<u8>, Failure> {
     };
     match command.file {
         Some(file) => {
-            profile::dump_to(&PathBuf::from(file), output)?;
+            results::dump_to(&PathBuf::from(file), output)?;
             Ok(DONE.into())
         }
-        None => profile::dump(output),
+        None => results::dump(output),
     }
 }
 

@@ -7,6 +7,7 @@
 //! Invariant: a slot has at most one timer; a slot is freed only after the sampler retired its former owner.
 //! Sources: proc(5), timer_create(2) (EAGAIN when RLIMIT_SIGPENDING is used up), JVMTI ThreadStart/ThreadEnd.
 
+mod choice;
 mod discovery;
 mod java_threads;
 mod periods;

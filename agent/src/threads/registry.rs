@@ -13,6 +13,7 @@ use sampler_thread::process::{Coverage, Gap, ThreadFacts, ThreadKind};
 use super::remainder::Beginning;
 use super::table::{DetachedThread, Entry, JavaThread, LISTINGS_OF_NATIVE, NewThread, Table};
 use crate::arena::{self, Shared, ThreadSlot};
+use crate::options::thread_choice::ThreadChoice;
 use crate::rings::RingMemory;
 use crate::{kernel_threads, signal};
 
@@ -33,14 +34,21 @@ pub(super) fn pass_on(table: &mut MutexGuard<'_, Table>, index: usize) {
 pub struct Registry {
     pub(super) shared: &'static Shared,
     pub(super) signal: i32,
+    /// Which threads get timers.
+    pub(super) choice: ThreadChoice,
     pub(super) table: Mutex<Table>,
 }
 
 impl Registry {
-    /// Returns an empty registry, whose timers send `signal`; `aim` is what the handlers' data has.
-    pub fn new(shared: &'static Shared, rings: RingMemory, signal: i32, aim: Aim) -> Self {
+    /// Returns an empty registry, whose timers send `signal` to the threads of `choice`; `aim` is what the handlers' data has.
+    pub fn new(
+        shared: &'static Shared,
+        rings: RingMemory,
+        (signal, choice): (i32, ThreadChoice),
+        aim: Aim,
+    ) -> Self {
         let table = Mutex::new(Table { rings, aim, ..Table::default() });
-        Self { shared, signal, table }
+        Self { shared, signal, choice, table }
     }
 
     /// Excludes one of the agent's own threads from the profile.
@@ -81,15 +89,16 @@ impl Registry {
                 let newcomer = NewThread { tid, name, kind: ThreadKind::Java, known_ns, java: Some(thread) };
                 self.open(table, newcomer);
             }
-            Some(slot) => {
-                if let Some(entry) = table.entry_mut(slot) {
+            Some(index) => {
+                if let Some(entry) = table.entry_mut(index) {
                     entry.facts.name = name;
                     entry.facts.kind = ThreadKind::Java;
                     entry.facts.revision += 1;
                 }
-                if let Some(slot) = self.slot(slot) {
+                if let Some(slot) = self.slot(index) {
                     announce(slot, thread);
                 }
+                self.choose(table, index);
             }
         }
     }
@@ -101,7 +110,10 @@ impl Registry {
 
     /// Gives a registered thread a name, if it has another one.
     pub fn rename(&self, tid: i32, name: &str) {
-        self.table.lock().rename(tid, name);
+        let mut table = self.table.lock();
+        if let Some(slot) = table.rename(tid, name) {
+            self.choose(&mut table, slot);
+        }
     }
 
     /// Unregisters the calling Java thread, which is about to end or to detach from the VM, with its `name` if it is known;
@@ -185,21 +197,24 @@ impl Registry {
         // The periods of a former owner's timer are not this thread's.
         slot.grid.switch(slot.grid.key().next(period));
         slot.draw.begin(left_ns, seed, uncounted);
-        let armed = self.arm(tid, slot, |_| carried_ns.cast_signed());
+        let is_chosen = self.choice.has(&name, kind);
+        let armed = is_chosen.then(|| self.arm(tid, slot, |_| carried_ns.cast_signed()));
         let (timer, armed_ns) = match armed {
-            Ok((timer, armed_ns)) => (Some(timer), armed_ns),
-            Err(error) => {
+            Some(Ok((timer, armed_ns))) => (Some(timer), armed_ns),
+            refused => {
                 let Ok(armed_ns) = thread_cpu_nanos(tid) else {
                     table.free.push(index);
                     return None;
                 };
-                self.warn_once(table, &error);
+                if let Some(Err(error)) = refused {
+                    self.warn_once(table, &error);
+                }
                 (None, armed_ns)
             }
         };
         let mut coverage = Coverage::default();
         if timer.is_none() {
-            coverage.begin_gap(Gap::NoTimer, armed_ns);
+            coverage.begin_gap(if is_chosen { Gap::NoTimer } else { Gap::NotChosen }, armed_ns);
         }
         let carried_ns = if timer.is_some() { carried_ns } else { 0 };
         table.remainder.remove(carried_ns);

@@ -69,7 +69,7 @@ impl Registry {
     }
 
     /// Returns how many threads have timers, and how often timers changed.
-    pub(super) fn timer_counts(&self) -> TimerCounts {
+    pub fn timer_counts(&self) -> TimerCounts {
         let table = self.table.lock();
         let alive = || table.entries.iter().flatten().filter(|entry| entry.facts.ended_ns.is_none());
         TimerCounts {
@@ -127,7 +127,7 @@ impl Registry {
         let clock_ns = thread_cpu_nanos(entry.facts.tid).unwrap_or(known_ns);
         let since_ns = match cause {
             Gap::NoTimer => clock_ns,
-            Gap::SignalBlocked | Gap::HandlerReplaced => {
+            Gap::SignalBlocked | Gap::HandlerReplaced | Gap::NotChosen => {
                 let unfinished_ns = entry.unfinished_at(clock_ns, self.shared, slot).max(0);
                 clock_ns.saturating_sub(unfinished_ns.cast_unsigned())
             }

@@ -144,13 +144,13 @@ impl Table {
         detached.listings >= LISTINGS_OF_NATIVE
     }
 
-    /// Gives a registered thread a name, if it has another one.
-    pub(super) fn rename(&mut self, tid: i32, name: &str) {
-        let Some(&slot) = self.by_tid.get(&tid) else { return };
-        if let Some(entry) = self.entry_mut(slot).filter(|entry| &*entry.facts.name != name) {
-            entry.facts.name = Arc::from(name);
-            entry.facts.revision += 1;
-        }
+    /// Gives a registered thread a name; returns its slot if it had another one.
+    pub(super) fn rename(&mut self, tid: i32, name: &str) -> Option<u32> {
+        let slot = *self.by_tid.get(&tid)?;
+        let entry = self.entry_mut(slot).filter(|entry| &*entry.facts.name != name)?;
+        entry.facts.name = Arc::from(name);
+        entry.facts.revision += 1;
+        Some(slot)
     }
 
     pub(super) fn add_expired(&mut self, slot: u32, expired_ns: u64) {

@@ -22,7 +22,7 @@ use crate::jvm::agent::{self, Status};
 use crate::jvm::attach::Jvm;
 use crate::jvm::errors::AttachError;
 use crate::launch::plain;
-use crate::option_values::rows;
+use crate::option_values::{Time, rows};
 use crate::output;
 use crate::source::{now_ns, read_recording};
 use crate::table_output::TableOutput;
@@ -31,6 +31,8 @@ use crate::table_output::TableOutput;
 #[command(after_help = "\
 Examples:
   tickwalk start 4321                              writes 4321.tickwalk
+  tickwalk start --duration 30s -o /tmp/app.html 4321   a page, after 30 s
+  tickwalk start --loop 1h -o /var/log/app-%t.jfr 4321  a file an hour
   tickwalk start --collector 127.0.0.1:4170 4321
   tickwalk dump 4321                               the profile so far; it goes on
   tickwalk stop 4321
@@ -40,9 +42,16 @@ start=no keeps the options it was loaded with, unless others are given here.")]
 pub struct Start {
     #[command(flatten)]
     sampling: Sampling,
-    /// Recording that the JVM writes [default: PID.tickwalk in the current directory]
+    /// Recording that the JVM writes, or by its suffix another format when the profile ends [default: PID.tickwalk in the
+    /// current directory]
     #[arg(short, long, value_name = "FILE", conflicts_with = "collector")]
     output: Option<PathBuf>,
+    /// End the profile by itself after this time, such as 30s
+    #[arg(short, long, value_name = "TIME")]
+    duration: Option<Time>,
+    /// End the profile after this time and begin the next one, with a file of its own; %t in FILE stands for the time
+    #[arg(long = "loop", value_name = "TIME", conflicts_with = "collector")]
+    repeats_after: Option<Time>,
     /// Collector that the JVM sends its samples to: unix:PATH, HOST:PORT or tls:HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     collector: Option<String>,
@@ -106,23 +115,29 @@ pub struct ShowStatus {
 }
 
 pub fn start(arguments: &Start) -> anyhow::Result<ExitCode> {
-    let Start { sampling, output, collector, pid } = arguments;
+    let Start { sampling, output, duration, repeats_after, collector, pid } = arguments;
     let library = agent_library::find(sampling.agent.as_deref())?;
     let jvm = Jvm::find(*pid)?;
     let mut options = vec!["mode=cputime".to_owned()];
     options.extend(sampling.interval.iter().map(|interval| format!("interval={interval}")));
     options.extend(sampling.more());
+    let seconds = |time: &Time| time.0.as_secs_f64();
+    options.extend(duration.iter().map(|time| format!("duration={}s", seconds(time))));
+    options.extend(repeats_after.iter().map(|time| format!("loop={}s", seconds(time))));
     let kept = Status::of(&jvm)?.filter(|status| status.state() == "waiting" && has_destination(status));
     match (collector, output, kept) {
         (Some(address), _, _) => options.push(format!("collector={address}")),
         (None, None, Some(_)) => {}
-        (None, output, _) => options.push(format!("file={}", recording_of(&jvm, output.as_deref())?)),
+        (None, output, _) => {
+            options.push(format!("file={}", recording_of(&jvm, output.as_deref(), repeats_after.is_some())?))
+        }
     }
     // With this option the agent returns an error code if it cannot start, besides a line on the JVM's standard error.
     options.push("strict".to_owned());
     agent::start(&jvm, &library, &options.join(","))?;
     let status = Status::of(&jvm)?;
-    let place = status.as_ref().and_then(Status::file);
+    let result = status.as_ref().and_then(|status| status.fact("result")).map(Path::new);
+    let place = status.as_ref().and_then(Status::file).or(result);
     match (place, collector) {
         (_, Some(address)) => eprintln!("tickwalk: JVM {pid} is being profiled, to the collector {address}"),
         (Some(file), None) => eprintln!("tickwalk: JVM {pid} is being profiled, to {}", file.display()),
@@ -139,9 +154,10 @@ fn has_destination(status: &Status) -> bool {
 }
 
 /// Returns the path of the recording for the agent.
-fn recording_of(jvm: &Jvm, output: Option<&Path>) -> anyhow::Result<String> {
+fn recording_of(jvm: &Jvm, output: Option<&Path>, repeats: bool) -> anyhow::Result<String> {
     let pid = jvm.process().0;
-    let default = PathBuf::from(format!("{pid}.tickwalk"));
+    let default =
+        PathBuf::from(if repeats { format!("{pid}-%t.tickwalk") } else { format!("{pid}.tickwalk") });
     let path = match output {
         Some(path) if path.is_absolute() => path.to_owned(),
         _ if !jvm.process().sees_our_files()? => bail!(
@@ -173,7 +189,12 @@ pub fn stop(arguments: &Stop) -> anyhow::Result<ExitCode> {
     eprintln!("tickwalk: the profile of JVM {pid} has ended");
     match status.as_ref().and_then(Status::file) {
         Some(file) => show(&jvm, file, &arguments.shown, false),
-        None => Ok(ExitCode::SUCCESS),
+        None => {
+            if let Some(result) = status.as_ref().and_then(|status| status.fact("result")) {
+                output::tell(format_args!("result       {result} (as JVM {pid} sees it)"));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -187,6 +208,10 @@ pub fn dump(arguments: &Dump) -> anyhow::Result<ExitCode> {
     let status = Status::of(&jvm)?;
     match status.as_ref().and_then(Status::file) {
         Some(file) => show(&jvm, file, &arguments.shown, true),
+        None if status.as_ref().is_some_and(|status| status.fact("result").is_some()) => bail!(
+            "the profile of JVM {pid} is written in another format when it ends; 'tickwalk stop {pid}' ends it, and a profile \
+             with file=NAME.tickwalk can be read at any time"
+        ),
         None => bail!("the profile of JVM {pid} is not written to a file; its collector has the samples"),
     }
 }
@@ -273,6 +298,7 @@ pub fn status(arguments: &ShowStatus) -> anyhow::Result<ExitCode> {
     if let Some(status) = &status {
         for (name, label) in [
             ("file", "recording"),
+            ("result", "result"),
             ("options", "options"),
             ("waiting", "loaded with"),
             ("version", "version"),

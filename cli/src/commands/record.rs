@@ -46,8 +46,8 @@ pub struct Arguments {
     /// Profile a running JVM instead, as 'tickwalk attach' does; with --ssh one of that machine
     #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "follow"])]
     pid: Option<i32>,
-    /// Duration of the profile of a running JVM, such as 30s
-    #[arg(short, long, value_name = "TIME", requires = "pid")]
+    /// Duration of the profile, such as 30s; the program runs on [default: until the program ends or Ctrl-C]
+    #[arg(short, long, value_name = "TIME")]
     duration: Option<Time>,
     /// Machine of the JVM, as ssh(1) accepts it. This program and the agent are copied there for that time
     #[arg(long, value_name = "HOST", requires_all = ["pid", "duration"])]
@@ -99,9 +99,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let socket = directory.path().join("collector");
     let server = arguments.results.receive(&socket)?;
 
-    let Arguments { sampling, results, follow, command, .. } = arguments;
-    let options =
-        AgentOptions { library, socket, interval: sampling.interval.clone(), more: &sampling.more() };
+    let Arguments { sampling, results, follow, duration, command, .. } = arguments;
+    let mut more = sampling.more();
+    more.extend(duration.map(|Time(time)| format!("duration={}s", time.as_secs_f64())));
+    let options = AgentOptions { library, socket, interval: sampling.interval.clone(), more: &more };
     let launch = Launch::new(&command, &options, follow)?;
     let live = Live::start(server.stop_handle(), Terminal::Shared);
     let code = launch.run(&signals)?;

@@ -16,6 +16,7 @@ use stackwalk::{Blob, CompileLevel, Frame, LoadedBy, Memory, Method, Missing, Pl
 
 use crate::name::dictionaries::Dictionaries;
 use crate::name::routines::Routines;
+use crate::name::shown::Shown;
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::Change;
 use crate::walk::native::{NativeLibraries, Owner};
@@ -53,6 +54,7 @@ pub struct FrameNames {
     pub(super) uncertain_at: Option<u64>,
     /// True if bytecode indexes are shown.
     has_positions: bool,
+    shown: Shown,
     /// Frames of the current stack that are shown as unloaded.
     pub(super) unloaded: u32,
     frames: Map<(Method, i32, u8), u64>,
@@ -79,8 +81,8 @@ pub struct FrameNames {
 }
 
 impl FrameNames {
-    pub(super) fn new(has_positions: bool, routines: Arc<Routines>) -> Self {
-        Self { has_positions, routines, ..Self::default() }
+    pub(super) fn new(has_positions: bool, routines: Arc<Routines>, shown: Shown) -> Self {
+        Self { has_positions, routines, shown, ..Self::default() }
     }
 
     /// Begins a stack: forgets what the VM unloaded, and native frames if the list of libraries is another one.
@@ -107,8 +109,9 @@ impl FrameNames {
         let dictionaries = std::mem::take(&mut self.dictionaries);
         let compilers = std::mem::take(&mut self.compilers);
         let routines = Arc::clone(&self.routines);
-        let (has_positions, libraries) = (self.has_positions, self.libraries);
-        *self = Self { dictionaries, has_positions, libraries, compilers, routines, ..Self::default() };
+        let (has_positions, shown, libraries) = (self.has_positions, self.shown, self.libraries);
+        *self =
+            Self { dictionaries, has_positions, shown, libraries, compilers, routines, ..Self::default() };
     }
 
     /// Forgets the methods that `change` made uncertain; the dictionaries keep their ids.
@@ -142,7 +145,8 @@ impl FrameNames {
         self.dictionaries.symbol_frame(FrameKind::Marker, UNLOADED)
     }
 
-    /// Returns the id of a frame; `None` for the VM's entry frames, which are not part of a profile.
+    /// Returns the id of a frame; `None` for the VM's entry frames, which are not part of a profile, and for frames that are
+    /// not to be shown.
     pub(super) fn frame<M: Memory>(
         &mut self,
         frame: &Frame,
@@ -156,8 +160,12 @@ impl FrameNames {
                 self.java(method, bci, kind_of(level, inlined), vm)
             }
             Frame::NativeMethod { method, .. } => self.java(method, -1, FrameKind::NativeMethod, vm),
+            Frame::Stub { .. } if !self.shown.vm => return None,
             Frame::Stub { blob, place } => self.stub(blob, place, vm),
-            Frame::Native { place, interrupted } => self.native(place, interrupted, vm, libraries),
+            Frame::Native { .. } if !self.shown.vm && !self.shown.native => return None,
+            Frame::Native { place, interrupted } => {
+                return Some(self.native(place, interrupted, vm, libraries)).filter(|id| *id != 0);
+            }
             Frame::Gap { missing, .. } => {
                 let text = match missing {
                     Missing::Native => NATIVE_MISSING,
@@ -217,6 +225,7 @@ impl FrameNames {
         id
     }
 
+    /// Returns the id of a native frame; 0 if it is not to be shown.
     fn native<M: Memory>(
         &mut self,
         place: Place,
@@ -226,7 +235,7 @@ impl FrameNames {
     ) -> u64 {
         // A return address may belong to the next function if the call never returns.
         let pc = place.pc.0.wrapping_sub(u64::from(!interrupted));
-        let Self { native, functions, dictionaries, .. } = self;
+        let Self { native, functions, dictionaries, shown, .. } = self;
         *native.entry(pc).or_insert_with(|| {
             let known = libraries.function_start(&vm.memory, pc).and_then(|start| functions.get(&start));
             if let Some(&(end, id)) = known
@@ -235,8 +244,11 @@ impl FrameNames {
                 return id;
             }
             let name = libraries.name(&vm.memory, pc);
-            let kind = if name.owner == Owner::Vm { FrameKind::Vm } else { FrameKind::Native };
-            let id = dictionaries.native_frame(kind, &name.text, &name.library);
+            let (kind, is_shown) = match name.owner {
+                Owner::Vm => (FrameKind::Vm, shown.vm),
+                _ => (FrameKind::Native, shown.native),
+            };
+            let id = if is_shown { dictionaries.native_frame(kind, &name.text, &name.library) } else { 0 };
             functions.insert(name.range.start, (name.range.end, id));
             id
         })

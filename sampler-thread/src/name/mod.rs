@@ -3,4 +3,5 @@
 pub mod dictionaries;
 mod frames;
 pub mod routines;
+pub mod shown;
 pub mod stacks;

@@ -11,6 +11,7 @@ use stackwalk::{Frame, Lines, Memory, StackCopy, Stop};
 
 use crate::name::frames::FrameNames;
 use crate::name::routines::Routines;
+use crate::name::shown::{MostFrames, Shown};
 use crate::process::{ThreadFacts, ThreadKind};
 use crate::validity::lifetime::{Change, Lifetime};
 use crate::validity::self_test::{Capabilities, CompiledCode};
@@ -53,6 +54,10 @@ pub struct StackNamer {
     /// Names and ids of frames.
     pub names: FrameNames,
     enabled: Capabilities,
+    /// Most frames by kind, if they have different limits.
+    most: Option<MostFrames>,
+    /// True if frames of the current stack are beyond these limits.
+    is_limited: bool,
     ids: Vec<u64>,
     /// Memory that names were read from, and the time stamp after which all of it was read.
     lines: (Lines, u64),
@@ -60,9 +65,10 @@ pub struct StackNamer {
 
 impl StackNamer {
     /// A namer with empty dictionaries; stubs get the names of `routines`.
-    pub fn new(enabled: Capabilities, routines: Arc<Routines>) -> Self {
-        let names = FrameNames::new(enabled.positions, routines);
-        Self { names, enabled, ids: Vec::with_capacity(USUAL_FRAMES), lines: (Lines::default(), 0) }
+    pub fn new(enabled: Capabilities, routines: Arc<Routines>, shown: Shown) -> Self {
+        let names = FrameNames::new(enabled.positions, routines, shown);
+        let ids = Vec::with_capacity(USUAL_FRAMES);
+        Self { names, enabled, most: shown.most, is_limited: false, ids, lines: (Lines::default(), 0) }
     }
 
     /// Names a stack of the walker's group; `thread` is whose it is, if known.
@@ -90,6 +96,7 @@ impl StackNamer {
             self.name_frames(vm, walker, walk, named, (snapshot, thread));
         }
         let stop = match walk.stop {
+            _ if self.is_limited => Stop::DepthLimit.name(),
             stop if stop.is_complete() => stop.name(),
             _ if !snapshot.is_copy => STOP_POOL_EXHAUSTED,
             _ if !is_java && snapshot.stack.is_empty() => STOP_NOT_COPIED,
@@ -117,7 +124,7 @@ impl StackNamer {
         NamedStack {
             id,
             stop,
-            complete: walk.stop.is_complete(),
+            complete: walk.stop.is_complete() && !self.is_limited,
             unloaded: self.names.unloaded,
             is_late: self.names.unloaded > 0 || is_cut,
             compiled,
@@ -138,6 +145,10 @@ impl StackNamer {
 
     /// Returns how many of the oldest frames of a walk have the nodes of the thread's previous stack.
     fn named_before(&self, walker: &mut StackWalker, walk: &Walk) -> usize {
+        // Which frames are within the limits depends on all newer ones.
+        if self.most.is_some() {
+            return 0;
+        }
         let versions = self.versions(walker);
         let (Some(reused), Some(nodes)) = (walk.reused, walker.previous.nodes(walk.slot)) else { return 0 };
         let is_same = nodes.walk == reused.walk && nodes.versions == versions;
@@ -179,14 +190,21 @@ impl StackNamer {
         named: usize,
         (snapshot, thread): (&Snapshot<'_>, Option<&ThreadFacts>),
     ) {
-        let Self { names, enabled, ids, lines: (lines, _) } = self;
+        let Self { names, enabled, most, is_limited, ids, lines: (lines, _) } = self;
         ids.clear();
         names.unloaded = 0;
+        *is_limited = false;
+        let mut most = *most;
         let nearby = vm.nearby(lines);
         let (frames, libraries) = walker.frames_and_libraries(walk);
         let newest = frames.len().saturating_sub(named);
         let frames = frames.iter().take(newest);
-        ids.extend(frames.map(|frame| names.frame(frame, &nearby, libraries).unwrap_or(0)));
+        ids.extend(frames.map(|frame| {
+            let id = names.frame(frame, &nearby, libraries).unwrap_or(0);
+            let exceeds = id != 0 && most.as_mut().is_some_and(|most| most.exceeds(frame));
+            *is_limited |= exceeds;
+            if exceeds { 0 } else { id }
+        }));
         let capture = &snapshot.head.capture;
         let Some(thread) = thread.filter(|_| capture.thread == 0) else { return };
         // The label of a compiler thread is read from the VM's structures, like the names of Java frames.

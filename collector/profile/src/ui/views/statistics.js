@@ -4,6 +4,7 @@
 const MEANINGS = {
   queue_full: "The queue of the thread was full when its timer expired",
   pool_exhausted: "No memory was left for a copy of the stack",
+  not_chosen: "The options threads and skipthreads leave these threads out",
   no_timer: "The thread had no timer: the system's limit of timers was reached",
   not_received: "The agent sent the samples, but they did not arrive here",
   stopping: "The thread ended, or the profiler was stopping",
