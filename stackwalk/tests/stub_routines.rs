@@ -19,9 +19,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stackwalk::{Frame, HotSpot, Memory, Pc, ScopeCache};
+use stackwalk::{Frame, Memory, ScopeCache};
 use support::walks::{Named, walk};
-use support::{Jdk, Jvm, RemoteMemory, compile, jdks, pause, step_through};
+use support::{Jdk, Jvm, compile, jdks, pause, step_through};
 
 /// Sets of flags; one stands for the agent, and one exists from JDK 23 on.
 const FLAGS: [&str; 7] =
@@ -70,22 +70,16 @@ fn methods(frames: &[(Frame, Option<Named>)]) -> Vec<String> {
     named.map(|named| format!("{}.{}", named.class, named.name)).collect()
 }
 
-fn is_routine(hotspot: &HotSpot, memory: &RemoteMemory, pc: u64) -> bool {
-    let mut name = [0; 48];
-    let blob = hotspot.blob_at(memory, Pc(pc));
-    let length = blob.ok().and_then(|blob| hotspot.blob_name(memory, blob, &mut name).ok()).unwrap_or(0);
-    name[..length].starts_with(b"StubRoutines")
-}
-
 /// The range and the name of each routine, from what the VM prints: `StubRoutines::NAME [0xBEGIN, 0xEND] (...)`.
 fn routines(printed: &[String]) -> Vec<(std::ops::Range<u64>, String)> {
     let routine = |line: &String| {
-        let (name, range) = line.split_once(" [0x")?;
+        let (name, range) = line.strip_prefix("StubRoutines::")?.split_once(" [0x")?;
         let (begin, end) = range.split_once(", 0x")?;
         let end = end.split(['[', ']']).next()?;
         let number = |text| u64::from_str_radix(text, 16).ok();
-        let name = name.rsplit("::").next()?;
-        Some((number(begin)?..number(end)?, name.to_owned()))
+        // From JDK 26 on: `Stub Generator NAME_stub`, `NAME_stub (stub gen)`.
+        let name = name.trim_start_matches("Stub Generator ").trim_end_matches(" (stub gen)");
+        Some((number(begin)?..number(end)?, name.trim_end_matches("_stub").to_owned()))
     };
     printed.iter().filter_map(routine).collect()
 }
@@ -108,14 +102,9 @@ fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut Counts) {
     let routines = routines(&jvm.printed);
     // The agent's routine has the same name as that of a CPU with SHA instructions, but is longer.
     let name_at = |pc: u64| {
-        let found = routines.iter().rev().find(|(range, _)| range.contains(&pc));
-        match found {
-            Some((range, name)) if name.starts_with("sha256") && range.end - range.start > 2048 => {
-                format!("sha256 without SHA-NI{}", &name[6..])
-            }
-            Some((_, name)) => name.clone(),
-            None => format!("unknown {pc:#x}"),
-        }
+        let (range, name) = routines.iter().rev().find(|(range, _)| range.contains(&pc))?;
+        let is_long = name.starts_with("sha256") && range.end - range.start > 2048;
+        Some(if is_long { format!("sha256 without SHA-NI{}", &name[6..]) } else { name.clone() })
     };
     let (hotspot, memory) = (jvm.hotspot(), jvm.memory());
     let mut cache = Box::new(ScopeCache::new());
@@ -135,14 +124,13 @@ fn step_one(jvm: &Jvm, thread_name: &str, counts: &mut Counts) {
             }
             let (frames, stop) = walk(&hotspot, &memory, &mut cache, &snapshot.capture, &snapshot.stack);
             let found = methods(&frames);
-            if !is_routine(&hotspot, &memory, pc) {
+            let Some(name) = name_at(pc) else {
                 entry = None;
                 caller = stop.is_complete().then_some(found);
                 return ControlFlow::Continue(());
-            }
+            };
             let Some(caller) = &caller else { return ControlFlow::Continue(()) };
             let entry = *entry.get_or_insert(pc);
-            let name = name_at(pc);
             counts.steps += 1;
             let in_group = counts.groups.entry(group(&name)).or_default();
             in_group[0] += 1;
@@ -191,7 +179,9 @@ fn walks_inside_routines_find_the_caller_or_are_cut() {
             let mut counts = Counts::default();
             let agent = format!("-agentpath:{}", no_sha_ni().display());
             let option = if flags == NO_SHA_NI { &agent } else { flags };
-            let options = [option, "-Xbatch", "-XX:+UnlockDiagnosticVMOptions", "-XX:+PrintStubCode"];
+            // What else the program does takes more instructions than one run has.
+            let only = if flags.contains("SHA") { "-Ddigests=true" } else { "-Ddigests=false" };
+            let options = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+PrintStubCode", "-Xbatch", option, only];
             let jvm = Jvm::start(&home, &options, &classes, "Stubs");
             // The thread enters its loop.
             pause(500);

@@ -1,7 +1,8 @@
 //! Header of a `CodeBlob`: its kind, the bounds of its instructions, the size of its frame.
 //!
 //! JDK 11 to 21 tell kinds apart by C++ vtable only, so the blob's name decides; from JDK 24 on a `_kind` byte
-//! exists, but still one kind for all buffers (interpreter, stubs) and one for both sorts of nmethod.
+//! exists, but still one kind for all buffers (interpreter, stubs) and one for both sorts of nmethod. A buffer with a name
+//! that is not known holds routines; those among which is the return barrier are those of continuations.
 //! The names are literals in the VM's sources, not user data.
 //! Sources: `code/codeBlob.{hpp,cpp}`, `code/nmethod.cpp`, JDK 11 to 25.
 
@@ -58,10 +59,12 @@ const NAME_BYTES: usize = 48;
 const MAX_FRAME_WORDS: i32 = 1 << 16;
 
 impl CodeBlob {
-    /// Reads the header at `address`; `pc` must lie in its instructions.
+    /// Reads the header at `address`; `pc` must lie in its instructions. Routines among which is the return `barrier` are
+    /// those of continuations.
     pub(crate) fn read<M: Memory + ?Sized>(
         layout: &BlobLayout,
         memory: &M,
+        barrier: Option<u64>,
         address: u64,
         pc: u64,
     ) -> Result<Self, Stop> {
@@ -83,9 +86,14 @@ impl CodeBlob {
             return Err(unknown);
         }
         let complete = layout.frame_complete.read_signed(memory, address)?;
+        let kind = kind(layout, memory, address)?.ok_or(unknown)?;
+        let has_barrier = barrier.is_some_and(|barrier| (code_begin..code_end).contains(&barrier));
         Ok(Self {
             address,
-            kind: kind(layout, memory, address)?.ok_or(unknown)?,
+            kind: match kind {
+                BlobKind::StubRoutines if has_barrier => BlobKind::ContinuationStubs,
+                kind => kind,
+            },
             code_begin,
             code_end,
             frame_bytes: u64::try_from(frame_words).unwrap_or(0) * 8,
@@ -94,13 +102,20 @@ impl CodeBlob {
     }
 }
 
+/// Returns whether the blob at `address` may be one of routines.
+pub(crate) fn may_hold_routines<M: Memory + ?Sized>(layout: &BlobLayout, memory: &M, address: u64) -> bool {
+    matches!(kind(layout, memory, address), Ok(Some(BlobKind::StubRoutines)))
+}
+
 fn kind<M: Memory + ?Sized>(
     layout: &BlobLayout,
     memory: &M,
     address: u64,
 ) -> Result<Option<BlobKind>, Unreadable> {
+    let mut is_buffer = false;
     if let Some(offset) = layout.kind {
         let value = Some(i32::from(memory.read_u8(at(address, offset))?));
+        is_buffer = layout.kinds.buffer == value;
         let kinds = &layout.kinds;
         let known = [
             (kinds.adapter, BlobKind::Adapter),
@@ -120,7 +135,11 @@ fn kind<M: Memory + ?Sized>(
     let name = memory.read_u64(at(address, layout.name))?;
     let mut bytes = [0; NAME_BYTES];
     let length = read_c_string(memory, name, &mut bytes)?;
-    Ok(kind_of_name(bytes.get(..length).unwrap_or_default()))
+    Ok(match kind_of_name(bytes.get(..length).unwrap_or_default()) {
+        // Not one of the known ones: what else lies in a buffer are routines, whatever the buffer is called.
+        Some(BlobKind::RuntimeStub) if is_buffer => Some(BlobKind::StubRoutines),
+        found => found,
+    })
 }
 
 fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
@@ -133,7 +152,6 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
         b"DeoptimizationBlob" | b"UncommonTrapBlob" => BlobKind::Deoptimization,
         b"ExceptionBlob" => BlobKind::Exception,
         b"SafepointBlob" => BlobKind::Safepoint,
-        name if is_continuation_stubs(name) => BlobKind::ContinuationStubs,
         name if name.starts_with(b"StubRoutines") => BlobKind::StubRoutines,
         name if name.starts_with(b"optimized_entry") || name.starts_with(b"upcall") => BlobKind::Upcall,
         name if name.iter().all(|byte| matches!(byte, b' '..=b'~')) && !name.is_empty() => {
@@ -143,22 +161,62 @@ fn kind_of_name(name: &[u8]) -> Option<BlobKind> {
     })
 }
 
-/// Returns whether a blob's name is that of the continuation stubs; JDK 21 writes a space that JDK 25 leaves out.
-pub(crate) fn is_continuation_stubs(name: &[u8]) -> bool {
-    name.starts_with(b"StubRoutines (cont")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hotspot::layout::SizedField;
+    use crate::hotspot::rows::BlobKindValues;
+    use crate::memory::StackCopy;
 
     #[test]
     fn names_decide_kinds() {
         assert_eq!(kind_of_name(b"nmethod"), Some(BlobKind::Nmethod));
         assert_eq!(kind_of_name(b"StubRoutines (2)"), Some(BlobKind::StubRoutines));
-        assert_eq!(kind_of_name(b"StubRoutines (continuationstubs)"), Some(BlobKind::ContinuationStubs));
+        assert_eq!(kind_of_name(b"StubRoutines (continuationstubs)"), Some(BlobKind::StubRoutines));
         assert_eq!(kind_of_name(b"wrong_method_stub"), Some(BlobKind::RuntimeStub));
         assert_eq!(kind_of_name(b"\x01\x02"), None);
         assert_eq!(kind_of_name(b""), None);
+    }
+
+    /// A blob of a VM with `_kind`, at `BASE`, whose name and kind are given.
+    fn blob(name: &[u8], kind: u8, barrier: Option<u64>) -> Option<BlobKind> {
+        const BASE: u64 = 0x1000;
+        const NAME: usize = 64;
+        let layout = BlobLayout {
+            name: 0,
+            size: 8,
+            kind: Some(12),
+            kinds: BlobKindValues { buffer: Some(3), runtime_stub: Some(7), ..BlobKindValues::default() },
+            frame_complete: SizedField { offset: 16, width: 2 },
+            frame_size: 20,
+            bounds: CodeBounds::Offsets { begin: 24, end: 28 },
+        };
+        let mut bytes = [0; 256];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &(BASE + NAME as u64).to_ne_bytes());
+        put(8, &256_u32.to_ne_bytes());
+        put(12, &[kind]);
+        put(24, &128_u32.to_ne_bytes());
+        put(28, &256_u32.to_ne_bytes());
+        put(NAME, name);
+        let read = CodeBlob::read(&layout, &StackCopy::new(BASE, &bytes), barrier, BASE, BASE + 200);
+        read.ok().map(|blob| blob.kind)
+    }
+
+    #[test]
+    fn a_buffer_holds_routines_whatever_its_name() {
+        assert_eq!(blob(b"final_blob (stub gen)\0", 3, None), Some(BlobKind::StubRoutines));
+        assert_eq!(blob(b"final_blob (stub gen)\0", 7, None), Some(BlobKind::RuntimeStub));
+        assert_eq!(blob(b"Interpreter\0", 3, None), Some(BlobKind::Interpreter));
+        assert_eq!(blob(b"\x01\0", 3, None), None);
+    }
+
+    #[test]
+    fn the_return_barrier_tells_the_routines_of_continuations() {
+        for name in [&b"StubRoutines (continuationstubs)\0"[..], b"continuation_blob (stub gen)\0"] {
+            assert_eq!(blob(name, 3, Some(0x1090)), Some(BlobKind::ContinuationStubs));
+            assert_eq!(blob(name, 3, Some(0x2000)), Some(BlobKind::StubRoutines));
+        }
+        assert_eq!(blob(b"nmethod\0", 1, Some(0x1090)), Some(BlobKind::Nmethod));
     }
 }

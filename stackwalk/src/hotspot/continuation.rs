@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Problem: the tables of most releases describe none of this.
-//! Approach: the offset of `_cont_entry` is the operand of the barrier's first instruction, found in the one blob that
-//! holds it. The agent gets the declared fields of the classes from JNI ([`ChunkClass`]). The stack words begin where an
+//! Approach: the offset of `_cont_entry` is the operand of the barrier's first instruction, which is searched for in the
+//! short blobs of routines. The agent gets the declared fields of the classes from JNI ([`ChunkClass`]). The stack words begin where an
 //! ordinary instance would end (`Klass::_layout_helper`).
 //! The result is `None` if anything is missing. A walk then ends at the barrier, marked as cut.
 //! Sources: `runtime/continuationEntry.hpp`, `oops/{stackChunkOop,instanceStackChunkKlass}.*`,
@@ -19,12 +19,12 @@
 //! (`continuation_enter_setup`), JDK 21 and 25.
 
 use super::HotSpot;
-use super::code_blob::is_continuation_stubs;
+use super::code_blob::may_hold_routines;
 use super::layout::ContinuationLayout;
 use super::objects::{CollectedHeap, Objects};
 use crate::arch::{BARRIER_START, return_barrier};
 use crate::limits::MAX_CODE_BLOBS;
-use crate::memory::{Memory, at, read_c_string};
+use crate::memory::{Memory, at};
 
 /// Offset of `ContinuationEntry::_parent`, in the tables from JDK 27 on only: an empty base class takes the first word.
 /// A wrong value is harmless: the other words of an entry are stack addresses, counters and flags, and only addresses
@@ -35,7 +35,7 @@ const ENTRY_PARENT: u32 = 8;
 /// a pause in progress (JDK-8390604).
 const FIRST_TO_POLL_IN_JAVA: u32 = 28;
 
-/// Largest blob that is searched for the barrier, in bytes: it holds three short stubs; 4 KiB seen.
+/// Largest blob that is searched for the barrier, in bytes: it holds a few short stubs; 4 KiB seen.
 const MAX_STUBS: usize = 16 << 10;
 
 /// The field of a `StackChunk` that tells where its frames end.
@@ -254,15 +254,10 @@ impl HotSpot {
         let started = self.started()?;
         let length = self.layout.continuation.block_length?;
         let blobs = started.code_cache.blobs(&self.layout.code_heap, length, memory).take(MAX_CODE_BLOBS);
-        let stubs = blobs.filter(|&blob| {
-            let mut name = [0; 32];
-            let at = at(blob, self.layout.blob.name);
-            let length = memory.read_u64(at).and_then(|address| read_c_string(memory, address, &mut name));
-            length.is_ok_and(|length| name.get(..length).is_some_and(is_continuation_stubs))
-        });
-        let mut stubs = stubs.filter_map(|blob| {
-            let size = memory.read_u32(at(blob, self.layout.blob.size)).ok()?;
-            find_barrier_code(memory, blob, size as usize)
+        let mut stubs = blobs.filter_map(|blob| {
+            let size = memory.read_u32(at(blob, self.layout.blob.size)).ok()? as usize;
+            let is_short = size <= MAX_STUBS && may_hold_routines(&self.layout.blob, memory, blob);
+            if is_short { find_barrier_code(memory, blob, size) } else { None }
         });
         stubs.next()
     }

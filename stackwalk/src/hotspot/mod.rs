@@ -215,7 +215,7 @@ impl HotSpot {
         read: impl FnOnce(&mut Windowed<'_, M>, u32) -> Option<R>,
     ) -> Option<R> {
         let blob = self.blob_at(memory, pc).ok()?;
-        let blob = CodeBlob::read(&self.layout.blob, memory, blob.0, pc.0).ok()?;
+        let blob = CodeBlob::read(&self.layout.blob, memory, None, blob.0, pc.0).ok()?;
         let debug = self.layout.nmethod.debug_info(memory, &blob).ok()??;
         let mut windows = Windows::EMPTY;
         let mut bytes = Windowed::new(memory, &mut windows, &debug);

@@ -221,6 +221,8 @@ pub(super) struct ConstantTable {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct BlobKindValues {
     pub(crate) nmethod: Option<i32>,
+    /// Interpreter, routines and other code that the VM has assembled in one piece.
+    pub(crate) buffer: Option<i32>,
     pub(crate) adapter: Option<i32>,
     pub(crate) vtable: Option<i32>,
     pub(crate) method_handle_adapter: Option<i32>,
@@ -244,6 +246,7 @@ impl ConstantTable {
             "frame::entry_frame_call_wrapper_offset" => &mut self.entry_wrapper,
             "frame::interpreter_frame_sender_sp_offset" => &mut self.sender_sp,
             "CodeBlobKind::Nmethod" => &mut kinds.nmethod,
+            "CodeBlobKind::Buffer" => &mut kinds.buffer,
             "CodeBlobKind::Adapter" => &mut kinds.adapter,
             "CodeBlobKind::Vtable" => &mut kinds.vtable,
             "CodeBlobKind::MHAdapter" => &mut kinds.method_handle_adapter,

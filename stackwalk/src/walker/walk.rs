@@ -309,6 +309,6 @@ impl<M: Memory> Walk<'_, M> {
     pub(super) fn blob_at(&self, pc: u64) -> Result<CodeBlob, Stop> {
         let layout = &self.hotspot.layout;
         let address = self.started.code_cache.find_blob(&layout.code_heap, self.memory, pc)?;
-        CodeBlob::read(&layout.blob, self.memory, address, pc)
+        CodeBlob::read(&layout.blob, self.memory, self.started.continuation_barrier, address, pc)
     }
 }
